@@ -1,0 +1,41 @@
+"""Direct Output Connection (Takase, Suzuki, Nagata; EMNLP 2018) as a fairseq plugin.
+
+``--user-dir fairseq_doc`` imports this package; importing it registers everything below. The data
+goes through the files in this order, and each imports only from what lies before it:
+
+    errors.py                        one line for what the user can mend
+    data/bptt_stream.py              stream -> columns -> (source, target) windows
+    ops/products.py                  matrix products by the fastest kernel torch carries
+    ops/reference.py                 the mixture NLL in its plain form: the definition
+    ops/mixture_nll.py               the same, chunked, with its own backward
+    modules/dropout.py               locked, embedding and weight dropout
+    modules/awd_lstm.py              state in; every layer's output and the state out
+    modules/mixture.py               layer outputs -> component vectors, log weights -> P
+    models/lstm_doc_lm.py            config, decoder, language model, presets
+    optim/nt_asgd.py                 SGD, the non-monotone trigger, averaging, fine-tuning stages
+    tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation
+    criterions/doc_cross_entropy.py  NLL + beta + AR + TAR, logged apart
+    checkpoints.py                   which types a checkpoint may hold, and clear refusals
+"""
+
+import os
+
+import fairseq
+
+from fairseq_doc.errors import print_usage_errors_in_one_line
+
+__version__ = "0.1.0"
+
+# fairseq also finds this package as <fairseq's folder>/../fairseq_doc, and takes two spellings of
+# one folder for two packages of one name unless both are listed.
+_beside_fairseq = os.path.join(os.path.dirname(fairseq.__file__), "..", __name__)
+if os.path.exists(_beside_fairseq) and os.path.samefile(_beside_fairseq, __path__[0]):
+    __path__.append(_beside_fairseq)
+
+print_usage_errors_in_one_line()
+
+from fairseq_doc import checkpoints  # noqa: E402, F401
+from fairseq_doc.criterions import doc_cross_entropy  # noqa: E402, F401
+from fairseq_doc.models import lstm_doc_lm  # noqa: E402, F401
+from fairseq_doc.optim import nt_asgd  # noqa: E402, F401
+from fairseq_doc.tasks import bptt_language_modeling  # noqa: E402, F401

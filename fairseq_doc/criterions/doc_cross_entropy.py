@@ -1,0 +1,184 @@
+"""``doc_cross_entropy``: NLL + lambda_beta beta + AR + TAR, each logged apart.
+
+Axes: B streams, T time, J components. fairseq divides gradients by the sample size (tokens, or
+sentences with ``--sentence-avg``) summed over workers, so every penalty, a mean, is multiplied by
+this worker's sample size.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import metrics
+from omegaconf import II
+
+from fairseq_doc.models.lstm_doc_lm import check_finite
+
+BALANCES = ("paper", "published")
+
+
+class _SumOverWorkers(torch.autograd.Function):
+    """The sum of a tensor over the data-parallel workers, on each of them. The gradient of what
+    all workers make of it comes back to each: the sum over workers again."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return _all_reduced(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return _all_reduced(grad_output)
+
+
+def _all_reduced(x):
+    x = x.clone()
+    torch.distributed.all_reduce(x, group=distributed_utils.get_data_parallel_group())
+    return x
+
+
+def _over_workers(x):
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return _SumOverWorkers.apply(x) if distributed else x
+
+
+def balance(log_weights, real=None):
+    """Both forms of beta, the squared coefficient of variation of the mixture weights (Eq. 12-13).
+
+    With Pi = the sum over all the batch's real tokens, of all workers, of pi, a J-vector:
+
+    - paper: (std(Pi) / mean(Pi))^2, population std;
+    - published: what the published runs computed. Pi_b is the sum over the time of stream b alone;
+      (J - 1) var(Pi_b) / mean(Pi_b)^2, unbiased variance over all B J numbers.
+
+    Neither takes a square root, whose gradient is not a number at a variance of zero.
+
+    Args:
+        log_weights: log pi, (B, T, J).
+        real: (B, T), true at tokens that are not padding; None: all are.
+
+    Returns:
+        (paper, published), scalars.
+    """
+    pi = log_weights.double().exp()  # (B, T, J): small sums of squares keep their digits
+    if real is not None:
+        pi = pi * real.unsqueeze(-1)
+    by_stream = pi.sum(1)  # (B, J)
+    streams, j = by_stream.shape
+    if j == 1:
+        return (pi.sum() * 0.0,) * 2
+    sums = _over_workers(
+        torch.cat([by_stream.sum(0), by_stream.square().sum()[None], by_stream.new_full((1,), streams)])
+    )
+    total, squares, count = sums[:j], sums[j], sums[j + 1] * j  # (J,), scalar, B J
+    paper = total.var(correction=0) / total.mean().square()
+    mean = total.sum() / count
+    variance = (squares - count * mean.square()) / (count - 1)
+    return paper, (j - 1) * variance / mean.square()
+
+
+def activation_penalties(dropped, undropped):
+    """AR and TAR before their factors (Merity et al., 2017).
+
+    Args:
+        dropped: h^N after its dropout, (T, B, D_N).
+        undropped: h^N before it.
+
+    Returns:
+        (mean square of ``dropped``, mean square of the differences in time of ``undropped``; zero
+        for a window of one step).
+    """
+    ar = dropped.square().mean()
+    if len(undropped) < 2:
+        return ar, ar.new_zeros(())
+    return ar, (undropped[1:] - undropped[:-1]).square().mean()
+
+
+@dataclass
+class DocCrossEntropyConfig(FairseqDataclass):
+    """Options of the criterion; a factor of zero leaves its term out."""
+
+    doc_balance: ChoiceEnum(list(BALANCES)) = field(
+        default="paper",
+        metadata={"help": "form of beta: Eq. 13, or what the published runs computed, for which "
+                  "lambda .001 was tuned (about J - 1 times Eq. 13)"},
+    )  # fmt: skip
+    doc_lambda: float = field(default=0.0, metadata={"help": "factor of beta"})
+    ar_alpha: float = field(
+        default=0.0, metadata={"help": "factor of the mean square of the last layer's output"}
+    )
+    tar_beta: float = field(
+        default=0.0, metadata={"help": "factor of the mean square of its differences in time"}
+    )
+    sentence_avg: bool = II("optimization.sentence_avg")
+
+
+@register_criterion("doc_cross_entropy", dataclass=DocCrossEntropyConfig)
+class DocCrossEntropyCriterion(FairseqCriterion):
+    """The training objective; in evaluation, the NLL alone."""
+
+    def __init__(self, task, doc_balance, doc_lambda, ar_alpha, tar_beta, sentence_avg):
+        super().__init__(task)
+        self.balance_form = BALANCES.index(str(doc_balance))
+        self.doc_lambda, self.ar_alpha, self.tar_beta = doc_lambda, ar_alpha, tar_beta
+        self.sentence_avg = sentence_avg
+
+    def forward(self, model, sample, reduce=True):
+        """
+        Returns:
+            The loss, summed over the sample size; the sample size; what to log.
+
+        Raises:
+            FairseqDocError: in evaluation, an NLL that is not finite.
+        """
+        target = sample["target"]
+        net_output = model(**sample["net_input"])
+        nll = model.token_nll(net_output, target, self.padding_idx)
+        if not model.training:
+            check_finite(nll.detach())
+        sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
+
+        extra = net_output[1]
+        betas = balance(extra["log_weights"], target.ne(self.padding_idx))
+        ar, tar = activation_penalties(extra["dropped"], extra["undropped"])
+        loss = nll
+        if model.training:
+            for factor, term in (
+                (self.doc_lambda, betas[self.balance_form]),
+                (self.ar_alpha, ar),
+                (self.tar_beta, tar),
+            ):
+                if factor:
+                    loss = loss + sample_size * factor * term.to(nll.dtype)
+        return loss, sample_size, {
+            "loss": loss.data,
+            "nll_loss": nll.data,
+            "balance": betas[0].data.float() * sample_size,
+            "ar": ar.data * sample_size,
+            "tar": tar.data * sample_size,
+            "ntokens": sample["ntokens"],
+            "nsentences": target.size(0),
+            "sample_size": sample_size,
+        }
+
+    @staticmethod
+    def reduce_metrics(logging_outputs):
+        """Losses in base 2, as fairseq's; ``ppl`` is of the NLL; ``balance_cv`` is sqrt(beta), the
+        coefficient of variation of the paper's Table 4."""
+        total = {key: sum(log[key] for log in logging_outputs) for key in logging_outputs[0]}
+        size, tokens = total["sample_size"], total["ntokens"]
+        metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, round=5)
+        metrics.log_scalar("nll_loss", total["nll_loss"] / tokens / math.log(2), tokens, round=5)
+        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
+        metrics.log_scalar("balance", total["balance"] / size, size, round=6)
+        metrics.log_derived("balance_cv", lambda m: round(float(m["balance"].avg) ** 0.5, 4))
+        metrics.log_scalar("ar", total["ar"] / size, size, round=5)
+        metrics.log_scalar("tar", total["tar"] / size, size, round=5)
+
+    @staticmethod
+    def logging_outputs_can_be_summed():
+        """Every entry is a sum over this worker."""
+        return True

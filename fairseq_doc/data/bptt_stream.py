@@ -1,0 +1,147 @@
+"""The corpus as one stream: columns, windows of random length, (source, target) batches.
+
+A stream of n tokens is cut into C equal columns, what is left over is dropped, and each column is
+read in windows: input w_s .. w_{s+len-1}, target w_{s+1} .. w_{s+len}. Every position of a column
+but its first is a target exactly once, C (n // C - 1) targets in all.
+"""
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset, data_utils
+
+from fairseq_doc.errors import FairseqDocError
+
+HALVING_PROBABILITY = 0.05
+LENGTH_DEVIATION = 5
+SHORTEST_DRAW = 5
+
+
+class TokenStream(FairseqDataset):
+    """One split of a corpus, (n,) word indices, its length counted in tokens."""
+
+    def __init__(self, tokens, split):
+        self.tokens = tokens
+        self.split = split
+
+    def __len__(self):
+        return len(self.tokens)
+
+    def __getitem__(self, index):
+        return self.tokens[index]
+
+
+def load_stream(path, split, dictionary, combine=False):
+    """Read a binarised split (``fairseq-preprocess --only-source``) into a :class:`TokenStream`.
+
+    Raises:
+        FairseqDocError: no such split, an empty one, or words outside ``dictionary``.
+    """
+    dataset = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
+    if dataset is None:
+        raise FairseqDocError(
+            f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; make them with "
+            "fairseq-preprocess --only-source"
+        )
+    parts = [dataset[i].numpy() for i in range(len(dataset))]
+    tokens = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    if len(tokens) < 2:
+        raise FairseqDocError(
+            f"split {split!r} at {path} is empty: expected at least 2 tokens, got {len(tokens)}"
+        )
+    if tokens.max() >= len(dictionary):
+        raise FairseqDocError(
+            f"split {split!r} at {path} was binarised with another dictionary: it holds word "
+            f"{tokens.max()}, and the dictionary has {len(dictionary)} words"
+        )
+    if (tokens == dictionary.pad()).any():
+        raise FairseqDocError(
+            f"split {split!r} at {path} holds the padding symbol {dictionary.pad_word!r} as a word, "
+            "which fairseq would leave unscored: rename it in the text"
+        )
+    return TokenStream(torch.from_numpy(tokens.astype(np.int64)), split)
+
+
+def draw_lengths(steps, bptt, max_delta, seed, epoch):
+    """Lengths of random windows, a function of (seed, epoch) and of nothing else.
+
+    The base is ``bptt``, halved with probability .05; a length is max(5, int(normal(base, 5))), at
+    most ``bptt + max_delta``; draws go on until they cover ``steps``. The last window may be cut
+    shorter than its draw.
+    """
+    rng = np.random.default_rng((seed, epoch))
+    lengths, covered = [], 0
+    while covered < steps:
+        base = bptt / 2 if rng.random() < HALVING_PROBABILITY else bptt
+        length = max(SHORTEST_DRAW, int(rng.normal(base, LENGTH_DEVIATION)))
+        lengths.append(min(length, bptt + max_delta))
+        covered += lengths[-1]
+    return lengths
+
+
+def fixed_lengths(steps, length):
+    """``length`` often enough to cover ``steps``."""
+    return [length] * -(-steps // length)
+
+
+def columns_of(stream, n_columns):
+    """(n,) tokens -> (C, n // C), one stream a row; what is left over is dropped.
+
+    Raises:
+        FairseqDocError: fewer than two tokens a column, which would leave no target.
+    """
+    length = len(stream.tokens) // n_columns
+    if length < 2:
+        raise FairseqDocError(
+            f"{n_columns} columns over the {len(stream.tokens)} tokens of split {stream.split!r}: "
+            f"expected at most {len(stream.tokens) // 2}, two tokens a column; use a smaller "
+            "--batch-size (or --batch-size-valid)"
+        )
+    return stream.tokens[: length * n_columns].view(n_columns, length)
+
+
+class BpttWindows(torch.utils.data.Dataset):
+    """Windows over some columns; item i is window i as a whole fairseq batch.
+
+    Args:
+        columns: (B, L) tokens, this worker's columns.
+        lengths: drawn window lengths; their sum is at least L - 1.
+        first_column: index of the first of these columns among all workers'.
+    """
+
+    def __init__(self, columns, lengths, first_column=0):
+        self.columns = columns
+        self.lengths = lengths
+        self.starts = np.cumsum([0] + lengths[:-1])
+        self.first_column = first_column
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def __getitem__(self, index):
+        """
+        A dict: ``net_input.src_tokens`` (B, T) and ``target`` (B, T), one step later;
+        ``net_input.window``, the window's number in the epoch; ``ntokens``, the number of targets;
+        ``drawn_length``, which the cut last window keeps; ``id`` (B,).
+        """
+        batch, length = self.columns.shape
+        start = int(self.starts[index])
+        stop = min(start + self.lengths[index], length - 1)
+        columns = torch.arange(self.first_column, self.first_column + batch)
+        return {
+            "id": columns + index * batch,
+            "nsentences": batch,
+            "ntokens": batch * (stop - start),
+            "net_input": {
+                "src_tokens": self.columns[:, start:stop],
+                "src_lengths": torch.full((batch,), stop - start),
+                "window": index,
+            },
+            "target": self.columns[:, start + 1 : stop + 1],
+            "drawn_length": self.lengths[index],
+        }
+
+    @staticmethod
+    def collater(samples):
+        """A window is a batch already."""
+        (sample,) = samples
+        return sample

@@ -1,0 +1,321 @@
+"""``lstm_doc_lm``: the AWD-LSTM language model with a DOC output, and its presets.
+
+Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components, V vocabulary.
+"""
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Optional
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import FairseqDecoder, FairseqLanguageModel, register_model
+from torch import nn
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.modules.awd_lstm import AWDLSTM
+from fairseq_doc.modules.dropout import check_rates, embedded_dropout, locked_dropout
+from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput, parse_components
+
+EMBEDDING_RANGE = 0.1
+CHECKSUM = "dictionary_checksum"
+
+
+def parse_widths(text):
+    """``"960,960,620"`` -> [960, 960, 620]; ``FairseqDocError`` unless positive integers."""
+    try:
+        widths = [int(part) for part in str(text).split(",")]
+    except ValueError:
+        widths = [0]
+    if min(widths) < 1:
+        raise FairseqDocError(
+            f"--layer-dims: expected positive widths, one a layer, such as 960,960,620; got {text!r}"
+        )
+    return widths
+
+
+def dictionary_checksum(dictionary):
+    """A checksum of the words and their order."""
+    return zlib.crc32("\n".join(dictionary.symbols).encode())
+
+
+class LSTMDocDecoder(FairseqDecoder):
+    """Embedding, AWD-LSTM and mixture; carries the LSTM's state from one window to the next.
+
+    The carried state belongs to the decoder because ``fairseq-eval-lm`` calls nothing but the
+    model. Training and evaluation have one each; window 0 starts from zeros.
+    """
+
+    def __init__(self, cfg, dictionary):
+        super().__init__(dictionary)
+        widths = [cfg.decoder_embed_dim] + parse_widths(cfg.layer_dims)
+        components = parse_components(cfg.doc_components, len(widths) - 1)
+        check_rates(
+            embed_dropout=cfg.embed_dropout,
+            input_dropout=cfg.input_dropout,
+            hidden_dropout=cfg.hidden_dropout,
+            output_dropout=cfg.output_dropout,
+            component_dropout=cfg.component_dropout,
+            weight_dropout=cfg.weight_dropout,
+        )
+        dim = cfg.component_dim or cfg.decoder_embed_dim
+        if dim != cfg.decoder_embed_dim and not cfg.untie_output:
+            raise FairseqDocError(
+                f"the output matrix is tied to the embedding, so --component-dim must be "
+                f"--decoder-embed-dim, {cfg.decoder_embed_dim}; got {dim} (or give --untie-output)"
+            )
+        self.embed_dropout, self.input_dropout = cfg.embed_dropout, cfg.input_dropout
+
+        self.embedding = nn.Parameter(torch.empty(len(dictionary), widths[0]))
+        nn.init.uniform_(self.embedding, -EMBEDDING_RANGE, EMBEDDING_RANGE)
+        output_matrix = self.embedding
+        if cfg.untie_output:
+            output_matrix = nn.Parameter(torch.empty(len(dictionary), dim))
+            nn.init.uniform_(output_matrix, -EMBEDDING_RANGE, EMBEDDING_RANGE)
+        self.lstm = AWDLSTM(widths, cfg.weight_dropout, cfg.hidden_dropout, cfg.output_dropout)
+        self.output = MixtureOutput(
+            widths,
+            components,
+            output_matrix,
+            str(cfg.doc_activation),
+            cfg.component_dropout,
+            project=not cfg.plain_output,
+        )
+        self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
+        self._carried = {}  # training? -> [(h, c)] a layer
+
+    def forward(self, src_tokens, window=None, src_lengths=None):
+        """
+        Args:
+            src_tokens: (B, T) word indices, without padding.
+            window: the window's number in its epoch: 0 starts from a state of zeros, k > 0 goes on
+                from the state that the last call left. None: zeros, and nothing is carried.
+            src_lengths: unused; fairseq passes it.
+
+        Returns:
+            packed: (B, T, J d + J), see :class:`MixtureOutput`.
+            extra: ``log_weights`` (B, T, J); ``dropped`` and ``undropped``, h^N after and before
+                its dropout, (T, B, D_N).
+        """
+        tokens = src_tokens.t()  # (T, B)
+        embedded = embedded_dropout(self.embedding, tokens, self.embed_dropout, self.training)
+        x = locked_dropout(embedded, self.input_dropout, self.training)  # (T, B, D_0)
+        outputs, undropped, state = self.lstm(x, self._state_before(window, x))
+        if window is not None:
+            self._carried[self.training] = [tuple(s.detach() for s in layer) for layer in state]
+        by_stream = [h.transpose(0, 1).contiguous() for h in [x] + outputs]  # each (B, T, D_n)
+        packed, log_weights = self.output(by_stream)
+        return packed, {
+            "log_weights": log_weights,
+            "dropped": outputs[-1],
+            "undropped": undropped,
+        }
+
+    def _state_before(self, window, x):
+        batch = x.size(1)
+        if not window:  # None or 0
+            return self.lstm.zero_state(batch, x)
+        carried = self._carried.get(self.training)
+        if carried is None or carried[0][0].size(1) != batch:
+            raise FairseqDocError(
+                f"window {window} needs the state that window {window - 1} left for {batch} columns, "
+                "and there is none: resume from a checkpoint of the same run, or start the epoch "
+                "anew with --reset-dataloader"
+            )
+        return carried
+
+    def carried_state(self):
+        """The training state after the last window, (B, 2 D_1 + ... + 2 D_N): h and c of each
+        layer side by side; or None."""
+        carried = self._carried.get(True)
+        return carried and torch.cat([part[0] for layer in carried for part in layer], dim=1)
+
+    def carry(self, state):
+        """Set what :meth:`carried_state` gives, on this module's device."""
+        state = state.to(self.embedding.device, self.embedding.dtype)
+        widths = [layer.hidden_size for layer in self.lstm.layers for _ in range(2)]
+        parts = [part.unsqueeze(0).contiguous() for part in state.split(widths, dim=1)]
+        self._carried[True] = list(zip(parts[::2], parts[1::2]))
+
+    def get_normalized_probs(self, net_output, log_probs, sample=None):
+        """(B, T, V) probabilities or their logarithms, in float32 or wider.
+
+        Raises:
+            FairseqDocError: in evaluation, a target of ``sample`` whose score is not finite;
+                ``fairseq-eval-lm`` would leave it out of the perplexity.
+        """
+        scores = self.output.log_probs(net_output[0])  # (B, T, V)
+        if sample is not None and not self.training:
+            check_finite(scores.gather(-1, sample["target"].unsqueeze(-1)))
+        return scores if log_probs else scores.exp_()
+
+    def max_positions(self):
+        """Windows have no limit."""
+        return 10**9
+
+
+def check_finite(scores):
+    """Raise ``FairseqDocError`` if a score is infinite or not a number."""
+    bad = int((~torch.isfinite(scores)).sum())
+    if bad:
+        raise FairseqDocError(
+            f"{bad} of {scores.numel()} tokens got a score that is not finite: expected every "
+            "target to have a log probability; has the training diverged?"
+        )
+
+
+@dataclass
+class LSTMDocLanguageModelConfig(FairseqDataclass):
+    """The defaults are the paper's Penn Treebank model (Table 2; i_3 = 15, i_2 = 5)."""
+
+    decoder_embed_dim: int = field(default=280, metadata={"help": "embedding width D_0"})
+    layer_dims: str = field(
+        default="960,960,620", metadata={"help": "widths of the LSTM layers, D_1,...,D_N"}
+    )
+    doc_components: str = field(
+        default="0,0,5,15",
+        metadata={"help": "components from each layer, i_0,...,i_N, layer 0 the embedding"},
+    )
+    doc_activation: ChoiceEnum(list(ACTIVATIONS)) = field(
+        default="tanh", metadata={"help": "of the component vectors W_j h^n + b_j"}
+    )
+    plain_output: bool = field(
+        default=False,
+        metadata={"help": "one softmax straight from h^N, no W_j (plain AWD-LSTM); D_N = embedding"},
+    )
+    untie_output: bool = field(
+        default=False, metadata={"help": "an output matrix of its own, not the embedding"}
+    )
+    component_dim: Optional[int] = field(
+        default=None, metadata={"help": "width d of the component vectors (default: the embedding's)"}
+    )
+    embed_dropout: float = field(default=0.1, metadata={"help": "of whole words, x_t"})
+    input_dropout: float = field(default=0.4, metadata={"help": "locked dropout of h^0"})
+    hidden_dropout: float = field(
+        default=0.225, metadata={"help": "locked dropout of h^1 .. h^(N-1)"}
+    )
+    output_dropout: float = field(default=0.4, metadata={"help": "locked dropout of h^N"})
+    component_dropout: float = field(
+        default=0.6, metadata={"help": "locked dropout of the component vectors k_j"}
+    )
+    weight_dropout: float = field(
+        default=0.5, metadata={"help": "DropConnect on the recurrent matrices"}
+    )
+
+
+class LSTMDocLanguageModel(FairseqLanguageModel):
+    """AWD-LSTM-DOC (Takase et al., 2018, section 5)."""
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """
+        Raises:
+            FairseqDocError: settings that do not fit together.
+        """
+        return cls(LSTMDocDecoder(cfg, task.target_dictionary))
+
+    def forward(self, src_tokens, **kwargs):
+        """See :meth:`LSTMDocDecoder.forward`."""
+        return self.decoder(src_tokens, **kwargs)
+
+    def token_nll(self, net_output, target, ignore_index, reduction="sum"):
+        """-log P(target), natural logarithm; target (B, T)."""
+        return self.decoder.output.nll(net_output[0], target, ignore_index, reduction)
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        """
+        Raises:
+            FairseqDocError: parameters of another architecture, size or dictionary.
+        """
+        check_state_dict(self.state_dict(), state_dict)
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
+
+
+def check_state_dict(expected, state_dict):
+    """Raise ``FairseqDocError`` where ``state_dict`` is not of the model that has ``expected``."""
+    checksum = "decoder." + CHECKSUM
+    missing, unknown = sorted(expected.keys() - state_dict), sorted(state_dict.keys() - expected)
+    if missing or unknown:
+        some = [", ".join(names[:3]) or "none" for names in (missing, unknown)]
+        raise FairseqDocError(
+            f"the checkpoint is of another architecture: expected {len(expected)} tensors, got "
+            f"{len(state_dict)}; missing: {some[0]}; unknown: {some[1]}"
+        )
+    if expected["decoder.embedding"].size(0) != state_dict["decoder.embedding"].size(0):
+        raise FairseqDocError(
+            "the checkpoint is of another dictionary: expected "
+            f"{expected['decoder.embedding'].size(0)} words, as the data has, got "
+            f"{state_dict['decoder.embedding'].size(0)}"
+        )
+    for name, tensor in expected.items():
+        if tensor.shape != state_dict[name].shape:
+            raise FairseqDocError(
+                f"the checkpoint is of another size: expected {name} {tuple(tensor.shape)}, got "
+                f"{tuple(state_dict[name].shape)}"
+            )
+    if expected[checksum] != state_dict[checksum]:
+        raise FairseqDocError(
+            "the checkpoint is of another dictionary: it has as many words as the data's, "
+            f"{expected['decoder.embedding'].size(0)}, but others or in another order (checksum "
+            f"expected {int(expected[checksum])}, got {int(state_dict[checksum])})"
+        )
+
+
+_MOS = {"doc_components": "0,0,0,15"}
+_AWD = {"doc_components": "0,0,0,1", "plain_output": True, "hidden_dropout": 0.25}
+_SMALL = {"decoder_embed_dim": 100, "layer_dims": "240,240,160", "doc_components": "0,0,2,6"}
+# With less to learn from and fewer parameters, less dropout.
+_SMALL_DROPOUT = {
+    "input_dropout": 0.2,
+    "hidden_dropout": 0.1,
+    "output_dropout": 0.2,
+    "component_dropout": 0.2,
+    "weight_dropout": 0.2,
+}
+
+# What differs from the config's defaults.
+PRESETS = {
+    "lstm_doc_lm": {},
+    "lstm_doc_lm_ptb": {},
+    "lstm_doc_lm_wt2": {
+        "decoder_embed_dim": 300,
+        "layer_dims": "1150,1150,650",
+        "input_dropout": 0.65,
+        "hidden_dropout": 0.2,
+    },
+    "lstm_mos_lm_ptb": _MOS,
+    "lstm_awd_lm_ptb": {**_AWD, "decoder_embed_dim": 400, "layer_dims": "1150,1150,400"},
+    "lstm_doc_lm_small": {**_SMALL, **_SMALL_DROPOUT},
+    "lstm_mos_lm_small": {**_SMALL, **_SMALL_DROPOUT, "doc_components": "0,0,0,8"},
+    "lstm_awd_lm_small": {**_AWD, **_SMALL, **_SMALL_DROPOUT, "layer_dims": "240,240,100"}
+    | {"doc_components": "0,0,0,1"},
+}
+
+
+def _register(name, differences):
+    """One model a preset, so that ``--arch`` and ``fairseq-hydra-train`` read the same defaults."""
+    config = dataclass(
+        type(
+            f"{name}_config",
+            (LSTMDocLanguageModelConfig,),
+            {
+                "__module__": __name__,
+                "__annotations__": {
+                    k: LSTMDocLanguageModelConfig.__annotations__[k] for k in differences
+                },
+                **{
+                    key: field(
+                        default=value,
+                        metadata=LSTMDocLanguageModelConfig.__dataclass_fields__[key].metadata,
+                    )
+                    for key, value in differences.items()
+                },
+            },
+        )
+    )
+    model = type(name, (LSTMDocLanguageModel,), {"__module__": __name__, "__doc__": f"``{name}``."})
+    register_model(name, dataclass=config)(model)
+
+
+for _name, _differences in PRESETS.items():
+    _register(_name, _differences)

@@ -1,0 +1,128 @@
+"""The Direct Output Connection: layer outputs -> component vectors and log weights -> P.
+
+Axes: B streams, T time, V vocabulary, N LSTM layers, D_n width of layer n, J components, d width of
+a component's vector.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.modules.dropout import locked_dropout
+from fairseq_doc.ops.mixture_nll import mixture_log_probs, mixture_nll
+
+ACTIVATIONS = {"tanh": torch.tanh, "linear": lambda x: x}
+
+
+def parse_components(text, n_layers):
+    """``"0,0,5,15"`` -> [0, 0, 5, 15]: i_n, how many components come from layer n = 0..N.
+
+    Raises:
+        FairseqDocError: not integers, not N + 1 of them, one negative, or none positive.
+    """
+    advice = f"expected {n_layers + 1} numbers, for layers 0 (the embedding) to {n_layers}"
+    try:
+        counts = [int(part) for part in str(text).split(",")]
+    except ValueError:
+        raise FairseqDocError(f"--doc-components {text}: {advice}, such as 0,0,5,15") from None
+    if len(counts) != n_layers + 1:
+        raise FairseqDocError(f"--doc-components {text}: {advice}; got {len(counts)}")
+    if min(counts) < 0:
+        raise FairseqDocError(f"--doc-components {text}: {advice}, none negative; got {min(counts)}")
+    if sum(counts) == 0:
+        raise FairseqDocError(f"--doc-components {text}: {advice}, at least one positive; got none")
+    return counts
+
+
+class MixtureOutput(nn.Module):
+    """P = sum_j pi_j softmax(W k_j + b), components from any layers (Eq. 7-11).
+
+    ``components = [0, ..., 0, J]`` is a mixture of softmaxes (MoS); a single component has weight
+    one and no W_pi. With ``project`` false there is one component, h^N itself: the output of a
+    plain AWD-LSTM (Merity et al., 2018).
+
+    What the layer needs to give probabilities travels as one *packed* tensor (..., J d + J), the
+    component vectors and then the log weights, because fairseq slices and flattens the decoder's
+    first output and nothing else.
+
+    Args:
+        widths: D_0, ..., D_N.
+        components: i_0, ..., i_N, with J = their sum.
+        weight: W, (V, d), a parameter that may be tied to the embedding.
+        activation: ``tanh`` or ``linear``, applied to W_j h^n + b_j.
+        dropout: locked dropout of the k_j: one mask of d numbers a stream, shared over time and
+            components.
+        project: whether k_j = activation(W_j h^n + b_j), or k_1 = h^N.
+    """
+
+    def __init__(self, widths, components, weight, activation="tanh", dropout=0.0, project=True):
+        super().__init__()
+        self.components = list(components)
+        self.n_components = sum(components)
+        self.dim = weight.size(1)
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = dropout
+        self.weight = weight
+        self.bias = nn.Parameter(torch.zeros(weight.size(0)))
+        self.projections = nn.ModuleDict()
+        if project:
+            for n, (width, count) in enumerate(zip(widths, components)):
+                if count:
+                    self.projections[str(n)] = nn.Linear(width, count * self.dim)
+                    nn.init.zeros_(self.projections[str(n)].bias)
+        elif self.components != [0] * (len(components) - 1) + [1] or widths[-1] != self.dim:
+            raise FairseqDocError(
+                "--plain-output takes its logits straight from the last layer: expected "
+                f"--doc-components {'0,' * (len(components) - 1)}1 and a last layer {self.dim} wide, "
+                f"as the output matrix; got {','.join(map(str, components))} and {widths[-1]}"
+            )
+        self.mixture_weights = (
+            nn.Linear(widths[-1], self.n_components, bias=False) if self.n_components > 1 else None
+        )
+
+    def forward(self, layer_outputs):
+        """
+        Args:
+            layer_outputs: [h^0, ..., h^N] after dropout, each (B, T, D_n).
+
+        Returns:
+            packed: (B, T, J d + J).
+            log_weights: log pi, (B, T, J), float32 or wider.
+        """
+        last = layer_outputs[-1]
+        batch, time = last.shape[:2]
+        if self.projections:
+            parts = [  # each (B, T, i_n d)
+                self.activation(projection(layer_outputs[int(n)]))
+                for n, projection in self.projections.items()
+            ]
+            vectors = torch.cat(parts, dim=-1).view(batch, time, -1, self.dim)  # (B, T, J, d)
+            vectors = locked_dropout(vectors, self.dropout, self.training, shared_dims=(1, 2))
+            vectors = vectors.flatten(2)  # (B, T, J d)
+        else:
+            vectors = last
+        if self.mixture_weights is None:
+            log_weights = last.new_zeros(batch, time, 1)
+        else:
+            log_weights = F.log_softmax(self.mixture_weights(last), dim=-1)  # (B, T, J)
+        packed = torch.cat([vectors, log_weights.to(vectors.dtype)], dim=-1)
+        return packed, log_weights
+
+    def unpack(self, packed):
+        """(..., J d + J) -> component vectors (tokens, J, d) and log weights (tokens, J)."""
+        j = self.n_components
+        vectors, log_weights = packed.flatten(0, -2).split([j * self.dim, j], dim=-1)
+        return vectors.unflatten(-1, (j, self.dim)), log_weights
+
+    def nll(self, packed, target, ignore_index=-100, reduction="sum"):
+        """-log P(target), natural logarithm; target (B, T); see
+        :func:`fairseq_doc.ops.reference.mixture_nll`."""
+        return mixture_nll(
+            *self.unpack(packed), self.weight, self.bias, target.flatten(), ignore_index, reduction
+        )
+
+    def log_probs(self, packed):
+        """log P of every word, (B, T, V)."""
+        log_probs = mixture_log_probs(*self.unpack(packed), self.weight, self.bias)
+        return log_probs.view(*packed.shape[:-1], -1)

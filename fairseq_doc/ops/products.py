@@ -1,0 +1,51 @@
+"""Matrix products by the fastest kernel that torch carries.
+
+torch hands a float32 ``mm`` on a CPU to MKL, which on processors that are not Intel's keeps to
+256-bit vectors. oneDNN, shipped in the same wheel, chooses its kernel by what the processor can
+do: on a Zen 5 core it runs the products of the output layer about twice as fast. Its dense
+float32 product is reachable through one operator that ``torch.compile`` uses as well; where that
+operator is missing, or the tensors are not float32 on a CPU, torch's own product is taken.
+"""
+
+import torch
+
+_ONEDNN_LINEAR = None
+if torch.backends.mkldnn.is_available():
+    _ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+
+
+def _onednn_applies(left, right):
+    return (
+        _ONEDNN_LINEAR is not None
+        and left.device.type == "cpu"
+        and left.dtype == right.dtype == torch.float32
+        and min(left.numel(), right.numel()) > 0
+    )
+
+
+def product(left, right, bias=None):
+    """``left @ right.T + bias``, without a graph.
+
+    Args:
+        left: (M, K), any strides.
+        right: (N, K), any strides.
+        bias: (N,) or None.
+
+    Returns:
+        (M, N), contiguous.
+    """
+    if _onednn_applies(left, right):
+        return _ONEDNN_LINEAR(left, right, bias, "none", [], "")
+    if bias is None:
+        return torch.mm(left, right.t())
+    return torch.addmm(bias, left, right.t())
+
+
+def add_product_(total, left, right):
+    """``total += left @ right.T`` in place; shapes as in :func:`product`. ``total`` may be of a
+    wider dtype than the factors."""
+    if _onednn_applies(left, right):
+        return total.add_(_ONEDNN_LINEAR(left, right, None, "none", [], ""))
+    if total.dtype == left.dtype:
+        return total.addmm_(left, right.t())
+    return total.add_(torch.mm(left, right.t()))

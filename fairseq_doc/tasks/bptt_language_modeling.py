@@ -1,0 +1,313 @@
+"""``bptt_language_modeling``: one stream, ordered windows, the state carried across them."""
+
+import logging
+from dataclasses import dataclass, field
+
+import torch
+from fairseq.data import Dictionary, iterators
+from fairseq.dataclass import FairseqDataclass
+from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks import FairseqTask, register_task
+from fairseq.utils import split_paths
+from omegaconf import II, MISSING
+
+from fairseq_doc.data.bptt_stream import (
+    BpttWindows,
+    columns_of,
+    draw_lengths,
+    fixed_lengths,
+    load_stream,
+)
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.optim.nt_asgd import NTASGD, TASK
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class BpttLanguageModelingConfig(FairseqDataclass):
+    """Options of the task; those without help belong to other parts of fairseq."""
+
+    data: str = field(
+        default=MISSING, metadata={"help": "folder of fairseq-preprocess --only-source"}
+    )
+    bptt: int = field(default=70, metadata={"help": "base length of a training window, in steps"})
+    max_length_delta: int = field(
+        default=40, metadata={"help": "a training window has at most --bptt plus this many steps"}
+    )
+    eval_window: int = field(
+        default=1000,
+        metadata={"help": "tokens evaluated at once, over all columns: with one column, the "
+                  "window's length; it changes memory and speed, not the result"},
+    )  # fmt: skip
+    seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
+    valid_metric: str = II("checkpoint.best_checkpoint_metric")
+    context_window: int = II("eval_lm.context_window")
+    tokens_per_sample: int = II("task.bptt")  # fairseq-eval-lm lowers it by --context-window
+
+
+@register_task(TASK, dataclass=BpttLanguageModelingConfig)
+class BpttLanguageModelingTask(FairseqTask):
+    """A corpus in columns, read window by window in order (section 5 of the paper).
+
+    ``--batch-size`` is columns a worker. ``--batch-size-valid`` is the number of evaluation columns
+    during training, over all workers; with ``fairseq-eval-lm`` ``--batch-size`` is, 1 by default.
+    """
+
+    def __init__(self, cfg, dictionary):
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        self._model = None
+        self._first_column = 0
+        self._layout = None  # of the training windows: what a resume in mid-epoch must find again
+        self._windows_done = 0
+        self._drawn_lengths = []  # of the windows in this update
+        self._carried = None  # the training state of all workers' columns
+        self._valid_epoch, self._valid_loss = None, None
+
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        """
+        Raises:
+            FairseqDocError: no dictionary, or options that this task cannot honour.
+        """
+        for name in ("bptt", "eval_window"):
+            if getattr(cfg, name) < 1:
+                raise FairseqDocError(
+                    f"--{name.replace('_', '-')} must be at least 1 step; got {getattr(cfg, name)}"
+                )
+        if cfg.max_length_delta < 0:
+            raise FairseqDocError(f"--max-length-delta must be at least 0; got {cfg.max_length_delta}")
+        if (cfg.context_window or 0) > 0:
+            raise FairseqDocError(
+                f"--context-window: expected 0, since the state is carried over the whole text; got "
+                f"{cfg.context_window}"
+            )
+        path = f"{split_paths(cfg.data)[0]}/dict.txt"
+        try:
+            dictionary = Dictionary.load(path)
+        except FileNotFoundError:
+            raise FairseqDocError(
+                f"no dictionary at {path}: expected the folder that fairseq-preprocess "
+                "--only-source wrote"
+            ) from None
+        logger.info(f"dictionary: {len(dictionary):,} words")
+        return cls(cfg, dictionary)
+
+    @property
+    def source_dictionary(self):
+        """The dictionary."""
+        return self.dictionary
+
+    @property
+    def target_dictionary(self):
+        """The same dictionary."""
+        return self.dictionary
+
+    def build_model(self, cfg, from_checkpoint=False):
+        """
+        Raises:
+            FairseqDocError: an architecture that does not carry its state.
+        """
+        name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+        model = super().build_model(cfg, from_checkpoint)
+        if not hasattr(getattr(model, "decoder", None), "carried_state"):
+            raise FairseqDocError(
+                f"--task {TASK} needs an architecture that carries its state from window to window, "
+                f"such as lstm_doc_lm; got {name}"
+            )
+        self._model = model
+        return model
+
+    # Data
+
+    def load_dataset(self, split, epoch=1, combine=False, **kwargs):
+        """Load a split; with several data folders, the epoch's."""
+        paths = split_paths(self.cfg.data)
+        path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
+        self.datasets[split] = load_stream(path, split, self.dictionary, combine)
+
+    def get_batch_iterator(
+        self,
+        dataset,
+        max_tokens=None,
+        max_sentences=None,
+        seed=1,
+        num_shards=1,
+        shard_id=0,
+        num_workers=0,
+        epoch=1,
+        data_buffer_size=0,
+        skip_remainder_batch=False,
+        **unused,
+    ):
+        """Windows in order, the same ones on every worker, each over the worker's own columns.
+
+        Raises:
+            FairseqDocError: no --batch-size, --max-tokens instead of it, or columns that do not
+                divide over the workers.
+        """
+        training = dataset.split == self.cfg.train_subset
+        if max_sentences is None or max_tokens is not None:
+            raise FairseqDocError(
+                f"--task {TASK} cuts the text into --batch-size columns: expected --batch-size and "
+                f"no --max-tokens; got --batch-size {max_sentences}, --max-tokens {max_tokens}"
+            )
+        n_columns = max_sentences * num_shards if training else max_sentences
+        columns = self._columns(dataset, n_columns, num_shards)
+        steps = columns.size(1) - 1
+        if training:
+            cfg = self.cfg
+            lengths = draw_lengths(steps, cfg.bptt, cfg.max_length_delta, cfg.seed, epoch)
+            self._first_column = shard_id * max_sentences
+            self._layout = {
+                "columns": n_columns,
+                "tokens": len(dataset),
+                "windows": len(lengths),
+                "bptt": cfg.bptt,
+                "max_length_delta": cfg.max_length_delta,
+                "seed": cfg.seed,
+            }
+        else:
+            lengths = fixed_lengths(steps, max(1, self.cfg.eval_window // n_columns))
+        return self._iterator(
+            columns,
+            lengths,
+            shard_id,
+            num_shards,
+            num_workers=num_workers,
+            epoch=epoch,
+            buffer_size=data_buffer_size,
+            skip_remainder_batch=skip_remainder_batch,
+        )
+
+    def _columns(self, dataset, n_columns, num_shards):
+        if n_columns % num_shards:
+            raise FairseqDocError(
+                f"{n_columns} columns of split {dataset.split!r} leave a worker without its share: "
+                f"expected a multiple of {num_shards}, the number of workers"
+            )
+        columns = columns_of(dataset, n_columns)
+        targets = n_columns * (columns.size(1) - 1)
+        logger.info(
+            f"{dataset.split}: {len(dataset):,} tokens in {n_columns} columns of "
+            f"{columns.size(1):,}; {targets:,} targets scored, {len(dataset) - 1 - targets:,} left out"
+        )
+        return columns
+
+    def _iterator(self, columns, lengths, shard_id, num_shards, **settings):
+        share = len(columns) // num_shards
+        first = shard_id * share
+        windows = BpttWindows(columns[first : first + share], lengths, first)
+        return iterators.EpochBatchIterator(
+            dataset=windows,
+            collate_fn=windows.collater,
+            batch_sampler=[[i] for i in range(len(windows))],
+            disable_shuffling=True,
+            **settings,
+        )
+
+    def eval_lm_dataloader(
+        self, dataset, batch_size=None, num_shards=1, shard_id=0, num_workers=0, **unused
+    ):
+        """Windows of ``--eval-window`` over ``--batch-size`` columns (1 when absent)."""
+        n_columns = batch_size or 1
+        columns = self._columns(dataset, n_columns, num_shards)
+        lengths = fixed_lengths(columns.size(1) - 1, max(1, self.cfg.eval_window // n_columns))
+        iterator = self._iterator(columns, lengths, shard_id, num_shards, num_workers=num_workers)
+        return iterator.next_epoch_itr(shuffle=False)
+
+    # Training
+
+    def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
+        """As fairseq's, with the raw weights in the model."""
+        nt_asgd = NTASGD.of(model)
+        if nt_asgd is not None:
+            nt_asgd.optimizer.show_raw()
+        self._drawn_lengths.append(sample["drawn_length"])
+        self._windows_done = sample["net_input"]["window"] + 1
+        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+
+    def optimizer_step(self, optimizer, model, update_num):
+        """One update at the learning rate times the mean drawn length of its windows over
+        ``--bptt``."""
+        lengths, self._drawn_lengths = self._drawn_lengths, []
+        rate = optimizer.get_lr()
+        optimizer.set_lr(rate * sum(lengths) / (self.cfg.bptt * len(lengths)))
+        optimizer.step()
+        optimizer.set_lr(rate)
+        # Only some workers save, and none knows when: so the columns' states meet at every update.
+        self._carried = _of_all_workers(self._model.decoder.carried_state())
+
+    def begin_valid_epoch(self, epoch, model):
+        """Put the averaged weights into the model, if there are any."""
+        self._valid_epoch, self._valid_loss = epoch, None
+        nt_asgd = NTASGD.of(model)
+        if nt_asgd is not None:
+            nt_asgd.optimizer.show_average()
+
+    def post_validate(self, model, stats, agg):
+        """Remember the first validation subset's loss, the one that schedulers are shown."""
+        if self._valid_loss is None:
+            self._valid_loss = stats[self.cfg.valid_metric]
+
+    # Checkpoints
+
+    def get_checkpoint_dict(self):
+        """Called just before the model and the optimizer are saved: puts the averaged weights into
+        the model, and returns what fairseq gives back to :meth:`set_checkpoint_dict`.
+
+        At an epoch's end fairseq saves before it shows the epoch's loss to the scheduler, so the
+        loss goes along. In mid-epoch the carried state does.
+        """
+        nt_asgd = NTASGD.of(self._model)
+        if nt_asgd is not None:
+            nt_asgd.optimizer.show_average()
+        epoch_ended = self._windows_done == self._layout["windows"]
+        validated = epoch_ended and self._valid_loss is not None
+        return {
+            type(self).__name__: {
+                "layout": self._layout,
+                "carried": None if epoch_ended else self._carried,
+                "epoch_loss": [self._valid_epoch, float(self._valid_loss)] if validated else None,
+            }
+        }
+
+    def set_checkpoint_dict(self, state):
+        """Undo :meth:`get_checkpoint_dict`.
+
+        Raises:
+            FairseqDocError: a resume in mid-epoch with other windows.
+        """
+        if state["carried"] is not None:
+            if state["layout"] != self._layout:
+                differing = {k: v for k, v in state["layout"].items() if v != self._layout[k]}
+                raise FairseqDocError(
+                    f"the checkpoint is in mid-epoch with {differing}: expected the same, got "
+                    f"{ {k: self._layout[k] for k in differing} }; resume with the same data and "
+                    "options, or start the epoch anew with --reset-dataloader"
+                )
+            share = state["layout"]["columns"] // data_parallel_size()
+            mine = slice(self._first_column, self._first_column + share)
+            self._model.decoder.carry(state["carried"][mine])
+        nt_asgd = NTASGD.of(self._model)
+        if state["epoch_loss"] is not None and nt_asgd is not None:
+            nt_asgd.observe(*state["epoch_loss"])
+
+
+def data_parallel_size():
+    """The number of data-parallel workers; 1 outside distributed training."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return distributed_utils.get_data_parallel_world_size()
+    return 1
+
+
+def _of_all_workers(state):
+    """(B, S) of this worker -> (C, S) of all, in the workers' order."""
+    size = data_parallel_size()
+    if size == 1:
+        return state
+    parts = [torch.empty_like(state) for _ in range(size)]
+    torch.distributed.all_gather(parts, state, group=distributed_utils.get_data_parallel_group())
+    return torch.cat(parts)
