@@ -34,8 +34,8 @@ if os.path.exists(_beside_fairseq) and os.path.samefile(_beside_fairseq, __path_
 
 print_usage_errors_in_one_line()
 
-from fairseq_doc import checkpoints  # noqa: E402, F401
-from fairseq_doc.criterions import doc_cross_entropy  # noqa: E402, F401
-from fairseq_doc.models import lstm_doc_lm  # noqa: E402, F401
-from fairseq_doc.optim import nt_asgd  # noqa: E402, F401
-from fairseq_doc.tasks import bptt_language_modeling  # noqa: E402, F401
+from fairseq_doc import checkpoints  # noqa: F401
+from fairseq_doc.criterions import doc_cross_entropy  # noqa: F401
+from fairseq_doc.models import lstm_doc_lm  # noqa: F401
+from fairseq_doc.optim import nt_asgd  # noqa: F401
+from fairseq_doc.tasks import bptt_language_modeling  # noqa: F401

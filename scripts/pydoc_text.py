@@ -9,7 +9,6 @@ paragraph goes to valid, the one after it to test.
 import argparse
 import re
 from pathlib import Path
-
 from pydoc_data.topics import topics
 
 TOKEN = re.compile(r"[a-z_]+|\d+|[^\sa-z_\d]")

@@ -71,7 +71,9 @@ def balance(log_weights, real=None):
     if j == 1:
         return (pi.sum() * 0.0,) * 2
     sums = _over_workers(
-        torch.cat([by_stream.sum(0), by_stream.square().sum()[None], by_stream.new_full((1,), streams)])
+        torch.cat(
+            [by_stream.sum(0), by_stream.square().sum()[None], by_stream.new_full((1,), streams)]
+        )
     )
     total, squares, count = sums[:j], sums[j], sums[j + 1] * j  # (J,), scalar, B J
     paper = total.var(correction=0) / total.mean().square()
@@ -153,16 +155,20 @@ class DocCrossEntropyCriterion(FairseqCriterion):
             ):
                 if factor:
                     loss = loss + sample_size * factor * term.to(nll.dtype)
-        return loss, sample_size, {
-            "loss": loss.data,
-            "nll_loss": nll.data,
-            "balance": betas[0].data.float() * sample_size,
-            "ar": ar.data * sample_size,
-            "tar": tar.data * sample_size,
-            "ntokens": sample["ntokens"],
-            "nsentences": target.size(0),
-            "sample_size": sample_size,
-        }
+        return (
+            loss,
+            sample_size,
+            {
+                "loss": loss.data,
+                "nll_loss": nll.data,
+                "balance": betas[0].data.float() * sample_size,
+                "ar": ar.data * sample_size,
+                "tar": tar.data * sample_size,
+                "ntokens": sample["ntokens"],
+                "nsentences": target.size(0),
+                "sample_size": sample_size,
+            },
+        )
 
     @staticmethod
     def reduce_metrics(logging_outputs):

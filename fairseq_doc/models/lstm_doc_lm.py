@@ -181,13 +181,16 @@ class LSTMDocLanguageModelConfig(FairseqDataclass):
     )
     plain_output: bool = field(
         default=False,
-        metadata={"help": "one softmax straight from h^N, no W_j (plain AWD-LSTM); D_N = embedding"},
+        metadata={
+            "help": "one softmax straight from h^N, no W_j (plain AWD-LSTM); D_N = embedding"
+        },
     )
     untie_output: bool = field(
         default=False, metadata={"help": "an output matrix of its own, not the embedding"}
     )
     component_dim: Optional[int] = field(
-        default=None, metadata={"help": "width d of the component vectors (default: the embedding's)"}
+        default=None,
+        metadata={"help": "width d of the component vectors (default: the embedding's)"},
     )
     embed_dropout: float = field(default=0.1, metadata={"help": "of whole words, x_t"})
     input_dropout: float = field(default=0.4, metadata={"help": "locked dropout of h^0"})

@@ -56,7 +56,9 @@ class AWDLSTM(nn.Module):
         if not self.training or self.weight_drop == 0:
             return layer(x, carried)
         weights = {
-            name: weight_dropout(weight, self.weight_drop, True) if name == "weight_hh_l0" else weight
+            name: weight_dropout(weight, self.weight_drop, True)
+            if name == "weight_hh_l0"
+            else weight
             for name, weight in layer.named_parameters()
         }
         if x.is_cuda:

@@ -29,7 +29,9 @@ def parse_components(text, n_layers):
     if len(counts) != n_layers + 1:
         raise FairseqDocError(f"--doc-components {text}: {advice}; got {len(counts)}")
     if min(counts) < 0:
-        raise FairseqDocError(f"--doc-components {text}: {advice}, none negative; got {min(counts)}")
+        raise FairseqDocError(
+            f"--doc-components {text}: {advice}, none negative; got {min(counts)}"
+        )
     if sum(counts) == 0:
         raise FairseqDocError(f"--doc-components {text}: {advice}, at least one positive; got none")
     return counts

@@ -137,7 +137,9 @@ class _MixtureNLL(torch.autograd.Function):
     def forward(ctx, components, log_weights, weight, bias, target, ignore_index, summed, chunk):
         wanted = ctx.needs_input_grad[:4]
         chunks = _Chunks(components, log_weights, weight, bias, target, ignore_index, chunk)
-        ctx.dtypes = [None if x is None else x.dtype for x in (components, log_weights, weight, bias)]
+        ctx.dtypes = [
+            None if x is None else x.dtype for x in (components, log_weights, weight, bias)
+        ]
         ctx.summed, ctx.ignore_index, ctx.chunk = summed, ignore_index, chunk
         if summed:
             nll, gradients = chunks.run(wanted)

@@ -68,9 +68,7 @@ def mixture_log_probs(components, log_weights, weight, bias):
     return torch.logsumexp(log_weights.to(logits.dtype).unsqueeze(-1) + log_softmax, dim=1)
 
 
-def mixture_nll(
-    components, log_weights, weight, bias, target, ignore_index=-100, reduction="sum"
-):
+def mixture_nll(components, log_weights, weight, bias, target, ignore_index=-100, reduction="sum"):
     """-log P(target), natural logarithm.
 
     Args:

@@ -10,7 +10,6 @@ raw value. A checkpoint holds both with the mark of which is which, so a resume 
 import logging
 import weakref
 from dataclasses import dataclass, field
-from typing import List
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -162,7 +161,7 @@ class NTASGDConfig(FairseqDataclass):
         metadata={"help": "fine-tuning stages after averaging, each from the best model so far "
                   "with a fresh average; 0: none, averaging goes on to --max-epoch"},
     )  # fmt: skip
-    lr: List[float] = II("optimization.lr")
+    lr: list[float] = II("optimization.lr")
     lr_scheduler_name: str = II("lr_scheduler._name")
     task_name: str = II("task._name")
     fp16: bool = II("common.fp16")
@@ -247,7 +246,10 @@ def check_settings(cfg):
             f"--optimizer {NAME} takes lower for better: expected a loss as "
             "--best-checkpoint-metric; got --maximize-best-checkpoint-metric"
         )
-    for name, value, least in (("nonmono", cfg.nonmono, 0), ("finetune-stages", cfg.finetune_stages, 0)):
+    for name, value, least in (
+        ("nonmono", cfg.nonmono, 0),
+        ("finetune-stages", cfg.finetune_stages, 0),
+    ):
         if value < least:
             raise FairseqDocError(f"--{name} must be at least {least}; got {value}")
 
@@ -256,7 +258,7 @@ def check_settings(cfg):
 class NTASGDScheduleConfig(FairseqDataclass):
     """``--lr-scheduler nt_asgd`` has no options of its own."""
 
-    lr: List[float] = II("optimization.lr")
+    lr: list[float] = II("optimization.lr")
     stop_min_lr: float = II("optimization.stop_min_lr")
 
 

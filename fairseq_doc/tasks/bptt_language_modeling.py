@@ -78,7 +78,9 @@ class BpttLanguageModelingTask(FairseqTask):
                     f"--{name.replace('_', '-')} must be at least 1 step; got {getattr(cfg, name)}"
                 )
         if cfg.max_length_delta < 0:
-            raise FairseqDocError(f"--max-length-delta must be at least 0; got {cfg.max_length_delta}")
+            raise FairseqDocError(
+                f"--max-length-delta must be at least 0; got {cfg.max_length_delta}"
+            )
         if (cfg.context_window or 0) > 0:
             raise FairseqDocError(
                 f"--context-window: expected 0, since the state is carried over the whole text; got "

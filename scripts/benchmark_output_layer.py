@@ -1,0 +1,174 @@
+"""Time and memory of the mixture's negative log likelihood, forward and backward, float32, on a CPU.
+
+    python scripts/benchmark_output_layer.py [--json] [--shapes ptb wikitext2] [--repeats 5]
+
+One table from one run, each row in a process of its own, alone on the machine. Rows:
+
+    definition         fairseq_doc.ops.reference, log-softmax and log-sum-exp
+    probabilities      sum_j pi_j softmax_j, then the logarithm, as MoS and DOC were published
+    torch, chunked     torch.nn.functional.linear_cross_entropy per component, then log-sum-exp
+    ours               fairseq_doc.ops.mixture_nll
+    bare products      the three float32 matrix products of a step by torch.mm, into given memory
+
+Ratios are against the faster of the first two ("plain"). Extra memory is the growth of the peak
+resident size over what holds the inputs; gradients are in it. The second table is the same with the
+allocator told to keep large blocks, which spares the plain forms their page faults.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+
+SHAPES = {  # N tokens, J components, d, V
+    "ptb": (840, 20, 280, 10_000),
+    "wikitext2": (350, 20, 300, 33_278),
+}
+ALLOCATORS = {
+    "default allocator": {},
+    "large malloc thresholds": {
+        "MALLOC_MMAP_THRESHOLD_": "8589934592",
+        "MALLOC_TRIM_THRESHOLD_": "17179869184",
+    },
+}
+ROWS = ("definition", "probabilities", "torch, chunked", "ours", "bare products")
+PLAIN = ROWS[:2]
+
+
+def resident_bytes():
+    """Resident size now, and its peak since the process started."""
+    with open("/proc/self/statm") as statm:
+        now = int(statm.read().split()[1]) * resource.getpagesize()
+    return now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def measure(row, shape, repeats):
+    """Best seconds of ``repeats`` after one warm-up, and the extra peak bytes."""
+    import torch
+    from torch.nn import functional as F
+
+    from fairseq_doc.ops import mixture_nll as ours
+    from fairseq_doc.ops import reference
+
+    torch.manual_seed(0)
+    n, j, d, v = SHAPES[shape]
+    components = torch.randn(n, j, d).tanh_().requires_grad_()
+    log_weights = torch.randn(n, j).log_softmax(1).requires_grad_()
+    weight = torch.empty(v, d).uniform_(-0.1, 0.1).requires_grad_()
+    bias = torch.zeros(v).requires_grad_()
+    target = torch.randint(v, (n,))
+    inputs = (components, log_weights, weight, bias)
+
+    def probabilities():
+        softmax = F.softmax(F.linear(components, weight, bias), dim=-1)
+        probs = (log_weights.exp().unsqueeze(-1) * softmax).sum(1)
+        return F.nll_loss(probs.log(), target, reduction="sum")
+
+    def torch_chunked():
+        nll = F.linear_cross_entropy(
+            components.flatten(0, 1),
+            weight,
+            target.repeat_interleave(j),
+            linear_bias=bias,
+            reduction="none",
+            options=torch.nn.LinearCrossEntropyOptions(),
+        )
+        return -(log_weights - nll.view(n, j)).logsumexp(1).sum()
+
+    losses = {
+        "definition": lambda: reference.mixture_nll(*inputs, target),
+        "probabilities": probabilities,
+        "torch, chunked": torch_chunked,
+        "ours": lambda: ours.mixture_nll(*inputs, target),
+    }
+    if row == "bare products":
+        k, w = components.detach().flatten(0, 1), weight.detach()
+        rows, d_k, d_w = torch.empty(n * j, v), torch.empty_like(k), torch.empty_like(w)
+
+        def step():
+            torch.mm(k, w.t(), out=rows)
+            torch.mm(rows, w, out=d_k)
+            torch.mm(rows.t(), k, out=d_w)
+
+    else:
+
+        def step():
+            torch.autograd.grad(losses[row](), inputs)
+
+    before, _ = resident_bytes()
+    step()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - start)
+    return {"seconds": min(seconds), "extra_bytes": resident_bytes()[1] - before}
+
+
+def run(row, shape, allocator, repeats):
+    """:func:`measure` in a process of its own."""
+    command = [sys.executable, __file__, "--row", row, "--shapes", shape, "--repeats", str(repeats)]
+    output = subprocess.run(
+        command,
+        env={**os.environ, **ALLOCATORS[allocator]},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return json.loads(output.splitlines()[-1])
+
+
+def ratios(results):
+    """The three ratios of the ``ours`` row."""
+    plain = min((results[row] for row in PLAIN), key=lambda r: r["seconds"])
+    ours = results["ours"]
+    return {
+        "times_as_fast_as_plain": plain["seconds"] / ours["seconds"],
+        "time_over_bare_products": ours["seconds"] / results["bare products"]["seconds"],
+        "extra_memory_over_plain": ours["extra_bytes"] / plain["extra_bytes"],
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one object of ratios, default allocator"
+    )
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--row", choices=ROWS, help="measure one row in this process")
+    args = parser.parse_args()
+    if args.row:
+        print(json.dumps(measure(args.row, args.shapes[0], args.repeats)))
+        return
+
+    found = {}
+    for allocator in list(ALLOCATORS)[: 1 if args.json else None]:
+        for shape in args.shapes:
+            results = {row: run(row, shape, allocator, args.repeats) for row in ROWS}
+            found.setdefault(shape, ratios(results))
+            if args.json:
+                continue
+            n, j, d, v = SHAPES[shape]
+            print(f"\n{shape}: N={n} J={j} d={d} V={v:,}; {allocator}")
+            fastest = min(results[row]["seconds"] for row in PLAIN)
+            for row, result in results.items():
+                print(
+                    f"  {row:15} {result['seconds']:7.3f} s  "
+                    f"{fastest / result['seconds']:5.2f} x plain's speed  "
+                    f"{result['seconds'] / results['bare products']['seconds']:5.2f} x the products' time"
+                    f"  {result['extra_bytes'] / 1e6:7.0f} MB extra"
+                )
+            for name, value in ratios(results).items():
+                print(f"  ours: {name} {value:.3f}")
+    if args.json:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

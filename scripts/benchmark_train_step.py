@@ -1,0 +1,128 @@
+"""Tokens a second and peak memory of training at the paper's Penn Treebank size, on a CPU.
+
+    python scripts/benchmark_train_step.py [--json] [--updates 40]
+
+Every row is a ``fairseq-train`` of its own on the same random text of 10,000 words, batch 12, window
+70, alone on the machine: first updates left out, the median speed of what follows; then a validation
+and a checkpoint, which are in the peak resident size. Rows:
+
+    ours                20 components, lstm_doc_lm_ptb
+    ours, plain output  the same with the output operation in its plain form
+    one softmax         the same with one component
+    fairseq lstm_lm     fairseq's own LSTM language model, one softmax, the embedding's width 280, three
+                        layers of equal width, 870, which gives the LSTMs as many weights (16.1M)
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+VOCABULARY, TOKENS = 10_000, 60_000
+BIN = Path(sys.executable).parent
+LOG_INTERVAL = 5
+PLAIN_OUTPUT_PLUGIN = """
+import fairseq_doc.modules.mixture as mixture
+from fairseq_doc.ops import reference
+mixture.mixture_nll = reference.mixture_nll
+"""
+COMMON = """--clip-norm 0.25 --lr 20 --batch-size 12 --no-progress-bar --log-format simple --seed 1
+    --num-workers 0 --no-epoch-checkpoints --max-epoch 1000"""
+OURS = """--task bptt_language_modeling --arch lstm_doc_lm_ptb --criterion doc_cross_entropy
+    --doc-balance published --doc-lambda 0.001 --ar-alpha 2 --tar-beta 1 --optimizer nt_asgd
+    --lr-scheduler nt_asgd --weight-decay 1.2e-6 --batch-size-valid 10"""
+FAIRSEQ = """--task language_modeling --arch lstm_lm --decoder-embed-dim 280 --decoder-hidden-size 870
+    --decoder-layers 3 --decoder-out-embed-dim 280 --share-decoder-input-output-embed
+    --criterion cross_entropy --optimizer sgd --tokens-per-sample 70 --sample-break-mode none
+    --required-batch-size-multiple 1 --weight-decay 1.2e-6"""
+
+
+def prepare(folder):
+    """Random text in which every word occurs, binarised."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    ranks = np.arange(1, VOCABULARY + 1)
+    words = rng.choice(VOCABULARY, size=TOKENS, p=(1 / ranks) / (1 / ranks).sum())
+    words[:VOCABULARY] = rng.permutation(VOCABULARY)
+    lines = [" ".join(f"w{w}" for w in words[i : i + 20]) for i in range(0, TOKENS, 20)]
+    (folder / "train.txt").write_text("\n".join(lines) + "\n")
+    (folder / "valid.txt").write_text("\n".join(lines[:500]) + "\n")
+    command = f"""--only-source --trainpref {folder}/train.txt --validpref {folder}/valid.txt
+        --destdir {folder}/bin --padding-factor 1"""
+    subprocess.run([BIN / "fairseq-preprocess", *command.split()], check=True, capture_output=True)
+    plugin = folder / "plain_output_plugin"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text(PLAIN_OUTPUT_PLUGIN)
+    return folder / "bin", plugin
+
+
+def train(data, save_dir, user_dir, options, updates):
+    """(tokens a second, peak resident GB of 10^9 bytes) of one ``fairseq-train``."""
+    command = f"{COMMON} {options} --max-update {updates} --log-interval {LOG_INTERVAL}".split()
+    command = [
+        BIN / "fairseq-train",
+        data,
+        "--save-dir",
+        save_dir,
+        "--user-dir",
+        user_dir,
+        *command,
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"{' '.join(map(str, command))}\nfailed:\n{output[-2000:]}")
+    speeds = [float(s) for s in re.findall(r"train_inner .*?\bwps=([\d.]+)", output)]
+    return statistics.median(speeds[2:]), usage.ru_maxrss * 1024 / 1e9
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="one object of figures")
+    parser.add_argument("--updates", type=int, default=40)
+    args = parser.parse_args()
+    if args.updates < 4 * LOG_INTERVAL:
+        parser.error(f"--updates must be at least {4 * LOG_INTERVAL}; got {args.updates}")
+
+    package = Path(__file__).resolve().parent.parent / "fairseq_doc"
+    results = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data, plugin = prepare(folder)
+        rows = {
+            "ours": (package, OURS),
+            "ours, plain output": (plugin, OURS),
+            "one softmax": (package, OURS + " --doc-components 0,0,0,1"),
+            "fairseq lstm_lm": (package, FAIRSEQ),
+        }
+        for number, (row, (user_dir, options)) in enumerate(rows.items()):
+            results[row] = train(data, folder / str(number), user_dir, options, args.updates)
+            if not args.json:
+                speed, memory = results[row]
+                print(f"{row:19} {speed:7.0f} tokens/s  {memory:5.2f} GB peak", flush=True)
+
+    ours = results["ours"]
+    figures = {
+        "tokens_per_second": ours[0],
+        "over_plain_output": ours[0] / results["ours, plain output"][0],
+        "over_fairseq_lstm_lm": ours[0] / results["fairseq lstm_lm"][0],
+        "peak_rss_gb": ours[1],
+    }
+    if args.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"ours: {name} {value:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Binarise a language-modelling corpus for --task bptt_language_modeling.
+#
+#     scripts/prepare_lm.sh ptb|wikitext2|text FOLDER [DESTDIR]
+#
+# FOLDER holds train.txt, valid.txt and test.txt, one sentence a line, tokens apart. ptb and wikitext2
+# are checked against the published counts (PTB: one less each than the paper's Table 1 prints). DESTDIR
+# is data-bin/NAME by default and must not exist yet.
+set -euo pipefail
+
+fail() { echo "prepare_lm: $*" >&2; exit 1; }
+
+[ $# -ge 2 ] || fail "expected: $0 ptb|wikitext2|text FOLDER [DESTDIR]; got $# arguments"
+root=$(cd "$(dirname "$0")/.." && pwd)
+name=$1
+folder=$2
+dest=${3:-$root/data-bin/$name}
+preprocess=fairseq-preprocess
+[ -x "$root/.venv/bin/$preprocess" ] && preprocess=$root/.venv/bin/$preprocess
+
+case $name in  # tokens with one end mark a line: train, valid, test; then types with the end mark
+    ptb) counts=(929589 73760 82430) types=10000 ;;
+    wikitext2) counts=(2088628 217646 245569) types=33278 ;;
+    text) counts=() types= ;;
+    *) fail "expected ptb, wikitext2 or text; got $name" ;;
+esac
+[ ! -e "$dest" ] || fail "$dest exists; remove it, or name another folder"
+
+splits=(train valid test)
+for i in 0 1 2; do
+    file=$folder/${splits[$i]}.txt
+    [ -s "$file" ] || fail "expected text in $file; got $([ -e "$file" ] && echo an empty file || echo no file)"
+    tokens=$(awk '{ n += NF + 1 } END { print n }' "$file")
+    echo "prepare_lm: $file: $tokens tokens with one end mark a line"
+    if [ -n "$types" ] && [ "$tokens" != "${counts[$i]}" ]; then
+        fail "$file: expected ${counts[$i]} tokens, as published; got $tokens"
+    fi
+done
+
+mkdir -p "$(dirname "$dest")"
+rm -rf "$dest.part"  # of an interrupted run
+"$preprocess" --only-source --trainpref "$folder/train.txt" --validpref "$folder/valid.txt" \
+    --testpref "$folder/test.txt" --destdir "$dest.part" --padding-factor 1 --workers 2 \
+    >"$dest.log" 2>&1 || { tail -n 3 "$dest.log" >&2; fail "fairseq-preprocess failed; see $dest.log"; }
+grep -E 'types|sents' "$dest.log" | sed 's/.*| *//' | sort -u
+# dict.txt leaves out fairseq's own <s>, <pad>, </s> and <unk>; the text's <unk> is one of them.
+words=$(($(wc -l <"$dest.part/dict.txt") + 2))
+if [ -n "$types" ] && [ "$words" != "$types" ]; then
+    fail "expected $types word types with the end mark, as published; got $words"
+fi
+mv "$dest.part" "$dest"
+mv "$dest.log" "$dest/prepare.log"
+echo "prepare_lm: wrote $dest"

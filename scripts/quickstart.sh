@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Bare machine -> environment -> data -> two trained language models -> their perplexities and a plot.
+# What is there already is kept: an interrupted run goes on, a finished one is only evaluated again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+./scripts/setup.sh
+SECONDS=0
+PATH=$PWD/.venv/bin:$PATH
+
+data=data-bin/quickstart
+runs=checkpoints/quickstart
+mkdir -p "$runs"
+if [ ! -d "$data" ]; then
+    python scripts/pydoc_text.py "$data.text"
+    fairseq-preprocess --only-source --trainpref "$data.text/train.txt" \
+        --validpref "$data.text/valid.txt" --testpref "$data.text/test.txt" --thresholdsrc 2 \
+        --padding-factor 1 --destdir "$data.part" >"$runs/preprocess.log" 2>&1 ||
+        { tail -n 3 "$runs/preprocess.log" >&2; exit 1; }
+    mv "$data.part" "$data"
+fi
+
+train() { # name, architecture, learning rate, further options
+    local name=$1 arch=$2 rate=$3
+    echo "quickstart: training $name ($arch)"
+    fairseq-train "$data" --user-dir fairseq_doc --task bptt_language_modeling --arch "$arch" \
+        --decoder-embed-dim 64 --layer-dims 128,128,64 "${@:4}" \
+        --criterion doc_cross_entropy --ar-alpha 2 --tar-beta 1 \
+        --optimizer nt_asgd --lr-scheduler nt_asgd --lr "$rate" --nonmono 5 \
+        --clip-norm 0.25 --weight-decay 1.2e-6 --batch-size 10 --batch-size-valid 10 \
+        --bptt 35 --max-length-delta 20 --max-epoch 40 --seed 1 --num-workers 0 \
+        --save-dir "$runs/$name" --no-epoch-checkpoints --log-format simple --log-interval 100 \
+        2>&1 | tee -a "$runs/$name.log" |
+        sed -nuE "s/.*\| valid \| epoch 0*([0-9]+) .* ppl ([0-9.]+) .*/  epoch \1: validation perplexity \2/p"
+}
+
+evaluate() { # name -> "perplexity tokens"
+    fairseq-eval-lm "$data" --user-dir fairseq_doc --task bptt_language_modeling --num-workers 0 \
+        --path "$runs/$1/checkpoint_best.pt" --gen-subset test >"$runs/$1.eval.log" 2>&1 ||
+        { tail -n 3 "$runs/$1.eval.log" >&2; return 1; }
+    sed -nE 's/.*Evaluated ([0-9,]+) tokens.*/\1/p; s/.*Perplexity: ([0-9.]+).*/\1/p' \
+        "$runs/$1.eval.log" | tr -d , | tac | tr '\n' ' '
+}
+
+train one_softmax lstm_awd_lm_small 20
+train doc lstm_doc_lm_small 20 --doc-components 0,0,1,3 --doc-balance published --doc-lambda 0.001
+softmax=$(evaluate one_softmax)
+doc=$(evaluate doc)
+read -r softmax_ppl tokens <<<"$softmax"
+read -r doc_ppl _ <<<"$doc"
+python scripts/plot_curves.py "$runs/curves.png" \
+    "one softmax=$runs/one_softmax.log" "DOC=$runs/doc.log"
+echo "quickstart: one softmax $softmax_ppl, doc $doc_ppl, $tokens tokens, $SECONDS s"

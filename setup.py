@@ -1,0 +1,30 @@
+"""Package definition. Every dependency is pinned to a range that was run."""
+
+from setuptools import find_packages, setup
+
+setup(
+    name="fairseq_doc",
+    version="0.1.0",
+    description="Direct Output Connection (EMNLP 2018) as a fairseq plugin",
+    long_description=open("README.md", encoding="utf-8").read(),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["fairseq_doc", "fairseq_doc.*"]),
+    python_requires=">=3.11,<3.13",
+    install_requires=[
+        # fairseq 0.12.2 of the registry imports on no Python of today; this is the same code, mended.
+        "fairseq-fixed==0.12.3.1",
+        "torch>=2.13,<2.14",
+        "numpy>=2.4,<2.5",
+        "omegaconf>=2.3,<2.4",
+        "matplotlib>=3.11,<3.12",
+        "tensorboard>=2.21,<2.22",
+    ],
+    extras_require={
+        "dev": [
+            "pytest>=9.2,<9.3",
+            "hypothesis>=6.170,<6.171",
+            "ruff>=0.17.5,<0.18",
+        ],
+    },
+)
