@@ -8,21 +8,27 @@ nothing else is, and ``weights_only`` is never switched off.
 import argparse
 import functools
 import pickle
-import zipfile
 
 import torch
 from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
+from omegaconf import OmegaConf
 
 from fairseq_doc.errors import FairseqDocError
 
-torch.serialization.add_safe_globals([argparse.Namespace])
+torch.serialization.add_safe_globals(
+    [
+        argparse.Namespace,  # the settings of models and tasks without a dataclass
+        distributed_utils._TensorPlaceholder,  # a tensor's place in what workers send each other
+    ]
+)
 
 
 def _with_clear_refusals(load):
     @functools.wraps(load)
     def load_checkpoint_to_cpu(path, *args, **kwargs):
         try:
-            return load(path, *args, **kwargs)
+            return _fit_to_broadcast(load(path, *args, **kwargs), kwargs)
         except pickle.UnpicklingError as error:
             if "weights_only" not in str(error) and "Unsupported" not in str(error):
                 raise _damaged(path, error) from error
@@ -30,10 +36,21 @@ def _with_clear_refusals(load):
                 f"{path} was refused: a checkpoint may hold tensors and plain values, and this one "
                 f"holds more, which could run code ({_gist(error)})"
             ) from error
-        except (EOFError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
+        except OSError:  # no such file, no permission: says so itself
+            raise
+        except Exception as error:  # a damaged file fails anywhere in its reader
             raise _damaged(path, error) from error
 
     return load_checkpoint_to_cpu
+
+
+def _fit_to_broadcast(state, settings):
+    """The trainer of several workers loads on the first and sends the state to the others through
+    ``torch.load``, which refuses omegaconf's classes. It reads no settings from the state, so they
+    go as plain values. Only the trainer passes ``load_on_all_ranks``."""
+    if "load_on_all_ranks" in settings and OmegaConf.is_config(state.get("cfg")):
+        state["cfg"] = OmegaConf.to_container(state["cfg"])
+    return state
 
 
 def _damaged(path, error):

@@ -133,6 +133,7 @@ def ratios(results):
 
 
 def main():
+    """Read the arguments, do the work, print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

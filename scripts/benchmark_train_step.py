@@ -84,6 +84,7 @@ def train(data, save_dir, user_dir, options, updates):
 
 
 def main():
+    """Read the arguments, do the work, print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

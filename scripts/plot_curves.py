@@ -21,6 +21,7 @@ def read_log(path):
 
 
 def main():
+    """Read the arguments, do the work, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("picture", type=Path)
     parser.add_argument("runs", nargs="+", metavar="NAME=LOG")

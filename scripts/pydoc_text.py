@@ -26,6 +26,7 @@ def paragraphs():
 
 
 def main():
+    """Read the arguments, do the work, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder

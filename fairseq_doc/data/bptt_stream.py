@@ -5,6 +5,8 @@ read in windows: input w_s .. w_{s+len-1}, target w_{s+1} .. w_{s+len}. Every po
 but its first is a target exactly once, C (n // C - 1) targets in all.
 """
 
+import os
+
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset, data_utils
@@ -36,18 +38,16 @@ def load_stream(path, split, dictionary, combine=False):
     Raises:
         FairseqDocError: no such split, an empty one, or words outside ``dictionary``.
     """
+    if os.path.exists(f"{path}.bin"):  # fairseq cannot map an empty file
+        check_not_empty(os.path.getsize(f"{path}.bin"), split, path)
     dataset = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
     if dataset is None:
         raise FairseqDocError(
             f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; make them with "
             "fairseq-preprocess --only-source"
         )
-    parts = [dataset[i].numpy() for i in range(len(dataset))]
-    tokens = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-    if len(tokens) < 2:
-        raise FairseqDocError(
-            f"split {split!r} at {path} is empty: expected at least 2 tokens, got {len(tokens)}"
-        )
+    tokens = np.concatenate([dataset[i].numpy() for i in range(len(dataset))])
+    check_not_empty(len(tokens), split, path)
     if tokens.max() >= len(dictionary):
         raise FairseqDocError(
             f"split {split!r} at {path} was binarised with another dictionary: it holds word "
@@ -59,6 +59,14 @@ def load_stream(path, split, dictionary, combine=False):
             "which fairseq would leave unscored: rename it in the text"
         )
     return TokenStream(torch.from_numpy(tokens.astype(np.int64)), split)
+
+
+def check_not_empty(tokens, split, path):
+    """Raise ``FairseqDocError`` unless there are two tokens, an input and its target."""
+    if tokens < 2:
+        raise FairseqDocError(
+            f"split {split!r} at {path} is empty: expected at least 2 tokens, got {tokens}"
+        )
 
 
 def draw_lengths(steps, bptt, max_delta, seed, epoch):

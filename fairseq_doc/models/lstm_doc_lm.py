@@ -135,7 +135,7 @@ class LSTMDocDecoder(FairseqDecoder):
         state = state.to(self.embedding.device, self.embedding.dtype)
         widths = [layer.hidden_size for layer in self.lstm.layers for _ in range(2)]
         parts = [part.unsqueeze(0).contiguous() for part in state.split(widths, dim=1)]
-        self._carried[True] = list(zip(parts[::2], parts[1::2]))
+        self._carried[True] = list(zip(parts[::2], parts[1::2], strict=True))
 
     def get_normalized_probs(self, net_output, log_probs, sample=None):
         """(B, T, V) probabilities or their logarithms, in float32 or wider.
@@ -256,6 +256,13 @@ def check_state_dict(expected, state_dict):
                 f"the checkpoint is of another size: expected {name} {tuple(tensor.shape)}, got "
                 f"{tuple(state_dict[name].shape)}"
             )
+    matrices = ["decoder.embedding", "decoder.output.weight"]
+    tied = expected[matrices[0]].data_ptr() == expected[matrices[1]].data_ptr()
+    if tied and not torch.equal(*(state_dict[name] for name in matrices)):
+        raise FairseqDocError(
+            "the checkpoint is of another architecture: expected an output matrix tied to the "
+            "embedding, got two matrices; give --untie-output"
+        )
     if expected[checksum] != state_dict[checksum]:
         raise FairseqDocError(
             "the checkpoint is of another dictionary: it has as many words as the data's, "

@@ -1,5 +1,7 @@
 """The recurrent layers of AWD-LSTM: state in; every layer's output and the state out."""
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -21,7 +23,7 @@ class AWDLSTM(nn.Module):
 
     def __init__(self, widths, weight_drop=0.0, hidden_dropout=0.0, output_dropout=0.0):
         super().__init__()
-        self.layers = nn.ModuleList(nn.LSTM(a, b) for a, b in zip(widths[:-1], widths[1:]))
+        self.layers = nn.ModuleList(nn.LSTM(a, b) for a, b in pairwise(widths))
         self.weight_drop = weight_drop
         last = len(self.layers) - 1
         self.dropouts = [hidden_dropout] * last + [output_dropout]
@@ -45,7 +47,7 @@ class AWDLSTM(nn.Module):
             state: after the last step, as ``state``.
         """
         outputs, new_state = [], []
-        for layer, carried, p in zip(self.layers, state, self.dropouts):
+        for layer, carried, p in zip(self.layers, state, self.dropouts, strict=True):
             undropped, after = self._run(layer, x, carried)  # (T, B, D_n)
             x = locked_dropout(undropped, p, self.training)
             outputs.append(x)
@@ -71,4 +73,4 @@ def _in_one_buffer(weights):
     it otherwise makes for itself at every call, with a warning."""
     buffer = torch.cat([weight.reshape(-1) for weight in weights.values()])
     parts = buffer.split([weight.numel() for weight in weights.values()])
-    return {name: part.view(weights[name].shape) for name, part in zip(weights, parts)}
+    return {name: part.view(weights[name].shape) for name, part in zip(weights, parts, strict=True)}

@@ -27,7 +27,7 @@ def keep_mask(shape, p, device):
     Returns:
         (mask, 1 / probability that an entry is kept).
     """
-    dropped = round(p * _LEVELS)
+    dropped = min(round(p * _LEVELS), _LEVELS - 1)
     count = torch.Size(shape).numel()
     bits = torch.empty(-(-count // 4), dtype=torch.int64, device=device)
     # The whole range of int64: random_() alone would leave the sign bit zero.

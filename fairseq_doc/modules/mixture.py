@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.dropout import locked_dropout
 from fairseq_doc.ops.mixture_nll import mixture_log_probs, mixture_nll
+from fairseq_doc.ops.reference import sum_dtype
 
 ACTIVATIONS = {"tanh": torch.tanh, "linear": lambda x: x}
 
@@ -69,7 +70,7 @@ class MixtureOutput(nn.Module):
         self.bias = nn.Parameter(torch.zeros(weight.size(0)))
         self.projections = nn.ModuleDict()
         if project:
-            for n, (width, count) in enumerate(zip(widths, components)):
+            for n, (width, count) in enumerate(zip(widths, components, strict=True)):
                 if count:
                     self.projections[str(n)] = nn.Linear(width, count * self.dim)
                     nn.init.zeros_(self.projections[str(n)].bias)
@@ -105,10 +106,11 @@ class MixtureOutput(nn.Module):
         else:
             vectors = last
         if self.mixture_weights is None:
-            log_weights = last.new_zeros(batch, time, 1)
+            log_weights = last.new_zeros(batch, time, 1, dtype=sum_dtype(last.dtype))
         else:
-            log_weights = F.log_softmax(self.mixture_weights(last), dim=-1)  # (B, T, J)
-        packed = torch.cat([vectors, log_weights.to(vectors.dtype)], dim=-1)
+            scores = self.mixture_weights(last)  # (B, T, J)
+            log_weights = F.log_softmax(scores, dim=-1, dtype=sum_dtype(scores.dtype))
+        packed = torch.cat([vectors, log_weights], dim=-1)  # of the wider dtype
         return packed, log_weights
 
     def unpack(self, packed):

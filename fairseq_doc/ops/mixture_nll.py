@@ -26,6 +26,7 @@ import torch
 
 from fairseq_doc.ops import reference
 from fairseq_doc.ops.products import add_product_, product
+from fairseq_doc.ops.reference import sum_dtype
 
 # Bytes of one chunk of float32 logits. On a CPU a chunk should stay in the last-level cache, yet
 # every chunk also reads and writes the gradient of the output matrix once.
@@ -44,16 +45,18 @@ def _chunk_size(components, weight, chunk_bytes):
     return tokens_per_chunk(components.size(1), weight.size(0), chunk_bytes)
 
 
-def _product_dtype(components):
-    """The dtype in which products are taken: autocast's where it is on, else the input's."""
+def _product_dtype(components, weight):
+    """The dtype in which products are taken: autocast's where it is on, else 16 bits where one of
+    the two has them, else their own."""
     kind = components.device.type
     if torch.is_autocast_enabled(kind) and components.dtype == torch.float32:
         return torch.get_autocast_dtype(kind)
-    return components.dtype
+    return weight.dtype if weight.dtype in (torch.bfloat16, torch.float16) else components.dtype
 
 
-def _sum_dtype(dtype):
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+def _as_written(components):
+    """Autocast off: below, every dtype is chosen by name."""
+    return torch.autocast(components.device.type, enabled=False)
 
 
 class _Chunks:
@@ -62,9 +65,9 @@ class _Chunks:
     ``wanted`` is four booleans: gradients of components, log weights, weight, bias.
     """
 
-    def __init__(self, components, log_weights, weight, bias, target, ignore_index, chunk):
-        self.dtype = _product_dtype(components)
-        self.sums = _sum_dtype(self.dtype)
+    def __init__(self, components, log_weights, weight, bias, target, ignore_index, dtype, chunk):
+        self.dtype = dtype
+        self.sums = sum_dtype(dtype)
         self.components = components.to(self.dtype)
         self.log_weights = log_weights.to(self.sums)
         self.weight = weight.to(self.dtype)
@@ -130,23 +133,21 @@ class _Chunks:
 
 
 class _MixtureNLL(torch.autograd.Function):
-    """``sum`` forms its gradients in the forward pass and the backward pass scales them; ``none``
-    has a factor for every token that only the backward pass knows, so it runs the chunks again."""
+    """``summed`` forms its gradients in the forward pass and the backward pass scales them; without
+    it every token has a factor that only the backward pass knows, so it runs the chunks again.
+    ``settings`` are the ignored index, the products' dtype and the chunk's tokens."""
 
     @staticmethod
-    def forward(ctx, components, log_weights, weight, bias, target, ignore_index, summed, chunk):
-        wanted = ctx.needs_input_grad[:4]
-        chunks = _Chunks(components, log_weights, weight, bias, target, ignore_index, chunk)
-        ctx.dtypes = [
-            None if x is None else x.dtype for x in (components, log_weights, weight, bias)
-        ]
-        ctx.summed, ctx.ignore_index, ctx.chunk = summed, ignore_index, chunk
+    def forward(ctx, components, log_weights, weight, bias, target, summed, settings):
+        inputs = (components, log_weights, weight, bias)
+        ctx.dtypes = [None if x is None else x.dtype for x in inputs]
+        ctx.summed, ctx.settings = summed, settings
+        chunks = _Chunks(*inputs, target, *settings)
         if summed:
-            nll, gradients = chunks.run(wanted)
+            nll, gradients = chunks.run(ctx.needs_input_grad[:4])
             ctx.save_for_backward(*gradients)
             return nll.sum()
-        ctx.save_for_backward(components, log_weights, weight, bias, target)
-        ctx.product_dtype = chunks.dtype
+        ctx.save_for_backward(*inputs, target)
         return chunks.run((False,) * 4)[0]
 
     @staticmethod
@@ -158,16 +159,13 @@ class _MixtureNLL(torch.autograd.Function):
             if grad_output.device.type != "cpu" or grad_output.item() != 1.0:
                 gradients = [None if g is None else g * grad_output for g in gradients]
         else:
-            components, log_weights, weight, bias, target = ctx.saved_tensors
-            kind = components.device.type
-            narrow = ctx.product_dtype != components.dtype
-            with torch.autocast(kind, dtype=ctx.product_dtype, enabled=narrow):
-                chunks = _Chunks(
-                    components, log_weights, weight, bias, target, ctx.ignore_index, ctx.chunk
-                )
-            _, gradients = chunks.run(ctx.needs_input_grad[:4], grad_output)
-        gradients = [g if g is None else g.to(t) for g, t in zip(gradients, ctx.dtypes)]
-        return (*gradients, None, None, None, None)
+            with _as_written(grad_output):
+                chunks = _Chunks(*ctx.saved_tensors, *ctx.settings)
+                _, gradients = chunks.run(ctx.needs_input_grad[:4], grad_output)
+        gradients = [
+            g if g is None else g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True)
+        ]
+        return (*gradients, None, None, None)
 
 
 def mixture_nll(
@@ -191,15 +189,18 @@ def mixture_nll(
             elsewhere.
     """
     reference.check_shapes(components, log_weights, weight, bias, target)
-    chunk = _chunk_size(components, weight, chunk_bytes)
     inputs = (components, log_weights, weight, bias)
-    summed = reduction != "none"
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
-        nll = _MixtureNLL.apply(*inputs, target, ignore_index, summed, chunk)
-    else:
-        with torch.no_grad():
-            nll = _Chunks(*inputs, target, ignore_index, chunk).run((False,) * 4)[0]
-    return reference.reduce_nll(nll, target, ignore_index, reduction)
+    settings = (
+        ignore_index,
+        _product_dtype(components, weight),
+        _chunk_size(components, weight, chunk_bytes),
+    )
+    with _as_written(components):
+        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
+            nll = _MixtureNLL.apply(*inputs, target, reduction != "none", settings)
+        else:
+            nll = _Chunks(*inputs, target, *settings).run((False,) * 4)[0]
+        return reference.reduce_nll(nll, target, ignore_index, reduction)
 
 
 def mixture_log_probs(components, log_weights, weight, bias, chunk_bytes=None):
@@ -209,34 +210,34 @@ def mixture_log_probs(components, log_weights, weight, bias, chunk_bytes=None):
     Beyond the result, (N, V), only one chunk of logits exists, unless a gradient is asked for.
     """
     reference.check_shapes(components, log_weights, weight, bias)
-    n, j, d = components.shape
     chunk = _chunk_size(components, weight, chunk_bytes)
+    dtype = _product_dtype(components, weight)
     inputs = (components, log_weights, weight, bias)
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
+    asked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+    with _as_written(components):
+        components, weight = components.to(dtype), weight.to(dtype)
+        log_weights, bias = (
+            log_weights.to(sum_dtype(dtype)),
+            None if bias is None else bias.to(dtype),
+        )
+        of_chunk = reference.mixture_log_probs if asked else _log_probs_of_chunk
         parts = [
-            reference.mixture_log_probs(
-                components[at : at + chunk], log_weights[at : at + chunk], weight, bias
-            )
-            for at in range(0, max(n, 1), chunk)
+            of_chunk(components[at : at + chunk], log_weights[at : at + chunk], weight, bias)
+            for at in range(0, max(len(components), 1), chunk)
         ]
-        return torch.cat(parts)
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    dtype = _product_dtype(components)
-    sums = _sum_dtype(dtype)
-    weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
-    log_probs = weight.new_empty(n, weight.size(0), dtype=sums)
-    smallest = torch.finfo(sums).tiny ** 0.8  # below it, the sum of probabilities loses digits
-    for start in range(0, n, chunk):
-        at = slice(start, start + chunk)
-        rows = product(components[at].reshape(-1, d).to(dtype), weight, bias).to(sums)  # (c J, V)
-        rows.sub_(rows.amax(1, keepdim=True)).exp_()
-        normaliser = rows.sum(1).view(-1, 1, j)  # (c, 1, J)
-        pi = log_weights[at].to(sums).exp().unsqueeze(1)  # (c, 1, J)
-        probs = torch.bmm(pi / normaliser, rows.view(-1, j, rows.size(1))).squeeze(1)  # (c, V)
-        if probs.numel() and probs.min() < smallest:
-            log_probs[at] = reference.mixture_log_probs(
-                components[at].to(dtype), log_weights[at], weight, bias
-            )
-        else:
-            torch.log(probs, out=log_probs[at])
-    return log_probs
+
+def _log_probs_of_chunk(components, log_weights, weight, bias):
+    """log P of every word, (c, V), by way of the probabilities, which need half the exponentials;
+    where one is too small for that, as the definition says."""
+    c, j, d = components.shape
+    rows = product(components.reshape(-1, d), weight, bias).to(log_weights.dtype)  # (c J, V)
+    rows.sub_(rows.amax(1, keepdim=True)).exp_()
+    normaliser = rows.sum(1).view(c, 1, j)
+    pi = log_weights.exp().unsqueeze(1)  # (c, 1, J)
+    probs = torch.bmm(pi / normaliser, rows.view(c, j, weight.size(0))).squeeze(1)  # (c, V)
+    smallest = torch.finfo(probs.dtype).tiny ** 0.8  # below it, the sum loses digits
+    if probs.numel() and probs.min() < smallest:
+        return reference.mixture_log_probs(components, log_weights, weight, bias)
+    return probs.log_()

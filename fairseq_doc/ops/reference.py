@@ -36,6 +36,11 @@ def check_shapes(components, log_weights, weight, bias, target=None):
         )
 
 
+def sum_dtype(dtype):
+    """The dtype of what is summed or normalised: float32 where ``dtype`` has 16 bits."""
+    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+
+
 def reduce_nll(nll, target, ignore_index, reduction):
     """Reduce (N,) losses that are zero at ignored targets: ``none``, ``sum``, or ``mean`` over
     the targets that count (zero when there are none)."""
@@ -62,8 +67,7 @@ def mixture_log_probs(components, log_weights, weight, bias):
     """
     check_shapes(components, log_weights, weight, bias)
     logits = F.linear(components, weight, bias)  # (N, J, V)
-    if logits.dtype in (torch.bfloat16, torch.float16):
-        logits = logits.float()
+    logits = logits.to(sum_dtype(logits.dtype))
     log_softmax = F.log_softmax(logits, dim=-1)  # (N, J, V)
     return torch.logsumexp(log_weights.to(logits.dtype).unsqueeze(-1) + log_softmax, dim=1)
 

@@ -10,6 +10,7 @@ raw value. A checkpoint holds both with the mark of which is which, so a resume 
 import logging
 import weakref
 from dataclasses import dataclass, field
+from typing import List
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -161,7 +162,7 @@ class NTASGDConfig(FairseqDataclass):
         metadata={"help": "fine-tuning stages after averaging, each from the best model so far "
                   "with a fresh average; 0: none, averaging goes on to --max-epoch"},
     )  # fmt: skip
-    lr: list[float] = II("optimization.lr")
+    lr: List[float] = II("optimization.lr")
     lr_scheduler_name: str = II("lr_scheduler._name")
     task_name: str = II("task._name")
     fp16: bool = II("common.fp16")
@@ -258,7 +259,7 @@ def check_settings(cfg):
 class NTASGDScheduleConfig(FairseqDataclass):
     """``--lr-scheduler nt_asgd`` has no options of its own."""
 
-    lr: list[float] = II("optimization.lr")
+    lr: List[float] = II("optimization.lr")
     stop_min_lr: float = II("optimization.stop_min_lr")
 
 
@@ -272,8 +273,8 @@ class NTASGDSchedule(FairseqLRScheduler):
         self.nt_asgd = getattr(optimizer, "fp32_optimizer", None) or optimizer
         if not isinstance(self.nt_asgd, NTASGD):
             raise FairseqDocError(
-                f"--lr-scheduler {NAME} needs --optimizer {NAME}; got --optimizer "
-                f"{getattr(optimizer.cfg, '_name', type(optimizer).__name__)}"
+                f"--lr-scheduler {NAME} needs --optimizer {NAME}; got the optimizer "
+                f"{type(self.nt_asgd).__name__}"
             )
         super().__init__(cfg, optimizer)
 

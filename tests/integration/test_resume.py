@@ -1,0 +1,96 @@
+import re
+import shutil
+import signal
+import time
+
+import pytest
+import torch
+from conftest import run, start, training
+
+
+def load(path):
+    return torch.load(path)  # weights_only, with the types that the package allows
+
+
+def assert_same_run(one, other):
+    """Weights shown and hidden, the trigger and the counters are equal to the last bit."""
+    one, other = load(one), load(other)
+    assert one["model"].keys() == other["model"].keys()
+    assert all(torch.equal(one["model"][k], other["model"][k]) for k in one["model"])
+    a, b = one["last_optimizer_state"], other["last_optimizer_state"]
+    assert a["trigger"] == b["trigger"] and a["param_groups"] == b["param_groups"]
+    assert a["state"].keys() == b["state"].keys()
+    for index, tensors in a["state"].items():
+        assert all(torch.equal(t, b["state"][index][name]) for name, t in tensors.items())
+
+
+def stage_of(path):
+    return load(path)["last_optimizer_state"]["trigger"]["stage"]
+
+
+def switch_epoch(output):
+    return int(re.search(r"averaging starts after epoch (\d+)", output).group(1))
+
+
+def mid_epoch(folder, stage):
+    return next(p for p in sorted(folder.glob("checkpoint_*_*.pt")) if stage_of(p) == stage)
+
+
+@pytest.mark.parametrize("moment", ["mid_epoch_sgd", "mid_epoch_averaging", "switch", "epoch_1"])
+def test_resumed_run_equals_the_uninterrupted_one(moment, corpus, trained, tmp_path):
+    checkpoint = {
+        "mid_epoch_sgd": lambda: mid_epoch(trained.folder, -1),
+        "mid_epoch_averaging": lambda: mid_epoch(trained.folder, 0),
+        "switch": lambda: trained.folder / f"checkpoint{switch_epoch(trained.output)}.pt",
+        "epoch_1": lambda: trained.folder / "checkpoint1.pt",
+    }[moment]()
+    shutil.copy(checkpoint, tmp_path / "checkpoint_last.pt")
+    output = run(training(corpus.data, tmp_path, trained.options))
+    assert "Loaded checkpoint" in output
+    assert_same_run(trained.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
+
+
+@pytest.mark.parametrize("kill_at_epoch", [2, 5])
+def test_killed_run_goes_on_to_the_same_result(kill_at_epoch, corpus, trained, tmp_path):
+    command = training(corpus.data, tmp_path, trained.options)
+    process = start(command)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob(f"checkpoint_{kill_at_epoch}_*.pt")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    run(command)
+    assert_same_run(trained.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
+
+
+def test_fine_tuning_runs_its_stages_resumes_and_ends(corpus, tmp_path):
+    options = "--lr 60 --max-epoch 60 --nonmono 0 --finetune-stages 2"
+    output = run(training(corpus.data, tmp_path / "a", options))
+    for words in ("stage 1 of 2 starts", "stage 2 of 2 starts", "the last fine-tuning stage ended"):
+        assert words in output
+    last_epoch = int(re.findall(r"\| valid \| epoch (\d+)", output)[-1])
+    assert last_epoch < 60
+
+    stage_1 = next(
+        p
+        for p in sorted((tmp_path / "a").glob("checkpoint[0-9]*.pt"))
+        if stage_of(p) == 1 and p.name != f"checkpoint{last_epoch}.pt"
+    )
+    (tmp_path / "b").mkdir()
+    shutil.copy(stage_1, tmp_path / "b" / "checkpoint_last.pt")
+    run(training(corpus.data, tmp_path / "b", options))
+    assert_same_run(tmp_path / "a" / "checkpoint_last.pt", tmp_path / "b" / "checkpoint_last.pt")
+
+    again = run(training(corpus.data, tmp_path / "a", options))
+    assert "| valid | epoch" not in again and "stopping training" in again
+
+
+def test_saved_and_validated_weights_are_the_average_once_it_runs(trained):
+    state = load(trained.folder / "checkpoint_last.pt")
+    optimizer = state["last_optimizer_state"]
+    common = optimizer["param_groups"][0]
+    assert common["averaging"] and common["shows_average"] and common["averaged_steps"] > 2
+    raw = optimizer["state"][0]["shadow"]
+    assert raw.shape in {tensor.shape for tensor in state["model"].values()}
+    assert not any(torch.equal(raw, t) for t in state["model"].values())

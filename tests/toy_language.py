@@ -1,0 +1,53 @@
+"""A language whose entropy is known: a second-order Markov chain over a few words and the end mark."""
+
+import numpy as np
+
+WORDS = 6
+END = 0  # the end of a line; words are 1..WORDS
+
+
+def transitions(seed=0):
+    """P(next | last two symbols), (S, S, S) with S = WORDS + 1; no line is empty."""
+    rng = np.random.default_rng(seed)
+    table = rng.dirichlet(np.full(WORDS + 1, 0.4), size=(WORDS + 1, WORDS + 1))
+    table[..., END] = 0.1
+    table[:, END, END] = 0.0
+    words = table[..., 1:]
+    words *= (1 - table[..., :1]) / words.sum(-1, keepdims=True)
+    return table
+
+
+def entropy(table):
+    """The entropy rate in bits a symbol."""
+    symbols = len(table)
+    pairs = np.full((symbols, symbols), 1 / symbols**2)
+    for _ in range(2000):  # to the stationary distribution of pairs
+        pairs = np.einsum("ab,abc->bc", pairs, table)
+    logs = np.log2(table, where=table > 0, out=np.zeros_like(table))
+    return float(-np.einsum("ab,abc,abc->", pairs, table, logs))
+
+
+def sample_lines(table, tokens, seed):
+    """Lines of words, about ``tokens`` symbols with the end marks."""
+    rng = np.random.default_rng(seed)
+    lines, line, last, count = [], [], (END, END), 0
+    while count < tokens or line:
+        symbol = int(rng.choice(len(table), p=table[last]))
+        count += 1
+        if symbol == END:
+            lines.append(" ".join(f"w{word}" for word in line))
+            line = []
+        else:
+            line.append(symbol)
+        last = (last[1], symbol)
+    return lines
+
+
+def write_corpus(folder, train=12_000, valid=3_000, test=3_000):
+    """FOLDER/train.txt, valid.txt and test.txt; returns the entropy in bits a symbol."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = transitions()
+    for seed, (split, tokens) in enumerate([("train", train), ("valid", valid), ("test", test)]):
+        lines = sample_lines(table, tokens, seed + 1)
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
+    return entropy(table)

@@ -1,0 +1,102 @@
+"""What several unit tests share: random mixtures and their truth, small models, a binarised text."""
+
+import torch
+from fairseq.data import Dictionary, indexed_dataset
+from hypothesis import settings
+
+from fairseq_doc.models.lstm_doc_lm import (
+    LSTMDocDecoder,
+    LSTMDocLanguageModel,
+    LSTMDocLanguageModelConfig,
+)
+
+settings.register_profile("unit", deadline=None, max_examples=50, derandomize=True)
+settings.load_profile("unit")
+
+NO_DROPOUT = {
+    "embed_dropout": 0.0,
+    "input_dropout": 0.0,
+    "hidden_dropout": 0.0,
+    "output_dropout": 0.0,
+    "component_dropout": 0.0,
+    "weight_dropout": 0.0,
+}
+
+
+def random_mixture(n, j, d, v, seed=0, dtype=torch.float64, scale=1.0):
+    """[components (N, J, d), log weights (N, J), output matrix (V, d), bias (V,)]."""
+    rng = torch.Generator().manual_seed(seed)
+    components, scores, weight, bias = (
+        scale * torch.randn(*shape, generator=rng, dtype=torch.float64)
+        for shape in ((n, j, d), (n, j), (v, d), (v,))
+    )
+    return [x.to(dtype) for x in (components, scores.log_softmax(-1), weight, bias)]
+
+
+def naive_probs(components, log_weights, weight, bias):
+    """P of every word, (N, V), token by token and component by component, never in log space."""
+    rows = [weight.new_zeros(0, len(weight))]
+    for vectors, pi in zip(components, log_weights.exp(), strict=True):
+        probs = torch.zeros(())
+        for vector, share in zip(vectors, pi, strict=True):
+            powers = (weight @ vector + (0 if bias is None else bias)).exp()
+            probs = probs + share * powers / powers.sum()
+        rows.append(probs.unsqueeze(0))
+    return torch.cat(rows)
+
+
+def naive_nll(components, log_weights, weight, bias, target, ignore_index=-100):
+    """[-log P(target)] of every token, zero where it is ignored, as a list of scalars."""
+    probs = naive_probs(components, log_weights, weight, bias)
+    return [
+        weight.new_zeros(()) if y == ignore_index else -row[y].log()
+        for row, y in zip(probs, target.tolist(), strict=True)
+    ]
+
+
+def leaves(tensors):
+    """Copies that ask for gradients."""
+    return [None if x is None else x.detach().clone().requires_grad_() for x in tensors]
+
+
+def gradients(loss, inputs):
+    """d loss / d input for each input, zeros where the loss does not depend on it."""
+    return torch.autograd.grad(loss, inputs, materialize_grads=True)
+
+
+def assert_close(actual, expected, rtol=1e-9, atol=1e-9):
+    """As torch's, at float64's accuracy, also over lists and between numbers and tensors."""
+    torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol, check_dtype=False)
+
+
+def small_dictionary(n_words=20, prefix="w"):
+    """``n_words`` words in all, fairseq's four symbols among them."""
+    dictionary = Dictionary()
+    for i in range(n_words - len(dictionary)):
+        dictionary.add_symbol(f"{prefix}{i}")
+    return dictionary
+
+
+def small_model(n_words=20, seed=0, dictionary=None, **settings):
+    """A model of two narrow layers without dropout, in training mode, in float64."""
+    cfg = {"decoder_embed_dim": 4, "layer_dims": "6,5", "doc_components": "1,0,2", **NO_DROPOUT}
+    torch.manual_seed(seed)
+    decoder = LSTMDocDecoder(
+        LSTMDocLanguageModelConfig(**{**cfg, **settings}), dictionary or small_dictionary(n_words)
+    )
+    return LSTMDocLanguageModel(decoder).double()
+
+
+def random_tokens(batch, time, n_words=20, seed=0):
+    """(B, T) words without fairseq's four symbols."""
+    return torch.randint(4, n_words, (batch, time), generator=torch.Generator().manual_seed(seed))
+
+
+def write_split(folder, split, lines, n_words=20):
+    """Binarise ``lines``, lists of word indices, as fairseq-preprocess does."""
+    path = f"{folder}/{split}"
+    builder = indexed_dataset.make_builder(f"{path}.bin", impl="mmap", vocab_size=n_words)
+    for line in lines:
+        builder.add_item(torch.tensor(line, dtype=torch.int32))
+    builder.finalize(f"{path}.idx")
+    return path

@@ -1,0 +1,272 @@
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.logging import metrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.criterions import doc_cross_entropy
+from fairseq_doc.criterions.doc_cross_entropy import (
+    DocCrossEntropyCriterion,
+    activation_penalties,
+    balance,
+)
+from fairseq_doc.errors import FairseqDocError
+
+from ..conftest import assert_close, gradients, random_tokens, small_dictionary, small_model
+
+B, T = 3, 5
+FACTORS = {"doc_lambda": 0.7, "ar_alpha": 2.0, "tar_beta": 3.0}
+
+
+def criterion(doc_balance="paper", sentence_avg=False, **factors):
+    factors = {**dict.fromkeys(FACTORS, 0.0), **factors}
+    task = SimpleNamespace(target_dictionary=small_dictionary())
+    return DocCrossEntropyCriterion(task, doc_balance, sentence_avg=sentence_avg, **factors)
+
+
+def sample(batch=B, time=T):
+    return {
+        "net_input": {"src_tokens": random_tokens(batch, time), "window": 0},
+        "target": random_tokens(batch, time, seed=1),
+        "ntokens": batch * time,
+    }
+
+
+def random_log_weights(b, t, j, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(b, t, j, generator=rng, dtype=torch.float64).log_softmax(-1)
+
+
+# beta
+
+
+@pytest.mark.parametrize(
+    "pi, paper, published",
+    [
+        # Pi = (3, 1): mean 2, population variance 1. Streams (1, 1), (2, 0): variance 2/3, mean 1.
+        ([[[0.5, 0.5]] * 2, [[1.0, 0.0]] * 2], 1 / 4, 2 / 3),
+        # Pi = (1, 1): nothing to balance over the batch. Streams (1, 0), (0, 1): variance 1/3,
+        # mean 1/2.
+        ([[[1.0, 0.0]], [[0.0, 1.0]]], 0, 4 / 3),
+        # One stream, J = 3: (1.5, .3, .2) + (.5, .7, .8) = (2, 1, 1), mean 4/3: deviations
+        # 2/3, -1/3, -1/3, variances 2/9 and 1/3; over 16/9, the second times J - 1 = 2.
+        ([[[0.75, 0.15, 0.1]] * 2, [[0.25, 0.35, 0.4]] * 2], 1 / 8, None),
+        ([[[0.75, 0.15, 0.1]] * 2 + [[0.25, 0.35, 0.4]] * 2], 1 / 8, 3 / 8),
+    ],
+)
+def test_both_betas_by_hand(pi, paper, published):
+    betas = balance(torch.tensor(pi, dtype=torch.float64).log())
+    assert_close(betas[0].item(), float(paper))
+    if published is not None:
+        assert_close(betas[1].item(), float(published))
+
+
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(2, 6), st.integers(0, 99))
+def test_both_betas_are_their_definitions(b, t, j, seed):
+    log_weights = random_log_weights(b, t, j, seed)
+    pi = log_weights.exp()
+    total, by_stream = pi.sum((0, 1)), pi.sum(1)
+    paper = (total.std(correction=0) / total.mean()) ** 2
+    published = (j - 1) * by_stream.flatten().var(correction=1) / by_stream.mean() ** 2
+    assert_close(balance(log_weights), (paper, published))
+
+
+def test_gradients_of_both_betas_are_those_of_finite_differences():
+    log_weights = random_log_weights(2, 3, 4).requires_grad_()
+    assert torch.autograd.gradcheck(balance, [log_weights])
+
+
+def test_padding_does_not_count():
+    log_weights = random_log_weights(2, 6, 3)
+    real = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
+    total = log_weights.exp()[real].sum(0)
+    padded = balance(log_weights, real)
+    assert_close(padded[0], total.var(correction=0) / total.mean() ** 2)
+    streams = torch.stack([log_weights.exp()[0].sum(0), log_weights.exp()[1, :4].sum(0)])
+    assert_close(padded[1], 2 * streams.var(correction=1) / streams.mean() ** 2)
+
+
+@pytest.mark.parametrize("shape", [(B, T, 1), (1, 1, 1), (B, T, 2), (1, 1, 2), (B, T, 5)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_weights_have_no_imbalance_and_finite_gradients(shape, dtype):
+    scores = torch.zeros(shape, dtype=dtype, requires_grad=True)
+    for form in range(2):
+        beta = balance(scores.log_softmax(-1))[form]
+        assert_close(beta.item(), 0.0, atol=1e-12)
+        assert_close(gradients(beta, [scores])[0], torch.zeros(shape), atol=1e-12)
+
+
+def test_the_worst_balance():
+    """One component of J takes all: deviations (J - 1, -1, ..), a squared coefficient of J - 1."""
+    log_weights = torch.full((B, T, 5), -torch.inf).index_fill(2, torch.tensor([2]), 0.0)
+    assert_close(balance(log_weights)[0].item(), 4.0)
+
+
+def test_betas_of_two_workers_are_those_of_the_whole_batch(monkeypatch):
+    log_weights = random_log_weights(5, 4, 3)
+    mine, theirs = log_weights[:3], log_weights[3:]
+    sums = []
+    monkeypatch.setattr(doc_cross_entropy, "_over_workers", lambda x: sums.append(x) or x)
+    balance(theirs)
+    monkeypatch.setattr(doc_cross_entropy, "_over_workers", lambda x: x + sums[0])
+    together = balance(mine)
+    monkeypatch.undo()
+    assert_close(together, balance(log_weights))
+
+
+def test_the_sum_over_workers_sends_back_every_workers_gradient(monkeypatch):
+    """Two workers of equal tensors: the sum is twice one's, and so is the gradient."""
+    monkeypatch.setattr(doc_cross_entropy, "_all_reduced", lambda x: 2 * x)
+    x = torch.arange(3.0, requires_grad=True)
+    total = doc_cross_entropy._SumOverWorkers.apply(x)
+    assert_close(total, 2 * x)
+    assert_close(gradients(total @ torch.tensor([1.0, 2.0, 3.0]), [x])[0].tolist(), [2.0, 4.0, 6.0])
+
+
+# AR and TAR
+
+
+def test_activation_penalties_by_hand():
+    dropped = torch.tensor([[[1.0, 2.0]], [[3.0, 0.0]], [[0.0, 0.0]]])
+    undropped = torch.tensor([[[1.0, 1.0]], [[2.0, 3.0]], [[2.0, 0.0]]])
+    ar, tar = activation_penalties(dropped, undropped)
+    assert ar == (1 + 4 + 9) / 6
+    assert tar == (1 + 4 + 0 + 9) / 4
+
+
+def test_tar_of_one_step_is_zero():
+    ar, tar = activation_penalties(torch.full((1, 2, 3), 2.0), torch.ones(1, 2, 3))
+    assert (ar, tar) == (4, 0)
+
+
+# The loss
+
+
+@pytest.mark.parametrize("doc_balance", ["paper", "published"])
+@pytest.mark.parametrize("sentence_avg", [False, True])
+@pytest.mark.parametrize("missing", [None, *FACTORS])
+def test_loss_is_its_terms_times_the_sample_size(doc_balance, sentence_avg, missing):
+    factors = {name: x for name, x in FACTORS.items() if name != missing}
+    model = small_model(output_dropout=0.5, component_dropout=0.5)
+    batch = sample()
+    torch.manual_seed(3)
+    loss, sample_size, log = criterion(doc_balance, sentence_avg, **factors)(model, batch)
+
+    torch.manual_seed(3)
+    output = model(**batch["net_input"])
+    probs = model.get_normalized_probs(output, log_probs=False)
+    nll = -probs.gather(-1, batch["target"].unsqueeze(-1)).log().sum()
+    pi = output[1]["log_weights"].exp()
+    total, by_stream = pi.sum((0, 1)), pi.sum(1)
+    beta = {
+        "paper": (total.std(correction=0) / total.mean()) ** 2,
+        "published": 2 * by_stream.flatten().var() / by_stream.mean() ** 2,
+    }
+    h, dropped = output[1]["undropped"], output[1]["dropped"]
+    ar = (dropped**2).sum() / dropped.numel()
+    tar = sum(((h[t] - h[t - 1]) ** 2).sum() for t in range(1, T)) / ((T - 1) * B * 5)
+    terms = {"doc_lambda": beta[doc_balance], "ar_alpha": ar, "tar_beta": tar}
+    expected_size = B if sentence_avg else B * T
+    assert not torch.equal(h, dropped)
+    assert sample_size == expected_size
+    assert_close(loss, nll + expected_size * sum(x * terms[name] for name, x in factors.items()))
+    assert_close(log["loss"], loss.detach())
+    assert_close(log["nll_loss"], nll.detach())
+    logged = [log["balance"], log["ar"], log["tar"]]
+    expected = [(expected_size * x).detach() for x in (beta["paper"], ar, tar)]
+    assert_close(logged, expected, rtol=1e-6)
+    assert (log["ntokens"], log["nsentences"], log["sample_size"]) == (B * T, B, expected_size)
+
+
+def test_every_term_reaches_the_parameters():
+    """beta alone moves W_pi, AR and TAR alone move the LSTM; none of them the output bias."""
+    model, batch = small_model(), sample()
+    names, parameters = zip(*model.named_parameters(), strict=True)
+
+    def gradients_of(**factors):
+        return dict(
+            zip(names, gradients(criterion(**factors)(model, batch)[0], parameters), strict=True)
+        )
+
+    plain = gradients_of()
+    for factor, moved in (
+        ("doc_lambda", "decoder.output.mixture_weights.weight"),
+        ("ar_alpha", "decoder.lstm.layers.1.weight_hh_l0"),
+        ("tar_beta", "decoder.lstm.layers.1.weight_hh_l0"),
+    ):
+        more = gradients_of(**{factor: 1.0})
+        assert (more[moved] - plain[moved]).abs().max() > 1e-6, factor
+        assert_close(more["decoder.output.bias"], plain["decoder.output.bias"])
+
+
+@pytest.mark.parametrize("sentence_avg", [False, True])
+def test_evaluation_is_the_nll_alone(sentence_avg):
+    model, batch = small_model().eval(), sample()
+    loss, size, log = criterion(sentence_avg=sentence_avg, **FACTORS)(model, batch)
+    nll = model.token_nll(model(batch["net_input"]["src_tokens"]), batch["target"], -100)
+    assert_close(loss, nll)
+    assert_close(log["nll_loss"], nll.detach())
+    assert size == (B if sentence_avg else B * T)
+    assert log["balance"] > 0 and log["ar"] > 0 and log["tar"] > 0  # told, not added
+
+
+def test_padded_targets_cost_nothing():
+    model, batch = small_model().eval(), sample()
+    pad = small_dictionary().pad()
+    whole = model.token_nll(model(batch["net_input"]["src_tokens"]), batch["target"], -100, "none")
+    batch["target"][1, 2:] = pad
+    loss, _, _ = criterion()(model, batch)
+    assert_close(loss, whole.view(B, T)[batch["target"] != pad].sum())
+
+
+def test_a_window_of_one_step():
+    model, batch = small_model(), sample(time=1)
+    loss, _, log = criterion(**FACTORS)(model, batch)
+    assert log["tar"] == 0
+    assert all(torch.isfinite(g).all() for g in gradients(loss, list(model.parameters())))
+
+
+@pytest.mark.parametrize("components", ["0,0,1", "1,0,2"])
+def test_gradients_are_finite_where_the_weights_are_equal(components):
+    model = small_model(doc_components=components)
+    if model.decoder.output.mixture_weights is not None:
+        torch.nn.init.zeros_(model.decoder.output.mixture_weights.weight)
+    for form in ("paper", "published"):
+        loss, _, log = criterion(form, **FACTORS)(model, sample())
+        assert_close(float(log["balance"]), 0.0, atol=1e-12)
+        assert all(torch.isfinite(g).all() for g in gradients(loss, list(model.parameters())))
+
+
+def test_a_score_that_is_not_finite_is_an_error_in_evaluation():
+    model, batch = small_model(), sample()
+    with torch.no_grad():
+        model.decoder.output.bias[7] = math.nan
+    assert torch.isnan(criterion()(model, batch)[0])  # fairseq handles it in training
+    with pytest.raises(FairseqDocError, match="not finite"):
+        criterion()(model.eval(), batch)
+
+
+def test_metrics_are_means_over_the_workers():
+    logs = [
+        {"loss": 30.0, "nll_loss": 20.0, "balance": 4.0, "ar": 1.0, "tar": 2.0}
+        | {"ntokens": 10, "nsentences": 2, "sample_size": 10},
+        {"loss": 90.0, "nll_loss": 70.0, "balance": 32.0, "ar": 2.0, "tar": 4.0}
+        | {"ntokens": 30, "nsentences": 2, "sample_size": 30},
+    ]
+    with metrics.aggregate() as aggregator:
+        DocCrossEntropyCriterion.reduce_metrics(logs)
+    values = aggregator.get_smoothed_values()
+    expected = {
+        "loss": 120 / 40 / math.log(2),
+        "nll_loss": 90 / 40 / math.log(2),
+        "ppl": math.exp(90 / 40),
+        "balance": 36 / 40,
+        "balance_cv": math.sqrt(36 / 40),
+        "ar": 3 / 40,
+        "tar": 6 / 40,
+    }
+    assert_close({k: float(values[k]) for k in expected}, expected, rtol=0, atol=6e-3)
+    assert DocCrossEntropyCriterion.logging_outputs_can_be_summed()

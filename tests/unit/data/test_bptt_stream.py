@@ -1,0 +1,178 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.data.bptt_stream import (
+    BpttWindows,
+    TokenStream,
+    columns_of,
+    draw_lengths,
+    fixed_lengths,
+    load_stream,
+)
+from fairseq_doc.errors import FairseqDocError
+
+from ..conftest import small_dictionary, write_split
+
+draws = st.tuples(
+    st.integers(1, 3000),
+    st.integers(1, 120),
+    st.integers(0, 40),
+    st.integers(0, 99),
+    st.integers(1, 9),
+)
+
+
+def numbered(n):
+    """A stream whose every token is its own position."""
+    return TokenStream(torch.arange(n), "train")
+
+
+# Columns
+
+
+@given(st.integers(2, 500), st.integers(1, 40))
+def test_columns_are_equal_consecutive_parts(n, n_columns):
+    length = n // n_columns
+    if length < 2:
+        with pytest.raises(
+            FairseqDocError, match=f"expected at most {n // 2}, two tokens a column"
+        ):
+            columns_of(numbered(n), n_columns)
+    else:
+        expected = [list(range(c * length, (c + 1) * length)) for c in range(n_columns)]
+        assert columns_of(numbered(n), n_columns).tolist() == expected
+
+
+# Lengths
+
+
+@given(draws)
+def test_drawn_lengths_cover_the_steps_and_no_more(draw):
+    steps, bptt, delta, seed, epoch = draw
+    lengths = draw_lengths(steps, bptt, delta, seed, epoch)
+    assert sum(lengths) >= steps > sum(lengths[:-1])
+
+
+@given(draws)
+def test_drawn_lengths_are_at_least_5_and_at_most_bptt_and_delta(draw):
+    _, bptt, delta, _, _ = draw
+    for length in draw_lengths(*draw):
+        assert min(5, bptt + delta) <= length <= bptt + delta
+
+
+@given(draws)
+def test_drawn_lengths_follow_from_seed_and_epoch(draw):
+    steps, bptt, delta, seed, epoch = draw
+    np.random.seed(seed + 1)
+    torch.manual_seed(epoch + 1)
+    first = draw_lengths(*draw)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    assert draw_lengths(*draw) == first
+    longer = draw_lengths(2 * steps, bptt, delta, seed, epoch)
+    assert longer[: len(first)] == first
+
+
+def test_other_seeds_and_epochs_draw_other_lengths():
+    drawn = {
+        tuple(draw_lengths(2000, 70, 40, seed, epoch)) for seed in range(5) for epoch in range(1, 6)
+    }
+    assert len(drawn) == 25
+
+
+def test_distribution_of_drawn_lengths():
+    """Base 70, or 35 with probability .05; int(normal(base, 5)), so half a step below the base."""
+    lengths = np.array(draw_lengths(70 * 20_000, 70, 40, 1, 1))
+    short = lengths < 52.5  # 3.5 deviations from either base
+    n = len(lengths)
+    assert abs(short.sum() - 0.05 * n) < 5 * (n * 0.05 * 0.95) ** 0.5
+    for part, base in ((lengths[short], 35), (lengths[~short], 70)):
+        assert abs(part.mean() - (base - 0.5)) < 5 * 5 / len(part) ** 0.5
+        assert abs(part.std() - 5) < 0.3
+
+
+@given(st.integers(1, 500), st.integers(1, 120))
+def test_fixed_lengths_cover_the_steps_and_no_more(steps, length):
+    lengths = fixed_lengths(steps, length)
+    assert set(lengths) == {length}
+    assert sum(lengths) >= steps > sum(lengths[:-1])
+
+
+# Windows
+
+
+@given(
+    n=st.integers(2, 1500),
+    n_columns=st.integers(1, 12),
+    bptt=st.integers(1, 80),
+    seed=st.integers(0, 99),
+    drawn=st.booleans(),
+)
+def test_windows_score_every_position_but_the_first_once_in_order(n, n_columns, bptt, seed, drawn):
+    n_columns = min(n_columns, n // 2)
+    columns = columns_of(numbered(n), n_columns)
+    steps = columns.size(1) - 1
+    lengths = draw_lengths(steps, bptt, 10, seed, 1) if drawn else fixed_lengths(steps, bptt)
+    windows = BpttWindows(columns, lengths)
+    samples = [windows[i] for i in range(len(windows))]
+    sources = torch.cat([s["net_input"]["src_tokens"] for s in samples], 1)
+    targets = torch.cat([s["target"] for s in samples], 1)
+    assert torch.equal(sources, columns[:, :-1])
+    assert torch.equal(targets, columns[:, 1:])
+    assert sum(s["ntokens"] for s in samples) == n_columns * (n // n_columns - 1)
+
+
+def test_a_window_is_a_whole_fairseq_batch():
+    windows = BpttWindows(torch.arange(22).view(2, 11), [4, 4, 4], first_column=6)
+    sample = windows.collater([windows[1]])
+    assert sample["net_input"]["src_tokens"].tolist() == [[4, 5, 6, 7], [15, 16, 17, 18]]
+    assert sample["target"].tolist() == [[5, 6, 7, 8], [16, 17, 18, 19]]
+    assert sample["net_input"]["src_lengths"].tolist() == [4, 4]
+    assert sample["net_input"]["window"] == 1
+    assert (sample["ntokens"], sample["nsentences"], sample["drawn_length"]) == (8, 2, 4)
+    assert sample["id"].tolist() == [8, 9]
+
+
+def test_the_cut_last_window_keeps_its_drawn_length():
+    last = BpttWindows(torch.arange(22).view(2, 11), [4, 4, 9])[2]
+    assert last["target"].shape == (2, 2)
+    assert (last["ntokens"], last["drawn_length"]) == (4, 9)
+
+
+# Files
+
+
+def test_lines_are_one_stream(tmp_path):
+    path = write_split(tmp_path, "train", [[5, 6, 2], [7, 2], [8, 9, 9, 2]])
+    stream = load_stream(path, "train", small_dictionary())
+    assert stream.tokens.tolist() == [5, 6, 2, 7, 2, 8, 9, 9, 2]
+    assert stream.tokens.dtype == torch.int64
+    assert (len(stream), stream.split, stream[3]) == (9, "train", 7)
+
+
+@pytest.mark.parametrize(
+    "lines, problem",
+    [
+        ([[2]], "is empty: expected at least 2 tokens, got 1"),
+        ([[5, 6, 20, 2]], "another dictionary: it holds word 20, and the dictionary has 20 words"),
+        ([[5, 1, 2]], "holds the padding symbol '<pad>'"),
+    ],
+)
+def test_streams_that_cannot_be_scored(tmp_path, lines, problem):
+    path = write_split(tmp_path, "valid", lines, n_words=30)
+    with pytest.raises(FairseqDocError, match=problem):
+        load_stream(path, "valid", small_dictionary(20))
+
+
+def test_a_split_without_a_line(tmp_path):
+    path = write_split(tmp_path, "valid", [])
+    with pytest.raises(FairseqDocError, match="expected at least 2 tokens, got 0"):
+        load_stream(path, "valid", small_dictionary())
+
+
+def test_no_such_split(tmp_path):
+    with pytest.raises(FairseqDocError, match="no binarised split 'test'.*fairseq-preprocess"):
+        load_stream(f"{tmp_path}/test", "test", small_dictionary())

@@ -1,0 +1,411 @@
+import copy
+import math
+
+import pytest
+import torch
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from torch import nn
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.models.lstm_doc_lm import (
+    PRESETS,
+    LSTMDocLanguageModelConfig,
+    check_finite,
+    check_state_dict,
+    dictionary_checksum,
+    parse_widths,
+)
+
+from ..conftest import assert_close, random_tokens, small_dictionary, small_model
+
+B, T, V = 3, 8, 20
+
+
+class Words:
+    """As much of a dictionary as a decoder needs."""
+
+    def __init__(self, n):
+        self.symbols = [str(i) for i in range(n)]
+
+    def __len__(self):
+        return len(self.symbols)
+
+
+class Task:
+    """As much of a task as a model needs."""
+
+    def __init__(self, n_words):
+        self.target_dictionary = Words(n_words)
+
+
+def build(preset, n_words):
+    return MODEL_REGISTRY[preset].build_model(MODEL_DATACLASS_REGISTRY[preset](), Task(n_words))
+
+
+def log_probs(model, *args, **kwargs):
+    return model.get_normalized_probs(model(*args, **kwargs), log_probs=True)
+
+
+# Presets
+
+
+def counted_parameters(cfg, v):
+    """From the widths: embedding (tied), LSTMs with two biases each, W_j and b_j, W_pi, output bias."""
+    widths = [cfg.decoder_embed_dim, *map(int, cfg.layer_dims.split(","))]
+    components = list(map(int, cfg.doc_components.split(",")))
+    d, j = cfg.decoder_embed_dim, sum(components)
+    layers = sum(4 * n * (m + n) + 2 * 4 * n for m, n in zip(widths[:-1], widths[1:], strict=True))
+    projections = sum(i * d * (n + 1) for i, n in zip(components, widths, strict=True))
+    weights = j * widths[-1] if j > 1 else 0
+    return v * d + layers + (0 if cfg.plain_output else projections) + weights + v
+
+
+@pytest.mark.parametrize("n_words", [10_000, 33_278])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_parameters_are_those_of_the_widths(preset, n_words):
+    with torch.device("meta"):
+        model = build(preset, n_words)
+    counted = sum(p.numel() for p in model.parameters())
+    assert counted == counted_parameters(MODEL_DATACLASS_REGISTRY[preset](), n_words)
+
+
+@pytest.mark.parametrize(
+    "preset, n_words, parameters",
+    [
+        ("lstm_doc_lm", 10_000, 22_849_120),
+        ("lstm_doc_lm_ptb", 10_000, 22_849_120),  # 23M in the paper
+        ("lstm_doc_lm_ptb", 10_002, 22_849_682),  # with fairseq's <s> and <pad>
+        ("lstm_doc_lm_wt2", 33_278, 36_639_278),  # 37M in the paper
+        ("lstm_awd_lm_ptb", 10_000, 24_221_600),  # 24M in Merity et al. (2018)
+    ],
+)
+def test_parameters_are_those_of_the_papers(preset, n_words, parameters):
+    with torch.device("meta"):
+        model = build(preset, n_words)
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_probabilities_of_every_preset_sum_to_one(preset):
+    torch.manual_seed(0)
+    model = build(preset, 50)
+    tokens = random_tokens(2, 3, 50)
+    for training in (True, False):
+        probs = log_probs(model.train(training), tokens).exp()
+        assert probs.shape == (2, 3, 50)
+        assert_close(probs.sum(-1), torch.ones(2, 3), rtol=0, atol=1e-5)
+
+
+def test_small_presets_differ_only_in_their_output():
+    doc, mos, awd = (
+        MODEL_DATACLASS_REGISTRY[f"lstm_{kind}_lm_small"]() for kind in ("doc", "mos", "awd")
+    )
+    assert sum(map(int, doc.doc_components.split(","))) == 8
+    assert mos.doc_components == "0,0,0,8"
+    assert (awd.doc_components, awd.plain_output) == ("0,0,0,1", True)
+    for name in ("decoder_embed_dim", "embed_dropout", "input_dropout", "weight_dropout"):
+        assert getattr(doc, name) == getattr(mos, name) == getattr(awd, name)
+
+
+def test_every_option_of_every_preset_has_its_help():
+    for preset in PRESETS:
+        for option in LSTMDocLanguageModelConfig.__dataclass_fields__:
+            if option != "_name":
+                field = MODEL_DATACLASS_REGISTRY[preset].__dataclass_fields__[option]
+                assert field.metadata["help"], (preset, option)
+
+
+# Building
+
+
+@pytest.mark.parametrize("text, widths", [("960,960,620", [960, 960, 620]), ("7", [7]), (7, [7])])
+def test_parse_widths(text, widths):
+    assert parse_widths(text) == widths
+
+
+@pytest.mark.parametrize("text", ["", "a", "5,", "5,0", "5,-3", "5.5", None])
+def test_widths_that_cannot_be(text):
+    with pytest.raises(FairseqDocError, match="--layer-dims: expected positive widths"):
+        parse_widths(text)
+
+
+@pytest.mark.parametrize(
+    "settings, problem",
+    [
+        ({"layer_dims": "6,0"}, "--layer-dims"),
+        ({"doc_components": "1,2"}, "--doc-components 1,2"),
+        ({"component_dim": 3}, "--component-dim must be --decoder-embed-dim, 4; got 3"),
+        ({"plain_output": True}, "--plain-output"),
+        ({"embed_dropout": 1.0}, "--embed-dropout must be in"),
+        ({"input_dropout": -1.0}, "--input-dropout must be in"),
+        ({"hidden_dropout": 2.0}, "--hidden-dropout must be in"),
+        ({"output_dropout": 1.0}, "--output-dropout must be in"),
+        ({"component_dropout": 1.0}, "--component-dropout must be in"),
+        ({"weight_dropout": 1.0}, "--weight-dropout must be in"),
+    ],
+)
+def test_settings_that_do_not_fit_together(settings, problem):
+    with pytest.raises(FairseqDocError, match=problem):
+        small_model(**settings)
+
+
+def test_output_matrix_is_the_embedding_unless_untied():
+    tied, untied = small_model().decoder, small_model(untie_output=True).decoder
+    assert tied.output.weight is tied.embedding
+    assert untied.output.weight.shape == untied.embedding.shape == (V, 4)
+    assert not torch.equal(untied.output.weight, untied.embedding)
+    narrow = small_model(untie_output=True, component_dim=3)
+    assert narrow.decoder.output.weight.shape == (V, 3)
+    assert_close(log_probs(narrow, random_tokens(B, T)).exp().sum(-1), torch.ones(B, T))
+
+
+@pytest.mark.parametrize("untie", [False, True])
+def test_initialisation(untie):
+    """Output and embedding uniform in +-.1, biases of the output and the W_j zero."""
+    decoder = small_model(400, decoder_embed_dim=50, untie_output=untie).decoder
+    for matrix in (decoder.embedding, decoder.output.weight):
+        assert 0.099 < matrix.max() <= 0.1 and -0.1 <= matrix.min() < -0.099
+        assert abs(matrix.std() - 0.2 / math.sqrt(12)) < 0.001
+    assert not decoder.output.bias.any()
+    assert not any(p.bias.any() for p in decoder.output.projections.values())
+
+
+# The forward pass
+
+
+def test_forward_is_embedding_lstms_and_mixture():
+    model = small_model().eval()
+    decoder, tokens = model.decoder, random_tokens(B, T)
+    h = [nn.functional.embedding(tokens, decoder.embedding).transpose(0, 1)]  # (T, B, D_0)
+    for layer in decoder.lstm.layers:
+        h.append(layer(h[-1])[0])
+    expected, _ = decoder.output([x.transpose(0, 1) for x in h])
+    packed, extra = model(tokens)
+    assert_close(packed, expected)
+    assert_close(extra["undropped"], h[-1])
+    assert_close(extra["dropped"], h[-1])
+    assert extra["log_weights"].shape == (B, T, 3)
+
+
+def dropped_inputs(**rates):
+    """What the LSTM and the output layer get in training, and what they would without dropout."""
+    decoder, tokens = small_model(**rates).decoder, random_tokens(B, 30)
+    caught = {}
+    decoder.lstm.register_forward_pre_hook(lambda _, args: caught.update(lstm=args[0]))
+    decoder.output.register_forward_pre_hook(lambda _, args: caught.update(output=args[0]))
+    before = decoder.embedding.detach().clone()
+    _, extra = decoder(tokens)
+    assert torch.equal(decoder.embedding, before)  # the output matrix, tied to it, is whole
+    whole = decoder.embedding[tokens.t()]
+    return tokens.t(), (caught["lstm"] / whole).round(decimals=9), caught, extra
+
+
+def test_input_dropout_is_one_mask_a_stream():
+    _, factors, _, _ = dropped_inputs(input_dropout=0.5)  # (T, B, D_0)
+    assert set(factors.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(factors, factors[:1].expand_as(factors))
+    assert len({tuple(mask) for mask in factors[0].tolist()}) > 1
+
+
+def test_embedding_dropout_drops_whole_words():
+    tokens, factors, _, _ = dropped_inputs(embed_dropout=0.5)
+    assert set(factors.unique().tolist()) == {0.0, 2.0}
+    for word in tokens.unique():
+        assert len(factors[tokens == word].unique()) == 1
+
+
+def test_mixture_gets_the_dropped_input_and_outputs():
+    _, _, caught, extra = dropped_inputs(input_dropout=0.5, hidden_dropout=0.5, output_dropout=0.5)
+    assert_close(caught["output"][0], caught["lstm"].transpose(0, 1))
+    assert_close(caught["output"][-1], extra["dropped"].transpose(0, 1))
+    factors = (extra["dropped"] / extra["undropped"]).round(decimals=9)
+    assert set(factors.unique().tolist()) == {0.0, 2.0}
+
+
+def test_nothing_is_dropped_in_evaluation():
+    settings = dict.fromkeys(
+        ("embed_dropout", "input_dropout", "hidden_dropout", "output_dropout"), 0.5
+    )
+    dropping = small_model(**settings, component_dropout=0.5, weight_dropout=0.5).eval()
+    tokens = random_tokens(B, T)
+    assert_close(dropping(tokens)[0], small_model().eval()(tokens)[0])
+
+
+# The carried state
+
+
+@pytest.mark.parametrize("cuts", [(3,), (1, 2, 7)])
+def test_windows_in_a_row_equal_one_long_window(cuts):
+    model, tokens = small_model().eval(), random_tokens(B, T)
+    parts = torch.tensor_split(tokens, cuts, dim=1)
+    outputs = [model(part, window=i)[0] for i, part in enumerate(parts)]
+    assert_close(torch.cat(outputs, 1), model(tokens)[0])
+
+
+def test_window_zero_starts_from_zeros():
+    model, tokens = small_model().eval(), random_tokens(B, T)
+    first = model(tokens, window=0)[0]
+    assert not torch.equal(model(tokens, window=1)[0], first)
+    assert torch.equal(model(tokens, window=0)[0], first)
+
+
+def test_without_a_window_nothing_is_carried():
+    model, tokens = small_model().eval(), random_tokens(B, T)
+    model(tokens, window=0)
+    second = model(tokens, window=1)[0]
+    model(tokens, window=0)
+    assert_close(model(tokens)[0], model(tokens, window=0)[0])
+    model(tokens.flip(0))
+    assert_close(model(tokens, window=1)[0], second)
+
+
+def test_training_and_evaluation_carry_a_state_each():
+    model, tokens = small_model(), random_tokens(B, T)
+    model(tokens, window=0)
+    expected = model(tokens, window=1)[0]
+    model(tokens, window=0)
+    model.eval()
+    model(tokens.flip(1), window=0)
+    model(tokens.flip(1), window=1)
+    assert_close(model.train()(tokens, window=1)[0], expected)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_later_window_without_a_state_is_an_error(training):
+    model, tokens = small_model().train(training), random_tokens(B, T)
+    with pytest.raises(FairseqDocError, match="window 4 needs the state that window 3 left"):
+        model(tokens, window=4)
+    model.train(not training)(tokens, window=0)  # the other mode's state does not serve
+    with pytest.raises(FairseqDocError, match="there is none"):
+        model.train(training)(tokens, window=1)
+
+
+def test_a_state_of_other_columns_is_an_error():
+    model = small_model()
+    model(random_tokens(B, T), window=0)
+    with pytest.raises(FairseqDocError, match="left for 2 columns"):
+        model(random_tokens(2, T), window=1)
+
+
+def test_carried_state_is_detached_and_can_be_taken_to_another_model():
+    model, other, tokens = small_model(), small_model(), random_tokens(B, T)
+    assert model.decoder.carried_state() is None
+    model(tokens, window=0)
+    state = model.decoder.carried_state()
+    assert state.shape == (B, 2 * (6 + 5)) and not state.requires_grad
+    other.decoder.carry(state)
+    assert_close(other.decoder.carried_state(), state, rtol=0, atol=0)
+    assert_close(other(tokens, window=1)[0], model(tokens, window=1)[0])
+
+
+def test_carried_state_is_h_and_c_of_each_layer_a_row_a_column():
+    model, tokens = small_model(), random_tokens(B, T)
+    model(tokens, window=0)
+    x = nn.functional.embedding(tokens.t(), model.decoder.embedding)
+    parts = []
+    for layer in model.decoder.lstm.layers:
+        x, (h, c) = layer(x)
+        parts += [h[0], c[0]]
+    assert_close(model.decoder.carried_state(), torch.cat(parts, 1))
+
+
+# Scores
+
+
+def test_normalized_probs_and_their_logarithms():
+    model, tokens = small_model(), random_tokens(B, T)
+    output = model(tokens)
+    logs = model.get_normalized_probs(output, log_probs=True)
+    probs = model.get_normalized_probs(output, log_probs=False)
+    assert_close(probs, logs.exp())
+    assert_close(probs.sum(-1), torch.ones(B, T))
+
+
+def test_token_nll_is_the_targets_log_probability():
+    model, tokens = small_model(), random_tokens(B, T)
+    target = random_tokens(B, T, seed=1)
+    losses = -log_probs(model, tokens).gather(-1, target.unsqueeze(-1)).flatten()
+    output = model(tokens)
+    assert_close(model.token_nll(output, target, -100, "none"), losses)
+    assert_close(model.token_nll(output, target, -100), losses.sum())
+
+
+def broken_model(value):
+    model = small_model()
+    with torch.no_grad():
+        model.decoder.output.bias[5] = value
+    return model
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_a_target_without_a_finite_score_is_an_error_in_evaluation(value):
+    model, tokens = broken_model(value), random_tokens(B, T)
+    target = tokens.clone()
+    target[:] = 6
+    target[0, :2] = 5
+    bad = 2 if value == -math.inf else B * T
+    output = model(tokens)
+    model.get_normalized_probs(output, True, {"target": target})  # training goes on
+    model.eval()
+    with pytest.raises(FairseqDocError, match=f"{bad} of {B * T} tokens got a score"):
+        model.get_normalized_probs(output, True, {"target": target})
+    model.get_normalized_probs(output, True)  # nobody asked for these targets
+
+
+def test_check_finite():
+    check_finite(torch.tensor([0.0, -1e30]))
+    with pytest.raises(FairseqDocError, match="2 of 3 tokens"):
+        check_finite(torch.tensor([math.nan, -1.0, math.inf]))
+
+
+# Checkpoints
+
+
+def test_a_models_own_state_is_accepted_and_restores_it():
+    model, other, tokens = (
+        small_model(seed=1).eval(),
+        small_model(seed=2).eval(),
+        random_tokens(B, T),
+    )
+    assert not torch.equal(other(tokens)[0], model(tokens)[0])
+    other.load_state_dict(copy.deepcopy(model.state_dict()))
+    assert_close(other(tokens)[0], model(tokens)[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "other, problem",
+    [
+        ({"layer_dims": "6,6,5", "doc_components": "1,0,0,2"}, "another architecture: .*layers.2"),
+        ({"doc_components": "0,0,3"}, "another architecture: .*projections.0"),
+        ({"plain_output": True, "doc_components": "0,0,1", "layer_dims": "6,4"}, "architecture"),
+        ({"n_words": 21}, "another dictionary: expected 20 words, as the data has, got 21"),
+        ({"layer_dims": "7,5"}, r"another size: expected decoder.lstm.*\(24, 4\), got \(28, 4\)"),
+        ({"doc_components": "2,0,1"}, "another size: expected decoder.output.projections"),
+        (
+            {"dictionary": small_dictionary(20, "x")},
+            "as many words as the data's, 20, but others or in another order",
+        ),
+    ],
+)
+def test_states_of_other_models(other, problem):
+    model, stranger = small_model(), small_model(**other)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(FairseqDocError, match=problem):
+        model.load_state_dict(stranger.state_dict())
+    assert_close(model.state_dict(), before, rtol=0, atol=0)
+    with pytest.raises(FairseqDocError, match="another"):
+        check_state_dict(stranger.state_dict(), model.state_dict())
+
+
+def test_a_state_of_an_untied_output_does_not_enter_a_tied_model():
+    """Both have the same names and shapes; loading one into the other would lose a matrix."""
+    untied, tied = small_model(untie_output=True), small_model()
+    with pytest.raises(FairseqDocError, match="another"):
+        tied.load_state_dict(untied.state_dict())
+
+
+def test_dictionary_checksum_sees_words_and_their_order():
+    one, two, swapped = small_dictionary(20), small_dictionary(20, "x"), small_dictionary(20)
+    swapped.symbols[-1], swapped.symbols[-2] = swapped.symbols[-2], swapped.symbols[-1]
+    assert dictionary_checksum(one) == dictionary_checksum(small_dictionary(20))
+    assert len({dictionary_checksum(d) for d in (one, two, swapped)}) == 3

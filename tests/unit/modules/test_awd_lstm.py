@@ -1,0 +1,135 @@
+import copy
+
+import torch
+from torch import nn
+
+from fairseq_doc.modules.awd_lstm import AWDLSTM, _in_one_buffer
+from fairseq_doc.modules.dropout import keep_mask
+
+from ..conftest import assert_close, gradients
+
+T, B = 7, 3
+
+
+def network(widths, **rates):
+    torch.manual_seed(0)
+    return AWDLSTM(widths, **rates).double()
+
+
+def inputs(lstm, width):
+    x = torch.randn(T, B, width, dtype=torch.float64)
+    return x, lstm.zero_state(B, x)
+
+
+def test_evaluation_is_a_chain_of_plain_lstms():
+    lstm = network([4, 6, 5], weight_drop=0.5, hidden_dropout=0.5, output_dropout=0.5).eval()
+    x, zeros = inputs(lstm, 4)
+    start = [tuple(torch.randn_like(part) for part in layer) for layer in zeros]
+    outputs, undropped, state = lstm(x, start)
+    for layer, before, output, after in zip(lstm.layers, start, outputs, state, strict=True):
+        x, expected = layer(x, before)
+        assert_close(output, x)
+        assert_close(after, expected)
+    assert undropped is outputs[-1]
+
+
+def test_zero_state_has_each_layers_width():
+    x = torch.ones(T, B, 4, dtype=torch.bfloat16)
+    state = AWDLSTM([4, 6, 5]).zero_state(B, x)
+    assert [[part.shape for part in layer] for layer in state] == [[(1, B, 6)] * 2, [(1, B, 5)] * 2]
+    assert not any(part.any() for layer in state for part in layer)
+    assert {part.dtype for layer in state for part in layer} == {torch.bfloat16}
+
+
+def test_dropped_recurrent_matrix_one_mask_a_forward_pass():
+    """A plain LSTM whose recurrent matrix is the masked one: same outputs at every step; its
+    gradient, times the mask and its scale, is the parameter's."""
+    lstm = network([4, 6], weight_drop=0.4)
+    x, zeros = inputs(lstm, 4)
+    torch.manual_seed(5)
+    (output,), _, state = lstm(x, zeros)
+    torch.manual_seed(5)
+    mask, scale = keep_mask((24, 6), 0.4, "cpu")
+    factor = mask.double() * scale
+
+    plain = copy.deepcopy(lstm.layers[0])
+    with torch.no_grad():
+        plain.weight_hh_l0.mul_(factor)
+    expected, after = plain(x, zeros[0])
+    assert_close(output, expected)
+    assert_close(state[0], after)
+
+    upstream = torch.randn_like(output)
+    names = [name for name, _ in plain.named_parameters()]
+    ours = gradients((output * upstream).sum(), list(lstm.parameters()))
+    theirs = dict(
+        zip(names, gradients((expected * upstream).sum(), list(plain.parameters())), strict=True)
+    )
+    theirs["weight_hh_l0"] = theirs["weight_hh_l0"] * factor
+    assert_close(dict(zip(names, ours, strict=True)), theirs)
+
+
+def test_every_forward_pass_and_every_layer_draws_its_own_mask():
+    lstm = network([5, 5, 5], weight_drop=0.5)
+    lstm.layers[1].load_state_dict(lstm.layers[0].state_dict())
+    x, zeros = inputs(lstm, 5)
+    first, second = (lstm(x, zeros)[0] for _ in range(2))
+    assert not torch.equal(first[0], second[0])
+    # A gradient is zero exactly where the mask is.
+    one, two = gradients(first[1].sum(), [layer.weight_hh_l0 for layer in lstm.layers])
+    assert not torch.equal(one != 0, two != 0)
+
+
+def test_weight_dropout_leaves_parameters_and_state_dict_plain():
+    lstm = network([4, 6, 5], weight_drop=0.5)
+    parameters = dict(lstm.named_parameters())
+    before = copy.deepcopy(lstm.state_dict())
+    x, zeros = inputs(lstm, 4)
+    lstm(x, zeros)[1].sum().backward()
+
+    plain = nn.ModuleList([nn.LSTM(4, 6), nn.LSTM(6, 5)])
+    assert list(lstm.state_dict()) == [f"layers.{name}" for name in plain.state_dict()]
+    assert_close(lstm.state_dict(), before, rtol=0, atol=0)
+    for name, parameter in lstm.named_parameters():
+        assert parameter is parameters[name] and isinstance(parameter, nn.Parameter)
+        assert parameter.grad is not None
+    fresh = network([4, 6, 5])(x, zeros)[0]
+    assert_close(copy.deepcopy(lstm).eval()(x, zeros)[0], fresh)
+    assert_close(lstm.eval()(x, zeros)[0], fresh)
+
+
+def test_dropped_outputs_feed_the_next_layer_and_the_last_is_returned_undropped_too():
+    hidden, output = 0.25, 0.5
+    lstm = network([4, 6, 7, 5], hidden_dropout=hidden, output_dropout=output)
+    x, zeros = inputs(lstm, 4)
+    received, before_dropout = [], []
+
+    def record(layer, args, result):
+        received.append(args[0])
+        before_dropout.append(result[0])
+
+    for layer in lstm.layers:
+        layer.register_forward_hook(record)
+    outputs, undropped, _ = lstm(x, zeros)
+    assert received[0] is x
+    assert all(a is b for a, b in zip(received[1:], outputs[:-1], strict=True))
+    assert undropped is before_dropout[-1]
+    rates = [hidden, hidden, output]
+    for dropped, raw, p in zip(outputs, before_dropout, rates, strict=True):
+        factor = (dropped / raw).round(decimals=9)
+        assert set(factor.unique().tolist()) == {0.0, round(1 / (1 - p), 9)}
+        assert torch.equal(factor, factor[:1].expand_as(factor))  # one mask a sequence
+        assert not torch.equal(factor[0, 0], factor[0, 1])
+
+
+def test_one_buffer_holds_the_same_weights_in_order():
+    layer = nn.LSTM(4, 6)
+    weights = dict(layer.named_parameters())
+    parts = _in_one_buffer(weights)
+    assert_close(parts, {name: weight.detach() for name, weight in weights.items()})
+    storage = {part.untyped_storage().data_ptr() for part in parts.values()}
+    offsets = [part.storage_offset() for part in parts.values()]
+    assert len(storage) == 1
+    assert offsets == [0, 24 * 4, 24 * 4 + 24 * 6, 24 * 4 + 24 * 6 + 24]
+    sum(part.sum() for part in parts.values()).backward()
+    assert all(torch.equal(weight.grad, torch.ones_like(weight)) for weight in weights.values())

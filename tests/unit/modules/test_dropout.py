@@ -1,0 +1,144 @@
+import math
+
+import pytest
+import torch
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.modules.dropout import (
+    check_rates,
+    embedded_dropout,
+    keep_mask,
+    locked_dropout,
+    weight_dropout,
+)
+
+from ..conftest import assert_close
+
+RATES = [0.1, 0.225, 0.4, 0.5, 0.65, 0.99]
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(1)
+
+
+def within_five_deviations(kept, n, probability):
+    return abs(kept - n * probability) < 5 * math.sqrt(n * probability * (1 - probability))
+
+
+@pytest.mark.parametrize("p", RATES)
+def test_keep_mask_keeps_with_its_probability_and_scales_by_its_inverse(p):
+    n = 2**20
+    mask, scale = keep_mask((2**10, 2**10), p, "cpu")
+    assert abs(1 / scale - (1 - p)) <= 2**-17  # p rounded to a 65,536th
+    assert within_five_deviations(mask.sum().item(), n, 1 / scale)
+
+
+@pytest.mark.parametrize("distance", [1, 2, 3, 4])
+def test_entries_of_one_draw_are_independent(distance):
+    mask, scale = keep_mask((2**20,), 0.3, "cpu")
+    both = (mask[:-distance] & mask[distance:]).sum().item()
+    assert within_five_deviations(both, 2**20 - distance, scale**-2)
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (3,), (5, 7), (2, 0), (4, 4)])
+def test_keep_mask_of_any_shape(shape):
+    mask, _ = keep_mask(shape, 0.5, "cpu")
+    assert mask.shape == shape and mask.dtype == torch.bool
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-9, 0.5, 0.99999, 0.999999, math.nextafter(1, 0)])
+def test_every_accepted_rate_can_be_used(p):
+    check_rates(rate=p)
+    dropped = locked_dropout(torch.ones(3, 4), p, True)
+    assert torch.isfinite(dropped).all()
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, math.nan, math.inf])
+def test_rates_outside_their_range(p):
+    with pytest.raises(FairseqDocError, match=r"--hidden-dropout must be in \[0, 1\)"):
+        check_rates(input_dropout=0.5, hidden_dropout=p)
+
+
+@pytest.mark.parametrize(
+    "drop",
+    [
+        lambda x, p, training: locked_dropout(x, p, training),
+        lambda x, p, training: weight_dropout(x, p, training),
+        lambda x, p, training: embedded_dropout(x, torch.arange(8), p, training),
+    ],
+    ids=["locked", "weight", "embedded"],
+)
+@pytest.mark.parametrize("p, training", [(0.5, False), (0.0, True), (0.0, False)])
+def test_nothing_is_dropped_in_evaluation_or_at_rate_zero(drop, p, training):
+    x = torch.randn(8, 4)
+    assert torch.equal(drop(x, p, training), x)
+
+
+@pytest.mark.parametrize("shared", [(0,), (1, 2), (0, 2), ()])
+def test_locked_mask_is_shared_over_exactly_its_dimensions(shared):
+    p = 0.25
+    out = locked_dropout(torch.ones(6, 7, 8, dtype=torch.float64), p, True, shared)
+    assert set(out.unique().tolist()) == {0.0, 1 / (1 - p)}
+    for dim in range(3):
+        same = torch.equal(out, out.narrow(dim, 0, 1).expand_as(out))
+        assert same == (dim in shared), dim
+
+
+def test_locked_mask_is_over_time_by_default_and_drawn_anew_each_call():
+    x = torch.ones(5, 6, 7)
+    first, second = (locked_dropout(x, 0.5, True) for _ in range(2))
+    assert torch.equal(first, first[:1].expand_as(first))
+    assert not torch.equal(first[0, 0], first[0, 1])
+    assert not torch.equal(first, second)
+
+
+def test_locked_gradient_is_the_mask():
+    x = torch.randn(5, 6, 7, dtype=torch.float64, requires_grad=True)
+    out = locked_dropout(x, 0.5, True)
+    out.sum().backward()
+    assert_close(out, x * x.grad)
+    assert set(x.grad.unique().tolist()) == {0.0, 2.0}
+
+
+def test_embedded_dropout_drops_whole_words_at_all_their_places():
+    p = 0.25
+    embedding = torch.rand(50, 6, dtype=torch.float64) + 1  # no zeros
+    before = embedding.clone()
+    tokens = torch.randint(50, (30, 20))
+    rows = embedded_dropout(embedding, tokens, p, True)
+    factors = rows / embedding[tokens]  # (30, 20, 6)
+    word_factors = torch.full((50,), torch.nan, dtype=torch.float64)
+    word_factors[tokens] = factors[..., 0]
+    assert_close(factors, word_factors[tokens].unsqueeze(-1).expand_as(factors))
+    seen = word_factors[tokens.unique()]
+    assert ((seen == 0) | (seen - 1 / (1 - p)).abs().lt(1e-12)).all()
+    assert 0 < (seen == 0).sum() < len(seen)
+    assert torch.equal(embedding, before)
+
+
+def test_embedded_dropout_sends_no_gradient_to_dropped_words():
+    embedding = torch.ones(50, 1, dtype=torch.float64, requires_grad=True)
+    rows = embedded_dropout(embedding, torch.arange(50), 0.5, True)
+    rows.sum().backward()
+    assert torch.equal(embedding.grad, rows.detach())
+
+
+def test_weight_dropout_drops_each_entry_by_itself():
+    weight = torch.ones(400, 300, dtype=torch.float64)
+    out = weight_dropout(weight, 0.25, True)
+    assert set(out.unique().tolist()) == {0.0, 1 / 0.75}
+    assert within_five_deviations((out != 0).sum().item(), out.numel(), 0.75)
+    for shared in (0, 1):  # no row and no column goes as one
+        assert out.std(shared).min() > 0
+    assert torch.equal(weight, torch.ones_like(weight))
+
+
+def test_weight_dropout_gradient_is_the_mask_times_the_scale():
+    weight = torch.randn(40, 30, dtype=torch.float64, requires_grad=True)
+    upstream = torch.randn(40, 30, dtype=torch.float64)
+    out = weight_dropout(weight, 0.5, True)
+    out.backward(upstream)
+    factor = (out / weight).detach()
+    assert set(factor.round(decimals=9).unique().tolist()) == {0.0, 2.0}
+    assert_close(weight.grad, upstream * factor)

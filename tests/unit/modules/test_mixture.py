@@ -1,0 +1,204 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.modules.mixture import MixtureOutput, parse_components
+
+from ..conftest import assert_close
+
+B, T, V, D = 3, 4, 11, 6
+WIDTHS = [D, 7, 5]
+
+
+def output_layer(components, seed=0, widths=WIDTHS, **settings):
+    """With random biases too, in evaluation mode."""
+    torch.manual_seed(seed)
+    layer = MixtureOutput(widths, components, nn.Parameter(torch.randn(V, D)), **settings)
+    for parameter in (layer.bias, *(p.bias for p in layer.projections.values())):
+        nn.init.normal_(parameter)
+    return layer.double().eval()
+
+
+def layer_outputs(widths=WIDTHS, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.randn(B, T, w, generator=rng, dtype=torch.float64) for w in widths]
+
+
+def probabilities(layer, outputs):
+    return layer.log_probs(layer(outputs)[0]).exp()
+
+
+@pytest.mark.parametrize(
+    "text, n_layers, counts",
+    [
+        ("0,0,5,15", 3, [0, 0, 5, 15]),
+        ("1", 0, [1]),
+        (" 2, 0", 1, [2, 0]),
+        ("0,0,0,1", 3, [0] * 3 + [1]),
+    ],
+)
+def test_parse_components(text, n_layers, counts):
+    assert parse_components(text, n_layers) == counts
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("0,0,5,x", "such as 0,0,5,15"),
+        ("0,0,5,1.5", "such as 0,0,5,15"),
+        ("", "such as 0,0,5,15"),
+        ("0,0,5,", "such as 0,0,5,15"),
+        (None, "such as 0,0,5,15"),
+        ("0,0,15", "got 3"),
+        ("0,0,0,5,15", "got 5"),
+        ("0,0,-5,15", "none negative; got -5"),
+        ("0,0,0,0", "at least one positive"),
+    ],
+)
+def test_component_lists_that_cannot_be(text, problem):
+    with pytest.raises(FairseqDocError, match=problem) as caught:
+        parse_components(text, 3)
+    assert f"--doc-components {text}" in str(caught.value)
+    assert "expected 4 numbers" in str(caught.value)
+
+
+def test_doc_is_its_equations():
+    """P = sum_j pi_j softmax(W k_j + b), k_j = tanh(W_j h^n + b_j), pi = softmax(W_pi h^N), the
+    components in the layers' order, for list 1,3,2."""
+    layer = output_layer([1, 3, 2])
+    h = layer_outputs()
+    rows = {n: list(p.weight.split(D)) for n, p in layer.projections.items()}
+    offsets = {n: list(p.bias.split(D)) for n, p in layer.projections.items()}
+    pi = (h[2] @ layer.mixture_weights.weight.t()).softmax(-1)
+    expected, j = 0, 0
+    for n, count in enumerate([1, 3, 2]):
+        for i in range(count):
+            k = torch.tanh(h[n] @ rows[str(n)][i].t() + offsets[str(n)][i])
+            expected = expected + pi[..., j : j + 1] * (k @ layer.weight.t() + layer.bias).softmax(
+                -1
+            )
+            j += 1
+    assert_close(probabilities(layer, h), expected)
+
+
+def test_mos_is_doc_with_all_components_from_the_last_layer():
+    """Yang et al. (2018): softmaxes of tanh(W h^N + b), (B, T, J d) cut into J, mixed by a softmax
+    of h^N."""
+    layer = output_layer([0, 0, 4])
+    h = layer_outputs()
+    latent = nn.Linear(5, 4 * D).double()
+    prior = nn.Linear(5, 4, bias=False).double()
+    latent.load_state_dict(layer.projections["2"].state_dict())
+    prior.load_state_dict(layer.mixture_weights.state_dict())
+    vectors = torch.tanh(latent(h[2])).view(B, T, 4, D)
+    softmaxes = torch.softmax(vectors @ layer.weight.t() + layer.bias, -1)  # (B, T, J, V)
+    expected = (prior(h[2]).softmax(-1).unsqueeze(-1) * softmaxes).sum(2)
+    assert_close(probabilities(layer, h), expected)
+    assert list(layer.projections) == ["2"]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_one_component_is_a_softmax(n):
+    layer = output_layer([int(m == n) for m in range(3)])
+    h = layer_outputs()
+    k = torch.tanh(layer.projections[str(n)](h[n]))
+    assert_close(probabilities(layer, h), torch.softmax(k @ layer.weight.t() + layer.bias, -1))
+    assert layer.mixture_weights is None
+
+
+def test_plain_output_is_a_softmax_of_the_last_layer():
+    widths = [D, 7, D]
+    layer = output_layer([0, 0, 1], widths=widths, project=False)
+    h = layer_outputs(widths)
+    assert_close(probabilities(layer, h), torch.softmax(h[2] @ layer.weight.t() + layer.bias, -1))
+    assert {name for name, _ in layer.named_parameters()} == {"weight", "bias"}
+
+
+@pytest.mark.parametrize(
+    "components, last", [([0, 0, 1], 5), ([0, 0, 2], D), ([0, 1, 0], D), ([1, 0, 1], D)]
+)
+def test_plain_output_needs_one_component_of_the_matrixs_width(components, last):
+    with pytest.raises(FairseqDocError, match="--doc-components 0,0,1 and a last layer 6 wide"):
+        output_layer(components, widths=[D, 7, last], project=False)
+
+
+def test_linear_activation():
+    layer = output_layer([0, 1, 0], activation="linear")
+    h = layer_outputs()
+    k = layer.projections["1"](h[1])
+    assert k.abs().max() > 1  # tanh would differ
+    assert_close(probabilities(layer, h), torch.softmax(k @ layer.weight.t() + layer.bias, -1))
+
+
+@given(st.lists(st.integers(0, 3), min_size=3, max_size=3).filter(any), st.integers(0, 9))
+def test_probabilities_sum_to_one(components, seed):
+    layer = output_layer(components, seed)
+    probs = probabilities(layer, layer_outputs(seed=seed))
+    assert probs.shape == (B, T, V)
+    assert_close(probs.sum(-1), torch.ones(B, T), rtol=0, atol=1e-12)
+
+
+def test_packed_is_the_vectors_and_then_the_log_weights():
+    layer = output_layer([1, 0, 2])
+    packed, log_weights = layer(layer_outputs())
+    assert packed.shape == (B, T, 3 * D + 3)
+    assert_close(packed[..., 3 * D :], log_weights)
+    assert_close(log_weights.exp().sum(-1), torch.ones(B, T))
+    vectors, weights = layer.unpack(packed)
+    assert_close(vectors, packed[..., : 3 * D].reshape(B * T, 3, D))
+    assert_close(weights, log_weights.view(B * T, 3))
+
+
+def test_a_slice_of_packed_gives_the_slices_probabilities():
+    """fairseq's generator keeps the last step only."""
+    layer = output_layer([1, 0, 2])
+    packed, _ = layer(layer_outputs())
+    assert_close(layer.log_probs(packed[:, -1:]), layer.log_probs(packed)[:, -1:])
+    assert_close(layer.log_probs(packed[1]), layer.log_probs(packed)[1])
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_nll_is_the_targets_log_probability(reduction):
+    layer = output_layer([1, 0, 2])
+    packed, _ = layer(layer_outputs())
+    target = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
+    target[1, 2] = 7
+    losses = -layer.log_probs(packed).gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    losses[target == 7] = 0
+    counted = (target != 7).sum()
+    expected = {"none": losses.flatten(), "sum": losses.sum(), "mean": losses.sum() / counted}
+    assert_close(layer.nll(packed, target, 7, reduction), expected[reduction])
+
+
+def test_component_dropout_is_one_mask_a_stream_for_all_times_and_components():
+    components, p = [1, 2, 1], 0.5
+    layer, h = output_layer(components, dropout=p), layer_outputs()
+    kept = layer(h)[0][..., : 4 * D].view(B, T, 4, D)
+    packed, log_weights = layer.train()(h)
+    factors = (packed[..., : 4 * D].view(B, T, 4, D) / kept).round(decimals=9)
+    assert set(factors.unique().tolist()) == {0.0, 1 / (1 - p)}
+    assert torch.equal(factors, factors[:, :1, :1].expand_as(factors))
+    masks = factors[:, 0, 0]  # (B, d)
+    assert not torch.equal(masks[0], masks[1]) or not torch.equal(masks[0], masks[2])
+    assert_close(log_weights, layer.eval()(h)[1])  # the weights are not dropped
+
+
+def test_biases_start_at_zero_and_the_matrix_is_the_one_given():
+    weight = nn.Parameter(torch.randn(V, D))
+    layer = MixtureOutput(WIDTHS, [1, 0, 2], weight)
+    assert layer.weight is weight
+    assert not any(b.any() for b in (layer.bias, *(p.bias for p in layer.projections.values())))
+
+
+@pytest.mark.parametrize("components", [[1, 0, 2], [0, 0, 1]])
+def test_log_weights_stay_float32_under_autocast(components):
+    layer = output_layer(components).float()
+    h = [x.float() for x in layer_outputs()]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        packed, log_weights = layer(h)
+        probs = layer.log_probs(packed)
+    assert log_weights.dtype == torch.float32
+    assert probs.dtype == torch.float32

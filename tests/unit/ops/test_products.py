@@ -1,0 +1,86 @@
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fairseq_doc.ops import products
+
+from ..conftest import assert_close
+
+
+@pytest.fixture(params=["onednn", "torch"])
+def kernel(request, monkeypatch):
+    if request.param == "torch":
+        monkeypatch.setattr(products, "_ONEDNN_LINEAR", None)
+
+
+def numbers(*shape, dtype=torch.float32):
+    rng = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=rng, dtype=torch.float64).to(dtype)
+
+
+STRIDES = {
+    "contiguous": lambda x: x.contiguous(),
+    "transposed": lambda x: x.t().contiguous().t(),
+    "every second row": lambda x: x.repeat_interleave(2, 0)[::2],
+    "a slice of columns": lambda x: torch.cat([x, x], 1)[:, : x.size(1)],
+    "one row repeated": lambda x: x[:1].expand_as(x),
+}
+
+
+@pytest.mark.parametrize("bias", [None, numbers(11)], ids=["no bias", "bias"])
+@pytest.mark.parametrize("right_form", STRIDES)
+@pytest.mark.parametrize("left_form", STRIDES)
+def test_product_of_any_strides(kernel, left_form, right_form, bias):
+    left, right = STRIDES[left_form](numbers(5, 7)), STRIDES[right_form](numbers(11, 7))
+    result = products.product(left, right, bias)
+    truth = torch.mm(left.double(), right.double().t()) + (0 if bias is None else bias.double())
+    assert result.is_contiguous()
+    assert_close(result, truth, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("right_form", STRIDES)
+@pytest.mark.parametrize("left_form", STRIDES)
+def test_add_product_adds_in_place(kernel, left_form, right_form):
+    left, right = STRIDES[left_form](numbers(5, 7)), STRIDES[right_form](numbers(11, 7))
+    total = numbers(5, 11)
+    truth = total.double() + torch.mm(left.double(), right.double().t())
+    result = products.add_product_(total, left, right)
+    assert result is total
+    assert_close(total, truth, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "factors, wide, tolerance",
+    [(torch.bfloat16, torch.float32, 2e-2), (torch.float32, torch.float64, 1e-5)],
+)
+def test_add_product_into_a_wider_total(kernel, factors, wide, tolerance):
+    left, right = numbers(5, 7, dtype=factors), numbers(11, 7, dtype=factors)
+    total = torch.full((5, 11), 0.1, dtype=wide)
+    truth = 0.1 + torch.mm(left.double(), right.double().t())
+    products.add_product_(total, left, right)
+    assert total.dtype == wide
+    assert_close(total, truth, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("m, n, k", [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
+def test_empty_factors(kernel, m, n, k):
+    left, right = torch.ones(m, k), torch.ones(n, k)
+    assert_close(products.product(left, right, torch.ones(n)), torch.ones(m, n))
+    assert_close(products.add_product_(torch.ones(m, n), left, right), torch.ones(m, n))
+
+
+@pytest.mark.parametrize("dtype, calls", [(torch.float32, 2), (torch.float64, 0)])
+def test_the_operator_takes_float32_and_nothing_else(monkeypatch, dtype, calls):
+    seen = []
+
+    def operator(left, right, bias, *rest):
+        seen.append(left.dtype)
+        return F.linear(left, right, bias)
+
+    monkeypatch.setattr(products, "_ONEDNN_LINEAR", operator)
+    left, right = numbers(5, 7, dtype=dtype), numbers(11, 7, dtype=dtype)
+    truth = torch.mm(left, right.t())
+    assert_close(products.product(left, right), truth, rtol=1e-5, atol=1e-5)
+    total = torch.zeros(5, 11, dtype=dtype)
+    assert_close(products.add_product_(total, left, right), truth, rtol=1e-5, atol=1e-5)
+    assert seen == [dtype] * calls

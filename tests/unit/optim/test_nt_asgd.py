@@ -1,0 +1,383 @@
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.optim import FairseqOptimizer
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.optim.nt_asgd import (
+    NTASGD,
+    TASK,
+    AveragedSGD,
+    NonMonotoneTrigger,
+    NTASGDConfig,
+    NTASGDSchedule,
+)
+
+from ..conftest import assert_close
+
+losses_lists = st.lists(st.integers(0, 12).map(float), max_size=60)
+
+
+# The trigger
+
+
+def plan(losses, nonmono, stages):
+    """{epoch: what fires}, from the rule's words: a loss fires if more than ``nonmono`` losses of
+    this stage precede it and it is worse than the best of all but the last ``nonmono`` of them."""
+    fired, begin, stage = {}, 0, "sgd"
+    for t, loss in enumerate(losses):
+        earlier = losses[begin:t]
+        if len(earlier) > nonmono and loss > min(earlier[: len(earlier) - nonmono]):
+            if stage == "sgd":
+                fired[t + 1], stage, begin = "average", 0, t + 1
+            elif stage < stages:
+                fired[t + 1], stage, begin = "restart", stage + 1, t + 1
+            elif stages:
+                fired[t + 1] = "stop"
+                break
+    return fired
+
+
+@given(losses_lists, st.integers(0, 6), st.integers(0, 3))
+def test_trigger_follows_its_rule(losses, nonmono, stages):
+    trigger = NonMonotoneTrigger(nonmono, stages)
+    steps = {epoch: trigger.observe(epoch, loss) for epoch, loss in enumerate(losses, 1)}
+    fired = {epoch: s[-1] for epoch, s in steps.items() if set(s) - {"keep"}}
+    assert fired == plan(losses, nonmono, stages)
+
+
+@given(losses_lists, st.integers(0, 6))
+def test_best_weights_are_kept_whenever_the_loss_is_the_lowest_so_far(losses, nonmono):
+    trigger = NonMonotoneTrigger(nonmono)
+    kept = [e for e, loss in enumerate(losses, 1) if "keep" in trigger.observe(e, loss)]
+    best = [t + 1 for t, x in enumerate(losses) if all(x < y for y in losses[:t])]
+    assert kept == best
+
+
+@pytest.mark.parametrize(
+    "nonmono, losses, fired",
+    [
+        (0, [5, 4, 3, 3], []),
+        (0, [5, 4, 3, 3.5], [4]),
+        (2, [5, 4, 3, 4.5, 4], []),  # epoch 4: all but the last 2 are (5); epoch 5: (5, 4)
+        (2, [5, 4, 3, 4.5, 4.1], [5]),
+        (60, [*range(100, 0, -1), 61], []),  # all but the last 60 are 100 .. 61
+        (60, [*range(100, 0, -1), 62], [101]),
+        (60, [*[1] * 60, 2], []),  # 60 earlier losses are not more than 60
+        (60, [*[1] * 61, 2], [62]),
+    ],
+)
+def test_trigger_by_hand(nonmono, losses, fired):
+    trigger = NonMonotoneTrigger(nonmono)
+    assert [e for e, x in enumerate(losses, 1) if "average" in trigger.observe(e, x)] == fired
+
+
+@given(losses_lists, st.integers(0, 6), st.integers(0, 3), st.integers(0, 60))
+def test_trigger_goes_on_from_its_saved_state(losses, nonmono, stages, cut):
+    whole, first, second = (NonMonotoneTrigger(nonmono, stages) for _ in range(3))
+    numbered = list(enumerate(losses, 1))
+    expected = [whole.observe(*x) for x in numbered]
+    steps = [first.observe(*x) for x in numbered[:cut]]
+    second.load_state_dict(first.state_dict())
+    assert steps + [second.observe(*x) for x in numbered[cut:]] == expected
+
+
+def test_an_epoch_counts_once():
+    trigger = NonMonotoneTrigger(0)
+    assert trigger.observe(1, 5.0) == ["keep"]
+    assert trigger.observe(1, 9.0) == []
+    assert trigger.observe(2, 6.0) == ["average"]
+    assert trigger.observe(2, 4.0) == []
+
+
+# The averages
+
+
+def run(optimizer, parameters, gradient, rates):
+    """Steps at the given rates; the parameters after each, as plain lists."""
+    iterates = []
+    for rate in rates:
+        if isinstance(optimizer, AveragedSGD):
+            optimizer.show_raw()  # gradients are taken at the raw weights
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        for p in parameters:
+            p.grad = gradient(p.detach())
+        optimizer.step()
+        iterates.append([p.tolist() for p in parameters])
+    return iterates
+
+
+def quadratic(x):
+    return 0.3 * x - 1
+
+
+def new_parameters():
+    rng = torch.Generator().manual_seed(0)
+    shapes = ((3,), (2, 2), ())
+    return [
+        nn.Parameter(torch.randn(shape, generator=rng, dtype=torch.float64)) for shape in shapes
+    ]
+
+
+def mean_of_iterates(iterates):
+    """What torch's ASGD gives with t0 = 0, lambd = 0: the newest of one or two iterates, the mean
+    of all but the first of more."""
+    counted = iterates[-1:] if len(iterates) <= 2 else iterates[1:]
+    totals = [torch.zeros_like(torch.tensor(x), dtype=torch.float64) for x in counted[0]]
+    for iterate in counted:
+        totals = [
+            t + torch.tensor(x, dtype=torch.float64) for t, x in zip(totals, iterate, strict=True)
+        ]
+    return [t / len(counted) for t in totals]
+
+
+rate_lists = st.lists(st.floats(0.01, 2), min_size=1, max_size=12)
+
+
+@given(rate_lists, st.integers(0, 12), st.sampled_from([0.0, 0.1]))
+def test_steps_and_average_are_those_of_plain_arithmetic(rates, switch, weight_decay):
+    switch = min(switch, len(rates))
+    parameters = new_parameters()
+    values, raw = [p.detach().clone() for p in parameters], []
+    for rate in rates:  # this step's rate at this step
+        values = [x - rate * (quadratic(x) + weight_decay * x) for x in values]
+        raw.append([x.tolist() for x in values])
+
+    optimizer = AveragedSGD(parameters, lr=9.0, weight_decay=weight_decay)
+    iterates = run(optimizer, parameters, quadratic, rates[:switch])
+    optimizer.start_averaging()
+    optimizer.show_average()  # nothing to show yet
+    iterates += run(optimizer, parameters, quadratic, rates[switch:])
+    assert_close(iterates, raw)
+    optimizer.show_average()
+    expected = mean_of_iterates(raw[switch:]) if rates[switch:] else values
+    assert_close([p.detach() for p in parameters], expected)
+
+
+@pytest.mark.parametrize("steps", range(1, 8))
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_average_is_torchs_at_a_constant_rate(steps, weight_decay):
+    ours, theirs = new_parameters(), new_parameters()
+    optimizer = AveragedSGD(ours, lr=0.5, weight_decay=weight_decay)
+    optimizer.start_averaging()
+    torchs = torch.optim.ASGD(theirs, lr=0.5, lambd=0, t0=0, weight_decay=weight_decay)
+    rates = [0.5] * steps
+    assert_close(run(optimizer, ours, quadratic, rates), run(torchs, theirs, quadratic, rates))
+    optimizer.show_average()
+    average = [torchs.state[p]["ax"] for p in theirs]
+    assert_close([p.detach() for p in ours], average, rtol=1e-6, atol=1e-6)  # its 1/k is float32
+
+
+@given(rate_lists, st.lists(st.sampled_from(["average", "raw"]), min_size=12, max_size=12))
+def test_showing_the_average_between_steps_changes_no_step(rates, shows):
+    plain, shown = new_parameters(), new_parameters()
+    one, two = AveragedSGD(plain, lr=1.0), AveragedSGD(shown, lr=1.0)
+    one.start_averaging()
+    two.start_averaging()
+    for rate, show in zip(rates, shows, strict=False):
+        run(one, plain, quadratic, [rate])
+        run(two, shown, quadratic, [rate])
+        for _ in range(2):  # twice is once
+            two.show_average() if show == "average" else two.show_raw()
+    for optimizer in (one, two):
+        optimizer.show_raw()
+    assert_close([p.detach() for p in plain], [p.detach() for p in shown], rtol=0, atol=0)
+    for optimizer in (one, two):
+        optimizer.show_average()
+    assert_close([p.detach() for p in plain], [p.detach() for p in shown], rtol=0, atol=0)
+
+
+def test_parameters_without_a_gradient_stay_and_are_averaged():
+    moved, still = nn.Parameter(torch.ones(2)), nn.Parameter(torch.full((2,), 7.0))
+    optimizer = AveragedSGD([moved, still], lr=0.5, weight_decay=0.1)
+    optimizer.start_averaging()
+    for _ in range(3):
+        moved.grad = torch.ones(2)
+        optimizer.step()
+    optimizer.show_average()
+    assert still.tolist() == [7.0, 7.0]
+    assert moved.tolist() != [1.0, 1.0]
+
+
+@pytest.mark.parametrize("shown", ["average", "raw"])
+@pytest.mark.parametrize("cut", range(6))
+def test_a_saved_optimizer_goes_on_as_if_it_had_never_stopped(tmp_path, cut, shown):
+    rates = [0.5, 0.3, 1.1, 0.2, 0.9, 0.4]
+    whole, first, second = new_parameters(), new_parameters(), new_parameters()
+    optimizers = [AveragedSGD(p, lr=1.0) for p in (whole, first, second)]
+    for optimizer in optimizers[:2]:
+        optimizer.start_averaging()
+    run(optimizers[0], whole, quadratic, rates)
+
+    run(optimizers[1], first, quadratic, rates[:cut])
+    if shown == "average":
+        optimizers[1].show_average()
+    torch.save([optimizers[1].state_dict(), [p.data for p in first]], tmp_path / "saved")
+    state, weights = torch.load(tmp_path / "saved")
+    for p, x in zip(second, weights, strict=True):
+        p.data.copy_(x)
+    optimizers[2].load_state_dict(state)
+    run(optimizers[2], second, quadratic, rates[cut:])
+
+    for show in ("show_raw", "show_average"):
+        for optimizer in optimizers:
+            getattr(optimizer, show)()
+        assert_close([p.detach() for p in second], [p.detach() for p in whole], rtol=0, atol=0)
+
+
+def test_restart_takes_up_the_kept_weights_with_a_fresh_average():
+    parameters = new_parameters()
+    optimizer = AveragedSGD(parameters, lr=0.5)
+    optimizer.start_averaging()
+    run(optimizer, parameters, quadratic, [0.5] * 4)
+    optimizer.show_average()
+    optimizer.keep()
+    best = [p.detach().clone() for p in parameters]
+    run(optimizer, parameters, quadratic, [0.5] * 3)
+    optimizer.show_average()
+    optimizer.restart()
+    assert_close([p.detach() for p in parameters], best, rtol=0, atol=0)
+    optimizer.show_average()
+    assert_close([p.detach() for p in parameters], best, rtol=0, atol=0)
+
+    iterates = run(optimizer, parameters, quadratic, [0.5] * 4)
+    expected, values = [], best
+    for _ in range(4):
+        values = [x - 0.5 * quadratic(x) for x in values]
+        expected.append([x.tolist() for x in values])
+    assert_close(iterates, expected)
+    optimizer.show_average()
+    assert_close([p.detach() for p in parameters], mean_of_iterates(expected))
+
+
+# fairseq's wrappers
+
+
+def config(**changes):
+    settings = {
+        "lr": [0.5],
+        "lr_scheduler_name": "nt_asgd",
+        "task_name": TASK,
+        "fp16": False,
+        "bf16": False,
+        "maximize_best_checkpoint_metric": False,
+        "nonmono": 1,
+    }
+    return NTASGDConfig(**{**settings, **changes})
+
+
+def schedule(optimizer, stop_min_lr=-1.0):
+    return NTASGDSchedule(SimpleNamespace(lr=[0.5], stop_min_lr=stop_min_lr), optimizer)
+
+
+@pytest.mark.parametrize(
+    "changes, problem",
+    [
+        ({"lr_scheduler_name": "fixed"}, "needs --lr-scheduler nt_asgd.*got --lr-scheduler fixed"),
+        ({"task_name": "language_modeling"}, f"needs --task {TASK}.*got --task language_modeling"),
+        ({"fp16": True}, "got --fp16"),
+        ({"bf16": True}, "got --bf16"),
+        ({"maximize_best_checkpoint_metric": True}, "got --maximize-best-checkpoint-metric"),
+        ({"nonmono": -1}, "--nonmono must be at least 0; got -1"),
+        ({"finetune_stages": -2}, "--finetune-stages must be at least 0; got -2"),
+    ],
+)
+def test_settings_that_would_not_average(changes, problem):
+    NTASGD(config(), new_parameters())
+    with pytest.raises(FairseqDocError, match=problem):
+        NTASGD(config(**changes), new_parameters())
+
+
+class OtherOptimizer(FairseqOptimizer):
+    _optimizer = None
+
+
+def test_the_scheduler_alone_is_an_error():
+    other = OtherOptimizer(SimpleNamespace(_name="adam"))
+    with pytest.raises(FairseqDocError, match="needs --optimizer nt_asgd; got .*Other"):
+        schedule(other)
+
+
+def test_the_scheduler_finds_the_optimizer_under_amp():
+    inner = NTASGD(config(), new_parameters())
+    wrapper = OtherOptimizer(SimpleNamespace(_name="amp"))
+    wrapper.fp32_optimizer = inner
+    assert schedule(wrapper).nt_asgd is inner
+
+
+def test_the_optimizer_of_a_model_is_found():
+    one, two, none = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+    optimizers = [NTASGD(config(), model.parameters()) for model in (one, two)]
+    assert [NTASGD.of(model) for model in (one, two, none)] == [*optimizers, None]
+    assert NTASGD.of(nn.Identity()) is None
+
+
+def test_losses_reach_the_optimizer_and_the_rate_stays_until_the_end():
+    """nonmono = 1, one stage: averaging fires at epoch 3 (3 > best of (2)), fine-tuning at 6, the
+    end at 9."""
+    model = nn.Linear(2, 2)
+    optimizer = NTASGD(config(finetune_stages=1), model.parameters())
+    scheduler = schedule(optimizer, stop_min_lr=-7.0)
+    rates, averaging, stages = [], [], []
+    for epoch in range(1, 10):
+        rates.append(scheduler.step(epoch, [2.0, 2.0, 3.0][(epoch - 1) % 3]))
+        averaging.append(optimizer.optimizer.param_groups[0]["averaging"])
+        stages.append(optimizer.trigger.stage)
+        assert scheduler.step_update(epoch) == optimizer.get_lr() == rates[-1]
+    assert rates == [0.5] * 8 + [-7.0]
+    assert averaging == [False] * 2 + [True] * 7
+    assert stages == [-1, -1, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_without_stages_averaging_goes_on_for_good():
+    optimizer = NTASGD(config(), new_parameters())
+    scheduler = schedule(optimizer)
+    rates = [scheduler.step(epoch, float(epoch)) for epoch in range(1, 30)]
+    assert rates == [0.5] * 29
+    assert optimizer.trigger.stage == 0
+
+
+def test_an_epoch_without_validation_is_not_observed():
+    optimizer = NTASGD(config(), new_parameters())
+    scheduler = schedule(optimizer)
+    assert [scheduler.step(epoch, None) for epoch in (1, 2, 3)] == [0.5] * 3
+    assert optimizer.trigger.losses == []
+
+
+def test_fine_tuning_restarts_from_the_weights_of_the_lowest_loss():
+    parameters = new_parameters()
+    optimizer = NTASGD(config(finetune_stages=1, nonmono=0), parameters)
+    validated, losses = [], [5.0, 6.0, 3.0, 4.0]  # averaging after epoch 2, fine-tuning after 4
+    for epoch, loss in enumerate(losses, 1):
+        run(optimizer.optimizer, parameters, quadratic, [0.5] * 3)
+        optimizer.optimizer.show_average()
+        validated.append([p.detach().clone() for p in parameters])
+        optimizer.observe(epoch, loss)
+    assert optimizer.trigger.stage == 1
+    assert_close([p.detach() for p in parameters], validated[2], rtol=0, atol=0)
+
+
+def test_rate_and_weight_decay_may_change_on_a_resume_and_the_trigger_is_restored():
+    old = NTASGD(config(weight_decay=0.1), new_parameters())
+    for epoch, loss in enumerate([3.0, 2.0, 4.0], 1):
+        old.observe(epoch, loss)
+    new = NTASGD(config(lr=[7.0], weight_decay=0.2), new_parameters())
+    new.load_state_dict(old.state_dict())
+    group = new.optimizer.param_groups[0]
+    assert (group["lr"], group["weight_decay"], group["averaging"]) == (7.0, 0.2, True)
+    assert new.trigger.state_dict() == old.trigger.state_dict()
+    assert new.trigger.nonmono == 1
+    new.load_state_dict(old.state_dict(), {"lr": 8.0})
+    assert new.get_lr() == 8.0
+
+
+def test_a_loss_that_is_not_a_number_fires_nothing():
+    trigger = NonMonotoneTrigger(0)
+    assert trigger.observe(1, 3.0) == ["keep"]
+    assert trigger.observe(2, math.nan) == []

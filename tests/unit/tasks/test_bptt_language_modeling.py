@@ -1,0 +1,343 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.tasks import FairseqTask
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyCriterion
+from fairseq_doc.data.bptt_stream import TokenStream, draw_lengths
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.optim.nt_asgd import NTASGD, NTASGDConfig
+from fairseq_doc.tasks.bptt_language_modeling import (
+    BpttLanguageModelingConfig,
+    BpttLanguageModelingTask,
+)
+
+from ..conftest import assert_close, small_dictionary, small_model, write_split
+
+pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
+
+
+def config(**changes):
+    settings = {
+        "data": "none",
+        "bptt": 7,
+        "max_length_delta": 3,
+        "eval_window": 12,
+        "seed": 1,
+        "train_subset": "train",
+        "valid_metric": "loss",
+        "context_window": 0,
+    }
+    return BpttLanguageModelingConfig(**{**settings, **changes})
+
+
+def task(**changes):
+    return BpttLanguageModelingTask(config(**changes), small_dictionary())
+
+
+def stream(n=200, split="train"):
+    """Tokens that are their own positions modulo 16, without fairseq's four symbols."""
+    return TokenStream(4 + torch.arange(n) % 16, split)
+
+
+def batches(iterator):
+    return list(iterator.next_epoch_itr(shuffle=False))
+
+
+def side_by_side(windows, key="target"):
+    values = [w["net_input"][key] if key != "target" else w[key] for w in windows]
+    return torch.cat(values, dim=1)
+
+
+@pytest.fixture
+def trained():
+    """A task that trains a small model with averaging, two columns, and its windows."""
+    it = task()
+    model = small_model()
+    optimizer = NTASGD(
+        NTASGDConfig(
+            lr=[0.5],
+            lr_scheduler_name="nt_asgd",
+            task_name="bptt_language_modeling",
+            fp16=False,
+            bf16=False,
+            maximize_best_checkpoint_metric=False,
+            nonmono=0,
+        ),
+        model.parameters(),
+    )
+    criterion = DocCrossEntropyCriterion(it, "paper", 0.0, 0.0, 0.0, False)
+    it._model = model
+    windows = batches(it.get_batch_iterator(stream(), max_sentences=2))
+
+    def update(*windows):
+        optimizer.zero_grad()
+        for window in windows:
+            it.train_step(window, model, criterion, optimizer, 1)
+        it.optimizer_step(optimizer, model, 1)
+
+    return SimpleNamespace(
+        task=it, model=model, optimizer=optimizer, windows=windows, update=update
+    )
+
+
+# Set-up
+
+
+@pytest.mark.parametrize(
+    "changes, problem",
+    [
+        ({"bptt": 0}, "--bptt must be at least 1 step; got 0"),
+        ({"eval_window": 0}, "--eval-window must be at least 1 step; got 0"),
+        ({"max_length_delta": -1}, "--max-length-delta must be at least 0; got -1"),
+        ({"context_window": 5}, "--context-window: expected 0.*got 5"),
+        ({"data": "/nowhere"}, "no dictionary at /nowhere/dict.txt"),
+    ],
+)
+def test_options_that_cannot_be_honoured(changes, problem):
+    with pytest.raises(FairseqDocError, match=problem):
+        BpttLanguageModelingTask.setup_task(config(**changes))
+
+
+def test_setup_reads_the_first_folders_dictionary_and_epochs_rotate_the_folders(tmp_path):
+    for name, line in (("a", [5, 6, 2]), ("b", [7, 8, 9, 2])):
+        (tmp_path / name).mkdir()
+        write_split(tmp_path / name, "train", [line])
+    small_dictionary().save(str(tmp_path / "a" / "dict.txt"))
+    it = BpttLanguageModelingTask.setup_task(config(data=f"{tmp_path}/a:{tmp_path}/b"))
+    assert (
+        it.source_dictionary.symbols == it.target_dictionary.symbols == small_dictionary().symbols
+    )
+    for epoch, expected in ((1, [5, 6, 2]), (2, [7, 8, 9, 2]), (3, [5, 6, 2])):
+        it.load_dataset("train", epoch)
+        assert it.datasets["train"].tokens.tolist() == expected
+
+
+def test_an_architecture_that_carries_no_state_is_refused(monkeypatch):
+    model = small_model()
+    monkeypatch.setattr(FairseqTask, "build_model", lambda self, cfg, from_checkpoint: model)
+    assert task().build_model(SimpleNamespace(_name="lstm_doc_lm")) is model
+    monkeypatch.setattr(FairseqTask, "build_model", lambda *args: torch.nn.Linear(2, 2))
+    with pytest.raises(FairseqDocError, match="such as lstm_doc_lm; got transformer_lm"):
+        task().build_model(SimpleNamespace(_name="transformer_lm"))
+
+
+# Windows
+
+
+@given(
+    n=st.integers(20, 400),
+    share=st.integers(1, 3),
+    workers=st.integers(1, 3),
+    split=st.sampled_from(["train", "valid"]),
+)
+def test_all_workers_windows_score_every_column_position_but_the_first_once(
+    n, share, workers, split
+):
+    data, it = stream(n, split), task()
+    n_columns = share * workers
+    given_size = share if split == "train" else n_columns  # a worker's columns, or all
+    parts = [
+        batches(
+            it.get_batch_iterator(data, max_sentences=given_size, num_shards=workers, shard_id=i)
+        )
+        for i in range(workers)
+    ]
+    columns = data.tokens[: n // n_columns * n_columns].view(n_columns, -1)
+    assert torch.equal(torch.cat([side_by_side(p) for p in parts]), columns[:, 1:])
+    sources = torch.cat([side_by_side(p, "src_tokens") for p in parts])
+    assert torch.equal(sources, columns[:, :-1])
+    for windows in zip(*parts, strict=True):  # in step, so that the workers' updates agree
+        assert len({w["target"].size(1) for w in windows}) == 1
+        ids = torch.cat([w["id"] for w in windows])
+        assert len(ids.unique()) == n_columns
+
+
+def test_training_windows_have_the_drawn_lengths_of_seed_and_epoch():
+    for seed, epoch in ((1, 1), (1, 2), (5, 1)):
+        iterator = task(seed=seed).get_batch_iterator(stream(), max_sentences=2, epoch=epoch)
+        windows = batches(iterator)
+        drawn = draw_lengths(99, 7, 3, seed, epoch)
+        assert [w["drawn_length"] for w in windows] == drawn
+        assert [w["net_input"]["window"] for w in windows] == list(range(len(drawn)))
+        assert [w["target"].size(1) for w in windows[:-1]] == drawn[:-1]
+
+
+@pytest.mark.parametrize("n_columns, length", [(1, 12), (5, 2), (20, 1)])
+def test_evaluation_windows_hold_eval_window_tokens_over_all_columns(n_columns, length):
+    it, data = task(), stream(split="valid")
+    loaders = [
+        batches(it.get_batch_iterator(data, max_sentences=n_columns)),
+        list(it.eval_lm_dataloader(data, batch_size=n_columns)),
+    ]
+    for windows in loaders:
+        assert {w["target"].size(1) for w in windows[:-1]} == {length}
+        assert torch.equal(side_by_side(windows), data.tokens.view(n_columns, -1)[:, 1:])
+
+
+def test_final_evaluation_has_one_column_unless_told():
+    windows = list(task().eval_lm_dataloader(stream(split="test")))
+    assert torch.equal(side_by_side(windows), stream().tokens[None, 1:])
+
+
+def test_the_numbers_of_scored_and_left_out_targets_are_told(caplog):
+    with caplog.at_level("INFO"):
+        task().get_batch_iterator(stream(200), max_sentences=3)
+    assert "train: 200 tokens in 3 columns of 66; 195 targets scored, 4 left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "settings, problem",
+    [
+        (
+            {"max_sentences": None},
+            "expected --batch-size and no --max-tokens; got --batch-size None",
+        ),
+        ({"max_sentences": 2, "max_tokens": 100}, "got --batch-size 2, --max-tokens 100"),
+        ({"max_sentences": 150}, "expected at most 100, two tokens a column"),
+    ],
+)
+def test_batches_that_are_no_columns(settings, problem):
+    with pytest.raises(FairseqDocError, match=problem):
+        task().get_batch_iterator(stream(), **settings)
+
+
+def test_evaluation_columns_must_divide_over_the_workers():
+    problem = "10 columns of split 'valid' .* expected a multiple of 3"
+    with pytest.raises(FairseqDocError, match=problem):
+        task().get_batch_iterator(stream(split="valid"), max_sentences=10, num_shards=3)
+    with pytest.raises(FairseqDocError, match=problem):
+        task().eval_lm_dataloader(stream(split="valid"), batch_size=10, num_shards=3)
+
+
+# Training
+
+
+class RecordingOptimizer:
+    """A rate, and the rates at which steps were taken."""
+
+    def __init__(self, lr):
+        self.lr, self.taken = lr, []
+
+    def get_lr(self):
+        return self.lr
+
+    def set_lr(self, lr):
+        self.lr = lr
+
+    def step(self):
+        self.taken.append(self.lr)
+
+
+@pytest.mark.parametrize("groups", [[[10]], [[7], [3], [14]], [[5, 9], [7, 7]]])
+def test_a_step_is_taken_at_the_rate_times_the_mean_drawn_length_over_bptt(groups):
+    it, optimizer = task(bptt=7), RecordingOptimizer(20.0)
+    it._model = small_model()
+    for lengths in groups:
+        it._drawn_lengths += lengths
+        it.optimizer_step(optimizer, it._model, 1)
+        assert optimizer.lr == 20.0
+    assert_close(optimizer.taken, [20.0 * sum(g) / len(g) / 7 for g in groups])
+
+
+def test_the_rate_follows_the_draw_of_the_cut_last_window_too(trained):
+    last = trained.windows[-1]
+    assert last["target"].size(1) < last["drawn_length"]
+    trained.update(trained.windows[0])
+    before = [p.detach().clone() for p in trained.model.parameters()]
+    trained.update(last)
+    rate = 0.5 * last["drawn_length"] / 7
+    for p, x in zip(trained.model.parameters(), before, strict=True):
+        assert_close(p.detach(), x - rate * p.grad)
+
+
+def test_training_steps_start_from_the_raw_weights_and_validation_shows_the_average(trained):
+    weight = trained.model.decoder.embedding
+    trained.optimizer.optimizer.start_averaging()
+    raw = []
+    for window in trained.windows[:3]:
+        trained.update(window)
+        raw.append(weight.detach().clone())
+        trained.task.begin_valid_epoch(1, trained.model)
+    average = (raw[1] + raw[2]) / 2  # torch's ASGD leaves the first iterate out
+    assert_close(weight.detach(), average)
+    criterion = DocCrossEntropyCriterion(trained.task, "paper", 0.0, 0.0, 0.0, False)
+    trained.task.train_step(trained.windows[3], trained.model, criterion, trained.optimizer, 4)
+    assert_close(weight.detach(), raw[2])
+
+
+# Checkpoints
+
+
+def state_of(it):
+    state = it.get_checkpoint_dict()
+    assert list(state) == ["BpttLanguageModelingTask"]
+    return state["BpttLanguageModelingTask"]
+
+
+def test_in_mid_epoch_the_carried_state_is_saved_and_taken_up(trained):
+    trained.update(trained.windows[0])
+    state = state_of(trained.task)
+    assert state["epoch_loss"] is None
+    assert_close(state["carried"], trained.model.decoder.carried_state(), rtol=0, atol=0)
+
+    other = task()
+    other._model = small_model()
+    other.get_batch_iterator(stream(), max_sentences=2)
+    other.set_checkpoint_dict(state)
+    assert_close(other._model.decoder.carried_state(), state["carried"], rtol=0, atol=0)
+
+
+def test_a_saved_model_is_the_average(trained):
+    trained.optimizer.optimizer.start_averaging()
+    weight, raw = trained.model.decoder.embedding, []
+    for window in trained.windows[:3]:
+        trained.update(window)
+        raw.append(weight.detach().clone())
+    state_of(trained.task)
+    assert_close(weight.detach(), (raw[1] + raw[2]) / 2)
+
+
+def test_at_an_epochs_end_its_loss_is_saved_and_reaches_the_trigger_on_a_resume(trained):
+    it = trained.task
+    for window in trained.windows:
+        trained.update(window)
+    it.begin_valid_epoch(1, trained.model)
+    it.post_validate(trained.model, {"loss": 4.5}, None)
+    it.post_validate(trained.model, {"loss": 9.5}, None)  # a second validation subset
+    state = state_of(it)
+    assert state["carried"] is None
+    assert state["epoch_loss"] == [1, 4.5]
+    assert trained.optimizer.trigger.losses == []
+    it.set_checkpoint_dict(state)
+    it.set_checkpoint_dict(state)
+    assert trained.optimizer.trigger.losses == [4.5]
+
+
+def test_an_epochs_end_without_validation_has_no_loss(trained):
+    for window in trained.windows:
+        trained.update(window)
+    assert state_of(trained.task)["epoch_loss"] is None
+
+
+@pytest.mark.parametrize(
+    "changes, n, columns, problem",
+    [
+        ({"seed": 2}, 200, 2, "'seed': 1"),
+        ({"max_length_delta": 4}, 200, 2, "'max_length_delta': 3"),
+        ({}, 200, 3, "'columns': 2"),
+        ({}, 199, 2, "'tokens': 200"),
+    ],
+)
+def test_a_resume_in_mid_epoch_with_other_windows_is_refused(trained, changes, n, columns, problem):
+    trained.update(trained.windows[0])
+    state = state_of(trained.task)
+    other = task(**changes)
+    other._model = small_model()
+    other.get_batch_iterator(stream(n), max_sentences=columns)
+    with pytest.raises(FairseqDocError, match="the checkpoint is in mid-epoch with") as caught:
+        other.set_checkpoint_dict(state)
+    assert problem in str(caught.value)

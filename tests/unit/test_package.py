@@ -1,0 +1,62 @@
+import argparse
+import importlib
+import os
+import runpy
+import sys
+
+import fairseq
+import pytest
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.optim import OPTIMIZER_REGISTRY
+from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.utils import import_user_module
+
+import fairseq_doc
+
+FOLDER = os.path.dirname(os.path.abspath(fairseq_doc.__file__))
+
+
+@pytest.mark.parametrize(
+    "registry, name",
+    [
+        (ARCH_MODEL_REGISTRY, "lstm_doc_lm"),
+        (TASK_REGISTRY, "bptt_language_modeling"),
+        (CRITERION_REGISTRY, "doc_cross_entropy"),
+        (OPTIMIZER_REGISTRY, "nt_asgd"),
+        (LR_SCHEDULER_REGISTRY, "nt_asgd"),
+    ],
+)
+def test_importing_the_package_registers(registry, name):
+    assert registry[name].__module__.startswith("fairseq_doc.")
+
+
+@pytest.mark.parametrize(
+    "spelling", [FOLDER, os.path.join(FOLDER, "..", "fairseq_doc"), FOLDER + "/"]
+)
+def test_user_dir_after_an_import_registers_nothing_twice(spelling):
+    before = dict(ARCH_MODEL_REGISTRY)
+    import_user_module(argparse.Namespace(user_dir=spelling))
+    assert ARCH_MODEL_REGISTRY == before
+
+
+def test_user_dir_found_beside_fairseq_is_the_same_package(tmp_path, monkeypatch):
+    """As fairseq resolves ``--user-dir fairseq_doc`` in a folder that has none."""
+    (tmp_path / "fairseq").mkdir()
+    (tmp_path / "fairseq_doc").symlink_to(FOLDER)
+    monkeypatch.chdir(tmp_path / "fairseq")
+    monkeypatch.setattr(fairseq, "__file__", f"{tmp_path}/fairseq/__init__.py")
+    monkeypatch.setattr(fairseq.utils, "__file__", f"{tmp_path}/fairseq/utils.py")
+    monkeypatch.setattr(fairseq_doc, "__path__", fairseq_doc.__path__)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    arguments = argparse.Namespace(user_dir="fairseq_doc")
+    before = dict(ARCH_MODEL_REGISTRY)
+    importlib.reload(fairseq_doc)
+    import_user_module(arguments)
+    assert ARCH_MODEL_REGISTRY == before
+
+
+def test_main_prints_the_folder_for_user_dir(capsys):
+    runpy.run_module("fairseq_doc", run_name="__main__")
+    assert capsys.readouterr().out == f"{FOLDER}\n"
