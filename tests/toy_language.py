@@ -2,7 +2,7 @@
 
 import numpy as np
 
-WORDS = 6
+WORDS = 4
 END = 0  # the end of a line; words are 1..WORDS
 
 

@@ -95,8 +95,12 @@ def columns_of(stream, n_columns):
     """(n,) tokens -> (C, n // C), one stream a row; what is left over is dropped.
 
     Raises:
-        FairseqDocError: fewer than two tokens a column, which would leave no target.
+        FairseqDocError: no column, or fewer than two tokens a column, which leaves no target.
     """
+    if n_columns < 1:
+        raise FairseqDocError(
+            f"split {stream.split!r}: expected at least 1 column, got {n_columns}"
+        )
     length = len(stream.tokens) // n_columns
     if length < 2:
         raise FairseqDocError(

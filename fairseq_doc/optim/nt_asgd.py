@@ -64,7 +64,7 @@ class NonMonotoneTrigger:
         if not fired or (self.stage == 0 and self.stages == 0):
             return steps
         self.losses = []
-        if self.stage == self.stages:
+        if self.stage >= self.stages:
             self.stopped = True
             return steps + ["stop"]
         self.stage += 1
@@ -223,6 +223,11 @@ class NTASGD(FairseqOptimizer):
         super().load_state_dict(
             state_dict, {**self.optimizer_config, **(optimizer_overrides or {})}
         )
+        kept = any("best" in state for state in self._optimizer.state.values())
+        if self.cfg.finetune_stages and not kept:
+            # Saved without fine-tuning stages: the best weights are not here, so the next ones
+            # count as the best so far.
+            self.trigger.best = float("inf")
 
 
 def check_settings(cfg):

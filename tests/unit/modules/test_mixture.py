@@ -194,11 +194,11 @@ def test_biases_start_at_zero_and_the_matrix_is_the_one_given():
 
 
 @pytest.mark.parametrize("components", [[1, 0, 2], [0, 0, 1]])
-def test_log_weights_stay_float32_under_autocast(components):
+def test_probabilities_under_autocast_sum_to_one_at_float32s_accuracy(components):
     layer = output_layer(components).float()
     h = [x.float() for x in layer_outputs()]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         packed, log_weights = layer(h)
-        probs = layer.log_probs(packed)
-    assert log_weights.dtype == torch.float32
-    assert probs.dtype == torch.float32
+        log_probs = layer.log_probs(packed)
+    assert log_weights.dtype == log_probs.dtype == torch.float32
+    assert_close(log_probs.exp().sum(-1), torch.ones(B, T), rtol=0, atol=1e-5)

@@ -261,6 +261,18 @@ def test_bfloat16_inputs():
     assert max(errors.values()) < 0.01, errors
 
 
+def test_bfloat16_matrix_with_float32_vectors_and_weights():
+    """As a model in 16 bits gives them, its log weights being float32."""
+    mixture = random_mixture(40, 4, 20, 100, dtype=torch.float32, scale=0.5)
+    mixture[2:] = [x.bfloat16() for x in mixture[2:]]
+    target = targets(40, 100, ignored=[3])
+    results, errors = relative_errors(mixture_nll, mixture, target)
+    assert [x.dtype for x in results] == [torch.float32] * 3 + [torch.bfloat16] * 2
+    assert max(errors.values()) < 0.01, errors
+    losses = -mixture_log_probs(*mixture).gather(1, target.clamp(min=0)[:, None])[:, 0]
+    assert_close(losses.where(target >= 0, 0), results[0].detach(), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 def test_bfloat16_autocast(reduction):
     """Products in bfloat16, everything between them, the result too, in float32; the backward
@@ -282,6 +294,24 @@ def test_bfloat16_autocast(reduction):
         assert x.dtype == torch.float32
         assert (x - y).norm() < 0.01 * y.norm(), name
     assert_close(gradients(outside.sum(), inputs), grads, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("given, used", [("float32", "bfloat16"), ("float64", "float64")])
+def test_products_are_taken_in_autocasts_dtype_unless_wider_is_given(monkeypatch, given, used):
+    seen = set()
+
+    def recorded(left, right, bias=None):
+        seen.update(x.dtype for x in (left, right))
+        return real(left, right, bias)
+
+    real = module.product
+    monkeypatch.setattr(module, "product", recorded)
+    inputs = leaves(random_mixture(5, 3, 4, 6, dtype=getattr(torch, given)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixture_nll(*inputs, targets(5, 6)).backward()
+        with torch.no_grad():
+            mixture_log_probs(*inputs)
+    assert seen == {getattr(torch, used)}
 
 
 # Chunks

@@ -381,3 +381,19 @@ def test_a_loss_that_is_not_a_number_fires_nothing():
     trigger = NonMonotoneTrigger(0)
     assert trigger.observe(1, 3.0) == ["keep"]
     assert trigger.observe(2, math.nan) == []
+
+
+def test_stages_may_be_asked_for_on_a_resume():
+    """The first run kept no best weights; the next validated ones are taken for them."""
+    first = NTASGD(config(nonmono=0), [nn.Parameter(torch.tensor([1.0]))])
+    for epoch, loss in enumerate([3.0, 4.0], start=1):
+        first.observe(epoch, loss)
+    parameter = nn.Parameter(torch.tensor([2.0]))
+    second = NTASGD(config(nonmono=0, finetune_stages=1), [parameter])
+    second.load_state_dict(first.state_dict())
+    second.observe(3, 3.5)
+    with torch.no_grad():
+        parameter.add_(1)
+    second.observe(4, 5.0)
+    assert second.trigger.stage == 1
+    assert parameter.item() == 2.0

@@ -1,0 +1,22 @@
+"""A language of known entropy is learned by the commands that a user types."""
+
+import toy_language
+
+from conftest import ROOT, evaluated, evaluation, run, training
+
+# No regularisation: the language is simple, and the text long enough for it.
+OPTIONS = """--decoder-embed-dim 32 --layer-dims 64,48 --doc-components 0,2,2
+    --embed-dropout 0 --input-dropout 0 --hidden-dropout 0 --output-dropout 0
+    --component-dropout 0 --weight-dropout 0 --ar-alpha 0 --tar-beta 0 --weight-decay 0
+    --lr 3 --clip-norm 1 --bptt 20 --max-length-delta 10 --batch-size 10 --batch-size-valid 10
+    --nonmono 3 --no-epoch-checkpoints --max-epoch 12"""
+
+
+def test_the_doc_model_comes_within_two_percent_of_the_entropy(tmp_path):
+    entropy = toy_language.write_corpus(tmp_path / "text", train=40_000, valid=10_000, test=40_000)
+    run(f"{ROOT}/scripts/prepare_lm.sh text {tmp_path}/text {tmp_path}/bin")
+    run(training(tmp_path / "bin", tmp_path / "run", " ".join(OPTIONS.split())))
+    checkpoint = tmp_path / "run" / "checkpoint_best.pt"
+    _, bits, tokens = evaluated(run(evaluation(tmp_path / "bin", checkpoint, "--gen-subset test")))
+    assert tokens >= 40_000 - 1
+    assert 0.98 * entropy < bits < 1.02 * entropy
