@@ -1,7 +1,6 @@
 """A language of known entropy is learned by the commands that a user types."""
 
 import toy_language
-
 from conftest import ROOT, evaluated, evaluation, run, training
 
 # No regularisation: the language is simple, and the text long enough for it.
