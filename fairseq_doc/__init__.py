@@ -12,7 +12,8 @@ goes through the files in this order, and each imports only from what lies befor
     modules/awd_lstm.py              state in; every layer's output and the state out
     modules/mixture.py               layer outputs -> component vectors, log weights -> P
     models/lstm_doc_lm.py            config, decoder, language model, presets
-    optim/nt_asgd.py                 SGD, the non-monotone trigger, averaging, fine-tuning stages
+    optim/trigger.py                 from validation losses: when to average, restart, stop
+    optim/nt_asgd.py                 SGD, averaging, fine-tuning stages
     tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation
     criterions/doc_cross_entropy.py  NLL + beta + AR + TAR, logged apart
     checkpoints.py                   which types a checkpoint may hold, and clear refusals

@@ -27,6 +27,9 @@ def print_usage_errors_in_one_line():
 
     def hook(kind, error, traceback):
         usage_error = first_usage_error(error)
+        if isinstance(error, AssertionError) and str(error).startswith("Must specify batch size"):
+            # fairseq's own check comes before any of this package's.
+            usage_error = "expected --batch-size, the number of columns a worker; got none"
         if usage_error is None:
             previous(kind, error, traceback)
         else:

@@ -32,7 +32,7 @@ from fairseq_doc.ops import reference
 mixture.mixture_nll = reference.mixture_nll
 """
 COMMON = """--clip-norm 0.25 --lr 20 --batch-size 12 --no-progress-bar --log-format simple --seed 1
-    --num-workers 0 --no-epoch-checkpoints --max-epoch 1000"""
+    --num-workers 0 --no-epoch-checkpoints --max-epoch 1000 --cpu"""
 OURS = """--task bptt_language_modeling --arch lstm_doc_lm_ptb --criterion doc_cross_entropy
     --doc-balance published --doc-lambda 0.001 --ar-alpha 2 --tar-beta 1 --optimizer nt_asgd
     --lr-scheduler nt_asgd --weight-decay 1.2e-6 --batch-size-valid 10"""

@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-VALID = re.compile(r"\| valid \| epoch (\d+) .*?\| ppl ([\d.]+)")
+VALID = re.compile(r"\| valid \| epoch (\d+) .*?\| ppl ([\d.e+]+)")
 SWITCH = re.compile(r"averaging starts after epoch (\d+)")
 
 

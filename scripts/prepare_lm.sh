@@ -15,6 +15,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 name=$1
 folder=$2
 dest=${3:-$root/data-bin/$name}
+dest=${dest%/}
 preprocess=fairseq-preprocess
 [ -x "$root/.venv/bin/$preprocess" ] && preprocess=$root/.venv/bin/$preprocess
 
@@ -27,11 +28,13 @@ esac
 [ ! -e "$dest" ] || fail "$dest exists; remove it, or name another folder"
 
 splits=(train valid test)
+read_tokens=()
 for i in 0 1 2; do
     file=$folder/${splits[$i]}.txt
     [ -s "$file" ] || fail "expected text in $file; got $([ -e "$file" ] && echo an empty file || echo no file)"
     tokens=$(awk '{ n += NF + 1 } END { print n }' "$file")
     echo "prepare_lm: $file: $tokens tokens with one end mark a line"
+    read_tokens[i]=$tokens
     if [ -n "$types" ] && [ "$tokens" != "${counts[$i]}" ]; then
         fail "$file: expected ${counts[$i]} tokens, as published; got $tokens"
     fi
@@ -42,6 +45,12 @@ rm -rf "$dest.part"  # of an interrupted run
 "$preprocess" --only-source --trainpref "$folder/train.txt" --validpref "$folder/valid.txt" \
     --testpref "$folder/test.txt" --destdir "$dest.part" --padding-factor 1 --workers 2 \
     >"$dest.log" 2>&1 || { tail -n 3 "$dest.log" >&2; fail "fairseq-preprocess failed; see $dest.log"; }
+for i in 0 1 2; do # what was binarised is what was read
+    written=$(sed -nE "s|.*/${splits[$i]}\.txt: [0-9]+ sents, ([0-9]+) tokens.*|\1|p" "$dest.log")
+    [ "$written" = "${read_tokens[$i]}" ] ||
+        fail "${splits[$i]}: expected ${read_tokens[$i]} tokens binarised, got $written; do words hold" \
+            "blanks that are not ASCII? See $dest.log"
+done
 grep -E 'types|sents' "$dest.log" | sed 's/.*| *//' | sort -u
 # dict.txt leaves out fairseq's own <s>, <pad>, </s> and <unk>; the text's <unk> is one of them.
 words=$(($(wc -l <"$dest.part/dict.txt") + 2))

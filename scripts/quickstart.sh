@@ -11,6 +11,7 @@ data=data-bin/quickstart
 runs=checkpoints/quickstart
 mkdir -p "$runs"
 if [ ! -d "$data" ]; then
+    rm -rf "$data.part" # of an interrupted run
     python scripts/pydoc_text.py "$data.text"
     fairseq-preprocess --only-source --trainpref "$data.text/train.txt" \
         --validpref "$data.text/valid.txt" --testpref "$data.text/test.txt" --thresholdsrc 2 \
@@ -27,10 +28,11 @@ train() { # name, architecture, learning rate, further options
         --criterion doc_cross_entropy --ar-alpha 2 --tar-beta 1 \
         --optimizer nt_asgd --lr-scheduler nt_asgd --lr "$rate" --nonmono 5 \
         --clip-norm 0.25 --weight-decay 1.2e-6 --batch-size 10 --batch-size-valid 10 \
-        --bptt 35 --max-length-delta 20 --max-epoch 40 --seed 1 --num-workers 0 \
+        --bptt 35 --max-length-delta 20 --max-epoch 40 --seed 1 --num-workers 0 --distributed-world-size 1 \
         --save-dir "$runs/$name" --no-epoch-checkpoints --log-format simple --log-interval 100 \
         2>&1 | tee -a "$runs/$name.log" |
-        sed -nuE "s/.*\| valid \| epoch 0*([0-9]+) .* ppl ([0-9.]+) .*/  epoch \1: validation perplexity \2/p"
+        sed -nuE "s/.*\| valid \| epoch 0*([0-9]+) .*\| ppl ([0-9.e+]+) .*/  epoch \1: validation perplexity \2/p" ||
+        { tail -n 3 "$runs/$name.log" >&2; exit 1; }
 }
 
 evaluate() { # name -> "perplexity tokens"

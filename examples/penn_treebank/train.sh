@@ -9,6 +9,6 @@ fairseq-train "${DATA:-data-bin/ptb}" --user-dir "${USER_DIR:-fairseq_doc}" \
     --ar-alpha 2 --tar-beta 1 \
     --optimizer nt_asgd --lr-scheduler nt_asgd --lr 20 --nonmono 60 \
     --weight-decay 1.2e-6 --clip-norm 0.25 \
-    --batch-size 12 --batch-size-valid 10 --max-epoch 500 --seed 28 --num-workers 0 \
+    --batch-size 12 --batch-size-valid 10 --max-epoch 500 --seed 28 --num-workers 0 --distributed-world-size 1 \
     --save-dir checkpoints/ptb --no-epoch-checkpoints \
     --log-format simple --log-interval 200 "$@"

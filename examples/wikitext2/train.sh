@@ -9,6 +9,6 @@ fairseq-train "${DATA:-data-bin/wikitext2}" --user-dir "${USER_DIR:-fairseq_doc}
     --ar-alpha 2 --tar-beta 1 \
     --optimizer nt_asgd --lr-scheduler nt_asgd --lr 15 --nonmono 60 \
     --weight-decay 1.2e-6 --clip-norm 0.25 \
-    --batch-size 15 --batch-size-valid 10 --max-epoch 500 --seed 1882 --num-workers 0 \
+    --batch-size 15 --batch-size-valid 10 --max-epoch 500 --seed 1882 --num-workers 0 --distributed-world-size 1 \
     --save-dir checkpoints/wikitext2 --no-epoch-checkpoints \
     --log-format simple --log-interval 200 "$@"

@@ -16,7 +16,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from omegaconf import II
 
-from fairseq_doc.models.lstm_doc_lm import check_finite
+from fairseq_doc.modules.mixture import check_finite
 
 BALANCES = ("paper", "published")
 

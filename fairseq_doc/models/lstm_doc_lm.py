@@ -15,7 +15,12 @@ from torch import nn
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.dropout import check_rates, embedded_dropout, locked_dropout
-from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput, parse_components
+from fairseq_doc.modules.mixture import (
+    ACTIVATIONS,
+    MixtureOutput,
+    check_finite,
+    parse_components,
+)
 
 EMBEDDING_RANGE = 0.1
 CHECKSUM = "dictionary_checksum"
@@ -58,7 +63,10 @@ class LSTMDocDecoder(FairseqDecoder):
             component_dropout=cfg.component_dropout,
             weight_dropout=cfg.weight_dropout,
         )
-        dim = cfg.component_dim or cfg.decoder_embed_dim
+        dim = cfg.decoder_embed_dim if cfg.component_dim is None else cfg.component_dim
+        for name, width in (("decoder-embed-dim", widths[0]), ("component-dim", dim)):
+            if width < 1:
+                raise FairseqDocError(f"--{name} must be at least 1; got {width}")
         if dim != cfg.decoder_embed_dim and not cfg.untie_output:
             raise FairseqDocError(
                 f"the output matrix is tied to the embedding, so --component-dim must be "
@@ -103,7 +111,7 @@ class LSTMDocDecoder(FairseqDecoder):
         outputs, undropped, state = self.lstm(x, self._state_before(window, x))
         if window is not None:
             self._carried[self.training] = [tuple(s.detach() for s in layer) for layer in state]
-        by_stream = [h.transpose(0, 1).contiguous() for h in [x] + outputs]  # each (B, T, D_n)
+        by_stream = [h.transpose(0, 1) for h in [x] + outputs]  # each (B, T, D_n)
         packed, log_weights = self.output(by_stream)
         return packed, {
             "log_weights": log_weights,
@@ -119,8 +127,8 @@ class LSTMDocDecoder(FairseqDecoder):
         if carried is None or carried[0][0].size(1) != batch:
             raise FairseqDocError(
                 f"window {window} needs the state that window {window - 1} left for {batch} columns, "
-                "and there is none: resume from a checkpoint of the same run, or start the epoch "
-                "anew with --reset-dataloader"
+                "and there is none: resume from a checkpoint of the same run, or go back to epoch 1 "
+                "with its weights by --reset-dataloader"
             )
         return carried
 
@@ -154,16 +162,6 @@ class LSTMDocDecoder(FairseqDecoder):
         return 10**9
 
 
-def check_finite(scores):
-    """Raise ``FairseqDocError`` if a score is infinite or not a number."""
-    bad = int((~torch.isfinite(scores)).sum())
-    if bad:
-        raise FairseqDocError(
-            f"{bad} of {scores.numel()} tokens got a score that is not finite: expected every "
-            "target to have a log probability; has the training diverged?"
-        )
-
-
 @dataclass
 class LSTMDocLanguageModelConfig(FairseqDataclass):
     """The defaults are the paper's Penn Treebank model (Table 2; i_3 = 15, i_2 = 5)."""
@@ -182,7 +180,8 @@ class LSTMDocLanguageModelConfig(FairseqDataclass):
     plain_output: bool = field(
         default=False,
         metadata={
-            "help": "one softmax straight from h^N, no W_j (plain AWD-LSTM); D_N = embedding"
+            "help": "one softmax straight from h^N (plain AWD-LSTM): no W_j, activation or dropout of "
+            "k; D_N = embedding width"
         },
     )
     untie_output: bool = field(

@@ -36,24 +36,32 @@ def keep_mask(shape, p, device):
     return levels.ge(dropped - _LEVELS // 2), _LEVELS / (_LEVELS - dropped)
 
 
-def locked_dropout(x, p, training, shared_dims=(0,)):
-    """Dropout with one mask for all of ``shared_dims`` (variational dropout; Gal and Ghahramani,
-    2016): by default one mask a sequence for x of shape (T, B, D), shared over time."""
+def dropout_mask(shape, p, training, like):
+    """A mask to multiply by, zero or 1 / (1 - p), dtype and device of ``like``; None where there
+    is nothing to drop."""
     if not training or p == 0:
-        return x
-    shape = [1 if dim in shared_dims else size for dim, size in enumerate(x.shape)]
-    mask, scale = keep_mask(shape, p, x.device)
-    return x * (mask.to(x.dtype) * scale)
+        return None
+    mask, scale = keep_mask(shape, p, like.device)
+    return mask.to(like.dtype) * scale
+
+
+def locked_dropout(x, p, training):
+    """Dropout with one mask a sequence, shared over time (variational dropout; Gal and Ghahramani,
+    2016).
+
+    Args:
+        x: (T, B, D); the mask is (1, B, D).
+    """
+    mask = dropout_mask((1, *x.shape[1:]), p, training, x)
+    return x if mask is None else x * mask
 
 
 def embedded_dropout(embedding, tokens, p, training):
     """Rows of ``embedding`` (V, D) for ``tokens``, with whole words dropped: a word's row is kept
     or zero at all its places. The matrix itself is untouched."""
     rows = torch.nn.functional.embedding(tokens, embedding)  # (*tokens, D)
-    if not training or p == 0:
-        return rows
-    mask, scale = keep_mask((embedding.size(0), 1), p, embedding.device)
-    return rows * (mask.to(rows.dtype) * scale)[tokens]
+    mask = dropout_mask((embedding.size(0), 1), p, training, rows)
+    return rows if mask is None else rows * mask[tokens]
 
 
 class _WeightDropout(torch.autograd.Function):
@@ -63,13 +71,13 @@ class _WeightDropout(torch.autograd.Function):
     def forward(ctx, weight, mask, scale):
         ctx.save_for_backward(mask)
         ctx.scale = scale
-        return (weight * mask).mul_(scale)
+        return torch.where(mask, weight, 0.0).mul_(scale)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_output):
         (mask,) = ctx.saved_tensors
-        return (grad_output * mask).mul_(ctx.scale), None, None
+        return torch.where(mask, grad_output, 0.0).mul_(ctx.scale), None, None
 
 
 def weight_dropout(weight, p, training):

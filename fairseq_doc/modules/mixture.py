@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.modules.dropout import locked_dropout
+from fairseq_doc.modules.dropout import dropout_mask
 from fairseq_doc.ops.mixture_nll import mixture_log_probs, mixture_nll
 from fairseq_doc.ops.reference import sum_dtype
 
@@ -36,6 +36,15 @@ def parse_components(text, n_layers):
     if sum(counts) == 0:
         raise FairseqDocError(f"--doc-components {text}: {advice}, at least one positive; got none")
     return counts
+
+
+def check_finite(scores):
+    """Raise ``FairseqDocError`` if a score, or a sum of scores, is infinite or not a number."""
+    if not torch.isfinite(scores).all():
+        raise FairseqDocError(
+            "a score is not finite: expected every target to have a log probability, got "
+            f"{scores[~torch.isfinite(scores)].flatten()[0].item()}; has the training diverged?"
+        )
 
 
 class MixtureOutput(nn.Module):
@@ -93,24 +102,24 @@ class MixtureOutput(nn.Module):
             packed: (B, T, J d + J).
             log_weights: log pi, (B, T, J), float32 or wider.
         """
-        last = layer_outputs[-1]
+        last = layer_outputs[-1].contiguous()
         batch, time = last.shape[:2]
+        parts = [last]
         if self.projections:
-            parts = [  # each (B, T, i_n d)
-                self.activation(projection(layer_outputs[int(n)]))
-                for n, projection in self.projections.items()
-            ]
-            vectors = torch.cat(parts, dim=-1).view(batch, time, -1, self.dim)  # (B, T, J, d)
-            vectors = locked_dropout(vectors, self.dropout, self.training, shared_dims=(1, 2))
-            vectors = vectors.flatten(2)  # (B, T, J d)
-        else:
-            vectors = last
+            parts = []  # each (B, T, i_n d)
+            mask = dropout_mask((batch, 1, 1, self.dim), self.dropout, self.training, last)
+            for n, projection in self.projections.items():
+                h = last if int(n) == len(layer_outputs) - 1 else layer_outputs[int(n)].contiguous()
+                k = self.activation(projection(h))
+                if mask is not None:
+                    k = (k.view(batch, time, -1, self.dim) * mask).flatten(2)
+                parts.append(k)
         if self.mixture_weights is None:
             log_weights = last.new_zeros(batch, time, 1, dtype=sum_dtype(last.dtype))
         else:
             scores = self.mixture_weights(last)  # (B, T, J)
             log_weights = F.log_softmax(scores, dim=-1, dtype=sum_dtype(scores.dtype))
-        packed = torch.cat([vectors, log_weights], dim=-1)  # of the wider dtype
+        packed = torch.cat([*parts, log_weights], dim=-1)  # of the wider dtype
         return packed, log_weights
 
     def unpack(self, packed):

@@ -29,8 +29,9 @@ from fairseq_doc.ops.products import add_product_, product
 from fairseq_doc.ops.reference import sum_dtype
 
 # Bytes of one chunk of float32 logits. On a CPU a chunk should stay in the last-level cache, yet
-# every chunk also reads and writes the gradient of the output matrix once.
-CPU_CHUNK_BYTES = 24 * 2**20
+# every chunk also reads and writes the gradient of the output matrix, so the two are made as large
+# as each other within these bounds; above the second, glibc's allocator maps every chunk anew.
+CPU_CHUNK_BYTES = (8 * 2**20, 30 * 2**20)
 GPU_CHUNK_BYTES = 512 * 2**20
 
 
@@ -41,7 +42,10 @@ def tokens_per_chunk(n_components, vocabulary, chunk_bytes):
 
 def _chunk_size(components, weight, chunk_bytes):
     if chunk_bytes is None:
-        chunk_bytes = CPU_CHUNK_BYTES if components.device.type == "cpu" else GPU_CHUNK_BYTES
+        chunk_bytes = GPU_CHUNK_BYTES
+        if components.device.type == "cpu":
+            least, most = CPU_CHUNK_BYTES
+            chunk_bytes = min(max(4 * weight.numel(), least), most)
     return tokens_per_chunk(components.size(1), weight.size(0), chunk_bytes)
 
 
@@ -128,7 +132,7 @@ class _Chunks:
                 add_product_(d_w, left.t(), rows.t())
 
         d_weight = d_w[:d].t().contiguous() if want_w else None
-        d_bias = d_w[-1] if want_b else None
+        d_bias = d_w[-1].clone() if want_b else None  # not a view that keeps all of d_w
         return nll.masked_fill_(~self.kept, 0.0), (d_k, d_pi, d_weight, d_bias)
 
 
@@ -185,8 +189,8 @@ def mixture_nll(
     them, the result too, in float32.
 
     Args:
-        chunk_bytes: memory for one chunk of float32 logits; None: 24 MiB on a CPU, 512 MiB
-            elsewhere.
+        chunk_bytes: memory for one chunk of float32 logits; None: as much as the output
+            matrix, from 8 to 30 MiB, on a CPU, 512 MiB elsewhere.
     """
     reference.check_shapes(components, log_weights, weight, bias, target)
     inputs = (components, log_weights, weight, bias)
@@ -220,12 +224,17 @@ def mixture_log_probs(components, log_weights, weight, bias, chunk_bytes=None):
             log_weights.to(sum_dtype(dtype)),
             None if bias is None else bias.to(dtype),
         )
-        of_chunk = reference.mixture_log_probs if asked else _log_probs_of_chunk
-        parts = [
-            of_chunk(components[at : at + chunk], log_weights[at : at + chunk], weight, bias)
-            for at in range(0, max(len(components), 1), chunk)
-        ]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        if asked:
+            parts = [
+                reference.mixture_log_probs(k, log_pi, weight, bias)
+                for k, log_pi in zip(components.split(chunk), log_weights.split(chunk), strict=True)
+            ]
+            return torch.cat(parts)
+        log_probs = log_weights.new_empty(len(components), weight.size(0))
+        for at in range(0, len(components), chunk):
+            rows = slice(at, at + chunk)
+            log_probs[rows] = _log_probs_of_chunk(components[rows], log_weights[rows], weight, bias)
+        return log_probs
 
 
 def _log_probs_of_chunk(components, log_weights, weight, bias):

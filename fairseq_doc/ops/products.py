@@ -7,11 +7,21 @@ float32 product is reachable through one operator that ``torch.compile`` uses as
 operator is missing, or the tensors are not float32 on a CPU, torch's own product is taken.
 """
 
+import os
+
 import torch
+
+# oneDNN keeps each primitive that it made, by default 1,024 of them, and an LSTM's hold megabytes for
+# every length of a window. It reads this at its first primitive.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "24")
 
 _ONEDNN_LINEAR = None
 if torch.backends.mkldnn.is_available():
     _ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+
+# A product to be added is made in blocks of this many bytes: they stay in the cache, and below the
+# size (32 MiB) above which glibc's allocator maps every block anew, page fault by page fault.
+BLOCK_BYTES = 12 * 2**20
 
 
 def _onednn_applies(left, right):
@@ -45,7 +55,11 @@ def add_product_(total, left, right):
     """``total += left @ right.T`` in place; shapes as in :func:`product`. ``total`` may be of a
     wider dtype than the factors."""
     if _onednn_applies(left, right):
-        return total.add_(_ONEDNN_LINEAR(left, right, None, "none", [], ""))
+        height = max(1, BLOCK_BYTES // (4 * right.size(0)))
+        for at in range(0, left.size(0), height):
+            block = left[at : at + height].contiguous()
+            total[at : at + height].add_(_ONEDNN_LINEAR(block, right, None, "none", [], ""))
+        return total
     if total.dtype == left.dtype:
         return total.addmm_(left, right.t())
     return total.add_(torch.mm(left, right.t()))

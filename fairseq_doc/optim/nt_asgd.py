@@ -19,64 +19,12 @@ from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.optim.trigger import NonMonotoneTrigger
 
 logger = logging.getLogger(__name__)
 
 NAME = "nt_asgd"
 TASK = "bptt_language_modeling"
-
-
-class NonMonotoneTrigger:
-    """What to do after each epoch, from its validation loss alone.
-
-    A loss fires if more than ``nonmono`` earlier ones are listed and it is worse than the best of
-    all but the last ``nonmono`` of them. The list starts empty at each start of averaging. The
-    first firing starts averaging. Without fine-tuning stages the later ones do nothing, as in the
-    published runs; with ``stages`` > 0 each ends its stage, and after the last the run stops.
-    """
-
-    def __init__(self, nonmono, stages=0):
-        self.nonmono, self.stages = nonmono, stages
-        self.losses = []  # of this stage
-        self.stage = -1  # -1: SGD; 0: averaging; 1, 2, ...: fine-tuning
-        self.best = float("inf")
-        self.last_epoch = 0
-        self.stopped = False
-
-    def observe(self, epoch, loss):
-        """Take an epoch's loss, once.
-
-        Returns:
-            The steps to take, in order, out of ``keep`` (the weights just validated are the best so
-            far), ``average`` (start averaging), ``restart`` (from the best weights, with a fresh
-            average) and ``stop``.
-        """
-        if epoch <= self.last_epoch or self.stopped:
-            return []
-        self.last_epoch = epoch
-        steps = []
-        if loss < self.best:
-            self.best = loss
-            steps.append("keep")
-        earlier = self.losses[: max(0, len(self.losses) - self.nonmono)]
-        fired = bool(earlier) and loss > min(earlier)
-        self.losses.append(loss)
-        if not fired or (self.stage == 0 and self.stages == 0):
-            return steps
-        self.losses = []
-        if self.stage >= self.stages:
-            self.stopped = True
-            return steps + ["stop"]
-        self.stage += 1
-        return steps + ["average" if self.stage == 0 else "restart"]
-
-    def state_dict(self):
-        """Everything but the settings."""
-        return {k: v for k, v in vars(self).items() if k not in ("nonmono", "stages")}
-
-    def load_state_dict(self, state):
-        """Undo :meth:`state_dict`."""
-        vars(self).update(state)
 
 
 class AveragedSGD(torch.optim.Optimizer):
@@ -129,8 +77,11 @@ class AveragedSGD(torch.optim.Optimizer):
             self._exchange()
 
     def _exchange(self):
-        for p in self._parameters():
-            p.data, self.state[p]["shadow"] = self.state[p]["shadow"], p.data
+        for p in self._parameters():  # in place: a parameter's memory stays where it is
+            shown, shadow = p.detach(), self.state[p]["shadow"]
+            kept = shown.clone()
+            shown.copy_(shadow)
+            shadow.copy_(kept)
         self.param_groups[0]["shows_average"] ^= True
 
     def keep(self):
@@ -165,9 +116,10 @@ class NTASGDConfig(FairseqDataclass):
     lr: List[float] = II("optimization.lr")
     lr_scheduler_name: str = II("lr_scheduler._name")
     task_name: str = II("task._name")
+    # fairseq resolves an interpolated bool only under its option's own name.
+    disable_validation: bool = II("dataset.disable_validation")
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")
-    # fairseq resolves an interpolated bool only under its option's own name.
     maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
 
 
@@ -252,6 +204,13 @@ def check_settings(cfg):
             f"--optimizer {NAME} takes lower for better: expected a loss as "
             "--best-checkpoint-metric; got --maximize-best-checkpoint-metric"
         )
+    if len(cfg.lr) != 1:
+        raise FairseqDocError(
+            f"--lr-scheduler {NAME} keeps the learning rate constant: expected one --lr; got "
+            f"{','.join(map(str, cfg.lr))}"
+        )
+    if cfg.disable_validation:
+        logger.warning("without validation, averaging never starts: --disable-validation is given")
     for name, value, least in (
         ("nonmono", cfg.nonmono, 0),
         ("finetune-stages", cfg.finetune_stages, 0),

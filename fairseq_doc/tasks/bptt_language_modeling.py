@@ -42,6 +42,9 @@ class BpttLanguageModelingConfig(FairseqDataclass):
     )  # fmt: skip
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
+    valid_subset: str = II("dataset.valid_subset")
+    # fairseq resolves an interpolated bool only under its option's own name.
+    skip_remainder_batch: bool = II("optimization.skip_remainder_batch")
     valid_metric: str = II("checkpoint.best_checkpoint_metric")
     context_window: int = II("eval_lm.context_window")
     tokens_per_sample: int = II("task.bptt")  # fairseq-eval-lm lowers it by --context-window
@@ -59,6 +62,7 @@ class BpttLanguageModelingTask(FairseqTask):
         super().__init__(cfg)
         self.dictionary = dictionary
         self._model = None
+        self._told = set()  # the (split, columns) that were logged
         self._first_column = 0
         self._layout = None  # of the training windows: what a resume in mid-epoch must find again
         self._windows_done = 0
@@ -85,6 +89,15 @@ class BpttLanguageModelingTask(FairseqTask):
             raise FairseqDocError(
                 f"--context-window: expected 0, since the state is carried over the whole text; got "
                 f"{cfg.context_window}"
+            )
+        if cfg.train_subset in (cfg.valid_subset or "").split(","):
+            raise FairseqDocError(
+                f"--valid-subset: expected splits other than --train-subset, {cfg.train_subset}, "
+                f"which is read in random windows; got {cfg.valid_subset}"
+            )
+        if cfg.skip_remainder_batch:
+            raise FairseqDocError(
+                "--skip-remainder-batch would leave targets out: expected every one to be scored"
             )
         path = f"{split_paths(cfg.data)[0]}/dict.txt"
         try:
@@ -141,7 +154,6 @@ class BpttLanguageModelingTask(FairseqTask):
         num_workers=0,
         epoch=1,
         data_buffer_size=0,
-        skip_remainder_batch=False,
         **unused,
     ):
         """Windows in order, the same ones on every worker, each over the worker's own columns.
@@ -181,7 +193,6 @@ class BpttLanguageModelingTask(FairseqTask):
             num_workers=num_workers,
             epoch=epoch,
             buffer_size=data_buffer_size,
-            skip_remainder_batch=skip_remainder_batch,
         )
 
     def _columns(self, dataset, n_columns, num_shards):
@@ -192,10 +203,13 @@ class BpttLanguageModelingTask(FairseqTask):
             )
         columns = columns_of(dataset, n_columns)
         targets = n_columns * (columns.size(1) - 1)
-        logger.info(
-            f"{dataset.split}: {len(dataset):,} tokens in {n_columns} columns of "
-            f"{columns.size(1):,}; {targets:,} targets scored, {len(dataset) - 1 - targets:,} left out"
-        )
+        if (dataset.split, n_columns) not in self._told:
+            self._told.add((dataset.split, n_columns))
+            left_out = len(dataset) - 1 - targets
+            logger.info(
+                f"{dataset.split}: {len(dataset):,} tokens in {n_columns} columns of "
+                f"{columns.size(1):,}; {targets:,} targets scored, {left_out:,} left out"
+            )
         return columns
 
     def _iterator(self, columns, lengths, shard_id, num_shards, **settings):
@@ -214,7 +228,7 @@ class BpttLanguageModelingTask(FairseqTask):
         self, dataset, batch_size=None, num_shards=1, shard_id=0, num_workers=0, **unused
     ):
         """Windows of ``--eval-window`` over ``--batch-size`` columns (1 when absent)."""
-        n_columns = batch_size or 1
+        n_columns = 1 if batch_size is None else batch_size
         columns = self._columns(dataset, n_columns, num_shards)
         lengths = fixed_lengths(columns.size(1) - 1, max(1, self.cfg.eval_window // n_columns))
         iterator = self._iterator(columns, lengths, shard_id, num_shards, num_workers=num_workers)
@@ -227,6 +241,7 @@ class BpttLanguageModelingTask(FairseqTask):
         nt_asgd = NTASGD.of(model)
         if nt_asgd is not None:
             nt_asgd.optimizer.show_raw()
+        self._valid_loss = None  # what was validated before this step is no epoch's end
         self._drawn_lengths.append(sample["drawn_length"])
         self._windows_done = sample["net_input"]["window"] + 1
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
@@ -288,7 +303,7 @@ class BpttLanguageModelingTask(FairseqTask):
                 raise FairseqDocError(
                     f"the checkpoint is in mid-epoch with {differing}: expected the same, got "
                     f"{ {k: self._layout[k] for k in differing} }; resume with the same data and "
-                    "options, or start the epoch anew with --reset-dataloader"
+                    "options, or go back to epoch 1 with these weights by --reset-dataloader"
                 )
             share = state["layout"]["columns"] // data_parallel_size()
             mine = slice(self._first_column, self._first_column + share)

@@ -33,6 +33,7 @@ def one_line(output):
             "--optimizer sgd",
             "--lr-scheduler nt_asgd needs --optimizer nt_asgd; got the optimizer SGD",
         ),
+        ("--lr 20,10", "expected one --lr; got 20.0,10.0"),
         ("--finetune-stages -2", "--finetune-stages must be at least 0; got -2"),
         ("--valid-subset nothing", "no binarised split 'nothing'"),
     ],
@@ -45,8 +46,7 @@ def test_a_wrong_setting_is_one_line_and_nothing_is_written(options, told, corpu
 
 def test_a_missing_batch_size_is_told(corpus, tmp_path):
     command = training(corpus.data, tmp_path).replace("--batch-size 8 ", " ")
-    output = fail(command)
-    assert "batch size" in output.splitlines()[-1]
+    assert "expected --batch-size" in one_line(fail(command))
     assert "no --max-tokens; got --batch-size None" in one_line(fail(f"{command} --max-tokens 9"))
 
 

@@ -343,18 +343,17 @@ def test_a_target_without_a_finite_score_is_an_error_in_evaluation(value):
     target = tokens.clone()
     target[:] = 6
     target[0, :2] = 5
-    bad = 2 if value == -math.inf else B * T
     output = model(tokens)
     model.get_normalized_probs(output, True, {"target": target})  # training goes on
     model.eval()
-    with pytest.raises(FairseqDocError, match=f"{bad} of {B * T} tokens got a score"):
+    with pytest.raises(FairseqDocError, match=f"a score is not finite: .* got {value}"):
         model.get_normalized_probs(output, True, {"target": target})
     model.get_normalized_probs(output, True)  # nobody asked for these targets
 
 
 def test_check_finite():
     check_finite(torch.tensor([0.0, -1e30]))
-    with pytest.raises(FairseqDocError, match="2 of 3 tokens"):
+    with pytest.raises(FairseqDocError, match="a score is not finite: .* got nan"):
         check_finite(torch.tensor([math.nan, -1.0, math.inf]))
 
 

@@ -6,6 +6,7 @@ import torch
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.dropout import (
     check_rates,
+    dropout_mask,
     embedded_dropout,
     keep_mask,
     locked_dropout,
@@ -75,17 +76,16 @@ def test_nothing_is_dropped_in_evaluation_or_at_rate_zero(drop, p, training):
     assert torch.equal(drop(x, p, training), x)
 
 
-@pytest.mark.parametrize("shared", [(0,), (1, 2), (0, 2), ()])
-def test_locked_mask_is_shared_over_exactly_its_dimensions(shared):
-    p = 0.25
-    out = locked_dropout(torch.ones(6, 7, 8, dtype=torch.float64), p, True, shared)
-    assert set(out.unique().tolist()) == {0.0, 1 / (1 - p)}
-    for dim in range(3):
-        same = torch.equal(out, out.narrow(dim, 0, 1).expand_as(out))
-        assert same == (dim in shared), dim
+def test_mask_is_zero_or_the_inverse_of_what_is_kept():
+    like = torch.zeros(1, dtype=torch.float64)
+    mask = dropout_mask((6, 1, 8), 0.25, True, like)
+    assert mask.shape == (6, 1, 8) and mask.dtype == like.dtype
+    assert set(mask.unique().tolist()) == {0.0, 1 / (1 - 0.25)}
+    assert dropout_mask((2,), 0.25, False, like) is None
+    assert dropout_mask((2,), 0.0, True, like) is None
 
 
-def test_locked_mask_is_over_time_by_default_and_drawn_anew_each_call():
+def test_locked_mask_is_shared_over_time_and_drawn_anew_each_call():
     x = torch.ones(5, 6, 7)
     first, second = (locked_dropout(x, 0.5, True) for _ in range(2))
     assert torch.equal(first, first[:1].expand_as(first))

@@ -337,7 +337,7 @@ def test_no_product_holds_more_than_one_chunk(monkeypatch, function):
 
     real = module.product
     monkeypatch.setattr(module, "product", recorded)
-    monkeypatch.setattr(module, "CPU_CHUNK_BYTES", chunk_bytes(3, 2, 6))
+    monkeypatch.setattr(module, "CPU_CHUNK_BYTES", [chunk_bytes(3, 2, 6)] * 2)
     mixture = random_mixture(8, 2, 4, 6)
     function(*mixture, *([targets(8, 6)] if function is mixture_nll else []))
     assert rows == [3 * 2, 3 * 2, 2 * 2]

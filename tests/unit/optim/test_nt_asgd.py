@@ -397,3 +397,12 @@ def test_stages_may_be_asked_for_on_a_resume():
     second.observe(4, 5.0)
     assert second.trigger.stage == 1
     assert parameter.item() == 2.0
+
+
+def test_an_epoch_is_taken_once_and_a_run_that_starts_over_is_heard_again():
+    trigger = NonMonotoneTrigger(nonmono=5)
+    for epoch in (1, 2, 2, 3):
+        trigger.observe(epoch, 1.0)
+    assert len(trigger.losses) == 3
+    trigger.observe(1, 1.0)  # --reset-dataloader goes back to epoch 1
+    assert len(trigger.losses) == 4
