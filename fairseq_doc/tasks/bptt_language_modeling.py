@@ -43,8 +43,6 @@ class BpttLanguageModelingConfig(FairseqDataclass):
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
     valid_subset: str = II("dataset.valid_subset")
-    # fairseq resolves an interpolated bool only under its option's own name.
-    skip_remainder_batch: bool = II("optimization.skip_remainder_batch")
     valid_metric: str = II("checkpoint.best_checkpoint_metric")
     context_window: int = II("eval_lm.context_window")
     tokens_per_sample: int = II("task.bptt")  # fairseq-eval-lm lowers it by --context-window
@@ -94,10 +92,6 @@ class BpttLanguageModelingTask(FairseqTask):
             raise FairseqDocError(
                 f"--valid-subset: expected splits other than --train-subset, {cfg.train_subset}, "
                 f"which is read in random windows; got {cfg.valid_subset}"
-            )
-        if cfg.skip_remainder_batch:
-            raise FairseqDocError(
-                "--skip-remainder-batch would leave targets out: expected every one to be scored"
             )
         path = f"{split_paths(cfg.data)[0]}/dict.txt"
         try:
@@ -154,6 +148,7 @@ class BpttLanguageModelingTask(FairseqTask):
         num_workers=0,
         epoch=1,
         data_buffer_size=0,
+        skip_remainder_batch=False,
         **unused,
     ):
         """Windows in order, the same ones on every worker, each over the worker's own columns.
@@ -163,6 +158,10 @@ class BpttLanguageModelingTask(FairseqTask):
                 divide over the workers.
         """
         training = dataset.split == self.cfg.train_subset
+        if skip_remainder_batch:
+            raise FairseqDocError(
+                "--skip-remainder-batch would leave targets out: expected every one to be scored"
+            )
         if max_sentences is None or max_tokens is not None:
             raise FairseqDocError(
                 f"--task {TASK} cuts the text into --batch-size columns: expected --batch-size and "

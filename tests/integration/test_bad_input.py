@@ -33,6 +33,7 @@ def one_line(output):
             "--optimizer sgd",
             "--lr-scheduler nt_asgd needs --optimizer nt_asgd; got the optimizer SGD",
         ),
+        ("--skip-remainder-batch", "would leave targets out"),
         ("--lr 20,10", "expected one --lr; got 20.0,10.0"),
         ("--finetune-stages -2", "--finetune-stages must be at least 0; got -2"),
         ("--valid-subset nothing", "no binarised split 'nothing'"),

@@ -31,7 +31,6 @@ def config(**changes):
         "valid_metric": "loss",
         "context_window": 0,
         "valid_subset": "valid",
-        "skip_remainder_batch": False,
     }
     return BpttLanguageModelingConfig(**{**settings, **changes})
 
@@ -97,7 +96,6 @@ def trained():
         ({"max_length_delta": -1}, "--max-length-delta must be at least 0; got -1"),
         ({"context_window": 5}, "--context-window: expected 0.*got 5"),
         ({"valid_subset": "valid,train"}, "expected splits other than --train-subset, train"),
-        ({"skip_remainder_batch": True}, "--skip-remainder-batch would leave targets out"),
         ({"data": "/nowhere"}, "no dictionary at /nowhere/dict.txt"),
     ],
 )
