@@ -23,7 +23,7 @@ def test_the_installed_wheel_holds_everything_and_trains_elsewhere(corpus, tmp_p
     assert folder == str(site / "fairseq_doc")
     command = training(corpus.data, tmp_path / "run", "--max-update 2", model="--arch lstm_doc_lm")
     options = "--decoder-embed-dim 8 --layer-dims 8,8,8 --doc-components 0,0,1,1"
-    command = command.replace(str(PACKAGE), folder) + options
+    command = f"{command.replace(str(PACKAGE), folder)} {options}"
     run(command, cwd=tmp_path, PYTHONPATH=str(site))
     assert (tmp_path / "run" / "checkpoint_last.pt").exists()
 
