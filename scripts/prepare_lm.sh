@@ -42,6 +42,7 @@ done
 
 mkdir -p "$(dirname "$dest")"
 rm -rf "$dest.part"  # of an interrupted run
+trap 'rm -rf "$dest.part"' EXIT  # nothing half-written stays behind
 "$preprocess" --only-source --trainpref "$folder/train.txt" --validpref "$folder/valid.txt" \
     --testpref "$folder/test.txt" --destdir "$dest.part" --padding-factor 1 --workers 2 \
     >"$dest.log" 2>&1 || { tail -n 3 "$dest.log" >&2; fail "fairseq-preprocess failed; see $dest.log"; }

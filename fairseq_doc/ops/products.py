@@ -57,6 +57,8 @@ def add_product_(total, left, right):
     if _onednn_applies(left, right):
         height = max(1, BLOCK_BYTES // (4 * right.size(0)))
         for at in range(0, left.size(0), height):
+            # A part of a transposed matrix is neither dense nor a transpose: left as it is, oneDNN
+            # would take its reference kernel, a hundred times slower.
             block = left[at : at + height].contiguous()
             total[at : at + height].add_(_ONEDNN_LINEAR(block, right, None, "none", [], ""))
         return total
