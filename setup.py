@@ -10,12 +10,14 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["fairseq_doc", "fairseq_doc.*"]),
+    entry_points={"console_scripts": ["fairseq-doc=fairseq_doc.cli.main:main"]},
     python_requires=">=3.11,<3.13",
     install_requires=[
         # fairseq 0.12.2 of the registry imports on no Python of today; this is the same code, mended.
         "fairseq-fixed==0.12.3.1",
         "torch>=2.13,<2.14",
         "numpy>=2.4,<2.5",
+        "scipy>=1.17,<1.18",
         "omegaconf>=2.3,<2.4",
         "matplotlib>=3.11,<3.12",
         "tensorboard>=2.21,<2.22",

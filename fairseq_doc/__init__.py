@@ -17,9 +17,23 @@ goes through the files in this order, and each imports only from what lies befor
     tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation
     criterions/doc_cross_entropy.py  NLL + beta + AR + TAR, logged apart
     checkpoints.py                   which types a checkpoint may hold, and clear refusals
+    evaluation/ensemble.py           checkpoints -> models whose probabilities are averaged
+    evaluation/perplexity.py         the evaluator: a split, the state carried over it
+    evaluation/scoring.py            plain text -> log-probabilities of its sentences
+    evaluation/sampling.py           a prompt -> text drawn from the models
+    evaluation/rank.py               numerical rank of the log-probability matrix (Table 5)
+    evaluation/weights.py            mean weights of the components (Table 4)
+    evaluation/learning_curves.py    fairseq's logs -> validation perplexities (Figure 2)
+    evaluation/pictures.py           both as pictures
+    evaluation/pretrained.py         ``from_pretrained``: all that from Python
+    cli/                             ``fairseq-doc``, one file a subcommand
 """
 
+import logging
 import os
+
+# Its only message at import, to install tensorboardX, does not concern this package.
+logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 import fairseq
 

@@ -224,6 +224,26 @@ class LSTMDocLanguageModel(FairseqLanguageModel):
         """-log P(target), natural logarithm; target (B, T)."""
         return self.decoder.output.nll(net_output[0], target, ignore_index, reduction)
 
+    @classmethod
+    def from_pretrained(
+        cls, model_name_or_path, checkpoint_file="model.pt", data_name_or_path=".", **overrides
+    ):
+        """As fairseq's, with ``.score``, ``.perplexity`` and ``.sample`` of a language model.
+
+        Args:
+            model_name_or_path: folder of the checkpoints.
+            checkpoint_file: a file in it, or ``a.pt:b.pt`` for an ensemble.
+            data_name_or_path: folder of ``fairseq-preprocess``; where it begins with a dot, as
+                seen from the first.
+
+        Returns:
+            :class:`fairseq_doc.evaluation.pretrained.PretrainedLanguageModel`.
+        """
+        # It lies behind this file in the data's flow, and only calls of this method need it.
+        from fairseq_doc.evaluation.pretrained import from_pretrained
+
+        return from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, **overrides)
+
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """
         Raises:

@@ -1,0 +1,95 @@
+"""Arguments that several subcommands share, and what they stand for."""
+
+import logging
+import sys
+
+import torch
+from fairseq.logging.progress_bar import progress_bar
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.ensemble import load_ensemble
+
+
+def add_model_arguments(parser, ensembles=True):
+    """The data folder, ``--path``, ``--cpu``."""
+    parser.add_argument("data", help="folder of fairseq-preprocess, for its dictionary and splits")
+    several = "; a.pt:b.pt:... averages the models' probabilities" if ensembles else ""
+    parser.add_argument("--path", required=True, help=f"checkpoint{several}")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+
+
+def add_split_arguments(parser):
+    """``--gen-subset`` and ``--eval-window``."""
+    parser.add_argument("--gen-subset", default="test", help="split to read (default: test)")
+    parser.add_argument(
+        "--eval-window",
+        type=positive,
+        help="tokens evaluated at once; memory and speed, not results (default: as trained)",
+    )
+
+
+def add_picture_arguments(parser, positional=False):
+    """Where to draw, and ``--overwrite``."""
+    if positional:
+        parser.add_argument("picture", help="picture to write, such as curves.png")
+    else:
+        parser.add_argument("--picture", help="draw them too, into this file, such as weights.png")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing picture")
+
+
+def positive(text):
+    """An integer of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def ensemble_of(args):
+    """The models that ``data`` and ``--path`` name, on a GPU where there is one."""
+    window = getattr(args, "eval_window", None)
+    overrides = {} if window is None else {"eval_window": window}
+    ensemble = load_ensemble(args.path, args.data, **overrides)
+    return ensemble.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
+
+
+def progress_of(args):
+    """(iterable with a length, name) -> the same with fairseq's progress bar on standard error."""
+    if args.no_progress_bar:
+        return lambda iterable, name: iterable
+    logging.getLogger("fairseq.logging.progress_bar").setLevel(logging.INFO)
+
+    def bar(iterable, name):
+        shown = progress_bar(iterable, log_interval=args.log_interval, prefix=name)
+        for item in shown:
+            yield item
+            shown.log({})
+
+    return bar
+
+
+def read_lines(path):
+    """The lines of a UTF-8 file, or of standard input where ``path`` is ``-``.
+
+    Raises:
+        FairseqDocError: no such file, or bytes that are no UTF-8, with their line.
+    """
+    name = "standard input" if path == "-" else path
+    try:
+        if path == "-":
+            content = sys.stdin.buffer.read()
+        else:
+            with open(path, "rb") as file:
+                content = file.read()
+    except OSError as error:
+        raise FairseqDocError(f"cannot read {name}: {error.strerror}") from None
+    lines = []
+    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
+        try:
+            lines.append(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise FairseqDocError(
+                f"{name}: line {number} is not UTF-8: byte {line[error.start]:#04x} at "
+                f"{error.start + 1}; expected text in UTF-8"
+            ) from None
+    return lines if content else []

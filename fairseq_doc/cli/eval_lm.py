@@ -1,0 +1,51 @@
+"""``fairseq-doc eval-lm``."""
+
+from fairseq_doc.cli.arguments import (
+    add_model_arguments,
+    add_split_arguments,
+    ensemble_of,
+    positive,
+    progress_of,
+)
+from fairseq_doc.evaluation.perplexity import evaluate
+
+NAME = "eval-lm"
+HELP = "perplexity of a model or an ensemble, the state carried over the whole text"
+EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
+
+
+def add_arguments(parser):
+    """Add this subcommand's own."""
+    add_model_arguments(parser)
+    add_split_arguments(parser)
+    parser.add_argument(
+        "--batch-size",
+        type=positive,
+        default=1,
+        help="columns that the text is cut into; what does not fill them is left out (default: 1)",
+    )
+
+
+def run(args):
+    """``perplexity``; ``nll``, its sum in nats; ``bits``, a token's mean; ``tokens``, how many were
+    scored; ``left_out``, how many of the text were not; ``models``; ``split``; ``columns``."""
+    ensemble = ensemble_of(args)
+    result = evaluate(ensemble, args.gen_subset, args.batch_size, progress_of(args))
+    return {
+        "perplexity": result.perplexity,
+        "nll": result.nll,
+        "bits": result.bits,
+        "tokens": result.tokens,
+        "left_out": result.left_out,
+        "models": len(ensemble.models),
+        "split": args.gen_subset,
+        "columns": args.batch_size,
+    }
+
+
+def as_text(result):
+    """One line."""
+    return (
+        "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits a token, NLL {nll:.2f} nats over "
+        "{tokens:,} tokens; {left_out:,} left out; models: {models}".format(**result)
+    )

@@ -1,0 +1,65 @@
+"""``fairseq-doc generate``."""
+
+import sys
+
+from fairseq.tokenizer import tokenize_line
+
+from fairseq_doc.cli.arguments import add_model_arguments, ensemble_of, progress_of
+from fairseq_doc.evaluation.sampling import sample_text
+
+NAME = "generate"
+HELP = "text drawn from a model or an ensemble"
+EXAMPLE = 'fairseq-doc generate data-bin/ptb --path a.pt --prompt "the company" --sampling-topk 20'
+
+
+def add_arguments(parser):
+    """Add this subcommand's own."""
+    add_model_arguments(parser)
+    parser.add_argument("--prompt", default="", help="words to go on from (default: none)")
+    parser.add_argument("--length", type=int, default=100, help="words to draw (default: 100)")
+    parser.add_argument("--samples", type=int, default=1, help="how many texts (default: 1)")
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, help="T: draw from P^(1/T) (default: 1)"
+    )
+    parser.add_argument(
+        "--sampling-topk", type=int, help="draw from the k most probable words (default: all)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="equal seeds, equal texts (default: 1)")
+
+
+def run(args):
+    """``prompt`` and ``samples``, the drawn words of each, ``</s>`` among them."""
+    prompt = tokenize_line(args.prompt)
+    ensemble = ensemble_of(args)
+    dictionary = ensemble.dictionary
+    unknown = [word for word in prompt if word not in dictionary]
+    if unknown:
+        print(
+            f"fairseq-doc generate: outside the dictionary, read as unknown: {', '.join(unknown)}",
+            file=sys.stderr,
+        )
+    samples = sample_text(
+        ensemble,
+        prompt,
+        args.length,
+        args.samples,
+        args.temperature,
+        args.sampling_topk,
+        args.seed,
+        progress_of(args),
+    )
+    return {"prompt": prompt, "samples": samples, "end": dictionary.eos_word}
+
+
+def as_text(result):
+    """Each text with its prompt, a line end for each end mark, an empty line between texts."""
+    texts = []
+    for sample in result["samples"]:
+        lines = [[]]
+        for word in result["prompt"] + sample:
+            if word == result["end"]:
+                lines.append([])
+            else:
+                lines[-1].append(word)
+        texts.append("\n".join(map(" ".join, lines)).rstrip("\n"))
+    return "\n\n".join(texts)

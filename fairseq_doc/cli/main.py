@@ -1,0 +1,81 @@
+"""``fairseq-doc``: what to do with a trained model. One file a subcommand, listed here.
+
+A subcommand is a module with ``NAME``, ``HELP``, ``EXAMPLE``, ``add_arguments(parser)``, ``run(args)``,
+which gives the result as what JSON can hold, and ``as_text(result)``, which puts it into lines.
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import warnings
+
+from fairseq_doc.cli import curves, eval_lm, generate, rank, score, weights
+from fairseq_doc.errors import FairseqDocError, first_usage_error
+
+SUBCOMMANDS = (eval_lm, score, generate, rank, weights, curves)
+
+
+def make_parser():
+    """The parser of all subcommands."""
+    parser = argparse.ArgumentParser(
+        prog="fairseq-doc", description="Use a trained language model of fairseq_doc."
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in SUBCOMMANDS:
+        own = commands.add_parser(
+            command.NAME,
+            help=command.HELP,
+            description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
+            epilog=f"example:\n  {command.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(own)
+        own.add_argument("--json", action="store_true", help="print one JSON object")
+        own.add_argument("--no-progress-bar", action="store_true", help="show no progress")
+        own.add_argument(
+            "--log-interval",
+            type=int,
+            default=100,
+            help="batches between lines of progress, where it goes into a file (default: 100)",
+        )
+        own.set_defaults(command=command)
+    return parser
+
+
+def main(arguments=None):
+    """Run one subcommand.
+
+    Returns:
+        The exit status: 0; 1 for what the user can mend, told in one line; argparse's 2.
+    """
+    args = make_parser().parse_args(arguments)
+    logging.basicConfig(
+        format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+        level=logging.WARNING,
+        stream=sys.stderr,
+        force=True,  # importing fairseq sets up a logging of its own
+    )
+    warnings.filterwarnings("ignore", category=FutureWarning, module="fairseq")
+    warnings.filterwarnings("ignore", message="'pin_memory'")  # without a GPU nothing is pinned
+    try:
+        result = args.command.run(args)
+        text = json.dumps(result) if args.json else args.command.as_text(result)
+        print(text, flush=True)
+    except BrokenPipeError:  # the reader has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        usage_error = first_usage_error(error)
+        if usage_error is None:
+            raise
+        print(f"fairseq-doc {args.command.NAME}: error: {usage_error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

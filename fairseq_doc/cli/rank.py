@@ -1,0 +1,57 @@
+"""``fairseq-doc rank``."""
+
+import torch
+
+from fairseq_doc.cli.arguments import (
+    add_model_arguments,
+    add_split_arguments,
+    ensemble_of,
+    progress_of,
+)
+from fairseq_doc.evaluation.rank import log_prob_rank
+
+NAME = "rank"
+HELP = "numerical rank of the matrix of log-probabilities over a split (Table 5)"
+EXAMPLE = "fairseq-doc rank data-bin/ptb --path checkpoints/ptb/checkpoint_best.pt"
+
+
+def add_arguments(parser):
+    """Add this subcommand's own."""
+    add_model_arguments(parser, ensembles=False)
+    add_split_arguments(parser)
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        help="count singular values above this times the largest (default: max(N, V) 2^-52, as "
+        "numpy.linalg.matrix_rank; N tokens, V words)",
+    )
+
+
+def run(args):
+    """``rank``; ``tokens`` N and ``vocabulary`` V, the matrix's shape; ``tolerance``;
+    ``largest_singular_value``, and on both sides of the tolerance ``smallest_counted`` and
+    ``largest_not_counted`` (null where there is none)."""
+    ensemble = ensemble_of(args).to(torch.float64)
+    found = log_prob_rank(ensemble, args.gen_subset, args.tolerance, progress=progress_of(args))
+    values = found.singular_values.tolist()
+    return {
+        "split": args.gen_subset,
+        "rank": found.rank,
+        "tokens": found.rows,
+        "vocabulary": found.columns,
+        "tolerance": found.tolerance,
+        "largest_singular_value": values[0],
+        "smallest_counted": values[found.rank - 1],
+        "largest_not_counted": values[found.rank] if found.rank < len(values) else None,
+    }
+
+
+def as_text(result):
+    """Two lines."""
+    rest = result["largest_not_counted"]
+    return (
+        "{split}: rank {rank:,} of {tokens:,} tokens x {vocabulary:,} words\n"
+        "singular values: largest {largest_singular_value:.3g}, smallest counted "
+        "{smallest_counted:.3g}, largest not counted {rest}; counted above {tolerance:.3g} times "
+        "the largest".format(rest="none" if rest is None else f"{rest:.3g}", **result)
+    )

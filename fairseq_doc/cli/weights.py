@@ -1,0 +1,53 @@
+"""``fairseq-doc weights``."""
+
+from fairseq_doc.cli.arguments import (
+    add_model_arguments,
+    add_picture_arguments,
+    add_split_arguments,
+    ensemble_of,
+    progress_of,
+)
+from fairseq_doc.evaluation.pictures import check_picture, plot_weights
+from fairseq_doc.evaluation.weights import mixture_weights
+
+NAME = "weights"
+HELP = "mean weight of each mixture component over a split, and their spread (Table 4)"
+EXAMPLE = "fairseq-doc weights data-bin/ptb --path a.pt --gen-subset valid --picture weights.png"
+
+
+def add_arguments(parser):
+    """Add this subcommand's own."""
+    add_model_arguments(parser, ensembles=False)
+    add_split_arguments(parser)
+    add_picture_arguments(parser)
+
+
+def run(args):
+    """``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sum of weights
+    of each; ``coefficient_of_variation``, sqrt(beta); ``tokens``."""
+    if args.picture:
+        check_picture(args.picture, args.overwrite)
+    found = mixture_weights(ensemble_of(args), args.gen_subset, progress_of(args))
+    if args.picture:
+        plot_weights(found, args.picture)
+    pairs = zip(found.layers, found.weights, strict=True)
+    return {
+        "split": args.gen_subset,
+        "components": [{"layer": layer, "weight": weight} for layer, weight in pairs],
+        "layers": {str(layer): weight for layer, weight in found.by_layer.items()},
+        "coefficient_of_variation": found.coefficient_of_variation,
+        "tokens": found.tokens,
+    }
+
+
+def as_text(result):
+    """A table."""
+    lines = ["component  layer  mean weight"]
+    for number, component in enumerate(result["components"], start=1):
+        lines.append(f"{number:9d}  {component['layer']:5d}  {component['weight']:11.4f}")
+    for layer, weight in result["layers"].items():
+        lines.append(f"{'all':>9}  {layer:>5}  {weight:11.4f}")
+    return "\n".join(lines) + (
+        "\n{split}: coefficient of variation (sqrt(beta)) {coefficient_of_variation:.4f} over "
+        "{tokens:,} tokens".format(**result)
+    )

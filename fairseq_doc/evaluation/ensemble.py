@@ -1,0 +1,150 @@
+"""One trained language model, or several whose probabilities are averaged.
+
+Axes: B streams, T time, V vocabulary, M models.
+"""
+
+import math
+import os
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.utils import split_paths
+
+from fairseq_doc.errors import FairseqDocError, first_usage_error
+from fairseq_doc.modules.mixture import check_finite
+from fairseq_doc.optim.nt_asgd import TASK
+
+
+class Ensemble:
+    """M >= 1 language models over one dictionary, in evaluation: P(y) = mean_m P_m(y) at every
+    token, as in the paper's Tables 7 and 8. Each carries its own LSTM state.
+
+    Args:
+        models: ``lstm_doc_lm`` models.
+        task: the ``bptt_language_modeling`` task with their dictionary.
+    """
+
+    def __init__(self, models, task):
+        self.models = [model.eval() for model in models]
+        self.task = task
+
+    @property
+    def dictionary(self):
+        """The dictionary of all models and of the task."""
+        return self.task.dictionary
+
+    @property
+    def device(self):
+        """Where the models are."""
+        return next(self.models[0].parameters()).device
+
+    def to(self, *args):
+        """Move or cast every model, as ``torch.nn.Module.to``."""
+        self.models = [model.to(*args) for model in self.models]
+        return self
+
+    @property
+    def single(self):
+        """The only model.
+
+        Raises:
+            FairseqDocError: an ensemble of several.
+        """
+        if len(self.models) != 1:
+            raise FairseqDocError(
+                f"expected one checkpoint, since this describes one model; got {len(self.models)}"
+            )
+        return self.models[0]
+
+    @torch.no_grad()
+    def token_log_probs(self, src_tokens, target, window, real=None):
+        """log P of the targets, natural logarithm, without any (B, T, V) tensor.
+
+        Args:
+            src_tokens: (B, T) word indices.
+            target: (B, T) word indices.
+            window: 0 starts from a state of zeros, k > 0 goes on from window k - 1 of the same B.
+            real: (B, T), true where a target counts; None: everywhere.
+
+        Returns:
+            (n,), float64, the targets that count, row by row.
+
+        Raises:
+            FairseqDocError: a score that is not finite.
+        """
+        if real is None:
+            real = torch.ones_like(target, dtype=torch.bool)
+        of_models = []
+        for model in self.models:
+            packed = model(src_tokens, window=window)[0]
+            nll = model.token_nll((packed[real],), target[real], -100, reduction="none")  # (n,)
+            of_models.append(-nll.double())
+        log_probs = average_log_probs(of_models)
+        check_finite(log_probs)
+        return log_probs
+
+    @torch.no_grad()
+    def next_log_probs(self, src_tokens, window, temperature=1.0):
+        """log P of every word after the last step, (B, V).
+
+        At temperature T each model's P becomes P^(1/T), renormalised; the average comes after.
+        """
+        of_models = []
+        for model in self.models:
+            packed, extra = model(src_tokens, window=window)
+            log_probs = model.get_normalized_probs((packed[:, -1:], extra), log_probs=True)
+            log_probs = log_probs[:, 0]  # (B, V)
+            if temperature != 1.0:
+                log_probs = torch.log_softmax(log_probs / temperature, dim=-1)
+            of_models.append(log_probs)
+        return average_log_probs(of_models)
+
+
+def average_log_probs(of_models):
+    """log of the mean of M probabilities given as logarithms, tensors of one shape."""
+    if len(of_models) == 1:
+        return of_models[0]
+    return torch.stack(of_models).logsumexp(0) - math.log(len(of_models))
+
+
+def load_ensemble(paths, data, **overrides):
+    """Load an :class:`Ensemble`.
+
+    Args:
+        paths: checkpoints, ``a.pt:b.pt`` or a list.
+        data: folder of ``fairseq-preprocess --only-source``, for its dictionary and splits.
+        overrides: settings of the task other than those it was trained with, such as
+            ``eval_window``.
+
+    Raises:
+        FairseqDocError: no such file, no language model of this package, or one over another
+            dictionary.
+    """
+    paths = split_paths(paths) if isinstance(paths, str) else list(paths)
+    models, task = [], None
+    for path in paths:
+        if not os.path.isfile(path):
+            raise FairseqDocError(f"no checkpoint at {path}: expected a file of fairseq-train")
+        state = checkpoint_utils.load_checkpoint_to_cpu(path, {"data": data, **overrides})
+        _check_is_language_model(path, state)
+        try:
+            (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
+                [path], task=task, state=state
+            )
+        except Exception as error:
+            usage_error = first_usage_error(error)
+            if usage_error is None:
+                raise
+            raise FairseqDocError(f"{path}: {usage_error}") from error
+        models.append(model)
+    return Ensemble(models, task)
+
+
+def _check_is_language_model(path, state):
+    settings = state.get("cfg") or {}
+    task = getattr(settings.get("task"), "_name", None) or getattr(state.get("args"), "task", None)
+    if task != TASK:
+        raise FairseqDocError(
+            f"{path} is no language model of this package: expected a checkpoint of --task {TASK}; "
+            f"got one of --task {task}"
+        )

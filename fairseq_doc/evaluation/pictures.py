@@ -1,0 +1,87 @@
+"""Pictures of learning curves and mixture weights."""
+
+from pathlib import Path
+
+from fairseq_doc.errors import FairseqDocError
+
+
+def check_picture(path, overwrite=False):
+    """Raise ``FairseqDocError`` where a picture cannot be written to ``path``: before any work."""
+    import matplotlib.backend_bases
+
+    path = Path(path)
+    known = sorted(matplotlib.backend_bases.FigureCanvasBase.get_supported_filetypes())
+    if path.suffix[1:].lower() not in known:
+        raise FairseqDocError(
+            f"{path}: expected a picture's name, ending in one of {', '.join(known)}"
+        )
+    if not path.parent.is_dir():
+        raise FairseqDocError(f"{path}: expected an existing folder, got {path.parent}")
+    if path.exists() and not overwrite:
+        raise FairseqDocError(f"{path} exists; remove it, name another file, or give --overwrite")
+
+
+def plot_curves(curves, path):
+    """Draw {name: :class:`LearningCurve`}: perplexity over epochs, with a ring where averaging
+    starts and a diamond where a fine-tuning stage does."""
+    figure, axes = _figure()
+    for name, curve in curves.items():
+        (line,) = axes.plot(
+            list(curve.perplexities), list(curve.perplexities.values()), marker=".", label=name
+        )
+        marks = [(curve.averaging_after, "o", "averaging starts")]
+        marks += [(epoch, "D", "fine-tuning starts") for epoch in curve.stages_after.values()]
+        labelled = set()
+        for epoch, marker, what in marks:
+            if epoch in curve.perplexities:
+                axes.plot(
+                    epoch,
+                    curve.perplexities[epoch],
+                    marker,
+                    color=line.get_color(),
+                    markerfacecolor="none",
+                    markersize=10,
+                    linestyle="none",
+                    label=None if what in labelled else f"{name}: {what}",
+                )
+                labelled.add(what)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("validation perplexity")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend()
+    _save(figure, path)
+
+
+def plot_weights(weights, path):
+    """Draw :class:`MixtureWeights`: one bar a component, coloured by its layer."""
+    figure, axes = _figure()
+    totals = weights.by_layer
+    numbers = range(1, len(weights.weights) + 1)
+    for colour, layer in enumerate(totals):
+        own = [number for number in numbers if weights.layers[number - 1] == layer]
+        heights = [weights.weights[number - 1] for number in own]
+        label = f"from layer {layer}: {totals[layer]:.3f} in all"
+        axes.bar(own, heights, color=f"C{colour}", label=label)
+    even = 1 / len(weights.weights)
+    axes.axhline(even, color="gray", linestyle="--", linewidth=1, label=f"even: {even:.3f}")
+    axes.set_xticks(list(numbers))
+    axes.set_xlabel("component")
+    axes.set_ylabel("mean weight")
+    axes.set_title(f"coefficient of variation {weights.coefficient_of_variation:.3f}")
+    axes.legend()
+    _save(figure, path)
+
+
+def _figure():
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _save(figure, path):
+    figure.savefig(path, dpi=130)

@@ -1,0 +1,133 @@
+"""The numerical rank of the matrix of log-probabilities (the paper's Table 5).
+
+A is (N, V): row t holds log P(. | context t) of every word at token t of a split. Its numerical rank
+is the number of singular values above
+
+    tolerance * s_1,    by default tolerance = max(N, V) * 2^-52,
+
+s_1 the largest: the rule of ``numpy.linalg.matrix_rank``, in float64 throughout. For one softmax, A =
+H W^T + 1 b^T - z 1^T with row normalisers z, so its rank is at most d + 2: d for W, one for the bias,
+one for the normalisers. (The paper prints d + 1: its footnote does not count the normaliser.) A
+mixture is not linear in anything, and can have any rank up to V.
+
+A is never held. Its pieces of rows are folded into a triangular factor R with R^T R = A^T A by
+orthogonal transformations (LAPACK's ``tpqrt``), so R has A's singular values to float64's precision,
+which the product A^T A itself would have only half the digits of. Memory: R and one piece.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.linalg import lapack
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.perplexity import unchanged, windows_of
+
+PANEL = 64  # columns that tpqrt reflects at once
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+class StreamedMatrix:
+    """The singular values of a matrix that comes in pieces of rows.
+
+    Args:
+        columns: V.
+        piece: rows folded in at once.
+    """
+
+    def __init__(self, columns, piece=1024):
+        self.rows = 0
+        self._factor = np.zeros((columns, columns), order="F")  # R
+        self._piece = np.empty((piece, columns), order="F")
+        self._filled = 0
+
+    def add(self, rows):
+        """Append rows, (n, V) float64, n >= 0."""
+        self.rows += len(rows)
+        while len(rows):
+            fitting = rows[: len(self._piece) - self._filled]
+            self._piece[self._filled : self._filled + len(fitting)] = fitting
+            self._filled += len(fitting)
+            rows = rows[len(fitting) :]
+            if self._filled == len(self._piece):
+                self._fold()
+
+    def _fold(self):
+        piece, self._filled = self._piece[: self._filled], 0
+        if not np.isfinite(piece).all():
+            raise FairseqDocError(
+                "a log-probability is not finite: expected every word to have one; has the training "
+                "diverged?"
+            )
+        width = self._factor.shape[1]
+        if len(piece) < len(self._piece):
+            piece = np.asfortranarray(piece)
+        factor, _, _, info = lapack.dtpqrt(
+            0, min(PANEL, width), self._factor, piece, overwrite_a=1, overwrite_b=1
+        )
+        if info:
+            raise RuntimeError(f"LAPACK's dtpqrt returned {info}")
+        self._factor = factor
+
+    def singular_values(self):
+        """All V of them, the largest first; zeros where there are fewer rows."""
+        if self._filled:
+            self._fold()
+        return torch.linalg.svdvals(torch.from_numpy(np.triu(self._factor))).numpy()
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The numerical rank of a matrix.
+
+    Attributes:
+        rank: how many singular values are above ``tolerance`` times the largest.
+        rows, columns: N and V.
+        tolerance: relative to the largest singular value.
+        singular_values: the largest first.
+    """
+
+    rank: int
+    rows: int
+    columns: int
+    tolerance: float
+    singular_values: np.ndarray
+
+
+def numerical_rank(matrix, tolerance=None):
+    """:class:`Rank` of a :class:`StreamedMatrix`; ``tolerance`` as above by default."""
+    values = matrix.singular_values()
+    shape = matrix.rows, len(values)
+    tolerance = max(shape) * EPSILON if tolerance is None else tolerance
+    return Rank(int((values > tolerance * values[0]).sum()), *shape, tolerance, values)
+
+
+@torch.no_grad()
+def log_prob_rank(ensemble, split, tolerance=None, piece=1024, progress=unchanged):
+    """The numerical rank over a split, the state carried over the whole text in one column.
+
+    Args:
+        ensemble: one model, in float64 (see ``Ensemble.to``).
+        split: ``valid``, ``test`` or another split of the task's folder.
+        tolerance: relative; None: as above.
+        piece: rows of A held at once.
+        progress: (iterable with a length, name) -> iterable.
+
+    Returns:
+        :class:`Rank`.
+
+    Raises:
+        FairseqDocError: several models, or a tolerance that is not between 0 and 1.
+    """
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise FairseqDocError(f"--tolerance must be between 0 and 1; got {tolerance}")
+    model = ensemble.single
+    matrix = StreamedMatrix(len(ensemble.dictionary), piece)
+    for sample in progress(windows_of(ensemble, split), f"rank {split}"):
+        source = sample["net_input"]["src_tokens"].to(ensemble.device)
+        packed, extra = model(source, window=sample["net_input"]["window"])
+        for part in packed.split(piece, dim=1):
+            log_probs = model.get_normalized_probs((part, extra), log_probs=True)  # (1, t, V)
+            matrix.add(log_probs[0].cpu().numpy())
+    return numerical_rank(matrix, tolerance)
