@@ -12,7 +12,7 @@ import sys
 import warnings
 
 from fairseq_doc.cli import curves, eval_lm, generate, rank, score, weights
-from fairseq_doc.errors import FairseqDocError, first_usage_error
+from fairseq_doc.errors import first_usage_error
 
 SUBCOMMANDS = (eval_lm, score, generate, rank, weights, curves)
 
