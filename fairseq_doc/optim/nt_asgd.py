@@ -8,6 +8,8 @@ raw value. A checkpoint holds both with the mark of which is which, so a resume 
 """
 
 import logging
+import os
+import shutil
 import weakref
 from dataclasses import dataclass, field
 from typing import List
@@ -25,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "nt_asgd"
 TASK = "bptt_language_modeling"
+LAST_CHECKPOINT = "checkpoint_last.pt"
 
 
 class AveragedSGD(torch.optim.Optimizer):
@@ -111,16 +114,23 @@ class NTASGDConfig(FairseqDataclass):
     finetune_stages: int = field(
         default=0,
         metadata={"help": "fine-tuning stages after averaging, each from the best model so far "
-                  "with a fresh average; 0: none, averaging goes on to --max-epoch"},
+                  "with a fresh average; -1: until one does not lower the best validation loss; "
+                  "0: none, averaging goes on to --max-epoch. Stage k's best model is kept as "
+                  "checkpoint_best_stage{k}.pt, that of the training before them as stage 0's"},
     )  # fmt: skip
     lr: List[float] = II("optimization.lr")
     lr_scheduler_name: str = II("lr_scheduler._name")
     task_name: str = II("task._name")
+    save_dir: str = II("checkpoint.save_dir")
+    restore_file: str = II("checkpoint.restore_file")
+    save_interval: int = II("checkpoint.save_interval")
     # fairseq resolves an interpolated bool only under its option's own name.
     disable_validation: bool = II("dataset.disable_validation")
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")
     maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
+    no_save: bool = II("checkpoint.no_save")
+    no_last_checkpoints: bool = II("checkpoint.no_last_checkpoints")
 
 
 @register_optimizer(NAME, dataclass=NTASGDConfig)
@@ -149,20 +159,36 @@ class NTASGD(FairseqOptimizer):
         """What the command line may change on a resume."""
         return {"lr": self.cfg.lr[0], "weight_decay": self.cfg.weight_decay}
 
-    def observe(self, epoch, loss):
-        """Take an epoch's validation loss and do what the trigger says."""
-        for step in self.trigger.observe(epoch, loss):
-            if step == "keep" and self.cfg.finetune_stages:
+    def observe(self, epoch, loss, resumed=False):
+        """Take an epoch's validation loss and do what the trigger says. The epoch's checkpoint is
+        already written: fairseq saves first; ``resumed``: it has just been read."""
+        trigger, finetuning = self.trigger, self.cfg.finetune_stages != 0
+        stage, stage_best = max(trigger.stage, 0), min(trigger.stage_best, loss)
+        for step in trigger.observe(epoch, loss):
+            if step == "keep_in_stage" and finetuning and not self.cfg.no_save:
+                self._keep_checkpoint(stage, resumed)
+            elif step == "keep" and finetuning:
                 self._optimizer.keep()
             elif step == "average":
                 logger.info(f"averaging starts after epoch {epoch}")
                 self._optimizer.start_averaging()
             elif step == "restart":
-                stage = f"{self.trigger.stage} of {self.cfg.finetune_stages}"
-                logger.info(f"fine-tuning stage {stage} starts after epoch {epoch}")
+                logger.info(f"stage {stage} ended with epoch {epoch}: best loss {stage_best}")
+                logger.info(f"fine-tuning stage {trigger.stage} starts after epoch {epoch}")
                 self._optimizer.restart()
             elif step == "stop":
-                logger.info(f"the last fine-tuning stage ended with epoch {epoch}")
+                logger.info(f"stage {stage} ended with epoch {epoch}: best loss {stage_best}")
+                logger.info(f"fine-tuning ends; the best loss of all stages is {trigger.best}")
+
+    def _keep_checkpoint(self, stage, resumed):
+        if distributed_rank() != 0:
+            return
+        newest = os.path.join(self.cfg.save_dir, LAST_CHECKPOINT)
+        if resumed and self.cfg.restore_file != LAST_CHECKPOINT:
+            newest = self.cfg.restore_file
+        kept = os.path.join(self.cfg.save_dir, f"checkpoint_best_stage{stage}.pt")
+        shutil.copyfile(newest, f"{kept}.part")
+        os.replace(f"{kept}.part", kept)  # never half of one
 
     def state_dict(self):
         """The torch optimizer's state and the trigger's."""
@@ -179,7 +205,13 @@ class NTASGD(FairseqOptimizer):
         if self.cfg.finetune_stages and not kept:
             # Saved without fine-tuning stages: the best weights are not here, so the next ones
             # count as the best so far.
-            self.trigger.best = float("inf")
+            self.trigger.best = self.trigger.stage_best = float("inf")
+
+
+def distributed_rank():
+    """This worker's number; 0 outside distributed training."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_rank() if distributed else 0
 
 
 def check_settings(cfg):
@@ -213,10 +245,17 @@ def check_settings(cfg):
         logger.warning("without validation, averaging never starts: --disable-validation is given")
     for name, value, least in (
         ("nonmono", cfg.nonmono, 0),
-        ("finetune-stages", cfg.finetune_stages, 0),
+        ("finetune-stages", cfg.finetune_stages, -1),
     ):
         if value < least:
             raise FairseqDocError(f"--{name} must be at least {least}; got {value}")
+    if cfg.finetune_stages and not cfg.no_save:
+        if cfg.no_last_checkpoints or cfg.save_interval != 1:
+            raise FairseqDocError(
+                "--finetune-stages keeps the best model of each stage, so every epoch must be saved: "
+                "expected --save-interval 1 and no --no-last-checkpoints; got --save-interval "
+                f"{cfg.save_interval}{' --no-last-checkpoints' * cfg.no_last_checkpoints}"
+            )
 
 
 @dataclass

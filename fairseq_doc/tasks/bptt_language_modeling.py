@@ -309,7 +309,7 @@ class BpttLanguageModelingTask(FairseqTask):
             self._model.decoder.carry(state["carried"][mine])
         nt_asgd = NTASGD.of(self._model)
         if state["epoch_loss"] is not None and nt_asgd is not None:
-            nt_asgd.observe(*state["epoch_loss"])
+            nt_asgd.observe(*state["epoch_loss"], resumed=True)
 
 
 def data_parallel_size():
