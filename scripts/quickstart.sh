@@ -51,6 +51,6 @@ softmax=$(evaluate one_softmax)
 doc=$(evaluate doc)
 read -r softmax_ppl tokens <<<"$softmax"
 read -r doc_ppl _ <<<"$doc"
-python scripts/plot_curves.py "$runs/curves.png" \
+fairseq-doc curves "$runs/curves.png" --overwrite \
     "one softmax=$runs/one_softmax.log" "DOC=$runs/doc.log"
 echo "quickstart: one softmax $softmax_ppl, doc $doc_ppl, $tokens tokens, $SECONDS s"

@@ -35,7 +35,7 @@ def one_line(output):
         ),
         ("--skip-remainder-batch", "would leave targets out"),
         ("--lr 20,10", "expected one --lr; got 20.0,10.0"),
-        ("--finetune-stages -2", "--finetune-stages must be at least 0; got -2"),
+        ("--finetune-stages -2", "--finetune-stages must be at least -1; got -2"),
         ("--valid-subset nothing", "no binarised split 'nothing'"),
     ],
 )

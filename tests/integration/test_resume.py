@@ -2,6 +2,7 @@ import re
 import shutil
 import signal
 import time
+from itertools import pairwise
 
 import pytest
 import torch
@@ -64,23 +65,39 @@ def test_killed_run_goes_on_to_the_same_result(kill_at_epoch, corpus, trained, t
     assert_same_run(trained.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
 
 
-def test_fine_tuning_runs_its_stages_resumes_and_ends(corpus, tmp_path):
-    options = "--lr 60 --max-epoch 60 --nonmono 0 --finetune-stages 2"
-    output = run(training(corpus.data, tmp_path / "a", options))
-    for words in ("stage 1 of 2 starts", "stage 2 of 2 starts", "the last fine-tuning stage ended"):
-        assert words in output
-    last_epoch = int(re.findall(r"\| valid \| epoch (\d+)", output)[-1])
-    assert last_epoch < 60
+def stage_bests(folder):
+    return sorted(folder.glob("checkpoint_best_stage*.pt"))
 
-    stage_1 = next(
-        p
-        for p in sorted((tmp_path / "a").glob("checkpoint[0-9]*.pt"))
-        if stage_of(p) == 1 and p.name != f"checkpoint{last_epoch}.pt"
-    )
-    (tmp_path / "b").mkdir()
-    shutil.copy(stage_1, tmp_path / "b" / "checkpoint_last.pt")
-    run(training(corpus.data, tmp_path / "b", options))
-    assert_same_run(tmp_path / "a" / "checkpoint_last.pt", tmp_path / "b" / "checkpoint_last.pt")
+
+@pytest.mark.parametrize("stages", [2, -1])
+def test_fine_tuning_runs_its_stages_resumes_and_ends(stages, corpus, tmp_path):
+    options = f"--lr 60 --max-epoch 99 --nonmono 0 --finetune-stages {stages}"
+    output = run(training(corpus.data, tmp_path / "a", options))
+    losses = [float(loss) for loss in re.findall(r"\| valid \| epoch .*? \| loss ([\d.]+)", output)]
+    ends = [int(epoch) for epoch in re.findall(r"stage \d+ ended with epoch (\d+)", output)]
+    assert ends[-1] == len(losses) < 99 and "fine-tuning ends" in output
+
+    # Each stage's best validation is what its checkpoint was saved after.
+    bests = [min(losses[a:b]) for a, b in pairwise([0, *ends])]
+    kept = stage_bests(tmp_path / "a")
+    assert [load(path)["extra_state"]["val_loss"] for path in kept] == bests
+    assert load(tmp_path / "a" / "checkpoint_best.pt")["extra_state"]["val_loss"] == min(bests)
+    improved = [min(bests[:k]) > best for k, best in enumerate(bests) if k > 0]
+    if stages == -1:
+        assert improved == [True] * (len(improved) - 1) + [False]
+    else:
+        assert len(improved) == stages
+
+    for stage in range(1, len(bests)):
+        within = tmp_path / "a" / f"checkpoint{ends[stage - 1] + 1}.pt"
+        assert stage_of(within) == stage
+        resumed = tmp_path / f"from{stage}"
+        resumed.mkdir()
+        shutil.copy(within, resumed / "checkpoint_last.pt")
+        run(training(corpus.data, resumed, options))
+        assert_same_run(tmp_path / "a" / "checkpoint_last.pt", resumed / "checkpoint_last.pt")
+        for path in stage_bests(resumed):
+            assert_same_run(tmp_path / "a" / path.name, path)
 
     again = run(training(corpus.data, tmp_path / "a", options))
     assert "| valid | epoch" not in again and "stopping training" in again

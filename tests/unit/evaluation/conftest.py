@@ -1,0 +1,57 @@
+"""What the tests of evaluation share: models whose probabilities differ, their task, their truth."""
+
+import torch
+
+from fairseq_doc.evaluation.ensemble import Ensemble
+from fairseq_doc.tasks.bptt_language_modeling import (
+    BpttLanguageModelingConfig,
+    BpttLanguageModelingTask,
+)
+
+from ..conftest import small_dictionary, small_model
+
+
+def peaked_model(seed=0, **settings):
+    """A small model in evaluation whose probabilities are far from even."""
+    model = small_model(seed=seed, **settings).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(2)
+        for matrix in {model.decoder.embedding, model.decoder.output.weight}:
+            matrix.mul_(6)
+        model.decoder.output.bias.normal_()
+    return model
+
+
+def ensemble(*models, folder="none", **changes):
+    """An ensemble over the small dictionary; its task reads splits of ``folder``."""
+    settings = {
+        "data": str(folder),
+        "bptt": 7,
+        "max_length_delta": 3,
+        "eval_window": 12,
+        "seed": 1,
+        "train_subset": "train",
+        "valid_metric": "loss",
+        "context_window": 0,
+        "valid_subset": "valid",
+    }
+    cfg = BpttLanguageModelingConfig(**{**settings, **changes})
+    return Ensemble(models, BpttLanguageModelingTask(cfg, small_dictionary()))
+
+
+@torch.no_grad()
+def probs_by_hand(models, source, temperature=1.0):
+    """mean_m of P_m^(1/T), renormalised, (B, T, V), from zeros and in one window."""
+    total = 0
+    for model in models:
+        powers = model.get_normalized_probs(model(source), log_probs=False) ** (1 / temperature)
+        total = total + powers / powers.sum(-1, keepdim=True)
+    return total / len(models)
+
+
+def log_probs_by_hand(models, tokens):
+    """[log P of each of ``tokens`` but the first], a list of indices, in one window."""
+    tokens = torch.tensor(tokens)
+    probs = probs_by_hand(models, tokens[None, :-1])[0]
+    return probs.gather(1, tokens[1:, None]).squeeze(1).log()
