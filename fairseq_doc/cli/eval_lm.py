@@ -1,5 +1,7 @@
 """``fairseq-doc eval-lm``."""
 
+import time
+
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
     add_split_arguments,
@@ -28,8 +30,10 @@ def add_arguments(parser):
 
 def run(args):
     """``perplexity``; ``nll``, its sum in nats; ``bits``, a token's mean; ``tokens``, how many were
-    scored; ``left_out``, how many of the text were not; ``models``; ``split``; ``columns``."""
+    scored; ``left_out``, how many of the text were not; ``models``; ``split``; ``columns``;
+    ``seconds``, without loading the models."""
     ensemble = ensemble_of(args)
+    start = time.perf_counter()
     result = evaluate(ensemble, args.gen_subset, args.batch_size, progress_of(args))
     return {
         "perplexity": result.perplexity,
@@ -40,6 +44,7 @@ def run(args):
         "models": len(ensemble.models),
         "split": args.gen_subset,
         "columns": args.batch_size,
+        "seconds": time.perf_counter() - start,
     }
 
 
@@ -47,5 +52,7 @@ def as_text(result):
     """One line."""
     return (
         "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits a token, NLL {nll:.2f} nats over "
-        "{tokens:,} tokens; {left_out:,} left out; models: {models}".format(**result)
+        "{tokens:,} tokens; {left_out:,} left out; models: {models}; {seconds:.1f} s".format(
+            **result
+        )
     )

@@ -1,6 +1,7 @@
 """``fairseq-doc score``."""
 
 import sys
+import time
 
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
@@ -53,14 +54,16 @@ def add_arguments(parser):
 
 def run(args):
     """``log_prob``, natural logarithm, and ``tokens`` over all lines; ``unknown``, words outside the
-    dictionary with their counts; ``sentences``, each with its ``text``, ``log_prob``, ``tokens``,
-    ``unknown`` and, where asked for, ``words`` and ``word_log_probs``, the end mark last."""
+    dictionary with their counts; ``seconds``, without loading the models; ``sentences``, each with
+    its ``text``, ``log_prob``, ``tokens``, ``unknown`` and, where asked for, ``words`` and
+    ``word_log_probs``, the end mark last."""
     at = "" if args.input == "-" else f"{args.input}: "
     lines = read_lines(args.input)
     tokenized = check_sentences(lines, args.state, args.empty_lines, args.max_words, at)
-    scored = score_text(
-        ensemble_of(args), tokenized, args.state, args.max_tokens, progress_of(args)
-    )
+    ensemble = ensemble_of(args)
+    start = time.perf_counter()
+    scored = score_text(ensemble, tokenized, args.state, args.max_tokens, progress_of(args))
+    seconds = time.perf_counter() - start
     sentences = []
     for words, sentence in zip(tokenized, scored.sentences, strict=True):
         entry = {
@@ -78,6 +81,7 @@ def run(args):
         "log_prob": scored.log_prob,
         "tokens": scored.tokens,
         "unknown": dict(scored.unknown),
+        "seconds": seconds,
         "sentences": sentences,
     }
 

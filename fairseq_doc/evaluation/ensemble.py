@@ -88,14 +88,19 @@ class Ensemble:
         """log P of every word after the last step, (B, V).
 
         At temperature T each model's P becomes P^(1/T), renormalised; the average comes after.
+
+        Raises:
+            FairseqDocError: a model whose scores are not numbers.
         """
         of_models = []
         for model in self.models:
             packed, extra = model(src_tokens, window=window)
             log_probs = model.get_normalized_probs((packed[:, -1:], extra), log_probs=True)
             log_probs = log_probs[:, 0]  # (B, V)
+            top = log_probs.amax(-1, keepdim=True)
+            check_finite(top)
             if temperature != 1.0:
-                log_probs = torch.log_softmax(log_probs / temperature, dim=-1)
+                log_probs = torch.log_softmax((log_probs - top) / temperature, dim=-1)
             of_models.append(log_probs)
         return average_log_probs(of_models)
 

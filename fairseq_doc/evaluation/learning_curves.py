@@ -1,15 +1,16 @@
 """Learning curves from fairseq's logs (the paper's Figure 2)."""
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
 
-# --log-format simple and tqdm, and the same under fairseq-hydra-train
-VALID = re.compile(r"(?:\| valid \||\[valid\]\[INFO\] -) epoch (\d+) .*?\| ppl ([\d.e+]+)")
-VALID_JSON = re.compile(r'\{"epoch": .*"valid_ppl": .*\}')
+# --log-format simple and tqdm, also under fairseq-hydra-train
+VALID = re.compile(r"epoch (\d+) \| valid on '([^']*)' subset .*?\| ppl (\S+)")
+VALID_JSON = re.compile(r'\{"epoch": .*"\w+_ppl": .*\}')
 SWITCH = re.compile(r"averaging starts after epoch (\d+)")
 STAGE = re.compile(r"fine-tuning stage (\d+)\D.*starts after epoch (\d+)")
 
@@ -30,7 +31,9 @@ class LearningCurve:
 
 
 def read_log(path):
-    """Read a log of ``fairseq-train`` or ``fairseq-hydra-train``, of any ``--log-format``.
+    """Read what ``fairseq-train`` or ``fairseq-hydra-train`` printed with ``--log-format`` simple,
+    tqdm or json. Of several validation subsets the first counts; an epoch whose perplexity is not
+    finite is left out.
 
     Raises:
         FairseqDocError: no such file, or no validation in it.
@@ -41,10 +44,12 @@ def read_log(path):
         raise FairseqDocError(
             f"no log at {path}: expected what fairseq-train printed ({error.strerror})"
         ) from None
-    curve = {int(epoch): float(perplexity) for epoch, perplexity in VALID.findall(text)}
-    for line in VALID_JSON.findall(text):
-        logged = json.loads(line)
-        curve[int(logged["epoch"])] = float(logged["valid_ppl"])
+    validations = [*VALID.findall(text), *_validations_in_json(text)]
+    curve = {}
+    for epoch, subset, printed in validations:
+        perplexity = float(printed)
+        if subset == validations[0][1] and math.isfinite(perplexity):
+            curve[int(epoch)] = perplexity
     if not curve:
         raise FairseqDocError(
             f"{path} has no validation line: expected a log of fairseq-train, with at least one "
@@ -53,3 +58,15 @@ def read_log(path):
     switches = SWITCH.findall(text)
     stages = {int(stage): int(epoch) for stage, epoch in STAGE.findall(text)}
     return LearningCurve(curve, int(switches[-1]) if switches else None, stages)
+
+
+def _validations_in_json(text):
+    """(epoch, subset, perplexity) of each line of --log-format json that is no training's."""
+    for line in VALID_JSON.findall(text):
+        try:
+            logged = json.loads(line)
+        except ValueError:  # cut off
+            continue
+        for key, value in logged.items():
+            if key.endswith("_ppl") and key != "train_ppl":
+                yield logged["epoch"], key.removesuffix("_ppl"), value

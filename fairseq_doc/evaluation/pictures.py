@@ -1,5 +1,6 @@
 """Pictures of learning curves and mixture weights."""
 
+import os
 from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
@@ -15,8 +16,10 @@ def check_picture(path, overwrite=False):
         raise FairseqDocError(
             f"{path}: expected a picture's name, ending in one of {', '.join(known)}"
         )
-    if not path.parent.is_dir():
-        raise FairseqDocError(f"{path}: expected an existing folder, got {path.parent}")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise FairseqDocError(
+            f"{path}: expected a file in a folder that exists and can be written to, {path.parent}"
+        )
     if path.exists() and not overwrite:
         raise FairseqDocError(f"{path} exists; remove it, name another file, or give --overwrite")
 
@@ -84,4 +87,7 @@ def _figure():
 
 
 def _save(figure, path):
-    figure.savefig(path, dpi=130)
+    path = Path(path)
+    part = path.with_name(f"{path.name}.part")
+    figure.savefig(part, dpi=130, format=path.suffix[1:].lower())
+    part.replace(path)  # never half a picture

@@ -74,7 +74,7 @@ class StreamedMatrix:
         """All V of them, the largest first; zeros where there are fewer rows."""
         if self._filled:
             self._fold()
-        return torch.linalg.svdvals(torch.from_numpy(np.triu(self._factor))).numpy()
+        return torch.linalg.svdvals(torch.from_numpy(self._factor)).numpy()
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,9 @@ def sample_text(
         FairseqDocError: a setting out of its range.
     """
     dictionary = ensemble.dictionary
-    for name, value in (("length", length), ("samples", samples)):
-        if value < 1:
-            raise FairseqDocError(f"--{name} must be at least 1; got {value}")
+    for name, value, least in (("length", length, 1), ("samples", samples, 1), ("seed", seed, 0)):
+        if value < least:
+            raise FairseqDocError(f"--{name} must be at least {least}; got {value}")
     if not 0 < temperature < float("inf"):
         raise FairseqDocError(f"--temperature must be positive; got {temperature}")
     if top_k is not None and top_k < 1:

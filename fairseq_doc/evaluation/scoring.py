@@ -132,7 +132,7 @@ def batches_by_length(lengths, max_tokens):
             batches.append(batch)
             batch = []
         batch.append(index)
-    return batches + [batch]
+    return [*batches, batch] if batch else []
 
 
 def _fresh(ensemble, encoded, max_tokens, progress):

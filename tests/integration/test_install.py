@@ -21,6 +21,8 @@ def test_the_installed_wheel_holds_everything_and_trains_elsewhere(corpus, tmp_p
     run(f"python -m pip --disable-pip-version-check install --no-deps --target {site} {wheel}")
     folder = run("python -m fairseq_doc", cwd=tmp_path, PYTHONPATH=str(site)).splitlines()[-1]
     assert folder == str(site / "fairseq_doc")
+    program = ["python", site / "bin" / "fairseq-doc", "eval-lm", "--help"]
+    assert "--gen-subset" in run(program, cwd=tmp_path, PYTHONPATH=str(site))
     command = training(corpus.data, tmp_path / "run", "--max-update 2", model="--arch lstm_doc_lm")
     options = "--decoder-embed-dim 8 --layer-dims 8,8,8 --doc-components 0,0,1,1"
     command = f"{command.replace(str(PACKAGE), folder)} {options}"

@@ -69,9 +69,9 @@ def stage_bests(folder):
     return sorted(folder.glob("checkpoint_best_stage*.pt"))
 
 
-@pytest.mark.parametrize("stages", [2, -1])
-def test_fine_tuning_runs_its_stages_resumes_and_ends(stages, corpus, tmp_path):
-    options = f"--lr 60 --max-epoch 99 --nonmono 0 --finetune-stages {stages}"
+@pytest.mark.parametrize("stages, nonmono", [(2, 0), (-1, 2)])
+def test_fine_tuning_runs_its_stages_resumes_and_ends(stages, nonmono, corpus, tmp_path):
+    options = f"--lr 60 --max-epoch 99 --nonmono {nonmono} --finetune-stages {stages}"
     output = run(training(corpus.data, tmp_path / "a", options))
     losses = [float(loss) for loss in re.findall(r"\| valid \| epoch .*? \| loss ([\d.]+)", output)]
     ends = [int(epoch) for epoch in re.findall(r"stage \d+ ended with epoch (\d+)", output)]

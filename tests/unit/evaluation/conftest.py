@@ -53,5 +53,7 @@ def probs_by_hand(models, source, temperature=1.0):
 def log_probs_by_hand(models, tokens):
     """[log P of each of ``tokens`` but the first], a list of indices, in one window."""
     tokens = torch.tensor(tokens)
+    if len(tokens) == 1:
+        return torch.zeros(0)
     probs = probs_by_hand(models, tokens[None, :-1])[0]
     return probs.gather(1, tokens[1:, None]).squeeze(1).log()

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_doc.errors import FairseqDocError
@@ -30,6 +30,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(copies):
 
 
 @pytest.mark.parametrize("n_models", [2, 3])
+@settings(max_examples=20)
 @given(cuts=cut_points)
 def test_probabilities_are_averaged_and_every_model_carries_its_own_state(n_models, cuts):
     """In whatever windows the text comes; P by hand is of the whole text at once."""

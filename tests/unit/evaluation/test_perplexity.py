@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_doc.errors import FairseqDocError
@@ -26,6 +26,7 @@ def text(tmp_path_factory):
     return folder, stream.tolist()
 
 
+@settings(max_examples=25)
 @given(columns=st.integers(1, N // 2), window=st.integers(1, 150), n_models=st.integers(1, 2))
 def test_nll_is_the_sum_over_the_columns_each_read_as_one_text(text, columns, window, n_models):
     """Whatever the window; the part of the text that does not fill the columns is left out."""

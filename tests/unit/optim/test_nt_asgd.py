@@ -1,15 +1,17 @@
+import copy
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq.optim import FairseqOptimizer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.optim.nt_asgd import (
+    LAST_CHECKPOINT,
     NTASGD,
     TASK,
     AveragedSGD,
@@ -26,29 +28,105 @@ losses_lists = st.lists(st.integers(0, 12).map(float), max_size=60)
 # The trigger
 
 
+def first_firing(losses, begin, nonmono):
+    """The first place from ``begin`` on whose loss has more than ``nonmono`` losses between
+    ``begin`` and itself and is worse than the best of all but the last ``nonmono`` of them."""
+    for t in range(begin, len(losses)):
+        listed = losses[begin:t]
+        if len(listed) > nonmono and losses[t] > min(listed[: len(listed) - nonmono]):
+            return t
+    return None
+
+
 def plan(losses, nonmono, stages):
-    """{epoch: what fires}, from the rule's words: a loss fires if more than ``nonmono`` losses of
-    this stage precede it and it is worse than the best of all but the last ``nonmono`` of them."""
-    fired, begin, stage = {}, 0, "sgd"
-    for t, loss in enumerate(losses):
-        earlier = losses[begin:t]
-        if len(earlier) > nonmono and loss > min(earlier[: len(earlier) - nonmono]):
-            if stage == "sgd":
-                fired[t + 1], stage, begin = "average", 0, t + 1
-            elif stage < stages:
-                fired[t + 1], stage, begin = "restart", stage + 1, t + 1
-            elif stages:
-                fired[t + 1] = "stop"
-                break
-    return fired
+    """The steps of every epoch, from the rule's words: SGD until the criterion fires, averaging
+    until it fires again, then stages 1, 2, ..., each with an empty list, until it fires. After
+    stage ``stages``, or for -1 after one that did not lower the best loss of all before it, stop;
+    without stages averaging goes on for good."""
+    fired, begin_of_stage, begin, phase, n = {}, [0], 0, -1, len(losses)
+    while (t := first_firing(losses, begin, nonmono)) is not None:
+        if phase == -1:
+            fired[t] = "average"
+        elif stages == 0:
+            break
+        elif phase == stages or (
+            stages == -1 and phase > 0 and min(losses[begin : t + 1]) >= min(losses[:begin])
+        ):
+            fired[t], n = "stop", t + 1
+            break
+        else:
+            fired[t] = "restart"
+            begin_of_stage.append(t + 1)
+        phase, begin = phase + 1, t + 1
+    steps = [[] for _ in losses]
+    for t in range(n):
+        since = max(begin for begin in begin_of_stage if begin <= t)
+        steps[t] += ["keep_in_stage"] * all(losses[t] < x for x in losses[since:t])
+        steps[t] += ["keep"] * all(losses[t] < x for x in losses[:t])
+        steps[t] += [fired[t]] if t in fired else []
+    return steps
 
 
-@given(losses_lists, st.integers(0, 6), st.integers(0, 3))
+def observed(trigger, losses):
+    return [trigger.observe(epoch, loss) for epoch, loss in enumerate(losses, 1)]
+
+
+@given(losses_lists, st.integers(0, 6), st.integers(-1, 3))
 def test_trigger_follows_its_rule(losses, nonmono, stages):
-    trigger = NonMonotoneTrigger(nonmono, stages)
-    steps = {epoch: trigger.observe(epoch, loss) for epoch, loss in enumerate(losses, 1)}
-    fired = {epoch: s[-1] for epoch, s in steps.items() if set(s) - {"keep"}}
-    assert fired == plan(losses, nonmono, stages)
+    assert observed(NonMonotoneTrigger(nonmono, stages), losses) == plan(losses, nonmono, stages)
+
+
+@st.composite
+def scripts(draw):
+    """(n, losses) of a run of many stages: each goes down to its own lowest loss, mostly a lower one
+    than before, and then up until the criterion has fired; half of them end in the middle."""
+    nonmono, losses, low = draw(st.integers(0, 3)), [], 100.0
+    for _ in range(draw(st.integers(1, 8))):
+        low += draw(st.sampled_from([-3.0, -1.0, -1.0, 0.0, 2.0]))
+        for _ in range(draw(st.integers(0, 4))):
+            losses.append(low + draw(st.integers(0, 20)) / 4)
+        losses += [low] + [low + 7.0] * (nonmono + draw(st.integers(1, 2)))
+    return nonmono, losses[: len(losses) - draw(st.integers(0, 3))]
+
+
+@given(scripts(), st.sampled_from([-1, -1, -1, 0, 1, 4]))
+def test_trigger_follows_its_rule_through_many_stages(script, stages):
+    nonmono, losses = script
+    assert observed(NonMonotoneTrigger(nonmono, stages), losses) == plan(losses, nonmono, stages)
+
+
+def test_fine_tuning_until_a_stage_gains_nothing_by_hand():
+    """n = 0: the criterion fires at any loss worse than the best of its list."""
+    kept, restarted = ["keep_in_stage", "keep"], ["restart"]
+    script = [
+        (9.0, kept),  # SGD
+        (9.5, ["average"]),
+        (8.0, kept),  # averaging: still stage 0, whose best is 9
+        (7.0, kept),
+        (7.5, restarted),
+        (8.0, ["keep_in_stage"]),  # stage 1: its own best, worse than 7
+        (6.0, kept),
+        (6.5, restarted),  # 6 < 7: gained
+        (6.5, ["keep_in_stage"]),  # stage 2
+        (6.0, ["keep_in_stage"]),  # as good as the best is no gain
+        (6.1, ["stop"]),
+        (1.0, []),  # nobody listens any more
+    ]
+    losses, steps = zip(*script, strict=True)
+    trigger = NonMonotoneTrigger(0, -1)
+    assert observed(trigger, losses) == list(steps)
+    assert trigger.stopped and trigger.stage == 2 and trigger.best == 6.0
+
+
+def test_averaging_that_gains_nothing_is_fine_tuned_all_the_same():
+    """Only a fine-tuning stage ends the run."""
+    trigger = NonMonotoneTrigger(0, -1)
+    steps = observed(trigger, [5.0, 6.0, 7.0, 8.0])
+    assert steps == [["keep_in_stage", "keep"], ["average"], [], ["restart"]]
+    assert observed(NonMonotoneTrigger(0, -1), [5.0, 6.0, 7.0, 8.0, 7.0, 7.5])[4:] == [
+        ["keep_in_stage"],
+        ["stop"],
+    ]
 
 
 @given(losses_lists, st.integers(0, 6))
@@ -77,19 +155,20 @@ def test_trigger_by_hand(nonmono, losses, fired):
     assert [e for e, x in enumerate(losses, 1) if "average" in trigger.observe(e, x)] == fired
 
 
-@given(losses_lists, st.integers(0, 6), st.integers(0, 3), st.integers(0, 60))
-def test_trigger_goes_on_from_its_saved_state(losses, nonmono, stages, cut):
+@given(scripts(), st.integers(-1, 3), st.integers(0, 60))
+def test_trigger_goes_on_from_its_saved_state(script, stages, cut):
+    nonmono, losses = script
     whole, first, second = (NonMonotoneTrigger(nonmono, stages) for _ in range(3))
     numbered = list(enumerate(losses, 1))
     expected = [whole.observe(*x) for x in numbered]
     steps = [first.observe(*x) for x in numbered[:cut]]
-    second.load_state_dict(first.state_dict())
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
     assert steps + [second.observe(*x) for x in numbered[cut:]] == expected
 
 
 def test_an_epoch_counts_once():
     trigger = NonMonotoneTrigger(0)
-    assert trigger.observe(1, 5.0) == ["keep"]
+    assert trigger.observe(1, 5.0) == ["keep_in_stage", "keep"]
     assert trigger.observe(1, 9.0) == []
     assert trigger.observe(2, 6.0) == ["average"]
     assert trigger.observe(2, 4.0) == []
@@ -268,6 +347,11 @@ def config(**changes):
         "bf16": False,
         "maximize_best_checkpoint_metric": False,
         "nonmono": 1,
+        "disable_validation": False,
+        "no_save": True,
+        "no_last_checkpoints": False,
+        "save_interval": 1,
+        "restore_file": LAST_CHECKPOINT,
     }
     return NTASGDConfig(**{**settings, **changes})
 
@@ -285,13 +369,34 @@ def schedule(optimizer, stop_min_lr=-1.0):
         ({"bf16": True}, "got --bf16"),
         ({"maximize_best_checkpoint_metric": True}, "got --maximize-best-checkpoint-metric"),
         ({"nonmono": -1}, "--nonmono must be at least 0; got -1"),
-        ({"finetune_stages": -2}, "--finetune-stages must be at least 0; got -2"),
+        ({"finetune_stages": -2}, "--finetune-stages must be at least -1; got -2"),
+        ({"lr": [1.0, 0.5]}, "expected one --lr; got 1.0,0.5"),
     ],
 )
 def test_settings_that_would_not_average(changes, problem):
     NTASGD(config(), new_parameters())
     with pytest.raises(FairseqDocError, match=problem):
         NTASGD(config(**changes), new_parameters())
+
+
+@pytest.mark.parametrize("stages", [-1, 1, 3])
+def test_stages_whose_best_models_could_not_be_kept_are_refused(stages):
+    NTASGD(config(no_save=False, finetune_stages=stages), new_parameters())
+    for changes, got in (
+        ({"save_interval": 2}, "got --save-interval 2$"),
+        ({"no_last_checkpoints": True}, "got --save-interval 1 --no-last-checkpoints$"),
+    ):
+        problem = f"--finetune-stages keeps the best model of each stage, .*{got}"
+        with pytest.raises(FairseqDocError, match=problem):
+            NTASGD(config(no_save=False, finetune_stages=stages, **changes), new_parameters())
+        NTASGD(config(no_save=True, finetune_stages=stages, **changes), new_parameters())
+        NTASGD(config(no_save=False, finetune_stages=0, **changes), new_parameters())
+
+
+@pytest.mark.parametrize("disabled", [True, False])
+def test_without_validation_a_warning_is_given(disabled, caplog):
+    NTASGD(config(disable_validation=disabled), new_parameters())
+    assert ("averaging never starts" in caplog.text) == disabled
 
 
 class OtherOptimizer(FairseqOptimizer):
@@ -379,7 +484,7 @@ def test_rate_and_weight_decay_may_change_on_a_resume_and_the_trigger_is_restore
 
 def test_a_loss_that_is_not_a_number_fires_nothing():
     trigger = NonMonotoneTrigger(0)
-    assert trigger.observe(1, 3.0) == ["keep"]
+    assert trigger.observe(1, 3.0) == ["keep_in_stage", "keep"]
     assert trigger.observe(2, math.nan) == []
 
 
@@ -406,3 +511,162 @@ def test_an_epoch_is_taken_once_and_a_run_that_starts_over_is_heard_again():
     assert len(trigger.losses) == 3
     trigger.observe(1, 1.0)  # --reset-dataloader goes back to epoch 1
     assert len(trigger.losses) == 4
+
+
+# The best model of each stage
+
+
+def train(folder, numbered, cfg, saved=None, save_at=None):
+    """Epochs as fairseq runs them: train, write checkpoint_last.pt, which says here whose it is,
+    show the loss. With ``saved``, the state at ``save_at`` of another call, the first epoch was run
+    before and its checkpoint has just been read."""
+    parameters = [nn.Parameter(torch.zeros(2, dtype=torch.float64))]
+    done = SimpleNamespace(optimizer=NTASGD(cfg, parameters), validated={}, after={}, saved=None)
+    if saved is not None:
+        done.optimizer.load_state_dict(saved[0])
+        parameters[0].data.copy_(saved[1])
+    for i, (epoch, loss) in enumerate(numbered):
+        resumed = saved is not None and i == 0
+        if not resumed:
+            rates = [0.5, 0.1 + 0.3 / epoch, 0.2]
+            run(done.optimizer.optimizer, parameters, quadratic, rates)
+            done.optimizer.optimizer.show_average()
+            if cfg.save_dir == str(folder):
+                (folder / LAST_CHECKPOINT).write_text(f"epoch {epoch}")
+        done.validated[epoch] = parameters[0].detach().clone()
+        if epoch == save_at:  # fairseq saves before the loss is shown
+            done.saved = copy.deepcopy((done.optimizer.state_dict(), done.validated[epoch]))
+        done.optimizer.observe(epoch, loss, resumed)
+        done.after[epoch] = parameters[0].detach().clone()
+    return done
+
+
+def stages_kept(folder):
+    return {path.name: path.read_text() for path in folder.glob("checkpoint_best_stage*")}
+
+
+def best_of_stages(steps):
+    """{file: whose weights it holds}, from the steps of all epochs."""
+    expected, stage = {}, 0
+    for epoch, of_epoch in enumerate(steps, 1):
+        if "keep_in_stage" in of_epoch:
+            expected[f"checkpoint_best_stage{stage}.pt"] = f"epoch {epoch}"
+        stage += "restart" in of_epoch
+    return expected
+
+
+@settings(max_examples=12)  # files take their time
+@given(script=scripts(), stages=st.sampled_from([-1, -1, 1, 2]))
+def test_a_stages_best_model_is_kept_the_moment_it_is_seen(tmp_path_factory, script, stages):
+    """Before the first fine-tuning stage everything is stage 0; a loss as good is not better."""
+    nonmono, losses = script
+    folder = tmp_path_factory.mktemp("run")
+    cfg = config(save_dir=str(folder), no_save=False, nonmono=nonmono, finetune_stages=stages)
+    optimizer = NTASGD(cfg, new_parameters())
+    for epoch, loss in enumerate(losses, 1):
+        (folder / LAST_CHECKPOINT).write_text(f"epoch {epoch}")
+        optimizer.observe(epoch, loss)
+    expected = best_of_stages(plan(losses, nonmono, stages))
+    assert stages_kept(folder) == expected
+    left = {path.name for path in folder.iterdir()}
+    assert left == {*expected} | ({LAST_CHECKPOINT} if losses else set())
+
+
+HAND = [9.0, 9.5, 8.0, 7.0, 7.5, 8.0, 6.0, 6.5, 6.5, 6.0, 6.1]  # n = 0; stages end at 5, 8, 11
+
+
+def test_kept_models_by_hand(tmp_path):
+    cfg = config(save_dir=str(tmp_path), no_save=False, nonmono=0, finetune_stages=-1)
+    assert train(tmp_path, enumerate(HAND, 1), cfg).optimizer.trigger.stopped
+    assert stages_kept(tmp_path) == {
+        "checkpoint_best_stage0.pt": "epoch 4",
+        "checkpoint_best_stage1.pt": "epoch 7",
+        "checkpoint_best_stage2.pt": "epoch 10",
+    }
+
+
+@pytest.mark.parametrize("changes", [{"finetune_stages": 0}, {"no_save": True}])
+def test_nothing_is_kept_without_stages_or_where_nothing_is_saved(tmp_path, changes):
+    settings = {"no_save": False, "nonmono": 0, "finetune_stages": -1, **changes}
+    train(tmp_path, enumerate(HAND, 1), config(save_dir=str(tmp_path), **settings))
+    assert stages_kept(tmp_path) == {}
+
+
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("cut", range(1, len(HAND) + 1))
+def test_a_run_saved_in_any_epoch_goes_on_equally(tmp_path, cut, shown):
+    """A checkpoint holds the state from before its epoch's loss, which is shown on the resume.
+    ``shown``: the run was killed after it had been shown to it as well."""
+    folders = [tmp_path / "whole", tmp_path / "parts"]
+    configs = []
+    for folder in folders:
+        folder.mkdir()
+        configs.append(config(save_dir=str(folder), no_save=False, nonmono=0, finetune_stages=-1))
+    numbered = list(enumerate(HAND, 1))
+    whole = train(folders[0], numbered, configs[0])
+    first = train(folders[1], numbered[:cut], configs[1], save_at=cut)
+    if not shown:
+        for path in folders[1].glob("checkpoint_best_stage*"):
+            if path.read_text() == f"epoch {cut}":
+                path.unlink()
+    second = train(folders[1], numbered[cut - 1 :], configs[1], saved=first.saved)
+    assert stages_kept(folders[1]) == stages_kept(folders[0])
+    assert second.optimizer.trigger.state_dict() == whole.optimizer.trigger.state_dict()
+    assert_close(second.after[len(HAND)], whole.after[len(HAND)], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", [LAST_CHECKPOINT, "other/checkpoint7.pt"])
+def test_the_resumed_epochs_model_is_the_file_that_was_restored(tmp_path, name):
+    """Later ones are checkpoint_last.pt again, whatever --restore-file says."""
+    restored = str(tmp_path / name) if "/" in name else name
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "checkpoint7.pt").write_text("restored")
+    (tmp_path / LAST_CHECKPOINT).write_text("last")
+    cfg = config(
+        save_dir=str(tmp_path), no_save=False, finetune_stages=1, nonmono=0, restore_file=restored
+    )
+    optimizer = NTASGD(cfg, new_parameters())
+    optimizer.observe(7, 5.0, resumed=True)
+    first = {"checkpoint_best_stage0.pt": "restored" if "/" in name else "last"}
+    assert stages_kept(tmp_path) == first
+    optimizer.observe(8, 5.5)
+    assert stages_kept(tmp_path) == first
+    (tmp_path / LAST_CHECKPOINT).write_text("epoch 9")
+    optimizer.observe(9, 4.0)
+    assert stages_kept(tmp_path) == {"checkpoint_best_stage0.pt": "epoch 9"}
+
+
+def test_a_kept_model_may_be_the_one_that_is_restored(tmp_path):
+    kept = tmp_path / "checkpoint_best_stage0.pt"
+    kept.write_text("kept")
+    cfg = config(save_dir=str(tmp_path), no_save=False, finetune_stages=1, restore_file=str(kept))
+    NTASGD(cfg, new_parameters()).observe(3, 5.0, resumed=True)
+    assert stages_kept(tmp_path) == {"checkpoint_best_stage0.pt": "kept"}
+
+
+def test_a_stages_end_is_told_with_its_best_loss(tmp_path, caplog):
+    cfg = config(nonmono=0, finetune_stages=-1)
+    with caplog.at_level("INFO"):
+        train(tmp_path, enumerate(HAND, 1), cfg)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "averaging starts after epoch 2",
+        "stage 0 ended with epoch 5: best loss 7.0",
+        "fine-tuning stage 1 starts after epoch 5",
+        "stage 1 ended with epoch 8: best loss 6.0",
+        "fine-tuning stage 2 starts after epoch 8",
+        "stage 2 ended with epoch 11: best loss 6.0",
+        "fine-tuning ends; the best loss of all stages is 6.0",
+    ]
+
+
+@given(scripts())
+def test_every_stage_starts_from_the_best_weights_so_far(script):
+    nonmono, losses = script
+    done = train(None, enumerate(losses, 1), config(nonmono=nonmono, finetune_stages=-1))
+    for epoch, steps in enumerate(plan(losses, nonmono, -1), 1):
+        if "restart" in steps:
+            best = losses.index(min(losses[:epoch])) + 1  # the first of equal ones
+            assert_close(done.after[epoch], done.validated[best], rtol=0, atol=0)
+        else:
+            assert_close(done.after[epoch], done.validated[epoch], rtol=0, atol=0)

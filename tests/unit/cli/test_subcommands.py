@@ -1,0 +1,460 @@
+import argparse
+import json
+import shlex
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from fairseq_doc.cli import curves, eval_lm, generate, rank, score, weights
+from fairseq_doc.cli.arguments import ensemble_of, positive, progress_of
+from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.perplexity import evaluate
+from fairseq_doc.evaluation.rank import log_prob_rank
+from fairseq_doc.evaluation.sampling import sample_text
+from fairseq_doc.evaluation.scoring import score_text
+from fairseq_doc.evaluation.weights import mixture_weights
+
+from ..conftest import random_tokens, write_split
+from ..evaluation.conftest import ensemble, peaked_model
+
+pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
+
+DESCRIBING_ONE = (rank, weights)  # the others take ensembles, or no model
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """Two models over a text; the commands' --path counts how many of them are meant."""
+    write_split(tmp_path, "test", random_tokens(4, 25).tolist())
+    both = [peaked_model(seed=0), peaked_model(seed=1)]
+
+    def of(args):
+        window = getattr(args, "eval_window", None) or 12
+        return ensemble(*both[: len(args.path.split(":"))], folder=args.data, eval_window=window)
+
+    for command in SUBCOMMANDS:
+        if command is not curves:
+            monkeypatch.setattr(command, "ensemble_of", of)
+    return SimpleNamespace(data=str(tmp_path), both=both)
+
+
+def run(words):
+    """What a command line gives, before and after it is put into JSON."""
+    args = make_parser().parse_args([*shlex.split(words), "--no-progress-bar"])
+    result = args.command.run(args)
+    return json.loads(json.dumps(result)), args.command.as_text(result)
+
+
+# Command lines
+
+
+@pytest.mark.parametrize("command", SUBCOMMANDS)
+def test_a_subcommand_has_a_name_a_help_and_an_example_that_its_parser_takes(command):
+    assert command.HELP and command.EXAMPLE.count("fairseq-doc") == 1
+    words = shlex.split(command.EXAMPLE.split("fairseq-doc ")[1])
+    assert words[0] == command.NAME
+    args = make_parser().parse_args(words)
+    assert args.command is command
+    assert not args.json
+
+
+def test_an_example_before_a_pipe_is_a_command_of_its_own():
+    """Only ``score`` reads standard input."""
+    piped = [command for command in SUBCOMMANDS if "|" in command.EXAMPLE]
+    assert piped == [score]
+    assert shlex.split(score.EXAMPLE.split("|")[0])[0] == "echo"
+
+
+def test_names_are_different():
+    assert len({command.NAME for command in SUBCOMMANDS}) == len(SUBCOMMANDS) == 6
+
+
+@pytest.mark.parametrize("command", SUBCOMMANDS)
+def test_help_names_the_example_and_every_option_has_one(command, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([command.NAME, "--help"])
+    assert caught.value.code == 0
+    printed = capsys.readouterr().out
+    assert command.EXAMPLE in printed
+    assert "--json" in printed and "--no-progress-bar" in printed
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    assert all(action.help for action in parser._actions)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "unheard-of",
+        "eval-lm",
+        "eval-lm data",
+        "eval-lm data --path a.pt --batch-size 0",
+        "eval-lm data --path a.pt --eval-window -3",
+        "score data --path a.pt --max-tokens 0",
+        "score data --path a.pt --state warm",
+        "score data --path a.pt --max-words many",
+        "generate data --path a.pt --length long",
+        "rank data --path a.pt --tolerance small",
+        "curves a.png",
+    ],
+)
+def test_a_line_that_cannot_be_read_ends_with_argparses_status(words, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(words.split())
+    assert caught.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_positive():
+    assert positive("7") == 7
+    for text in ("0", "-1", "1.5", "x"):
+        with pytest.raises(ValueError):
+            positive(text)
+
+
+@pytest.mark.parametrize("command", DESCRIBING_ONE)
+def test_a_description_takes_one_model(command, models):
+    with pytest.raises(FairseqDocError, match="expected one checkpoint"):
+        run(f"{command.NAME} {models.data} --path a.pt:b.pt")
+
+
+def test_no_model_where_there_is_no_checkpoint(tmp_path):
+    args = SimpleNamespace(path=f"{tmp_path}/none.pt", data=str(tmp_path), cpu=True)
+    with pytest.raises(FairseqDocError, match="no checkpoint at"):
+        ensemble_of(args)
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_progress_passes_everything_on_in_order(silent, capsys):
+    args = SimpleNamespace(no_progress_bar=silent, log_interval=2)
+    shown = progress_of(args)([3, 1, 2, 5], "name")
+    assert list(shown) == [3, 1, 2, 5]
+    assert capsys.readouterr().out == ""
+
+
+# eval-lm
+
+
+@pytest.mark.parametrize("path, n_models", [("a.pt", 1), ("a.pt:b.pt", 2)])
+def test_eval_lm(models, path, n_models):
+    result, text = run(f"eval-lm {models.data} --path {path} --batch-size 3")
+    expected = evaluate(ensemble(*models.both[:n_models], folder=models.data), "test", 3)
+    assert result.pop("seconds") > 0
+    assert result == {
+        "perplexity": pytest.approx(expected.perplexity, rel=1e-12),
+        "nll": pytest.approx(expected.nll, rel=1e-12),
+        "bits": pytest.approx(expected.bits, rel=1e-12),
+        "tokens": 96,  # 3 (33 - 1) of 100
+        "left_out": 3,
+        "models": n_models,
+        "split": "test",
+        "columns": 3,
+    }
+    assert f"{expected.perplexity:.2f}" in text
+
+
+def test_the_window_of_eval_lm_changes_nothing(models):
+    results = [
+        run(f"eval-lm {models.data} --path a.pt --eval-window {n}")[0]["nll"] for n in (1, 7, 500)
+    ]
+    assert results == pytest.approx(results[:1] * 3, rel=1e-12)
+
+
+def test_text_of_eval_lm():
+    result = {
+        "perplexity": 1234.567, "nll": 20.0, "bits": 3.14159, "tokens": 82430, "left_out": 1000,
+        "models": 2, "split": "valid", "columns": 4, "seconds": 12.34,
+    }  # fmt: skip
+    assert eval_lm.as_text(result) == (
+        "valid: perplexity 1234.57, 3.1416 bits a token, NLL 20.00 nats over 82,430 tokens; 1,000 "
+        "left out; models: 2; 12.3 s"
+    )
+
+
+# score
+
+
+def write(folder, text):
+    (folder / "sentences").write_text(text)
+    return folder / "sentences"
+
+
+@pytest.mark.parametrize("state", ["fresh", "carried"])
+def test_score(models, tmp_path, state, capsys):
+    path = write(tmp_path, "w1  w2\nw3 strange <unk>\nw4\n")
+    line = f"score {models.data} --path a.pt:b.pt --input {path} --state {state}"
+    result, text = run(line)
+    sentences = [["w1", "w2"], ["w3", "strange", "<unk>"], ["w4"]]
+    expected = score_text(ensemble(*models.both), sentences, state)
+    assert [s["text"] for s in result["sentences"]] == ["w1 w2", "w3 strange <unk>", "w4"]
+    log_probs = [s.log_prob for s in expected.sentences]
+    assert [s["log_prob"] for s in result["sentences"]] == pytest.approx(log_probs, rel=1e-12)
+    assert [s["tokens"] for s in result["sentences"]] == [3, 4, 2]
+    assert [s["unknown"] for s in result["sentences"]] == [0, 1, 0]
+    assert result["log_prob"] == pytest.approx(sum(log_probs), rel=1e-12)
+    assert result["tokens"] == (9 if state == "fresh" else 8)
+    assert result["unknown"] == {"strange": 1}
+    assert all(set(s) == {"text", "log_prob", "tokens", "unknown"} for s in result["sentences"])
+    told = capsys.readouterr().err
+    assert "strange" in told and "1 words, of 1 types" in told and len(told.splitlines()) == 1
+    assert [row.split("\t")[1] for row in text.splitlines()] == [
+        "w1 w2", "w3 strange <unk>", "w4"
+    ]  # fmt: skip
+
+    by_word, text = run(f"{line} --output-word-probs --max-tokens 2")
+    for sentence, other in zip(by_word["sentences"], expected.sentences, strict=True):
+        assert sentence["words"] == other.words
+        assert sentence["word_log_probs"] == pytest.approx(other.word_log_probs, abs=1e-9)
+    assert text.splitlines()[2].startswith(f"{log_probs[2]:.4f}\tw4 [")
+
+
+def test_without_unknown_words_score_tells_nothing(models, tmp_path, capsys):
+    run(f"score {models.data} --path a.pt --input {write(tmp_path, 'w1 <unk>')}")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_ten_unknown_words_are_named_the_most_frequent_first(models, tmp_path, capsys):
+    names = [f"x{i}" for i in range(12)]
+    text = "\n".join(" ".join([name] * (i + 1)) for i, name in enumerate(names))
+    result, _ = run(f"score {models.data} --path a.pt --input {write(tmp_path, text)}")
+    assert result["unknown"] == {name: i + 1 for i, name in enumerate(names)}
+    told = capsys.readouterr().err
+    assert told.endswith("78 words, of 12 types: " + ", ".join(names[:1:-1]) + ", ...\n")
+
+
+@pytest.mark.parametrize(
+    "text, options, problem",
+    [
+        ("w1\n\nw2\n", "", "sentences: line 2 is empty"),
+        ("w1\nw1 w1 w1\n", "--max-words 2", "sentences: line 2 has 3 words"),
+        ("", "--empty-lines", "sentences: expected at least one sentence"),
+    ],
+)
+def test_text_that_cannot_be_scored(models, tmp_path, text, options, problem):
+    path = write(tmp_path, text)
+    with pytest.raises(FairseqDocError, match=problem):
+        run(f"score {models.data} --path a.pt --input {path} {options}")
+
+
+def test_empty_lines_where_asked_for(models, tmp_path):
+    path = write(tmp_path, "w1\n\n")
+    for options in ("--empty-lines", "--state carried"):
+        result, text = run(f"score {models.data} --path a.pt --input {path} {options}")
+        assert [s["tokens"] for s in result["sentences"]] == [2, 1]
+        assert text.splitlines()[1].endswith("\t")
+
+
+def test_text_of_score():
+    sentences = [
+        {"text": "a b", "log_prob": -3.25, "tokens": 3, "unknown": 0},
+        {"text": "c", "log_prob": -1.00004, "tokens": 2, "unknown": 1}
+        | {"words": ["c", "</s>"], "word_log_probs": [-0.75, -0.25004]},
+    ]
+    assert score.as_text({"sentences": sentences}) == (
+        "-3.2500\ta b\n-1.0000\tc [-0.7500] </s> [-0.2500]"
+    )
+
+
+# generate
+
+
+def test_generate(models, capsys):
+    options = "--length 7 --samples 2 --temperature 0.5 --sampling-topk 3 --seed 4"
+    result, text = run(f'generate {models.data} --path a.pt:b.pt --prompt " w1  w2" {options}')
+    both = ensemble(*models.both)
+    expected = sample_text(both, ["w1", "w2"], 7, 2, 0.5, 3, 4)
+    assert result == {"prompt": ["w1", "w2"], "samples": expected, "end": "</s>"}
+    assert text.split()[:2] == ["w1", "w2"]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_unknown_words_of_a_prompt_are_told(models, capsys):
+    result, _ = run(f'generate {models.data} --path a.pt --prompt "w1 x y <unk>" --length 1')
+    assert result["prompt"] == ["w1", "x", "y", "<unk>"]
+    told = capsys.readouterr().err
+    assert told.endswith("read as unknown: x, y\n") and len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "prompt, samples, text",
+    [
+        ([], [["a", "b"]], "a b"),
+        (["x"], [["a", "</s>", "b", "c"]], "x a\nb c"),
+        (["x"], [["a", "</s>"], ["b"]], "x a\n\nx b"),
+        (["x", "</s>"], [["a"]], "x\na"),
+        ([], [["a", "</s>", "</s>", "b"]], "a\n\nb"),
+    ],
+)
+def test_text_of_generate(prompt, samples, text):
+    assert generate.as_text({"prompt": prompt, "samples": samples, "end": "</s>"}) == text
+
+
+# rank
+
+
+def test_rank(models):
+    result, _ = run(f"rank {models.data} --path a.pt")
+    found = log_prob_rank(ensemble(models.both[0], folder=models.data), "test")
+    values = found.singular_values
+    assert (result["rank"], result["tokens"], result["vocabulary"]) == (20, 99, 20)
+    assert result["tolerance"] == 99 * 2**-52
+    assert result["largest_singular_value"] == pytest.approx(values[0], rel=1e-9)
+    assert result["smallest_counted"] == pytest.approx(values[-1], abs=1e-11 * values[0])
+    assert result["largest_not_counted"] is None
+
+    between = float((values[4] * values[5]) ** 0.5 / values[0])
+    result, text = run(f"rank {models.data} --path a.pt --tolerance {between!r}")
+    assert result["rank"] == 5
+    assert result["smallest_counted"] == pytest.approx(values[4], rel=1e-6)
+    assert result["largest_not_counted"] == pytest.approx(values[5], rel=1e-6)
+    assert "rank 5 of 99 tokens x 20 words" in text
+
+
+def test_rank_is_taken_in_double_precision(models):
+    models.both[0].to(torch.float32)
+    single, _ = run(f"rank {models.data} --path a.pt")
+    models.both[0].to(torch.float64)
+    double, _ = run(f"rank {models.data} --path a.pt")
+    assert single == double
+
+
+@pytest.mark.parametrize("rest, told", [(None, "none"), (0.000123456, "0.000123")])
+def test_text_of_rank(rest, told):
+    result = {
+        "split": "test", "rank": 9981, "tokens": 82429, "vocabulary": 10000,
+        "tolerance": 1.8302e-11, "largest_singular_value": 123456.0, "smallest_counted": 0.5,
+        "largest_not_counted": rest,
+    }  # fmt: skip
+    assert rank.as_text(result) == (
+        "test: rank 9,981 of 82,429 tokens x 10,000 words\n"
+        "singular values: largest 1.23e+05, smallest counted 0.5, largest not counted "
+        f"{told}; counted above 1.83e-11 times the largest"
+    )
+
+
+# weights
+
+
+def test_weights(models, tmp_path):
+    picture = tmp_path / "weights.png"
+    result, _ = run(f"weights {models.data} --path a.pt --picture {picture}")
+    found = mixture_weights(ensemble(models.both[0], folder=models.data), "test")
+    assert [c["layer"] for c in result["components"]] == [0, 2, 2]
+    assert [c["weight"] for c in result["components"]] == pytest.approx(found.weights)
+    assert result["layers"] == pytest.approx({str(n): w for n, w in found.by_layer.items()})
+    assert result["coefficient_of_variation"] == pytest.approx(found.coefficient_of_variation)
+    assert result["tokens"] == 99
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_weights_is_replaced_only_where_asked(models, tmp_path, monkeypatch):
+    picture = tmp_path / "weights.png"
+    picture.write_text("precious")
+    line = f"weights {models.data} --path a.pt --picture {picture}"
+    with monkeypatch.context() as patch:  # refused before any work
+        patch.setattr(weights, "mixture_weights", None)
+        with pytest.raises(FairseqDocError, match="exists"):
+            run(line)
+    assert picture.read_text() == "precious"
+    run(f"{line} --overwrite")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_text_of_weights():
+    result = {
+        "split": "valid",
+        "components": [{"layer": 2, "weight": 0.25}, {"layer": 3, "weight": 0.5}]
+        + [{"layer": 3, "weight": 0.25}],
+        "layers": {"2": 0.25, "3": 0.75},
+        "coefficient_of_variation": (1 / 8) ** 0.5,
+        "tokens": 73760,
+    }
+    lines = weights.as_text(result).splitlines()
+    assert [line.split() for line in lines[1:6]] == [
+        ["1", "2", "0.2500"],
+        ["2", "3", "0.5000"],
+        ["3", "3", "0.2500"],
+        ["all", "2", "0.2500"],
+        ["all", "3", "0.7500"],
+    ]
+    assert len({len(line) for line in lines[:6]}) == 1  # in columns
+    assert lines[6] == ("valid: coefficient of variation (sqrt(beta)) 0.3536 over 73,760 tokens")
+
+
+# curves
+
+VALID = (
+    "2024-05-01 10:00:10 | INFO | valid | epoch 00{} | valid on 'valid' subset | ppl {} | wps 0\n"
+)
+
+
+@pytest.fixture
+def logs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mos.log").write_text(VALID.format(1, 90.5) + VALID.format(2, 80.25))
+    (tmp_path / "doc.log").write_text(
+        VALID.format(1, 70)
+        + "2024-05-01 10:00:10 | INFO | fairseq_doc.optim.nt_asgd | averaging starts after epoch 1\n"
+        + VALID.format(2, 60)
+        + VALID.format(3, 65)
+    )
+    return tmp_path
+
+
+def test_curves(logs):
+    result, text = run("curves curves.png MoS=mos.log DOC=doc.log")
+    mos = {"perplexity": {"1": 90.5, "2": 80.25}, "best": 80.25}
+    doc = {"perplexity": {"1": 70, "2": 60, "3": 65}, "best": 60}
+    assert result == {
+        "picture": "curves.png",
+        "runs": {
+            "MoS": mos | {"averaging_after": None, "stages_after": {}},
+            "DOC": doc | {"averaging_after": 1, "stages_after": {}},
+        },
+    }
+    assert list(result["runs"]) == ["MoS", "DOC"]
+    assert (logs / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert text.splitlines() == [
+        "MoS: 2 epochs, best validation perplexity 80.25",
+        "DOC: 3 epochs, best validation perplexity 60",
+        "wrote curves.png",
+    ]
+
+
+def test_a_picture_of_curves_is_replaced_only_where_asked(logs):
+    (logs / "curves.png").write_text("precious")
+    with pytest.raises(FairseqDocError, match="curves.png exists"):
+        run("curves curves.png DOC=doc.log")
+    assert (logs / "curves.png").read_text() == "precious"
+    run("curves curves.png DOC=doc.log --overwrite")
+    assert (logs / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "runs, problem",
+    [
+        ("doc.log", "expected NAME=LOG, every name once; got doc.log"),
+        ("=doc.log", "got =doc.log"),
+        ("A=doc.log A=mos.log", "got A=mos.log"),
+        ("A=none.log", "no log at none.log"),
+    ],
+)
+def test_runs_that_cannot_be_drawn_leave_no_picture(logs, runs, problem):
+    with pytest.raises(FairseqDocError, match=problem):
+        run(f"curves curves.png {runs}")
+    assert not (logs / "curves.png").exists()
+
+
+def test_a_path_may_hold_an_equals_sign(logs):
+    (logs / "lr=20.log").write_text((logs / "doc.log").read_text())
+    assert run("curves curves.png A=lr=20.log")[0]["runs"]["A"]["best"] == 60
+
+
+def test_text_of_curves():
+    runs = {"A": {"perplexity": {1: 9.0, 2: 8.5}, "best": 8.5}}
+    assert curves.as_text({"picture": "p.png", "runs": runs}) == (
+        "A: 2 epochs, best validation perplexity 8.5\nwrote p.png"
+    )

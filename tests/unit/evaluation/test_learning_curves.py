@@ -1,0 +1,188 @@
+import io
+import logging
+from collections import OrderedDict
+
+import pytest
+from fairseq.logging import progress_bar
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.learning_curves import LearningCurve, read_log
+from fairseq_doc.optim import nt_asgd
+
+SIMPLE = """\
+2024-05-01 10:00:00 | INFO | fairseq.tasks.text | dictionary: 10,000 words
+2024-05-01 10:00:09 | INFO | train | epoch 001 | loss 9.1 | ppl 548.75 | wps 7000 | lr 20
+2024-05-01 10:00:10 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 8.042 | ppl 263.58 | wps 0 | wpb 700 | num_updates 40
+2024-05-01 10:00:10 | INFO | valid1 | epoch 001 | valid on 'valid1' subset | loss 9.0 | ppl 512 | wps 0
+2024-05-01 10:00:20 | INFO | valid | epoch 002 | valid on 'valid' subset | loss 7.5 | ppl 181.02 | wps 0 | best_loss 7.5
+2024-05-01 10:00:20 | INFO | fairseq_doc.optim.nt_asgd | averaging starts after epoch 2
+2024-05-01 10:00:30 | INFO | valid | epoch 003 | valid on 'valid' subset | loss 24 | ppl 1.67772e+07 | wps 0
+2024-05-01 10:00:31 | INFO | fairseq_doc.optim.nt_asgd | fine-tuning stage 1 starts after epoch 3
+2024-05-01 10:00:40 | INFO | valid | epoch 012 | valid on 'valid' subset | loss 7 | ppl 128 | wps 0
+2024-05-01 10:00:41 | INFO | fairseq_doc.optim.nt_asgd | fine-tuning stage 2 starts after epoch 12
+"""
+JSON = """\
+2024-05-01 10:00:09 | INFO | train_inner | {"epoch": 1, "update": 0.5, "loss": "9.3", "ppl": "630.3"}
+2024-05-01 10:00:09 | INFO | train | {"epoch": 1, "train_loss": "9.1", "train_ppl": "548.75"}
+2024-05-01 10:00:10 | INFO | valid | {"epoch": 1, "valid_loss": "8.042", "valid_ppl": "263.58", "valid_wps": "0"}
+2024-05-01 10:00:10 | INFO | valid1 | {"epoch": 1, "valid1_loss": "9.0", "valid1_ppl": "512"}
+2024-05-01 10:00:20 | INFO | valid | {"epoch": 2, "valid_loss": "7.5", "valid_ppl": "181.02"}
+2024-05-01 10:00:20 | INFO | fairseq_doc.optim.nt_asgd | averaging starts after epoch 2
+2024-05-01 10:00:30 | INFO | valid | {"epoch": 3, "valid_loss": "24", "valid_ppl": "1.67772e+07"}
+2024-05-01 10:00:31 | INFO | fairseq_doc.optim.nt_asgd | fine-tuning stage 1 starts after epoch 3
+2024-05-01 10:00:40 | INFO | valid | {"epoch": 12, "valid_loss": "7", "valid_ppl": "128"}
+2024-05-01 10:00:41 | INFO | fairseq_doc.optim.nt_asgd | fine-tuning stage 2 starts after epoch 12
+"""
+HYDRA = """\
+[2024-05-01 10:00:09,100][train][INFO] - epoch 001 | loss 9.1 | ppl 548.75 | wps 7000 | lr 20
+[2024-05-01 10:00:10,100][valid][INFO] - epoch 001 | valid on 'valid' subset | loss 8.042 | ppl 263.58 | wps 0
+[2024-05-01 10:00:10,100][valid1][INFO] - epoch 001 | valid on 'valid1' subset | loss 9.0 | ppl 512 | wps 0
+[2024-05-01 10:00:20,100][valid][INFO] - epoch 002 | valid on 'valid' subset | loss 7.5 | ppl 181.02 | wps 0
+[2024-05-01 10:00:20,200][fairseq_doc.optim.nt_asgd][INFO] - averaging starts after epoch 2
+[2024-05-01 10:00:30,100][valid][INFO] - epoch 003 | valid on 'valid' subset | loss 24 | ppl 1.67772e+07 | wps 0
+[2024-05-01 10:00:30,200][fairseq_doc.optim.nt_asgd][INFO] - fine-tuning stage 1 starts after epoch 3
+[2024-05-01 10:00:40,100][valid][INFO] - epoch 012 | valid on 'valid' subset | loss 7 | ppl 128 | wps 0
+[2024-05-01 10:00:40,200][fairseq_doc.optim.nt_asgd][INFO] - fine-tuning stage 2 starts after epoch 12
+"""
+FORMATS = {
+    "fairseq-train": "%(asctime)s | %(levelname)s | %(name)s | %(message)s",
+    "fairseq-hydra-train": "[%(asctime)s,%(msecs)03d][%(name)s][%(levelname)s] - %(message)s",
+}
+
+
+def read(folder, text):
+    (folder / "log").write_text(text)
+    return read_log(folder / "log")
+
+
+@pytest.mark.parametrize("text", [SIMPLE, JSON, HYDRA], ids=["simple", "json", "hydra"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_validation_perplexities_and_stages_are_found(tmp_path, text, line_end):
+    curve = read(tmp_path, text.replace("\n", line_end))
+    assert curve == LearningCurve(
+        {1: 263.58, 2: 181.02, 3: 16777200.0, 12: 128.0}, 2, {1: 3, 2: 12}
+    )
+    assert list(curve.perplexities) == [1, 2, 3, 12]
+
+
+def fairseqs_own_log(command, log_format, perplexities, message=None):
+    """What fairseq's progress bars and this package's optimizer print, as ``command`` shows it."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter(FORMATS[command]))
+    loggers = [progress_bar.logger, nt_asgd.logger]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        for epoch, perplexity in enumerate(perplexities, start=1):
+            for tag, factor in (("train", 3), ("valid", 1), ("valid1", 2)):
+                prefix = None if tag == "train" else f"valid on '{tag}' subset"
+                bar = progress_bar.progress_bar(
+                    [], log_format=log_format, epoch=epoch, prefix=prefix
+                )
+                stats = OrderedDict(loss=1.5, ppl=perplexity * factor, wps=0, best_loss=1.25)
+                bar.print(stats, tag=tag, step=epoch)
+        if message is not None:
+            message()
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("command", FORMATS)
+@pytest.mark.parametrize("log_format", ["simple", "json", "tqdm"])
+@given(perplexities=st.lists(st.floats(1, 1e12), min_size=1, max_size=12))
+def test_what_fairseq_prints_is_read_back(tmp_path_factory, command, log_format, perplexities):
+    """To the six digits that it prints."""
+    log = fairseqs_own_log(command, log_format, perplexities)
+    curve = read(tmp_path_factory.mktemp("logs"), log)
+    assert list(curve.perplexities) == list(range(1, len(perplexities) + 1))
+    assert list(curve.perplexities.values()) == pytest.approx(perplexities, rel=5e-6)
+    assert (curve.averaging_after, curve.stages_after) == (None, {})
+
+
+@pytest.mark.parametrize("command", FORMATS)
+def test_what_the_optimizer_tells_is_read_back(tmp_path, command):
+    """n = 0 and two stages: epochs 2, 5 and 7 are worse than the best of their stage so far."""
+
+    def train():
+        import torch
+
+        cfg = nt_asgd.NTASGDConfig(
+            lr=[1.0], lr_scheduler_name="nt_asgd", task_name=nt_asgd.TASK, fp16=False, bf16=False
+        )
+        cfg.maximize_best_checkpoint_metric = cfg.disable_validation = False
+        cfg.nonmono, cfg.finetune_stages, cfg.no_save = 0, 2, True
+        optimizer = nt_asgd.NTASGD(cfg, [torch.nn.Parameter(torch.ones(1))])
+        for epoch, loss in enumerate([5.0, 6.0, 4.0, 3.0, 3.5, 2.0, 2.5, 1.0, 1.5], start=1):
+            optimizer.observe(epoch, loss)
+        assert optimizer.trigger.stopped
+
+    curve = read(tmp_path, fairseqs_own_log(command, "simple", [7.0] * 9, train))
+    assert (curve.averaging_after, curve.stages_after) == (2, {1: 5, 2: 7})
+
+
+@pytest.mark.parametrize("text", [SIMPLE, JSON, HYDRA], ids=["simple", "json", "hydra"])
+def test_of_an_epoch_that_was_run_twice_the_later_counts(tmp_path, text):
+    """As after a run that was killed and started again from an earlier checkpoint."""
+    again = text.replace("181.02", "170.5").replace("starts after epoch 2", "starts after epoch 3")
+    again = again.replace("stage 2 starts after epoch 12", "stage 2 starts after epoch 13")
+    curve = read(tmp_path, text + again)
+    assert curve.perplexities == {1: 263.58, 2: 170.5, 3: 16777200.0, 12: 128.0}
+    assert (curve.averaging_after, curve.stages_after) == (3, {1: 3, 2: 13})
+
+
+def test_a_run_that_never_averaged(tmp_path):
+    text = "".join(line for line in SIMPLE.splitlines(True) if "starts after" not in line)
+    curve = read(tmp_path, text)
+    assert len(curve.perplexities) == 4
+    assert (curve.averaging_after, curve.stages_after) == (None, {})
+
+
+def test_bytes_that_are_no_utf_8_do_not_matter(tmp_path):
+    (tmp_path / "log").write_bytes(b"\xff\xfe\n" + SIMPLE.encode() + b"\x80")
+    assert read_log(tmp_path / "log").averaging_after == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nothing here\n",
+        "2024-05-01 10:00:09 | INFO | train | epoch 001 | loss 9.1 | ppl 548.75 | wps 7000\n",
+        '2024-05-01 | INFO | train | {"epoch": 1, "train_loss": "9.1", "train_ppl": "548.75"}\n',
+        "2024-05-01 10:00:20 | INFO | fairseq_doc.optim.nt_asgd | averaging starts after epoch 2\n",
+    ],
+)
+def test_a_log_without_a_validation_is_refused(tmp_path, text):
+    with pytest.raises(FairseqDocError, match="log has no validation line: expected a log of"):
+        read(tmp_path, text)
+
+
+def test_a_log_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(
+        FairseqDocError, match=r"no log at .*/none: .*\(No such file or directory\)"
+    ):
+        read_log(tmp_path / "none")
+    with pytest.raises(FairseqDocError, match=r"no log at .*\(Is a directory\)"):
+        read_log(tmp_path)
+
+
+@pytest.mark.parametrize("text", [SIMPLE, JSON, HYDRA], ids=["simple", "json", "hydra"])
+def test_the_first_subset_counts_whatever_its_name(text, tmp_path):
+    named = text.replace("valid", "dev").replace("dev on", "valid on")
+    assert read(tmp_path, named) == read(tmp_path, text)
+
+
+def test_an_epoch_without_a_finite_perplexity_and_a_line_cut_off_are_left_out(tmp_path):
+    line = "| valid | epoch 002 | valid on 'valid' subset | loss inf | ppl inf | wps 0\n"
+    finite = line.replace("inf", "8").replace("002", "001")
+    assert read(tmp_path, line + finite).perplexities == {1: 8.0}
+    cut = '{"epoch": 2, "valid_ppl": }\n'
+    assert read(tmp_path, cut + '{"epoch": 1, "valid_ppl": "8"}\n').perplexities == {1: 8.0}

@@ -1,0 +1,209 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.rank import StreamedMatrix, log_prob_rank, numerical_rank
+
+from ..conftest import random_tokens, write_split
+from .conftest import ensemble, peaked_model, probs_by_hand
+
+pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
+
+N, V, D = 300, 20, 4
+
+
+def orthonormal(rows, columns, rng):
+    return np.linalg.qr(rng.standard_normal((rows, columns)))[0]
+
+
+def matrix_of(values, rows, columns, seed=0):
+    """A matrix with these singular values and zeros."""
+    rng = np.random.default_rng(seed)
+    left, right = (orthonormal(n, len(values), rng) for n in (rows, columns))
+    return (left * values) @ right.T
+
+
+def streamed(matrix, cuts=(), piece=7):
+    stream = StreamedMatrix(matrix.shape[1], piece)
+    for part in np.split(matrix, cuts):
+        stream.add(part)
+    return stream
+
+
+# Matrices
+
+
+@given(st.data(), st.integers(0, 60), st.integers(1, 12), st.integers(1, 80), st.integers(0, 99))
+def test_rank_and_singular_values_are_those_of_the_whole_matrix(data, rows, columns, piece, seed):
+    """In whatever pieces, empty ones among them, it comes and is folded; of any rank."""
+    rank = data.draw(st.integers(0, min(rows, columns)))
+    cuts = sorted(data.draw(st.lists(st.integers(0, rows), max_size=8)))
+    values = np.random.default_rng(seed).uniform(0.1, 5, rank)
+    matrix = matrix_of(values, rows, columns, seed)
+    found = numerical_rank(streamed(matrix, cuts, piece))
+    assert found.rank == rank == (np.linalg.matrix_rank(matrix) if rows else 0)
+    assert (found.rows, found.columns) == (rows, columns)
+    assert found.tolerance == max(rows, columns) * 2**-52
+    expected = np.zeros(columns)
+    expected[: min(rows, columns)] = np.linalg.svd(matrix, compute_uv=False) if rows else 0
+    np.testing.assert_allclose(found.singular_values, expected, rtol=0, atol=1e-13)
+    known = np.append(np.sort(values)[::-1], np.zeros(columns - rank))
+    np.testing.assert_allclose(found.singular_values, known, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("rows, columns", [(500, 30), (70, 70), (65, 130), (200, 1)])
+@pytest.mark.parametrize("piece", [3, 64, 1000])
+def test_pieces_wider_and_narrower_than_lapacks_panels(rows, columns, piece):
+    matrix = np.random.default_rng(0).standard_normal((rows, columns))
+    values = streamed(matrix, [5, 5, 60], piece).singular_values()
+    expected = np.zeros(columns)
+    expected[: min(rows, columns)] = np.linalg.svd(matrix, compute_uv=False)
+    np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12 * expected[0])
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_small_singular_values_are_not_lost(scale):
+    """From 1 down to 1e-11 of the largest. The eigenvalues of A^T A are good to 2^-52 of the largest,
+    so their roots lose everything below 1e-8: here the numerical rank would be too small."""
+    values = scale * np.logspace(0, -11, 12)
+    matrix = matrix_of(values, 400, 15)
+    found = numerical_rank(streamed(matrix, [10, 111], 32))
+    np.testing.assert_allclose(found.singular_values[:12] / values, 1, rtol=1e-3)
+    assert found.rank == np.linalg.matrix_rank(matrix) == 12
+    assert (found.singular_values[12:] < 1e-14 * scale).all()
+    squares = np.linalg.eigvalsh(matrix.T @ matrix)[::-1]
+    by_squares = np.sqrt(np.abs(squares[:12]))
+    assert abs(by_squares[-1] / values[-1] - 1) > 0.5
+
+
+def test_asking_in_between_changes_nothing():
+    matrix = np.random.default_rng(0).standard_normal((50, 8))
+    asked = StreamedMatrix(8, 9)
+    for part in np.split(matrix, [4, 20]):
+        asked.add(part)
+        rows = asked.rows
+        expected = np.zeros(8)
+        expected[: min(rows, 8)] = np.linalg.svd(matrix[:rows], compute_uv=False)
+        for _ in range(2):
+            np.testing.assert_allclose(asked.singular_values(), expected, rtol=0, atol=1e-12)
+
+
+def test_the_pieces_that_are_handed_over_stay_as_they_are():
+    matrix = np.random.default_rng(0).standard_normal((50, 8))
+    before = matrix.copy()
+    streamed(matrix, [4, 20], 8).singular_values()
+    assert (matrix == before).all()
+
+
+@pytest.mark.parametrize("tolerance, rank", [(None, 4), (1e-5, 4), (5e-3, 3), (0.05, 2), (0.5, 1)])
+def test_singular_values_above_the_tolerance_times_the_largest_are_counted(tolerance, rank):
+    matrix = matrix_of(np.array([300.0, 30.0, 3.0, 0.03]), 40, 6)
+    found = numerical_rank(streamed(matrix), tolerance)
+    assert found.rank == rank
+    assert found.tolerance == (40 * 2**-52 if tolerance is None else tolerance)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("row", [0, 6, 29])
+def test_what_is_not_finite_is_refused(value, row):
+    matrix = np.ones((30, 3))
+    matrix[row, 1] = value
+    with pytest.raises(FairseqDocError, match="a log-probability is not finite"):
+        streamed(matrix).singular_values()
+
+
+# Models
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    write_split(folder, "test", [random_tokens(1, N + 1)[0].tolist()])
+    return folder
+
+
+def one_softmax(**settings):
+    return peaked_model(layer_dims=f"6,{D}", doc_components="0,0,1", plain_output=True, **settings)
+
+
+def rank_of(model, folder, **settings):
+    return log_prob_rank(ensemble(model, folder=folder), "test", **settings)
+
+
+def test_one_softmax_has_rank_d_and_two(text):
+    """log P = H W^T + 1 b^T - z 1^T: d columns of H, the ones of the bias, the normalisers z."""
+    found = rank_of(one_softmax(), text)
+    assert (found.rank, found.rows, found.columns) == (D + 2, N, V)
+
+
+@pytest.mark.parametrize("constant", [0.0, 3.0])
+def test_without_a_bias_it_has_rank_d_and_one(text, constant):
+    """A bias that is the same for every word is taken out again by the normaliser."""
+    model = one_softmax()
+    with torch.no_grad():
+        model.decoder.output.bias.fill_(constant)
+    assert rank_of(model, text).rank == D + 1
+
+
+@pytest.mark.parametrize("untied", [3, 7])
+def test_one_projected_softmax_has_rank_d_and_two(text, untied):
+    model = peaked_model(doc_components="0,0,1", untie_output=True, component_dim=untied)
+    assert rank_of(model, text).rank == untied + 2
+
+
+@pytest.mark.parametrize("components", ["0,0,3", "1,0,2"])
+def test_a_mixture_has_full_rank(text, components):
+    assert rank_of(peaked_model(doc_components=components), text).rank == V
+
+
+def test_a_mixture_of_one_and_the_same_softmax_has_its_rank(text):
+    model = peaked_model(doc_components="0,0,3")
+    projection = model.decoder.output.projections["2"]
+    with torch.no_grad():
+        for p in projection.parameters():
+            p.copy_(torch.cat([p[:D]] * 3))
+    assert rank_of(model, text).rank == D + 2
+
+
+@settings(max_examples=20)
+@given(piece=st.integers(1, 400), window=st.integers(1, 400))
+def test_the_matrix_is_that_of_the_text_read_as_one(text, piece, window):
+    model = peaked_model()
+    it = ensemble(model, folder=text, eval_window=window)
+    found = log_prob_rank(it, "test", piece=piece)
+    whole = probs_by_hand([model], random_tokens(1, N + 1)[:, :-1])[0].log()
+    expected = torch.linalg.svdvals(whole).numpy()
+    np.testing.assert_allclose(found.singular_values, expected, rtol=0, atol=1e-11 * expected[0])
+    assert found.rows == N
+
+
+def test_the_tolerance_may_be_given(text):
+    values = rank_of(one_softmax(), text).singular_values
+    between = float(np.sqrt(values[2] * values[3]) / values[0])
+    found = rank_of(one_softmax(), text, tolerance=between)
+    assert (found.rank, found.tolerance) == (3, between)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 1.0, -1e-9, 7.0, float("nan")])
+def test_a_tolerance_out_of_its_range_is_refused(text, tolerance):
+    with pytest.raises(
+        FairseqDocError, match=f"--tolerance must be between 0 and 1; got {tolerance}"
+    ):
+        rank_of(one_softmax(), text, tolerance=tolerance)
+
+
+def test_several_models_are_refused(text):
+    both = ensemble(one_softmax(), one_softmax(seed=1), folder=text)
+    with pytest.raises(FairseqDocError, match="expected one checkpoint, .*; got 2"):
+        log_prob_rank(both, "test")
+
+
+def test_a_model_that_has_diverged_is_refused(text):
+    model = one_softmax()
+    with torch.no_grad():
+        model.decoder.output.bias[7] = float("nan")
+    with pytest.raises(FairseqDocError, match="a log-probability is not finite"):
+        rank_of(model, text)

@@ -1,0 +1,206 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.sampling import draw, sample_text
+
+from ..conftest import assert_close
+from .conftest import ensemble, peaked_model, probs_by_hand
+
+BOS, PAD, EOS, UNK, V = 0, 1, 2, 3, 20
+MODELS = [peaked_model(seed=0), peaked_model(seed=1)]
+
+
+def sampled(prompt=(), length=6, models=MODELS, **settings):
+    return sample_text(ensemble(*models), list(prompt), length, **settings)
+
+
+def index(word):
+    return {"<unk>": UNK, "</s>": EOS}.get(word, 4 + int(word[1:]) if word[0] == "w" else UNK)
+
+
+def next_probs(context, models=MODELS, temperature=1.0):
+    """(V,), the whole context read anew; without <s> and <pad>."""
+    probs = probs_by_hand(models, torch.tensor([context]), temperature)[0, -1]
+    probs[[BOS, PAD]] = 0
+    return probs / probs.sum()
+
+
+# One draw
+
+distributions = st.lists(st.integers(0, 8), min_size=2, max_size=9).filter(any)
+
+
+def log_probs_of(counts, rows):
+    counts = torch.tensor(counts, dtype=torch.float64)
+    return (counts / counts.sum()).log().repeat(rows, 1)
+
+
+@given(distributions, st.integers(1, 12), st.booleans())
+def test_frequencies_over_a_grid_are_the_probabilities(counts, top_k, all_words):
+    """Over u = (i + 1/2) / n a word with probability p is drawn n p times but for rounding, and
+    with top_k the k most probable words with p / their sum; of equal ones the first."""
+    n, top_k = 2000, None if all_words else top_k
+    grid = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    words = draw(log_probs_of(counts, n), grid, top_k)
+    kept = sorted(range(len(counts)), key=lambda i: (-counts[i], i))[:top_k]
+    total = sum(counts[i] for i in kept)
+    for word, count in enumerate(counts):
+        expected = n * count / total if word in kept else 0
+        assert abs((words == word).sum().item() - expected) <= (1 if expected else 0)
+
+
+@given(distributions, st.floats(0, 1, exclude_max=True), st.floats(-50, 50))
+def test_a_draw_inverts_the_cumulated_probabilities_of_words_by_rank(counts, u, constant):
+    """A constant added to the log-probabilities changes nothing."""
+    log_probs = log_probs_of(counts, 1) + constant
+    word = draw(log_probs, torch.tensor([u], dtype=torch.float64)).item()
+    ranked = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
+    place = ranked.index(word)
+    below = sum(counts[i] for i in ranked[:place]) / sum(counts)
+    above = sum(counts[i] for i in ranked[: place + 1]) / sum(counts)
+    assert below - 1e-12 <= u <= above + 1e-12
+    assert counts[word] > 0
+
+
+def test_four_equal_words_by_hand():
+    u = [0.0, 0.2499, 0.25, 0.4999, 0.5, 0.7499, 0.75, 1 - 2**-53]
+    words = draw(torch.zeros(8, 4, dtype=torch.float64), torch.tensor(u, dtype=torch.float64))
+    assert words.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_rows_are_drawn_from_apart():
+    log_probs = torch.tensor([[0.0, -math.inf, -math.inf], [-math.inf, -math.inf, 0.0]])
+    for u in (0.0, 0.5, 1 - 2**-53):
+        words = draw(log_probs, torch.full((2,), u, dtype=torch.float64))
+        assert words.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("u", [0.0, 1 - 2**-53])
+def test_a_word_without_probability_is_never_drawn(u, dtype):
+    n = 10_000
+    log_probs = torch.randn(n, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    log_probs[::3] = -math.inf
+    for top_k in (None, 5, n):
+        word = draw(log_probs[None], torch.tensor([u], dtype=torch.float64), top_k).item()
+        assert word % 3 != 0
+
+
+# Texts
+
+
+def test_equal_seeds_give_equal_texts_and_others_others():
+    settings = {"length": 30, "samples": 3}
+    assert sampled(**settings) == sampled(**settings, seed=1) != sampled(**settings, seed=2)
+    assert len({tuple(text) for text in sampled(**settings)}) == 3
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 50), st.sampled_from([(), ("w1",), ("w2", "w3", "w2")]))
+def test_a_sample_does_not_depend_on_how_many_there_are(seed, prompt):
+    many = sampled(prompt, samples=5, seed=seed)
+    for samples in (1, 3):
+        assert sampled(prompt, samples=samples, seed=seed) == many[:samples]
+    assert [len(text) for text in many] == [6] * 5
+
+
+def test_a_shorter_text_is_the_longer_ones_beginning():
+    long = sampled(("w1",), length=20, samples=2)
+    assert sampled(("w1",), length=7, samples=2) == [text[:7] for text in long]
+
+
+@pytest.mark.parametrize("seeds", [[0], [4, 5]])
+@pytest.mark.parametrize("prompt", [(), ("w1", "w5"), ("</s>", "strange", "w3")])
+@pytest.mark.parametrize("settings", [{"top_k": 1}, {"temperature": 1e-6}])
+def test_the_most_probable_word_alone_or_a_very_small_temperature_is_greedy(
+    seeds, prompt, settings
+):
+    """At a temperature each model puts everything on its own best word, so either's may come."""
+    models = [peaked_model(seed=seed) for seed in seeds]
+    context = [EOS] + [index(word) for word in prompt]
+    text = sampled(prompt, 15, models, **settings)[0]
+    for word in text:
+        if "top_k" in settings:
+            best = {int(next_probs(context, models).argmax())}
+        else:
+            best = {int(next_probs(context, [model]).argmax()) for model in models}
+        assert index(word) in best
+        context.append(index(word))
+    assert len(set(text)) > 1
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_words_after_a_prompt_have_their_probabilities(temperature):
+    """Counts of n draws with a fixed seed, each within five of its standard deviations."""
+    n, prompt = 4000, ("w1", "w7")
+    words = [text[0] for text in sampled(prompt, 1, samples=n, temperature=temperature)]
+    tempered = probs_by_hand(MODELS, torch.tensor([[EOS, 5, 11]]), temperature)[0, -1]
+    tempered[[BOS, PAD]] = 0
+    for word, p in enumerate((tempered / tempered.sum()).tolist()):
+        count = sum(index(w) == word for w in words)
+        assert abs(count - n * p) <= 5 * math.sqrt(n * p * (1 - p))
+
+
+def test_only_the_k_most_probable_words_are_drawn():
+    for prompt in ((), ("w4",), ("w4", "w9")):
+        probs = next_probs([EOS] + [index(word) for word in prompt])
+        best = set(probs.topk(3).indices.tolist())
+        drawn = {index(text[0]) for text in sampled(prompt, 1, samples=300, top_k=3)}
+        assert drawn == best
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 2}, {"temperature": 0.1}, {"top_k": 500}])
+def test_beginning_and_padding_are_never_drawn(settings):
+    model = peaked_model(seed=2)
+    with torch.no_grad():
+        model.decoder.output.bias[[BOS, PAD]] = 30.0
+    probs = probs_by_hand([model], torch.tensor([[EOS]]))[0, -1]
+    assert_close(probs[[BOS, PAD]].sum(), torch.tensor(1.0), atol=1e-6)
+    words = {word for text in sampled((), 20, [model], samples=20, **settings) for word in text}
+    assert words and not words & {"<s>", "<pad>"}
+
+
+def test_progress_changes_nothing():
+    lengths = []
+
+    def progress(iterable, name):
+        lengths.append(len(iterable))
+        return iterable
+
+    assert sampled(progress=progress) == sampled()
+    assert lengths == [6]
+
+
+@pytest.mark.parametrize(
+    "settings, problem",
+    [
+        ({"length": 0}, "--length must be at least 1; got 0"),
+        ({"samples": 0}, "--samples must be at least 1; got 0"),
+        ({"seed": -1}, "--seed must be at least 0; got -1"),
+        ({"temperature": 0.0}, "--temperature must be positive; got 0.0"),
+        ({"temperature": -1.0}, "--temperature must be positive; got -1.0"),
+        ({"temperature": math.inf}, "--temperature must be positive; got inf"),
+        ({"temperature": math.nan}, "--temperature must be positive; got nan"),
+        ({"top_k": 0}, "--sampling-topk must be at least 1; got 0"),
+    ],
+)
+def test_settings_out_of_their_range(settings, problem):
+    with pytest.raises(FairseqDocError, match=problem):
+        sampled(**settings)
+
+
+def test_the_smallest_temperature_is_greedy():
+    assert sampled(temperature=1e-300) == sampled(top_k=1)
+
+
+def test_a_model_that_has_diverged_is_refused():
+    model = peaked_model()
+    with torch.no_grad():
+        model.decoder.output.bias[7] = math.nan
+    with pytest.raises(FairseqDocError, match="not finite"):
+        sampled(models=[model])

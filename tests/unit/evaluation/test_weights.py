@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.weights import MixtureWeights, mixture_weights
+
+from ..conftest import random_tokens, write_split
+from .conftest import ensemble, peaked_model
+
+pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
+
+N = 83
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    write_split(folder, "test", [random_tokens(1, N + 1)[0].tolist()])
+    return folder
+
+
+def clock(keep, seed=0):
+    """A model whose last layer reads nothing: with the gates' biases alone,
+    c_t = keep c_(t-1) + 1/2 tanh(b) and h_t = tanh(c_t) / 2, for keep = sigmoid of f's bias."""
+    model = peaked_model(seed, doc_components="1,0,2")
+    layer = model.decoder.lstm.layers[-1]
+    rng = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.zero_()
+        of_gates = layer.bias_ih_l0.view(4, -1)  # i, f, g, o
+        of_gates[1] = torch.logit(torch.tensor(keep, dtype=torch.float64))
+        of_gates[2] = torch.randn(of_gates.size(1), generator=rng, dtype=torch.float64)
+    return model, np.tanh(layer.bias_ih_l0.detach().view(4, -1)[2].numpy())
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5, 0.97])
+@pytest.mark.parametrize("window", [1, 10, 1000])
+def test_weights_are_the_mean_of_known_ones_over_the_whole_text(text, keep, window):
+    """c_t is a geometric series, so the weights change from token to token across the windows."""
+    model, candidate = clock(keep)
+    matrix = model.decoder.output.mixture_weights.weight.detach().numpy()
+    total = np.zeros(3)
+    for t in range(1, N + 1):
+        c = candidate / 2 * sum(keep**i for i in range(t))
+        powers = np.exp(matrix @ (np.tanh(c) / 2))
+        total += powers / powers.sum()
+    found = mixture_weights(ensemble(model, folder=text, eval_window=window), "test")
+    assert found.weights == pytest.approx((total / N).tolist(), rel=1e-9)
+    assert found.layers == [0, 2, 2]
+    assert found.tokens == N
+    assert found.coefficient_of_variation > 1e-3
+
+
+def test_weights_may_be_set_to_any(text):
+    """W_pi h = log pi for the constant h of a layer that keeps nothing."""
+    model, candidate = clock(0.0)
+    h = np.tanh(candidate / 2) / 2
+    wanted = np.array([0.1, 0.7, 0.2])
+    with torch.no_grad():
+        rows = np.outer(np.log(wanted), h / (h @ h))
+        model.decoder.output.mixture_weights.weight.copy_(torch.from_numpy(rows))
+    found = mixture_weights(ensemble(model, folder=text), "test")
+    assert found.weights == pytest.approx(wanted.tolist(), rel=1e-9)
+    assert found.by_layer == pytest.approx({0: 0.1, 2: 0.9}, rel=1e-9)
+    # mean 1/3; deviations -.7/3, 1.1/3, -.4/3
+    expected = (((0.49 + 1.21 + 0.16) / 9 / 3) ** 0.5) * 3
+    assert found.coefficient_of_variation == pytest.approx(expected, rel=1e-9)
+
+
+def test_without_w_pi_the_weights_are_even(text):
+    model = peaked_model(doc_components="1,2,5")
+    with torch.no_grad():
+        model.decoder.output.mixture_weights.weight.zero_()
+    found = mixture_weights(ensemble(model, folder=text), "test")
+    assert found.weights == pytest.approx([1 / 8] * 8, rel=1e-12)
+    assert found.layers == [0, 1, 1, 2, 2, 2, 2, 2]
+    assert found.by_layer == pytest.approx({0: 1 / 8, 1: 2 / 8, 2: 5 / 8}, rel=1e-12)
+    assert found.coefficient_of_variation == pytest.approx(0, abs=1e-12)
+
+
+def test_one_component_has_all_the_weight(text):
+    found = mixture_weights(ensemble(peaked_model(doc_components="0,0,1"), folder=text), "test")
+    assert (found.layers, found.weights, found.coefficient_of_variation) == ([2], [1.0], 0.0)
+
+
+def test_a_model_in_single_precision_gives_like_weights(text):
+    it = ensemble(peaked_model(), folder=text)
+    double = mixture_weights(it, "test")
+    single = mixture_weights(it.to(torch.float32), "test")
+    assert single.weights == pytest.approx(double.weights, rel=1e-5)
+    assert sum(single.weights) == pytest.approx(1, rel=1e-6)
+
+
+def test_several_models_or_no_such_split_are_refused(text):
+    both = ensemble(peaked_model(), peaked_model(seed=1), folder=text)
+    with pytest.raises(FairseqDocError, match="expected one checkpoint, .*; got 2"):
+        mixture_weights(both, "test")
+    with pytest.raises(FairseqDocError, match="no binarised split 'valid'"):
+        mixture_weights(ensemble(peaked_model(), folder=text), "valid")
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0.01, 1)), min_size=1, max_size=20))
+def test_the_spread_is_numpys_and_layers_hold_the_sum_of_their_components(pairs):
+    pairs.sort(key=lambda pair: pair[0])
+    layers, weights = (list(x) for x in zip(*pairs, strict=True))
+    weights = (np.array(weights) / sum(weights)).tolist()
+    found = MixtureWeights(layers, weights, 1)
+    assert found.coefficient_of_variation == pytest.approx(
+        np.std(weights) / np.mean(weights), rel=1e-9, abs=1e-9
+    )
+    expected = {n: sum(w for m, w in zip(layers, weights, strict=True) if m == n) for n in layers}
+    assert found.by_layer == pytest.approx(expected, rel=1e-12)
+    assert list(found.by_layer) == sorted(expected)
