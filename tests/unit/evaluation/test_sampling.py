@@ -195,7 +195,8 @@ def test_settings_out_of_their_range(settings, problem):
 
 
 def test_the_smallest_temperature_is_greedy():
-    assert sampled(temperature=1e-300) == sampled(top_k=1)
+    one = {"models": MODELS[:1]}
+    assert sampled(temperature=1e-300, **one) == sampled(top_k=1, **one)
 
 
 def test_a_model_that_has_diverged_is_refused():
