@@ -4,7 +4,7 @@ from setuptools import find_packages, setup
 
 setup(
     name="fairseq_doc",
-    version="0.1.0",
+    version="0.2.0",
     description="Direct Output Connection (EMNLP 2018) as a fairseq plugin",
     long_description=open("README.md", encoding="utf-8").read(),
     long_description_content_type="text/markdown",

@@ -1,7 +1,8 @@
 """Direct Output Connection (Takase, Suzuki, Nagata; EMNLP 2018) as a fairseq plugin.
 
 ``--user-dir fairseq_doc`` imports this package; importing it registers everything below. The data
-goes through the files in this order, and each imports only from what lies before it:
+goes through the files in this order, and each imports only from what lies before it (but for
+``LSTMDocLanguageModel.from_pretrained``, which calls the last of them):
 
     errors.py                        one line for what the user can mend
     data/bptt_stream.py              stream -> columns -> (source, target) windows
@@ -39,7 +40,7 @@ import fairseq
 
 from fairseq_doc.errors import print_usage_errors_in_one_line
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # fairseq also finds this package as <fairseq's folder>/../fairseq_doc, and takes two spellings of
 # one folder for two packages of one name unless both are listed.

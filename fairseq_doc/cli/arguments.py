@@ -11,11 +11,18 @@ from fairseq_doc.evaluation.ensemble import load_ensemble
 
 
 def add_model_arguments(parser, ensembles=True):
-    """The data folder, ``--path``, ``--cpu``."""
+    """The data folder, ``--path``, ``--cpu``, and how progress is shown."""
     parser.add_argument("data", help="folder of fairseq-preprocess, for its dictionary and splits")
     several = "; a.pt:b.pt:... averages the models' probabilities" if ensembles else ""
     parser.add_argument("--path", required=True, help=f"checkpoint{several}")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument("--no-progress-bar", action="store_true", help="show no progress")
+    parser.add_argument(
+        "--log-interval",
+        type=positive,
+        default=100,
+        help="batches between lines of progress, where it goes into a file (default: 100)",
+    )
 
 
 def add_split_arguments(parser):
@@ -47,9 +54,7 @@ def positive(text):
 
 def ensemble_of(args):
     """The models that ``data`` and ``--path`` name, on a GPU where there is one."""
-    window = getattr(args, "eval_window", None)
-    overrides = {} if window is None else {"eval_window": window}
-    ensemble = load_ensemble(args.path, args.data, **overrides)
+    ensemble = load_ensemble(args.path, args.data, getattr(args, "eval_window", None))
     return ensemble.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
 
 
@@ -57,7 +62,8 @@ def progress_of(args):
     """(iterable with a length, name) -> the same with fairseq's progress bar on standard error."""
     if args.no_progress_bar:
         return lambda iterable, name: iterable
-    logging.getLogger("fairseq.logging.progress_bar").setLevel(logging.INFO)
+    for name in ("fairseq.logging.progress_bar", "fairseq_doc.evaluation"):
+        logging.getLogger(name).setLevel(logging.INFO)
 
     def bar(iterable, name):
         shown = progress_bar(iterable, log_interval=args.log_interval, prefix=name)

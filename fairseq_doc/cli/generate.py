@@ -5,6 +5,7 @@ import sys
 from fairseq.tokenizer import tokenize_line
 
 from fairseq_doc.cli.arguments import add_model_arguments, ensemble_of, progress_of
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.sampling import sample_text
 
 NAME = "generate"
@@ -29,7 +30,7 @@ def add_arguments(parser):
 
 def run(args):
     """``prompt`` and ``samples``, the drawn words of each, ``</s>`` among them."""
-    prompt = tokenize_line(args.prompt)
+    prompt = words_of(args.prompt)
     ensemble = ensemble_of(args)
     dictionary = ensemble.dictionary
     unknown = [word for word in prompt if word not in dictionary]
@@ -49,6 +50,22 @@ def run(args):
         progress_of(args),
     )
     return {"prompt": prompt, "samples": samples, "end": dictionary.eos_word}
+
+
+def words_of(prompt):
+    """Split a prompt at blanks.
+
+    Raises:
+        FairseqDocError: bytes that are no UTF-8, which Python hands on as lone surrogates.
+    """
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise FairseqDocError(
+            f"--prompt is not UTF-8: expected text, got {ascii(prompt[error.start])} at "
+            f"{error.start + 1}"
+        ) from None
+    return tokenize_line(prompt)
 
 
 def as_text(result):

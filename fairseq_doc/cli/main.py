@@ -7,6 +7,7 @@ which gives the result as what JSON can hold, and ``as_text(result)``, which put
 import argparse
 import json
 import logging
+import math
 import os
 import sys
 import warnings
@@ -33,13 +34,6 @@ def make_parser():
         )
         command.add_arguments(own)
         own.add_argument("--json", action="store_true", help="print one JSON object")
-        own.add_argument("--no-progress-bar", action="store_true", help="show no progress")
-        own.add_argument(
-            "--log-interval",
-            type=int,
-            default=100,
-            help="batches between lines of progress, where it goes into a file (default: 100)",
-        )
         own.set_defaults(command=command)
     return parser
 
@@ -60,9 +54,10 @@ def main(arguments=None):
     )
     warnings.filterwarnings("ignore", category=FutureWarning, module="fairseq")
     warnings.filterwarnings("ignore", message="'pin_memory'")  # without a GPU nothing is pinned
+    sys.stdout.reconfigure(encoding="utf-8")  # as what is read, whatever the locale
     try:
         result = args.command.run(args)
-        text = json.dumps(result) if args.json else args.command.as_text(result)
+        text = json.dumps(_finite(result)) if args.json else args.command.as_text(result)
         print(text, flush=True)
     except BrokenPipeError:  # the reader has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -70,11 +65,22 @@ def main(arguments=None):
         return 130
     except Exception as error:
         usage_error = first_usage_error(error)
+        if isinstance(error, OSError):  # a file that cannot be read or written
+            usage_error = usage_error or error
         if usage_error is None:
             raise
         print(f"fairseq-doc {args.command.NAME}: error: {usage_error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _finite(value):
+    """The same with null for numbers that JSON has no word for."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 if __name__ == "__main__":

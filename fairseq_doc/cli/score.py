@@ -10,6 +10,7 @@ from fairseq_doc.cli.arguments import (
     progress_of,
     read_lines,
 )
+from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.evaluation.scoring import (
     MAX_TOKENS,
     MAX_WORDS,
@@ -55,8 +56,8 @@ def add_arguments(parser):
 def run(args):
     """``log_prob``, natural logarithm, and ``tokens`` over all lines; ``unknown``, words outside the
     dictionary with their counts; ``seconds``, without loading the models; ``sentences``, each with
-    its ``text``, ``log_prob``, ``tokens``, ``unknown`` and, where asked for, ``words`` and
-    ``word_log_probs``, the end mark last."""
+    its ``text``, ``log_prob``, ``tokens``, ``unknown`` words and, where asked for, ``words`` and
+    ``word_log_probs``, the end mark last (0 for an unscored first word)."""
     at = "" if args.input == "-" else f"{args.input}: "
     lines = read_lines(args.input)
     tokenized = check_sentences(lines, args.state, args.empty_lines, args.max_words, at)
@@ -69,14 +70,14 @@ def run(args):
         entry = {
             "text": " ".join(words),
             "log_prob": sentence.log_prob,
-            "tokens": len(sentence.words),
+            "tokens": sentence.tokens,
             "unknown": sentence.unknown,
         }
         if args.output_word_probs:
             entry["words"] = sentence.words
             entry["word_log_probs"] = sentence.word_log_probs
         sentences.append(entry)
-    _report_unknown(scored.unknown)
+    _report(scored, seconds)
     return {
         "log_prob": scored.log_prob,
         "tokens": scored.tokens,
@@ -86,14 +87,21 @@ def run(args):
     }
 
 
-def _report_unknown(unknown):
-    if unknown:
-        named = ", ".join(list(unknown)[:SHOWN]) + (", ..." if len(unknown) > SHOWN else "")
-        print(
-            f"fairseq-doc score: scored as unknown, being outside the dictionary: "
-            f"{unknown.total():,} words, of {len(unknown):,} types: {named}",
-            file=sys.stderr,
+def _report(scored, seconds):
+    """In all, and what was unknown, on standard error."""
+    perplexity = Evaluation(-scored.log_prob, scored.tokens).perplexity
+    told = [
+        f"{len(scored.sentences):,} sentences, {scored.tokens:,} tokens, log-probability "
+        f"{scored.log_prob:.4f}, perplexity {perplexity:.2f}; {seconds:.1f} s"
+    ]
+    if scored.unknown:
+        named = ", ".join(list(scored.unknown)[:SHOWN]) + ", ..." * (len(scored.unknown) > SHOWN)
+        told.append(
+            f"scored as unknown, being outside the dictionary: {scored.unknown.total():,} words, of "
+            f"{len(scored.unknown):,} types: {named}"
         )
+    for line in told:
+        print(f"fairseq-doc score: {line}", file=sys.stderr)
 
 
 def as_text(result):

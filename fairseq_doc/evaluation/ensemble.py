@@ -100,7 +100,7 @@ class Ensemble:
             top = log_probs.amax(-1, keepdim=True)
             check_finite(top)
             if temperature != 1.0:
-                log_probs = torch.log_softmax((log_probs - top) / temperature, dim=-1)
+                log_probs = torch.log_softmax((log_probs - top).double() / temperature, dim=-1)
             of_models.append(log_probs)
         return average_log_probs(of_models)
 
@@ -112,25 +112,27 @@ def average_log_probs(of_models):
     return torch.stack(of_models).logsumexp(0) - math.log(len(of_models))
 
 
-def load_ensemble(paths, data, **overrides):
+def load_ensemble(paths, data, eval_window=None):
     """Load an :class:`Ensemble`.
 
     Args:
         paths: checkpoints, ``a.pt:b.pt`` or a list.
         data: folder of ``fairseq-preprocess --only-source``, for its dictionary and splits.
-        overrides: settings of the task other than those it was trained with, such as
-            ``eval_window``.
+        eval_window: tokens evaluated at once; None: as trained.
 
     Raises:
         FairseqDocError: no such file, no language model of this package, or one over another
             dictionary.
     """
     paths = split_paths(paths) if isinstance(paths, str) else list(paths)
+    overrides = {"data": os.fspath(data)}
+    if eval_window is not None:
+        overrides["eval_window"] = eval_window
     models, task = [], None
     for path in paths:
         if not os.path.isfile(path):
             raise FairseqDocError(f"no checkpoint at {path}: expected a file of fairseq-train")
-        state = checkpoint_utils.load_checkpoint_to_cpu(path, {"data": data, **overrides})
+        state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
         _check_is_language_model(path, state)
         try:
             (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(

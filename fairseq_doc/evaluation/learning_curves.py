@@ -9,10 +9,10 @@ from pathlib import Path
 from fairseq_doc.errors import FairseqDocError
 
 # --log-format simple and tqdm, also under fairseq-hydra-train
-VALID = re.compile(r"epoch (\d+) \| valid on '([^']*)' subset .*?\| ppl (\S+)")
+VALID = re.compile(r"epoch (\d+) \| valid on '([^']*)' subset .*?\| ppl (\S+) \|")  # whole lines
 VALID_JSON = re.compile(r'\{"epoch": .*"\w+_ppl": .*\}')
 SWITCH = re.compile(r"averaging starts after epoch (\d+)")
-STAGE = re.compile(r"fine-tuning stage (\d+)\D.*starts after epoch (\d+)")
+STAGE = re.compile(r"fine-tuning stage (\d+) starts after epoch (\d+)")
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,20 @@
 """Pictures of learning curves and mixture weights."""
 
+import io
 import os
 from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
 
+FORMATS = ("png", "pdf", "svg", "jpg")
+
 
 def check_picture(path, overwrite=False):
     """Raise ``FairseqDocError`` where a picture cannot be written to ``path``: before any work."""
-    import matplotlib.backend_bases
-
     path = Path(path)
-    known = sorted(matplotlib.backend_bases.FigureCanvasBase.get_supported_filetypes())
-    if path.suffix[1:].lower() not in known:
+    if path.suffix[1:].lower() not in FORMATS:
         raise FairseqDocError(
-            f"{path}: expected a picture's name, ending in one of {', '.join(known)}"
+            f"{path}: expected a picture's name, ending in one of {', '.join(FORMATS)}"
         )
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
         raise FairseqDocError(
@@ -87,7 +87,6 @@ def _figure():
 
 
 def _save(figure, path):
-    path = Path(path)
-    part = path.with_name(f"{path.name}.part")
-    figure.savefig(part, dpi=130, format=path.suffix[1:].lower())
-    part.replace(path)  # never half a picture
+    path, drawn = Path(path), io.BytesIO()
+    figure.savefig(drawn, dpi=130, format=path.suffix[1:].lower())
+    path.write_bytes(drawn.getvalue())  # whole or not at all

@@ -44,10 +44,11 @@ class PretrainedLanguageModel(Ensemble):
         return sample_text(self, prompt.split(), length, **settings)
 
 
-def from_pretrained(folder, checkpoint_file, data, **overrides):
+def from_pretrained(folder, checkpoint_file, data):
     """See :meth:`fairseq_doc.models.lstm_doc_lm.LSTMDocLanguageModel.from_pretrained`."""
+    data = os.fspath(data)
     if data.startswith("."):
         data = os.path.join(folder, data)
     paths = [os.path.join(folder, name) for name in checkpoint_file.split(os.pathsep)]
-    ensemble = load_ensemble(paths, data, **overrides)
+    ensemble = load_ensemble(paths, data)
     return PretrainedLanguageModel(ensemble.models, ensemble.task)

@@ -15,6 +15,7 @@ orthogonal transformations (LAPACK's ``tpqrt``), so R has A's singular values to
 which the product A^T A itself would have only half the digits of. Memory: R and one piece.
 """
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,8 @@ from scipy.linalg import lapack
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import unchanged, windows_of
+
+logger = logging.getLogger(__name__)
 
 PANEL = 64  # columns that tpqrt reflects at once
 EPSILON = float(np.finfo(np.float64).eps)
@@ -118,11 +121,15 @@ def log_prob_rank(ensemble, split, tolerance=None, piece=1024, progress=unchange
         :class:`Rank`.
 
     Raises:
-        FairseqDocError: several models, or a tolerance that is not between 0 and 1.
+        FairseqDocError: several models, one not in float64, whose noise would count as rank, or a
+            tolerance that is not between 0 and 1.
     """
     if tolerance is not None and not 0 < tolerance < 1:
         raise FairseqDocError(f"--tolerance must be between 0 and 1; got {tolerance}")
     model = ensemble.single
+    dtype = next(model.parameters()).dtype
+    if dtype != torch.float64:
+        raise FairseqDocError(f"expected a model in float64, .to(torch.float64); got {dtype}")
     matrix = StreamedMatrix(len(ensemble.dictionary), piece)
     for sample in progress(windows_of(ensemble, split), f"rank {split}"):
         source = sample["net_input"]["src_tokens"].to(ensemble.device)
@@ -130,4 +137,5 @@ def log_prob_rank(ensemble, split, tolerance=None, piece=1024, progress=unchange
         for part in packed.split(piece, dim=1):
             log_probs = model.get_normalized_probs((part, extra), log_probs=True)  # (1, t, V)
             matrix.add(log_probs[0].cpu().numpy())
+    logger.info(f"rank {split}: the singular values of {matrix.rows:,} rows")
     return numerical_rank(matrix, tolerance)

@@ -26,13 +26,16 @@ class SentenceScore:
 
     Attributes:
         words: its words and the end mark.
-        word_log_probs: log P of each, natural logarithm.
-        unknown: how many of the words are outside the dictionary and were scored as unknown.
+        word_log_probs: log P of each, natural logarithm; 0 for a text's first word, which counts as
+            certain where the state is carried.
+        tokens: how many of them were scored: all, but for such a first word.
+        unknown: those of its words that are outside the dictionary and were scored as unknown.
     """
 
     words: list
     word_log_probs: list
-    unknown: int
+    tokens: int
+    unknown: list
 
     @property
     def log_prob(self):
@@ -42,18 +45,31 @@ class SentenceScore:
 
 @dataclass(frozen=True)
 class TextScore:
-    """What :func:`score_text` gives: ``sentences``, in the order they came; ``unknown``, words
-    outside the dictionary with their counts, the most frequent first; ``tokens``, the number of
-    targets."""
+    """What :func:`score_text` gives.
+
+    Attributes:
+        sentences: in the order they came.
+        unknown: words outside the dictionary with their counts, the most frequent first.
+    """
 
     sentences: list
     unknown: Counter
-    tokens: int
+
+    @property
+    def tokens(self):
+        """The number of words and end marks scored."""
+        return sum(sentence.tokens for sentence in self.sentences)
 
     @property
     def log_prob(self):
         """The sum over all sentences."""
         return sum(sentence.log_prob for sentence in self.sentences)
+
+
+def check_state(state):
+    """Raise ``FairseqDocError`` unless ``fresh`` or ``carried``."""
+    if state not in STATES:
+        raise FairseqDocError(f"--state: expected {' or '.join(STATES)}; got {state!r}")
 
 
 def check_sentences(sentences, state="fresh", empty_sentences=False, max_words=MAX_WORDS, at=""):
@@ -65,6 +81,7 @@ def check_sentences(sentences, state="fresh", empty_sentences=False, max_words=M
     Raises:
         FairseqDocError: no sentence, an empty one (unless allowed), or one too long, by number.
     """
+    check_state(state)
     if not sentences:
         raise FairseqDocError(f"{at}expected at least one sentence, got none")
     tokenized = []
@@ -97,30 +114,33 @@ def score_text(ensemble, tokenized, state="fresh", max_tokens=MAX_TOKENS, progre
 
     Returns:
         :class:`TextScore`.
+
+    Raises:
+        FairseqDocError: another state, no room for a token, a carried text without a second token,
+            or a score that is not finite.
     """
+    check_state(state)
+    if max_tokens < 1:
+        raise FairseqDocError(f"--max-tokens must be at least 1; got {max_tokens}")
     dictionary = ensemble.dictionary
-    unknown = Counter()
-    encoded = []
-    for words in tokenized:
-        indices = [dictionary.index(word) for word in words]
-        unknown.update(
-            word
-            for word, index in zip(words, indices, strict=True)
-            if index == dictionary.unk() and word != dictionary.unk_word
-        )
-        encoded.append(torch.tensor(indices + [dictionary.eos()]))
-    score = _carried if state == "carried" else _fresh
-    log_probs = score(ensemble, encoded, max_tokens, progress)
-    sentences = [
-        SentenceScore(
-            words + [dictionary.eos_word],
-            scores.tolist(),
-            sum(unknown[word] > 0 for word in words),
-        )
-        for words, scores in zip(tokenized, log_probs, strict=True)
+    encoded = [
+        torch.tensor([dictionary.index(word) for word in words] + [dictionary.eos()])
+        for words in tokenized
     ]
-    tokens = sum(map(len, encoded)) - (state == "carried")
-    return TextScore(sentences, Counter(dict(unknown.most_common())), tokens)
+    if state == "carried" and sum(map(len, encoded)) < 2:
+        raise FairseqDocError("expected a text of at least 2 tokens with its end mark, got 1")
+    log_probs = (_carried if state == "carried" else _fresh)(
+        ensemble, encoded, max_tokens, progress
+    )
+    sentences, counts = [], Counter()
+    for number, (words, scores) in enumerate(zip(tokenized, log_probs, strict=True)):
+        unknown = [word for word in words if word not in dictionary]
+        counts.update(unknown)
+        tokens = len(scores) - (state == "carried" and number == 0)
+        sentences.append(
+            SentenceScore([*words, dictionary.eos_word], scores.tolist(), tokens, unknown)
+        )
+    return TextScore(sentences, Counter(dict(counts.most_common())))
 
 
 def batches_by_length(lengths, max_tokens):

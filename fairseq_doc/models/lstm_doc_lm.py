@@ -225,9 +225,7 @@ class LSTMDocLanguageModel(FairseqLanguageModel):
         return self.decoder.output.nll(net_output[0], target, ignore_index, reduction)
 
     @classmethod
-    def from_pretrained(
-        cls, model_name_or_path, checkpoint_file="model.pt", data_name_or_path=".", **overrides
-    ):
+    def from_pretrained(cls, model_name_or_path, checkpoint_file="model.pt", data_name_or_path="."):
         """As fairseq's, with ``.score``, ``.perplexity`` and ``.sample`` of a language model.
 
         Args:
@@ -242,7 +240,7 @@ class LSTMDocLanguageModel(FairseqLanguageModel):
         # It lies behind this file in the data's flow, and only calls of this method need it.
         from fairseq_doc.evaluation.pretrained import from_pretrained
 
-        return from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, **overrides)
+        return from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path)
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """

@@ -8,14 +8,16 @@ raw value. A checkpoint holds both with the mark of which is which, so a resume 
 """
 
 import logging
+import math
 import os
 import shutil
 import weakref
 from dataclasses import dataclass, field
-from typing import List
+from typing import List, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
+from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
@@ -116,13 +118,16 @@ class NTASGDConfig(FairseqDataclass):
         metadata={"help": "fine-tuning stages after averaging, each from the best model so far "
                   "with a fresh average; -1: until one does not lower the best validation loss; "
                   "0: none, averaging goes on to --max-epoch. Stage k's best model is kept as "
-                  "checkpoint_best_stage{k}.pt, that of the training before them as stage 0's"},
+                  "checkpoint_best_stage{k}.pt, that of the training before them as stage 0's; a run "
+                  "that --max-update or --patience ends writes its last epoch's on the next resume"},
     )  # fmt: skip
     lr: List[float] = II("optimization.lr")
     lr_scheduler_name: str = II("lr_scheduler._name")
     task_name: str = II("task._name")
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
+    continue_once: Optional[str] = II("checkpoint.continue_once")
+    checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
     save_interval: int = II("checkpoint.save_interval")
     # fairseq resolves an interpolated bool only under its option's own name.
     disable_validation: bool = II("dataset.disable_validation")
@@ -131,6 +136,7 @@ class NTASGDConfig(FairseqDataclass):
     maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
     no_save: bool = II("checkpoint.no_save")
     no_last_checkpoints: bool = II("checkpoint.no_last_checkpoints")
+    write_checkpoints_asynchronously: bool = II("checkpoint.write_checkpoints_asynchronously")
 
 
 @register_optimizer(NAME, dataclass=NTASGDConfig)
@@ -159,6 +165,41 @@ class NTASGD(FairseqOptimizer):
         """What the command line may change on a resume."""
         return {"lr": self.cfg.lr[0], "weight_decay": self.cfg.weight_decay}
 
+    def resume(self, epoch_loss, loss):
+        """Go on from a checkpoint that has just been loaded.
+
+        Args:
+            epoch_loss: the epoch whose end it was saved at, and its validation loss, which the
+                trigger has not seen yet; or None.
+            loss: the validation loss of its weights, in mid-epoch too; or None.
+
+        Raises:
+            FairseqDocError: fine-tuning stages are asked for now and not when it was saved, and its
+                weights are not the best of that run.
+        """
+        if self.cfg.finetune_stages and not any(
+            "best" in s for s in self._optimizer.state.values()
+        ):
+            self._begin_with_best(epoch_loss, loss)
+        if epoch_loss is not None:
+            self.observe(*epoch_loss, resumed=True)
+
+    def _begin_with_best(self, epoch_loss, loss):
+        trigger = self.trigger
+        if trigger.best < (math.inf if loss is None else loss):
+            raise FairseqDocError(
+                "--finetune-stages starts from the best weights so far, and a run without stages "
+                "keeps them in checkpoint_best.pt alone: expected --restore-file "
+                f"{os.path.join(self.cfg.save_dir, 'checkpoint_best.pt')}; got a checkpoint saved "
+                f"after the best loss, {trigger.best}"
+            )
+        trigger.best = trigger.stage_best = math.inf
+        if loss is not None and epoch_loss is None:  # validated in mid-epoch: no loss of an epoch
+            trigger.best = trigger.stage_best = loss
+            self._optimizer.keep()
+            if not self.cfg.no_save:
+                self._keep_checkpoint(max(trigger.stage, 0), resumed=True)
+
     def observe(self, epoch, loss, resumed=False):
         """Take an epoch's validation loss and do what the trigger says. The epoch's checkpoint is
         already written: fairseq saves first; ``resumed``: it has just been read."""
@@ -181,12 +222,17 @@ class NTASGD(FairseqOptimizer):
                 logger.info(f"fine-tuning ends; the best loss of all stages is {trigger.best}")
 
     def _keep_checkpoint(self, stage, resumed):
-        if distributed_rank() != 0:
+        if distributed_utils.get_global_rank() != 0:
             return
-        newest = os.path.join(self.cfg.save_dir, LAST_CHECKPOINT)
-        if resumed and self.cfg.restore_file != LAST_CHECKPOINT:
-            newest = self.cfg.restore_file
-        kept = os.path.join(self.cfg.save_dir, f"checkpoint_best_stage{stage}.pt")
+        cfg = self.cfg
+        newest = os.path.join(cfg.save_dir, f"checkpoint_last{cfg.checkpoint_suffix}.pt")
+        if resumed and cfg.restore_file != LAST_CHECKPOINT:
+            newest = cfg.restore_file.replace(".pt", f"{cfg.checkpoint_suffix}.pt")
+        elif resumed and cfg.continue_once and not os.path.exists(newest):
+            newest = cfg.continue_once
+        name = f"checkpoint_best_stage{stage}{cfg.checkpoint_suffix}.pt"
+        kept = os.path.join(cfg.save_dir, name)
+        os.makedirs(cfg.save_dir, exist_ok=True)
         shutil.copyfile(newest, f"{kept}.part")
         os.replace(f"{kept}.part", kept)  # never half of one
 
@@ -201,17 +247,6 @@ class NTASGD(FairseqOptimizer):
         super().load_state_dict(
             state_dict, {**self.optimizer_config, **(optimizer_overrides or {})}
         )
-        kept = any("best" in state for state in self._optimizer.state.values())
-        if self.cfg.finetune_stages and not kept:
-            # Saved without fine-tuning stages: the best weights are not here, so the next ones
-            # count as the best so far.
-            self.trigger.best = self.trigger.stage_best = float("inf")
-
-
-def distributed_rank():
-    """This worker's number; 0 outside distributed training."""
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return torch.distributed.get_rank() if distributed else 0
 
 
 def check_settings(cfg):
@@ -250,11 +285,16 @@ def check_settings(cfg):
         if value < least:
             raise FairseqDocError(f"--{name} must be at least {least}; got {value}")
     if cfg.finetune_stages and not cfg.no_save:
-        if cfg.no_last_checkpoints or cfg.save_interval != 1:
+        missing = {
+            "--no-last-checkpoints": cfg.no_last_checkpoints,
+            f"--save-interval {cfg.save_interval}": cfg.save_interval != 1,
+            "--write-checkpoints-asynchronously": cfg.write_checkpoints_asynchronously,
+        }
+        if any(missing.values()):
             raise FairseqDocError(
-                "--finetune-stages keeps the best model of each stage, so every epoch must be saved: "
-                "expected --save-interval 1 and no --no-last-checkpoints; got --save-interval "
-                f"{cfg.save_interval}{' --no-last-checkpoints' * cfg.no_last_checkpoints}"
+                "--finetune-stages copies the best model of each stage from checkpoint_last.pt: "
+                "expected it written at the end of every epoch; got "
+                f"{' '.join(option for option, given in missing.items() if given)}"
             )
 
 

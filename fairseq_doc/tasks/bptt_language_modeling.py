@@ -101,6 +101,11 @@ class BpttLanguageModelingTask(FairseqTask):
                 f"no dictionary at {path}: expected the folder that fairseq-preprocess "
                 "--only-source wrote"
             ) from None
+        except (ValueError, RuntimeError) as error:
+            raise FairseqDocError(
+                f"{path} is no dictionary: expected a word and its count a line, every word once; "
+                f"got {' '.join(str(error).split())[:200]!r}"
+            ) from None
         logger.info(f"dictionary: {len(dictionary):,} words")
         return cls(cfg, dictionary)
 
@@ -281,12 +286,14 @@ class BpttLanguageModelingTask(FairseqTask):
         if nt_asgd is not None:
             nt_asgd.optimizer.show_average()
         epoch_ended = self._windows_done == self._layout["windows"]
-        validated = epoch_ended and self._valid_loss is not None
+        loss = None if self._valid_loss is None else float(self._valid_loss)
+        validated = epoch_ended and loss is not None
         return {
             type(self).__name__: {
                 "layout": self._layout,
                 "carried": None if epoch_ended else self._carried,
-                "epoch_loss": [self._valid_epoch, float(self._valid_loss)] if validated else None,
+                "epoch_loss": [self._valid_epoch, loss] if validated else None,
+                "loss": loss,
             }
         }
 
@@ -308,8 +315,9 @@ class BpttLanguageModelingTask(FairseqTask):
             mine = slice(self._first_column, self._first_column + share)
             self._model.decoder.carry(state["carried"][mine])
         nt_asgd = NTASGD.of(self._model)
-        if state["epoch_loss"] is not None and nt_asgd is not None:
-            nt_asgd.observe(*state["epoch_loss"], resumed=True)
+        if nt_asgd is not None:
+            epoch_loss = state["epoch_loss"]  # "loss" is missing in checkpoints of version 0.1.0
+            nt_asgd.resume(epoch_loss, state.get("loss", epoch_loss and epoch_loss[1]))
 
 
 def data_parallel_size():

@@ -28,10 +28,11 @@ def test_readme_commands_train_evaluate_and_use_a_model(corpus, tmp_path):
         options = SMALL if "fairseq-train" in line else "--cpu"
         line = line.replace("data-bin/ptb", str(corpus.data))
         line = line.replace("--user-dir fairseq_doc", f"--user-dir {PACKAGE}")
-        line = f"{model}; {line} {'' if ' curves ' in line else options}"
-        output = run(["bash", "-c", line], cwd=tmp_path)
-        if "fairseq-train" in line:
-            (tmp_path / "checkpoints" / "ptb_small.log").write_text(output)
+        if " curves " not in line:
+            command, *piped = line.split(" 2>&1 ")
+            line = " 2>&1 ".join([f"{command} {options}", *piped])
+        line = f"{model}; {line}"
+        run(["bash", "-o", "pipefail", "-c", line], cwd=tmp_path)
 
 
 @pytest.mark.parametrize("example", ["penn_treebank", "wikitext2"])

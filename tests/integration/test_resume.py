@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from conftest import run, start, training
+from conftest import fail, run, start, training
 
 
 def load(path):
@@ -96,11 +96,30 @@ def test_fine_tuning_runs_its_stages_resumes_and_ends(stages, nonmono, corpus, t
         shutil.copy(within, resumed / "checkpoint_last.pt")
         run(training(corpus.data, resumed, options))
         assert_same_run(tmp_path / "a" / "checkpoint_last.pt", resumed / "checkpoint_last.pt")
-        for path in stage_bests(resumed):
+        again = stage_bests(resumed)
+        assert [path.name for path in again] == [path.name for path in kept[stage:]]
+        for path in again:
             assert_same_run(tmp_path / "a" / path.name, path)
 
     again = run(training(corpus.data, tmp_path / "a", options))
     assert "| valid | epoch" not in again and "stopping training" in again
+
+
+def test_stages_asked_for_later_start_from_the_best_model(corpus, trained, tmp_path):
+    shutil.copy(trained.folder / "checkpoint_last.pt", tmp_path)
+    shutil.copy(trained.folder / "checkpoint_best.pt", tmp_path)
+    best, last = (
+        load(tmp_path / f"checkpoint_{name}.pt")["extra_state"]["val_loss"]
+        for name in ("best", "last")
+    )
+    assert best < last
+    command = training(corpus.data, tmp_path, "--lr 60 --max-epoch 9 --finetune-stages -1")
+    told = fail(command)
+    assert f"expected --restore-file {tmp_path}/checkpoint_best.pt" in told
+
+    run(f"{command} --restore-file {tmp_path}/checkpoint_best.pt")
+    kept = tmp_path / "checkpoint_best_stage0.pt"
+    assert load(kept)["extra_state"]["val_loss"] <= best
 
 
 def test_saved_and_validated_weights_are_the_average_once_it_runs(trained):

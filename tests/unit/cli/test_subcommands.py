@@ -42,7 +42,8 @@ def models(tmp_path, monkeypatch):
 
 def run(words):
     """What a command line gives, before and after it is put into JSON."""
-    args = make_parser().parse_args([*shlex.split(words), "--no-progress-bar"])
+    silent = [] if words.startswith("curves") else ["--no-progress-bar"]
+    args = make_parser().parse_args([*shlex.split(words), *silent])
     result = args.command.run(args)
     return json.loads(json.dumps(result)), args.command.as_text(result)
 
@@ -78,7 +79,8 @@ def test_help_names_the_example_and_every_option_has_one(command, capsys):
     assert caught.value.code == 0
     printed = capsys.readouterr().out
     assert command.EXAMPLE in printed
-    assert "--json" in printed and "--no-progress-bar" in printed
+    assert "--json" in printed
+    assert ("--no-progress-bar" in printed) == (command is not curves)  # which takes no time
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     assert all(action.help for action in parser._actions)
@@ -95,6 +97,7 @@ def test_help_names_the_example_and_every_option_has_one(command, capsys):
         "eval-lm data --path a.pt --eval-window -3",
         "score data --path a.pt --max-tokens 0",
         "score data --path a.pt --state warm",
+        "score data --path a.pt --log-interval 0",
         "score data --path a.pt --max-words many",
         "generate data --path a.pt --length long",
         "rank data --path a.pt --tolerance small",
@@ -192,14 +195,16 @@ def test_score(models, tmp_path, state, capsys):
     assert [s["text"] for s in result["sentences"]] == ["w1 w2", "w3 strange <unk>", "w4"]
     log_probs = [s.log_prob for s in expected.sentences]
     assert [s["log_prob"] for s in result["sentences"]] == pytest.approx(log_probs, rel=1e-12)
-    assert [s["tokens"] for s in result["sentences"]] == [3, 4, 2]
-    assert [s["unknown"] for s in result["sentences"]] == [0, 1, 0]
+    assert [s["tokens"] for s in result["sentences"]] == [3 if state == "fresh" else 2, 4, 2]
+    assert [s["unknown"] for s in result["sentences"]] == [[], ["strange"], []]
     assert result["log_prob"] == pytest.approx(sum(log_probs), rel=1e-12)
     assert result["tokens"] == (9 if state == "fresh" else 8)
     assert result["unknown"] == {"strange": 1}
     assert all(set(s) == {"text", "log_prob", "tokens", "unknown"} for s in result["sentences"])
     told = capsys.readouterr().err
-    assert "strange" in told and "1 words, of 1 types" in told and len(told.splitlines()) == 1
+    in_all = f"3 sentences, {result['tokens']} tokens, log-probability {sum(log_probs):.4f}"
+    assert in_all in told.splitlines()[0]
+    assert told.splitlines()[1].endswith("1 words, of 1 types: strange")
     assert [row.split("\t")[1] for row in text.splitlines()] == [
         "w1 w2", "w3 strange <unk>", "w4"
     ]  # fmt: skip
@@ -211,9 +216,10 @@ def test_score(models, tmp_path, state, capsys):
     assert text.splitlines()[2].startswith(f"{log_probs[2]:.4f}\tw4 [")
 
 
-def test_without_unknown_words_score_tells_nothing(models, tmp_path, capsys):
+def test_without_unknown_words_score_tells_of_none(models, tmp_path, capsys):
     run(f"score {models.data} --path a.pt --input {write(tmp_path, 'w1 <unk>')}")
-    assert capsys.readouterr() == ("", "")
+    printed, told = capsys.readouterr()
+    assert printed == "" and len(told.splitlines()) == 1 and "unknown" not in told
 
 
 def test_ten_unknown_words_are_named_the_most_frequent_first(models, tmp_path, capsys):
@@ -241,16 +247,16 @@ def test_text_that_cannot_be_scored(models, tmp_path, text, options, problem):
 
 def test_empty_lines_where_asked_for(models, tmp_path):
     path = write(tmp_path, "w1\n\n")
-    for options in ("--empty-lines", "--state carried"):
+    for options, first in (("--empty-lines", 2), ("--state carried", 1)):
         result, text = run(f"score {models.data} --path a.pt --input {path} {options}")
-        assert [s["tokens"] for s in result["sentences"]] == [2, 1]
+        assert [s["tokens"] for s in result["sentences"]] == [first, 1]
         assert text.splitlines()[1].endswith("\t")
 
 
 def test_text_of_score():
     sentences = [
-        {"text": "a b", "log_prob": -3.25, "tokens": 3, "unknown": 0},
-        {"text": "c", "log_prob": -1.00004, "tokens": 2, "unknown": 1}
+        {"text": "a b", "log_prob": -3.25, "tokens": 3, "unknown": []},
+        {"text": "c", "log_prob": -1.00004, "tokens": 2, "unknown": ["c"]}
         | {"words": ["c", "</s>"], "word_log_probs": [-0.75, -0.25004]},
     ]
     assert score.as_text({"sentences": sentences}) == (
@@ -276,6 +282,12 @@ def test_unknown_words_of_a_prompt_are_told(models, capsys):
     assert result["prompt"] == ["w1", "x", "y", "<unk>"]
     told = capsys.readouterr().err
     assert told.endswith("read as unknown: x, y\n") and len(told.splitlines()) == 1
+
+
+def test_a_prompt_that_is_not_utf8_is_refused_before_any_work(capsys):
+    prompt = b"w1 \xff".decode(errors="surrogateescape")
+    assert main(["generate", "no data", "--path", "no.pt", "--prompt", prompt]) == 1
+    assert "--prompt is not UTF-8: expected text, got '\\udcff' at 4" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

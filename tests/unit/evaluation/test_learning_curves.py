@@ -184,5 +184,6 @@ def test_an_epoch_without_a_finite_perplexity_and_a_line_cut_off_are_left_out(tm
     line = "| valid | epoch 002 | valid on 'valid' subset | loss inf | ppl inf | wps 0\n"
     finite = line.replace("inf", "8").replace("002", "001")
     assert read(tmp_path, line + finite).perplexities == {1: 8.0}
+    assert read(tmp_path, finite + line.split("inf | wps")[0] + "18").perplexities == {1: 8.0}
     cut = '{"epoch": 2, "valid_ppl": }\n'
     assert read(tmp_path, cut + '{"epoch": 1, "valid_ppl": "8"}\n').perplexities == {1: 8.0}

@@ -81,10 +81,12 @@ def test_a_new_picture_may_be_written(tmp_path, name, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["curves", "curves.txt", "png", ".png", "curves.png.log"])
+@pytest.mark.parametrize(
+    "name", ["curves", "curves.pgf", "curves.txt", "png", ".png", "curves.png.log"]
+)
 def test_a_name_that_is_no_pictures_is_refused(tmp_path, name):
     for overwrite in (False, True):
-        with pytest.raises(FairseqDocError, match="expected a picture's name, .*, png, "):
+        with pytest.raises(FairseqDocError, match="expected a picture's name, .* png, "):
             check_picture(tmp_path / name, overwrite)
 
 

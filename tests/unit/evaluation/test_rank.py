@@ -207,3 +207,9 @@ def test_a_model_that_has_diverged_is_refused(text):
         model.decoder.output.bias[7] = float("nan")
     with pytest.raises(FairseqDocError, match="a log-probability is not finite"):
         rank_of(model, text)
+
+
+def test_a_model_in_single_precision_is_refused(tmp_path):
+    """Its noise would count as rank."""
+    with pytest.raises(FairseqDocError, match="expected a model in float64"):
+        log_prob_rank(ensemble(peaked_model().float(), folder=tmp_path), "test")

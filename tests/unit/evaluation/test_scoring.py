@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fairseq_doc.errors import FairseqDocError
@@ -74,6 +74,7 @@ def test_a_sentence_longer_than_max_tokens_is_scored_whole(max_tokens):
 @given(text=texts, max_tokens=st.integers(1, 40))
 def test_a_carried_score_is_of_the_lines_as_one_text(text, max_tokens):
     stream = [index for words in text for index in indices(words)]
+    assume(len(stream) > 1)
     by_hand = [0.0] + log_probs_by_hand(MODELS, stream).tolist()
     result = score_text(ensemble(*MODELS), text, "carried", max_tokens)
     assert [len(s.word_log_probs) for s in result.sentences] == [len(words) + 1 for words in text]
@@ -100,7 +101,7 @@ def test_carried_scores_add_up_to_the_evaluators(tmp_path):
 def test_words_outside_the_dictionary_are_counted_and_named(text):
     result = score_text(ensemble(*MODELS), text)
     strangers = [[w for w in words if w in ("strange", "Strange")] for words in text]
-    assert [s.unknown for s in result.sentences] == list(map(len, strangers))
+    assert [s.unknown for s in result.sentences] == strangers
     flat = sum(strangers, [])
     assert dict(result.unknown) == {word: flat.count(word) for word in set(flat)}
     assert list(result.unknown.values()) == sorted(result.unknown.values(), reverse=True)
@@ -110,7 +111,7 @@ def test_an_unknown_word_has_the_score_of_unk_which_itself_is_none():
     strange, literal = (score_text(ensemble(*MODELS), [["w1", w]]) for w in ("strange", "<unk>"))
     assert strange.sentences[0].log_prob == literal.sentences[0].log_prob
     assert strange.unknown == {"strange": 1}
-    assert not literal.unknown and literal.sentences[0].unknown == 0
+    assert not literal.unknown and literal.sentences[0].unknown == []
 
 
 # Sentences that are refused
@@ -182,3 +183,19 @@ def test_a_model_in_single_precision_gives_like_scores():
     single = ensemble(peaked_model()).to(torch.float32)
     double = score_text(ensemble(peaked_model()), text).log_prob
     assert score_text(single, text).log_prob == pytest.approx(double, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text, settings, problem",
+    [
+        ([["w1"]], {"state": "Carried"}, "expected fresh or carried; got 'Carried'"),
+        ([["w1"]], {"max_tokens": 0}, "--max-tokens must be at least 1; got 0"),
+        ([[]], {"state": "carried"}, "at least 2 tokens"),
+    ],
+)
+def test_settings_that_cannot_be_met(text, settings, problem):
+    with pytest.raises(FairseqDocError, match=problem):
+        score_text(ensemble(peaked_model()), text, **settings)
+    if settings.get("state") == "Carried":
+        with pytest.raises(FairseqDocError, match=problem):
+            check_sentences(["w1"], **settings)

@@ -352,6 +352,9 @@ def config(**changes):
         "no_last_checkpoints": False,
         "save_interval": 1,
         "restore_file": LAST_CHECKPOINT,
+        "continue_once": None,
+        "checkpoint_suffix": "",
+        "write_checkpoints_asynchronously": False,
     }
     return NTASGDConfig(**{**settings, **changes})
 
@@ -384,9 +387,10 @@ def test_stages_whose_best_models_could_not_be_kept_are_refused(stages):
     NTASGD(config(no_save=False, finetune_stages=stages), new_parameters())
     for changes, got in (
         ({"save_interval": 2}, "got --save-interval 2$"),
-        ({"no_last_checkpoints": True}, "got --save-interval 1 --no-last-checkpoints$"),
+        ({"no_last_checkpoints": True}, "got --no-last-checkpoints$"),
+        ({"write_checkpoints_asynchronously": True}, "got --write-checkpoints-asynchronously$"),
     ):
-        problem = f"--finetune-stages keeps the best model of each stage, .*{got}"
+        problem = f"--finetune-stages copies the best model of each stage .*{got}"
         with pytest.raises(FairseqDocError, match=problem):
             NTASGD(config(no_save=False, finetune_stages=stages, **changes), new_parameters())
         NTASGD(config(no_save=True, finetune_stages=stages, **changes), new_parameters())
@@ -488,20 +492,40 @@ def test_a_loss_that_is_not_a_number_fires_nothing():
     assert trigger.observe(2, math.nan) == []
 
 
-def test_stages_may_be_asked_for_on_a_resume():
-    """The first run kept no best weights; the next validated ones are taken for them."""
+def resumed_with_stages(epoch_loss, loss, losses=(3.0, 4.0)):
+    """A run without stages saw ``losses``; one with a stage goes on from a checkpoint of it."""
     first = NTASGD(config(nonmono=0), [nn.Parameter(torch.tensor([1.0]))])
-    for epoch, loss in enumerate([3.0, 4.0], start=1):
-        first.observe(epoch, loss)
+    for epoch, seen in enumerate(losses, start=1):
+        first.observe(epoch, seen)
     parameter = nn.Parameter(torch.tensor([2.0]))
     second = NTASGD(config(nonmono=0, finetune_stages=1), [parameter])
     second.load_state_dict(first.state_dict())
-    second.observe(3, 3.5)
+    second.resume(epoch_loss, loss)
+    return parameter, second
+
+
+@pytest.mark.parametrize("best", [2.5, 3.0])
+@pytest.mark.parametrize("mid_epoch", [True, False])
+def test_stages_may_be_asked_for_on_a_resume_from_the_best_model(best, mid_epoch):
+    parameter, optimizer = resumed_with_stages(None if mid_epoch else (3, best), best)
+    assert optimizer.trigger.best == optimizer.trigger.stage_best == best
     with torch.no_grad():
         parameter.add_(1)
-    second.observe(4, 5.0)
-    assert second.trigger.stage == 1
+    optimizer.observe(4, 5.0)
+    optimizer.observe(5, 6.0)
+    assert optimizer.trigger.stage == 1
     assert parameter.item() == 2.0
+
+
+@pytest.mark.parametrize("epoch_loss, loss", [((3, 3.5), 3.5), (None, 3.5), (None, None)])
+def test_stages_are_not_started_from_a_model_that_is_not_the_best(epoch_loss, loss):
+    with pytest.raises(FairseqDocError, match="expected --restore-file .*checkpoint_best.pt"):
+        resumed_with_stages(epoch_loss, loss)
+
+
+def test_stages_may_be_asked_for_before_anything_was_validated():
+    _, optimizer = resumed_with_stages(None, None, losses=())
+    assert optimizer.trigger.best == math.inf
 
 
 def test_an_epoch_is_taken_once_and_a_run_that_starts_over_is_heard_again():
@@ -634,6 +658,28 @@ def test_the_resumed_epochs_model_is_the_file_that_was_restored(tmp_path, name):
     (tmp_path / LAST_CHECKPOINT).write_text("epoch 9")
     optimizer.observe(9, 4.0)
     assert stages_kept(tmp_path) == {"checkpoint_best_stage0.pt": "epoch 9"}
+
+
+@pytest.mark.parametrize("last_is_there", [True, False])
+def test_continue_once_is_read_where_there_is_no_last_checkpoint(tmp_path, last_is_there):
+    (tmp_path / "elsewhere.pt").write_text("continued")
+    folder = tmp_path / "run"  # fairseq makes it when it first saves
+    if last_is_there:
+        folder.mkdir()
+        (folder / LAST_CHECKPOINT).write_text("last")
+    where = {"save_dir": str(folder), "continue_once": str(tmp_path / "elsewhere.pt")}
+    optimizer = NTASGD(config(no_save=False, finetune_stages=1, **where), new_parameters())
+    optimizer.observe(7, 5.0, resumed=True)
+    kept = {"checkpoint_best_stage0.pt": "last" if last_is_there else "continued"}
+    assert stages_kept(folder) == kept
+
+
+def test_kept_models_bear_the_suffix_of_the_checkpoints(tmp_path):
+    (tmp_path / "checkpoint_last-a.pt").write_text("epoch 1")
+    where = {"save_dir": str(tmp_path), "checkpoint_suffix": "-a"}
+    optimizer = NTASGD(config(no_save=False, finetune_stages=1, **where), new_parameters())
+    optimizer.observe(1, 5.0)
+    assert stages_kept(tmp_path) == {"checkpoint_best_stage0-a.pt": "epoch 1"}
 
 
 def test_a_kept_model_may_be_the_one_that_is_restored(tmp_path):
