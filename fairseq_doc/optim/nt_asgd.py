@@ -177,16 +177,15 @@ class NTASGD(FairseqOptimizer):
             FairseqDocError: fine-tuning stages are asked for now and not when it was saved, and its
                 weights are not the best of that run.
         """
-        if self.cfg.finetune_stages and not any(
-            "best" in s for s in self._optimizer.state.values()
-        ):
+        kept = any("best" in state for state in self._optimizer.state.values())
+        if self.cfg.finetune_stages and not kept and self.trigger.best < math.inf:
             self._begin_with_best(epoch_loss, loss)
         if epoch_loss is not None:
             self.observe(*epoch_loss, resumed=True)
 
     def _begin_with_best(self, epoch_loss, loss):
         trigger = self.trigger
-        if trigger.best < (math.inf if loss is None else loss):
+        if loss is None or loss > trigger.best:
             raise FairseqDocError(
                 "--finetune-stages starts from the best weights so far, and a run without stages "
                 "keeps them in checkpoint_best.pt alone: expected --restore-file "
@@ -194,7 +193,7 @@ class NTASGD(FairseqOptimizer):
                 f"after the best loss, {trigger.best}"
             )
         trigger.best = trigger.stage_best = math.inf
-        if loss is not None and epoch_loss is None:  # validated in mid-epoch: no loss of an epoch
+        if epoch_loss is None:  # validated in mid-epoch: the trigger will not see it
             trigger.best = trigger.stage_best = loss
             self._optimizer.keep()
             if not self.cfg.no_save:
