@@ -27,6 +27,8 @@ def check_picture(path, overwrite=False):
 def plot_curves(curves, path):
     """Draw {name: :class:`LearningCurve`}: perplexity over epochs, with a ring where averaging
     starts and a diamond where a fine-tuning stage does."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
     figure, axes = _figure()
     for name, curve in curves.items():
         (line,) = axes.plot(
@@ -48,9 +50,16 @@ def plot_curves(curves, path):
                     label=None if what in labelled else f"{name}: {what}",
                 )
                 labelled.add(what)
+    drawn = [p for curve in curves.values() for p in curve.perplexities.values()]
+    within_a_decade = max(drawn) < 10 * min(drawn)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(
+        MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10])
+        if within_a_decade
+        else LogLocator(subs=(1.0, 2.0, 5.0))
+    )
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("epoch")
     axes.set_ylabel("validation perplexity")
