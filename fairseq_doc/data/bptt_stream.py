@@ -36,17 +36,24 @@ def load_stream(path, split, dictionary, combine=False):
     """Read a binarised split (``fairseq-preprocess --only-source``) into a :class:`TokenStream`.
 
     Raises:
-        FairseqDocError: no such split, an empty one, or words outside ``dictionary``.
+        FairseqDocError: no such split, an empty or damaged one, or words outside ``dictionary``.
     """
     if os.path.exists(f"{path}.bin"):  # fairseq cannot map an empty file
         check_not_empty(os.path.getsize(f"{path}.bin"), split, path)
-    dataset = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
-    if dataset is None:
+    try:
+        dataset = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
+        lines = None if dataset is None else [dataset[i].numpy() for i in range(len(dataset))]
+    except Exception as error:  # a damaged file fails anywhere in its reader
+        raise FairseqDocError(
+            f"split {split!r} at {path} is damaged: expected {path}.bin and .idx as "
+            f"fairseq-preprocess finished writing them; got {type(error).__name__} ({error})"
+        ) from error
+    if lines is None:
         raise FairseqDocError(
             f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; make them with "
             "fairseq-preprocess --only-source"
         )
-    tokens = np.concatenate([dataset[i].numpy() for i in range(len(dataset))])
+    tokens = np.concatenate(lines) if lines else np.empty(0, dtype=np.int64)
     check_not_empty(len(tokens), split, path)
     if tokens.max() >= len(dictionary):
         raise FairseqDocError(

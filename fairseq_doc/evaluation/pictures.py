@@ -2,6 +2,7 @@
 
 import io
 import os
+import tempfile
 from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
@@ -98,4 +99,7 @@ def _figure():
 def _save(figure, path):
     path, drawn = Path(path), io.BytesIO()
     figure.savefig(drawn, dpi=130, format=path.suffix[1:].lower())
-    path.write_bytes(drawn.getvalue())  # whole or not at all
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # a full disk leaves no half
+        whole = Path(folder) / path.name
+        whole.write_bytes(drawn.getvalue())
+        whole.replace(path)

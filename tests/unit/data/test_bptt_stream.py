@@ -145,6 +145,17 @@ def test_the_cut_last_window_keeps_its_drawn_length():
 # Files
 
 
+@pytest.mark.parametrize("ending, kept", [("bin", 4), ("idx", 60), ("idx", 0)])
+def test_a_split_that_is_cut_off_is_refused(tmp_path, ending, kept):
+    path = write_split(tmp_path, "train", [[5, 6, 2], [7, 2], [8, 9, 9, 2]])
+    file = tmp_path / f"train.{ending}"
+    whole = file.read_bytes()
+    assert kept < len(whole)
+    file.write_bytes(whole[:kept])
+    with pytest.raises(FairseqDocError, match=f"split 'train' at {path} is damaged"):
+        load_stream(path, "train", small_dictionary())
+
+
 def test_lines_are_one_stream(tmp_path):
     path = write_split(tmp_path, "train", [[5, 6, 2], [7, 2], [8, 9, 9, 2]])
     stream = load_stream(path, "train", small_dictionary())

@@ -105,3 +105,17 @@ def test_an_existing_picture_is_replaced_only_where_asked(tmp_path):
         check_picture(path)
     assert path.read_text() == "precious"
     check_picture(path, overwrite=True)
+
+
+def test_a_full_disk_leaves_the_old_picture_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "curves.png"
+    path.write_text("precious")
+
+    def full(self, content):
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        plot_curves({"a": LearningCurve({1: 9.0, 2: 8.0}, None, {})}, path)
+    assert list(tmp_path.iterdir()) == [path] and path.read_text() == "precious"
