@@ -9,15 +9,22 @@ goes through the files in this order, and each imports only from what lies befor
     ops/products.py                  matrix products by the fastest kernel torch carries
     ops/reference.py                 the mixture NLL in its plain form: the definition
     ops/mixture_nll.py               the same, chunked, with its own backward
+    ops/input_feeding.py             a Luong decoder's recurrence, with its own backward
     modules/dropout.py               locked, embedding and weight dropout
+    modules/lstm.py                  one LSTM layer with other weights for one call
     modules/awd_lstm.py              state in; every layer's output and the state out
+    modules/bilstm.py                embedded source -> memory, the decoder's first state
+    modules/luong_attention.py       query, memory, mask -> attentional vector, weights
+    modules/luong_decoder.py         embedded target -> every layer's output, attention
     modules/mixture.py               layer outputs -> component vectors, log weights -> P
+    checkpoints.py                   which types a checkpoint may hold, and clear refusals
+    presets.py                       named settings of a model
     models/lstm_doc_lm.py            config, decoder, language model, presets
+    models/lstm_luong_doc.py         config, encoder, decoder, encoder-decoder, presets
     optim/trigger.py                 from validation losses: when to average, restart, stop
     optim/nt_asgd.py                 SGD, averaging, fine-tuning stages
     tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation
     criterions/doc_cross_entropy.py  NLL + beta + AR + TAR, logged apart
-    checkpoints.py                   which types a checkpoint may hold, and clear refusals
     evaluation/ensemble.py           checkpoints -> models whose probabilities are averaged
     evaluation/perplexity.py         the evaluator: a split, the state carried over it
     evaluation/scoring.py            plain text -> log-probabilities of its sentences
@@ -52,6 +59,6 @@ print_usage_errors_in_one_line()
 
 from fairseq_doc import checkpoints  # noqa: F401
 from fairseq_doc.criterions import doc_cross_entropy  # noqa: F401
-from fairseq_doc.models import lstm_doc_lm  # noqa: F401
+from fairseq_doc.models import lstm_doc_lm, lstm_luong_doc  # noqa: F401
 from fairseq_doc.optim import nt_asgd  # noqa: F401
 from fairseq_doc.tasks import bptt_language_modeling  # noqa: F401

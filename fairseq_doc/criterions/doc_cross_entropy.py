@@ -1,4 +1,5 @@
-"""``doc_cross_entropy``: NLL + lambda_beta beta + AR + TAR, each logged apart.
+"""``doc_cross_entropy``: NLL or, with smoothed labels, cross entropy; + lambda_beta beta + AR + TAR,
+each logged apart.
 
 Axes: B streams, T time, J components. fairseq divides gradients by the sample size (tokens, or
 sentences with ``--sentence-avg``) summed over workers, so every penalty, a mean, is multiplied by
@@ -16,7 +17,9 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from omegaconf import II
 
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.mixture import check_finite
+from fairseq_doc.ops.reference import check_smoothing
 
 BALANCES = ("paper", "published")
 
@@ -115,6 +118,10 @@ class DocCrossEntropyConfig(FairseqDataclass):
     tar_beta: float = field(
         default=0.0, metadata={"help": "factor of the mean square of its differences in time"}
     )
+    label_smoothing: float = field(
+        default=0.0,
+        metadata={"help": "share of the target's probability given to all other words alike"},
+    )
     sentence_avg: bool = II("optimization.sentence_avg")
 
 
@@ -122,8 +129,12 @@ class DocCrossEntropyConfig(FairseqDataclass):
 class DocCrossEntropyCriterion(FairseqCriterion):
     """The training objective; in evaluation, the NLL alone."""
 
-    def __init__(self, task, doc_balance, doc_lambda, ar_alpha, tar_beta, sentence_avg):
+    def __init__(
+        self, task, doc_balance, doc_lambda, ar_alpha, tar_beta, sentence_avg, label_smoothing=0.0
+    ):
         super().__init__(task)
+        check_smoothing(label_smoothing)
+        self.label_smoothing = label_smoothing
         self.balance_form = BALANCES.index(str(doc_balance))
         self.doc_lambda, self.ar_alpha, self.tar_beta = doc_lambda, ar_alpha, tar_beta
         self.sentence_avg = sentence_avg
@@ -138,37 +149,39 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         """
         target = sample["target"]
         net_output = model(**sample["net_input"])
-        nll = model.token_nll(net_output, target, self.padding_idx)
+        if model.training and self.label_smoothing:
+            loss, nll = model.smoothed_nll(
+                net_output, target, self.label_smoothing, self.padding_idx
+            )
+        else:
+            loss = nll = model.token_nll(net_output, target, self.padding_idx)
         if not model.training:
             check_finite(nll.detach())
         sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
 
         extra = net_output[1]
         betas = balance(extra["log_weights"], target.ne(self.padding_idx))
-        ar, tar = activation_penalties(extra["dropped"], extra["undropped"])
-        loss = nll
+        terms = [(self.doc_lambda, betas[self.balance_form])]
+        logged = {
+            "nll_loss": nll.data,
+            "balance": betas[0].data.float() * sample_size,
+        }
+        if "dropped" in extra:
+            ar, tar = activation_penalties(extra["dropped"], extra["undropped"])
+            terms += [(self.ar_alpha, ar), (self.tar_beta, tar)]
+            logged.update(ar=ar.data * sample_size, tar=tar.data * sample_size)
+        elif self.ar_alpha or self.tar_beta:
+            raise FairseqDocError(
+                "--ar-alpha and --tar-beta are penalties of a language model's last layer: expected "
+                f"0 with this model; got {self.ar_alpha} and {self.tar_beta}"
+            )
         if model.training:
-            for factor, term in (
-                (self.doc_lambda, betas[self.balance_form]),
-                (self.ar_alpha, ar),
-                (self.tar_beta, tar),
-            ):
+            for factor, term in terms:
                 if factor:
                     loss = loss + sample_size * factor * term.to(nll.dtype)
-        return (
-            loss,
-            sample_size,
-            {
-                "loss": loss.data,
-                "nll_loss": nll.data,
-                "balance": betas[0].data.float() * sample_size,
-                "ar": ar.data * sample_size,
-                "tar": tar.data * sample_size,
-                "ntokens": sample["ntokens"],
-                "nsentences": target.size(0),
-                "sample_size": sample_size,
-            },
-        )
+        logged["loss"] = loss.data
+        logged.update(ntokens=sample["ntokens"], nsentences=target.size(0), sample_size=sample_size)
+        return loss, sample_size, logged
 
     @staticmethod
     def reduce_metrics(logging_outputs):
@@ -181,8 +194,9 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
         metrics.log_scalar("balance", total["balance"] / size, size, round=6)
         metrics.log_derived("balance_cv", lambda m: round(float(m["balance"].avg) ** 0.5, 4))
-        metrics.log_scalar("ar", total["ar"] / size, size, round=5)
-        metrics.log_scalar("tar", total["tar"] / size, size, round=5)
+        for name in ("ar", "tar"):
+            if name in total:
+                metrics.log_scalar(name, total[name] / size, size, round=5)
 
     @staticmethod
     def logging_outputs_can_be_summed():

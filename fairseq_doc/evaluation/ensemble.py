@@ -11,7 +11,7 @@ from fairseq import checkpoint_utils
 from fairseq.utils import split_paths
 
 from fairseq_doc.errors import FairseqDocError, first_usage_error
-from fairseq_doc.modules.mixture import check_finite
+from fairseq_doc.modules.mixture import at_temperature, check_finite
 from fairseq_doc.optim.nt_asgd import TASK
 
 
@@ -97,10 +97,9 @@ class Ensemble:
             packed, extra = model(src_tokens, window=window)
             log_probs = model.get_normalized_probs((packed[:, -1:], extra), log_probs=True)
             log_probs = log_probs[:, 0]  # (B, V)
-            top = log_probs.amax(-1, keepdim=True)
-            check_finite(top)
+            check_finite(log_probs.amax(-1))
             if temperature != 1.0:
-                log_probs = torch.log_softmax((log_probs - top).double() / temperature, dim=-1)
+                log_probs = at_temperature(log_probs, 1 / temperature)
             of_models.append(log_probs)
         return average_log_probs(of_models)
 

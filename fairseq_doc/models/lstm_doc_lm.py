@@ -3,15 +3,15 @@
 Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components, V vocabulary.
 """
 
-import zlib
 from dataclasses import dataclass, field
 from typing import Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.models import FairseqDecoder, FairseqLanguageModel, register_model
+from fairseq.models import FairseqDecoder, FairseqLanguageModel
 from torch import nn
 
+from fairseq_doc.checkpoints import CHECKSUM, check_state_dict, dictionary_checksum
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.dropout import check_rates, embedded_dropout, locked_dropout
@@ -21,9 +21,9 @@ from fairseq_doc.modules.mixture import (
     check_finite,
     parse_components,
 )
+from fairseq_doc.presets import register_presets
 
 EMBEDDING_RANGE = 0.1
-CHECKSUM = "dictionary_checksum"
 
 
 def parse_widths(text):
@@ -37,11 +37,6 @@ def parse_widths(text):
             f"--layer-dims: expected positive widths, one a layer, such as 960,960,620; got {text!r}"
         )
     return widths
-
-
-def dictionary_checksum(dictionary):
-    """A checksum of the words and their order."""
-    return zlib.crc32("\n".join(dictionary.symbols).encode())
 
 
 class LSTMDocDecoder(FairseqDecoder):
@@ -101,7 +96,7 @@ class LSTMDocDecoder(FairseqDecoder):
             src_lengths: unused; fairseq passes it.
 
         Returns:
-            packed: (B, T, J d + J), see :class:`MixtureOutput`.
+            packed: (B, T, J d + J + 1), see :class:`MixtureOutput`.
             extra: ``log_weights`` (B, T, J); ``dropped`` and ``undropped``, h^N after and before
                 its dropout, (T, B, D_N).
         """
@@ -224,6 +219,10 @@ class LSTMDocLanguageModel(FairseqLanguageModel):
         """-log P(target), natural logarithm; target (B, T)."""
         return self.decoder.output.nll(net_output[0], target, ignore_index, reduction)
 
+    def smoothed_nll(self, net_output, target, smoothing, ignore_index):
+        """See :meth:`fairseq_doc.modules.mixture.MixtureOutput.smoothed_nll`."""
+        return self.decoder.output.smoothed_nll(net_output[0], target, smoothing, ignore_index)
+
     @classmethod
     def from_pretrained(cls, model_name_or_path, checkpoint_file="model.pt", data_name_or_path="."):
         """As fairseq's, with ``.score``, ``.perplexity`` and ``.sample`` of a language model.
@@ -249,43 +248,6 @@ class LSTMDocLanguageModel(FairseqLanguageModel):
         """
         check_state_dict(self.state_dict(), state_dict)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
-
-
-def check_state_dict(expected, state_dict):
-    """Raise ``FairseqDocError`` where ``state_dict`` is not of the model that has ``expected``."""
-    checksum = "decoder." + CHECKSUM
-    missing, unknown = sorted(expected.keys() - state_dict), sorted(state_dict.keys() - expected)
-    if missing or unknown:
-        some = [", ".join(names[:3]) or "none" for names in (missing, unknown)]
-        raise FairseqDocError(
-            f"the checkpoint is of another architecture: expected {len(expected)} tensors, got "
-            f"{len(state_dict)}; missing: {some[0]}; unknown: {some[1]}"
-        )
-    if expected["decoder.embedding"].size(0) != state_dict["decoder.embedding"].size(0):
-        raise FairseqDocError(
-            "the checkpoint is of another dictionary: expected "
-            f"{expected['decoder.embedding'].size(0)} words, as the data has, got "
-            f"{state_dict['decoder.embedding'].size(0)}"
-        )
-    for name, tensor in expected.items():
-        if tensor.shape != state_dict[name].shape:
-            raise FairseqDocError(
-                f"the checkpoint is of another size: expected {name} {tuple(tensor.shape)}, got "
-                f"{tuple(state_dict[name].shape)}"
-            )
-    matrices = ["decoder.embedding", "decoder.output.weight"]
-    tied = expected[matrices[0]].data_ptr() == expected[matrices[1]].data_ptr()
-    if tied and not torch.equal(*(state_dict[name] for name in matrices)):
-        raise FairseqDocError(
-            "the checkpoint is of another architecture: expected an output matrix tied to the "
-            "embedding, got two matrices; give --untie-output"
-        )
-    if expected[checksum] != state_dict[checksum]:
-        raise FairseqDocError(
-            "the checkpoint is of another dictionary: it has as many words as the data's, "
-            f"{expected['decoder.embedding'].size(0)}, but others or in another order (checksum "
-            f"expected {int(expected[checksum])}, got {int(state_dict[checksum])})"
-        )
 
 
 _MOS = {"doc_components": "0,0,0,15"}
@@ -319,30 +281,4 @@ PRESETS = {
 }
 
 
-def _register(name, differences):
-    """One model a preset, so that ``--arch`` and ``fairseq-hydra-train`` read the same defaults."""
-    config = dataclass(
-        type(
-            f"{name}_config",
-            (LSTMDocLanguageModelConfig,),
-            {
-                "__module__": __name__,
-                "__annotations__": {
-                    k: LSTMDocLanguageModelConfig.__annotations__[k] for k in differences
-                },
-                **{
-                    key: field(
-                        default=value,
-                        metadata=LSTMDocLanguageModelConfig.__dataclass_fields__[key].metadata,
-                    )
-                    for key, value in differences.items()
-                },
-            },
-        )
-    )
-    model = type(name, (LSTMDocLanguageModel,), {"__module__": __name__, "__doc__": f"``{name}``."})
-    register_model(name, dataclass=config)(model)
-
-
-for _name, _differences in PRESETS.items():
-    _register(_name, _differences)
+register_presets(LSTMDocLanguageModel, LSTMDocLanguageModelConfig, PRESETS)

@@ -2,10 +2,10 @@
 
 from itertools import pairwise
 
-import torch
 from torch import nn
 
 from fairseq_doc.modules.dropout import locked_dropout, weight_dropout
+from fairseq_doc.modules.lstm import run_lstm
 
 
 class AWDLSTM(nn.Module):
@@ -57,20 +57,5 @@ class AWDLSTM(nn.Module):
     def _run(self, layer, x, carried):
         if not self.training or self.weight_drop == 0:
             return layer(x, carried)
-        weights = {
-            name: weight_dropout(weight, self.weight_drop, True)
-            if name == "weight_hh_l0"
-            else weight
-            for name, weight in layer.named_parameters()
-        }
-        if x.is_cuda:
-            weights = _in_one_buffer(weights)
-        return torch.func.functional_call(layer, weights, (x, carried))
-
-
-def _in_one_buffer(weights):
-    """The same weights as views of one buffer in cuDNN's order (input, recurrent, biases), which
-    it otherwise makes for itself at every call, with a warning."""
-    buffer = torch.cat([weight.reshape(-1) for weight in weights.values()])
-    parts = buffer.split([weight.numel() for weight in weights.values()])
-    return {name: part.view(weights[name].shape) for name, part in zip(weights, parts, strict=True)}
+        dropped = weight_dropout(layer.weight_hh_l0, self.weight_drop, True)
+        return run_lstm(layer, x, carried, weight_hh_l0=dropped)

@@ -10,7 +10,11 @@ from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.dropout import dropout_mask
-from fairseq_doc.ops.mixture_nll import mixture_log_probs, mixture_nll
+from fairseq_doc.ops.mixture_nll import (
+    mixture_log_probs,
+    mixture_nll,
+    smoothed_mixture_nll,
+)
 from fairseq_doc.ops.reference import sum_dtype
 
 ACTIVATIONS = {"tanh": torch.tanh, "linear": lambda x: x}
@@ -47,6 +51,12 @@ def check_finite(scores):
         )
 
 
+def at_temperature(log_probs, inverse):
+    """log of P^(1/T), renormalised, for log P (..., V) and the inverse of T; float64."""
+    below_top = (log_probs - log_probs.amax(-1, keepdim=True)).double()
+    return torch.log_softmax(below_top * inverse, dim=-1)
+
+
 class MixtureOutput(nn.Module):
     """P = sum_j pi_j softmax(W k_j + b), components from any layers (Eq. 7-11).
 
@@ -54,9 +64,10 @@ class MixtureOutput(nn.Module):
     one and no W_pi. With ``project`` false there is one component, h^N itself: the output of a
     plain AWD-LSTM (Merity et al., 2018).
 
-    What the layer needs to give probabilities travels as one *packed* tensor (..., J d + J), the
-    component vectors and then the log weights, because fairseq slices and flattens the decoder's
-    first output and nothing else.
+    What the layer needs to give probabilities travels as one *packed* tensor (..., J d + J + 1), the
+    component vectors, the log weights and a one, because fairseq slices and flattens the decoder's
+    first output and nothing else. Generation divides that tensor by the temperature, so that the
+    one becomes its inverse.
 
     Args:
         widths: D_0, ..., D_N.
@@ -99,7 +110,7 @@ class MixtureOutput(nn.Module):
             layer_outputs: [h^0, ..., h^N] after dropout, each (B, T, D_n).
 
         Returns:
-            packed: (B, T, J d + J).
+            packed: (B, T, J d + J + 1).
             log_weights: log pi, (B, T, J), float32 or wider.
         """
         last = layer_outputs[-1].contiguous()
@@ -119,13 +130,14 @@ class MixtureOutput(nn.Module):
         else:
             scores = self.mixture_weights(last)  # (B, T, J)
             log_weights = F.log_softmax(scores, dim=-1, dtype=sum_dtype(scores.dtype))
-        packed = torch.cat([*parts, log_weights], dim=-1)  # of the wider dtype
+        one = log_weights.new_ones(batch, time, 1)
+        packed = torch.cat([*parts, log_weights, one], dim=-1)  # of the wider dtype
         return packed, log_weights
 
     def unpack(self, packed):
-        """(..., J d + J) -> component vectors (tokens, J, d) and log weights (tokens, J)."""
+        """(..., J d + J + 1) -> component vectors (tokens, J, d) and log weights (tokens, J)."""
         j = self.n_components
-        vectors, log_weights = packed.flatten(0, -2).split([j * self.dim, j], dim=-1)
+        vectors, log_weights, _ = packed.flatten(0, -2).split([j * self.dim, j, 1], dim=-1)
         return vectors.unflatten(-1, (j, self.dim)), log_weights
 
     def nll(self, packed, target, ignore_index=-100, reduction="sum"):
@@ -135,7 +147,19 @@ class MixtureOutput(nn.Module):
             *self.unpack(packed), self.weight, self.bias, target.flatten(), ignore_index, reduction
         )
 
+    def smoothed_nll(self, packed, target, smoothing, ignore_index=-100):
+        """Cross entropy against smoothed labels and NLL, sums; target (B, T); see
+        :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`."""
+        return smoothed_mixture_nll(
+            *self.unpack(packed), self.weight, self.bias, target.flatten(), smoothing, ignore_index
+        )
+
     def log_probs(self, packed):
-        """log P of every word, (B, T, V)."""
-        log_probs = mixture_log_probs(*self.unpack(packed), self.weight, self.bias)
-        return log_probs.view(*packed.shape[:-1], -1)
+        """log P of every word, (B, T, V). Where ``packed`` was divided by a temperature T, of
+        P^(1/T), renormalised."""
+        shape = (*packed.shape[:-1], -1)
+        inverse = packed[..., -1:]  # 1 / T
+        if (inverse == 1).all():
+            return mixture_log_probs(*self.unpack(packed), self.weight, self.bias).view(shape)
+        log_probs = self.log_probs(packed / inverse)
+        return at_temperature(log_probs, inverse).to(log_probs.dtype)

@@ -20,6 +20,12 @@ width d,
     dL/dk_j = (r_j / Z_j) e_j W,     dL/dW = sum_j e_j^T (r_j / Z_j) k_j,     dL/db = sum_j (r_j / Z_j) e_j.
 
 dW is summed transposed, (d, V), with db as one more row of the same product.
+
+With smoothed labels w_v, a for the target and u for every word besides, L = - sum_v w_v log P(v). The
+posterior at any word v is A_jv = pi_j s_jv / P(v), and with g_j = sum_v w_v A_jv = a r_j + u sum_v A_jv
+
+    dL/d log pi_j = -g_j
+    dL/d l_jv     =  g_j s_jv - w_v A_jv  =  (1 / Z_j) (exp(l_jv - m_j) (g_j - u pi_j / P(v)) - a [v = y] r_j Z_j)
 """
 
 import torch
@@ -69,28 +75,30 @@ class _Chunks:
     ``wanted`` is four booleans: gradients of components, log weights, weight, bias.
     """
 
-    def __init__(self, components, log_weights, weight, bias, target, ignore_index, dtype, chunk):
+    def __init__(self, components, log_weights, weight, bias, target, dtype, chunk, smoothing=0.0):
         self.dtype = dtype
         self.sums = sum_dtype(dtype)
         self.components = components.to(self.dtype)
         self.log_weights = log_weights.to(self.sums)
         self.weight = weight.to(self.dtype)
         self.bias = None if bias is None else bias.to(self.dtype)
-        self.kept = target.ne(ignore_index)
-        self.target = target.where(self.kept, torch.zeros_like(target))
+        self.target = target
         self.chunk = chunk
+        self.of_word = smoothing / max(1, weight.size(0) - 1)  # u
+        self.of_target = 1 - smoothing - self.of_word if smoothing else 1.0  # a
 
     def run(self, wanted, token_scale=None):
-        """Losses (N,) and the gradients of their sum, each loss times ``token_scale`` (N,)."""
+        """NLL (N,), what smoothing adds to a times their sum, and the gradients of the whole, each
+        token's loss times ``token_scale`` (N,)."""
         n, j, d = self.components.shape
         v = self.weight.size(0)
         want_k, want_pi, want_w, want_b = wanted
-        scale = self.kept.to(self.sums)
         if token_scale is not None:
-            scale = scale * token_scale.to(self.sums)
+            token_scale = token_scale.to(self.sums).unsqueeze(1)
 
         new = self.weight.new_empty
         nll = new(n, dtype=self.sums)
+        added = nll.new_zeros(())
         d_k = new(n, j, d, dtype=self.sums) if want_k else None
         d_pi = new(n, j, dtype=self.sums) if want_pi else None
         height = d * want_w + want_b  # rows of the transposed sum: dW^T, then db
@@ -109,37 +117,70 @@ class _Chunks:
             log_softmax = (target_logit - top - normaliser.log()).view(-1, j)  # (c, J)
             joint = self.log_weights[at] + log_softmax
             nll[at] = -joint.logsumexp(1)
-            if not (height or want_k or want_pi):
+            if not (height or want_k or want_pi or self.of_word):
                 continue
 
-            posterior = (joint + nll[at].unsqueeze(1)).exp() * scale[at].unsqueeze(1)  # (c, J)
+            posterior = (joint + nll[at].unsqueeze(1)).exp()  # (c, J)
+            if token_scale is not None:
+                posterior *= token_scale[at]
+            if self.of_word:
+                loss, posterior = self._smooth(k, rows, normaliser, at, posterior, row_target)
+                added += loss
             if want_pi:
                 d_pi[at] = -posterior
             if not (height or want_k):
                 continue
 
-            rows.scatter_add_(1, row_target, -normaliser)
+            factor = 1.0 if self.of_word else posterior.view(-1, 1)  # (c J, 1)
+            if not self.of_word:
+                rows.scatter_add_(1, row_target, -normaliser)
             if self.dtype == self.sums:
-                factor = posterior.view(-1, 1) / normaliser  # (c J, 1)
+                factor = factor / normaliser
             else:  # normalised first: 16 bits hold softmaxes better than their small factors
                 rows = rows.div_(normaliser).to(self.dtype)
-                factor = posterior.view(-1, 1)
             if want_k:
                 d_k[at] = (product(rows, self.weight.t()) * factor).view(-1, j, d)
             if height:
-                left = ([k * factor] if want_w else []) + ([factor] if want_b else [])
+                left = [k * factor] if want_w else []
+                left += [torch.ones_like(normaliser) * factor] if want_b else []
                 left = torch.cat(left, dim=1).to(self.dtype)  # (c J, d + 1)
                 add_product_(d_w, left.t(), rows.t())
 
         d_weight = d_w[:d].t().contiguous() if want_w else None
         d_bias = d_w[-1].clone() if want_b else None  # not a view that keeps all of d_w
-        return nll.masked_fill_(~self.kept, 0.0), (d_k, d_pi, d_weight, d_bias)
+        return nll, added, (d_k, d_pi, d_weight, d_bias)
+
+    def _smooth(self, k, rows, normaliser, at, posterior, row_target):
+        """What smoothing adds to a chunk's loss, and g (c, J); ``rows`` (c J, V), which come as
+        exp(l - m), become Z_j dL/d l."""
+        pi = self.log_weights[at].exp().unsqueeze(2)  # (c, J, 1)
+        target, word = self.of_target * posterior.unsqueeze(2), self.of_word
+        by_token = rows.view(*posterior.shape, -1)  # (c, J, V)
+        over = pi / normaliser.view_as(pi)
+        probs = torch.bmm(over.transpose(1, 2), by_token)  # (c, 1, V)
+        if probs.min() > _smallest(probs):
+            inverse = probs.reciprocal()
+            g = target + word * over * torch.bmm(by_token, inverse.transpose(1, 2))  # (c, J, 1)
+            by_token.mul_(g - word * pi * inverse)
+            log_probs = probs.log_()
+        else:  # a word to which every component gives next to nothing: in log space
+            logits = product(k, self.weight, self.bias).to(self.sums).view_as(by_token)
+            joint = self.log_weights[at].unsqueeze(2) + logits.log_softmax(2)
+            log_probs = joint.logsumexp(1, keepdim=True)  # (c, 1, V)
+            posteriors = (joint - log_probs).exp()  # (c, J, V)
+            g = target + word * posteriors.sum(2, keepdim=True)
+            by_token.mul_(g).sub_(posteriors * (word * normaliser.view_as(pi)))
+        rows.scatter_add_(1, row_target, -target.view(-1, 1) * normaliser)
+        return -word * log_probs.sum(), g.squeeze(2)
 
 
 class _MixtureNLL(torch.autograd.Function):
     """``summed`` forms its gradients in the forward pass and the backward pass scales them; without
     it every token has a factor that only the backward pass knows, so it runs the chunks again.
-    ``settings`` are the ignored index, the products' dtype and the chunk's tokens."""
+    ``settings`` are the products' dtype, the chunk's tokens and the smoothing.
+
+    Gives the loss, which for ``summed`` is with smoothed labels, and the NLL without a gradient.
+    """
 
     @staticmethod
     def forward(ctx, components, log_weights, weight, bias, target, summed, settings):
@@ -147,16 +188,19 @@ class _MixtureNLL(torch.autograd.Function):
         ctx.dtypes = [None if x is None else x.dtype for x in inputs]
         ctx.summed, ctx.settings = summed, settings
         chunks = _Chunks(*inputs, target, *settings)
-        if summed:
-            nll, gradients = chunks.run(ctx.needs_input_grad[:4])
-            ctx.save_for_backward(*gradients)
-            return nll.sum()
-        ctx.save_for_backward(*inputs, target)
-        return chunks.run((False,) * 4)[0]
+        if not summed:
+            ctx.save_for_backward(*inputs, target)
+            nll, _, _ = chunks.run((False,) * 4)
+            return nll, None
+        nll, added, gradients = chunks.run(ctx.needs_input_grad[:4])
+        ctx.save_for_backward(*gradients)
+        nll = nll.sum()
+        ctx.mark_non_differentiable(nll)
+        return chunks.of_target * nll + added, nll
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_output):
+    def backward(ctx, grad_output, _):
         if ctx.summed:
             gradients = ctx.saved_tensors
             # A factor of one, the usual case, costs nothing where reading it costs nothing.
@@ -165,7 +209,7 @@ class _MixtureNLL(torch.autograd.Function):
         else:
             with _as_written(grad_output):
                 chunks = _Chunks(*ctx.saved_tensors, *ctx.settings)
-                _, gradients = chunks.run(ctx.needs_input_grad[:4], grad_output)
+                _, _, gradients = chunks.run(ctx.needs_input_grad[:4], grad_output)
         gradients = [
             g if g is None else g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True)
         ]
@@ -186,25 +230,64 @@ def mixture_nll(
     :func:`fairseq_doc.ops.reference.mixture_nll`.
 
     Under autocast, or with 16-bit inputs, products are taken in that dtype and everything between
-    them, the result too, in float32.
+    them, the result too, in float32. Ignored targets take no time.
 
     Args:
         chunk_bytes: memory for one chunk of float32 logits; None: as much as the output
             matrix, from 8 to 30 MiB, on a CPU, 512 MiB elsewhere.
     """
     reference.check_shapes(components, log_weights, weight, bias, target)
+    kept = _kept(target, ignore_index)
+    summed = reduction != "none"
+    nll, _ = _run(components, log_weights, weight, bias, target, kept, summed, chunk_bytes)
+    if not summed and kept is not None:
+        nll = nll.new_zeros(len(target)).index_copy(0, kept, nll)
+    return reference.reduce_nll(nll, target, ignore_index, reduction)
+
+
+def smoothed_mixture_nll(
+    components,
+    log_weights,
+    weight,
+    bias,
+    target,
+    smoothing,
+    ignore_index=-100,
+    chunk_bytes=None,
+):
+    """The cross entropy against smoothed labels and the NLL, in chunks; arguments and result as
+    :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`, dtypes and ``chunk_bytes`` as in
+    :func:`mixture_nll`."""
+    reference.check_smoothing(smoothing)
+    reference.check_shapes(components, log_weights, weight, bias, target)
+    kept = _kept(target, ignore_index)
+    return _run(components, log_weights, weight, bias, target, kept, True, chunk_bytes, smoothing)
+
+
+def _kept(target, ignore_index):
+    """Where the targets are that count; None where all do."""
+    kept = target.ne(ignore_index)
+    return None if kept.all() else kept.nonzero().squeeze(1)
+
+
+def _run(components, log_weights, weight, bias, target, kept, summed, chunk_bytes, smoothing=0.0):
+    """(loss, NLL), both sums, or with ``summed`` false the NLL of each target of ``kept``, None."""
+    if kept is not None:
+        components, log_weights, target = (
+            x.index_select(0, kept) for x in (components, log_weights, target)
+        )
     inputs = (components, log_weights, weight, bias)
     settings = (
-        ignore_index,
         _product_dtype(components, weight),
         _chunk_size(components, weight, chunk_bytes),
+        smoothing,
     )
     with _as_written(components):
         if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
-            nll = _MixtureNLL.apply(*inputs, target, reduction != "none", settings)
-        else:
-            nll = _Chunks(*inputs, target, *settings).run((False,) * 4)[0]
-        return reference.reduce_nll(nll, target, ignore_index, reduction)
+            return _MixtureNLL.apply(*inputs, target, summed, settings)
+        chunks = _Chunks(*inputs, target, *settings)
+        nll, added, _ = chunks.run((False,) * 4)
+        return (chunks.of_target * nll.sum() + added, nll.sum()) if summed else (nll, None)
 
 
 def mixture_log_probs(components, log_weights, weight, bias, chunk_bytes=None):
@@ -242,11 +325,17 @@ def _log_probs_of_chunk(components, log_weights, weight, bias):
     where one is too small for that, as the definition says."""
     c, j, d = components.shape
     rows = product(components.reshape(-1, d), weight, bias).to(log_weights.dtype)  # (c J, V)
+    if j == 1:
+        return rows.log_softmax(1).add_(log_weights)
     rows.sub_(rows.amax(1, keepdim=True)).exp_()
     normaliser = rows.sum(1).view(c, 1, j)
     pi = log_weights.exp().unsqueeze(1)  # (c, 1, J)
     probs = torch.bmm(pi / normaliser, rows.view(c, j, weight.size(0))).squeeze(1)  # (c, V)
-    smallest = torch.finfo(probs.dtype).tiny ** 0.8  # below it, the sum loses digits
-    if probs.numel() and probs.min() < smallest:
+    if probs.numel() and probs.min() < _smallest(probs):
         return reference.mixture_log_probs(components, log_weights, weight, bias)
     return probs.log_()
+
+
+def _smallest(probs):
+    """Below this number a sum of probabilities loses digits."""
+    return torch.finfo(probs.dtype).tiny ** 0.8

@@ -87,3 +87,33 @@ def mixture_nll(components, log_weights, weight, bias, target, ignore_index=-100
     index = target.where(kept, torch.zeros_like(target)).unsqueeze(-1)
     nll = -log_probs.gather(1, index).squeeze(-1)  # (N,)
     return reduce_nll(torch.where(kept, nll, 0.0), target, ignore_index, reduction)
+
+
+def check_smoothing(smoothing):
+    """Raise ``FairseqDocError`` unless ``smoothing`` is in [0, 1)."""
+    if not 0 <= smoothing < 1:
+        raise FairseqDocError(f"--label-smoothing must be in [0, 1); got {smoothing}")
+
+
+def smoothed_mixture_nll(
+    components, log_weights, weight, bias, target, smoothing, ignore_index=-100
+):
+    """The cross entropy against smoothed labels (Szegedy et al., 2016), as fairseq defines them:
+    1 - smoothing for the target, the rest in equal parts for the other V - 1 words.
+
+    Args:
+        components, log_weights, weight, bias, target, ignore_index: as in :func:`mixture_nll`.
+        smoothing: in [0, 1).
+
+    Returns:
+        (cross entropy, NLL), sums over the targets; no gradient flows through the second.
+    """
+    check_smoothing(smoothing)
+    check_shapes(components, log_weights, weight, bias, target)
+    kept = target.ne(ignore_index)
+    log_probs = mixture_log_probs(
+        components[kept], log_weights[kept], weight, bias
+    )  # (real tokens, V)
+    nll = -log_probs.gather(1, target[kept].unsqueeze(-1)).sum()
+    each = smoothing / (weight.size(0) - 1)
+    return (1 - smoothing - each) * nll - each * log_probs.sum(), nll.detach()

@@ -3,8 +3,9 @@ import copy
 import torch
 from torch import nn
 
-from fairseq_doc.modules.awd_lstm import AWDLSTM, _in_one_buffer
+from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.dropout import keep_mask
+from fairseq_doc.modules.lstm import _in_one_buffer
 
 from ..conftest import assert_close, gradients
 

@@ -141,11 +141,12 @@ def test_probabilities_sum_to_one(components, seed):
     assert_close(probs.sum(-1), torch.ones(B, T), rtol=0, atol=1e-12)
 
 
-def test_packed_is_the_vectors_and_then_the_log_weights():
+def test_packed_is_the_vectors_the_log_weights_and_a_one():
     layer = output_layer([1, 0, 2])
     packed, log_weights = layer(layer_outputs())
-    assert packed.shape == (B, T, 3 * D + 3)
-    assert_close(packed[..., 3 * D :], log_weights)
+    assert packed.shape == (B, T, 3 * D + 4)
+    assert_close(packed[..., 3 * D : -1], log_weights)
+    assert (packed[..., -1] == 1).all()
     assert_close(log_weights.exp().sum(-1), torch.ones(B, T))
     vectors, weights = layer.unpack(packed)
     assert_close(vectors, packed[..., : 3 * D].reshape(B * T, 3, D))
