@@ -20,6 +20,7 @@ makes the gradient of each matrix in one product over all steps: autograd would 
 
 import torch
 
+from fairseq_doc.ops.products import add_product_, as_written, product, product_dtype
 from fairseq_doc.ops.reference import sum_dtype
 
 
@@ -148,8 +149,8 @@ class _InputFeeding(torch.autograd.Function):
         for t in range(time):
             for n, joint in enumerate(joints):
                 z = active[n][t]
-                added = gates[t] if n == 0 else biases[n - 1]
-                torch.addmm(added, inputs[n][t], joint.t(), out=z)
+                z.copy_(gates[t] if n == 0 else biases[n - 1])
+                add_product_(z, inputs[n][t], joint)
                 z[:, : 2 * width].sigmoid_()
                 z[:, 2 * width : 3 * width].tanh_()
                 z[:, 3 * width :].sigmoid_()
@@ -166,8 +167,8 @@ class _InputFeeding(torch.autograd.Function):
             p = masked_softmax(scores, blocked)
             weights[t] = p.view(rows, places)
             context = torch.bmm(p, values).view(rows, width)
-            u = torch.addmm(context, h, query_weight.t())
-            torch.tanh(u, out=inputs[0][t + 1, :, :width])
+            add_product_(context, h, query_weight)
+            torch.tanh(context, out=inputs[0][t + 1, :, :width])
         ctx.n_layers = n_layers
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(
@@ -200,7 +201,7 @@ class _InputFeeding(torch.autograd.Function):
             d_p = torch.bmm(d_context, values.transpose(1, 2)).view(rows, places)
             d_s = torch.mul(p, d_p - (p * d_p).sum(1, keepdim=True), out=d_scores[t])
             d_h = torch.bmm(d_s.view(sentences, -1, places), keys).view(rows, width)
-            d_h.addmm_(d_u[t], query_weight)
+            add_product_(d_h, d_u[t], query_weight.t())
             for n in reversed(range(n_layers)):
                 d_h = d_h + d_hidden[n]
                 if d_outputs[n] is not None:
@@ -210,7 +211,7 @@ class _InputFeeding(torch.autograd.Function):
                 factors[:, : 3 * width].view(rows, 3, width).mul_(d_c.unsqueeze(1))
                 factors[:, 3 * width :].mul_(d_h)  # now d z
                 d_cell[n] = d_c * forget
-                d_h, d_hidden[n] = torch.mm(factors, joints[n]).split(width, dim=1)
+                d_h, d_hidden[n] = product(factors, joints[n].t()).split(width, dim=1)
                 if n > 0 and masks[n - 1] is not None:
                     d_h = d_h * masks[n - 1][t]
             d_fed = d_h
@@ -221,12 +222,12 @@ class _InputFeeding(torch.autograd.Function):
             _sum_over_time(d_scores.view(time, sentences, -1, places), top.reshape(by_sentence)),
             _sum_over_time(weights.view(time, sentences, -1, places), d_u.view(by_sentence)),
             None,
-            d_u.t() @ top.flatten(0, 1),
+            product(d_u.t(), top.flatten(0, 1).t()),
             d_fed,
             torch.stack(d_hidden),
             torch.stack(d_cell),
             None,
-            *(z.t() @ x[:-1].flatten(0, 1) for z, x in zip(d_z, inputs, strict=True)),
+            *(product(z.t(), x[:-1].flatten(0, 1).t()) for z, x in zip(d_z, inputs, strict=True)),
             *(z.sum(0) for z in d_z[1:]),
             *[None] * len(masks),
         )
@@ -268,19 +269,22 @@ def input_feeding(
     masks,
 ):
     """The recurrence with its own backward; arguments and result as
-    :func:`input_feeding_reference`. No gradient flows through the attention weights returned."""
-    attentional, weights, cell, *outputs = _InputFeeding.apply(
-        gates,
-        keys,
-        values,
-        blocked,
-        query_weight,
-        attentional,
-        hidden,
-        cell,
-        len(joint_weights),
-        *joint_weights,
-        *biases,
-        *masks,
-    )
+    :func:`input_feeding_reference`. No gradient flows through the attention weights returned. Under
+    autocast all of it is in autocast's dtype."""
+    dtype = product_dtype(gates)
+    with as_written(gates):
+        attentional, weights, cell, *outputs = _InputFeeding.apply(
+            gates.to(dtype),
+            keys.to(dtype),
+            values.to(dtype),
+            blocked,
+            query_weight.to(dtype),
+            attentional.to(dtype),
+            hidden.to(dtype),
+            cell.to(dtype),
+            len(joint_weights),
+            *(weight.to(dtype) for weight in joint_weights),
+            *(bias.to(dtype) for bias in biases),
+            *(mask if mask is None else mask.to(dtype) for mask in masks),
+        )
     return outputs, attentional, weights, cell

@@ -31,7 +31,7 @@ posterior at any word v is A_jv = pi_j s_jv / P(v), and with g_j = sum_v w_v A_j
 import torch
 
 from fairseq_doc.ops import reference
-from fairseq_doc.ops.products import add_product_, product
+from fairseq_doc.ops.products import add_product_, as_written, product, product_dtype
 from fairseq_doc.ops.reference import sum_dtype
 
 # Bytes of one chunk of float32 logits. On a CPU a chunk should stay in the last-level cache, yet
@@ -56,17 +56,10 @@ def _chunk_size(components, weight, chunk_bytes):
 
 
 def _product_dtype(components, weight):
-    """The dtype in which products are taken: autocast's where it is on, else 16 bits where one of
-    the two has them, else their own."""
-    kind = components.device.type
-    if torch.is_autocast_enabled(kind) and components.dtype == torch.float32:
-        return torch.get_autocast_dtype(kind)
-    return weight.dtype if weight.dtype in (torch.bfloat16, torch.float16) else components.dtype
-
-
-def _as_written(components):
-    """Autocast off: below, every dtype is chosen by name."""
-    return torch.autocast(components.device.type, enabled=False)
+    """As :func:`fairseq_doc.ops.products.product_dtype`, and 16 bits where one of the two has
+    them."""
+    dtype = product_dtype(components)
+    return weight.dtype if weight.dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 class _Chunks:
@@ -75,7 +68,9 @@ class _Chunks:
     ``wanted`` is four booleans: gradients of components, log weights, weight, bias.
     """
 
-    def __init__(self, components, log_weights, weight, bias, target, dtype, chunk, smoothing=0.0):
+    def __init__(
+        self, components, log_weights, weight, bias, target, ignore_index, dtype, chunk, smoothing
+    ):
         self.dtype = dtype
         self.sums = sum_dtype(dtype)
         self.components = components.to(self.dtype)
@@ -83,20 +78,25 @@ class _Chunks:
         self.weight = weight.to(self.dtype)
         self.bias = None if bias is None else bias.to(self.dtype)
         self.target = target
-        self.chunk = chunk
+        kept = target.ne(ignore_index)
+        self.all_kept = bool(kept.all())
+        if self.all_kept:
+            self.chunks = [slice(start, start + chunk) for start in range(0, len(target), chunk)]
+        else:  # the others take no time
+            self.chunks = kept.nonzero().squeeze(1).split(chunk)
         self.of_word = smoothing / max(1, weight.size(0) - 1)  # u
         self.of_target = 1 - smoothing - self.of_word if smoothing else 1.0  # a
 
     def run(self, wanted, token_scale=None):
-        """NLL (N,), what smoothing adds to a times their sum, and the gradients of the whole, each
-        token's loss times ``token_scale`` (N,)."""
+        """NLL (N,), zero where ignored; what smoothing adds to a times their sum; and the gradients of
+        the whole, each token's loss times ``token_scale`` (N,)."""
         n, j, d = self.components.shape
         v = self.weight.size(0)
         want_k, want_pi, want_w, want_b = wanted
         if token_scale is not None:
             token_scale = token_scale.to(self.sums).unsqueeze(1)
 
-        new = self.weight.new_empty
+        new = self.weight.new_empty if self.all_kept else self.weight.new_zeros
         nll = new(n, dtype=self.sums)
         added = nll.new_zeros(())
         d_k = new(n, j, d, dtype=self.sums) if want_k else None
@@ -104,8 +104,7 @@ class _Chunks:
         height = d * want_w + want_b  # rows of the transposed sum: dW^T, then db
         d_w = self.weight.new_zeros(height, v, dtype=self.sums) if height else None
 
-        for start in range(0, n, self.chunk):
-            at = slice(start, start + self.chunk)
+        for at in self.chunks:
             k = self.components[at].reshape(-1, d)  # (c J, d)
             row_target = self.target[at].repeat_interleave(j).unsqueeze(1)  # (c J, 1)
 
@@ -177,7 +176,7 @@ class _Chunks:
 class _MixtureNLL(torch.autograd.Function):
     """``summed`` forms its gradients in the forward pass and the backward pass scales them; without
     it every token has a factor that only the backward pass knows, so it runs the chunks again.
-    ``settings`` are the products' dtype, the chunk's tokens and the smoothing.
+    ``settings`` are the ignored index, the products' dtype, the chunk's tokens and the smoothing.
 
     Gives the loss, which for ``summed`` is with smoothed labels, and the NLL without a gradient.
     """
@@ -207,7 +206,7 @@ class _MixtureNLL(torch.autograd.Function):
             if grad_output.device.type != "cpu" or grad_output.item() != 1.0:
                 gradients = [None if g is None else g * grad_output for g in gradients]
         else:
-            with _as_written(grad_output):
+            with as_written(grad_output):
                 chunks = _Chunks(*ctx.saved_tensors, *ctx.settings)
                 _, _, gradients = chunks.run(ctx.needs_input_grad[:4], grad_output)
         gradients = [
@@ -237,11 +236,8 @@ def mixture_nll(
             matrix, from 8 to 30 MiB, on a CPU, 512 MiB elsewhere.
     """
     reference.check_shapes(components, log_weights, weight, bias, target)
-    kept = _kept(target, ignore_index)
-    summed = reduction != "none"
-    nll, _ = _run(components, log_weights, weight, bias, target, kept, summed, chunk_bytes)
-    if not summed and kept is not None:
-        nll = nll.new_zeros(len(target)).index_copy(0, kept, nll)
+    inputs = (components, log_weights, weight, bias)
+    nll, _ = _run(inputs, target, ignore_index, reduction != "none", chunk_bytes)
     return reference.reduce_nll(nll, target, ignore_index, reduction)
 
 
@@ -260,29 +256,20 @@ def smoothed_mixture_nll(
     :func:`mixture_nll`."""
     reference.check_smoothing(smoothing)
     reference.check_shapes(components, log_weights, weight, bias, target)
-    kept = _kept(target, ignore_index)
-    return _run(components, log_weights, weight, bias, target, kept, True, chunk_bytes, smoothing)
-
-
-def _kept(target, ignore_index):
-    """Where the targets are that count; None where all do."""
-    kept = target.ne(ignore_index)
-    return None if kept.all() else kept.nonzero().squeeze(1)
-
-
-def _run(components, log_weights, weight, bias, target, kept, summed, chunk_bytes, smoothing=0.0):
-    """(loss, NLL), both sums, or with ``summed`` false the NLL of each target of ``kept``, None."""
-    if kept is not None:
-        components, log_weights, target = (
-            x.index_select(0, kept) for x in (components, log_weights, target)
-        )
     inputs = (components, log_weights, weight, bias)
+    return _run(inputs, target, ignore_index, True, chunk_bytes, smoothing)
+
+
+def _run(inputs, target, ignore_index, summed, chunk_bytes, smoothing=0.0):
+    """(loss, NLL), both sums, or with ``summed`` false the NLL of each target, None."""
+    components, _, weight, _ = inputs
     settings = (
+        ignore_index,
         _product_dtype(components, weight),
         _chunk_size(components, weight, chunk_bytes),
         smoothing,
     )
-    with _as_written(components):
+    with as_written(components):
         if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
             return _MixtureNLL.apply(*inputs, target, summed, settings)
         chunks = _Chunks(*inputs, target, *settings)
@@ -301,7 +288,7 @@ def mixture_log_probs(components, log_weights, weight, bias, chunk_bytes=None):
     dtype = _product_dtype(components, weight)
     inputs = (components, log_weights, weight, bias)
     asked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-    with _as_written(components):
+    with as_written(components):
         components, weight = components.to(dtype), weight.to(dtype)
         log_weights, bias = (
             log_weights.to(sum_dtype(dtype)),
