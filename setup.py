@@ -4,7 +4,7 @@ from setuptools import find_packages, setup
 
 setup(
     name="fairseq_doc",
-    version="0.2.0",
+    version="0.3.0",
     description="Direct Output Connection (EMNLP 2018) as a fairseq plugin",
     long_description=open("README.md", encoding="utf-8").read(),
     long_description_content_type="text/markdown",
@@ -21,6 +21,12 @@ setup(
         "omegaconf>=2.3,<2.4",
         "matplotlib>=3.11,<3.12",
         "tensorboard>=2.21,<2.22",
+        # Text of translation: tokenised, split into subwords, scored.
+        "sacremoses>=0.1.1,<0.2",
+        "subword-nmt>=0.3.8,<0.4",
+        "sentencepiece>=0.2.3,<0.3",
+        "sacrebleu>=2.6,<2.7",
+        "rouge-score>=0.1.2,<0.2",
     ],
     extras_require={
         "dev": [

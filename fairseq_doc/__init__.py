@@ -5,7 +5,9 @@ goes through the files in this order, and each imports only from what lies befor
 ``LSTMDocLanguageModel.from_pretrained``, which calls the last of them):
 
     errors.py                        one line for what the user can mend
+    data/text.py                     lines of UTF-8 files
     data/bptt_stream.py              stream -> columns -> (source, target) windows
+    data/batches.py                  sentences -> batches: the last one too
     ops/products.py                  matrix products by the fastest kernel torch carries
     ops/reference.py                 the mixture NLL in its plain form: the definition
     ops/mixture_nll.py               the same, chunked, with its own backward
@@ -32,7 +34,9 @@ goes through the files in this order, and each imports only from what lies befor
     evaluation/rank.py               numerical rank of the log-probability matrix (Table 5)
     evaluation/weights.py            mean weights of the components (Table 4)
     evaluation/learning_curves.py    fairseq's logs -> validation perplexities (Figure 2)
-    evaluation/pictures.py           both as pictures
+    evaluation/attention.py          a sentence -> its translation and what it attended to
+    evaluation/hypotheses.py         fairseq-generate's output -> plain text
+    evaluation/pictures.py           curves, weights and attention as pictures
     evaluation/pretrained.py         ``from_pretrained``: all that from Python
     cli/                             ``fairseq-doc``, one file a subcommand
 """
@@ -47,7 +51,7 @@ import fairseq
 
 from fairseq_doc.errors import print_usage_errors_in_one_line
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # fairseq also finds this package as <fairseq's folder>/../fairseq_doc, and takes two spellings of
 # one folder for two packages of one name unless both are listed.
@@ -59,6 +63,7 @@ print_usage_errors_in_one_line()
 
 from fairseq_doc import checkpoints  # noqa: F401
 from fairseq_doc.criterions import doc_cross_entropy  # noqa: F401
+from fairseq_doc.data import batches  # noqa: F401
 from fairseq_doc.models import lstm_doc_lm, lstm_luong_doc  # noqa: F401
 from fairseq_doc.optim import nt_asgd  # noqa: F401
 from fairseq_doc.tasks import bptt_language_modeling  # noqa: F401

@@ -78,6 +78,44 @@ def training(data, save_dir, options="", model=SMALL_MODEL):
     )
 
 
+SMALL_TRANSLATION = """--arch lstm_luong_doc --encoder-embed-dim 24 --decoder-embed-dim 20
+    --hidden-size 28 --doc-components 1,0,1,2 --task translation -s src -t tgt
+    --criterion doc_cross_entropy --doc-balance published --doc-lambda 0.001 --sentence-avg
+    --optimizer sgd --lr 1 --clip-norm 5 --batch-size 32 --num-workers 0 --seed 3 --cpu
+    --log-format simple --log-interval 10"""
+
+
+def preprocessing(text, data):
+    """The command line that binarises a parallel text, one dictionary for both sides."""
+    prefixes = " ".join(f"--{split}pref {text}/{split}" for split in ("train", "valid", "test"))
+    return f"fairseq-preprocess -s src -t tgt {prefixes} --destdir {data} --joined-dictionary"
+
+
+def translation_training(data, save_dir, options=""):
+    """The command line of a small translation run."""
+    return (
+        f"fairseq-train {data} --user-dir {PACKAGE} {SMALL_TRANSLATION} --save-dir {save_dir} "
+        f"{options}"
+    )
+
+
+def generate(data, checkpoint, options="", runs=run):
+    """The output of fairseq-generate, line by line as it was written."""
+    command = (
+        f"fairseq-generate {data} --user-dir {PACKAGE} -s src -t tgt --path {checkpoint} "
+        f"--num-workers 0 --cpu {options}"
+    )
+    return runs(command, PYTHONUNBUFFERED="1")
+
+
+def generated(output, kind="H"):
+    """{sentence: its lines of one kind, split at tabs}, of fairseq-generate or -interactive."""
+    found = {}
+    for sentence, rest in re.findall(rf"^{kind}-(\d+)\t(.*)$", output, flags=re.MULTILINE):
+        found.setdefault(int(sentence), []).append(rest.split("\t"))
+    return found
+
+
 def evaluation(data, checkpoint, options=""):
     return (
         f"fairseq-eval-lm {data} --user-dir {PACKAGE} --task bptt_language_modeling "

@@ -1,21 +1,24 @@
 """Arguments that several subcommands share, and what they stand for."""
 
 import logging
-import sys
 
 import torch
 from fairseq.logging.progress_bar import progress_bar
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.data.text import text_lines
 from fairseq_doc.evaluation.ensemble import load_ensemble
 
 
-def add_model_arguments(parser, ensembles=True):
+def add_model_arguments(parser, ensembles=True, progress=True):
     """The data folder, ``--path``, ``--cpu``, and how progress is shown."""
-    parser.add_argument("data", help="folder of fairseq-preprocess, for its dictionary and splits")
+    parser.add_argument(
+        "data", help="folder of fairseq-preprocess, for its dictionaries and splits"
+    )
     several = "; a.pt:b.pt:... averages the models' probabilities" if ensembles else ""
     parser.add_argument("--path", required=True, help=f"checkpoint{several}")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    if not progress:
+        return
     parser.add_argument("--no-progress-bar", action="store_true", help="show no progress")
     parser.add_argument(
         "--log-interval",
@@ -75,27 +78,5 @@ def progress_of(args):
 
 
 def read_lines(path):
-    """The lines of a UTF-8 file, or of standard input where ``path`` is ``-``.
-
-    Raises:
-        FairseqDocError: no such file, or bytes that are no UTF-8, with their line.
-    """
-    name = "standard input" if path == "-" else path
-    try:
-        if path == "-":
-            content = sys.stdin.buffer.read()
-        else:
-            with open(path, "rb") as file:
-                content = file.read()
-    except OSError as error:
-        raise FairseqDocError(f"cannot read {name}: {error.strerror}") from None
-    lines = []
-    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
-        try:
-            lines.append(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise FairseqDocError(
-                f"{name}: line {number} is not UTF-8: byte {line[error.start]:#04x} at "
-                f"{error.start + 1}; expected text in UTF-8"
-            ) from None
-    return lines if content else []
+    """:func:`fairseq_doc.data.text.text_lines` as a list."""
+    return list(text_lines(path))

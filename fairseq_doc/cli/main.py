@@ -12,16 +12,16 @@ import os
 import sys
 import warnings
 
-from fairseq_doc.cli import curves, eval_lm, generate, rank, score, weights
+from fairseq_doc.cli import attention, curves, eval_lm, generate, rank, score, weights
 from fairseq_doc.errors import first_usage_error
 
-SUBCOMMANDS = (eval_lm, score, generate, rank, weights, curves)
+SUBCOMMANDS = (eval_lm, score, generate, rank, weights, curves, attention)
 
 
 def make_parser():
     """The parser of all subcommands."""
     parser = argparse.ArgumentParser(
-        prog="fairseq-doc", description="Use a trained language model of fairseq_doc."
+        prog="fairseq-doc", description="Use a trained model of fairseq_doc."
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in SUBCOMMANDS:

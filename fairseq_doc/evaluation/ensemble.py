@@ -111,28 +111,27 @@ def average_log_probs(of_models):
     return torch.stack(of_models).logsumexp(0) - math.log(len(of_models))
 
 
-def load_ensemble(paths, data, eval_window=None):
-    """Load an :class:`Ensemble`.
+def load_models(paths, task_name, overrides):
+    """Checkpoints of one task, over one dictionary a side.
 
     Args:
-        paths: checkpoints, ``a.pt:b.pt`` or a list.
-        data: folder of ``fairseq-preprocess --only-source``, for its dictionary and splits.
-        eval_window: tokens evaluated at once; None: as trained.
+        paths: ``a.pt:b.pt`` or a list.
+        task_name: what ``--task`` said in training.
+        overrides: settings that replace those in the checkpoints.
+
+    Returns:
+        (models, task).
 
     Raises:
-        FairseqDocError: no such file, no language model of this package, or one over another
-            dictionary.
+        FairseqDocError: no such file, one of another task, or one over another dictionary.
     """
     paths = split_paths(paths) if isinstance(paths, str) else list(paths)
-    overrides = {"data": os.fspath(data)}
-    if eval_window is not None:
-        overrides["eval_window"] = eval_window
     models, task = [], None
     for path in paths:
         if not os.path.isfile(path):
             raise FairseqDocError(f"no checkpoint at {path}: expected a file of fairseq-train")
         state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
-        _check_is_language_model(path, state)
+        _check_task(path, state, task_name)
         try:
             (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
                 [path], task=task, state=state
@@ -143,14 +142,31 @@ def load_ensemble(paths, data, eval_window=None):
                 raise
             raise FairseqDocError(f"{path}: {usage_error}") from error
         models.append(model)
-    return Ensemble(models, task)
+    return models, task
 
 
-def _check_is_language_model(path, state):
+def _check_task(path, state, expected):
     settings = state.get("cfg") or {}
     task = getattr(settings.get("task"), "_name", None) or getattr(state.get("args"), "task", None)
-    if task != TASK:
+    if task != expected:
         raise FairseqDocError(
-            f"{path} is no language model of this package: expected a checkpoint of --task {TASK}; "
-            f"got one of --task {task}"
+            f"{path} is a model of another task: expected a checkpoint of --task {expected}; got one "
+            f"of --task {task}"
         )
+
+
+def load_ensemble(paths, data, eval_window=None):
+    """Load an :class:`Ensemble`.
+
+    Args:
+        paths: checkpoints, ``a.pt:b.pt`` or a list.
+        data: folder of ``fairseq-preprocess --only-source``, for its dictionary and splits.
+        eval_window: tokens evaluated at once; None: as trained.
+
+    Raises:
+        FairseqDocError: as :func:`load_models`.
+    """
+    overrides = {"data": os.fspath(data)}
+    if eval_window is not None:
+        overrides["eval_window"] = eval_window
+    return Ensemble(*load_models(paths, TASK, overrides))

@@ -7,11 +7,11 @@ went the same way as the hypotheses): undone, they are the references.
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from fairseq.data.data_utils import post_process
 from fairseq.data.encoders.moses_tokenizer import MosesTokenizer, MosesTokenizerConfig
 
+from fairseq_doc.data.text import text_lines
 from fairseq_doc.errors import FairseqDocError
 
 BPE_KINDS = ("subword_nmt", "sentencepiece", "none")
@@ -29,7 +29,6 @@ APART = re.compile(r"\s,(?=\s|$)|\s\.\s*$|\s(?:['\u2019]|&apos;)\s?s\b|@-@|&(?:a
 # (Multi30k, Tatoeba and Debian's descriptions in English, German and French; Reuters's headlines).
 TOKENIZED_SHARE = 0.2
 AGREEING_SHARE = 0.5  # of another file's lines hardly any agree
-MIN_BOOTSTRAP = 100  # resamples, for bounds that 2.5 % of them lie beyond
 ESCAPES = (
     (" @-@ ", "-"),
     ("&#124;", "|"),
@@ -108,27 +107,6 @@ class System:
     undoing: Undoing
     agreeing: int | None
     unknown: int
-
-
-def text_lines(path):
-    """The lines of a UTF-8 file one after another, split at line feeds alone, without them.
-
-    Raises:
-        FairseqDocError: no such file, or bytes that are no UTF-8, with their line.
-    """
-    try:
-        file = open(path, "rb")  # noqa: SIM115
-    except OSError as error:
-        raise FairseqDocError(f"cannot read {path}: {error.strerror}") from None
-    with file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield line.removesuffix(b"\n").decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise FairseqDocError(
-                    f"{path}: line {number} is not UTF-8: byte {line[error.start]:#04x} at "
-                    f"{error.start + 1}; expected text in UTF-8"
-                ) from None
 
 
 def read_generated(path):
@@ -335,91 +313,3 @@ def _count_agreeing(path, undoing, targets, references):
             "of the split that was generated"
         )
     return sum(agree)
-
-
-def add_arguments(parser):
-    """The outputs, the references, and what is to be undone."""
-    add = parser.add_argument
-    add(
-        "outputs",
-        nargs="+",
-        metavar="OUTPUT",
-        help="file of fairseq-generate's; first the baseline",
-    )
-    add("--reference", required=True, metavar="RAW", help="raw references, one a line")
-    found = "found by default, and printed"
-    add(
-        "--bpe",
-        choices=(AUTO, *BPE_KINDS),
-        default=AUTO,
-        help=f"segmentation to undo; {found}",
-    )
-    add(
-        "--tokenizer",
-        choices=(AUTO, *TOKENIZERS),
-        default=AUTO,
-        help=f"tokenisation to undo; {found}, from the T- lines",
-    )
-    add(
-        "--tokenized-reference",
-        action="store_true",
-        help="the references exist tokenised only: compare tokenised text with tokenised text",
-    )
-    add(
-        "--allow-unknown",
-        action="store_true",
-        help="score hypotheses with <unk> or \u2047 as they are, and say how many",
-    )
-    add(
-        "--bootstrap",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="resamples of the sentences for intervals and significance (default: 1000)",
-    )
-    add("--json", action="store_true", help="print one JSON object")
-
-
-def read_all(args, language):
-    """(references, [:class:`System`]) of :func:`add_arguments`' arguments, all checked."""
-    if args.bootstrap < MIN_BOOTSTRAP:
-        raise FairseqDocError(
-            f"--bootstrap: expected at least {MIN_BOOTSTRAP} resamples; got {args.bootstrap}"
-        )
-    resolved = [Path(path).resolve() for path in args.outputs]
-    if len(set(resolved)) < len(resolved):
-        raise FairseqDocError(f"expected other outputs; got {', '.join(args.outputs)}")
-    references = read_references(args.reference, args.tokenized_reference)
-    unknown = sum(any(mark in line for mark in UNKNOWN) for line in references)
-    if unknown and not args.allow_unknown:
-        raise FairseqDocError(
-            f"{args.reference}: {unknown:,} references hold <unk> or \u2047; expected raw text, or "
-            "--allow-unknown to score them as they are"
-        )
-    systems = [
-        read_system(
-            path,
-            references,
-            args.bpe,
-            args.tokenizer,
-            language,
-            args.tokenized_reference,
-            args.allow_unknown,
-        )
-        for path in args.outputs
-    ]
-    return references, systems
-
-
-def what_was_read(args, references, systems):
-    """What a reader of the scores must know about the texts, in lines."""
-    kind = "tokenised, as told" if args.tokenized_reference else "raw"
-    lines = [f"references {args.reference}: {len(references):,} lines, {kind}"]
-    for system in systems:
-        line = f"{system.name}: undone: {system.undoing}"
-        if system.agreeing is not None:
-            line += f"; {system.agreeing:,} generated targets are the reference"
-        if system.unknown:
-            line += f"; {system.unknown:,} hypotheses with an unknown unit, scored as they are"
-        lines.append(line)
-    return lines

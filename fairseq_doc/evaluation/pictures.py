@@ -1,4 +1,4 @@
-"""Pictures of learning curves and mixture weights."""
+"""Pictures of learning curves, mixture weights and attention."""
 
 import io
 import os
@@ -89,10 +89,28 @@ def plot_weights(weights, path):
     _save(figure, path)
 
 
-def _figure():
+def plot_attention(attention, path):
+    """Draw :class:`fairseq_doc.evaluation.attention.Attention`: a row for each output word, a column
+    for each source word, the darker the more weight."""
+    columns, rows = len(attention.source), len(attention.output)
+    figure, axes = _figure(2 + 0.32 * columns, 1.5 + 0.28 * rows)
+    image = axes.imshow(attention.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    # Words are shown as they are, also where they hold what matplotlib would take for a formula.
+    plain = {"parse_math": False}
+    axes.set_xticks(range(columns), attention.source, rotation=60, ha="left", **plain)
+    axes.set_yticks(range(rows), attention.output, **plain)
+    axes.xaxis.tick_top()
+    axes.set_xlabel("source")
+    axes.xaxis.set_label_position("top")
+    axes.set_ylabel("output")
+    figure.colorbar(image, label="attention weight")
+    _save(figure, path)
+
+
+def _figure(width=7, height=4.5):
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
 
 

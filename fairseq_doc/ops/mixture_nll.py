@@ -83,7 +83,7 @@ class _Chunks:
         if self.all_kept:
             self.chunks = [slice(start, start + chunk) for start in range(0, len(target), chunk)]
         else:  # the others take no time
-            self.chunks = kept.nonzero().squeeze(1).split(chunk)
+            self.chunks = kept.nonzero().squeeze(1).split(chunk) if kept.any() else ()
         self.of_word = smoothing / max(1, weight.size(0) - 1)  # u
         self.of_target = 1 - smoothing - self.of_word if smoothing else 1.0  # a
 
@@ -138,7 +138,7 @@ class _Chunks:
             else:  # normalised first: 16 bits hold softmaxes better than their small factors
                 rows = rows.div_(normaliser).to(self.dtype)
             if want_k:
-                d_k[at] = (product(rows, self.weight.t()) * factor).view(-1, j, d)
+                d_k[at] = (product(rows, self.weight.t()) * factor).view(-1, j, d).to(self.sums)
             if height:
                 left = [k * factor] if want_w else []
                 left += [torch.ones_like(normaliser) * factor] if want_b else []

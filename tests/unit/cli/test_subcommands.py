@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_doc.cli import curves, eval_lm, generate, rank, score, weights
+from fairseq_doc.cli import attention, curves, eval_lm, generate, rank, score, weights
 from fairseq_doc.cli.arguments import ensemble_of, positive, progress_of
 from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser
 from fairseq_doc.errors import FairseqDocError
@@ -21,6 +21,7 @@ from ..evaluation.conftest import ensemble, peaked_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
 
+QUICK = (curves, attention)  # they show no progress
 DESCRIBING_ONE = (rank, weights)  # the others take ensembles, or no model
 
 
@@ -35,7 +36,7 @@ def models(tmp_path, monkeypatch):
         return ensemble(*both[: len(args.path.split(":"))], folder=args.data, eval_window=window)
 
     for command in SUBCOMMANDS:
-        if command is not curves:
+        if hasattr(command, "ensemble_of"):  # the others read no language model
             monkeypatch.setattr(command, "ensemble_of", of)
     return SimpleNamespace(data=str(tmp_path), both=both)
 
@@ -62,14 +63,14 @@ def test_a_subcommand_has_a_name_a_help_and_an_example_that_its_parser_takes(com
 
 
 def test_an_example_before_a_pipe_is_a_command_of_its_own():
-    """Only ``score`` reads standard input."""
     piped = [command for command in SUBCOMMANDS if "|" in command.EXAMPLE]
-    assert piped == [score]
-    assert shlex.split(score.EXAMPLE.split("|")[0])[0] == "echo"
+    assert piped == [score, attention]  # those that read standard input
+    for command in piped:
+        assert shlex.split(command.EXAMPLE.split("|")[0])[0] == "echo"
 
 
 def test_names_are_different():
-    assert len({command.NAME for command in SUBCOMMANDS}) == len(SUBCOMMANDS) == 6
+    assert len({command.NAME for command in SUBCOMMANDS}) == len(SUBCOMMANDS) == 7
 
 
 @pytest.mark.parametrize("command", SUBCOMMANDS)
@@ -80,7 +81,7 @@ def test_help_names_the_example_and_every_option_has_one(command, capsys):
     printed = capsys.readouterr().out
     assert command.EXAMPLE in printed
     assert "--json" in printed
-    assert ("--no-progress-bar" in printed) == (command is not curves)  # which takes no time
+    assert ("--no-progress-bar" in printed) == (command not in QUICK)
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     assert all(action.help for action in parser._actions)

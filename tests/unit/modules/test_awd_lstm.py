@@ -5,7 +5,6 @@ from torch import nn
 
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.dropout import keep_mask
-from fairseq_doc.modules.lstm import _in_one_buffer
 
 from ..conftest import assert_close, gradients
 
@@ -121,16 +120,3 @@ def test_dropped_outputs_feed_the_next_layer_and_the_last_is_returned_undropped_
         assert set(factor.unique().tolist()) == {0.0, round(1 / (1 - p), 9)}
         assert torch.equal(factor, factor[:1].expand_as(factor))  # one mask a sequence
         assert not torch.equal(factor[0, 0], factor[0, 1])
-
-
-def test_one_buffer_holds_the_same_weights_in_order():
-    layer = nn.LSTM(4, 6)
-    weights = dict(layer.named_parameters())
-    parts = _in_one_buffer(weights)
-    assert_close(parts, {name: weight.detach() for name, weight in weights.items()})
-    storage = {part.untyped_storage().data_ptr() for part in parts.values()}
-    offsets = [part.storage_offset() for part in parts.values()]
-    assert len(storage) == 1
-    assert offsets == [0, 24 * 4, 24 * 4 + 24 * 6, 24 * 4 + 24 * 6 + 24]
-    sum(part.sum() for part in parts.values()).backward()
-    assert all(torch.equal(weight.grad, torch.ones_like(weight)) for weight in weights.values())

@@ -1,0 +1,29 @@
+"""Reading text."""
+
+import contextlib
+import sys
+
+from fairseq_doc.errors import FairseqDocError
+
+
+def text_lines(path):
+    """The lines of a UTF-8 file, or of standard input where ``path`` is ``-``, one after another,
+    split at line feeds alone, without them.
+
+    Raises:
+        FairseqDocError: no such file, or bytes that are no UTF-8, with their line.
+    """
+    name = "standard input" if path == "-" else path
+    try:
+        opened = contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb")
+    except OSError as error:
+        raise FairseqDocError(f"cannot read {name}: {error.strerror}") from None
+    with opened as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield line.removesuffix(b"\n").decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise FairseqDocError(
+                    f"{name}: line {number} is not UTF-8: byte {line[error.start]:#04x} at "
+                    f"{error.start + 1}; expected text in UTF-8"
+                ) from None

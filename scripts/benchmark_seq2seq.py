@@ -1,0 +1,244 @@
+"""Training and generation of ``lstm_luong_doc`` against fairseq's own ``lstm_luong_wmt_en_de``.
+
+    python scripts/benchmark_seq2seq.py DATA [--source-lang en --target-lang de] [--json]
+
+DATA is a folder of ``scripts/prepare_mt.sh``; the figures in the README are of Multi30k En-De with
+8,000 joint merges. Every system is a process of its own, all on the same batches of the training
+data, one after another in each of ``--rounds`` rounds; a system's time is that of its fastest round.
+Systems, all 500 wide, 2 layers, dropout .3:
+
+    fairseq        lstm_luong_wmt_en_de --encoder-bidirectional, encoder hidden 500 a direction,
+                   embeddings, decoder hidden and out-embed 500; cross_entropy
+    one component  lstm_luong_doc --plain-output
+    i_3=2          two components from the attentional vector
+    i_2=i_3=2      four components, two from the upper LSTM layer
+    products       the products of three components' logits more, alone: by torch.mm, for training
+                   the one of the forward and the two of the backward pass
+
+A training step is one of fairseq's trainer (loss, gradients, clipping, SGD) over --batch-size
+sentences. Generation is fairseq's SequenceGenerator; every output is made --length words long, so
+that all systems take as many steps. A system's peak is its process's largest resident size.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+COMMON = """--task translation --optimizer sgd --lr 0.1 --sentence-avg --clip-norm 5 --dropout 0.3
+    --seed 1 --num-workers 0 --distributed-world-size 1 --no-progress-bar"""
+FAIRSEQ = """--arch lstm_luong_wmt_en_de --encoder-bidirectional --encoder-layers 2 --decoder-layers 2
+    --encoder-hidden-size 500 --encoder-embed-dim 500 --decoder-embed-dim 500
+    --decoder-hidden-size 500 --decoder-out-embed-dim 500 --encoder-dropout-out 0.3
+    --decoder-dropout-out 0.3 --criterion cross_entropy"""
+OURS = """--arch lstm_luong_doc --criterion doc_cross_entropy --doc-balance published
+    --doc-lambda 0.001"""
+SYSTEMS = {
+    "fairseq": FAIRSEQ,
+    "one component": f"{OURS} --plain-output --doc-components 0,0,0,1",
+    "i_3=2": f"{OURS} --doc-components 0,0,0,2",
+    "i_2=i_3=2": f"{OURS} --doc-components 0,0,2,2",
+}
+MORE_COMPONENTS = 3  # of "i_2=i_3=2" than of "one component"
+WIDTH = 500
+BEAMS = (1, 5)
+
+
+def timed(work):
+    """Seconds that ``work()`` takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+class Worker:
+    """One system in this process: its trainer and its batches."""
+
+    def __init__(self, args):
+        import fairseq_doc  # noqa: F401, I001
+        from fairseq import options, tasks
+        from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+        from fairseq.trainer import Trainer
+
+        self.args = args
+        words = f"""{args.data} -s {args.source_lang} -t {args.target_lang} {COMMON}
+            --batch-size {args.batch_size} {SYSTEMS.get(args.worker, FAIRSEQ)}""".split()
+        parser = options.get_training_parser()
+        cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
+        self.task = tasks.setup_task(cfg.task)
+        self.task.load_dataset("train")
+        # Not the first, whose shapes are new to the allocator and to the kernels' caches.
+        self.batches = self._batches(args.batches + args.warm_up)
+        if args.worker in SYSTEMS:
+            model = self.task.build_model(cfg.model)
+            self.trainer = Trainer(cfg, self.task, model, self.task.build_criterion(cfg.criterion))
+
+    def _batches(self, count):
+        iterator = self.task.get_batch_iterator(
+            self.task.dataset("train"), max_sentences=self.args.batch_size, seed=1
+        ).next_epoch_itr(shuffle=True)
+        return [next(iterator) for _ in range(count)]
+
+    def measure(self):
+        """{measured: seconds or MB}, and the tokens of the measured batches."""
+        of = self._products if self.args.worker == "products" else self._system
+        tokens = sum(batch["ntokens"] for batch in self.batches[self.args.warm_up :])
+        found = of()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return {**found, "tokens": tokens, "MB": peak // 1024}
+
+    def _over_batches(self, step):
+        for batch in self.batches[: self.args.warm_up]:
+            step(batch)
+        return sum(
+            timed(lambda batch=batch: step(batch)) for batch in self.batches[self.args.warm_up :]
+        )
+
+    def _system(self):
+        import torch
+        from fairseq.sequence_generator import SequenceGenerator
+
+        self.trainer.lr_step_begin_epoch(1)
+        found = {"train": self._over_batches(lambda batch: self.trainer.train_step([batch]))}
+        model = self.trainer.model.eval()
+        for beam in BEAMS:
+            generator = SequenceGenerator(
+                [model],
+                self.task.target_dictionary,
+                beam_size=beam,
+                max_len_b=self.args.length,
+                min_len=self.args.length,
+            )
+            with torch.no_grad():
+                found[f"beam {beam}"] = self._over_batches(
+                    lambda batch, generator=generator: generator.generate([model], batch)
+                )
+        return found
+
+    def _products(self):
+        import torch
+
+        weight = torch.randn(len(self.task.target_dictionary), WIDTH)
+
+        def training(batch):
+            vectors = torch.randn(MORE_COMPONENTS * batch["ntokens"], WIDTH)
+            gradients = torch.randn(len(vectors), len(weight))
+            return timed(
+                lambda: (
+                    torch.mm(vectors, weight.t()),
+                    torch.mm(gradients, weight),
+                    torch.mm(gradients.t(), vectors),
+                )
+            )
+
+        def generation(batch, beam):
+            vectors = torch.randn(MORE_COMPONENTS * beam * batch["nsentences"], WIDTH)
+            steps = range(self.args.length + 1)
+            return timed(lambda: [torch.mm(vectors, weight.t()) for _ in steps])
+
+        def total(seconds):
+            seconds = [seconds(batch) for batch in self.batches]
+            return sum(seconds[self.args.warm_up :])
+
+        found = {"train": total(training)}
+        for beam in BEAMS:
+            found[f"beam {beam}"] = total(lambda batch, beam=beam: generation(batch, beam))
+        return found
+
+
+def run_worker(name, args):
+    """What a worker of this name measured."""
+    command = [sys.executable, __file__, *args.forwarded, "--worker", name]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        sys.exit(f"benchmark_seq2seq: {name}: {lines[-1]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def fastest(rounds):
+    """The least of every measured time, and the largest peak."""
+    return {key: (max if key == "MB" else min)(found[key] for found in rounds) for key in rounds[0]}
+
+
+def ratios(found):
+    """The four figures by which the systems are judged; of the beams, the worse."""
+    plain, four, bare = found["one component"], found["i_2=i_3=2"], found["products"]
+    beams = [f"beam {beam}" for beam in BEAMS]
+    return {
+        "train_over_fairseq": found["fairseq"]["train"] / plain["train"],
+        "generate_over_fairseq": min(found["fairseq"][b] / plain[b] for b in beams),
+        "extra_train_over_products": (four["train"] - plain["train"]) / bare["train"],
+        "extra_generate_over_products": max((four[b] - plain[b]) / bare[b] for b in beams),
+    }
+
+
+def table(found, args):
+    """Lines of a table."""
+    sentences = args.batches * args.batch_size
+    heads = ["tokens/s", *(f"sentences/s, beam {beam}" for beam in BEAMS), "peak MB"]
+    lines = [f"{'':15}" + "".join(f"{head:>21}" for head in heads)]
+    for name, of in found.items():
+        speeds = [of["tokens"] / of["train"]] + [sentences / of[f"beam {beam}"] for beam in BEAMS]
+        if name == "products":  # a time, not a speed
+            cells = [f"{1000 * of['train'] / args.batches:.0f} ms/step"]
+            cells += [f"{1000 * of[f'beam {beam}'] / args.batches:.0f} ms/batch" for beam in BEAMS]
+        else:
+            cells = [f"{speed:,.0f}" if speed > 100 else f"{speed:.1f}" for speed in speeds]
+            cells.append(f"{of['MB']:,}")
+        lines.append(f"{name:15}" + "".join(f"{cell:>21}" for cell in cells))
+    return lines
+
+
+def parse(arguments):
+    """The arguments, and those that the workers get, too."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", help="folder of fairseq-preprocess")
+    parser.add_argument("--source-lang", default="en", help="default: en")
+    parser.add_argument("--target-lang", default="de", help="default: de")
+    parser.add_argument("--batch-size", type=int, default=128, help="sentences (default: 128)")
+    parser.add_argument("--batches", type=int, default=10, help="measured (default: 10)")
+    parser.add_argument("--warm-up", type=int, default=2, help="before those (default: 2)")
+    parser.add_argument("--length", type=int, default=15, help="words of an output (default: 15)")
+    parser.add_argument("--rounds", type=int, default=2, help="default: 2")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--worker", choices=[*SYSTEMS, "products"], help=argparse.SUPPRESS)
+    args = parser.parse_args(arguments)
+    args.forwarded = arguments
+    return args
+
+
+def main():
+    """Run the workers in turn and print what they measured."""
+    args = parse(sys.argv[1:])
+    if args.worker:
+        import torch
+
+        torch.set_num_threads(args.threads)
+        print(json.dumps(Worker(args).measure()))
+        return
+    if not Path(args.data, f"dict.{args.target_lang}.txt").is_file():
+        sys.exit(f"benchmark_seq2seq: expected a folder of scripts/prepare_mt.sh, got {args.data}")
+    rounds = {name: [] for name in [*SYSTEMS, "products"]}
+    for number in range(args.rounds):
+        for name, found in rounds.items():
+            print(f"round {number + 1} of {args.rounds}: {name}", file=sys.stderr, flush=True)
+            found.append(run_worker(name, args))
+    found = {name: fastest(of) for name, of in rounds.items()}
+    if args.json:
+        print(json.dumps({**ratios(found), "systems": found}))
+        return
+    print(*table(found, args), sep="\n")
+    for name, ratio in ratios(found).items():
+        print(f"{name} {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()

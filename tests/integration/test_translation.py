@@ -1,0 +1,195 @@
+"""Training, resuming and decoding an encoder-decoder by fairseq's own commands."""
+
+import math
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+import toy_translation
+from conftest import (
+    PACKAGE,
+    fail,
+    generate,
+    generated,
+    last_validation,
+    preprocessing,
+    run,
+    translation_training,
+)
+
+from fairseq_doc.cli.main import main
+
+
+@pytest.fixture(scope="session")
+def parallel(tmp_path_factory):
+    """A small parallel text and its data folder."""
+    folder = tmp_path_factory.mktemp("parallel")
+    toy_translation.write_corpus(folder / "text", "reverse", 600, 60, 60)
+    run(preprocessing(folder / "text", folder / "bin"))
+    return SimpleNamespace(text=folder / "text", data=folder / "bin")
+
+
+@pytest.fixture(scope="session")
+def translator(parallel, tmp_path_factory):
+    """An uninterrupted run of two epochs, a checkpoint in each one's middle kept."""
+    folder = tmp_path_factory.mktemp("translator")
+    options = "--max-epoch 2 --save-interval-updates 10 --keep-interval-updates 9"
+    output = run(translation_training(parallel.data, folder, options))
+    return SimpleNamespace(folder=folder, options=options, output=output)
+
+
+@pytest.fixture(scope="session")
+def other(parallel, tmp_path_factory):
+    """A model of other components, trained with smoothed labels."""
+    folder = tmp_path_factory.mktemp("other")
+    options = "--doc-components 0,0,0,3 --seed 5 --max-epoch 2 --label-smoothing 0.1"
+    run(translation_training(parallel.data, folder, options))
+    return folder / "checkpoint_last.pt"
+
+
+def weights(path):
+    return torch.load(path, weights_only=False)["model"]
+
+
+def scores_of(output):
+    return {sentence: float(lines[0][0]) for sentence, lines in generated(output).items()}
+
+
+def test_a_resumed_run_ends_as_the_uninterrupted_one(parallel, translator, tmp_path):
+    first = translator.folder / "checkpoint_1_10.pt"
+    assert first.exists()
+    options = f"{translator.options} --restore-file {first}"
+    output = run(translation_training(parallel.data, tmp_path, options))
+    ended, uninterrupted = last_validation(output), last_validation(translator.output)
+    for name in ("loss", "nll_loss", "balance", "ppl", "num_updates"):
+        assert ended[name] == uninterrupted[name], name
+    resumed = weights(tmp_path / "checkpoint_last.pt")
+    for name, tensor in weights(translator.folder / "checkpoint_last.pt").items():
+        assert torch.equal(tensor, resumed[name]), name
+
+
+def test_it_learns_and_reports_its_losses(translator):
+    perplexities = re.findall(
+        r"\| valid \|.*?epoch.*?\| ppl ([\d.]+)|valid on .* ppl ([\d.]+)", translator.output
+    )
+    first, last = (float(a or b) for a, b in (perplexities[0], perplexities[-1]))
+    assert last < first < len(toy_translation.WORDS) ** 2
+    numbers = last_validation(translator.output)
+    assert 0 < numbers["balance_cv"] < 2
+    assert "ar" not in numbers
+
+
+def test_outputs_depend_neither_on_the_batch_nor_on_the_beams_neighbours(parallel, translator):
+    checkpoint = translator.folder / "checkpoint_last.pt"
+    together = generate(parallel.data, checkpoint, "--beam 4 --nbest 4 --batch-size 60")
+    alone = generate(parallel.data, checkpoint, "--beam 4 --nbest 4 --batch-size 1")
+    of_batch, of_one = generated(together), generated(alone)
+    assert sorted(of_batch) == sorted(of_one) == list(range(60))
+    for sentence, lines in of_batch.items():
+        scores = [float(score) for score, _ in lines]
+        assert len(lines) == 4
+        assert scores == sorted(scores, reverse=True)
+        for (score, text), (score_alone, text_alone) in zip(lines, of_one[sentence], strict=True):
+            assert text == text_alone
+            assert math.isclose(float(score), float(score_alone), abs_tol=1e-5)
+
+
+def test_the_ensemble_of_two_component_lists_averages_probabilities(parallel, translator, other):
+    """The scores of the references, which --score-reference prints, are those of the mean."""
+    paths = [translator.folder / "checkpoint_last.pt", other]
+    options = "--score-reference --batch-size 60"
+    of_models = [generated(generate(parallel.data, path, options), "P") for path in paths]
+    both = generated(generate(parallel.data, f"{paths[0]}:{paths[1]}", options), "P")
+    for sentence, lines in both.items():
+        scores = [list(map(float, lines[0][0].split()))]
+        scores += [list(map(float, of[sentence][0][0].split())) for of in of_models]
+        for mean, *parts in zip(*scores, strict=True):
+            assert math.isclose(2**mean, sum(2**part for part in parts) / 2, abs_tol=2e-4)
+
+
+def test_prefix_sampling_alignment_and_temperature(parallel, translator):
+    checkpoint = translator.folder / "checkpoint_last.pt"
+    references = (parallel.text / "test.tgt").read_text().splitlines()
+    output = generate(parallel.data, checkpoint, "--prefix-size 2 --beam 2 --print-alignment")
+    for sentence, lines in generated(output).items():
+        assert lines[0][1].split()[:2] == references[sentence].split()[:2]
+    alignments = generated(output, "A")
+    assert len(alignments) == 60
+    assert all(re.fullmatch(r"(\d+-\d+ ?)+", lines[0][0]) for lines in alignments.values())
+    cold = "--sampling --temperature 0.01 --beam 1 --nbest 1 --seed 1"
+    drawn = generated(generate(parallel.data, checkpoint, cold))
+    greedy = generated(generate(parallel.data, checkpoint, "--beam 1"))
+    same = sum(drawn[i][0][1] == greedy[i][0][1] for i in range(60))
+    assert same >= 55  # at T = .01 the largest probability is nearly one
+
+
+def test_interactive_takes_any_line(translator, parallel, tmp_path):
+    """A line of words that no dictionary has, an empty one, and one of 1,000 words."""
+    lines = ["w1 w2 w3", "never seen", "", "w4 " * 999 + "w5"]
+    source = tmp_path / "lines.txt"
+    source.write_text("\n".join(lines) + "\n")
+    checkpoint = translator.folder / "checkpoint_last.pt"
+    output = run(
+        f"fairseq-interactive {parallel.data} --user-dir {PACKAGE} -s src -t tgt --path {checkpoint} "
+        f"--input {source} --buffer-size 4 --batch-size 4 --beam 3 --cpu --max-len-b 20"
+    )
+    assert sorted(generated(output)) == [0, 1, 2, 3]
+
+
+def test_a_model_of_the_other_direction_or_another_size_is_refused(parallel, translator, tmp_path):
+    checkpoint = translator.folder / "checkpoint_last.pt"
+    toy_translation.write_corpus(tmp_path / "text", "copy", 40, 4, 4)
+    for split in ("train", "valid", "test"):  # other words
+        path = tmp_path / "text" / f"{split}.tgt"
+        path.write_text(path.read_text().replace("w1", "v1"))
+    command = preprocessing(tmp_path / "text", tmp_path / "bin").replace("--joined-dictionary", "")
+    run(command)
+    problem = generate(tmp_path / "bin", checkpoint, runs=fail)
+    assert "fairseq_doc: error: the checkpoint is of another" in problem
+    assert "dictionary" in problem
+    resumed = translation_training(parallel.data, tmp_path, f"--restore-file {checkpoint}")
+    problem = fail(f"{resumed} --hidden-size 30")
+    assert (
+        "another size: expected decoder." in problem or "another size: expected encoder." in problem
+    )
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ("--doc-components 0,0,2", "expected 4 numbers, for layers 0 (the embedding) to 3; got 3"),
+        ("--ar-alpha 2", "--ar-alpha and --tar-beta are penalties of a language model"),
+        ("--label-smoothing 1", "--label-smoothing must be in [0, 1); got 1"),
+        ("--plain-output", "expected --doc-components 0,0,0,1"),
+    ],
+)
+def test_settings_that_do_not_fit(options, problem, parallel, tmp_path):
+    output = fail(translation_training(parallel.data, tmp_path / "run", options))
+    assert problem in output
+    assert output.count("fairseq_doc: error:") == 1
+    assert "Traceback" not in output
+    assert not (tmp_path / "run" / "checkpoint_last.pt").exists()
+
+
+def test_attention_as_text_json_and_picture(parallel, translator, tmp_path, capsys):
+    source = tmp_path / "lines.txt"
+    source.write_text("w1 w2 w3\nw5 nowhere $x$ w4\n")
+    common = ["attention", str(parallel.data), "--cpu", "--input", str(source)]
+    common += ["--path", str(translator.folder / "checkpoint_last.pt")]
+    picture = tmp_path / "heat.png"
+    assert main([*common, "--line", "2", "--picture", str(picture)]) == 0
+    assert "output" in capsys.readouterr().out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert main([*common, "--line", "2", "--picture", str(picture)]) == 1
+    assert "exists" in capsys.readouterr().err
+    assert main([*common, "--line", "3"]) == 1
+    assert "expected a sentence in line 3 of the input; got 2 lines" in capsys.readouterr().err
+    assert main([*common, "--bpe", "subword_nmt"]) == 1
+    assert "--bpe-codes belong together" in capsys.readouterr().err
+
+
+def test_a_language_model_has_no_attention(trained, corpus, capsys):
+    path = str(trained.folder / "checkpoint_last.pt")
+    assert main(["attention", str(corpus.data), "--path", path, "--input", "README.md"]) == 1
+    assert "expected a checkpoint of --task translation" in capsys.readouterr().err

@@ -1,0 +1,219 @@
+"""The encoder's stacks in one padded batch against torch's bidirectional LSTM, layer by layer, on
+each sentence alone."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from fairseq_doc.modules.bilstm import BidirectionalLSTM
+
+from ..conftest import assert_close, gradients
+
+E, D = 4, 3
+FORMS = {
+    "both": {},
+    "mixed": {"mix": True},
+    "forward only": {"bidirectional": False},
+    "one layer": {"layers": 1},
+    "three layers": {"layers": 3},
+    "three mixed": {"layers": 3, "mix": True},
+}
+forms = pytest.mark.parametrize("form", FORMS)
+
+
+def encoder(form="both", seed=0, **settings):
+    torch.manual_seed(seed)
+    settings = {"layers": 2, **FORMS[form], **settings}
+    lstm = BidirectionalLSTM(E, D, **settings).double()
+    with torch.no_grad():
+        for parameter in lstm.parameters():
+            parameter.mul_(2)
+    return lstm
+
+
+def alone(lstm, x):
+    """memory (S, D), h and c (N, D) of one sentence x (S, E) without padding."""
+    stacks = list(lstm.stacks)
+    both = len(stacks) == 2
+    inputs, hidden, cell = [x] * len(stacks), [], []
+    for layers in zip(*stacks, strict=True):
+        weights = [weight for layer in layers for weight in layer.parameters()]
+        zeros = x.new_zeros(len(stacks), 1, D)
+        # torch.lstm gives both directions of one input; of each input, its own direction is taken.
+        runs = [
+            torch.lstm(y.unsqueeze(1), (zeros, zeros), weights, True, 1, 0.0, False, both, False)
+            for y in inputs
+        ]
+        outputs = [run[0][:, 0, d * D : (d + 1) * D] for d, run in enumerate(runs)]
+        hidden.append(sum(run[1][d, 0] for d, run in enumerate(runs)))
+        cell.append(sum(run[2][d, 0] for d, run in enumerate(runs)))
+        inputs = [sum(outputs)] * len(stacks) if lstm.mix else outputs
+    return sum(outputs), torch.stack(hidden), torch.stack(cell)
+
+
+def sentences(lengths, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.randn(length, E, generator=rng, dtype=torch.float64) for length in lengths]
+
+
+def batch(parts, places, size):
+    """x (S, B, E) and padding (B, S), sentence b starting at places[b]; padding is full of numbers,
+    as an embedding of padding is."""
+    rng = torch.Generator().manual_seed(7)
+    x = 5 * torch.randn(size, len(parts), E, generator=rng, dtype=torch.float64)
+    padding = torch.ones(len(parts), size, dtype=torch.bool)
+    for b, (part, place) in enumerate(zip(parts, places, strict=True)):
+        x[place : place + len(part), b] = part
+        padding[b, place : place + len(part)] = False
+    return x, padding
+
+
+def check_equals_each_alone(lstm, parts, places, size):
+    x, padding = batch(parts, places, size)
+    x.requires_grad_()
+    memory, hidden, cell = lstm(x, padding)
+    assert memory.shape == (len(parts), size, D)
+    assert (memory[padding] == 0).all()
+    parts = [part.clone().requires_grad_() for part in parts]
+    loss = truth = 0.0
+    for b, (part, place) in enumerate(zip(parts, places, strict=True)):
+        expected = alone(lstm, part)
+        found = (memory[b, place : place + len(part)], hidden[:, b], cell[:, b])
+        assert_close(found, expected, rtol=1e-10, atol=1e-12)
+        for n, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+            loss = loss + (n + b + 1) * ours.square().sum() + ours.sum()
+            truth = truth + (n + b + 1) * theirs.square().sum() + theirs.sum()
+
+    parameters = list(lstm.parameters())
+    of_x, *found = gradients(loss + memory[padding].sum(), [x, *parameters])
+    expected = gradients(truth, [*parts, *parameters])
+    assert_close(found, list(expected[len(parts) :]))
+    assert (of_x.transpose(0, 1)[padding] == 0).all()
+    for b, (place, gradient) in enumerate(zip(places, expected, strict=False)):
+        assert_close(of_x[place : place + len(gradient), b], gradient)
+
+
+@forms
+@pytest.mark.parametrize("side", ["left", "right", "both"])
+def test_padding_changes_nothing(form, side):
+    parts = sentences([4, 1, 6, 3])
+    places = {"left": [2, 5, 0, 3], "right": [0] * 4, "both": [1, 3, 0, 0]}[side]
+    check_equals_each_alone(encoder(form), parts, places, 6)
+
+
+@forms
+def test_a_batch_without_padding(form):
+    check_equals_each_alone(encoder(form), sentences([5, 5, 5]), [0] * 3, 5)
+
+
+@forms
+def test_more_padding_than_words(form):
+    check_equals_each_alone(encoder(form), sentences([1, 2]), [6, 3], 9)
+
+
+@given(
+    st.sampled_from(list(FORMS)),
+    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=4),
+    st.integers(0, 9),
+)
+def test_each_sentence_is_as_alone_whatever_its_mates(form, sizes, seed):
+    lengths, places = zip(*sizes, strict=True)
+    size = max(length + place for length, place in sizes)
+    check_equals_each_alone(encoder(form, seed), sentences(lengths, seed), places, size)
+
+
+def test_one_layer_is_torchs_bidirectional_lstm():
+    lstm, torchs = encoder("one layer"), nn.LSTM(E, D, bidirectional=True).double()
+    weights = [w for stack in lstm.stacks for w in stack[0].parameters()]
+    torchs.load_state_dict(dict(zip(torchs.state_dict(), weights, strict=True)))
+    x = torch.stack(sentences([5, 5]), 1)
+    output, (h, c) = torchs(x)
+    memory, hidden, cell = lstm(x, torch.zeros(2, 5, dtype=torch.bool))
+    assert_close(memory.transpose(0, 1), output[..., :D] + output[..., D:])
+    assert_close((hidden, cell), (h.sum(0, keepdim=True), c.sum(0, keepdim=True)))
+
+
+def test_forward_only_is_torchs_stacked_lstm():
+    lstm, torchs = encoder("forward only"), nn.LSTM(E, D, 2).double()
+    weights = [w for layer in lstm.stacks[0] for w in layer.parameters()]
+    torchs.load_state_dict(dict(zip(torchs.state_dict(), weights, strict=True)))
+    x = torch.stack(sentences([5, 5]), 1)
+    output, states = torchs(x)
+    memory, *found = lstm(x, torch.zeros(2, 5, dtype=torch.bool))
+    assert_close(memory.transpose(0, 1), output)
+    assert_close(tuple(found), states)
+
+
+def test_parameters_are_those_of_the_layers():
+    """No column for padding among them."""
+    counted = sum(p.numel() for p in encoder("both").parameters())
+    assert counted == 2 * sum(4 * D * (width + D + 2) for width in (E, D))
+    assert 2 * sum(p.numel() for p in encoder("forward only").parameters()) == counted
+    assert sum(p.numel() for p in encoder("mixed").parameters()) == counted
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
+)
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_closed_gates_are_exact_in_every_dtype(dtype, scale):
+    """However large what stands at padding is."""
+    lstm = encoder("three mixed").to(dtype)
+    x, padding = batch(sentences([4, 1, 6]), [1, 3, 0], 6)
+    at_padding = padding.t().unsqueeze(2)
+    x, other = x.to(dtype), torch.where(at_padding, scale, x).to(dtype)
+    x.requires_grad_()
+    found, expected = lstm(x, padding), lstm(other, padding)
+    assert all(torch.isfinite(part).all() for part in found)
+    assert_close(found, expected, rtol=0, atol=0)
+    assert (found[0][padding] == 0).all()
+    (gradient,) = gradients(sum(part.float().sum() for part in found), [x])
+    assert (gradient.transpose(0, 1)[padding] == 0).all()
+    assert (gradient.transpose(0, 1)[~padding].abs().sum(1) > 0).all()
+
+
+def recorded(form, padding, **settings):
+    """What each layer read and gave, by (direction, layer), in training; the module's result."""
+    lstm, seen = encoder(form, **settings).train(), {}
+    for d, stack in enumerate(lstm.stacks):
+        for n, layer in enumerate(stack):
+            layer.register_forward_hook(
+                lambda _, args, result, at=(d, n): seen.update({at: (args[0], result[0])})
+            )
+    torch.manual_seed(1)
+    x = torch.randn(20, 3, E, dtype=torch.float64)
+    return x, seen, lstm(x, padding)
+
+
+@pytest.mark.parametrize("form", ["three layers", "three mixed"])
+def test_dropout_is_between_layers_alone(form):
+    x, seen, (memory, _, _) = recorded(form, torch.zeros(3, 20, dtype=torch.bool), dropout=0.25)
+    assert_close(seen[0, 0][0], x, rtol=0, atol=0)
+    assert_close(seen[1, 0][0], x.flip(0), rtol=0, atol=0)
+    for n in (1, 2):
+        outputs = [seen[d, n - 1][1] for d in range(2)]
+        if form == "three mixed":
+            total = outputs[0] + outputs[1].flip(0)
+            assert_close(seen[1, n][0], seen[0, n][0].flip(0))  # one mask for both directions
+            outputs = [total, total.flip(0)]
+        factors = [(seen[d, n][0] / outputs[d]).round(decimals=9) for d in range(2)]
+        for factor in factors:
+            assert set(factor.unique().tolist()) == {0.0, round(1 / 0.75, 9)}
+            assert not torch.equal(factor[0], factor[1])  # a mask a step
+        if form == "three layers":
+            assert not torch.equal(factors[0], factors[1])
+    assert_close(memory.transpose(0, 1), seen[0, 2][1] + seen[1, 2][1].flip(0))
+
+
+def test_dropout_leaves_padding_zero():
+    lstm = encoder("three layers", dropout=0.5).train()
+    x, padding = batch(sentences([4, 1, 6]), [1, 3, 0], 6)
+    assert (lstm(x, padding)[0][padding] == 0).all()
+
+
+def test_nothing_is_dropped_in_evaluation():
+    x, padding = batch(sentences([4, 1, 6]), [1, 3, 0], 6)
+    found = encoder("both", dropout=0.5).eval()(x, padding)
+    assert_close(found, encoder("both")(x, padding), rtol=0, atol=0)

@@ -1,0 +1,67 @@
+import pytest
+import torch
+from torch import nn
+
+from fairseq_doc.modules.lstm import _in_one_buffer, run_lstm
+
+from ..conftest import assert_close, gradients
+
+T, B = 5, 3
+
+
+def layer_and_inputs(width=4, seed=0):
+    torch.manual_seed(seed)
+    state = tuple(torch.randn(1, B, 6, dtype=torch.float64) for _ in range(2))
+    return nn.LSTM(width, 6).double(), torch.randn(T, B, width, dtype=torch.float64), state
+
+
+def test_with_its_own_weights_it_is_the_layer():
+    layer, x, state = layer_and_inputs()
+    assert_close(run_lstm(layer, x, state), layer(x, state))
+
+
+@pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"])
+def test_with_another_weight_it_is_the_layer_that_has_it(name):
+    layer, x, state = layer_and_inputs()
+    own = dict(layer.named_parameters())
+    other = (3 * own[name]).detach().requires_grad_()
+    output, after = run_lstm(layer, x, state, **{name: other})
+    before = {key: weight.clone() for key, weight in own.items()}
+    rest = [weight for key, weight in own.items() if key != name]
+    found = gradients(output.square().sum(), [other, *rest])
+    assert all(torch.equal(own[key], weight) for key, weight in before.items())
+
+    with torch.no_grad():
+        own[name].mul_(3)
+    expected, expected_after = layer(x, state)
+    assert_close((output, after), (expected, expected_after))
+    assert_close(found, gradients(expected.square().sum(), [own[name], *rest]))
+
+
+def test_inputs_may_be_wider_than_the_layers():
+    """A column more of the input, of its weights too: its product is added to the gates."""
+    layer, x, state = layer_and_inputs()
+    more, column = torch.randn(T, B, 1).double(), torch.randn(24, 1).double()
+    widened = torch.cat([layer.weight_ih_l0, column], dim=1)
+    output, after = run_lstm(layer, torch.cat([x, more], 2), state, weight_ih_l0=widened)
+    h, c = (part[0] for part in state)
+    for t in range(T):
+        gates = x[t] @ layer.weight_ih_l0.t() + h @ layer.weight_hh_l0.t() + more[t] @ column.t()
+        i, f, g, o = (gates + layer.bias_ih_l0 + layer.bias_hh_l0).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        assert_close(output[t], h)
+    assert_close(after, (h[None], c[None]))
+
+
+def test_one_buffer_holds_the_same_weights_in_order():
+    layer = nn.LSTM(4, 6)
+    weights = dict(layer.named_parameters())
+    parts = _in_one_buffer(weights)
+    assert_close(parts, {name: weight.detach() for name, weight in weights.items()})
+    storage = {part.untyped_storage().data_ptr() for part in parts.values()}
+    offsets = [part.storage_offset() for part in parts.values()]
+    assert len(storage) == 1
+    assert offsets == [0, 24 * 4, 24 * 4 + 24 * 6, 24 * 4 + 24 * 6 + 24]
+    sum(part.sum() for part in parts.values()).backward()
+    assert all(torch.equal(weight.grad, torch.ones_like(weight)) for weight in weights.values())

@@ -1,0 +1,356 @@
+"""The recurrence with its own backward against the plain form, which autograd differentiates, and
+both against a loop over nn.LSTMCell."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from fairseq_doc.ops.input_feeding import (
+    attend,
+    input_feeding,
+    input_feeding_reference,
+    lstm_cell,
+    masked_softmax,
+)
+
+from ..conftest import assert_close, gradients, leaves
+
+FORMS = {"plain": input_feeding_reference, "own": input_feeding}
+TENSORS = ("gates", "keys", "values", "query_weight", "attentional", "hidden", "cell")
+
+
+class Case:
+    """Random arguments: ``inputs`` by name, in float64, the lists spread as ``joint_weights0``..."""
+
+    def __init__(self, t=3, b=2, k=1, s=4, layers=2, width=3, dropped=False, seed=0, scale=1.0):
+        rng = torch.Generator().manual_seed(seed)
+
+        def numbers(*shape):
+            return scale * torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+        rows, self.layers = k * b, layers
+        self.inputs = {
+            "gates": numbers(t, rows, 4 * width),
+            "keys": numbers(b, s, width),
+            "values": numbers(b, s, width),
+            "query_weight": numbers(width, width),
+            "attentional": numbers(rows, width),
+            "hidden": numbers(layers, rows, width),
+            "cell": numbers(layers, rows, width),
+            **{f"joint_weights{n}": numbers(4 * width, 2 * width) for n in range(layers)},
+            **{f"biases{n}": numbers(4 * width) for n in range(layers - 1)},
+        }
+        length = torch.randint(1, s + 1, (b, 1), generator=rng)
+        self.blocked = torch.arange(s) >= length  # (B, S)
+        self.masks = [None] * (layers - 1)
+        if dropped:
+            keep = [torch.rand(t, rows, width, generator=rng) for _ in self.masks]
+            self.masks = [x.gt(0.4).double() / 0.6 for x in keep]
+
+    def to(self, dtype):
+        self.inputs = {name: x.to(dtype) for name, x in self.inputs.items()}
+        self.masks = [x if x is None else x.to(dtype) for x in self.masks]
+        return self
+
+    def run(self, form, inputs=None, blocked=None):
+        """[h^1 .. h^N, a, p, c]."""
+        x = self.inputs if inputs is None else inputs
+        lists = (
+            [value for name, value in x.items() if name.startswith(kind)]
+            for kind in ("joint_weights", "biases")
+        )
+        blocked = self.blocked if blocked is None else blocked
+        first = (x[name] for name in TENSORS[:3])
+        rest = (x[name] for name in TENSORS[3:])
+        outputs, *others = FORMS[form](*first, blocked, *rest, *lists, self.masks)
+        return [*outputs, *others]
+
+    def asking(self, asked=None):
+        """Copies of the inputs; those in ``asked``, or all, ask for gradients."""
+        chosen = self.inputs if asked is None else asked
+        return {name: x.clone().requires_grad_(name in chosen) for name, x in self.inputs.items()}
+
+
+def weighted(results, used=None):
+    """A scalar on which all results, or those numbered in ``used``, have unequal influence; the
+    attention weights, through which no gradient flows, are left out."""
+    total = 0.0
+    for n, x in enumerate(results):
+        if n != len(results) - 2 and (used is None or n in used):
+            shift = torch.linspace(-1, 2, x.numel(), dtype=x.dtype).view(x.shape)
+            total = total + (x * shift).sum() + 0.5 * x.square().sum()
+    return total
+
+
+def check_equal(case, used=None):
+    inputs = {form: case.asking() for form in FORMS}
+    results = {form: case.run(form, inputs[form]) for form in FORMS}
+    assert_close(results["own"], results["plain"], rtol=1e-10, atol=1e-12)
+    grads = {
+        form: gradients(weighted(results[form], used), list(inputs[form].values()))
+        for form in FORMS
+    }
+    named = [dict(zip(case.inputs, grads[form], strict=True)) for form in FORMS]
+    assert_close(named[1], named[0], rtol=1e-9, atol=1e-11)
+
+
+sizes = st.fixed_dictionaries(
+    {
+        "t": st.integers(1, 4),
+        "b": st.integers(1, 3),
+        "k": st.integers(1, 3),
+        "s": st.integers(1, 5),
+        "layers": st.integers(1, 3),
+        "width": st.integers(1, 4),
+        "dropped": st.booleans(),
+        "seed": st.integers(0, 99),
+    }
+)
+
+
+@given(sizes)
+def test_values_and_gradients_are_the_plain_forms(settings):
+    check_equal(Case(**settings))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"t": 1},
+        {"t": 1, "layers": 1},
+        {"layers": 1},
+        {"layers": 3, "k": 2, "dropped": True},
+        {"t": 6, "b": 3, "k": 4, "s": 7, "dropped": True},
+        {"b": 1, "s": 1},
+    ],
+)
+def test_edges(settings):
+    check_equal(Case(**settings))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("layers, dropped", [(1, False), (2, False), (3, True)])
+def test_recurrence_is_a_loop_over_lstm_cells_and_attention(form, layers, dropped):
+    """Row r of k B belongs to sentence r // k; a_{t-1} and the step's gates enter layer 1."""
+    case = Case(t=3, b=2, k=2, s=4, layers=layers, width=3, dropped=dropped)
+    x = case.inputs
+    hidden, cell, fed = x["hidden"].clone(), x["cell"].clone(), x["attentional"].clone()
+    outputs, attentional, weights = torch.zeros(layers, 3, 4, 3), torch.zeros(3, 4, 3), {}
+    outputs, attentional = outputs.double(), attentional.double()
+    for t in range(3):
+        for r in range(4):
+            below = fed[r]
+            for n in range(layers):
+                lstm = nn.LSTMCell(3, 3).double()
+                with torch.no_grad():
+                    lstm.weight_ih.copy_(x[f"joint_weights{n}"][:, :3])
+                    lstm.weight_hh.copy_(x[f"joint_weights{n}"][:, 3:])
+                    lstm.bias_ih.copy_(x[f"biases{n - 1}"] if n else x["gates"][t, r])
+                    lstm.bias_hh.zero_()
+                    hidden[n, r], cell[n, r] = (
+                        part[0]
+                        for part in lstm(below[None], (hidden[n, r][None], cell[n, r][None]))
+                    )
+                outputs[n, t, r] = below = hidden[n, r]
+                if n < layers - 1 and case.masks[n] is not None:
+                    below = below * case.masks[n][t, r]
+            b = r // 2
+            powers = [
+                0.0 if case.blocked[b, s] else (below @ x["keys"][b, s]).exp() for s in range(4)
+            ]
+            p = torch.tensor([power / sum(powers) for power in powers], dtype=torch.float64)
+            weights[t, r] = p
+            context = sum(p[s] * x["values"][b, s] for s in range(4))
+            attentional[t, r] = torch.tanh(x["query_weight"] @ below + context)
+        fed = attentional[t].clone()
+    *results, a, p, c = case.run(form)
+    assert_close(results, list(outputs))
+    assert_close(a, attentional)
+    assert_close(p, torch.stack([weights[t, r] for t in range(3) for r in range(4)]).view(3, 4, 4))
+    assert_close(c, cell)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_gradients_are_those_of_finite_differences(layers):
+    case = Case(t=2, b=2, k=2, s=3, layers=layers, width=2, dropped=True)
+    names = list(case.inputs)
+
+    def results(*tensors):
+        *outputs, a, _, c = case.run("own", dict(zip(names, tensors, strict=True)))
+        return (*outputs, a, c)
+
+    assert torch.autograd.gradcheck(results, leaves(case.inputs.values()))
+
+
+def test_gradients_go_only_to_inputs_that_ask():
+    case = Case(dropped=True)
+    whole = case.asking()
+    loss = weighted(case.run("plain", whole))
+    expected = dict(zip(whole, gradients(loss, list(whole.values())), strict=True))
+    names = list(case.inputs)
+    for asked in [[], *([name] for name in names), *itertools.combinations(names, len(names) - 1)]:
+        inputs = case.asking(asked)
+        loss = weighted(case.run("own", inputs))
+        assert loss.requires_grad == bool(asked)
+        if asked:
+            loss.backward()
+        for name, x in inputs.items():
+            assert (x.grad is not None) == (name in asked), name
+            if name in asked:
+                assert_close(x.grad, expected[name])
+
+
+@pytest.mark.parametrize("used", [[0], [1], [2], [4], [0, 2], [1, 4], [0, 1, 2, 4]])
+def test_gradients_where_only_some_results_are_used(used):
+    """0 and 1: h^1 and h^2; 2: a; 4: the last c."""
+    check_equal(Case(dropped=True), used)
+
+
+def test_gradients_of_one_step_alone():
+    """The first of three steps: what comes after sends nothing back."""
+    case = Case(t=3)
+    inputs = {form: case.asking() for form in FORMS}
+    grads = [
+        gradients(case.run(form, inputs[form])[2][0].square().sum(), list(inputs[form].values()))
+        for form in FORMS
+    ]
+    assert_close(grads[1], grads[0])
+    assert not grads[1][0][1:].any() and grads[1][0][0].any()
+
+
+def test_no_gradient_flows_through_the_weights_and_none_under_no_grad():
+    case = Case()
+    *outputs, a, weights, cell = case.run("own", case.asking())
+    assert not weights.requires_grad
+    assert all(x.requires_grad for x in (*outputs, a, cell))
+    with torch.no_grad():
+        assert not any(x.requires_grad for x in case.run("own", case.asking()))
+
+
+def test_backward_again_and_again():
+    case = Case(k=2, dropped=True)
+    inputs = case.asking()
+    loss = weighted(case.run("own", inputs))
+    loss.backward(retain_graph=True)
+    once = {name: x.grad.clone() for name, x in inputs.items()}
+    for x in inputs.values():
+        x.grad.mul_(0.5)  # as clipping does: it must not reach what the next pass gives
+    loss.backward()
+    assert_close(
+        {name: x.grad for name, x in inputs.items()}, {n: 1.5 * g for n, g in once.items()}
+    )
+
+
+def test_a_results_gradient_is_not_changed_in_place():
+    """What autograd hands to the backward pass belongs to others too."""
+    case = Case()
+    inputs = case.asking()
+    *outputs, a, _, cell = case.run("own", inputs)
+    given = [torch.ones_like(x) for x in (*outputs, a, cell)]
+    torch.autograd.backward((*outputs, a, cell), given)
+    assert all(torch.equal(x, torch.ones_like(x)) for x in given)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_blocked_places_have_no_weight_and_no_influence(form):
+    case = Case(t=3, b=3, k=2, s=5)
+    blocked = torch.tensor([[0, 0, 0, 0, 0], [0, 0, 1, 1, 1], [1, 1, 0, 1, 0]]).bool()
+    inputs = case.asking()
+    results = case.run(form, inputs, blocked)
+    by_sentence = results[-2].view(3, 3, 2, 5)
+    spread = blocked[None, :, None].expand(3, 3, 2, 5)
+    assert (by_sentence[spread] == 0).all() and (by_sentence[~spread] > 0).all()
+    assert_close(by_sentence.sum(-1), torch.ones(3, 3, 2))
+    grads = dict(zip(inputs, gradients(weighted(results), list(inputs.values())), strict=True))
+    for name in ("keys", "values"):
+        assert (grads[name][blocked] == 0).all() and (grads[name][~blocked] != 0).all()
+        inputs[name] = inputs[name].detach().masked_fill(blocked.unsqueeze(2), 1e4)
+    assert_close(case.run(form, inputs, blocked), results, rtol=0, atol=0)
+
+
+def test_a_case_blocks_some_places_and_drops_some():
+    case = Case(t=6, b=3, s=7, dropped=True)
+    assert case.blocked.any() and not case.blocked.all(1).any()
+    assert set(case.masks[0].unique().tolist()) == {0.0, 1 / 0.6}
+
+
+def test_lstm_cell_is_torchs():
+    cell = nn.LSTMCell(4, 5).double()
+    x, h, c = (torch.randn(3, width, dtype=torch.float64) for width in (4, 5, 5))
+    gates = x @ cell.weight_ih.t() + cell.bias_ih + h @ cell.weight_hh.t() + cell.bias_hh
+    assert_close(lstm_cell(gates, c), cell(x, (h, c)))
+
+
+def test_attend_by_hand():
+    """Scores (0, log 3) and a blocked one: weights 1/4 and 3/4 of the values 4 and 8."""
+    query = torch.tensor([[[1.0, 0.0]]])
+    keys = torch.tensor([[[0.0, 9.0], [torch.tensor(3.0).log(), 9.0], [50.0, 50.0]]])
+    values = torch.tensor([[[4.0, 0.0], [8.0, 4.0], [1e3, 1e3]]])
+    sums, weights = attend(query, keys, values, torch.tensor([[False, False, True]]))
+    assert_close(weights.tolist(), [[[0.25, 0.75, 0.0]]], rtol=1e-6)
+    assert_close(sums.tolist(), [[[7.0, 3.0]]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_masked_softmax_of_large_scores(dtype):
+    scores = torch.tensor([[3e4, 3e4, -3e4, 3e4]], dtype=dtype)
+    weights = masked_softmax(scores, torch.tensor([[False, False, False, True]]))
+    assert weights.dtype == dtype
+    assert weights.tolist() == [[0.5, 0.5, 0.0, 0.0]]
+
+
+# Accuracy
+
+
+def relative_errors(form, case, truth):
+    """Of each result and gradient, in the Euclidean norm."""
+    inputs = case.asking()
+    results = case.run(form, inputs)
+    found = [*results, *gradients(weighted(results), list(inputs.values()))]
+    return [((x.double() - y).norm() / y.norm()).item() for x, y in zip(found, truth, strict=True)]
+
+
+def rounded_case_and_truth(dtype, **settings):
+    """A case in ``dtype``, and the results and gradients of the same numbers in float64."""
+    case = Case(**settings).to(dtype)
+    exact = Case(**settings).to(dtype).to(torch.float64)
+    inputs = exact.asking()
+    results = exact.run("plain", inputs)
+    return case, [*results, *gradients(weighted(results), list(inputs.values()))]
+
+
+def test_float32_error_is_no_worse_than_the_plain_forms():
+    """A result's rounding is chance, so the sum over cases is compared, for each."""
+    errors = {form: 0.0 for form in FORMS}
+    for seed in range(8):
+        settings = {"t": 12, "b": 4, "k": 1, "s": 9, "width": 24, "dropped": True, "seed": seed}
+        case, truth = rounded_case_and_truth(torch.float32, scale=0.4, **settings)
+        for form in FORMS:
+            errors[form] += torch.tensor(relative_errors(form, case, truth))
+    assert errors["own"].max() < 8e-5
+    assert (errors["own"] <= 1.5 * errors["plain"]).all(), errors
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 0.01), (torch.bfloat16, 0.06)])
+def test_sixteen_bits(dtype, tolerance):
+    settings = {"t": 4, "b": 2, "k": 2, "s": 5, "width": 8, "dropped": True, "scale": 0.4}
+    case, truth = rounded_case_and_truth(dtype, **settings)
+    assert {x.dtype for x in case.run("own")} == {dtype}
+    assert max(relative_errors("own", case, truth)) < tolerance
+
+
+def test_autocast_takes_all_of_it_in_its_dtype():
+    settings = {"t": 4, "b": 2, "k": 2, "s": 5, "width": 8, "dropped": True, "scale": 0.4}
+    case, truth = rounded_case_and_truth(torch.float32, **settings)
+    inputs = case.asking()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        results = case.run("own", inputs)
+    assert {x.dtype for x in results} == {torch.bfloat16}
+    grads = gradients(weighted([x.float() for x in results]), list(inputs.values()))
+    assert {x.dtype for x in grads} == {torch.float32}
+    for x, y in zip([*results, *grads], truth, strict=True):
+        assert (x - y).norm() < 0.06 * y.norm()
