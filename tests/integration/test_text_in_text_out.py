@@ -118,8 +118,18 @@ def test_whatever_generate_undid_the_plain_text_is_the_same(raw, model, tmp_path
     assert dict(re.findall(r"^S-(\d+)\t(.*)$", typed, re.MULTILINE)) == sources
 
 
-def test_sentences_that_generate_left_out_are_told(raw, model, tmp_path, capsys):
+def test_generate_leaves_no_sentence_out(raw, model, tmp_path, capsys):
+    """13 sentences are no multiple of --required-batch-size-multiple, 8."""
     output = generate(model, tmp_path)
+    arguments = [str(output), "--reference", str(raw / "test.de"), "--lang", "de"]
+    assert score_bleu.main(arguments) == 0
+    assert "13 of 13 targets are the reference" in capsys.readouterr().out
+
+
+def test_sentences_left_out_are_told(raw, model, tmp_path, capsys):
+    output = generate(model, tmp_path)
+    kept = [line for line in output.read_text().splitlines() if "-12\t" not in line]
+    output.write_text("\n".join(kept) + "\n")
     told = refused(score_bleu, capsys, output, "--reference", raw / "test.de", "--lang", "de")
     assert "sentences are missing" in told or "13 references and" in told
 

@@ -1,5 +1,7 @@
 """What several unit tests share: random mixtures and their truth, small models, a binarised text."""
 
+from types import SimpleNamespace
+
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 from hypothesis import settings
@@ -9,6 +11,7 @@ from fairseq_doc.models.lstm_doc_lm import (
     LSTMDocLanguageModel,
     LSTMDocLanguageModelConfig,
 )
+from fairseq_doc.models.lstm_luong_doc import LSTMLuongDoc, LSTMLuongDocConfig
 
 settings.register_profile("unit", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("unit")
@@ -85,6 +88,26 @@ def small_model(n_words=20, seed=0, dictionary=None, **settings):
         LSTMDocLanguageModelConfig(**{**cfg, **settings}), dictionary or small_dictionary(n_words)
     )
     return LSTMDocLanguageModel(decoder).double()
+
+
+def small_translation_model(n_words=20, seed=0, scale=8.0, dictionaries=None, **settings):
+    """An encoder-decoder of two narrow layers a side without dropout, in training mode, in float64;
+    its parameters ``scale`` times as large as they start, so that probabilities are far from even."""
+    cfg = {
+        "encoder_embed_dim": 3,
+        "decoder_embed_dim": 4,
+        "hidden_size": 5,
+        "doc_components": "1,0,1,2",
+        "dropout": 0.0,
+    }
+    source, target = dictionaries or (small_dictionary(n_words, "s"), small_dictionary(n_words))
+    task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
+    torch.manual_seed(seed)
+    model = LSTMLuongDoc.build_model(LSTMLuongDocConfig(**{**cfg, **settings}), task).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale)
+    return model
 
 
 def random_tokens(batch, time, n_words=20, seed=0):

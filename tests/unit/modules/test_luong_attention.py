@@ -104,7 +104,7 @@ def test_queries_of_a_sentence_do_not_see_each_other(score):
 def test_an_even_memory_gets_even_weights():
     module, (query, memory) = attention("general"), query_and_memory()
     a, weights = apply(module, query, memory[:, :1].expand_as(memory))
-    assert_close(weights[0], torch.full((Q, S), 1 / S))
+    assert_close(weights[0], torch.full((Q, S), 1 / S, dtype=torch.float64))
     assert_close(weights[1], torch.tensor([0, 0.5, 0.5, 0, 0]).expand(Q, S))
     both = torch.cat([query, memory[:, :1].expand(B, Q, D)], 2)
     assert_close(a, torch.tanh(module.combine(both)))

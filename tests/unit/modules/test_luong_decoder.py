@@ -179,8 +179,7 @@ def test_dropout_is_between_layers_alone(score, input_feeding):
 
 @everywhere
 def test_dropped_outputs_are_the_next_layers_inputs(input_feeding):
-    """With all of layer 1's output dropped, but nothing scaled to infinity, layer 2 reads zeros: a
-    seed's masks are found in the outputs and applied by hand."""
+    """The first step's mask is found in the output and applied by hand."""
     module = decoder(input_feeding=input_feeding, layers=2, dropout=0.5).train()
     x = inputs()
     embedded, memory, hidden, cell = x

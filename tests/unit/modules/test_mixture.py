@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -5,9 +7,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.modules.mixture import MixtureOutput, parse_components
+from fairseq_doc.modules.mixture import MixtureOutput, at_temperature, parse_components
 
-from ..conftest import assert_close
+from ..conftest import assert_close, gradients
 
 B, T, V, D = 3, 4, 11, 6
 WIDTHS = [D, 7, 5]
@@ -203,3 +205,126 @@ def test_probabilities_under_autocast_sum_to_one_at_float32s_accuracy(components
         log_probs = layer.log_probs(packed)
     assert log_weights.dtype == log_probs.dtype == torch.float32
     assert_close(log_probs.exp().sum(-1), torch.ones(B, T), rtol=0, atol=1e-5)
+
+
+# Temperature
+
+temperatures = pytest.mark.parametrize("temperature", [0.01, 0.3, 0.7, 1.0, 1.5, 10.0])
+
+
+def powers(probs, temperature):
+    """P^(1/T), renormalised."""
+    powers = probs ** (1 / temperature)
+    return powers / powers.sum(-1, keepdim=True)
+
+
+def test_at_temperature_by_hand():
+    """(1/2, 1/4, 1/4) at T = 1/2: squares 1/4, 1/16, 1/16, over 3/8. At T = 2: 1/sqrt(2), 1/2, 1/2."""
+    log_probs = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64).log()
+    assert_close(at_temperature(log_probs, 2.0).exp().tolist(), [2 / 3, 1 / 6, 1 / 6])
+    total = 1 + math.sqrt(0.5)
+    expected = [math.sqrt(0.5) / total, 0.5 / total, 0.5 / total]
+    assert_close(at_temperature(log_probs, 0.5).exp().tolist(), expected)
+
+
+@temperatures
+def test_at_temperature_of_words_without_probability(temperature):
+    log_probs = torch.tensor([[0.2, 0.0, 0.8], [0.0, 0.0, 1.0]], dtype=torch.float64).log()
+    found = at_temperature(log_probs, 1 / temperature)
+    assert_close(found.exp(), powers(log_probs.exp(), temperature))
+    assert (found[log_probs == -torch.inf] == -torch.inf).all()
+
+
+def test_at_temperature_of_extremes():
+    """So cold that only the top is left, shared alike; so hot that all are alike. Differences are
+    taken before they are multiplied: float32 at T = 1e-30 too."""
+    log_probs = torch.tensor([-700.0, -700.0, -701.0, -9e4])
+    found = at_temperature(log_probs, 1e30)
+    assert found.dtype == torch.float64
+    assert_close(found.exp().tolist(), [0.5, 0.5, 0.0, 0.0])
+    assert_close(at_temperature(log_probs, 1e-30).exp().tolist(), [0.25] * 4)
+
+
+@temperatures
+@pytest.mark.parametrize("components", [[1, 0, 2], [0, 0, 1]])
+def test_packed_divided_by_a_temperature(temperature, components):
+    """As fairseq's generator does it, in place, to the last step."""
+    layer = output_layer(components)
+    packed, _ = layer(layer_outputs())
+    probs = layer.log_probs(packed).exp()
+    with torch.no_grad():
+        cooled = layer.log_probs(packed[:, -1:].clone().div_(temperature))
+    assert_close(cooled.exp(), powers(probs, temperature)[:, -1:])
+    assert_close(cooled.exp().sum(-1), torch.ones(B, 1))
+
+
+def test_a_temperature_of_the_logits_would_be_another():
+    """Of a mixture, softmaxes at temperature T are not P^(1/T): the test above can tell."""
+    layer = output_layer([1, 0, 2])
+    packed, _ = layer(layer_outputs())
+    vectors, log_weights = layer.unpack(packed)
+    cold = (vectors @ layer.weight.t() + layer.bias) / 0.5
+    other = (log_weights.exp().unsqueeze(-1) * cold.softmax(-1)).sum(1).view(B, T, V)
+    assert (layer.log_probs(packed / 0.5).exp() - other).abs().max() > 1e-3
+
+
+def test_a_temperature_a_row():
+    layer = output_layer([1, 0, 2])
+    packed, _ = layer(layer_outputs())
+    probs = layer.log_probs(packed).exp()
+    found = layer.log_probs(packed / torch.tensor([0.5, 1.0, 2.0]).view(B, 1, 1)).exp()
+    for b, temperature in enumerate([0.5, 1.0, 2.0]):
+        assert_close(found[b], powers(probs[b], temperature))
+
+
+@pytest.mark.parametrize("temperature", [0.1, 3.0])
+def test_temperature_in_float32(temperature):
+    layer = output_layer([1, 0, 2])
+    probs = probabilities(layer, layer_outputs())
+    layer.float()
+    packed, _ = layer([x.float() for x in layer_outputs()])
+    log_probs = layer.log_probs(packed / temperature)
+    assert log_probs.dtype == torch.float32
+    assert_close(log_probs.exp(), powers(probs, temperature), rtol=1e-4, atol=1e-6)
+
+
+# Smoothed labels
+
+
+@pytest.mark.parametrize("components", [[1, 0, 2], [0, 0, 1]])
+def test_smoothed_nll_is_the_cross_entropy_of_the_probabilities(components):
+    layer = output_layer(components)
+    target = torch.randint(V - 1, (B, T), generator=torch.Generator().manual_seed(0))
+    target[1, 2] = target[0, 0] = V - 1  # ignored
+    packed, _ = layer(layer_outputs())
+    loss, nll = layer.smoothed_nll(packed, target, 0.2, V - 1)
+    labels = torch.full((B, T, V), 0.2 / (V - 1), dtype=torch.float64)
+    labels.scatter_(2, target.unsqueeze(2), 0.8)
+    kept = target != V - 1
+    log_probs = layer.log_probs(layer(layer_outputs())[0])
+    expected = -(labels * log_probs)[kept].sum()
+    assert_close(loss, expected)
+    assert_close(nll, -log_probs.gather(2, target.unsqueeze(2)).squeeze(2)[kept].sum())
+    assert_close(nll, layer.nll(packed, target, V - 1))
+    parameters = list(layer.parameters())
+    assert_close(gradients(loss, parameters), gradients(expected, parameters))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_sixteen_bits(dtype):
+    """Log weights, packed and losses are float32; probabilities sum to one."""
+    layer, h = output_layer([1, 0, 2]), layer_outputs()
+    expected = layer.log_probs(layer(h)[0])
+    layer.to(dtype)
+    packed, log_weights = layer([x.to(dtype) for x in h])
+    log_probs = layer.log_probs(packed)
+    assert packed.dtype == log_weights.dtype == log_probs.dtype == torch.float32
+    assert (packed[..., -1] == 1).all()
+    assert_close(log_probs.exp().sum(-1), torch.ones(B, T), rtol=0, atol=1e-5)
+    assert_close(log_probs, expected, rtol=0.02, atol=0.15)
+    target = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
+    for smoothing in (0.0, 0.1):
+        loss, _ = layer.smoothed_nll(layer([x.to(dtype) for x in h])[0], target, smoothing)
+        assert loss.dtype == torch.float32
+        grads = gradients(loss, list(layer.parameters()))
+        assert all(g.dtype == dtype and torch.isfinite(g).all() and g.any() for g in grads)
