@@ -111,7 +111,8 @@ def check_state_dict(expected, state_dict):
     first = {}
     for name, tensor in expected.items():
         other = first.setdefault(tensor.data_ptr(), name)
-        if other != name and not torch.equal(state_dict[other], state_dict[name]):
+        both = state_dict[other], state_dict[name]
+        if other != name and not torch.allclose(*both, rtol=0, atol=0, equal_nan=True):
             raise FairseqDocError(
                 f"the checkpoint is of another architecture: expected {name} tied to {other}, got "
                 "two matrices; give the options of its training (--untie-output; --share-...)"

@@ -169,6 +169,9 @@ class LuongDocDecoder(FairseqIncrementalDecoder):
             )
             kept["sentences"], kept["prepared"] = None, None
             if incremental_state is not None:
+                # The generator would take a score that is not a number for one of minus infinity.
+                for parameter in (self.output.weight, self.output.bias):
+                    check_finite(parameter.sum())
                 self.set_incremental_state(incremental_state, "decoder", kept)
         sentences = _side_by_side(rows)
         if kept["sentences"] is None or not torch.equal(sentences, kept["sentences"]):
@@ -370,7 +373,7 @@ def _fill(embedding, path, dictionary, side):
     except (OSError, ValueError, StopIteration) as error:
         raise FairseqDocError(
             f"--{side}-embed-path {path}: expected a header and then a word and its numbers a "
-            f"line; {error or 'the file is empty'}"
+            f"line; {str(error) or 'the file is empty'}"
         ) from error
     width = embedding.size(1)
     for word, vector in vectors.items():

@@ -18,8 +18,8 @@ class BidirectionalLSTM(nn.Module):
     """N LSTM layers forward and N backward; the memory is the sum of their top outputs.
 
     Padding comes before the first word that a direction reads, and a state of zeros passes through
-    it unchanged: there the input and output gates are closed, by one more column of the input and
-    of its weights that is no parameter. So all sentences run in one dense batch, to the same result
+    it unchanged: there the input gates are closed, by one more column of the input and of its
+    weights that is no parameter. So all sentences run in one dense batch, to the same result
     as each alone.
 
     Args:
@@ -88,8 +88,8 @@ class BidirectionalLSTM(nn.Module):
         if closed is None:
             return layer(x)
         weight = layer.weight_ih_l0
-        i, f, g, o = weight.new_zeros(4, layer.hidden_size, 1)
-        column = torch.cat([i + CLOSED, f, g, o + CLOSED])
+        column = weight.new_zeros(len(weight), 1)
+        column[: layer.hidden_size] = CLOSED  # the input gate's rows come first
         zeros = x.new_zeros(1, x.size(1), layer.hidden_size)
         widened = torch.cat([weight, column], dim=1)
         return run_lstm(layer, torch.cat([x, closed], dim=2), (zeros, zeros), weight_ih_l0=widened)

@@ -117,7 +117,7 @@ class _InputFeeding(torch.autograd.Function):
 
         d a_t     = given + (layer 1's dx of step t + 1)
         d u_t     = d a_t (1 - a_t^2)                     u: the tanh's argument
-        d p_t     = values . d u_t + given,   d s_t = p_t (d p_t - sum_s p_ts d p_ts)
+        d p_t     = values . d u_t,   d s_t = p_t (d p_t - sum_s p_ts d p_ts)
         d h^N_t   = given + W_q^T d u_t + sum_s d s_ts keys_s + (recurrent part of step t + 1)
         d c       = d h o (1 - tanh(c)^2) + d c_{t+1} f_{t+1}
         d z       = (d c g i(1 - i),  d c c_{t-1} f(1 - f),  d c i (1 - g^2),  d h tanh(c) o(1 - o))

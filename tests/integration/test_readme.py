@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from conftest import PACKAGE, ROOT, evaluated, run
+import toy_translation
+from conftest import PACKAGE, ROOT, evaluated, preprocessing, run
 
 SMALL = (
     "--decoder-embed-dim 16 --layer-dims 24,24,20 --doc-components 0,0,1,2 --max-update 3 --cpu "
@@ -11,10 +12,21 @@ SMALL = (
 )
 
 
+SMALL_TRANSLATION = (
+    "--encoder-embed-dim 16 --decoder-embed-dim 16 --hidden-size 12 --max-update 3 --cpu "
+    "--batch-size 32"
+)
+
+
+def blocks():
+    """README's shell blocks."""
+    return re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+
+
 def commands():
-    """Every line of README's shell blocks that runs one of the programs ``fairseq-...``."""
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    """Every line of the blocks about language models that runs one of the programs ``fairseq-...``."""
+    about = [block for block in blocks() if "multi30k" not in block]
+    lines = "\n".join(about).replace("\\\n", " ").splitlines()
     return [line.split(" # ")[0] for line in lines if re.search(r"(^|\| )fairseq-", line)]
 
 
@@ -42,3 +54,59 @@ def test_recipes_train_and_evaluate(example, corpus, tmp_path):
     output = run([ROOT / "examples" / example / "evaluate.sh", "--cpu"], cwd=tmp_path, **places)
     assert output.count("Perplexity:") == 2
     assert evaluated(output)[2] > 1000
+
+
+def write_headline_like(folder, names, sides):
+    """Three splits of a toy task under other names."""
+    toy_translation.write_corpus(folder, "copy", 200, 20, 20)
+    for split, name in zip(("train", "valid", "test"), names, strict=True):
+        for side, language in zip(("src", "tgt"), sides, strict=True):
+            (folder / f"{split}.{side}").rename(folder / f"{name}.{language}")
+
+
+def test_readme_commands_translate(tmp_path):
+    """From raw text to scored translations, a typed sentence and a heat map."""
+    (block,) = (block for block in blocks() if "multi30k" in block)
+    names = ("train", "val", "test_2016_flickr")
+    write_headline_like(tmp_path / "multi30k", names, ("en", "de"))
+    changes = {
+        "--user-dir fairseq_doc": f"--user-dir {PACKAGE}",
+        " scripts/": f" {ROOT}/scripts/",
+        "--merges 8000": "--merges 15",
+        "--max-epoch 8": SMALL_TRANSLATION,
+    }
+    block = f" {block}"  # a blank before its first word, too
+    for old, new in changes.items():
+        assert old in block
+        block = block.replace(old, new)
+    shell = [
+        "bash",
+        "-e",
+        "-o",
+        "pipefail",
+        "-c",
+        block.replace("\nscripts/", f"\n{ROOT}/scripts/"),
+    ]
+    output = run(shell, cwd=tmp_path, FAIRSEQ_DOC_DATA=str(tmp_path))
+    assert "BLEU|nrefs:1" in output and "20 of 20 targets are the reference" in output
+    assert "D-0\t" in output
+    assert (tmp_path / "attention.png").exists()
+
+
+@pytest.mark.parametrize(
+    "example, model, sides, score",
+    [
+        ("iwslt16", "checkpoints/small.en-de", ("en", "de"), "BLEU|nrefs:1"),
+        ("gigaword", "checkpoints/headline_small", ("src", "tgt"), "ROUGE-L"),
+    ],
+)
+def test_recipes_translate(example, model, sides, score, tmp_path):
+    write_headline_like(tmp_path / "text", ("train", "valid", "test"), sides)
+    command = preprocessing(tmp_path / "text", tmp_path / "bin")
+    run(command.replace("-s src -t tgt", f"-s {sides[0]} -t {sides[1]}"))
+    places = {"DATA": str(tmp_path / "bin"), "USER_DIR": str(PACKAGE)}
+    recipe = ROOT / "examples" / example
+    run([recipe / "train_small.sh", *SMALL_TRANSLATION.split()], cwd=tmp_path, **places)
+    places["MODEL"] = f"{model}/checkpoint_best.pt"
+    places["RAW"] = str(tmp_path / "text" / f"test.{sides[1]}")
+    assert score in run([recipe / "evaluate.sh", "--cpu"], cwd=tmp_path, **places)

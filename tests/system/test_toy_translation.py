@@ -7,8 +7,9 @@ import toy_translation
 from conftest import generate, last_validation, preprocessing, run, translation_training
 
 OPTIONS = """--encoder-embed-dim 64 --decoder-embed-dim 64 --hidden-size 128 --doc-components 0,0,2,2
-    --dropout 0 --optimizer adam --lr 0.003 --lr-scheduler fixed --force-anneal 5 --lr-shrink 0.5
-    --max-epoch 6 --no-epoch-checkpoints"""
+    --dropout 0 --optimizer adam --lr 0.004 --clip-norm 1 --lr-scheduler fixed --force-anneal 5
+    --lr-shrink 0.5
+    --max-epoch 7 --no-epoch-checkpoints"""
 
 
 @pytest.mark.parametrize("task", toy_translation.TASKS)

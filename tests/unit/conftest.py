@@ -90,7 +90,7 @@ def small_model(n_words=20, seed=0, dictionary=None, **settings):
     return LSTMDocLanguageModel(decoder).double()
 
 
-def small_translation_model(n_words=20, seed=0, scale=8.0, dictionaries=None, **settings):
+def small_translation_model(n_words=20, seed=0, scale=16.0, dictionaries=None, **settings):
     """An encoder-decoder of two narrow layers a side without dropout, in training mode, in float64;
     its parameters ``scale`` times as large as they start, so that probabilities are far from even."""
     cfg = {

@@ -15,7 +15,14 @@ from fairseq_doc.criterions.doc_cross_entropy import (
 )
 from fairseq_doc.errors import FairseqDocError
 
-from ..conftest import assert_close, gradients, random_tokens, small_dictionary, small_model
+from ..conftest import (
+    assert_close,
+    gradients,
+    random_tokens,
+    small_dictionary,
+    small_model,
+    small_translation_model,
+)
 
 B, T = 3, 5
 FACTORS = {"doc_lambda": 0.7, "ar_alpha": 2.0, "tar_beta": 3.0}
@@ -270,3 +277,157 @@ def test_metrics_are_means_over_the_workers():
     }
     assert_close({k: float(values[k]) for k in expected}, expected, rtol=0, atol=6e-3)
     assert DocCrossEntropyCriterion.logging_outputs_can_be_summed()
+
+
+# Smoothed labels
+
+
+def smoothed_by_hand(model, batch, smoothing, pad):
+    """The labels 1 - smoothing for the target, smoothing / (V - 1) for each other word; the NLL."""
+    output = model(**batch["net_input"])
+    log_probs = model.get_normalized_probs(output, log_probs=True)
+    loss = nll = 0.0
+    for row, targets in zip(log_probs, batch["target"].tolist(), strict=True):
+        for words, y in zip(row, targets, strict=True):
+            if y != pad:
+                others = words.sum() - words[y]
+                loss = loss - (1 - smoothing) * words[y] - smoothing / (len(words) - 1) * others
+                nll = nll - words[y]
+    return loss, nll
+
+
+def translation_sample():
+    """Ragged on both sides."""
+    source, target = random_tokens(B, 4, seed=2), random_tokens(B, T, seed=1)
+    before = torch.cat([torch.full((B, 1), 2), target[:, :-1]], dim=1)
+    source[0, :2] = target[1, 3:] = before[1, 3:] = small_dictionary().pad()
+    return {
+        "net_input": {"src_tokens": source, "src_lengths": None, "prev_output_tokens": before},
+        "target": target,
+        "ntokens": B * T - 2,
+    }
+
+
+KINDS = {
+    "lstm_doc_lm": (small_model, sample),
+    "lstm_luong_doc": (small_translation_model, translation_sample),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@every_kind
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("sentence_avg", [False, True])
+def test_labels_are_smoothed_in_training(kind, smoothing, sentence_avg):
+    """The NLL is told beside, and beta added as ever."""
+    make, make_sample = KINDS[kind]
+    model, batch = make(), make_sample()
+    factors = {"doc_lambda": 0.7, "label_smoothing": smoothing}
+    loss, size, log = criterion("published", sentence_avg, **factors)(model, batch)
+    expected, nll = smoothed_by_hand(model, batch, smoothing, small_dictionary().pad())
+    log_weights = model(**batch["net_input"])[1]["log_weights"]
+    beta = balance(log_weights, batch["target"] != small_dictionary().pad())[1]
+    assert size == (B if sentence_avg else batch["ntokens"])
+    assert_close(loss, expected + 0.7 * size * beta)
+    assert_close((log["loss"], log["nll_loss"]), (loss.detach(), nll.detach()))
+    parameters = list(model.parameters())
+    grads = (gradients(x, parameters) for x in (loss, expected + 0.7 * size * beta))
+    assert_close(*grads, rtol=1e-8)
+
+
+@every_kind
+def test_evaluation_knows_no_smoothing(kind):
+    make, make_sample = KINDS[kind]
+    model, batch = make().eval(), make_sample()
+    loss, _, log = criterion(label_smoothing=0.3, doc_lambda=5.0)(model, batch)
+    _, nll = smoothed_by_hand(model, batch, 0.3, small_dictionary().pad())
+    assert_close((loss, log["loss"], log["nll_loss"]), (nll, nll.detach(), nll.detach()))
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, math.nan])
+def test_smoothing_outside_its_range(smoothing):
+    with pytest.raises(FairseqDocError, match=r"--label-smoothing must be in \[0, 1\)"):
+        criterion(label_smoothing=smoothing)
+
+
+# Models without a last LSTM layer to penalise
+
+
+@pytest.mark.parametrize("factor", ["ar_alpha", "tar_beta"])
+@pytest.mark.parametrize("training", [True, False])
+def test_ar_and_tar_of_an_encoder_decoder_are_refused(factor, training):
+    model = small_translation_model().train(training)
+    with pytest.raises(FairseqDocError, match="--ar-alpha and --tar-beta are penalties .* got"):
+        criterion(**{factor: 1.0})(model, translation_sample())
+
+
+def test_an_encoder_decoder_logs_no_ar_and_tar():
+    _, _, log = criterion()(small_translation_model(), translation_sample())
+    assert not {"ar", "tar"} & set(log) and log["balance"] > 0
+    with metrics.aggregate() as aggregator:
+        DocCrossEntropyCriterion.reduce_metrics([log, log])
+    assert not {"ar", "tar"} & set(aggregator.get_smoothed_values())
+
+
+@pytest.mark.parametrize("doc_balance", ["paper", "published"])
+def test_balance_ignores_padding(doc_balance):
+    """Of a sentence padded to twice its length, loss and gradients are those of it alone."""
+    model, batch = small_translation_model(), translation_sample()
+    pad = small_dictionary().pad()
+    wide = {**batch, "target": torch.cat([batch["target"], torch.full((B, T), pad)], 1)}
+    before = batch["net_input"]["prev_output_tokens"]
+    before = torch.cat([before, torch.full((B, T), pad)], 1)
+    wide["net_input"] = {**batch["net_input"], "prev_output_tokens": before}
+    found, expected = (
+        criterion(doc_balance, doc_lambda=0.7)(model, each) for each in (wide, batch)
+    )
+    assert_close(found[0], expected[0])
+    assert_close(float(found[2]["balance"]), float(expected[2]["balance"]))
+    parameters = list(model.parameters())
+    assert_close(*(gradients(loss, parameters) for loss, _, _ in (found, expected)))
+
+
+@every_kind
+@pytest.mark.parametrize("sentence_avg", [False, True])
+@pytest.mark.parametrize("doc_balance", ["paper", "published"])
+def test_gradients_of_two_workers_are_those_of_the_whole_batch(
+    monkeypatch, kind, sentence_avg, doc_balance
+):
+    """fairseq sums the workers' gradients and divides them by the sum of their sample sizes. Of
+    beta, which all make of one sum, each worker's gradient comes back to each: with the sums of the
+    other added, and its gradient's factor, the two make up the whole batch's."""
+    make, make_sample = KINDS[kind]
+    model, batch = make(), make_sample()
+    parameters = list(model.parameters())
+    settings = {"doc_lambda": 0.7, "label_smoothing": 0.1}
+    loss, size, _ = criterion(doc_balance, sentence_avg, **settings)(model, batch)
+    expected = [g / size for g in gradients(loss, parameters)]
+
+    halves = []
+    pad = small_dictionary().pad()
+    for rows in (slice(0, 1), slice(1, B)):
+        net_input = {
+            name: x[rows] if isinstance(x, torch.Tensor) else x
+            for name, x in batch["net_input"].items()
+        }
+        target = batch["target"][rows]
+        count = int((target != pad).sum())
+        halves.append({"net_input": net_input, "target": target, "ntokens": count})
+
+    shared = []  # what each worker sums, first pass
+    monkeypatch.setattr(doc_cross_entropy, "_over_workers", lambda x: shared.append(x) or x)
+    sizes = [criterion(doc_balance, sentence_avg, **settings)(model, h)[1] for h in halves]
+    total = [0.0] * len(parameters)
+    for mine, half in enumerate(halves):
+        other = shared[1 - mine].detach()
+        # The gradient of the all-reduced sum is summed over workers: each worker's loss holds
+        # size_w * beta, so what comes back is that of (size_1 + size_2) * beta.
+        factor = sum(sizes) / sizes[mine]
+
+        def over_workers(x, other=other, factor=factor):
+            return (x * factor - x.detach() * (factor - 1)) + other
+
+        monkeypatch.setattr(doc_cross_entropy, "_over_workers", over_workers)
+        loss, _, _ = criterion(doc_balance, sentence_avg, **settings)(model, half)
+        total = [t + g for t, g in zip(total, gradients(loss, parameters), strict=True)]
+    assert_close([g / sum(sizes) for g in total], expected, rtol=1e-8)

@@ -59,7 +59,11 @@ every_option = pytest.mark.parametrize("option", OPTIONS)
 
 @functools.cache
 def shared_model(option="default", seed=0):
-    return small_translation_model(seed=seed, **OPTIONS[option]).eval()
+    """With a source that matters."""
+    model = small_translation_model(seed=seed, **OPTIONS[option]).eval()
+    with torch.no_grad():
+        model.encoder.embedding.mul_(3)
+    return model
 
 
 def padded(rows, side="right", size=None):
@@ -159,7 +163,7 @@ def probs_by_hand(model, source, target):
 def test_probabilities_are_far_from_even():
     """So that the comparisons below can tell."""
     probs, attn = probs_by_hand(shared_model(), SOURCES[0], TARGETS[1])
-    assert probs.max() > 0.3 and attn.max() > 0.3
+    assert probs.max() > 0.25 and attn.max() > 0.25  # of 20 words and 5 places
     assert_close(probs.sum(1), torch.ones(5))
 
 
@@ -213,6 +217,16 @@ def test_every_parameter_gets_a_gradient(option):
         assert all("attention" in name for name in idle)
     else:
         assert idle == []
+
+
+@pytest.mark.parametrize("option", ["mixed directions", "linear"])
+def test_options_without_parameters_of_their_own_change_the_model(option):
+    """The comparison by hand reads them from the modules, so that they must get there."""
+    model = small_translation_model(**OPTIONS[option]).eval()
+    model.load_state_dict(shared_model().state_dict())
+    args = padded(SOURCES, "left"), padded(TARGETS)
+    found, expected = (log_probs(each, *args)[0] for each in (model, shared_model()))
+    assert (found - expected).abs().max() > 1e-3
 
 
 # Padding
@@ -354,14 +368,13 @@ def test_any_sequence_of_any_rows(data):
 # Beam search
 
 
-def generate(models, sources=SOURCES, beam=4, prefix=None, search=None, **settings):
+def generate(models, sources=SOURCES, beam=4, prefix=None, **settings):
     """fairseq's hypotheses, best first, of each source; decoding ends after 12 words."""
     generator = SequenceGenerator(
         list(models),
         models[0].decoder.dictionary,
         beam_size=beam,
         max_len_b=settings.pop("max_len_b", 12),
-        search_strategy=search,
         **settings,
     )
     sample = {"net_input": {"src_tokens": padded(sources, "left")}}
@@ -413,7 +426,8 @@ def test_hypotheses_end_at_different_steps():
     """What the test above takes for granted."""
     for beam in (1, 4):
         found = generate([shared_model()], beam=beam)
-        assert len({max(len(h["tokens"]) for h in hypotheses) for hypotheses in found}) > 1
+        last = [max(len(h["tokens"]) for h in hypotheses) for hypotheses in found]
+        assert len(set(last)) > 1 and max(last) < 13
 
 
 @torch.no_grad()
@@ -437,7 +451,8 @@ def test_one_pass_scoring_gives_the_same_scores():
         },
         "target": padded(words),
     }
-    for h, (scored,) in zip(found, SequenceScorer(JOINT[1])([model], sample), strict=True):
+    scorer = SequenceScorer(model.decoder.dictionary)
+    for h, (scored,) in zip(found, scorer.generate([model], sample), strict=True):
         assert_close(scored["positional_scores"], h["positional_scores"])
         assert_close(float(scored["score"]), float(h["score"]))
 
@@ -507,32 +522,31 @@ def test_temperature_and_ensembles(temperature, members):
 @pytest.mark.parametrize("temperature", [1.0, 0.4])
 @torch.no_grad()
 def test_sampling_draws_with_the_probabilities(temperature):
-    """The first word of 4,000 samples, each count within five deviations of N P^(1/T); fairseq
+    """The first word of 4,009 samples, each count within five deviations of N P^(1/T); fairseq
     draws none of the padding nor, before a word, of the end."""
-    model, n = shared_model(), 4000
-    draw = functools.partial(
-        generate, [model], [SOURCES[0]] * 1000, beam=4, max_len_b=1, temperature=temperature
-    )
-    generators = []
+    model, drawn = shared_model(), []
+    sample = {"net_input": {"src_tokens": torch.tensor([SOURCES[0]] * 211)}}
+    search = Sampling(model.decoder.dictionary)
     for _ in range(2):
         torch.manual_seed(5)
-        words = SequenceGenerator(
+        generator = SequenceGenerator(
             [model],
             model.decoder.dictionary,
             beam_size=19,
             max_len_b=1,
             temperature=temperature,
-            search_strategy=Sampling(model.decoder.dictionary),
-        ).generate([model], {"net_input": {"src_tokens": torch.tensor([SOURCES[0]] * 211)}})
-        generators.append([int(h["tokens"][0]) for row in words for h in row])
-    assert generators[0] == generators[1]
-    n = len(generators[0])
+            search_strategy=search,
+        )
+        found = generator.generate([model], sample)
+        drawn.append([int(h["tokens"][0]) for hypotheses in found for h in hypotheses])
+    assert drawn[0] == drawn[1]
+    n = len(drawn[0])
     p = probs_by_hand(model, SOURCES[0], [EOS])[0][0]
     p[[PAD, EOS]] = 0.0
     p = p ** (1 / temperature)
     p = p / p.sum()
-    counts = torch.bincount(torch.tensor(generators[0]), minlength=V)
-    assert n == 19 * 211 and draw is not None
+    counts = torch.bincount(torch.tensor(drawn[0]), minlength=V)
+    assert n == 19 * 211
     assert ((counts - n * p).abs() <= 5 * (n * p * (1 - p)).sqrt() + 1e-9).all()
 
 
@@ -551,13 +565,19 @@ def test_packed_is_divided_after_the_state_was_kept():
 @pytest.mark.parametrize("option", ["default", "tied", "concat"])
 @torch.no_grad()
 def test_numbers_that_are_none_are_an_error_in_incremental_decoding(option):
-    """In any parameter of the decoder: fairseq would take them for a score of minus infinity."""
-    for name, parameter in shared_model(option).decoder.named_parameters():
+    """In any parameter of the decoder: fairseq would take them for scores of minus infinity."""
+    untold = []
+    for name, _ in shared_model(option).decoder.named_parameters():
         model = copy.deepcopy(shared_model(option))
         dict(model.decoder.named_parameters())[name].fill_(math.nan)
-        with pytest.raises(FairseqDocError, match="a score is not finite"):
+        try:
             generate([model])
-            pytest.fail(f"{name} {tuple(parameter.shape)}")
+            untold.append(name)
+        except FairseqDocError as error:
+            assert "a score is not finite" in str(error) and "\n" not in str(error)
+        except AssertionError:  # fairseq's own, without a word
+            untold.append(name)
+    assert untold == []
 
 
 # Dropout
@@ -588,6 +608,24 @@ def test_dropout_of_the_mixtures_layers():
         assert (whole[n] != 0).all()
 
 
+def test_dropout_between_the_encoders_layers():
+    for rate, model in (
+        (0.5, small_translation_model(dropout=0.5)),
+        (0.0, small_translation_model()),
+    ):
+        caught = []
+        for layers in zip(*model.encoder.lstm.stacks, strict=True):
+            for layer in layers:
+                layer.register_forward_hook(
+                    lambda _, args, result, seen=caught: seen.append((args[0], result[0]))
+                )
+        model.encoder(torch.randint(4, V, (8, 9)))
+        first, _, second, _ = caught
+        assert first[0].any(2).all()  # the embedding, whole
+        assert abs((second[0] == 0).double().mean() - rate) < 0.1
+        assert_close(second[0][second[0] != 0], first[1][second[0] != 0] / (1 - rate))
+
+
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_word_dropout_drops_whole_words(side):
     model = small_translation_model(**{f"{side}_dropout": 0.5})
@@ -605,6 +643,7 @@ def test_word_dropout_drops_whole_words(side):
 def test_nothing_is_dropped_in_evaluation():
     rates = {"dropout": 0.5, "source_dropout": 0.5, "target_dropout": 0.5}
     model = small_translation_model(**rates).eval()
+    model.load_state_dict(shared_model().state_dict())
     sources, targets = padded(SOURCES, "left"), padded(TARGETS)
     expected = log_probs(shared_model(), sources, targets)
     assert_close(log_probs(model, sources, targets), expected, rtol=0, atol=0)
@@ -859,7 +898,10 @@ def test_a_models_own_state_is_accepted_and_restores_it(option):
 @pytest.mark.parametrize(
     "other, problem",
     [
-        ({"layers": 3, "doc_components": "1,0,1,0,2"}, "another architecture: .*missing: none"),
+        (
+            {"layers": 3, "doc_components": "1,0,1,0,2"},
+            "another architecture: .*unknown: decoder.lstm.layers.2",
+        ),
         ({"unidirectional_encoder": True}, "another architecture: .*encoder.lstm.stacks.1"),
         ({"attention_score": "dot"}, "another architecture: .*attention.general"),
         ({"doc_components": "0,1,1,2"}, "another architecture: .*projections.0"),
