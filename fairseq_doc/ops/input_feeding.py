@@ -113,7 +113,7 @@ def input_feeding_reference(
 
 
 class _InputFeeding(torch.autograd.Function):
-    """Derivation. Writing d x_t for dL/d of step t and z the gates before their activations:
+    """Derivation, with d x for dL/dx and z for the gates before their activations:
 
         d a_t     = given + (layer 1's dx of step t + 1)
         d u_t     = d a_t (1 - a_t^2)                     u: the tanh's argument

@@ -1,11 +1,13 @@
 """``fairseq-doc`` as it is typed: every subcommand on a trained model."""
 
+import contextlib
 import io
 import json
 import math
 import re
 import subprocess
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from conftest import BIN, ROOT, environment, evaluated, evaluation, fail, run
 
 from fairseq_doc.cli.main import main
 
-SUBCOMMANDS = ["eval-lm", "score", "generate", "rank", "weights", "curves"]
+SUBCOMMANDS = ["eval-lm", "score", "generate", "rank", "weights", "curves", "attention"]
 
 
 @pytest.fixture(scope="module")
@@ -21,15 +23,21 @@ def checkpoints(trained):
     return [trained.folder / name for name in ("checkpoint1.pt", "checkpoint3.pt")]
 
 
-def doc(command, data, path, options="", stdin=None, status=0):
-    """Run a subcommand on a model; what it printed, and what it told on standard error."""
-    words = [BIN / "fairseq-doc", command, data, "--path", path, "--cpu", *options.split()]
-    process = subprocess.run(
-        words, input=stdin, capture_output=True, cwd=ROOT, env=environment(), timeout=120
-    )
-    told = process.stderr.decode()
-    assert process.returncode == status, told
-    return process.stdout.decode(), told
+def doc(command, data, path, options="", stdin=b"", status=0):
+    """Run a subcommand on a model, in this process; what it printed, and what it told on standard
+    error."""
+    return typed([command, data, "--path", path, "--cpu", *options.split()], stdin, status)
+
+
+def typed(words, stdin=b"", status=0):
+    printed, told = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in "12")
+    with (
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(told),
+        mock.patch("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin))),
+    ):
+        assert main([str(word) for word in words]) == status
+    return tuple(stream.buffer.getvalue().decode() for stream in (printed, told))
 
 
 def by_json(*args, **kwargs):
@@ -50,21 +58,23 @@ def failing(arguments, capsys, monkeypatch, stdin=b""):
     return line
 
 
-@pytest.mark.parametrize("command", SUBCOMMANDS)
-def test_help_gives_an_example(command):
-    assert f"fairseq-doc {command}" in run(f"fairseq-doc {command} --help").split("example:")[1]
-
-
 def test_the_list_of_subcommands():
     listed = run("fairseq-doc --help")
     assert all(command in listed for command in SUBCOMMANDS)
     assert "invalid choice" in fail("fairseq-doc nothing")
 
 
-def test_an_error_is_one_line_and_the_exit_status(corpus, checkpoints):
-    printed, told = doc("score", corpus.data, checkpoints[0], stdin=b"w1\n\nw2\n", status=1)
-    assert printed == "" and told.startswith("fairseq-doc score: error: line 2 is empty")
-    assert len(told.splitlines()) == 1
+def test_the_command_reads_standard_input_and_exits_with_its_status(corpus, checkpoints):
+    words = [BIN / "fairseq-doc", "score", corpus.data, "--path", checkpoints[0], "--cpu"]
+    for text, status in ((b"w1\nw2\n", 0), (b"w1\n\nw2\n", 1)):
+        process = subprocess.run(
+            words, input=text, capture_output=True, cwd=ROOT, env=environment(), timeout=120
+        )
+        assert process.returncode == status
+        if status == 0:
+            assert process.stdout.decode() == doc(*words[1:3], checkpoints[0], stdin=text)[0]
+    assert process.stdout == b"" and len(process.stderr.splitlines()) == 1
+    assert process.stderr.startswith(b"fairseq-doc score: error: line 2 is empty")
 
 
 def test_eval_lm_is_fairseqs_for_one_model_and_the_average_for_two(corpus, checkpoints):
@@ -169,20 +179,21 @@ def test_rank_and_weights(corpus, checkpoints, tmp_path):
     assert "exists" in told  # before any work
 
 
-def test_curves_of_a_real_log(trained, tmp_path):
+def test_curves_of_a_real_log(trained, tmp_path, monkeypatch):
     (tmp_path / "a.log").write_text(trained.output)
-    words = f"fairseq-doc curves {tmp_path}/curves.png one=a.log two=a.log --json"
-    result = json.loads(run(words, cwd=tmp_path).splitlines()[-1])["runs"]["two"]
+    monkeypatch.chdir(tmp_path)
+    words = ["curves", "curves.png", "one=a.log", "two=a.log", "--json"]
+    result = json.loads(typed(words)[0])["runs"]["two"]
     logged = re.findall(r"\| valid \| epoch (\d+) .*?\| ppl ([\d.]+)", trained.output)
     assert result["perplexity"] == {str(int(epoch)): float(ppl) for epoch, ppl in logged}
     switch = re.search(r"averaging starts after epoch (\d+)", trained.output)
     assert result["averaging_after"] == int(switch.group(1))
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
-    assert "exists" in fail(words, cwd=tmp_path)
-    run(f"{words} --overwrite", cwd=tmp_path)
+    assert "exists" in typed(words, status=1)[1]
+    typed([*words, "--overwrite"])
     (tmp_path / "empty.log").write_text("nothing here\n")
-    told = fail(f"fairseq-doc curves {tmp_path}/other.png x=empty.log", cwd=tmp_path)
+    _, told = typed(["curves", "other.png", "x=empty.log"], status=1)
     assert "no validation line" in told and not (tmp_path / "other.png").exists()
 
 
