@@ -2,15 +2,23 @@ import re
 
 import matplotlib.image
 import pytest
+import torch
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.attention import Attention
 from fairseq_doc.evaluation.learning_curves import LearningCurve
-from fairseq_doc.evaluation.pictures import check_picture, plot_curves, plot_weights
+from fairseq_doc.evaluation.pictures import (
+    check_picture,
+    plot_attention,
+    plot_curves,
+    plot_weights,
+)
 from fairseq_doc.evaluation.weights import MixtureWeights
 
 PERPLEXITIES = {1: 500.0, 2: 200.0, 3: 150.0, 4: 149.0, 5: 120.0}
 PLAIN = LearningCurve(PERPLEXITIES, None, {})
 SWITCHED = LearningCurve(PERPLEXITIES, 2, {1: 4, 2: 5})
+ATTENTION = Attention(["a", "$x$", "</s>"], ["ein", "_b_", "</s>"], torch.eye(3), -1.0)
 WEIGHTS = MixtureWeights([1, 2, 2], [0.5, 0.3, 0.2], 100)
 
 
@@ -30,7 +38,11 @@ def plot_bars(path):
     plot_weights(WEIGHTS, path)
 
 
-@pytest.mark.parametrize("plot", [plot_plain, plot_two, plot_bars])
+def plot_heat(path):
+    plot_attention(ATTENTION, path)
+
+
+@pytest.mark.parametrize("plot", [plot_plain, plot_two, plot_bars, plot_heat])
 def test_a_picture_is_drawn_in_the_format_of_its_ending(tmp_path, plot):
     path = tmp_path / "picture.png"
     plot(path)
@@ -119,3 +131,10 @@ def test_a_full_disk_leaves_the_old_picture_and_nothing_else(tmp_path, monkeypat
     with pytest.raises(OSError, match="No space left"):
         plot_curves({"a": LearningCurve({1: 9.0, 2: 8.0}, None, {})}, path)
     assert list(tmp_path.iterdir()) == [path] and path.read_text() == "precious"
+
+
+def test_the_heat_map_shows_the_words_as_they_are(tmp_path):
+    path = tmp_path / "heat.svg"
+    plot_attention(ATTENTION, path)
+    assert {"source", "output", "attention weight", "ein", "_b_"} <= texts_of(path)
+    assert "$x$" in texts_of(path)  # no formula
