@@ -33,6 +33,7 @@ from importlib.metadata import version
 from itertools import chain, zip_longest
 from pathlib import Path
 
+import fairseq
 from sacremoses.corpus import NonbreakingPrefixes
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -402,8 +403,8 @@ def _stamp(settings):
     for path in chain.from_iterable(map(settings.raw, settings.splits)):
         with open(path, "rb") as file:
             digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    tools = ("fairseq-fixed", "sacremoses", "subword-nmt", "sentencepiece")
-    made_by = {tool: version(tool) for tool in tools}
+    made_by = {tool: version(tool) for tool in ("sacremoses", "subword-nmt", "sentencepiece")}
+    made_by["fairseq"] = fairseq.__version__
     decided = {**asdict(settings), "sha256": digests, "made by": made_by}
     del decided["folder"]  # the same text elsewhere gives the same data
     return json.dumps(decided, indent=1) + "\n"
