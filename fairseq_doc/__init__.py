@@ -18,6 +18,7 @@ goes through the files in this order, and each imports only from what lies befor
     modules/bilstm.py                embedded source -> memory, the decoder's first state
     modules/luong_attention.py       query, memory, mask -> attentional vector, weights
     modules/luong_decoder.py         embedded target -> every layer's output, attention
+    modules/pretrained.py            embeddings from a file
     modules/mixture.py               layer outputs -> component vectors, log weights -> P
     checkpoints.py                   which types a checkpoint may hold, and clear refusals
     presets.py                       named settings of a model

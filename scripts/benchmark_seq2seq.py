@@ -13,7 +13,8 @@ Systems, all 500 wide, 2 layers, dropout .3:
     i_3=2          two components from the attentional vector
     i_2=i_3=2      four components, two from the upper LSTM layer
     products       the products of three components' logits more, alone: by torch.mm, for training
-                   the one of the forward and the two of the backward pass
+                   the one of the forward and the two of the backward pass (where oneDNN is faster
+                   than torch.mm, ours takes it, which flatters the ratios of what is added)
 
 A training step is one of fairseq's trainer (loss, gradients, clipping, SGD) over --batch-size
 sentences. Generation is fairseq's SequenceGenerator; every output is made --length words long, so
@@ -28,6 +29,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from fairseq_doc.cli.arguments import positive
 
 COMMON = """--task translation --optimizer sgd --lr 0.1 --sentence-avg --clip-norm 5 --dropout 0.3
     --seed 1 --num-workers 0 --distributed-world-size 1 --no-progress-bar"""
@@ -81,6 +84,10 @@ class Worker:
         iterator = self.task.get_batch_iterator(
             self.task.dataset("train"), max_sentences=self.args.batch_size, seed=1
         ).next_epoch_itr(shuffle=True)
+        if len(iterator) < count:
+            sys.exit(
+                f"expected {count} batches in the data, got {len(iterator)}; give less --batches"
+            )
         return [next(iterator) for _ in range(count)]
 
     def measure(self):
@@ -202,12 +209,16 @@ def parse(arguments):
     parser.add_argument("data", help="folder of fairseq-preprocess")
     parser.add_argument("--source-lang", default="en", help="default: en")
     parser.add_argument("--target-lang", default="de", help="default: de")
-    parser.add_argument("--batch-size", type=int, default=128, help="sentences (default: 128)")
-    parser.add_argument("--batches", type=int, default=10, help="measured (default: 10)")
+    parser.add_argument("--batch-size", type=positive, default=128, help="sentences (default: 128)")
+    parser.add_argument("--batches", type=positive, default=10, help="measured (default: 10)")
     parser.add_argument("--warm-up", type=int, default=2, help="before those (default: 2)")
-    parser.add_argument("--length", type=int, default=15, help="words of an output (default: 15)")
-    parser.add_argument("--rounds", type=int, default=2, help="default: 2")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
+    parser.add_argument(
+        "--length", type=positive, default=15, help="words of an output (default: 15)"
+    )
+    parser.add_argument("--rounds", type=positive, default=2, help="default: 2")
+    parser.add_argument(
+        "--threads", type=positive, default=os.cpu_count(), help="default: all cores"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--worker", choices=[*SYSTEMS, "products"], help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)

@@ -33,7 +33,6 @@ from importlib.metadata import version
 from itertools import chain, zip_longest
 from pathlib import Path
 
-import fairseq
 from sacremoses.corpus import NonbreakingPrefixes
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -403,6 +402,8 @@ def _stamp(settings):
     for path in chain.from_iterable(map(settings.raw, settings.splits)):
         with open(path, "rb") as file:
             digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    import fairseq
+
     made_by = {tool: version(tool) for tool in ("sacremoses", "subword-nmt", "sentencepiece")}
     made_by["fairseq"] = fairseq.__version__
     decided = {**asdict(settings), "sha256": digests, "made by": made_by}

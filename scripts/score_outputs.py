@@ -5,6 +5,8 @@ import logging
 import sys
 from pathlib import Path
 
+from sacremoses.corpus import NonbreakingPrefixes
+
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.hypotheses import (
     AUTO,
@@ -124,6 +126,7 @@ def _read_all(args):
 
 def _what_was_read(args, references, systems):
     """What a reader of the scores must know about the texts, in lines."""
+    known = NonbreakingPrefixes().available_langs
     kind = "tokenised, as told" if args.tokenized_reference else "raw"
     lines = [f"references {args.reference}: {len(references):,} lines, {kind}"]
     for system in systems:
@@ -133,4 +136,6 @@ def _what_was_read(args, references, systems):
         if system.unknown:
             line += f"; {system.unknown:,} hypotheses with an unknown unit, scored as they are"
         lines.append(line)
+        if system.undoing.tokenizer == "moses" and args.lang not in known:
+            lines.append(f"moses has no abbreviations of {args.lang!r}, English ones stand in")
     return lines

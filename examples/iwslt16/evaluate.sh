@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Translate the test split with beam 5 and score it: RAW is the raw reference, a file of as many lines.
-# SYSTEM is doc, i3 or plain, or MODEL names a checkpoint. Further options go to fairseq-generate.
+# SYSTEM is doc, i3 or plain, or MODEL names a checkpoint, or several for an ensemble: a.pt:b.pt. Further
+# options go to fairseq-generate.
 set -euo pipefail
 pair=${SRC:-en}-${TGT:-de}
 runs=checkpoints/iwslt16.$pair
 model=${MODEL:-$runs/${SYSTEM:-doc}/checkpoint_best.pt}
 [ -n "${RAW:-}" ] || { echo "evaluate: expected RAW=reference, such as RAW=iwslt16/test.${TGT:-de}" >&2; exit 1; }
-output=$(dirname "$model")/generate-test.$pair.txt
+for file in ${model//:/ }; do
+    [ -f "$file" ] || { echo "evaluate: expected a checkpoint, got no file $file" >&2; exit 1; }
+done
+output=$(dirname "${model%%:*}")/generate-test.$pair.txt
 fairseq-generate "${DATA:-data-bin/iwslt16.$pair}" --user-dir "${USER_DIR:-fairseq_doc}" \
     --task translation --source-lang "${SRC:-en}" --target-lang "${TGT:-de}" \
     --path "$model" --gen-subset test --beam 5 --batch-size 64 --num-workers 0 "$@" >"$output"

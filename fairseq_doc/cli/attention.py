@@ -1,6 +1,7 @@
 """``fairseq-doc attention``."""
 
 from argparse import Namespace
+from pathlib import Path
 
 import torch
 from fairseq.data import encoders
@@ -13,6 +14,7 @@ from fairseq_doc.cli.arguments import (
 )
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import load_translator
+from fairseq_doc.evaluation.hypotheses import moses
 from fairseq_doc.evaluation.pictures import check_picture, plot_attention
 
 NAME = "attention"
@@ -58,6 +60,8 @@ def run(args):
             raise FairseqDocError(
                 f"--bpe {bpe} and {flag} belong together; got one without the other"
             )
+        if args.bpe == bpe and not Path(getattr(args, option)).is_file():
+            raise FairseqDocError(f"{flag}: expected a file; got none at {getattr(args, option)}")
     lines = read_lines(args.input)
     if len(lines) < args.line or not lines[args.line - 1].strip():
         raise FairseqDocError(
@@ -66,7 +70,7 @@ def run(args):
         )
     device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
     translator = load_translator(args.path, args.data, args.beam, device)
-    text = segmented(lines[args.line - 1], args, translator.task.cfg)
+    text = segmented(lines[args.line - 1], args, translator.task.cfg.source_lang)
     attention = translator.attend(text)
     if args.picture:
         plot_attention(attention, args.picture)
@@ -78,19 +82,10 @@ def run(args):
     }
 
 
-def segmented(text, args, languages):
+def segmented(text, args, language):
     """The sentence in the symbols of the model, by fairseq's own tokenisers."""
     if args.tokenizer:
-        tokenizer = encoders.build_tokenizer(
-            Namespace(
-                tokenizer=args.tokenizer,
-                source_lang=languages.source_lang,
-                target_lang=languages.target_lang,
-                moses_no_dash_splits=False,
-                moses_no_escape=False,
-            )
-        )
-        text = tokenizer.encode(text)
+        text = moses(language).encode(text)
     if args.bpe:
         bpe = encoders.build_bpe(
             Namespace(

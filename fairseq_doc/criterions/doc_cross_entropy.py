@@ -57,7 +57,9 @@ def balance(log_weights, real=None):
     - published: what the published runs computed. Pi_b is the sum over the time of stream b alone;
       (J - 1) var(Pi_b) / mean(Pi_b)^2, unbiased variance over all B J numbers.
 
-    Neither takes a square root, whose gradient is not a number at a variance of zero.
+    Neither takes a square root, whose gradient is not a number at a variance of zero. Where an
+    epoch's batches are not enough for all workers, fairseq gives a worker its first batch again in
+    the last update; beta counts that too.
 
     Args:
         log_weights: log pi, (B, T, J).

@@ -5,6 +5,7 @@ Axes: T output time, S source time, both with their end mark.
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from fairseq.sequence_generator import SequenceGenerator
@@ -89,5 +90,9 @@ def load_translator(paths, data, beam=5, device="cpu"):
     Raises:
         FairseqDocError: as :func:`fairseq_doc.evaluation.ensemble.load_models`.
     """
+    if not any(Path(data).glob("dict.*.txt")):
+        raise FairseqDocError(
+            f"expected a folder of fairseq-preprocess, with a dictionary for each side; got {data}"
+        )
     models, task = load_models(paths, TASK, {"data": os.fspath(data)})
     return Translator([model.to(device) for model in models], task, beam)

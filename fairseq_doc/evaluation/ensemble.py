@@ -1,4 +1,4 @@
-"""One trained language model, or several whose probabilities are averaged.
+"""Loading checkpoints of one task; language models whose probabilities are averaged.
 
 Axes: B streams, T time, V vocabulary, M models.
 """

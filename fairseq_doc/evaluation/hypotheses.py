@@ -157,7 +157,8 @@ def read_generated(path):
         raise FairseqDocError(
             f"{path}: {len(missing):,} of {max(hypotheses) + 1:,} sentences are missing, the first "
             f"is {missing[0]}; generate again, with --required-batch-size-multiple 1 (else fairseq "
-            "leaves out a last batch of less than 8) and no --skip-invalid-size-inputs-valid-test"
+            "alone leaves out a last batch of less than 8) and, instead of "
+            "--skip-invalid-size-inputs-valid-test, --max-source-positions for the longest"
         )
     targets = found["T"]
     if targets and set(targets) != set(hypotheses):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 import torch
-from fairseq import utils
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from torch import nn
@@ -18,13 +17,14 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.bilstm import BidirectionalLSTM
 from fairseq_doc.modules.dropout import check_rates, dropout_mask, embedded_dropout
 from fairseq_doc.modules.luong_attention import SCORES
-from fairseq_doc.modules.luong_decoder import LuongDecoder, Prepared, State
+from fairseq_doc.modules.luong_decoder import Decoding, LuongDecoder
 from fairseq_doc.modules.mixture import (
     ACTIVATIONS,
     MixtureOutput,
     check_finite,
     parse_components,
 )
+from fairseq_doc.modules.pretrained import fill_embedding
 from fairseq_doc.presets import register_presets
 
 INITIAL_RANGE = 0.1
@@ -128,18 +128,17 @@ class LuongDocDecoder(FairseqIncrementalDecoder):
                 padding.
         """
         tokens, turn = prev_output_tokens, None
+        left_padded = tokens[:, 0].eq(self.dictionary.pad())
         if incremental_state is not None:
             tokens = tokens[:, -1:]
-        elif (
-            tokens[:, 0].eq(self.dictionary.pad()).any()
-        ):  # a padded target starts at the left here
+        elif left_padded.any():
             turn = tokens.ne(self.dictionary.pad()).argsort(dim=1, descending=True, stable=True)
             tokens = tokens.gather(1, turn)
         prepared, state = self._before(encoder_out, incremental_state)
         embedded = embedded_dropout(self.embedding, tokens.t(), self.target_dropout, self.training)
         outputs, attentional, weights, state = self.lstm(embedded, prepared, state)
         if incremental_state is not None:
-            self.get_incremental_state(incremental_state, "decoder")["state"] = state
+            self.get_incremental_state(incremental_state, "decoder").state = state
         layers = [embedded, *outputs, attentional]
         for n in (0, len(outputs), len(outputs) + 1):  # the others were dropped between layers
             if self.components[n] or n == len(outputs) + 1:
@@ -158,37 +157,27 @@ class LuongDocDecoder(FairseqIncrementalDecoder):
 
     def _before(self, encoder_out, incremental_state):
         """What holds for all steps, as the rows need it, and the state before the next one."""
-        rows = encoder_out["rows"]
-        kept = {}
+        rows, kept = encoder_out["rows"], None
         if incremental_state is not None:
-            kept = self.get_incremental_state(incremental_state, "decoder") or {}
-        if not kept:
-            kept["all"] = self.lstm.prepare(encoder_out["memory"], encoder_out["padding"])
-            kept["state"] = self.lstm.start(
-                *(encoder_out[name].index_select(1, rows) for name in ("hidden", "cell"))
+            kept = self.get_incremental_state(incremental_state, "decoder")
+        if kept is None:
+            first = (encoder_out[name].index_select(1, rows) for name in ("hidden", "cell"))
+            kept = Decoding(
+                self.lstm.prepare(encoder_out["memory"], encoder_out["padding"]),
+                self.lstm.start(*first),
             )
-            kept["sentences"], kept["prepared"] = None, None
             if incremental_state is not None:
                 # The generator would take a score that is not a number for one of minus infinity.
                 for parameter in (self.output.weight, self.output.bias):
-                    check_finite(parameter.sum())
+                    check_finite(parameter.sum(dtype=torch.float32))
                 self.set_incremental_state(incremental_state, "decoder", kept)
-        sentences = _side_by_side(rows)
-        if kept["sentences"] is None or not torch.equal(sentences, kept["sentences"]):
-            kept["sentences"] = sentences
-            kept["prepared"] = _of_sentences(kept["all"], sentences)
-        return kept["prepared"], kept["state"]
+        return kept.of_rows(rows), kept.state
 
     def reorder_incremental_state(self, incremental_state, new_order):
         """Take the rows ``new_order`` of the state."""
         kept = self.get_incremental_state(incremental_state, "decoder")
-        if kept:
-            attentional, hidden, cell = kept["state"]
-            kept["state"] = State(
-                attentional.index_select(0, new_order),
-                hidden.index_select(1, new_order),
-                cell.index_select(1, new_order),
-            )
+        if kept is not None:
+            kept.state = kept.state.of_rows(new_order)
 
     def get_normalized_probs(self, net_output, log_probs, sample=None):
         """(R, T, V) probabilities or their logarithms, in float32 or wider."""
@@ -198,20 +187,6 @@ class LuongDocDecoder(FairseqIncrementalDecoder):
     def max_positions(self):
         """No limit but the task's."""
         return 10**9
-
-
-def _side_by_side(rows):
-    """The sentences of rows that come in groups of one size a sentence; else of each row."""
-    sentences, counts = torch.unique_consecutive(rows, return_counts=True)
-    return sentences if (counts == counts[0]).all() else rows
-
-
-def _of_sentences(prepared, sentences):
-    """The memory's part of ``prepared`` for some sentences."""
-    if len(sentences) == len(prepared.keys) and (sentences.diff() == 1).all():
-        return prepared
-    parts = (part.index_select(0, sentences) for part in prepared[:3])
-    return Prepared(*parts, *prepared[3:])
 
 
 @dataclass
@@ -311,9 +286,9 @@ class LSTMLuongDoc(FairseqEncoderDecoderModel):
             for parameter in model.parameters():
                 parameter.uniform_(-INITIAL_RANGE, INITIAL_RANGE)
             if cfg.encoder_embed_path:
-                _fill(of_source, cfg.encoder_embed_path, source, "encoder")
+                fill_embedding(of_source, cfg.encoder_embed_path, source, "--encoder-embed-path")
             if cfg.decoder_embed_path:
-                _fill(of_target, cfg.decoder_embed_path, target, "decoder")
+                fill_embedding(of_target, cfg.decoder_embed_path, target, "--decoder-embed-path")
         return model
 
     def token_nll(self, net_output, target, ignore_index, reduction="sum"):
@@ -366,36 +341,14 @@ def _check(cfg, source, target):
         )
 
 
-def _fill(embedding, path, dictionary, side):
-    """Set the rows of the words in ``path``; the others keep their random numbers."""
-    try:
-        vectors = utils.parse_embedding(path)
-    except (OSError, ValueError, StopIteration) as error:
-        raise FairseqDocError(
-            f"--{side}-embed-path {path}: expected a header and then a word and its numbers a "
-            f"line; {str(error) or 'the file is empty'}"
-        ) from error
-    width = embedding.size(1)
-    for word, vector in vectors.items():
-        if len(vector) != width:
-            raise FairseqDocError(
-                f"--{side}-embed-path {path}: expected {width} numbers a word, as "
-                f"--{side}-embed-dim says; got {len(vector)} for {word!r}"
-            )
-    utils.print_embed_overlap(vectors, dictionary)
-    for index, word in enumerate(dictionary.symbols):
-        if word in vectors:
-            embedding[index] = vectors[word]
-
-
-_SMALL = {"encoder_embed_dim": 256, "decoder_embed_dim": 256, "hidden_size": 256}
+WIDTHS = ("encoder_embed_dim", "decoder_embed_dim", "hidden_size")
 
 # What differs from the config's defaults.
 PRESETS = {
     "lstm_luong_doc": {},
     "lstm_luong_doc_iwslt16": {},
-    "lstm_luong_doc_gigaword": dict.fromkeys(_SMALL, 400),
-    "lstm_luong_doc_small": _SMALL,
+    "lstm_luong_doc_gigaword": dict.fromkeys(WIDTHS, 400),
+    "lstm_luong_doc_small": dict.fromkeys(WIDTHS, 256),
 }
 
 register_presets(LSTMLuongDoc, LSTMLuongDocConfig, PRESETS)

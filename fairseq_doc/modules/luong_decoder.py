@@ -23,6 +23,14 @@ class State(NamedTuple):
     hidden: torch.Tensor  # (N, R, D)
     cell: torch.Tensor  # (N, R, D)
 
+    def of_rows(self, order):
+        """The rows ``order``."""
+        return State(
+            self.attentional.index_select(0, order),
+            self.hidden.index_select(1, order),
+            self.cell.index_select(1, order),
+        )
+
 
 class Prepared(NamedTuple):
     """What is the same at every step."""
@@ -34,6 +42,35 @@ class Prepared(NamedTuple):
     embedding_bias: torch.Tensor  # (4 D,)
     joint_weights: list  # N times (4 D, 2 D)
     biases: list  # N - 1 times (4 D,)
+
+
+class Decoding:
+    """What a decoder keeps from step to step.
+
+    Args:
+        prepared: of all sentences, what holds for all steps.
+        state: before the next step, of all rows.
+    """
+
+    def __init__(self, prepared, state):
+        self.state = state
+        self._of_all, self._of_some, self._sentences = prepared, None, None
+
+    def of_rows(self, rows):
+        """``prepared`` for the sentences of the rows (R,): once a sentence where its rows stand side
+        by side and every sentence has as many, else once a row."""
+        sentences, counts = torch.unique_consecutive(rows, return_counts=True)
+        if not (counts == counts[0]).all():
+            sentences = rows
+        if self._sentences is None or not torch.equal(sentences, self._sentences):
+            self._sentences, self._of_some = sentences, self._of_all
+            if len(sentences) != len(self._of_all.keys) or not (sentences.diff() == 1).all():
+                self._of_some = self._of_all._replace(
+                    keys=self._of_all.keys.index_select(0, sentences),
+                    values=self._of_all.values.index_select(0, sentences),
+                    blocked=self._of_all.blocked.index_select(0, sentences),
+                )
+        return self._of_some
 
 
 class LuongDecoder(nn.Module):

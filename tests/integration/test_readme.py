@@ -4,7 +4,7 @@ import re
 
 import pytest
 import toy_translation
-from conftest import PACKAGE, ROOT, evaluated, preprocessing, run
+from conftest import PACKAGE, ROOT, evaluated, fail, preprocessing, run
 
 SMALL = (
     "--decoder-embed-dim 16 --layer-dims 24,24,20 --doc-components 0,0,1,2 --max-update 3 --cpu "
@@ -107,6 +107,9 @@ def test_recipes_translate(example, model, sides, score, tmp_path):
     places = {"DATA": str(tmp_path / "bin"), "USER_DIR": str(PACKAGE)}
     recipe = ROOT / "examples" / example
     run([recipe / "train_small.sh", *SMALL_TRANSLATION.split()], cwd=tmp_path, **places)
-    places["MODEL"] = f"{model}/checkpoint_best.pt"
     places["RAW"] = str(tmp_path / "text" / f"test.{sides[1]}")
+    places["MODEL"] = f"{model}/checkpoint_best.pt:{model}/checkpoint_last.pt"  # an ensemble
     assert score in run([recipe / "evaluate.sh", "--cpu"], cwd=tmp_path, **places)
+    places["MODEL"] = f"{model}/checkpoint_best.pt:nothing.pt"
+    told = fail([recipe / "evaluate.sh"], cwd=tmp_path, **places)
+    assert told == "evaluate: expected a checkpoint, got no file nothing.pt\n"

@@ -108,7 +108,7 @@ def test_the_ensemble_of_two_component_lists_averages_probabilities(parallel, tr
             assert math.isclose(2**mean, sum(2**part for part in parts) / 2, abs_tol=2e-4)
 
 
-def test_prefix_sampling_alignment_and_temperature(parallel, translator):
+def test_prefix_alignment_and_sampling(parallel, translator):
     checkpoint = translator.folder / "checkpoint_last.pt"
     references = (parallel.text / "test.tgt").read_text().splitlines()
     output = generate(parallel.data, checkpoint, "--prefix-size 2 --beam 2 --print-alignment")
@@ -117,11 +117,9 @@ def test_prefix_sampling_alignment_and_temperature(parallel, translator):
     alignments = generated(output, "A")
     assert len(alignments) == 60
     assert all(re.fullmatch(r"(\d+-\d+ ?)+", lines[0][0]) for lines in alignments.values())
-    cold = "--sampling --temperature 0.01 --beam 1 --nbest 1 --seed 1"
-    drawn = generated(generate(parallel.data, checkpoint, cold))
-    greedy = generated(generate(parallel.data, checkpoint, "--beam 1"))
-    same = sum(drawn[i][0][1] == greedy[i][0][1] for i in range(60))
-    assert same >= 55  # at T = .01 the largest probability is nearly one
+    warm = "--sampling --temperature 0.7 --beam 2 --nbest 2 --seed 1 --max-len-b 12"
+    drawn, again = (generated(generate(parallel.data, checkpoint, warm)) for _ in "12")
+    assert drawn == again and [len(lines) for lines in drawn.values()] == [2] * 60
 
 
 def test_interactive_takes_any_line(translator, parallel, tmp_path):
@@ -135,6 +133,20 @@ def test_interactive_takes_any_line(translator, parallel, tmp_path):
         f"--input {source} --buffer-size 4 --batch-size 4 --beam 3 --cpu --max-len-b 20"
     )
     assert sorted(generated(output)) == [0, 1, 2, 3]
+
+
+def test_a_line_longer_than_the_limit_is_told_in_one_line(translator, parallel, tmp_path):
+    """1,024 units, unless the command line says otherwise; the model has no limit."""
+    source = tmp_path / "lines.txt"
+    source.write_text("w4 " * 1_199 + "w5\n")
+    command = (
+        f"fairseq-interactive {parallel.data} --user-dir {PACKAGE} -s src -t tgt --beam 1 --cpu "
+        f"--path {translator.folder}/checkpoint_last.pt --input {source} --max-len-b 5"
+    )
+    told = fail(command)
+    assert "fairseq_doc: error: sentence 0 (counted from 0) has too many units" in told
+    assert "Traceback" not in told
+    assert list(generated(run(f"{command} --max-source-positions 2000"))) == [0]
 
 
 def test_a_model_of_the_other_direction_or_another_size_is_refused(parallel, translator, tmp_path):
@@ -189,7 +201,11 @@ def test_attention_as_text_json_and_picture(parallel, translator, tmp_path, caps
     assert "--bpe-codes belong together" in capsys.readouterr().err
 
 
-def test_a_language_model_has_no_attention(trained, corpus, capsys):
+def test_a_language_model_has_no_attention(trained, corpus, parallel, capsys):
     path = str(trained.folder / "checkpoint_last.pt")
-    assert main(["attention", str(corpus.data), "--path", path, "--input", "README.md"]) == 1
-    assert "expected a checkpoint of --task translation" in capsys.readouterr().err
+    for data, problem in (
+        (parallel.data, "expected a checkpoint of --task translation"),
+        (corpus.data, "expected a folder of fairseq-preprocess, with a dictionary for each side"),
+    ):
+        assert main(["attention", str(data), "--path", path, "--input", "README.md"]) == 1
+        assert problem in capsys.readouterr().err

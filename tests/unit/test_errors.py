@@ -63,6 +63,27 @@ def test_a_usage_error_is_one_line_wherever_it_is_in_the_chain(hook, capsys, fun
     assert hook.passed == []
 
 
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        (AssertionError("Must specify batch size either with --max-tokens"), "got none"),
+        (
+            Exception(
+                "Size of sample #3 is invalid (=(np.int64(1201), 0)) since max_positions=(1024, "
+                "1024), skip this example with --skip-invalid-size-inputs-valid-test"
+            ),
+            "sentence 3 (counted from 0) has too many units: expected at most (1024, 1024) (of "
+            "source and target), got (1201, 0);",
+        ),
+    ],
+)
+def test_what_fairseq_raises_for_the_user_is_one_line(hook, capsys, error, words):
+    hook(type(error), error, error.__traceback__)
+    printed, told = capsys.readouterr()
+    assert printed == "" and told.count("\n") == 1
+    assert told.startswith("fairseq_doc: error: ") and words in told
+
+
 def test_every_other_error_keeps_its_traceback(hook, capsys):
     error = caught(another)
     hook(type(error), error, error.__traceback__)

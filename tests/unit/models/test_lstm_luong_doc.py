@@ -580,6 +580,18 @@ def test_numbers_that_are_none_are_an_error_in_incremental_decoding(option):
     assert untold == []
 
 
+def test_an_output_matrix_with_a_large_sum_is_no_error_in_half_precision():
+    """The same shift of all words changes no probability, and 65,504 is the largest half."""
+    model = small_translation_model(scale=1.0).half()
+    with torch.no_grad():
+        model.decoder.output.weight += 700.0
+    assert not torch.isfinite(model.decoder.output.weight.sum())
+    prev = torch.full((1, 1), model.decoder.dictionary.eos())
+    encoded = model.encoder(torch.tensor([[4, 5, 6, 2]]))
+    packed, _ = model.decoder(prev, encoded, incremental_state={})
+    assert packed.shape[:2] == (1, 1)
+
+
 # Dropout
 
 
@@ -824,8 +836,14 @@ def test_dictionaries_of_different_sizes():
             },
             "one file of embeddings",
         ),
-        ({"encoder_embed_path": "/no/such"}, "--encoder-embed-path /no/such: .*No such file"),
-        ({"decoder_embed_path": "/no/such"}, "--decoder-embed-path /no/such"),
+        (
+            {"encoder_embed_path": "/no/such"},
+            "--encoder-embed-path: expected a file; got none at /no/such",
+        ),
+        (
+            {"decoder_embed_path": "/no/such"},
+            "--decoder-embed-path: expected a file; got none at /no/such",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_together(settings, problem):
@@ -867,8 +885,9 @@ def test_pretrained_embeddings_of_one_matrix_for_all(tmp_path):
 @pytest.mark.parametrize(
     "text, problem",
     [
-        ("", "the file is empty"),
-        ("1 3\ns1 1 2\n", "expected 3 numbers a word, as --encoder-embed-dim says; got 2 for 's1'"),
+        ("", "got no header"),
+        ("s1 1 2 3\ns2 1 2 3\n", "got no header"),
+        ("1 3\ns1 1 2\n", "expected 3 numbers a word, as wide as the embedding; got 2 for 's1'"),
         ("1 3\ns1 1 2 x\n", "could not convert string to float"),
         ("1 3\ns1 1 2 3\n\n", "expected 3 numbers"),
     ],
