@@ -11,6 +11,7 @@ done
 output=$(dirname "${model%%:*}")/generate-test.txt
 fairseq-generate "${DATA:-data-bin/gigaword}" --user-dir "${USER_DIR:-fairseq_doc}" \
     --task translation --source-lang src --target-lang tgt \
-    --path "$model" --gen-subset test --beam 5 --batch-size 64 --num-workers 0 "$@" >"$output"
+    --path "$model" --gen-subset test --beam 5 --batch-size 64 --num-workers 0 "$@" >"$output.part"
+mv "$output.part" "$output" # a run that fails leaves the last output as it was
 # shellcheck disable=SC2086 # SCORE may hold several options
 python "$(dirname "$0")/../../scripts/score_rouge.py" "$output" --reference "$RAW" ${SCORE:-}

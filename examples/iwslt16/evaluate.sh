@@ -13,5 +13,6 @@ done
 output=$(dirname "${model%%:*}")/generate-test.$pair.txt
 fairseq-generate "${DATA:-data-bin/iwslt16.$pair}" --user-dir "${USER_DIR:-fairseq_doc}" \
     --task translation --source-lang "${SRC:-en}" --target-lang "${TGT:-de}" \
-    --path "$model" --gen-subset test --beam 5 --batch-size 64 --num-workers 0 "$@" >"$output"
+    --path "$model" --gen-subset test --beam 5 --batch-size 64 --num-workers 0 "$@" >"$output.part"
+mv "$output.part" "$output" # a run that fails leaves the last output as it was
 python "$(dirname "$0")/../../scripts/score_bleu.py" "$output" --reference "$RAW" --lang "${TGT:-de}"

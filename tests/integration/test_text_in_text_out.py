@@ -12,7 +12,7 @@ from conftest import PACKAGE, ROOT, environment, fail, run
 from fairseq_doc.evaluation.hypotheses import moses, read_references, read_system
 
 sys.path.insert(0, str(ROOT / "scripts"))
-import parallel_text  # noqa: E402
+import prepare_parallel  # noqa: E402
 import score_bleu  # noqa: E402
 import score_rouge  # noqa: E402
 
@@ -329,7 +329,7 @@ def test_real_text_is_binarised_whole(data_sets, tmp_path, capsys):
             with open(data_sets / "debian_ddtp" / f"en-de.{split}.{side}", "rb") as file:
                 (tmp_path / f"{split}.{side}").write_bytes(b"".join(file.readlines()[:400]))
     arguments = ["mt", "en", "de", str(tmp_path), str(tmp_path / "bin"), "--merges", "500"]
-    assert parallel_text.main(arguments) == 0
+    assert prepare_parallel.main(arguments) == 0
     told = capsys.readouterr().out
     for split in ("train", "valid", "test"):
         for side in ("en", "de"):

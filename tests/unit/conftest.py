@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 from hypothesis import settings
+from hypothesis import strategies as st
 
 from fairseq_doc.models.lstm_doc_lm import (
     LSTMDocDecoder,
@@ -34,6 +35,31 @@ def random_mixture(n, j, d, v, seed=0, dtype=torch.float64, scale=1.0):
         for shape in ((n, j, d), (n, j), (v, d), (v,))
     )
     return [x.to(dtype) for x in (components, scores.log_softmax(-1), weight, bias)]
+
+
+def random_targets(n, v, seed=0, ignored=()):
+    """(N,) words, -100 where ``ignored``."""
+    target = torch.randint(v, (n,), generator=torch.Generator().manual_seed(seed))
+    target[list(ignored)] = -100
+    return target
+
+
+@st.composite
+def mixtures_with_targets(draw, least_words=1):
+    """(mixture, targets, ignored index, bytes of a chunk)."""
+    n, j = draw(st.integers(0, 7)), draw(st.integers(1, 4))
+    d, v = draw(st.integers(1, 6)), draw(st.integers(least_words, 9))
+    seed = draw(st.integers(0, 99))
+    mixture = random_mixture(n, j, d, v, seed=seed)
+    if draw(st.booleans()):
+        mixture[3] = None
+    if draw(st.booleans()):  # weights of exactly zero, but for the first component
+        mixture[1][:, 1:] = torch.where(mixture[1][:, 1:] < -1.5, -torch.inf, mixture[1][:, 1:])
+    target = random_targets(n, v, seed)
+    ignore_index = draw(st.sampled_from([-100, 0, v - 1]))
+    ignored = draw(st.lists(st.booleans(), min_size=n, max_size=n))
+    target[torch.tensor(ignored, dtype=bool)] = ignore_index
+    return mixture, target, ignore_index, 4 * j * v * draw(st.integers(1, 8))
 
 
 def naive_probs(components, log_weights, weight, bias):

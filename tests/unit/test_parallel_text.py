@@ -15,7 +15,8 @@ from fairseq_doc.evaluation.hypotheses import moses
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import parallel_text  # noqa: E402
-from parallel_text import Settings, clean, main, prepare  # noqa: E402
+from parallel_text import Settings, clean  # noqa: E402
+from prepare_parallel import main, make_parser, prepare  # noqa: E402
 
 WORDS = {
     "en": ["A", "dog", "runs", "at", "Tom's", "well-known", "beach", "3,500", "(again)", "&"],
@@ -472,6 +473,6 @@ def test_the_commands_lines(raw, tmp_path, capsys):
 
 def test_every_option_has_a_help(capsys):
     for kind in ("mt", "headline"):
-        parser = parallel_text.make_parser(kind)
+        parser = make_parser(kind)
         assert all(action.help for action in parser._actions)
         assert "5000" in parser.format_help() or kind == "mt"

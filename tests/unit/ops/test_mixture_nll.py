@@ -6,13 +6,21 @@ import math
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 
 from fairseq_doc.ops import mixture_nll as module
 from fairseq_doc.ops import reference
 from fairseq_doc.ops.mixture_nll import mixture_log_probs, mixture_nll, tokens_per_chunk
 
-from ..conftest import assert_close, gradients, leaves, naive_nll, naive_probs, random_mixture
+from ..conftest import (
+    assert_close,
+    gradients,
+    leaves,
+    mixtures_with_targets,
+    naive_nll,
+    naive_probs,
+    random_mixture,
+    random_targets,
+)
 
 FORMS = {"plain": reference.mixture_nll, "chunked": mixture_nll}
 NAMES = ("components", "log_weights", "weight", "bias")
@@ -21,30 +29,6 @@ NAMES = ("components", "log_weights", "weight", "bias")
 def chunk_bytes(tokens, j, v):
     """The setting at which a chunk holds ``tokens`` tokens."""
     return 4 * j * v * tokens
-
-
-def targets(n, v, seed=0, ignored=()):
-    target = torch.randint(v, (n,), generator=torch.Generator().manual_seed(seed))
-    target[list(ignored)] = -100
-    return target
-
-
-@st.composite
-def cases(draw):
-    n, j = draw(st.integers(0, 7)), draw(st.integers(1, 4))
-    d, v = draw(st.integers(1, 6)), draw(st.integers(1, 9))
-    seed = draw(st.integers(0, 99))
-    mixture = random_mixture(n, j, d, v, seed=seed)
-    if draw(st.booleans()):
-        mixture[3] = None
-    if draw(st.booleans()):  # weights of exactly zero, but for the first component
-        mixture[1][:, 1:] = torch.where(mixture[1][:, 1:] < -1.5, -torch.inf, mixture[1][:, 1:])
-    target = targets(n, v, seed)
-    ignore_index = draw(st.sampled_from([-100, 0, v - 1]))
-    target[torch.tensor(draw(st.lists(st.booleans(), min_size=n, max_size=n)), dtype=bool)] = (
-        ignore_index
-    )
-    return mixture, target, ignore_index, chunk_bytes(draw(st.integers(1, 8)), j, v)
 
 
 def reduced(losses, target, ignore_index, reduction):
@@ -73,7 +57,7 @@ def check_against_truth(form, reduction, mixture, target, ignore_index, size):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
-@given(case=cases())
+@given(case=mixtures_with_targets())
 def test_values_and_gradients_are_the_truth(form, reduction, case):
     check_against_truth(form, reduction, *case)
 
@@ -94,14 +78,14 @@ def test_values_and_gradients_are_the_truth(form, reduction, case):
 )
 def test_edges(form, reduction, sizes, ignored):
     n, j, _, v = sizes
-    target = targets(n, v, ignored=ignored)
+    target = random_targets(n, v, ignored=ignored)
     check_against_truth(form, reduction, random_mixture(*sizes), target, -100, chunk_bytes(3, j, v))
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 def test_gradients_are_those_of_finite_differences(reduction):
     inputs = leaves(random_mixture(4, 3, 2, 5))
-    target = targets(4, 5, ignored=[1])
+    target = random_targets(4, 5, ignored=[1])
     assert torch.autograd.gradcheck(
         lambda *x: mixture_nll(*x, target, reduction=reduction, chunk_bytes=chunk_bytes(3, 3, 5)),
         inputs,
@@ -110,7 +94,7 @@ def test_gradients_are_those_of_finite_differences(reduction):
 
 @pytest.mark.parametrize("reduction", ["none", "sum"])
 def test_gradients_go_only_to_inputs_that_ask(reduction):
-    mixture, target = random_mixture(5, 3, 4, 6), targets(5, 6, ignored=[2])
+    mixture, target = random_mixture(5, 3, 4, 6), random_targets(5, 6, ignored=[2])
     truth_inputs = leaves(mixture)
     truth = sum(naive_nll(*truth_inputs, target))
     expected = dict(zip(NAMES, gradients(truth, truth_inputs), strict=True))
@@ -130,7 +114,7 @@ def test_gradients_go_only_to_inputs_that_ask(reduction):
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 def test_no_gradient_is_formed_under_no_grad(reduction):
-    mixture, target = leaves(random_mixture(5, 3, 4, 6)), targets(5, 6)
+    mixture, target = leaves(random_mixture(5, 3, 4, 6)), random_targets(5, 6)
     with torch.no_grad():
         loss = mixture_nll(*mixture, target, reduction=reduction)
     assert not loss.requires_grad
@@ -139,7 +123,7 @@ def test_no_gradient_is_formed_under_no_grad(reduction):
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 def test_backward_again_and_again(reduction):
-    inputs, target = leaves(random_mixture(5, 3, 4, 6)), targets(5, 6)
+    inputs, target = leaves(random_mixture(5, 3, 4, 6)), random_targets(5, 6)
     loss = mixture_nll(*inputs, target, reduction=reduction).sum()
     loss.backward(retain_graph=True)
     once = [x.grad.clone() for x in inputs]
@@ -153,7 +137,7 @@ def test_backward_again_and_again(reduction):
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("factor", [0.0, 1.0, -3.0, 1e-30])
 def test_upstream_gradient_scales(reduction, factor):
-    inputs, target = leaves(random_mixture(5, 3, 4, 6)), targets(5, 6)
+    inputs, target = leaves(random_mixture(5, 3, 4, 6)), random_targets(5, 6)
     once = gradients(mixture_nll(*inputs, target, reduction=reduction), inputs)
     scaled = gradients(factor * mixture_nll(*inputs, target, reduction=reduction), inputs)
     assert_close(scaled, tuple(factor * g for g in once), rtol=1e-12, atol=0)
@@ -164,7 +148,7 @@ def test_strided_component_vectors():
     components, log_weights, weight, bias = random_mixture(5, 3, 4, 6)
     packed = torch.cat([components.flatten(1), log_weights], dim=1).requires_grad_()
     vectors, weights = packed.split([12, 3], dim=1)
-    target = targets(5, 6)
+    target = random_targets(5, 6)
     loss = mixture_nll(
         vectors.unflatten(1, (3, 4)), weights, weight.t().contiguous().t(), bias, target
     )
@@ -182,7 +166,7 @@ def test_strided_component_vectors():
 @pytest.mark.parametrize("form", FORMS)
 def test_component_of_weight_zero_changes_nothing(form):
     components, log_weights, weight, bias = random_mixture(4, 3, 5, 6)
-    target = targets(4, 6)
+    target = random_targets(4, 6)
     two = leaves([components[:, :2], log_weights[:, :2], weight, bias])
     log_weights[:, 2] = -torch.inf
     three = leaves([components, log_weights, weight, bias])
@@ -243,7 +227,7 @@ def relative_errors(form, mixture, target, **settings):
 @pytest.mark.parametrize("seed", range(3))
 def test_float32_error_is_no_worse_than_the_plain_forms(seed, scale):
     mixture = random_mixture(60, 4, 20, 300, seed=seed, dtype=torch.float32, scale=scale)
-    target = targets(60, 300, seed, ignored=[3])
+    target = random_targets(60, 300, seed, ignored=[3])
     _, plain = relative_errors(reference.mixture_nll, mixture, target)
     _, chunked = relative_errors(mixture_nll, mixture, target, chunk_bytes=chunk_bytes(7, 4, 300))
     for name in plain:
@@ -255,7 +239,10 @@ def test_bfloat16_inputs():
     """Against the truth of the same rounded inputs: what is left is the products' rounding."""
     mixture = random_mixture(40, 4, 20, 100, dtype=torch.bfloat16, scale=0.5)
     results, errors = relative_errors(
-        mixture_nll, mixture, targets(40, 100, ignored=[3]), chunk_bytes=chunk_bytes(7, 4, 100)
+        mixture_nll,
+        mixture,
+        random_targets(40, 100, ignored=[3]),
+        chunk_bytes=chunk_bytes(7, 4, 100),
     )
     assert [x.dtype for x in results] == [torch.float32] + [torch.bfloat16] * 4
     assert max(errors.values()) < 0.01, errors
@@ -265,7 +252,7 @@ def test_bfloat16_matrix_with_float32_vectors_and_weights():
     """As a model in 16 bits gives them, its log weights being float32."""
     mixture = random_mixture(40, 4, 20, 100, dtype=torch.float32, scale=0.5)
     mixture[2:] = [x.bfloat16() for x in mixture[2:]]
-    target = targets(40, 100, ignored=[3])
+    target = random_targets(40, 100, ignored=[3])
     results, errors = relative_errors(mixture_nll, mixture, target)
     assert [x.dtype for x in results] == [torch.float32] * 3 + [torch.bfloat16] * 2
     assert max(errors.values()) < 0.01, errors
@@ -278,7 +265,7 @@ def test_bfloat16_autocast(reduction):
     """Products in bfloat16, everything between them, the result too, in float32; the backward
     pass, which torch advises to run outside, takes the same products there."""
     mixture = random_mixture(40, 4, 20, 100, dtype=torch.float32, scale=0.5)
-    target = targets(40, 100, ignored=[3])
+    target = random_targets(40, 100, ignored=[3])
     inputs, truth_inputs = leaves(mixture), leaves(x.double() for x in mixture)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside, outside = (
@@ -308,7 +295,7 @@ def test_products_are_taken_in_autocasts_dtype_unless_wider_is_given(monkeypatch
     monkeypatch.setattr(module, "product", recorded)
     inputs = leaves(random_mixture(5, 3, 4, 6, dtype=getattr(torch, given)))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixture_nll(*inputs, targets(5, 6)).backward()
+        mixture_nll(*inputs, random_targets(5, 6)).backward()
         with torch.no_grad():
             mixture_log_probs(*inputs)
     assert seen == {getattr(torch, used)}
@@ -339,13 +326,13 @@ def test_no_product_holds_more_than_one_chunk(monkeypatch, function):
     monkeypatch.setattr(module, "product", recorded)
     monkeypatch.setattr(module, "CPU_CHUNK_BYTES", [chunk_bytes(3, 2, 6)] * 2)
     mixture = random_mixture(8, 2, 4, 6)
-    function(*mixture, *([targets(8, 6)] if function is mixture_nll else []))
+    function(*mixture, *([random_targets(8, 6)] if function is mixture_nll else []))
     assert rows == [3 * 2, 3 * 2, 2 * 2]
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3, 7, 8, 100])
 def test_chunk_size_does_not_change_the_result(tokens):
-    inputs, target = leaves(random_mixture(7, 2, 4, 6)), targets(7, 6)
+    inputs, target = leaves(random_mixture(7, 2, 4, 6)), random_targets(7, 6)
     size = chunk_bytes(tokens, 2, 6)
     whole, parts = (mixture_nll(*inputs, target, chunk_bytes=b) for b in (None, size))
     assert_close(parts, whole)
@@ -356,7 +343,7 @@ def test_chunk_size_does_not_change_the_result(tokens):
 
 
 @pytest.mark.parametrize("asks", [False, True])
-@given(case=cases())
+@given(case=mixtures_with_targets())
 def test_log_probs_are_the_truth(asks, case):
     mixture, _, _, size = case
     inputs = leaves(mixture) if asks else mixture
@@ -400,7 +387,7 @@ def test_log_probs_under_autocast(asks):
     target's is the one that the loss takes."""
     mixture = random_mixture(20, 5, 8, 200, dtype=torch.float32, scale=0.5)
     inputs = leaves(mixture) if asks else mixture
-    target = targets(20, 200)
+    target = random_targets(20, 200)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         log_probs = mixture_log_probs(*inputs)
         losses = mixture_nll(*mixture, target, reduction="none")
@@ -421,6 +408,6 @@ def test_one_component_is_a_softmax(function):
 @pytest.mark.parametrize("function", [mixture_nll, mixture_log_probs])
 def test_shapes_are_checked(function):
     components, log_weights, weight, bias = random_mixture(5, 3, 4, 6)
-    target = [targets(5, 6)] if function is mixture_nll else []
+    target = [random_targets(5, 6)] if function is mixture_nll else []
     with pytest.raises(ValueError, match="output matrix"):
         function(components, log_weights, weight[:, 1:], bias, *target)

@@ -15,16 +15,18 @@ from fairseq_doc.ops import mixture_nll as module
 from fairseq_doc.ops import reference
 from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
 
-from ..conftest import assert_close, gradients, leaves, naive_probs, random_mixture
+from ..conftest import (
+    assert_close,
+    gradients,
+    leaves,
+    mixtures_with_targets,
+    naive_probs,
+    random_mixture,
+    random_targets,
+)
 
 FORMS = {"plain": reference.smoothed_mixture_nll, "chunked": smoothed_mixture_nll}
 NAMES = ("components", "log_weights", "weight", "bias")
-
-
-def targets(n, v, seed=0, ignored=()):
-    target = torch.randint(v, (n,), generator=torch.Generator().manual_seed(seed))
-    target[list(ignored)] = -100
-    return target
 
 
 def truth(mixture, target, smoothing, ignore_index=-100):
@@ -42,20 +44,8 @@ def truth(mixture, target, smoothing, ignore_index=-100):
 
 @st.composite
 def cases(draw):
-    n, j = draw(st.integers(0, 6)), draw(st.integers(1, 4))
-    d, v = draw(st.integers(1, 5)), draw(st.integers(2, 7))
-    seed = draw(st.integers(0, 99))
-    mixture = random_mixture(n, j, d, v, seed=seed)
-    if draw(st.booleans()):
-        mixture[3] = None
-    if draw(st.booleans()):  # weights of exactly zero, but for the first component
-        mixture[1][:, 1:] = torch.where(mixture[1][:, 1:] < -1.5, -torch.inf, mixture[1][:, 1:])
-    target = targets(n, v, seed)
-    ignore_index = draw(st.sampled_from([-100, 0, v - 1]))
-    ignored = draw(st.lists(st.booleans(), min_size=n, max_size=n))
-    target[torch.tensor(ignored, dtype=bool)] = ignore_index
-    smoothing = draw(st.sampled_from([0.0, 0.1, 0.5, 0.99]))
-    return mixture, target, smoothing, ignore_index, 4 * j * v * draw(st.integers(1, 7))
+    mixture, target, ignore_index, chunk_bytes = draw(mixtures_with_targets(least_words=2))
+    return mixture, target, draw(st.sampled_from([0.0, 0.1, 0.5, 0.99])), ignore_index, chunk_bytes
 
 
 def check_against_truth(form, mixture, target, smoothing, ignore_index=-100, size=None):
@@ -90,7 +80,7 @@ def test_values_and_gradients_are_the_truth(form, case):
 )
 def test_edges(form, sizes, ignored):
     n, j, _, v = sizes
-    target = targets(n, v, ignored=ignored)
+    target = random_targets(n, v, ignored=ignored)
     check_against_truth(form, random_mixture(*sizes), target, 0.1, size=4 * j * v * 3)
 
 
@@ -108,7 +98,7 @@ def test_by_hand(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_without_smoothing_it_is_the_nll(form):
-    inputs, target = leaves(random_mixture(7, 3, 4, 6)), targets(7, 6, ignored=[2])
+    inputs, target = leaves(random_mixture(7, 3, 4, 6)), random_targets(7, 6, ignored=[2])
     loss, nll = FORMS[form](*inputs, target, 0.0)
     expected = mixture_nll(*inputs, target)
     assert_close((loss, nll), (expected, expected))
@@ -120,7 +110,7 @@ def test_without_smoothing_it_is_the_nll(form):
 def test_of_one_component_it_is_fairseqs(form, smoothing):
     components, _, weight, bias = random_mixture(7, 1, 4, 6)
     inputs = leaves([components, weight, bias])
-    target = targets(7, 6)
+    target = random_targets(7, 6)
     target[[1, 4]] = 5  # ignored
     log_probs = (inputs[0][:, 0] @ inputs[1].t() + inputs[2]).log_softmax(1)
     expected = label_smoothed_nll_loss(log_probs, target, smoothing, ignore_index=5)
@@ -130,14 +120,14 @@ def test_of_one_component_it_is_fairseqs(form, smoothing):
 
 
 def test_gradients_are_those_of_finite_differences():
-    inputs, target = leaves(random_mixture(4, 3, 2, 5)), targets(4, 5, ignored=[1])
+    inputs, target = leaves(random_mixture(4, 3, 2, 5)), random_targets(4, 5, ignored=[1])
     assert torch.autograd.gradcheck(
         lambda *x: smoothed_mixture_nll(*x, target, 0.2, chunk_bytes=4 * 3 * 5 * 3)[0], inputs
     )
 
 
 def test_gradients_go_only_to_inputs_that_ask():
-    mixture, target = random_mixture(5, 3, 4, 6), targets(5, 6, ignored=[2])
+    mixture, target = random_mixture(5, 3, 4, 6), random_targets(5, 6, ignored=[2])
     truth_inputs = leaves(mixture)
     expected_loss, _ = truth(truth_inputs, target, 0.1)
     expected = dict(zip(NAMES, gradients(expected_loss, truth_inputs), strict=True))
@@ -156,7 +146,7 @@ def test_gradients_go_only_to_inputs_that_ask():
 
 @pytest.mark.parametrize("factor", [0.0, 1.0, -3.0, 1e-30])
 def test_upstream_gradient_scales_and_backward_runs_again(factor):
-    inputs, target = leaves(random_mixture(5, 3, 4, 6)), targets(5, 6)
+    inputs, target = leaves(random_mixture(5, 3, 4, 6)), random_targets(5, 6)
     once = gradients(smoothed_mixture_nll(*inputs, target, 0.1)[0], inputs)
     loss = factor * smoothed_mixture_nll(*inputs, target, 0.1)[0]
     for _ in range(2):
@@ -165,7 +155,7 @@ def test_upstream_gradient_scales_and_backward_runs_again(factor):
 
 
 def test_no_gradient_is_formed_under_no_grad():
-    inputs, target = leaves(random_mixture(5, 3, 4, 6)), targets(5, 6, ignored=[1])
+    inputs, target = leaves(random_mixture(5, 3, 4, 6)), random_targets(5, 6, ignored=[1])
     with torch.no_grad():
         found = smoothed_mixture_nll(*inputs, target, 0.1)
     assert not found[0].requires_grad
@@ -175,7 +165,7 @@ def test_no_gradient_is_formed_under_no_grad():
 @pytest.mark.parametrize("tokens", [1, 2, 3, 7, 100])
 @pytest.mark.parametrize("ignored", [[], [0, 4]])
 def test_chunk_size_does_not_change_the_result(tokens, ignored):
-    inputs, target = leaves(random_mixture(7, 2, 4, 6)), targets(7, 6, ignored=ignored)
+    inputs, target = leaves(random_mixture(7, 2, 4, 6)), random_targets(7, 6, ignored=ignored)
     whole, parts = (
         smoothed_mixture_nll(*inputs, target, 0.1, chunk_bytes=size)
         for size in (None, 4 * 2 * 6 * tokens)
@@ -195,7 +185,7 @@ def test_ignored_targets_take_no_place_in_a_chunk(monkeypatch, function):
 
     real = module.product
     monkeypatch.setattr(module, "product", recorded)
-    target = targets(8, 6, ignored=[0, 1, 5])
+    target = random_targets(8, 6, ignored=[0, 1, 5])
     settings = {"smoothing": 0.1} if function is smoothed_mixture_nll else {}
     with torch.no_grad():
         function(*random_mixture(8, 2, 4, 6), target, chunk_bytes=4 * 2 * 6 * 3, **settings)
@@ -205,7 +195,7 @@ def test_ignored_targets_take_no_place_in_a_chunk(monkeypatch, function):
 @pytest.mark.parametrize("form", FORMS)
 def test_what_an_ignored_token_holds_does_not_matter(form):
     components, *others = random_mixture(5, 3, 4, 6)
-    target = targets(5, 6, ignored=[1, 3])
+    target = random_targets(5, 6, ignored=[1, 3])
     expected = FORMS[form](components, *others, target, 0.1)
     components[[1, 3]] = torch.nan
     inputs = leaves([components, *others])
@@ -249,7 +239,7 @@ def test_a_word_whose_probability_is_too_small_for_float32(gap):
 @pytest.mark.parametrize("seed", range(3))
 def test_float32_error_is_no_worse_than_the_plain_forms(seed, scale):
     mixture = random_mixture(60, 4, 20, 300, seed=seed, dtype=torch.float32, scale=scale)
-    target = targets(60, 300, seed, ignored=[3])
+    target = random_targets(60, 300, seed, ignored=[3])
     _, plain = relative_errors(reference.smoothed_mixture_nll, mixture, target)
     _, chunked = relative_errors(smoothed_mixture_nll, mixture, target, chunk_bytes=4 * 4 * 300 * 7)
     for name in plain:
@@ -265,7 +255,7 @@ def test_bfloat16(dtypes, smoothing):
     """All inputs, or the matrix and bias alone, as a model in 16 bits gives them."""
     mixture = random_mixture(40, 4, 20, 100, dtype=torch.float32, scale=0.5)
     mixture = [x.to(getattr(torch, dtype)) for x, dtype in zip(mixture, dtypes, strict=True)]
-    target = targets(40, 100, ignored=[3])
+    target = random_targets(40, 100, ignored=[3])
     settings = {"chunk_bytes": 4 * 4 * 100 * 7}
     found, errors = relative_errors(smoothed_mixture_nll, mixture, target, smoothing, **settings)
     assert [x.dtype for x in found] == [torch.float32, *(x.dtype for x in mixture)]
@@ -278,13 +268,13 @@ def test_bfloat16_of_an_underflowing_word():
     mixture[0][..., 0], mixture[2][:, 0], mixture[2][3], mixture[3][3] = 200.0, 0.0, 0.0, 0.0
     mixture[2][3, 0] = -1.0
     mixture = [x.bfloat16() for x in mixture]
-    _, errors = relative_errors(smoothed_mixture_nll, mixture, targets(6, 40))
+    _, errors = relative_errors(smoothed_mixture_nll, mixture, random_targets(6, 40))
     assert max(errors.values()) < 0.01, errors
 
 
 def test_bfloat16_autocast():
     mixture = random_mixture(40, 4, 20, 100, dtype=torch.float32, scale=0.5)
-    target = targets(40, 100, ignored=[3])
+    target = random_targets(40, 100, ignored=[3])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found, errors = relative_errors(
             smoothed_mixture_nll, mixture, target, chunk_bytes=4 * 4 * 100 * 7
@@ -300,14 +290,14 @@ def test_bfloat16_autocast():
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, 2.0, math.nan])
 def test_smoothing_outside_its_range(form, smoothing):
     with pytest.raises(FairseqDocError, match=r"--label-smoothing must be in \[0, 1\); got"):
-        FORMS[form](*random_mixture(2, 1, 2, 3), targets(2, 3), smoothing)
+        FORMS[form](*random_mixture(2, 1, 2, 3), random_targets(2, 3), smoothing)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_shapes_are_checked(form):
     mixture = random_mixture(5, 3, 4, 6)
     with pytest.raises(FairseqDocError, match="targets"):
-        FORMS[form](*mixture, targets(4, 6), 0.1)
+        FORMS[form](*mixture, random_targets(4, 6), 0.1)
     mixture[2] = mixture[2][:, 1:]
     with pytest.raises(FairseqDocError, match="output matrix"):
-        FORMS[form](*mixture, targets(5, 6), 0.1)
+        FORMS[form](*mixture, random_targets(5, 6), 0.1)
