@@ -12,10 +12,20 @@ import os
 import sys
 import warnings
 
-from fairseq_doc.cli import attention, curves, eval_lm, generate, rank, score, weights
+from fairseq_doc.cli import (
+    attention,
+    curves,
+    eval_lm,
+    evalb,
+    generate,
+    rank,
+    rerank,
+    score,
+    weights,
+)
 from fairseq_doc.errors import first_usage_error
 
-SUBCOMMANDS = (eval_lm, score, generate, rank, weights, curves, attention)
+SUBCOMMANDS = (eval_lm, score, generate, rank, weights, curves, attention, rerank, evalb)
 
 
 def make_parser():

@@ -1,29 +1,42 @@
 """Reading text."""
 
 import contextlib
+import gzip
 import sys
+import zlib
 
 from fairseq_doc.errors import FairseqDocError
 
+_GZIP = b"\x1f\x8b"
+
 
 def text_lines(path):
-    """The lines of a UTF-8 file, or of standard input where ``path`` is ``-``, one after another,
-    split at line feeds alone, without them.
+    """The lines of a UTF-8 file, compressed by gzip or not, or of standard input where ``path`` is
+    ``-``, one after another, split at line feeds alone, without them.
 
     Raises:
-        FairseqDocError: no such file, or bytes that are no UTF-8, with their line.
+        FairseqDocError: no such file, a damaged one, or bytes that are no UTF-8, with their line.
     """
     name = "standard input" if path == "-" else path
     try:
-        opened = contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb")
+        opened = contextlib.nullcontext(sys.stdin.buffer) if path == "-" else _open(path)
     except OSError as error:
         raise FairseqDocError(f"cannot read {name}: {error.strerror}") from None
     with opened as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield line.removesuffix(b"\n").decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise FairseqDocError(
-                    f"{name}: line {number} is not UTF-8: byte {line[error.start]:#04x} at "
-                    f"{error.start + 1}; expected text in UTF-8"
-                ) from None
+        try:
+            for number, line in enumerate(file, start=1):
+                try:
+                    yield line.removesuffix(b"\n").decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise FairseqDocError(
+                        f"{name}: line {number} is not UTF-8: byte {line[error.start]:#04x} at "
+                        f"{error.start + 1}; expected text in UTF-8"
+                    ) from None
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise FairseqDocError(f"{name} is damaged: {error}; copy it again") from None
+
+
+def _open(path):
+    with open(path, "rb") as file:
+        compressed = file.read(2) == _GZIP
+    return gzip.open(path) if compressed else open(path, "rb")

@@ -74,10 +74,36 @@ class Ensemble:
         """
         if real is None:
             real = torch.ones_like(target, dtype=torch.bool)
+        return self._log_probs(src_tokens, window, lambda packed: packed[real], target[real])
+
+    @torch.no_grad()
+    def continuation_log_probs(self, tokens, window, streams, rows, target):
+        """log P of several continuations of each stream, natural logarithm.
+
+        Args:
+            tokens: (B,) word indices, the next of each stream.
+            window: as in :meth:`token_log_probs`.
+            streams: (B,) the streams of the last call that these go on from; unused at window 0.
+            rows: (n,) which of the B streams each target continues.
+            target: (n,) word indices.
+
+        Returns:
+            (n,), float64.
+
+        Raises:
+            FairseqDocError: a score that is not finite.
+        """
+        if window:
+            for model in self.models:
+                model.decoder.reorder_evaluation_state(streams)
+        return self._log_probs(tokens[:, None], window, lambda packed: packed[rows, 0], target)
+
+    def _log_probs(self, src_tokens, window, selected, target):
+        """log P of (n,) targets from ``selected`` of each model's packed outputs, (n, C)."""
         of_models = []
         for model in self.models:
             packed = model(src_tokens, window=window)[0]
-            nll = model.token_nll((packed[real],), target[real], -100, reduction="none")  # (n,)
+            nll = model.token_nll((selected(packed),), target, -100, reduction="none")  # (n,)
             of_models.append(-nll.double())
         log_probs = average_log_probs(of_models)
         check_finite(log_probs)

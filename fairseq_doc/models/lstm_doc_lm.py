@@ -140,6 +140,16 @@ class LSTMDocDecoder(FairseqDecoder):
         parts = [part.unsqueeze(0).contiguous() for part in state.split(widths, dim=1)]
         self._carried[True] = list(zip(parts[::2], parts[1::2], strict=True))
 
+    def reorder_evaluation_state(self, rows):
+        """Let the next window of evaluation go on from these streams of the last one.
+
+        Args:
+            rows: (B',) indices of its B streams, in any order, repeats allowed.
+        """
+        self._carried[False] = [
+            tuple(part.index_select(1, rows) for part in layer) for layer in self._carried[False]
+        ]  # each (1, B', D_n)
+
     def get_normalized_probs(self, net_output, log_probs, sample=None):
         """(B, T, V) probabilities or their logarithms, in float32 or wider.
 

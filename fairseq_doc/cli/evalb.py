@@ -1,0 +1,147 @@
+"""``fairseq-doc evalb``."""
+
+import sys
+from dataclasses import asdict, replace
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.parsing.bracketing import (
+    ERROR,
+    SKIPPED,
+    Parameters,
+    compare,
+    f1,
+    read_parameters,
+    summarize,
+)
+from fairseq_doc.parsing.nbest import is_nbest, read_nbest
+from fairseq_doc.parsing.trees import ROOTS, parse_tree, read_trees
+
+NAME = "evalb"
+HELP = "bracketing F1 of parse trees, as EVALB with COLLINS.prm gives it"
+EXAMPLE = "fairseq-doc evalb test.mrg test.best"
+SHOWN = 10  # sentences with an error that are named on standard error
+
+
+def add_arguments(parser):
+    """Add this subcommand's own."""
+    parser.add_argument("gold", help="gold trees in brackets")
+    parser.add_argument(
+        "test", help="trees of a parser, one for each gold tree, or an n-best file of them"
+    )
+    add_parameter_arguments(parser)
+    parser.add_argument("--per-sentence", action="store_true", help="a line for each sentence too")
+
+
+def add_parameter_arguments(parser):
+    """How brackets are compared."""
+    parser.add_argument("--prm", help="EVALB's parameter file (default: as COLLINS.prm)")
+    parser.add_argument(
+        "--strip-root",
+        action="store_true",
+        help="do not count brackets S1, ROOT or without a label, as TOP",
+    )
+
+
+def parameters_of(args):
+    """EVALB's parameters as told."""
+    parameters = read_parameters(args.prm) if args.prm else Parameters()
+    if args.strip_root:
+        parameters = replace(parameters, delete_label=(*parameters.delete_label, *ROOTS))
+    return parameters
+
+
+def gold_trees(path):
+    """The trees of a file as a list."""
+    return [tree for _, tree in read_trees(path)]
+
+
+def run(args):
+    """The summaries ``all`` and, up to the cutoff length ``cutoff_len``, ``short``; of all also at the top
+    ``f1``, ``precision``, ``recall``, ``sentences`` and ``errors``; ``oracle_f1`` of an n-best file, whose
+    first candidates the rest describes (None without); where asked for ``per_sentence``."""
+    parameters = parameters_of(args)
+    gold = gold_trees(args.gold)
+    results, best = [], []
+    for number, candidates in enumerate(_parses(args.test)):
+        if number < len(gold):
+            results.append(compare(gold[number], next(candidates), parameters))
+            others = (compare(gold[number], tree, parameters) for tree in candidates)
+            best.append(max((results[-1], *others), key=lambda r: f1(r.matched, r.gold, r.test)))
+        else:
+            results.append(None)
+    if len(results) != len(gold):
+        raise FairseqDocError(
+            f"expected a parse for each of {len(gold):,} trees in {args.gold}; got {len(results):,} in "
+            f"{args.test} (where a parser fails, (()) stands for no parse)"
+        )
+    whole = summarize(results)
+    _report(results, gold, parameters)
+    result = {
+        "f1": whole.f1,
+        "precision": whole.precision,
+        "recall": whole.recall,
+        "oracle_f1": summarize(best).f1 if is_nbest(args.test) else None,
+        "sentences": whole.sentences,
+        "errors": whole.errors,
+        "cutoff_len": parameters.cutoff_len,
+        "all": asdict(whole),
+        "short": asdict(summarize([r for r in results if r.length <= parameters.cutoff_len])),
+    }
+    if args.per_sentence:
+        result["per_sentence"] = [
+            asdict(r) | {"recall": r.recall, "precision": r.precision} for r in results
+        ]
+    return result
+
+
+def _parses(path):
+    """For each sentence its trees, one after another."""
+    if is_nbest(path):
+        for candidates in read_nbest(path):
+            yield (parse_tree(c.text, f"{path}: line {c.line}", True) for c in candidates)
+    else:
+        for _, tree in read_trees(path, allow_empty=True):
+            yield iter((tree,))
+
+
+def _report(results, gold, parameters):
+    """What the totals leave out, and a root that they count, on standard error."""
+    for status, told in ((ERROR, "their words differ"), (SKIPPED, "their parse is empty")):
+        numbers = [n for n, result in enumerate(results, start=1) if result.status == status]
+        if numbers:
+            named = ", ".join(map(str, numbers[:SHOWN])) + ", ..." * (len(numbers) > SHOWN)
+            print(
+                f"fairseq-doc evalb: WARNING: {len(numbers):,} of {len(results):,} sentences are in no "
+                f"total, since {told}: sentence {named}",
+                file=sys.stderr,
+            )
+    roots = {tree.brackets[0][0] for tree in gold if tree.has_root} - {*parameters.delete_label}
+    if roots:
+        print(
+            f"fairseq-doc evalb: the root {', '.join(map(repr, sorted(roots)))} counts as a bracket, as "
+            "EVALB has it; --strip-root leaves it out",
+            file=sys.stderr,
+        )
+
+
+def as_text(result):
+    """EVALB's summaries, and its table where asked for."""
+    lines = []
+    if "per_sentence" in result:
+        lines.append(
+            "sentence length status recall precision matched gold test crossing words tags"
+        )
+        for number, r in enumerate(result["per_sentence"], start=1):
+            lines.append(
+                f"{number:8} {r['length']:6} {r['status']:>7} {r['recall']:6.2f} {r['precision']:6.2f} "
+                f"{r['matched']:5} {r['gold']:5} {r['test']:5} {r['crossing']:5} {r['words']:5} "
+                f"{r['correct_tags']:5}"
+            )
+    for key, title in (("all", "all"), ("short", f"at most {result['cutoff_len']} words")):
+        lines.append(f"-- {title}")
+        for name, value in result[key].items():
+            shown = f"{value:.2f}" if isinstance(value, float) else f"{value:,}"
+            lines.append(f"{name.replace('_', ' '):21} {shown}")
+    if result["oracle_f1"] is not None:
+        lines += ["-- best candidate of each list", f"{'f1':21} {result['oracle_f1']:.2f}"]
+    return "\n".join(lines)

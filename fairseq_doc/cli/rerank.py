@@ -1,0 +1,195 @@
+"""``fairseq-doc rerank``."""
+
+import hashlib
+import math
+import os
+import time
+
+from fairseq.utils import split_paths
+
+from fairseq_doc.cli.arguments import add_model_arguments, ensemble_of, positive, progress_of
+from fairseq_doc.cli.evalb import add_parameter_arguments, gold_trees, parameters_of
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.parsing.reranking import (
+    MAX_CANDIDATES,
+    KeptScores,
+    best_candidates,
+    best_trees,
+    check_dictionary,
+    corpus_f1,
+    oracle,
+    read_sentences,
+    score_candidates,
+    scored_lists,
+    tune,
+)
+
+NAME = "rerank"
+HELP = "n-best parse trees in the order of a language model's scores"
+EXAMPLE = (
+    "fairseq-doc rerank data-bin/parsing dev.nbest.gz --path a.pt --score-base 2 --tune dev.mrg\n"
+    "  fairseq-doc rerank data-bin/parsing test.nbest.gz --path a.pt --score-base 2 --weight 0.5 \\\n"
+    "      --output test.best"
+)
+BASES = {"e": math.e, "2": 2, "10": 10}
+GRID = "0:2:0.05"
+
+
+def add_arguments(parser):
+    """Add this subcommand's own."""
+    add_model_arguments(parser)
+    parser.add_argument("nbest", help="n-best file of a parser, gzip or not")
+    parser.add_argument(
+        "--weight",
+        type=float,
+        default=0.0,
+        help="of the parser's own score, beside the language model's (default: 0)",
+    )
+    parser.add_argument(
+        "--score-base",
+        choices=BASES,
+        default="e",
+        help="base of the logarithms that the parser's scores are (default: e)",
+    )
+    parser.add_argument("--tune", metavar="GOLD", help="find the weight by F1 against these trees")
+    parser.add_argument(
+        "--weights",
+        default=GRID,
+        metavar="FROM:TO:STEP",
+        help="tried by --tune; the smallest of the best wins (default: %(default)s)",
+    )
+    add_parameter_arguments(parser)
+    parser.add_argument("--output", help="file for the best tree of each sentence")
+    parser.add_argument(
+        "--output-nbest",
+        help="file for the whole lists, best first: score, ln P of the language model, parser's score, "
+        "tree",
+    )
+    parser.add_argument(
+        "--scores",
+        help="file that keeps the language model's scores: the same command, or one with another weight, "
+        "goes on from it",
+    )
+    parser.add_argument(
+        "--max-candidates",
+        type=positive,
+        default=MAX_CANDIDATES,
+        help="scored at once; memory and speed, not results (default: %(default)s)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
+
+
+def run(args):
+    """``sentences``, ``candidates``, ``distinct`` (those that differ in more than tags), ``weight``,
+    ``seconds`` and ``candidates_per_second`` of scoring, without loading; with ``--tune`` ``f1``,
+    ``parser_f1`` (first candidates), ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by weight."""
+    weights = _grid(args.weights)
+    _check(args)
+    parameters = parameters_of(args)
+    gold = gold_trees(args.tune) if args.tune else None
+    ensemble = ensemble_of(args)
+    check_dictionary(ensemble.dictionary)
+    sentences = read_sentences(
+        args.nbest, ensemble.dictionary, BASES[args.score_base], gold, parameters
+    )
+    kept = KeptScores(args.scores, _stamp(args)) if args.scores else None
+    start = time.perf_counter()
+    lm = score_candidates(
+        ensemble, args.nbest, sentences, args.max_candidates, kept, progress_of(args)
+    )
+    seconds = time.perf_counter() - start
+    distinct = sum(len(sentence.lines) for sentence in sentences)
+    result = {
+        "sentences": len(sentences),
+        "candidates": sum(sentence.candidates for sentence in sentences),
+        "distinct": distinct,
+        "weight": args.weight,
+        "seconds": seconds,
+        "candidates_per_second": distinct / seconds,
+    }
+    if gold is not None:
+        result["weight"], tuning = tune(sentences, lm, weights)
+        result |= {
+            "f1": max(tuning),
+            "parser_f1": corpus_f1(sentences, [0] * len(sentences)),
+            "lm_f1": corpus_f1(sentences, best_candidates(sentences, lm, 0.0)),
+            "oracle_f1": corpus_f1(sentences, oracle(sentences)),
+            "tuning": dict(zip(map(str, weights), tuning, strict=True)),
+        }
+    for path, lines in ((args.output, best_trees), (args.output_nbest, scored_lists)):
+        if path:
+            _write(path, lines(args.nbest, sentences, lm, result["weight"]))
+    return result
+
+
+def _check(args):
+    """Before any work: whether what is asked for can be done."""
+    if not (args.tune or args.output or args.output_nbest or args.scores):
+        raise FairseqDocError(
+            "expected --tune, --output, --output-nbest or --scores; got none, so there is nothing to do"
+        )
+    if not (args.weight >= 0 and math.isfinite(args.weight)):
+        raise FairseqDocError(f"--weight must be at least 0; got {args.weight}")
+    if args.tune and args.weight:
+        raise FairseqDocError("expected --weight or --tune, which finds the weight; got both")
+    outputs = [path for path in (args.output, args.output_nbest, args.scores) if path]
+    inputs = [path for path in (args.nbest, args.tune) if path]
+    files = {os.path.realpath(path) for path in (*outputs, *inputs)}
+    if len(files) < len(outputs) + len(inputs):
+        raise FairseqDocError("expected other files for every input and output; got one twice")
+    for path in outputs:
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):
+            raise FairseqDocError(f"{path}: expected an existing folder {folder}")
+        if path != args.scores and os.path.exists(path) and not args.overwrite:
+            raise FairseqDocError(
+                f"{path} exists; remove it, name another file, or give --overwrite"
+            )
+
+
+def _grid(text):
+    """``0:2:0.05`` -> [0.0, 0.05, ..., 2.0], as rounded as they are written."""
+    try:
+        first, last, step = map(float, text.split(":"))
+    except ValueError:
+        first, last, step = 0.0, 0.0, 0.0
+    if not (0 <= first <= last < math.inf and 0 < step < math.inf):
+        raise FairseqDocError(
+            f"--weights: expected FROM:TO:STEP with 0 <= FROM <= TO and STEP > 0, such as {GRID}; got "
+            f"{text!r}"
+        )
+    return [round(first + i * step, 10) for i in range(int((last - first) / step + 1e-9) + 1)]
+
+
+def _stamp(args):
+    """What decides the language model's scores."""
+    digests = []
+    for path in (*split_paths(args.path), args.nbest):
+        with open(path, "rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return {"sha256": digests, "max_candidates": args.max_candidates}
+
+
+def _write(path, lines):
+    """Write lines beside ``path`` and move them there when they are whole."""
+    with open(f"{path}.part", "w", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    os.replace(f"{path}.part", path)
+
+
+def as_text(result):
+    """What was done, a line a fact."""
+    lines = [
+        f"{result['sentences']:,} sentences, {result['candidates']:,} candidates, "
+        f"{result['distinct']:,} distinct without tags; {result['seconds']:.1f} s, "
+        f"{result['candidates_per_second']:.0f} candidates a second"
+    ]
+    if "f1" in result:
+        tried = [float(weight) for weight in result["tuning"]]
+        lines += [
+            f"parser alone F1 {result['parser_f1']:.2f}, language model alone {result['lm_f1']:.2f}, best "
+            f"possible {result['oracle_f1']:.2f}",
+            f"weight {result['weight']:g} F1 {result['f1']:.2f}, the best of {len(tried)} weights from "
+            f"{tried[0]:g} to {tried[-1]:g}",
+        ]
+    return "\n".join(lines)

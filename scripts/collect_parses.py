@@ -1,0 +1,84 @@
+"""What an encoder-decoder wrote as symbols of trees -> an n-best file of trees.
+
+    fairseq-generate data-bin/wsj/pairs ... --beam 10 --nbest 10 > test.out
+    python scripts/collect_parses.py test.out --sentences data-bin/wsj/trees/test.mrg --output test.nbest
+
+Words and tags are those of the sentences. An output with as many words as its sentence is kept, with its
+brackets repaired where they do not match (fairseq_doc/parsing/generated.py has the rule); every other is
+dropped; a sentence of which nothing is left gets a flat tree. All of it is counted.
+"""
+
+import argparse
+import json
+import os
+import sys
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.parsing.generated import (
+    DROPPED,
+    FALLBACK,
+    REPAIRED,
+    WELL_FORMED,
+    candidate_lists,
+    nbest_lines,
+    read_outputs,
+)
+from fairseq_doc.parsing.trees import read_trees
+
+
+def make_parser():
+    """The parser of the command line."""
+    parser = argparse.ArgumentParser(
+        description="Make an n-best file of trees of what fairseq-generate wrote."
+    )
+    parser.add_argument("generated", help="fairseq-generate's output")
+    parser.add_argument(
+        "--sentences",
+        required=True,
+        help="trees over the same sentences, of which the words and tags are taken",
+    )
+    parser.add_argument("--output", required=True, help="n-best file to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def main(arguments=None):
+    """Collect as told.
+
+    Returns:
+        The exit status: 0; 1 for what the user can mend, told in one line.
+    """
+    args = make_parser().parse_args(arguments)
+    try:
+        if os.path.exists(args.output) and not args.overwrite:
+            raise FairseqDocError(
+                f"{args.output} exists; remove it, name another file, or give --overwrite"
+            )
+        sentences = [tree for _, tree in read_trees(args.sentences)]
+        lists, kinds = candidate_lists(read_outputs(args.generated), sentences, args.generated)
+        with open(f"{args.output}.part", "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in nbest_lines(lists))
+        os.replace(f"{args.output}.part", args.output)
+    except (FairseqDocError, OSError) as error:
+        print(f"collect_parses: error: {error}", file=sys.stderr)
+        return 1
+    outputs = sum(kinds[how] for how in (WELL_FORMED, REPAIRED, DROPPED))
+    result = {"sentences": len(lists), "outputs": outputs, "flat_trees": kinds[FALLBACK]}
+    result |= {how.replace("-", "_"): kinds[how] for how in (WELL_FORMED, REPAIRED, DROPPED)}
+    if args.json:
+        print(json.dumps(result))
+    else:
+        shares = ", ".join(
+            f"{kinds[how]:,} {how} ({kinds[how] / outputs:.1%})"
+            for how in (WELL_FORMED, REPAIRED, DROPPED)
+        )
+        print(
+            f"{len(lists):,} sentences, {outputs:,} outputs: {shares}; {kinds[FALLBACK]:,} sentences "
+            "have nothing but a flat tree"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
