@@ -31,6 +31,7 @@ setup(
     extras_require={
         "dev": [
             "pytest>=9.2,<9.3",
+            "pytest-xdist>=3.8,<3.9",
             "hypothesis>=6.170,<6.171",
             "ruff>=0.17.5,<0.18",
         ],

@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,6 +30,17 @@ def pytest_collection_modifyitems(config, items):
     if needing:
         config.hook.pytest_deselected(items=needing)
         items[:] = [item for item in items if item not in needing]
+        if hasattr(config, "workeroutput"):  # of pytest-xdist, which would not tell
+            config.workeroutput["deselected"] = [item.nodeid for item in needing]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """What one worker deselected, which is what every worker did, in the closing line."""
+    told = node.config.pluginmanager.get_plugin("terminalreporter").stats
+    if "deselected" not in told and getattr(node, "workeroutput", {}).get("deselected"):
+        items = [SimpleNamespace(nodeid=name) for name in node.workeroutput["deselected"]]
+        node.config.hook.pytest_deselected(items=items)
 
 
 @pytest.fixture(scope="session")

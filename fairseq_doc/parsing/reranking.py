@@ -75,6 +75,11 @@ def _distinct(path, dictionary):
         yield candidates, found
 
 
+def distinct_symbols(path, dictionary):
+    """For each sentence of an n-best file, the symbols of its candidates that differ in them."""
+    return (list(found) for _, found in _distinct(path, dictionary))
+
+
 def check_words(expected, got, where, whose):
     """Raise ``FairseqDocError`` unless a tree has the words expected."""
     if expected == got:
@@ -150,7 +155,7 @@ def score_candidates(
     Raises:
         FairseqDocError: a score that is not finite; kept scores of other lists.
     """
-    symbols = (list(found) for _, found in _distinct(path, ensemble.dictionary))
+    symbols = distinct_symbols(path, ensemble.dictionary)
     scores = []
     for size in progress(_chunks([len(s.lines) for s in sentences], at_once), "rerank"):
         chunk = list(islice(symbols, size))

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The encoder-decoder's n-best lists of the development and test sentences: OUT/dev.nbest, OUT/test.nbest. MODEL
+# is its checkpoint, DATA the folder that scripts/prepare_parsing.sh --pairs wrote. Further options go to
+# fairseq-generate.
+set -euo pipefail
+data=${DATA:-data-bin/wsj}
+model=${MODEL:-checkpoints/wsj/parser/checkpoint_best.pt}
+out=${OUT:-$(dirname "${model%%:*}")}
+scripts=$(dirname "$0")/../../scripts
+for pair in valid:dev test:test; do
+    split=${pair%:*} name=${pair#*:}
+    fairseq-generate "$data/pairs" --user-dir "${USER_DIR:-fairseq_doc}" --task translation \
+        --source-lang words --target-lang symbols --path "$model" --gen-subset "$split" \
+        --beam 10 --nbest 10 --max-len-a 4 --max-len-b 20 --batch-size 32 --num-workers 0 "$@" \
+        >"$out/$name.out.part"
+    mv "$out/$name.out.part" "$out/$name.out" # a run that fails leaves the last output as it was
+    python "$scripts/collect_parses.py" "$out/$name.out" --sentences "$data/trees/$split.mrg" \
+        --output "$out/$name.nbest" --overwrite
+    fairseq-doc evalb "$data/trees/$split.mrg" "$out/$name.nbest"
+done

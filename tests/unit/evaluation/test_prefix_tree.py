@@ -1,0 +1,206 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.prefix_tree import score_prefix_tree
+from fairseq_doc.evaluation.scoring import score_text
+
+from ..conftest import random_tokens
+from .conftest import ensemble, log_probs_by_hand, peaked_model
+
+EOS = 2
+KNOWN = {f"w{i}": 4 + i for i in range(16)}
+MODELS = [peaked_model(seed=0), peaked_model(seed=1, layer_dims="3,7,4", doc_components="0,1,0,2")]
+
+# Of few words, so that many sentences begin alike; some much longer than others; some twice.
+FEW = st.sampled_from(["w0", "w1", "strange"])
+sentences_alike = st.lists(
+    st.lists(FEW, max_size=7)
+    | st.lists(st.sampled_from([*KNOWN]), max_size=3)
+    | st.tuples(st.lists(FEW, max_size=3), st.integers(1, 60)).map(lambda t: t[0] + ["w5"] * t[1]),
+    min_size=1,
+    max_size=12,
+).flatmap(lambda chosen: st.permutations(chosen + chosen[: len(chosen) // 3]))
+
+
+def one_by_one(models, sentences):
+    return [s.log_prob for s in score_text(ensemble(*models), sentences).sentences]
+
+
+def close(expected):
+    return pytest.approx(expected, rel=0, abs=1e-10)
+
+
+def counting(method, sizes, argument):
+    """The same method, which notes the size of an argument."""
+
+    def counted(*args, **kwargs):
+        sizes.append(args[argument].numel())
+        return method(*args, **kwargs)
+
+    return counted
+
+
+def encoded(words):
+    return [KNOWN.get(word, 3) for word in words] + [EOS]
+
+
+@pytest.mark.parametrize("models", [MODELS[:1], MODELS], ids=["one model", "an ensemble"])
+@settings(max_examples=40)
+@given(sentences=sentences_alike)
+def test_scores_are_those_of_the_sentences_one_by_one(models, sentences):
+    scores = score_prefix_tree(ensemble(*models), sentences)
+    assert scores.dtype == "float64" and scores.shape == (len(sentences),)
+    assert scores.tolist() == close(one_by_one(models, sentences))
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        [["w0"]],
+        [[]],
+        [[], ["w0"], ["w1"]],
+        [["w0"], ["w0", "w1"], ["w0", "w1", "w2"]],
+        [["w0", "w1", "w2"], ["w0", "w1"], ["w0"], []],
+        [["w0", "w1"]] * 4,
+        [["strange"], ["w0"], ["Strange"], ["<unk>"]],
+        [["w3"] * 120, ["w3"] * 119 + ["w4"], ["w3"]],
+        [["w9", "w0"], ["w3", "w0"], ["w9", "w1"], ["w3", "w1"]],
+    ],
+)
+def test_scores_of_lists_of_any_shape(sentences):
+    assert score_prefix_tree(ensemble(*MODELS), sentences).tolist() == close(
+        one_by_one(MODELS, sentences)
+    )
+
+
+def test_an_ensemble_averages_probabilities_and_not_their_logarithms():
+    sentences = [["w0", "w1", "w2"], ["w0", "w1", "w3"], ["w4"]]
+    scores = score_prefix_tree(ensemble(*MODELS), sentences)
+    by_hand = [log_probs_by_hand(MODELS, [EOS, *encoded(s)]).sum() for s in sentences]
+    assert scores.tolist() == close([float(score) for score in by_hand])
+    of_each = [score_prefix_tree(ensemble(model), sentences) for model in MODELS]
+    assert abs(scores - sum(of_each) / 2).min() > 1e-3
+    twice = ensemble(peaked_model(seed=0), peaked_model(seed=0))
+    assert score_prefix_tree(twice, sentences).tolist() == close(of_each[0].tolist())
+
+
+@settings(max_examples=12)
+@given(st.data(), sentences_alike)
+def test_neither_order_nor_company_changes_a_score(data, sentences):
+    order = data.draw(st.permutations(range(len(sentences))))
+    company = data.draw(sentences_alike)
+    it = ensemble(*MODELS)
+    alone = [score_prefix_tree(it, [words])[0] for words in sentences]
+    together = score_prefix_tree(it, [sentences[i] for i in order] + company)
+    assert together[: len(sentences)].tolist() == close([alone[i] for i in order])
+
+
+@settings(max_examples=15)
+@given(sentences_alike)
+def test_equal_sentences_have_equal_scores_and_a_second_call_the_same(sentences):
+    it = ensemble(*MODELS)
+    scores = score_prefix_tree(it, sentences)
+    found = {}
+    for words, score in zip(sentences, scores, strict=True):
+        assert found.setdefault(tuple(encoded(words)), score) == score
+    assert score_prefix_tree(it, sentences).tolist() == scores.tolist()
+
+
+@settings(max_examples=25)
+@given(sentences_alike)
+def test_each_distinct_prefix_is_read_once_and_scored_once_by_each_model(sentences):
+    read, scored = [[], []], [[], []]
+    models = [peaked_model(seed=0), peaked_model(seed=1)]
+    for model, tokens, targets in zip(models, read, scored, strict=True):
+        model.forward = counting(model.forward, tokens, 0)
+        model.token_nll = counting(model.token_nll, targets, 1)
+    score_prefix_tree(ensemble(*models), sentences)
+    whole = [tuple(encoded(words)) for words in sentences]
+    before_a_word = {words[:n] for words in whole for n in range(len(words))}
+    with_a_word = {words[:n] for words in whole for n in range(1, len(words) + 1)}
+    for tokens, targets in zip(read, scored, strict=True):
+        assert sum(tokens) == len(before_a_word)
+        assert sum(targets) == len(with_a_word)
+        assert len(tokens) == max(map(len, whole))  # all sentences together, a token at a time
+
+
+def test_a_model_in_single_precision_gives_like_scores():
+    sentences = [["w1", "w2"], ["w1", "w3"] * 9]
+    single = score_prefix_tree(ensemble(peaked_model()).to(torch.float32), sentences)
+    assert single.dtype == "float64"
+    assert single.tolist() == pytest.approx(one_by_one([peaked_model()], sentences), rel=1e-5)
+
+
+def test_training_goes_on_where_it_was():
+    model = peaked_model()
+    model.train()(random_tokens(3, 5), window=0)
+    before = model.decoder.carried_state()
+    score_prefix_tree(ensemble(model), [["w0", "w1"], ["w0", "w2"]])
+    assert torch.equal(model.decoder.carried_state(), before)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_model_without_finite_scores_is_refused(value):
+    model = peaked_model()
+    model.decoder.output.bias.data[5] = value
+    with pytest.raises(FairseqDocError, match="not finite|not a number"):
+        score_prefix_tree(ensemble(peaked_model(seed=1), model), [["w0"], ["w2"]])
+
+
+def test_a_word_without_probability_is_refused_where_it_occurs():
+    model = peaked_model()
+    model.decoder.output.bias.data[KNOWN["w3"]] = -torch.inf
+    assert len(score_prefix_tree(ensemble(model), [["w0"], ["w2", "w4"]])) == 2
+    with pytest.raises(FairseqDocError):
+        score_prefix_tree(ensemble(model), [["w0"], ["w2", "w3"]])
+    other = score_prefix_tree(ensemble(model, peaked_model(seed=1)), [["w2", "w3"]])
+    assert other.tolist() == close(one_by_one([model, peaked_model(seed=1)], [["w2", "w3"]]))
+
+
+# One step
+
+
+@st.composite
+def branchings(draw):
+    """[(streams that go on, their next tokens, rows of the targets, targets)] a step."""
+    steps, width = [], 1
+    for _ in range(draw(st.integers(1, 5))):
+        streams = draw(st.lists(st.integers(0, width - 1), min_size=1, max_size=5))
+        width = len(streams)
+        tokens = draw(st.lists(st.integers(4, 19), min_size=width, max_size=width))
+        rows = draw(st.lists(st.integers(0, width - 1), max_size=6))
+        targets = draw(st.lists(st.integers(2, 19), min_size=len(rows), max_size=len(rows)))
+        steps.append((streams, tokens, rows, targets))
+    return steps
+
+
+@given(branchings())
+def test_streams_go_on_from_any_stream_in_any_order_and_each_target_continues_its_own(steps):
+    it = ensemble(*MODELS)
+    paths = [[]]
+    for window, (streams, tokens, rows, targets) in enumerate(steps):
+        parts = [torch.tensor(x, dtype=torch.long) for x in (tokens, streams, rows, targets)]
+        paths = [[*paths[s], token] for s, token in zip(streams, tokens, strict=True)]
+        scores = it.continuation_log_probs(parts[0], window, *parts[1:])
+        by_hand = [
+            float(log_probs_by_hand(MODELS, [*paths[row], target])[-1])
+            for row, target in zip(rows, targets, strict=True)
+        ]
+        assert scores.dtype == torch.float64 and scores.tolist() == close(by_hand)
+
+
+def test_the_evaluation_state_alone_is_reordered():
+    decoder = peaked_model().decoder
+    tokens = random_tokens(3, 4)
+    decoder.train()(tokens, window=0)
+    training = decoder.carried_state()
+    decoder.eval()(tokens, window=0)
+    decoder.reorder_evaluation_state(torch.tensor([2, 0, 2, 1]))
+    following = random_tokens(4, 2, seed=1)
+    reordered = decoder(following, window=1)[0]
+    decoder(tokens[[2, 0, 2, 1]], window=0)
+    assert torch.allclose(reordered, decoder(following, window=1)[0], rtol=0, atol=1e-12)
+    assert torch.equal(decoder.carried_state(), training)

@@ -1,0 +1,141 @@
+import gzip
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.parsing.nbest import BAR, Candidate, is_nbest, read_nbest
+from fairseq_doc.parsing.trees import bracketed
+
+from .conftest import refusal, trees, write
+
+A, B, C = "(S (NN a))", "(X (NN a))", "(S1 (S (NN c)))"
+FORMS = ("tabs", "lines", "bars")
+
+
+def in_form(form, lists, first=0):
+    """The lines of an n-best file of lists of (score, tree)."""
+    lines = []
+    for number, candidates in enumerate(lists, start=first):
+        if form == "bars":
+            lines += [f"{number}{BAR}{score}{BAR}{tree}" for score, tree in candidates]
+            continue
+        lines.append(f"{len(candidates)} {number}")
+        for score, tree in candidates:
+            lines += [f"{score}\t{tree}"] if form == "tabs" else [str(score), tree]
+        lines += [""] * (form == "lines")
+    return lines
+
+
+def test_one_line_a_candidate(tmp_path):
+    path = write(tmp_path / "n", "2 0", f"-1.5\t{A}", f"-2e1\t {B} ", "1\t1", f"3\t{C}")
+    assert list(read_nbest(path)) == [
+        [Candidate(-1.5, A, 2), Candidate(-20.0, B, 3)],
+        [Candidate(3.0, C, 5)],
+    ]
+
+
+def test_the_charniak_parsers_lists(tmp_path):
+    path = write(tmp_path / "n", "", "2 0", "-1.5", A, "-2", B, "", "", "1 1", "-3", C, "")
+    assert list(read_nbest(path)) == [
+        [Candidate(-1.5, A, 4), Candidate(-2.0, B, 6)],
+        [Candidate(-3.0, C, 11)],
+    ]
+
+
+def test_the_samples_of_recurrent_neural_network_grammars(tmp_path):
+    lines = [f"0 ||| -1.5 ||| {A}", f"0 ||| -1.5 ||| {A}", f"0 ||| -2 |||  {B}", f"1 ||| 3 ||| {C}"]
+    assert list(read_nbest(write(tmp_path / "n", *lines))) == [
+        [Candidate(-1.5, A, 1), Candidate(-1.5, A, 2), Candidate(-2.0, B, 3)],
+        [Candidate(3.0, C, 4)],
+    ]
+
+
+def test_this_packages_own_scored_lists(tmp_path):
+    path = write(tmp_path / "n", "2 0", f"-1.5\t-9\tx\t{A}", f"-2\t-7\t-8\t{B}")
+    assert list(read_nbest(path)) == [[Candidate(-1.5, A, 2), Candidate(-2.0, B, 3)]]
+
+
+@given(
+    st.sampled_from(FORMS),
+    st.lists(
+        st.lists(
+            st.tuples(st.floats(allow_nan=False, allow_infinity=False), trees().map(bracketed)),
+            min_size=1,
+            max_size=3,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from((0, 1)),
+    st.booleans(),
+)
+def test_every_list_comes_back(tmp_path_factory, form, lists, first, compressed):
+    path = write(tmp_path_factory.mktemp("n") / "n", *in_form(form, lists, first))
+    if compressed:
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    assert [[(c.score, c.text) for c in candidates] for candidates in read_nbest(path)] == lists
+    lines = gzip.open(path) if compressed else open(path, "rb")
+    with lines:
+        lines = [""] + lines.read().decode().split("\n")
+    assert all(
+        lines[c.line].endswith(c.text) for candidates in read_nbest(path) for c in candidates
+    )
+    assert is_nbest(path)
+
+
+def test_trees_are_no_lists(tmp_path):
+    assert not is_nbest(write(tmp_path / "t", "", A))
+    assert not is_nbest(write(tmp_path / "t", "(())"))
+    assert not is_nbest(write(tmp_path / "t"))
+
+
+@pytest.mark.parametrize(
+    "lines, told",
+    [
+        ([], ": expected n-best lists of trees; got an empty file"),
+        ([" ", ""], ": expected n-best lists of trees; got an empty file"),
+        (["", A], f": line 2: expected 'N INDEX', a sentence's number of candidates and its number, or 'INDEX ||| SCORE ||| TREE'; got {A!r}"),
+        (["1 0 0", f"-1\t{A}"], ": line 1: expected 'N INDEX'"),
+        (["-1 0", f"-1\t{A}"], ": line 1: expected 'N INDEX'"),
+        (["1 2", f"-1\t{A}"], ": line 1: expected sentence 0, as sentences are numbered one after another from 0 or 1; got 2"),
+        (["1 0", f"-1\t{A}", "1 2", f"-1\t{A}"], ": line 3: expected sentence 1"),
+        (["1 1", f"-1\t{A}", "1 1", f"-1\t{A}"], ": line 3: expected sentence 2"),
+        (["1 0", f"-1\t{A}", "0 1", "1 2"], ": line 3: sentence 1 has no candidate"),
+        (["2 0", f"-1\t{A}"], ": line 1: expected 2 candidates of sentence 0, each a score and a tree; got 1"),
+        (["2 0", f"-1\t{A}", "1 1", f"-1\t{A}"], ": line 1: expected 2 candidates of sentence 0, each a score and a tree; got 1, then line 4"),
+        (["", "3 0", "-1", A, "-2", B, "", "1 1", "-1", A], ": line 2: expected 3 candidates of sentence 0, each a score and a tree; got 2, then line 9"),
+        (["1 0", "-1"], ": line 1: expected 1 candidates of sentence 0, each a score and a tree; got 0"),
+        (["1 0", "-1\tdog"], ": line 1: expected 1 candidates of sentence 0, each a score and a tree; got 0, then line 2"),
+        (["1 0", f"-1\t{A}", f"-2\t{B}"], ": line 3: expected 'N INDEX', as the list before has all candidates that its line says; got " + repr(f"-2\t{B}")),
+        (["1 0", "-1", A, "-2", B], ": line 4: expected 'N INDEX', as the list before has"),
+        (["1 0", f"good\t{A}"], ": line 2: expected a score, a number; got 'good'"),
+        (["1 0", "nan", "", A], ": line 2: expected a score, a number; got 'nan'"),
+        (["1 0", f"-inf\t{A}"], ": line 2: expected a score, a number; got '-inf'"),
+        (["1 0", f"\t{A}"], ": line 2: expected a score, a number; got ''"),
+        ([f"0 ||| nan ||| {A}"], ": line 1: expected a score, a number; got 'nan'"),
+        ([f"0 ||| -1 ||| {A}", "", f"0 |||  ||| {A}"], ": line 3: expected a score, a number; got ''"),
+        ([f"0 ||| -1 ||| {A}", f"2 ||| -1 ||| {A}"], ": line 2: expected sentence 1"),
+        ([f"0 ||| -1 ||| {A}", f"1 ||| -1 ||| {A}", f"0 ||| -1 ||| {A}"], ": line 3: expected sentence 2"),
+        ([f"0 ||| -1 ||| {A}", f"1 ||| {A}"], f": line 2: expected 'INDEX ||| SCORE ||| TREE'; got {f'1 ||| {A}'!r}"),
+        ([f"x ||| -1 ||| {A}"], ": line 1: expected 'INDEX ||| SCORE ||| TREE'"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_named_with_its_line(tmp_path, lines, told):
+    path = write(tmp_path / "n", *lines)
+    assert refusal(list, read_nbest(path)).startswith(f"{path}{told}")
+
+
+def test_a_compressed_file_that_was_cut_off(tmp_path):
+    path = tmp_path / "n.gz"
+    path.write_bytes(gzip.compress(f"1 0\n-1\t{A}\n".encode())[:-9])
+    assert f"{path} is damaged" in refusal(list, read_nbest(path))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_lists_before_a_damaged_one_are_read(tmp_path, form):
+    lines = in_form(form, [[(-1, A), (-2, B)], [(-3, C)], [(-4, C), ("x", C)]])
+    lists = read_nbest(write(tmp_path / "n", *lines))
+    assert [len(candidates) for candidates in islice(lists, 2)] == [2, 1]
+    assert "expected a score, a number; got 'x'" in refusal(next, lists)
