@@ -31,6 +31,7 @@ goes through the files in this order, and each imports only from what lies befor
     evaluation/ensemble.py           checkpoints -> models whose probabilities are averaged
     evaluation/perplexity.py         the evaluator: a split, the state carried over it
     evaluation/scoring.py            plain text -> log-probabilities of its sentences
+    evaluation/prefix_tree.py        sentences that begin alike -> their log-probabilities
     evaluation/sampling.py           a prompt -> text drawn from the models
     evaluation/rank.py               numerical rank of the log-probability matrix (Table 5)
     evaluation/weights.py            mean weights of the components (Table 4)
@@ -39,6 +40,12 @@ goes through the files in this order, and each imports only from what lies befor
     evaluation/hypotheses.py         fairseq-generate's output -> plain text
     evaluation/pictures.py           curves, weights and attention as pictures
     evaluation/pretrained.py         ``from_pretrained``: all that from Python
+    parsing/trees.py                 trees in brackets
+    parsing/symbols.py               trees <-> symbols of a language model or a parser
+    parsing/nbest.py                 n-best lists of trees, as parsers print them
+    parsing/bracketing.py            bracketing F1, as EVALB computes it
+    parsing/reranking.py             lists, scored by language models and by the parser (Table 11)
+    parsing/generated.py             an encoder-decoder's outputs -> lists of trees
     cli/                             ``fairseq-doc``, one file a subcommand
 """
 

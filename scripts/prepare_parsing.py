@@ -106,7 +106,12 @@ def make(settings, folder, say):
     """Make everything in ``folder``, which is empty."""
     trees = {split: read_split(settings, split, say) for split in SPLITS}
     counts = Counter(word.lower() for tree in trees["train"] for word in tree.words)
-    known = {w for w, count in counts.items() if count >= settings.threshold} - {*RESERVED}
+    known = {
+        word
+        for word, count in counts.items()
+        # fairseq would cut a word at a blank within, such as a no-break space
+        if count >= settings.threshold and word not in RESERVED and word.split() == [word]
+    }
     word_symbol = WordSymbols(known, settings.unknown == "shape")
     say(f"{len(known):,} of {len(counts):,} words occur {settings.threshold} times or more")
     for split in SPLITS:

@@ -61,10 +61,12 @@ def run(args):
     first candidates the rest describes (None without); where asked for ``per_sentence``."""
     parameters = parameters_of(args)
     gold = gold_trees(args.gold)
-    results, best = [], []
+    results, best, roots = [], [], {tree.root for tree in gold}
     for number, candidates in enumerate(_parses(args.test)):
         if number < len(gold):
-            results.append(compare(gold[number], next(candidates), parameters))
+            first = next(candidates)
+            roots.add(first.root)
+            results.append(compare(gold[number], first, parameters))
             others = (compare(gold[number], tree, parameters) for tree in candidates)
             best.append(max((results[-1], *others), key=lambda r: f1(r.matched, r.gold, r.test)))
         else:
@@ -75,7 +77,8 @@ def run(args):
             f"{args.test} (where a parser fails, (()) stands for no parse)"
         )
     whole = summarize(results)
-    _report(results, gold, parameters)
+    _report(results)
+    tell_roots(roots, parameters, NAME)
     result = {
         "f1": whole.f1,
         "precision": whole.precision,
@@ -104,8 +107,8 @@ def _parses(path):
             yield iter((tree,))
 
 
-def _report(results, gold, parameters):
-    """What the totals leave out, and a root that they count, on standard error."""
+def _report(results):
+    """What the totals leave out, on standard error."""
     for status, told in ((ERROR, "their words differ"), (SKIPPED, "their parse is empty")):
         numbers = [n for n, result in enumerate(results, start=1) if result.status == status]
         if numbers:
@@ -115,11 +118,15 @@ def _report(results, gold, parameters):
                 f"total, since {told}: sentence {named}",
                 file=sys.stderr,
             )
-    roots = {tree.brackets[0][0] for tree in gold if tree.has_root} - {*parameters.delete_label}
-    if roots:
+
+
+def tell_roots(labels, parameters, command):
+    """Which roots count as brackets, on standard error; ``labels`` of trees' roots, or None."""
+    counted = {*labels} - {None, *parameters.delete_label}
+    if counted:
         print(
-            f"fairseq-doc evalb: the root {', '.join(map(repr, sorted(roots)))} counts as a bracket, as "
-            "EVALB has it; --strip-root leaves it out",
+            f"fairseq-doc {command}: the root {', '.join(map(repr, sorted(counted)))} counts as a "
+            "bracket, as EVALB has it; --strip-root leaves it out",
             file=sys.stderr,
         )
 

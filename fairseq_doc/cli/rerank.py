@@ -8,7 +8,7 @@ import time
 from fairseq.utils import split_paths
 
 from fairseq_doc.cli.arguments import add_model_arguments, ensemble_of, positive, progress_of
-from fairseq_doc.cli.evalb import add_parameter_arguments, gold_trees, parameters_of
+from fairseq_doc.cli.evalb import add_parameter_arguments, gold_trees, parameters_of, tell_roots
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.parsing.reranking import (
     MAX_CANDIDATES,
@@ -26,13 +26,9 @@ from fairseq_doc.parsing.reranking import (
 
 NAME = "rerank"
 HELP = "n-best parse trees in the order of a language model's scores"
-EXAMPLE = (
-    "fairseq-doc rerank data-bin/parsing dev.nbest.gz --path a.pt --score-base 2 --tune dev.mrg\n"
-    "  fairseq-doc rerank data-bin/parsing test.nbest.gz --path a.pt --score-base 2 --weight 0.5 \\\n"
-    "      --output test.best"
-)
+EXAMPLE = "fairseq-doc rerank data-bin/wsj dev.nbest.gz --path a.pt --score-base 2 --tune dev.mrg"
 BASES = {"e": math.e, "2": 2, "10": 10}
-GRID = "0:2:0.05"
+GRID = "0:5:0.05"
 
 
 def add_arguments(parser):
@@ -80,9 +76,10 @@ def add_arguments(parser):
 
 
 def run(args):
-    """``sentences``, ``candidates``, ``distinct`` (those that differ in more than tags), ``weight``,
-    ``seconds`` and ``candidates_per_second`` of scoring, without loading; with ``--tune`` ``f1``,
-    ``parser_f1`` (first candidates), ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by weight."""
+    """``sentences``, ``candidates``, ``distinct`` (those that differ in more than tags), ``unknown`` (their
+    symbols outside the dictionary), ``scored`` (what was not taken from ``--scores``), ``seconds`` of that,
+    without loading, ``weight``; with ``--tune`` ``f1``, ``parser_f1`` (first candidates), ``lm_f1`` (weight 0),
+    ``oracle_f1`` and ``tuning``, F1 by weight."""
     weights = _grid(args.weights)
     _check(args)
     parameters = parameters_of(args)
@@ -92,6 +89,9 @@ def run(args):
     sentences = read_sentences(
         args.nbest, ensemble.dictionary, BASES[args.score_base], gold, parameters
     )
+    if gold is not None:
+        roots = {tree.root for tree in gold} | {sentence.root for sentence in sentences}
+        tell_roots(roots, parameters, NAME)
     kept = KeptScores(args.scores, _stamp(args)) if args.scores else None
     start = time.perf_counter()
     lm = score_candidates(
@@ -103,9 +103,10 @@ def run(args):
         "sentences": len(sentences),
         "candidates": sum(sentence.candidates for sentence in sentences),
         "distinct": distinct,
+        "unknown": sum(sentence.unknown for sentence in sentences),
         "weight": args.weight,
         "seconds": seconds,
-        "candidates_per_second": distinct / seconds,
+        "scored": distinct - (kept.taken if kept else 0),
     }
     if gold is not None:
         result["weight"], tuning = tune(sentences, lm, weights)
@@ -181,8 +182,8 @@ def as_text(result):
     """What was done, a line a fact."""
     lines = [
         f"{result['sentences']:,} sentences, {result['candidates']:,} candidates, "
-        f"{result['distinct']:,} distinct without tags; {result['seconds']:.1f} s, "
-        f"{result['candidates_per_second']:.0f} candidates a second"
+        f"{result['distinct']:,} distinct without tags, {result['unknown']:,} of their symbols "
+        f"outside the dictionary; {result['scored']:,} scored in {result['seconds']:.1f} s"
     ]
     if "f1" in result:
         tried = [float(weight) for weight in result["tuning"]]
@@ -190,6 +191,10 @@ def as_text(result):
             f"parser alone F1 {result['parser_f1']:.2f}, language model alone {result['lm_f1']:.2f}, best "
             f"possible {result['oracle_f1']:.2f}",
             f"weight {result['weight']:g} F1 {result['f1']:.2f}, the best of {len(tried)} weights from "
-            f"{tried[0]:g} to {tried[-1]:g}",
+            f"{tried[0]:g} to {tried[-1]:g}"
+            + (
+                "; it is the last of them: give --weights more"
+                * (result["weight"] == tried[-1] > 0)
+            ),
         ]
     return "\n".join(lines)

@@ -22,7 +22,7 @@ VALID, ERROR, SKIPPED = "valid", "error", "skipped"
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a .prm file holds; the defaults are those of COLLINS.prm.
+    """What a .prm file holds; the defaults are those of COLLINS.prm, and QUOTE_LABEL, which it lacks.
 
     Attributes:
         labeled: brackets match by label and span, not by span alone.
@@ -115,13 +115,13 @@ def compare(gold, test, parameters):
     """
     length = sum(tag not in parameters.delete_label_for_length for tag in gold.tags)
     kept = [[tag not in parameters.delete_label for tag in tree.tags] for tree in (gold, test)]
+    if not any(kept[1]):
+        return SentenceResult(SKIPPED, length)
     if sum(kept[0]) != sum(kept[1]):
         _keep_quotes(gold, test, kept, parameters)
     words = [
         list(compress(tree.words, keep)) for tree, keep in zip((gold, test), kept, strict=True)
     ]
-    if not words[1]:
-        return SentenceResult(SKIPPED, length)
     same = _equality(parameters.eq_word)
     if len(words[0]) != len(words[1]) or not all(map(same, *words)):
         return SentenceResult(ERROR, length)

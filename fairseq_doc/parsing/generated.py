@@ -37,36 +37,46 @@ def read_outputs(path):
     Raises:
         FairseqDocError: no such lines, a sentence that is missing or there twice, a damaged line.
     """
-    sources, hypotheses, texts = {}, defaultdict(list), {}
+    sources, hypotheses, told = {}, defaultdict(list), None
     for number, line in enumerate(text_lines(path), start=1):
         match = _LINE.fullmatch(line)
         if match is None:
             continue
         kind, sentence, rest = match[1], int(match[2]), match[3]
+        if kind == "S" and sentence in sources:
+            raise FairseqDocError(
+                f"{path}: line {number}: sentence {sentence} is there twice; expected the output of one "
+                "run"
+            )
         if kind == "S":
-            if sentence in sources:
-                raise FairseqDocError(
-                    f"{path}: line {number}: sentence {sentence} is there twice; expected the output of "
-                    "one run"
-                )
             sources[sentence] = rest.split()
-        elif kind == "H":
-            texts[sentence] = rest.partition("\t")[2].split()
-        else:  # the log-probabilities, base 2, of the hypothesis told before
-            try:
-                score = math.log(2) * sum(map(float, rest.split()))
-                hypotheses[sentence].append((score, texts.pop(sentence)))
-            except (ValueError, KeyError):
-                raise FairseqDocError(f"{path}: line {number} is damaged; generate again") from None
-    missing = [
-        i for i in range(max(sources, default=0) + 1) if not hypotheses[i] or i not in sources
-    ]
-    if missing or texts:
+        elif kind == "H" and told is None:
+            told = (sentence, rest.partition("\t")[2].split())
+        else:  # log P of the hypothesis just told, base 2, a number for each symbol and the end mark
+            scores = _numbers(rest) if kind == "P" else []
+            if told is None or told[0] != sentence or len(scores) != len(told[1]) + 1:
+                raise FairseqDocError(f"{path}: line {number} is damaged; generate again")
+            hypotheses[sentence].append((math.log(2) * sum(scores), told[1]))
+            told = None
+    ids = range(max([-1, *sources, *hypotheses]) + 1)
+    missing = [i for i in ids if i not in sources or i not in hypotheses]
+    if told is not None:
+        raise FairseqDocError(f"{path} is cut off: it lacks the last P- line; generate again")
+    if missing or not ids:
         raise FairseqDocError(
-            f"{path}: expected fairseq-generate's output, with S-, H- and P- lines of every sentence; "
-            f"{len(missing) + len(texts):,} sentences lack some, the first is {min([*missing, *texts])}"
+            f"{path}: expected fairseq-generate's output, with S-, H- and P- lines of every sentence; got "
+            + (f"{len(missing):,} sentences without, first {missing[0]}" if ids else "none")
         )
-    return [Output(sources[i], hypotheses[i]) for i in range(len(sources))]
+    return [Output(sources[i], hypotheses[i]) for i in ids]
+
+
+def _numbers(text):
+    """The finite numbers of a text; none where any is something else."""
+    try:
+        numbers = [float(part) for part in text.split()]
+    except ValueError:
+        return []
+    return numbers if all(map(math.isfinite, numbers)) else []
 
 
 def repaired(symbols):

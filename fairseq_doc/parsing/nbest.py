@@ -118,7 +118,12 @@ def _with_bars(path, lines):
             if candidates:
                 yield candidates
             candidates, current = [], index
-        candidates.append(Candidate(_score(path, number, parts[1]), parts[2].strip(), number))
+        text = parts[2].strip()
+        if not text.startswith("("):
+            raise FairseqDocError(
+                f"{path}: line {number}: expected a tree in brackets; got {text[:40]!r}"
+            )
+        candidates.append(Candidate(_score(path, number, parts[1]), text, number))
     yield candidates
 
 

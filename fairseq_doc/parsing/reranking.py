@@ -36,12 +36,16 @@ class Sentence:
         own: (n,) the parser's scores, natural logarithm.
         counts: (n, 3) matched, gold and test brackets against the gold tree, all 0 where EVALB leaves
             the candidate out of its totals; None without gold trees.
+        root: the label of the first candidate's root, None where it has none.
+        unknown: symbols outside the dictionary, over the n candidates.
     """
 
     candidates: int
     lines: np.ndarray
     own: np.ndarray
     counts: np.ndarray | None
+    root: str | None = None
+    unknown: int = 0
 
     def scores(self, lm, weight):
         """ln P_LM + w s, (n,)."""
@@ -122,7 +126,8 @@ def read_sentences(path, dictionary, score_base=math.e, gold=None, parameters=No
             counts = np.array([_counts(expected, tree, parameters) for tree in trees])
         own = np.array([candidate.score for candidate in first]) * math.log(score_base)
         lines = np.array([candidate.line for candidate in first])
-        sentences.append(Sentence(len(candidates), lines, own, counts))
+        unknown = sum(symbol not in dictionary for symbols in found for symbol in symbols)
+        sentences.append(Sentence(len(candidates), lines, own, counts, trees[0].root, unknown))
     if gold is not None and len(gold) != len(sentences):
         raise FairseqDocError(
             f"{path}: expected a list for each of {len(gold):,} gold trees; got {len(sentences):,}"
@@ -194,12 +199,16 @@ class KeptScores:
         path: file to go on with, or to begin.
         stamp: what decides the scores, as what JSON can hold.
 
+    Attributes:
+        taken: candidates whose scores were there.
+
     Raises:
         FairseqDocError: a file of something else.
     """
 
     def __init__(self, path, stamp):
         self.path = path
+        self.taken = 0
         self._head = json.dumps(stamp, sort_keys=True)
         self._kept = []
         if os.path.exists(path):
@@ -217,6 +226,7 @@ class KeptScores:
         any later sentence, where not all are there."""
         found = self._kept[start : start + len(sizes)]
         if [len(scores) for scores in found] == sizes:
+            self.taken += sum(sizes)
             return found
         self._kept = self._kept[:start]
         with open(f"{self.path}.part", "w", encoding="utf-8") as file:

@@ -73,7 +73,7 @@ def symbols_of(tree, word_symbol):
         word_symbol(tree.words[what]) if kind == "word" else f"{kind}{what}"
         for kind, what in walk(tree)
     ]
-    return symbols[1:-1] if tree.has_root else symbols
+    return symbols if tree.root is None else symbols[1:-1]
 
 
 def tree_of(symbols, words=None, tags=None):

@@ -14,7 +14,7 @@ from fairseq_doc.errors import FairseqDocError
 TRACE = "-NONE-"
 ROOTS = ("", "TOP", "S1", "ROOT")
 # A tag with its word; an opening bracket with its label; a closing bracket; anything else.
-_PART = re.compile(r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|([^\s()]+)")
+_PART = re.compile(r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|([^\s()]+)", re.ASCII)
 _BRACKET = re.compile(r"[()]")
 _FUNCTION = re.compile(r"(?<=.)[-=].*")
 
@@ -35,9 +35,10 @@ class Tree:
     brackets: tuple
 
     @property
-    def has_root(self):
-        """Whether the outermost bracket is a mere root: TOP, S1, ROOT, or without a label."""
-        return bool(self.brackets) and self.brackets[0][0] in ROOTS
+    def root(self):
+        """The label of the outermost bracket where it is a mere root, one of ``ROOTS``; else None."""
+        label = self.brackets[0][0] if self.brackets else None
+        return label if label in ROOTS else None
 
 
 EMPTY = Tree((), (), ())  # a parser's failure
@@ -119,6 +120,7 @@ def _tree_texts(path):
     """(line, text) of every tree: the text up to where as many brackets are closed as opened."""
     begun, lines, depth = None, [], 0
     for number, line in enumerate(text_lines(path), start=1):
+        line = line.removeprefix("\ufeff") if number == 1 else line  # a byte order mark
         start = 0
         for bracket in _BRACKET.finditer(line):
             if depth == 0:
@@ -182,7 +184,9 @@ def walk(tree):
 
 
 def bracketed(tree):
-    """The tree on one line, ``(TOP (S (NP (DT the) ...``."""
+    """The tree on one line, ``(TOP (S (NP (DT the) ...``; ``(())`` without words."""
+    if not tree.words:
+        return "(())"
     parts = []
     for kind, what in walk(tree):
         if kind == "word":

@@ -73,7 +73,7 @@ def test_readme_commands_translate(tmp_path):
         "--user-dir fairseq_doc": f"--user-dir {PACKAGE}",
         " scripts/": f" {ROOT}/scripts/",
         "--merges 8000": "--merges 15",
-        "--max-epoch 8": SMALL_TRANSLATION,
+        "--max-epoch 10": SMALL_TRANSLATION,
     }
     block = f" {block}"  # a blank before its first word, too
     for old, new in changes.items():

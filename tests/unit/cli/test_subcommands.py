@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_doc.cli import attention, curves, eval_lm, generate, rank, score, weights
+from fairseq_doc.cli import attention, curves, eval_lm, evalb, generate, rank, score, weights
 from fairseq_doc.cli.arguments import ensemble_of, positive, progress_of
 from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser
 from fairseq_doc.errors import FairseqDocError
@@ -21,7 +21,7 @@ from ..evaluation.conftest import ensemble, peaked_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
 
-QUICK = (curves, attention)  # they show no progress
+QUICK = (curves, attention, evalb)  # they show no progress
 DESCRIBING_ONE = (rank, weights)  # the others take ensembles, or no model
 
 
@@ -70,7 +70,7 @@ def test_an_example_before_a_pipe_is_a_command_of_its_own():
 
 
 def test_names_are_different():
-    assert len({command.NAME for command in SUBCOMMANDS}) == len(SUBCOMMANDS) == 7
+    assert len({command.NAME for command in SUBCOMMANDS}) == len(SUBCOMMANDS) == 9
 
 
 @pytest.mark.parametrize("command", SUBCOMMANDS)

@@ -29,10 +29,10 @@ def nodes(draw, leaves=None):
 
 
 def text_of(node, blank=" "):
-    """The node in brackets."""
+    """The node in brackets, with ``blank`` where the package writes one."""
     label, inside = node
     if isinstance(inside, str):
-        return f"({label} {inside})"
+        return f"({label}{blank}{inside})"
     return f"({label}{''.join(blank + text_of(child, blank) for child in inside)})"
 
 

@@ -11,6 +11,7 @@ from fairseq_doc.parsing.trees import bracketed
 from .conftest import refusal, trees, write
 
 A, B, C = "(S (NN a))", "(X (NN a))", "(S1 (S (NN c)))"
+TAB, BARS = f"-1\t{A}", f"0 ||| -1 ||| {A}"
 FORMS = ("tabs", "lines", "bars")
 
 
@@ -92,39 +93,58 @@ def test_trees_are_no_lists(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "lines, told",
+    "lines, line, told",
     [
-        ([], ": expected n-best lists of trees; got an empty file"),
-        ([" ", ""], ": expected n-best lists of trees; got an empty file"),
-        (["", A], f": line 2: expected 'N INDEX', a sentence's number of candidates and its number, or 'INDEX ||| SCORE ||| TREE'; got {A!r}"),
-        (["1 0 0", f"-1\t{A}"], ": line 1: expected 'N INDEX'"),
-        (["-1 0", f"-1\t{A}"], ": line 1: expected 'N INDEX'"),
-        (["1 2", f"-1\t{A}"], ": line 1: expected sentence 0, as sentences are numbered one after another from 0 or 1; got 2"),
-        (["1 0", f"-1\t{A}", "1 2", f"-1\t{A}"], ": line 3: expected sentence 1"),
-        (["1 1", f"-1\t{A}", "1 1", f"-1\t{A}"], ": line 3: expected sentence 2"),
-        (["1 0", f"-1\t{A}", "0 1", "1 2"], ": line 3: sentence 1 has no candidate"),
-        (["2 0", f"-1\t{A}"], ": line 1: expected 2 candidates of sentence 0, each a score and a tree; got 1"),
-        (["2 0", f"-1\t{A}", "1 1", f"-1\t{A}"], ": line 1: expected 2 candidates of sentence 0, each a score and a tree; got 1, then line 4"),
-        (["", "3 0", "-1", A, "-2", B, "", "1 1", "-1", A], ": line 2: expected 3 candidates of sentence 0, each a score and a tree; got 2, then line 9"),
-        (["1 0", "-1"], ": line 1: expected 1 candidates of sentence 0, each a score and a tree; got 0"),
-        (["1 0", "-1\tdog"], ": line 1: expected 1 candidates of sentence 0, each a score and a tree; got 0, then line 2"),
-        (["1 0", f"-1\t{A}", f"-2\t{B}"], ": line 3: expected 'N INDEX', as the list before has all candidates that its line says; got " + repr(f"-2\t{B}")),
-        (["1 0", "-1", A, "-2", B], ": line 4: expected 'N INDEX', as the list before has"),
-        (["1 0", f"good\t{A}"], ": line 2: expected a score, a number; got 'good'"),
-        (["1 0", "nan", "", A], ": line 2: expected a score, a number; got 'nan'"),
-        (["1 0", f"-inf\t{A}"], ": line 2: expected a score, a number; got '-inf'"),
-        (["1 0", f"\t{A}"], ": line 2: expected a score, a number; got ''"),
-        ([f"0 ||| nan ||| {A}"], ": line 1: expected a score, a number; got 'nan'"),
-        ([f"0 ||| -1 ||| {A}", "", f"0 |||  ||| {A}"], ": line 3: expected a score, a number; got ''"),
-        ([f"0 ||| -1 ||| {A}", f"2 ||| -1 ||| {A}"], ": line 2: expected sentence 1"),
-        ([f"0 ||| -1 ||| {A}", f"1 ||| -1 ||| {A}", f"0 ||| -1 ||| {A}"], ": line 3: expected sentence 2"),
-        ([f"0 ||| -1 ||| {A}", f"1 ||| {A}"], f": line 2: expected 'INDEX ||| SCORE ||| TREE'; got {f'1 ||| {A}'!r}"),
-        ([f"x ||| -1 ||| {A}"], ": line 1: expected 'INDEX ||| SCORE ||| TREE'"),
+        (
+            (A,),
+            1,
+            "expected 'N INDEX', a sentence's number of candidates and its number, or 'INDEX",
+        ),
+        (("", "1 0 0", TAB), 2, "expected 'N INDEX', a sentence's number"),
+        (("-1 0", TAB), 1, "expected 'N INDEX', a sentence's number"),
+        (("1 2", TAB), 1, "expected sentence 0, as sentences are numbered one after another from"),
+        (("1 0", TAB, "1 2", TAB), 3, "expected sentence 1"),
+        (("1 1", TAB, "1 1", TAB), 3, "expected sentence 2"),
+        (("1 1", TAB, "1 0", TAB), 3, "expected sentence 2"),
+        (("1 0", TAB, "0 1", "1 2"), 3, "sentence 1 has no candidate"),
+        (("2 0", TAB), 1, "expected 2 candidates of sentence 0, each a score and a tree; got 1"),
+        (("1 0", TAB, "2 1", TAB, "1 2", TAB), 3, "expected 2 candidates of sentence 1, each"),
+        (
+            ("", "3 0", "-1", A, "-1", A, "", "1 1", "-1", A),
+            2,
+            "expected 3 candidates of sentence 0",
+        ),
+        (("1 0", "-1"), 1, "expected 1 candidates of sentence 0, each a score and a tree; got 0"),
+        (("1 0", "-1\tdog"), 1, "expected 1 candidates of sentence 0, each"),
+        (("1 0", TAB, TAB), 3, "expected 'N INDEX', as the list before has all candidates"),
+        (("1 0", "-1", A, "-1", A), 4, "expected 'N INDEX', as the list before has all candidates"),
+        (("1 0", f"good\t{A}"), 2, "expected a score, a number; got 'good'"),
+        (("1 0", "nan", "", A), 2, "expected a score, a number; got 'nan'"),
+        (("1 0", f"-inf\t{A}"), 2, "expected a score, a number; got '-inf'"),
+        (("1 0", f"\t{A}"), 2, "expected a score, a number; got ''"),
+        ((f"0 ||| nan ||| {A}",), 1, "expected a score, a number; got 'nan'"),
+        ((BARS, "", f"0 |||  ||| {A}"), 3, "expected a score, a number; got ''"),
+        ((BARS, f"2 ||| -1 ||| {A}"), 2, "expected sentence 1"),
+        ((BARS, f"1 ||| -1 ||| {A}", BARS), 3, "expected sentence 2"),
+        ((BARS, f"1 ||| {A}"), 2, f"expected 'INDEX ||| SCORE ||| TREE'; got {f'1 ||| {A}'!r}"),
+        ((f"x ||| -1 ||| {A}",), 1, "expected 'INDEX ||| SCORE ||| TREE'"),
     ],
-)  # fmt: skip
-def test_a_damaged_file_is_named_with_its_line(tmp_path, lines, told):
+)
+def test_a_damaged_file_is_named_with_its_line(tmp_path, lines, line, told):
     path = write(tmp_path / "n", *lines)
-    assert refusal(list, read_nbest(path)).startswith(f"{path}{told}")
+    assert refusal(list, read_nbest(path)).startswith(f"{path}: line {line}: {told}")
+
+
+def test_where_a_short_list_ends_is_told(tmp_path):
+    told = refusal(list, read_nbest(write(tmp_path / "n", "2 0", TAB, "1 1", TAB)))
+    assert told.endswith("got 1, then line 4")
+
+
+@pytest.mark.parametrize("lines", [(), ("", " ")])
+def test_an_empty_file(tmp_path, lines):
+    path = write(tmp_path / "n", *lines)
+    told = refusal(list, read_nbest(path))
+    assert told == f"{path}: expected n-best lists of trees; got an empty file"
 
 
 def test_a_compressed_file_that_was_cut_off(tmp_path):

@@ -302,6 +302,22 @@ def test_a_dictionary_without_opening_brackets_is_refused_before_the_list_is_rea
     check_dictionary(DICTIONARY)
 
 
+def test_symbols_outside_the_dictionary_are_counted_over_the_distinct_candidates(tmp_path):
+    shape = SHAPES[5][0].replace("(VP", "(VX")
+    rows = [tree(SENTENCES[0], shape), tree(SENTENCES[0], shape, "YY"), tree(SENTENCES[0], 1)]
+    path = write_nbest(tmp_path / "a", [[(-1, text) for text in rows], [(-1, rows[2])]])
+    # (VX and )VX of one tree; a rare word is <unk>, which the dictionary has.
+    assert [s.unknown for s in read_sentences(path, DICTIONARY)] == [2, 0]
+    assert [s.unknown for s in read_sentences(path, tree_dictionary("(VX"))] == [1, 0]
+
+
+def test_the_first_candidates_root_is_told(tmp_path):
+    rows = [[f"(S1 {tree(SENTENCES[0])})", tree(SENTENCES[0], 1)], [tree(SENTENCES[0])]]
+    rows.append([f"( {tree(SENTENCES[0])})"])
+    path = write_nbest(tmp_path / "a", [[(-1, text) for text in row] for row in rows])
+    assert [s.root for s in read_sentences(path, DICTIONARY)] == ["S1", None, ""]
+
+
 # Scoring
 
 
@@ -447,7 +463,7 @@ def test_figures_are_those_of_evalb_on_the_trees_chosen(nbest):
     gold = gold_of(0, 1, 2, 3)
     sentences = read_sentences(nbest, DICTIONARY, 2, gold, Parameters())
     lm = score_candidates(of_trees(), nbest, sentences)
-    weights = [0.0, 0.5, 1.0, 4.0]
+    weights = [0.0, 1.0, 20.0]
     _, found = tune(sentences, lm, weights)
     for weight, f1 in zip(weights, found, strict=True):
         trees = [parse_tree(text, "") for text in best_trees(nbest, sentences, lm, weight)]
@@ -579,6 +595,16 @@ def test_a_run_cut_off_anywhere_goes_on_to_the_same_result(whole, folder, cut):
     file.write_bytes(whole.kept[: head + cut % (len(whole.kept) - head)])
     assert whole.goes_on(file) == whole.scores
     assert file.read_bytes() == whole.kept
+
+
+def test_the_candidates_whose_scores_were_kept_are_counted(whole, nbest, tmp_path):
+    sentences = read_sentences(nbest, DICTIONARY)  # of 3, 4, 1 and 3 candidates
+    lines = whole.kept.decode().splitlines(keepends=True)
+    for kept, taken in ((0, 0), (1, 3), (2, 7), (3, 7), (4, 11)):
+        (tmp_path / "kept").write_text("".join(lines[: 1 + kept]))
+        keeping = KeptScores(tmp_path / "kept", STAMP)
+        score_candidates(of_trees(), nbest, sentences, AT_ONCE, keeping)
+        assert keeping.taken == taken
 
 
 def test_scores_after_ones_of_other_lists_are_made_anew(whole, tmp_path, asked):

@@ -2,7 +2,7 @@ import pytest
 from fairseq.data import Dictionary
 from hypothesis import given
 
-from fairseq_doc.parsing.symbols import RESERVED, WordSymbols, shape, symbols_of, tree_of
+from fairseq_doc.parsing.symbols import WordSymbols, shape, symbols_of, tree_of
 from fairseq_doc.parsing.trees import Tree
 
 from .conftest import read, refusal, trees
@@ -19,7 +19,7 @@ def dictionary_of(*symbols):
 
 def rooted(tree):
     """The tree under the root TOP."""
-    below = tree.brackets[1:] if tree.has_root else tree.brackets
+    below = tree.brackets if tree.root is None else tree.brackets[1:]
     return Tree(tree.words, tree.tags, (("TOP", 0, len(tree.words)), *below))
 
 
@@ -83,7 +83,7 @@ def test_a_rare_word_is_known_by_its_shape(word, symbol):
     assert WordSymbols({word.lower()}, shapes=True)(word) == word.lower()
 
 
-@pytest.mark.parametrize("word", RESERVED)
+@pytest.mark.parametrize("word", ["<s>", "<pad>", "</s>", "<unk>"])
 def test_a_dictionarys_own_symbols_are_no_words(word):
     known = dictionary_of("dog")
     assert word in known and WordSymbols(known)(word.upper()) == "<unk>"

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from fairseq_doc.parsing.trees import (
     EMPTY,
-    ROOTS,
     TRACE,
     Tree,
     bracketed,
@@ -20,6 +19,7 @@ from fairseq_doc.parsing.trees import (
 from .conftest import nodes, read, refusal, text_of, tree_of_node, trees, write
 
 DOG = "(S (NP (DT the) (NN dog)) (VP (VBZ barks)))"
+BLANKS = st.sampled_from((" ", "  ", "\t", "\n", "\r\n  ", "\n\n"))
 
 
 def test_a_tree_is_its_words_tags_and_brackets():
@@ -29,7 +29,7 @@ def test_a_tree_is_its_words_tags_and_brackets():
     assert list(walk(read(DOG))) == [*walked, ("(", "VP"), ("word", 2), (")", "VP"), (")", "S")]
 
 
-@given(nodes(), st.sampled_from((" ", "  ", "\t", "\n", "\r\n  ", "\n\n")))
+@given(nodes(), BLANKS)
 def test_every_text_is_read_and_written_as_it_is(node, blank):
     tree = read(text_of(node, blank))
     assert tree == tree_of_node(node)
@@ -41,13 +41,15 @@ def test_blanks_may_stand_anywhere_or_nowhere():
     assert read("(NN dog)") == Tree(("dog",), ("NN",), ())
 
 
-@pytest.mark.parametrize("root", [*ROOTS, "S", "ROOTS", "top"])
-def test_roots(root):
-    assert read(f"({root} (NN dog))").has_root == (root in ROOTS)
-    assert not read("(NN dog)").has_root and not read("(S (TOP (NN dog)))").has_root
+def test_roots():
+    for label in ("TOP", "S1", "ROOT", ""):
+        assert read(f"({label} (NN dog))").root == label
+    for label in ("S", "ROOTS", "top", "TOP-1"):
+        assert read(f"({label} (NN dog))").root is None
+    assert read("(NN dog)").root is read("(S (TOP (NN dog)))").root is None
 
 
-@given(st.lists(st.tuples(nodes(), st.sampled_from((" ", "\n", "\n \n"))), min_size=1, max_size=4))
+@given(st.lists(st.tuples(nodes(), BLANKS), min_size=1, max_size=4))
 def test_every_tree_of_a_file_is_found_with_its_line(tmp_path_factory, drawn):
     text, found = "", []
     for number, (node, blank) in enumerate(drawn):
@@ -63,7 +65,7 @@ def test_every_tree_of_a_file_is_found_with_its_line(tmp_path_factory, drawn):
 
 def test_a_very_deep_tree(tmp_path):
     text = "(X " * 5000 + "(NN dog)" + ")" * 5000
-    ((line, tree),) = read_trees(write(tmp_path / "t", text.replace(" (", "\n("), DOG[:0]))
+    ((line, tree),) = read_trees(write(tmp_path / "t", text.replace(" (", "\n(")))
     assert line == 1 and tree.brackets == (("X", 0, 1),) * 5000
     assert bracketed(without_function_tags(without_traces(tree))) == text
 
@@ -75,6 +77,7 @@ def test_a_very_deep_tree(tmp_path):
         ("(S (NN a)))", "expected one tree; got ')' after its end"),
         ("(S (NN a)) (S (NN b))", "expected one tree; got '(S' after its end"),
         ("(S (NN a)) b", "expected one tree; got 'b' after its end"),
+        ("(NN a) (NN b)", "expected one tree; got '(NN b)' after its end"),
         (")", "a bracket is closed that was not opened"),
         ("a", "expected every word with its tag, (TAG word); got 'a' alone"),
         ("(NN a b)", "expected every word with its tag, (TAG word); got 'a' alone"),
@@ -93,39 +96,29 @@ def test_a_malformed_tree_is_refused(text, told):
 
 
 @pytest.mark.parametrize(
-    "lines, whole, told",
+    "lines, before, told",
     [
-        ([], 0, ": expected trees in brackets; got an empty file"),
-        (["", " "], 0, ": expected trees in brackets; got an empty file"),
+        ((), 0, "expected trees in brackets; got an empty file"),
+        (("", " "), 0, "expected trees in brackets; got an empty file"),
         (
-            [DOG, "", "(S", DOG, ""],
+            (DOG, "", "(S", DOG),
             1,
-            ": line 3: the tree that begins here is not closed: expected 1 more closing brackets",
+            "line 3: the tree that begins here is not closed: expected 1 more",
         ),
-        ([DOG, "", DOG + ")"], 2, ": line 3: expected a tree in brackets; got ')' outside one"),
-        (
-            [") " + DOG],
-            0,
-            f": line 1: expected a tree in brackets; got {') ' + DOG[:38]!r} outside",
-        ),
-        ([DOG, "the dog barks"], 1, ": line 2: expected a tree in brackets; got 'the dog barks'"),
-        ([DOG, "1 " + DOG], 1, f": line 2: expected a tree in brackets; got {'1 ' + DOG[:38]!r}"),
-        (
-            ["(S", "(NN a))" + DOG + "b"],
-            2,
-            ": line 2: expected a tree in brackets; got 'b' outside",
-        ),
-        ([DOG, "(S", "(NN a)", "(NP))"], 1, ": line 2: the bracket (NP ) holds no word"),
-        ([DOG, "(S (NN a) (NP the dog))"], 1, ": line 2: expected every word with its tag"),
-        ([DOG, "(S\ufffe (NN \ud800))"], 1, None),
+        ((DOG, "", DOG + ")"), 2, "line 3: expected a tree in brackets; got ')' outside one"),
+        ((DOG, ") (S)"), 1, "line 2: expected a tree in brackets; got ') (S)' outside one"),
+        ((DOG, "the dog"), 1, "line 2: expected a tree in brackets; got 'the dog' outside one"),
+        ((DOG, "-1\t(S)"), 1, "line 2: expected a tree in brackets; got '-1\\t(S)' outside one"),
+        (("(S", "(NN a))" + DOG + "b"), 2, "line 2: expected a tree in brackets; got 'b' outside"),
+        ((DOG, "", "(S", "(NN a)", "(NP))"), 1, "line 3: the bracket (NP ) holds no word"),
+        ((DOG, "(S (NN a) (NP the dog))"), 1, "line 2: expected every word with its tag"),
     ],
 )
-def test_what_is_no_tree_is_named_by_file_and_line(tmp_path, lines, whole, told):
-    path, found = tmp_path / "dev.mrg", []
-    path.write_text("\n".join(lines), encoding="utf-8", errors="surrogatepass")
+def test_what_is_no_tree_is_named_by_file_and_line(tmp_path, lines, before, told):
+    path, found = write(tmp_path / "dev.mrg", *lines), []
     message = refusal(lambda: found.extend(tree for _, tree in read_trees(path)))
-    assert message.startswith(f"{path}{told or ': line 2 is not UTF-8'}")
-    assert len(found) <= whole
+    assert message.startswith(f"{path}: {told}")
+    assert len(found) == before
 
 
 def test_a_parsers_failure_is_a_tree_only_where_asked_for(tmp_path):

@@ -1,0 +1,383 @@
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.parsing.bracketing import (
+    ERROR,
+    SKIPPED,
+    VALID,
+    Parameters,
+    SentenceResult,
+    compare,
+    f1,
+    read_parameters,
+    summarize,
+)
+from fairseq_doc.parsing.nbest import read_nbest
+from fairseq_doc.parsing.trees import EMPTY, parse_tree, read_trees
+
+from .conftest import WORDS, read, refusal, trees, write
+
+COLLINS = Parameters()
+# As the file that comes with EVALB is laid out.
+COLLINS_PRM = """\
+##------------------------------------------##
+## Debug mode                               ##
+##   0: No debugging                        ##
+##------------------------------------------##
+DEBUG 0
+
+##------------------------------------------##
+## MAX error                                ##
+##------------------------------------------##
+MAX_ERROR 10
+
+CUTOFF_LEN 40
+
+LABELED 1                 \n
+## Delete labels                            ##
+DELETE_LABEL TOP
+DELETE_LABEL -NONE-
+DELETE_LABEL ,
+DELETE_LABEL :
+DELETE_LABEL ``
+DELETE_LABEL ''
+DELETE_LABEL .
+
+DELETE_LABEL_FOR_LENGTH -NONE-
+
+## Equivalent labels, words                 ##
+EQ_LABEL ADVP PRT
+
+# EQ_WORD  Example example
+"""
+
+
+def compared(gold, test, **changes):
+    return compare(read(gold), read(test), replace(COLLINS, **changes))
+
+
+def counts(gold, test, **changes):
+    """(matched, gold, test) brackets."""
+    result = compared(gold, test, **changes)
+    assert result.status == VALID
+    return result.matched, result.gold, result.test
+
+
+def open_(label="(S", inside="(NN a) (NN b)"):
+    """A bracket of ``inside`` in a sentence that ends with c."""
+    return f"(S ({label} {inside}) (NN c))"
+
+
+@pytest.mark.parametrize(
+    "gold, test, expected",
+    [
+        # all the same but for one label: S and VP of S, NP, VP
+        ("(S (NP (NN a)) (VP (VB b)))", "(S (X (NN a)) (VP (VB b)))", (2, 3, 3)),
+        # the same label over other words
+        ("(S (NP (NN a)) (NN b))", "(S (NN a) (NP (NN b)))", (1, 2, 2)),
+        # tags are no brackets: S alone
+        ("(S (NN a))", "(S (VB a))", (1, 1, 1)),
+        # punctuation inside or outside a bracket: NP is a on both sides
+        ("(S (NP (NN a)) (, ,) (VB b) (. .))", "(S (NP (NN a) (, ,)) (VB b) (. .))", (2, 2, 2)),
+        # punctuation by the tag, each side by its own: ; and : are both deleted
+        ("(S (: ;) (NP (NN a)))", "(S (NP (, ;) (NN a)))", (2, 2, 2)),
+        # a bracket over nothing but punctuation or traces is gone
+        ("(S (PRN (: -) (X (. .))) (NN a))", "(S (: -) (. .) (NN a))", (1, 1, 1)),
+        ("(S (NP (-NONE- *)) (VP (VB a)))", "(S (VP (VB a)))", (2, 2, 2)),
+        # a label of DELETE_LABEL: the bracket alone is deleted, not the words
+        ("(S (: (NN a)) (NN b))", "(S (NP (NN a)) (NN b))", (1, 1, 2)),
+        # roots: TOP does not count, any other does
+        ("(TOP (S (NN a)))", "(S (NN a))", (1, 1, 1)),
+        ("(S1 (S (NN a)))", "(TOP (S (NN a)))", (1, 2, 1)),
+        ("(ROOT (S (NN a)))", "( (S (NN a)))", (1, 2, 2)),
+        # labels up to - or =
+        ("(S (NP-SBJ-1 (NN a)) (NN b))", "(S (NP=2 (NN a)) (NN b))", (2, 2, 2)),
+        ("(TOP-X (S=-Y (NN a)))", "(TOP (S (NN a)))", (1, 1, 1)),
+        # ADVP and PRT are equal, both ways, and after the cut
+        ("(S (ADVP-TMP (NN a)) (NN b))", "(S (PRT (NN a)) (NN b))", (2, 2, 2)),
+        ("(S (PRT (NN a)) (NN b))", "(S (ADVP (NN a)) (NN b))", (2, 2, 2)),
+        ("(S (ADJP (NN a)) (NN b))", "(S (ADVP (NN a)) (NN b))", (1, 2, 2)),
+        # unary chains: every bracket by itself, in any order
+        ("(S (VP (NP (NN a))))", "(NP (S (VP (NN a))))", (3, 3, 3)),
+        ("(S (VP (NN a)))", "(VP (NP (NN a)))", (1, 2, 2)),
+        # duplicates as often as they are on both sides
+        ("(S (NP (NP (NN a))) (NN b))", "(S (NP (NN a)) (NN b))", (2, 3, 2)),
+        ("(S (NP (NP (NN a))) (NN b))", "(S (NP (NP (NP (NN a)))) (NN b))", (3, 3, 4)),
+        ("(S (ADVP (PRT (NN a))) (NN b))", "(S (PRT (PRT (NN a))) (NN b))", (3, 3, 3)),
+        # duplicates that deletion makes: NP over a and NP over a and a comma
+        ("(S (NP (NP (NN a)) (, ,)) (NN b))", "(S (NP (NN a)) (, ,) (NN b))", (2, 3, 2)),
+        # nothing to count
+        ("(TOP (NN a))", "(S (NN a))", (0, 0, 1)),
+    ],
+)
+def test_brackets_are_counted_as_evalb_counts_them(gold, test, expected):
+    assert counts(gold, test) == expected
+    assert counts(test, gold) == tuple(expected[i] for i in (0, 2, 1))
+
+
+def test_shares_are_in_percent():
+    result = compared("(S (A (NN a)) (B (NN b)) (C (NN c)))", "(S (A (NN a)) (NN b) (NN c))")
+    assert (result.recall, result.precision) == (50.0, 100.0)  # 2 of 4, 2 of 2
+    none = compared("(TOP (NN a))", "(TOP (NN a))")
+    assert (none.recall, none.precision) == (0.0, 0.0)
+    assert f1(2, 4, 2) == pytest.approx(2 * 50 * 100 / 150) and f1(0, 0, 0) == 0.0
+
+
+def test_other_roots_do_not_count_where_they_are_named():
+    gold, test = "(S1 (S (NN a)))", "( (S (NN a)))"
+    assert counts(gold, test, delete_label=("S1",)) == (1, 1, 2)
+    assert counts(gold, test, delete_label=("S1", "")) == (1, 1, 1)
+    assert counts("(PRT (S (NN a)))", gold, delete_label=("ADVP", "S1")) == (1, 1, 1)  # as equal
+
+
+def test_a_word_is_deleted_by_its_exact_tag():
+    tags_of_collins = counts("(S (NP (-LRB- -LRB-)) (NN a))", "(S (NP (-LRB- -LRB-)) (NN a))")
+    assert tags_of_collins == (2, 2, 2)
+    assert compared("(S (.-X .) (NN a))", "(S (NN .) (NN a))").words == 2
+    assert compared("(S (PRT a) (NN b))", "(S (NN a) (NN b))", delete_label=("ADVP",)).words == 2
+
+
+def test_without_labels_spans_alone_count():
+    gold, test = "(S (NP (X (NN a))) (NN b))", "(Y (VP (NN a)) (NN b))"
+    assert counts(gold, test) == (0, 3, 2)
+    assert counts(gold, test, labeled=False) == (2, 3, 2)
+    assert counts("(TOP (S (NN a)))", "(S (TOP (NN a)))", labeled=False) == (1, 1, 1)
+
+
+def test_pairs_are_equal_and_not_chained():
+    pairs = (("A", "B"), ("B", "C"))
+    for gold, test, matched in (("A", "B", 1), ("C", "B", 1), ("A", "C", 0), ("PRT", "ADVP", 0)):
+        assert counts(f"({gold} (NN a))", f"({test} (NN a))", eq_label=pairs)[0] == matched
+        status = VALID if matched else ERROR
+        assert compared(f"(S (NN {gold}))", f"(S (NN {test}))", eq_word=pairs).status == status
+
+
+@pytest.mark.parametrize(
+    "test, crossing",
+    [
+        ("(S (X (NN a) (NN b)) (NN c) (NN d))", 0),
+        ("(S (NN a) (NN b) (NN c) (NN d))", 0),
+        ("(S (NN a) (X (NN b)) (X (NN c) (NN d)))", 0),
+        ("(S (X (NN a) (NN b) (NN c)) (NN d))", 1),  # begins with a bracket and cuts another
+        ("(S (NN a) (X (NN b) (NN c) (NN d)))", 1),
+        ("(S (NN a) (X (NN b) (NN c)) (NN d))", 1),  # crosses three, and is one
+        ("(S (NN a) (X (Y (X (NN b) (NN c)))) (NN d))", 3),
+        ("(S (NN a) (TOP (NN b) (NN c)) (NN d))", 0),  # does not count
+        ("(S (X (NN a) (, ,) (X (NN b) (NN c))) (, ,) (NN d))", 2),
+    ],
+)
+def test_brackets_of_the_candidate_that_cross_one_of_the_gold_tree(test, crossing):
+    gold = "(S (A (A (NN a) (NN b)) (, ,)) (B (NN c) (NN d)))"
+    assert compared(gold, test).crossing == crossing
+
+
+def test_what_the_gold_tree_deletes_crosses_nothing():
+    assert compared("(S (NN a) (TOP (NN b) (NN c)))", "(S (X (NN a) (NN b)) (NN c))").crossing == 0
+
+
+def test_tags_are_compared_of_the_words_that_are_left():
+    gold = "(S (NN a) (, ,) (VB b) (ADVP c) (-NONE- *) (NN d) (. .))"
+    result = compared(gold, "(S (NN a) (: ,) (NN b) (PRT c) (NN-X d) (. .))")
+    assert (result.words, result.correct_tags) == (4, 2)  # a, and c since ADVP is PRT
+
+
+def test_length_counts_punctuation_and_no_traces():
+    gold = "(S (`` ``) (NN a) (-NONE- *) (NN b) (. .))"
+    result = compared(gold, "(S (`` ``) (NN a) (NN b) (. .))")
+    assert (result.length, result.words) == (4, 2)
+    assert compared(gold, gold, delete_label_for_length=(".", "``")).length == 3
+    assert compared(gold, "(S (NN x))").length == compare(read(gold), EMPTY, COLLINS).length == 4
+
+
+@pytest.mark.parametrize(
+    "gold, test, status",
+    [
+        ("(S (NN a))", "(S (NN A))", ERROR),
+        ("(S (NN a) (NN b))", "(S (NN b) (NN a))", ERROR),
+        ("(S (NN a) (NN b))", "(S (NN a))", ERROR),
+        ("(S (NN a) (. .))", "(S (NN a) (NN .))", ERROR),  # kept on one side
+        ("(S (NN a) (. .))", "(S (NN a) (. !))", VALID),  # deleted, so whatever it is
+        ("(S (NN a) (. .))", "(S (NN a))", VALID),
+        ("(S (NN a))", "(S (. a))", SKIPPED),
+        ("(S (. .))", "(S (. .))", SKIPPED),
+        ("(S (. .))", "(S (NN .))", ERROR),
+    ],
+)
+def test_words_must_be_the_same(gold, test, status):
+    result = compared(gold, test)
+    assert result.status == status
+    if status != VALID:
+        assert result == SentenceResult(status, result.length)
+
+
+def test_an_empty_parse_is_skipped():
+    empty = parse_tree("(())", "here", allow_empty=True)
+    assert compare(read("(S (NN a))"), empty, COLLINS) == SentenceResult(SKIPPED, 1)
+
+
+@pytest.mark.parametrize("quote", ["'", '"', "/"])
+def test_a_quote_that_one_side_deletes_is_kept_in_both(quote):
+    possessive = f"(S (NP (NN a) (POS {quote})) (NN b) (. .))"
+    closing = f"(S (NN a) (X ('' {quote})) (NN b) (. .))"
+    # S over a, ', b; NP over a, '; X over ' and the tags of a and b
+    expected = SentenceResult(VALID, 4, 1, 2, 2, 0, 3, 2)
+    assert compared(possessive, closing) == compared(closing, possessive) == expected
+    assert compared(possessive, closing, quote_label=()).status == ERROR
+    assert compared(possessive, closing.replace("''", "``")).status == VALID
+    assert compared(possessive, closing.replace("''", ":")).status == ERROR
+    assert compared(closing, closing).words == 2
+
+
+@pytest.mark.parametrize(
+    "gold, test, status",
+    [
+        ("(S (NN a) (POS '))", "(S (NN a) (-NONE- *) ('' '))", VALID),  # a trace takes no place
+        (
+            "(S (POS ') (NN a) ('' '))",
+            "(S ('' ') (NN a) ('' '))",
+            VALID,
+        ),  # two, of which one differs
+        ("(S (NN a) (POS ''))", "(S (NN a) ('' ''))", ERROR),  # the word is no quote
+        ("(S (NN a) (POS 's))", "(S (NN a) ('' 's))", ERROR),
+        ("(S (NN a) (POS ') (. .))", "(S ('' ') (NN a) (. .))", ERROR),  # other places
+        ("(S (NN a) (POS '))", "(S (NN a) ('' ') (. .))", ERROR),  # other lengths
+        ("(S (NN a) (NN '))", "(S (NN a) ('' '))", ERROR),  # a tag that is never confused
+        ("(S (POS ') (NN a) ('' '))", "(S ('' ') (NN a) (POS '))", ERROR),  # as many are kept
+    ],
+)
+def test_no_other_word_is_kept(gold, test, status):
+    result = compared(gold, test)
+    assert result.status == status
+    assert result.words == (2 if status == VALID else 0)
+
+
+def test_evalbs_own_file_holds_the_defaults(tmp_path):
+    path = write(tmp_path / "COLLINS.prm", COLLINS_PRM)
+    assert read_parameters(path) == replace(COLLINS, quote_label=())
+
+
+def test_what_a_file_names_is_taken_and_nothing_else(tmp_path):
+    lines = ("LABELED 0", "\tCUTOFF_LEN 70 ", "QUOTE_LABEL POS", "EQ_WORD The the", "EQ_WORD A a")
+    assert read_parameters(
+        write(tmp_path / "p", *lines, "#LABELED 1", "EQ_LABEL A B")
+    ) == Parameters(
+        labeled=False,
+        cutoff_len=70,
+        delete_label=(),
+        delete_label_for_length=(),
+        quote_label=("POS",),
+        eq_label=(("A", "B"),),
+        eq_word=(("The", "the"), ("A", "a")),
+    )
+    assert read_parameters(write(tmp_path / "p")).labeled
+
+
+@pytest.mark.parametrize(
+    "line, told",
+    [
+        ("DELETE_LABELS TOP", "two after EQ_LABEL and EQ_WORD; got 'DELETE_LABELS TOP'"),
+        ("delete_label TOP", "expected one of CUTOFF_LEN, DELETE_LABEL, DELETE_LABEL_FOR_LENGTH, "),
+        ("DELETE_LABEL", "got 'DELETE_LABEL'"),
+        ("DELETE_LABEL A B", "got 'DELETE_LABEL A B'"),
+        ("EQ_LABEL ADVP", "got 'EQ_LABEL ADVP'"),
+        ("EQ_WORD a b c", "got 'EQ_WORD a b c'"),
+        ("LABELED yes", "expected a number after LABELED; got 'yes'"),
+        ("CUTOFF_LEN -1", "expected a number after CUTOFF_LEN; got '-1'"),
+    ],
+)
+def test_a_parameter_that_is_none_is_named_with_its_line(tmp_path, line, told):
+    path = write(tmp_path / "p", "# mine", "", line)
+    message = refusal(read_parameters, path)
+    assert message.startswith(f"{path}: line 3: expected ") and told in message
+
+
+def test_totals_are_over_all_brackets_and_leave_out_errors_and_skipped():
+    results = [
+        SentenceResult(VALID, 9, matched=3, gold=4, test=6, crossing=0, words=8, correct_tags=8),
+        SentenceResult(VALID, 9, matched=5, gold=5, test=5, crossing=2, words=6, correct_tags=3),
+        SentenceResult(VALID, 9, matched=0, gold=5, test=5, crossing=3, words=4, correct_tags=3),
+        SentenceResult(VALID, 9, matched=4, gold=4, test=8, crossing=0, words=2, correct_tags=1),
+        SentenceResult(ERROR, 9),
+        SentenceResult(SKIPPED, 9),
+        SentenceResult(SKIPPED, 9),
+    ]
+    summary = summarize(results)
+    assert (summary.sentences, summary.errors, summary.skipped) == (7, 1, 2)
+    assert summary.recall == pytest.approx(100 * 12 / 18)
+    assert summary.precision == pytest.approx(100 * 12 / 24)
+    assert summary.f1 == pytest.approx(100 * 24 / 42)
+    assert (
+        summary.complete_match == 25.0
+    )  # the second; the third has as many, the last candidate more
+    assert summary.average_crossing == 1.25  # 5 in 4 sentences
+    assert summary.no_crossing == 50.0
+    assert summary.two_or_less_crossing == 75.0
+    assert summary.tagging_accuracy == 75.0  # 15 of 20 words
+
+
+@pytest.mark.parametrize("results", [[], [SentenceResult(ERROR, 1), SentenceResult(SKIPPED, 1)]])
+def test_totals_of_nothing_are_zero(results):
+    summary = summarize(results)
+    assert (summary.sentences, summary.errors) == (len(results), len(results) // 2)
+    assert summary.f1 == summary.average_crossing == summary.tagging_accuracy == 0.0
+
+
+@given(trees())
+def test_a_tree_against_itself_is_all_right(tree):
+    result = compare(tree, tree, COLLINS)
+    if result.status == VALID:
+        assert result.matched == result.gold == result.test
+        assert result.crossing == 0 and result.correct_tags == result.words
+        summary = summarize([result])
+        assert summary.complete_match == summary.no_crossing == summary.tagging_accuracy == 100
+        assert summary.f1 == summary.recall == summary.precision == 100 * (result.gold > 0)
+    else:
+        assert result.status == SKIPPED and {*tree.tags} <= {*COLLINS.delete_label}
+
+
+LEAVES = st.lists(st.tuples(st.sampled_from(("NN", ",", "POS", "-LRB-")), WORDS), min_size=1)
+
+
+@given(LEAVES.flatmap(lambda leaves: st.tuples(trees(leaves), trees(leaves))))
+def test_two_trees_over_the_same_words(pair):
+    result, swapped = compare(*pair, COLLINS), compare(*pair[::-1], COLLINS)
+    assert result.status == swapped.status != ERROR
+    assert (result.recall, result.precision) == (swapped.precision, swapped.recall)
+    assert result.length == swapped.length and result.words == swapped.words
+    assert result.crossing <= result.test
+    if result.status == VALID:
+        assert result.matched == in_common(*pair)
+
+
+def in_common(*pair):
+    """Brackets in both trees by COLLINS.prm, as multisets of (label, kept words by their places)."""
+    found = []
+    for tree in pair:
+        kept = [tag not in COLLINS.delete_label for tag in tree.tags]
+        places = Counter()
+        for label, start, end in tree.brackets:
+            label = label.split("-")[0].split("=")[0].replace("PRT", "ADVP")
+            words = tuple(place for place in range(start, end) if kept[place])
+            places[label, words] += bool(words) and label != "TOP"
+        found.append(places)
+    return (found[0] & found[1]).total()
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("split, first, best", [("dev", 91.07, 97.33), ("test", 91.40, 97.60)])
+def test_the_sample_gives_evalbs_own_figures(data_sets, split, first, best):
+    folder = data_sets / "wsj_sample"
+    lists = read_nbest(folder / f"{split}.nbest.gz")
+    firsts, bests = [], []
+    for (_, gold), candidates in zip(read_trees(folder / f"{split}.mrg"), lists, strict=True):
+        results = [compare(gold, parse_tree(c.text, split), COLLINS) for c in candidates]
+        firsts.append(results[0])
+        bests.append(max(results, key=lambda r: f1(r.matched, r.gold, r.test)))
+    for results, expected in ((firsts, first), (bests, best)):
+        summary = summarize(results)
+        assert (summary.errors, summary.skipped) == (0, 0)
+        assert round(summary.f1, 2) == expected
