@@ -4,6 +4,7 @@ import re
 
 import pytest
 import toy_translation
+import toy_trees
 from conftest import PACKAGE, ROOT, evaluated, fail, preprocessing, run
 
 SMALL = (
@@ -25,7 +26,7 @@ def blocks():
 
 def commands():
     """Every line of the blocks about language models that runs one of the programs ``fairseq-...``."""
-    about = [block for block in blocks() if "multi30k" not in block]
+    about = [block for block in blocks() if "multi30k" not in block and "wsj" not in block]
     lines = "\n".join(about).replace("\\\n", " ").splitlines()
     return [line.split(" # ")[0] for line in lines if re.search(r"(^|\| )fairseq-", line)]
 
@@ -113,3 +114,36 @@ def test_recipes_translate(example, model, sides, score, tmp_path):
     places["MODEL"] = f"{model}/checkpoint_best.pt:nothing.pt"
     told = fail([recipe / "evaluate.sh"], cwd=tmp_path, **places)
     assert told == "evaluate: expected a checkpoint, got no file nothing.pt\n"
+
+
+def write_treebank(folder):
+    """A toy treebank under the sample's names; the lists are compressed or not, whatever their name."""
+    toy_trees.write_corpus(folder, train=150, dev=12, test=12)
+    (folder / "dev.nbest").rename(folder / "dev.nbest.gz")
+
+
+def test_readme_commands_rerank_and_the_recipe_parses(tmp_path):
+    """README's lines; then an encoder-decoder whose lists the same language model reranks."""
+    (block,) = (block for block in blocks() if "wsj" in block)
+    write_treebank(tmp_path / "wsj_sample")
+    block = f"\n{block}".replace("\nscripts/", f"\n{ROOT}/scripts/")
+    block = block.replace(
+        "\nexamples/parsing/train_small.sh", f"\n{ROOT}/examples/parsing/train_small.sh {SMALL}"
+    )
+    places = {"FAIRSEQ_DOC_DATA": str(tmp_path), "USER_DIR": str(PACKAGE)}
+    shell = ["bash", "-e", "-o", "pipefail", "-c"]
+    output = run([*shell, block], cwd=tmp_path, **places)
+    assert output.count("-- all\n") == 2 and "-- best candidate of each list" in output
+
+    recipe = ROOT / "examples" / "parsing"
+    run([recipe / "train_parser_small.sh", *SMALL_TRANSLATION.split()], cwd=tmp_path, **places)
+    model = "checkpoints/wsj/parser_small"
+    places["MODEL"] = f"{model}/checkpoint_best.pt"
+    assert run([recipe / "parse.sh", "--cpu"], cwd=tmp_path, **places).count("120 outputs") == 2
+    places |= {"DEV": f"{model}/dev.nbest", "TEST": f"{model}/test.nbest"}
+    places["MODEL"] = "checkpoints/wsj/small/checkpoint_best.pt"
+    output = run([recipe / "rerank.sh", "--cpu", "--no-progress-bar"], cwd=tmp_path, **places)
+    assert len(re.findall(r"^rerank: \S+test.nbest, weight [\d.]+:$", output, re.MULTILINE)) == 2
+    del places["TEST"]
+    told = fail([recipe / "rerank.sh"], cwd=tmp_path, **places)
+    assert told == "rerank: expected TEST=LISTS, an n-best file, gzip or not\n"
