@@ -205,7 +205,9 @@ def test_rare_words_are_symbols_by_their_shape_where_asked(trees, tmp_path, caps
 def test_a_dictionarys_own_words_are_never_words_of_the_text(trees, tmp_path, capsys):
     rows = [f"(S (NN {word}) (VB x))" for word in ("<s>", "<pad>", "</s>", "<unk>", "</S>")]
     toy_trees.write_trees(trees / "train.mrg", rows)
-    _, data = prepared(trees, tmp_path / "bin", "--threshold 1 --pairs", capsys)
+    said, data = prepared(trees, tmp_path / "bin", "--threshold 1 --pairs", capsys)
+    assert "1 of 5 words occur 1 times or more" in said  # </s> and </S> are one
+    assert "train: 20 symbols, 5 of them of rare words" in said
     assert lines_of(data / "text" / "train.txt") == ["(S <unk> x )S"] * 5
     assert {s for s in Dictionary.load(str(data / "dict.txt")).symbols[4:]} == {"(S", ")S", "x"}
 
@@ -263,13 +265,14 @@ def sections(folder, *names):
 
 def test_files_are_found_by_patterns_in_their_order_and_of_their_names(tmp_path, capsys):
     folder = tmp_path / "wsj"
-    sections(folder, "02/b.mrg", "02/a.mrg", "03/c.mrg", "21/d.mrg", "22/e.mrg", "23/f.mrg.gz")
+    sections(folder, *(f"02/{name}.mrg" for name in "hbgcaf"))
+    sections(folder, "03/a.mrg", "21/d.mrg", "22/e.mrg", "23/f.mrg.gz")
     (folder / "02" / "z.mrg").mkdir()
     patterns = "--train 21/*,0[2-9]/*.mrg --valid 22/*.mrg --test 23/f.mrg.gz --threshold 1"
     said, data = prepared(folder, tmp_path / "bin", patterns, capsys)
     words = [[tree.words[0] for _, tree in read_trees(data / "trees" / f"{s}.mrg")] for s in SPLITS]
-    assert words == [["d.mrg", "a.mrg", "b.mrg", "c.mrg"], ["e.mrg"], ["f.mrg.gz"]]
-    assert said[0] == "train: 4 trees, 4 words"
+    assert words == [[f"{name}.mrg" for name in "dabcfgha"], ["e.mrg"], ["f.mrg.gz"]]
+    assert said[0] == "train: 8 trees, 8 words"
 
 
 @pytest.mark.parametrize("unknown", ["single", "shape"])

@@ -167,6 +167,15 @@ def test_tuning_finds_the_weight_and_tells_all_figures(folder, models, path, cap
     assert len(set(f1)) > 1 and told == ""
 
 
+def test_the_parsers_own_choice_is_the_first_of_each_list(folder, models, capsys):
+    """Whatever the scores say."""
+    (folder / "other").write_text(toy_trees.nbest_text([row[::-1] for row in LISTS]))
+    result, _ = done("rerank data other --path a.pt --tune gold --weights 0:0:1", capsys)
+    evaluated, _ = done("evalb gold other", capsys)
+    assert result["parser_f1"] == pytest.approx(evaluated["f1"])
+    assert result["parser_f1"] < done("evalb gold nbest", capsys)[0]["f1"]
+
+
 def test_without_gold_trees_no_f1_is_told(folder, models, capsys):
     result, _ = done(f"{LINE} --output best", capsys)
     assert not {"f1", "parser_f1", "lm_f1", "oracle_f1", "tuning"} & set(result)
@@ -191,8 +200,12 @@ def test_the_best_trees_and_the_whole_lists_are_written(folder, models, base, pa
 
 def test_tuning_writes_the_outputs_at_the_weight_found(folder, models, capsys):
     line = f"{LINE} --tune gold --weights 1:40:13 --output best --output-nbest whole"
-    weight = done(line, capsys)[0]["weight"]
+    result, _ = done(line, capsys)
+    weight = result["weight"]
     sentences, lm = expected_of(models)
+    alone = best_candidates(sentences, lm, 0.0)
+    assert result["lm_f1"] == pytest.approx(corpus_f1(sentences, alone))
+    assert result["lm_f1"] != result["tuning"]["1.0"]  # though it is no weight of the grid
     assert weight == tune(sentences, lm, [1.0, 14.0, 27.0, 40.0])[0]
     assert (folder / "best").read_text().splitlines() == list(
         best_trees("nbest", sentences, lm, weight)
@@ -649,6 +662,15 @@ def test_evalb_of_lists_describes_the_first_candidates_and_the_best(trees, capsy
         "-- best candidate of each list",
         f"{'f1':21} 87.50",
     ]
+
+
+def test_evalb_takes_lists_with_failures_of_the_parser(trees, capsys):
+    lists = [[(0, "(())"), (-1, GOLD[0])], [(-1, TEST[1]), (-2, "(())")], [(0, TEST[2])]]
+    (trees / "nbest").write_text(toy_trees.nbest_text(lists))
+    result, told = done("evalb gold nbest", capsys)
+    assert "1 of 3 sentences are in no total, since their parse is empty: sentence 1" in told
+    assert result["all"]["skipped"] == 1 and result["f1"] == 75
+    assert result["oracle_f1"] == pytest.approx(100 * 2 * 7 / 16)
 
 
 def test_evalb_leaves_sentences_out_loudly(trees, capsys):
