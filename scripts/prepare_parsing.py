@@ -9,6 +9,7 @@ DESTDIR holds, when it is whole:
 """
 
 import argparse
+import glob
 import logging
 import shutil
 import subprocess
@@ -66,7 +67,8 @@ def files_of(settings, split):
     """
     found = []
     for pattern in settings.files[split].split(","):
-        fitting = sorted(path for path in settings.folder.glob(pattern) if path.is_file())
+        names = glob.glob(str(settings.folder / pattern), recursive=True)
+        fitting = sorted(path for path in map(Path, names) if path.is_file())
         if not fitting:
             raise FairseqDocError(
                 f"{settings.folder}: expected files {pattern}, for --{split}; got none"
@@ -132,7 +134,7 @@ def make(settings, folder, say):
         [SCRIPTS / "prepare_lm.sh", "text", folder / "text", data], capture_output=True, text=True
     )
     if told.returncode:
-        raise FairseqDocError(told.stderr.strip())
+        raise FairseqDocError(" ".join(told.stderr.split()))
     say(f"dictionary: {len(Dictionary.load(str(data / 'dict.txt'))):,} types")
     if settings.pairs:
         of_pairs = parallel_text.Settings(

@@ -16,5 +16,5 @@ for pair in valid:dev test:test; do
     mv "$out/$name.out.part" "$out/$name.out" # a run that fails leaves the last output as it was
     python "$scripts/collect_parses.py" "$out/$name.out" --sentences "$data/trees/$split.mrg" \
         --output "$out/$name.nbest" --overwrite
-    fairseq-doc evalb "$data/trees/$split.mrg" "$out/$name.nbest"
+    fairseq-doc evalb "$data/trees/$split.mrg" "$out/$name.nbest" --strip-root
 done

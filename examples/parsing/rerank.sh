@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Rerank n-best parses: the weight of the parser's own score is tuned on the development lists, DEV, and
 # used on the test lists, TEST. MODEL is a checkpoint, or several for an ensemble: a.pt:b.pt; DATA the folder
-# that scripts/prepare_parsing.sh wrote, with the gold trees; OUT the folder to write. Further options go to
-# fairseq-doc rerank, such as --score-base 2.
+# that scripts/prepare_parsing.sh wrote, with the gold trees; OUT the folder to write, another for other lists.
+# Further options go to fairseq-doc rerank, such as --score-base 2. Roots count for nothing, whatever their label.
 set -euo pipefail
 data=${DATA:-data-bin/wsj}
 model=${MODEL:-checkpoints/wsj/doc/checkpoint_best.pt}
@@ -11,13 +11,18 @@ for name in DEV TEST; do
 done
 out=${OUT:-$(dirname "${model%%:*}")/reranked}
 mkdir -p "$out"
-fairseq-doc rerank "$data" "$DEV" --path "$model" --tune "$data/trees/valid.mrg" --scores "$out/dev.scores" \
-    --json "$@" >"$out/dev.json"
-weight=$(python -c 'import json, sys; print(json.load(sys.stdin)["weight"])' <"$out/dev.json")
-echo "rerank: weight $weight, tuned on $DEV"
+fairseq-doc rerank "$data" "$DEV" --path "$model" --tune "$data/trees/valid.mrg" --strip-root \
+    --scores "$out/dev.scores" --json "$@" >"$out/dev.json.part"
+mv "$out/dev.json.part" "$out/dev.json"
+weight=$(python -c '
+import json, sys
+told = json.load(open(sys.argv[1]))
+print("rerank: tuned on {}: F1 of the parser {parser_f1:.2f}, the language model {lm_f1:.2f}, both {f1:.2f}, "
+      "the best of each list {oracle_f1:.2f}".format(sys.argv[2], **told), file=sys.stderr)
+print(told["weight"])' "$out/dev.json" "$DEV")
 for at in 0 "$weight"; do # the language model alone, then with the parser's score
     fairseq-doc rerank "$data" "$TEST" --path "$model" --weight "$at" --scores "$out/test.scores" \
-        --output "$out/test.best" --overwrite "$@" >/dev/null
+        --output "$out/test.best" --overwrite --strip-root "$@" >/dev/null
     echo "rerank: $TEST, weight $at:"
-    fairseq-doc evalb "$data/trees/test.mrg" "$out/test.best"
+    fairseq-doc evalb "$data/trees/test.mrg" "$out/test.best" --strip-root
 done

@@ -1,8 +1,11 @@
 """``fairseq-doc evalb``."""
 
+import os
 import sys
 from dataclasses import asdict, replace
+from itertools import chain, repeat
 
+from fairseq_doc.data.text import text_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.parsing.bracketing import (
     ERROR,
@@ -14,7 +17,7 @@ from fairseq_doc.parsing.bracketing import (
     summarize,
 )
 from fairseq_doc.parsing.nbest import is_nbest, read_nbest
-from fairseq_doc.parsing.trees import ROOTS, parse_tree, read_trees
+from fairseq_doc.parsing.trees import ROOTS, parse_tree, read_trees, tree_texts
 
 NAME = "evalb"
 HELP = "bracketing F1 of parse trees, as EVALB with COLLINS.prm gives it"
@@ -34,11 +37,21 @@ def add_arguments(parser):
 
 def add_parameter_arguments(parser):
     """How brackets are compared."""
-    parser.add_argument("--prm", help="EVALB's parameter file (default: as COLLINS.prm)")
+    parser.add_argument(
+        "--prm",
+        help="EVALB's parameter file (default: as COLLINS.prm, and a quote that only one side deletes is "
+        "kept)",
+    )
     parser.add_argument(
         "--strip-root",
         action="store_true",
         help="do not count brackets S1, ROOT or without a label, as TOP",
+    )
+    parser.add_argument(
+        "--sentences",
+        metavar="TREES",
+        help="trees, one a sentence, of which the words and tags are taken, for a parser that writes none "
+        "of its own (RNNG): a bracket around a single word is a tag where it is XX or the sentence's own",
     )
 
 
@@ -50,19 +63,31 @@ def parameters_of(args):
     return parameters
 
 
-def gold_trees(path):
-    """The trees of a file as a list."""
-    return [tree for _, tree in read_trees(path)]
+def trees_of(path):
+    """The trees of a file as a list; None of None."""
+    return None if path is None else [tree for _, tree in read_trees(path)]
+
+
+def check_readable_again(path):
+    """Raise ``FairseqDocError`` for no file, and for no plain file, since lists are read more than once."""
+    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
+        raise FairseqDocError(f"{path}: expected a plain file, since it is read more than once")
+    next(text_lines(path), None)  # whether it can be read
 
 
 def run(args):
     """The summaries ``all`` and, up to the cutoff length ``cutoff_len``, ``short``; of all also at the top
     ``f1``, ``precision``, ``recall``, ``sentences`` and ``errors``; ``oracle_f1`` of an n-best file, whose
     first candidates the rest describes (None without); where asked for ``per_sentence``."""
+    check_readable_again(args.test)
     parameters = parameters_of(args)
-    gold = gold_trees(args.gold)
+    gold, sentences = trees_of(args.gold), trees_of(args.sentences)
+    if sentences is not None and len(sentences) != len(gold):
+        raise FairseqDocError(
+            f"{args.sentences}: expected {len(gold):,} trees, as in {args.gold}; got {len(sentences):,}"
+        )
     results, best, roots = [], [], {tree.root for tree in gold}
-    for number, candidates in enumerate(_parses(args.test)):
+    for number, candidates in enumerate(_parses(args.test, sentences)):
         if number < len(gold):
             first = next(candidates)
             roots.add(first.root)
@@ -97,27 +122,33 @@ def run(args):
     return result
 
 
-def _parses(path):
+def _parses(path, sentences):
     """For each sentence its trees, one after another."""
+    given = repeat(None) if sentences is None else chain(sentences, repeat(None))
     if is_nbest(path):
-        for candidates in read_nbest(path):
-            yield (parse_tree(c.text, f"{path}: line {c.line}", True) for c in candidates)
+        for candidates, sentence in zip(read_nbest(path), given, strict=False):
+            yield (parse_tree(c.text, f"{path}: line {c.line}", True, sentence) for c in candidates)
     else:
-        for _, tree in read_trees(path, allow_empty=True):
-            yield iter((tree,))
+        for (line, text), sentence in zip(tree_texts(path), given, strict=False):
+            yield iter((parse_tree(text, f"{path}: line {line}", True, sentence),))
 
 
 def _report(results):
     """What the totals leave out, on standard error."""
-    for status, told in ((ERROR, "their words differ"), (SKIPPED, "their parse is empty")):
+    for status, why in ((ERROR, "their words differ"), (SKIPPED, "their parse is empty")):
         numbers = [n for n, result in enumerate(results, start=1) if result.status == status]
-        if numbers:
-            named = ", ".join(map(str, numbers[:SHOWN])) + ", ..." * (len(numbers) > SHOWN)
-            print(
-                f"fairseq-doc evalb: WARNING: {len(numbers):,} of {len(results):,} sentences are in no "
-                f"total, since {told}: sentence {named}",
-                file=sys.stderr,
-            )
+        tell_left_out(numbers, len(results), why, NAME)
+
+
+def tell_left_out(numbers, sentences, why, command):
+    """Which sentences are in no total, on standard error."""
+    if numbers:
+        named = ", ".join(map(str, numbers[:SHOWN])) + ", ..." * (len(numbers) > SHOWN)
+        print(
+            f"fairseq-doc {command}: WARNING: {len(numbers):,} of {sentences:,} sentences are in no "
+            f"total, since {why}: sentence {named}",
+            file=sys.stderr,
+        )
 
 
 def tell_roots(labels, parameters, command):

@@ -8,14 +8,20 @@ import time
 from fairseq.utils import split_paths
 
 from fairseq_doc.cli.arguments import add_model_arguments, ensemble_of, positive, progress_of
-from fairseq_doc.cli.evalb import add_parameter_arguments, gold_trees, parameters_of, tell_roots
+from fairseq_doc.cli.evalb import (
+    add_parameter_arguments,
+    check_readable_again,
+    parameters_of,
+    tell_left_out,
+    tell_roots,
+    trees_of,
+)
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.parsing.reranking import (
     MAX_CANDIDATES,
     KeptScores,
     best_candidates,
     best_trees,
-    check_dictionary,
     corpus_f1,
     oracle,
     read_sentences,
@@ -23,12 +29,14 @@ from fairseq_doc.parsing.reranking import (
     scored_lists,
     tune,
 )
+from fairseq_doc.parsing.trees import without_traces
 
 NAME = "rerank"
 HELP = "n-best parse trees in the order of a language model's scores"
 EXAMPLE = "fairseq-doc rerank data-bin/wsj dev.nbest.gz --path a.pt --score-base 2 --tune dev.mrg"
 BASES = {"e": math.e, "2": 2, "10": 10}
 GRID = "0:5:0.05"
+MAX_WEIGHTS = 10_000
 
 
 def add_arguments(parser):
@@ -58,8 +66,8 @@ def add_arguments(parser):
     parser.add_argument("--output", help="file for the best tree of each sentence")
     parser.add_argument(
         "--output-nbest",
-        help="file for the whole lists, best first: score, ln P of the language model, parser's score, "
-        "tree",
+        help="file for all candidates that differ in more than tags, best first: score, ln P of the "
+        "language model, parser's score, tree",
     )
     parser.add_argument(
         "--scores",
@@ -77,25 +85,33 @@ def add_arguments(parser):
 
 def run(args):
     """``sentences``, ``candidates``, ``distinct`` (those that differ in more than tags), ``unknown`` (their
-    symbols outside the dictionary), ``scored`` (what was not taken from ``--scores``), ``seconds`` of that,
-    without loading, ``weight``; with ``--tune`` ``f1``, ``parser_f1`` (first candidates), ``lm_f1`` (weight 0),
-    ``oracle_f1`` and ``tuning``, F1 by weight."""
+    symbols outside the dictionary), ``scored`` (what was not taken from ``--scores``), ``seconds`` of
+    that, without loading, and ``weight``; with ``--tune`` also ``errors`` (sentences in no total at that
+    weight), ``f1``, ``parser_f1`` (first candidates), ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1
+    by weight."""
     weights = _grid(args.weights)
     _check(args)
+    check_readable_again(args.nbest)
     parameters = parameters_of(args)
-    gold = gold_trees(args.tune) if args.tune else None
+    gold = args.tune and list(map(without_traces, trees_of(args.tune)))
+    given = args.sentences and list(map(without_traces, trees_of(args.sentences)))
     ensemble = ensemble_of(args)
-    check_dictionary(ensemble.dictionary)
+    kept = KeptScores(args.scores, _stamp(args)) if args.scores else None
     sentences = read_sentences(
-        args.nbest, ensemble.dictionary, BASES[args.score_base], gold, parameters
+        args.nbest, ensemble.dictionary, BASES[args.score_base], gold, parameters, given
     )
-    if gold is not None:
+    if gold:
+        if not any(sentence.valid.any() for sentence in sentences):
+            raise FairseqDocError(
+                f"{args.nbest}: EVALB leaves every candidate out of its totals, since the words that it "
+                "scores are others than the gold trees'; do the tags of the lists tell punctuation? "
+                "--sentences gives them those of other trees"
+            )
         roots = {tree.root for tree in gold} | {sentence.root for sentence in sentences}
         tell_roots(roots, parameters, NAME)
-    kept = KeptScores(args.scores, _stamp(args)) if args.scores else None
     start = time.perf_counter()
     lm = score_candidates(
-        ensemble, args.nbest, sentences, args.max_candidates, kept, progress_of(args)
+        ensemble, args.nbest, sentences, args.max_candidates, kept, progress_of(args), given
     )
     seconds = time.perf_counter() - start
     distinct = sum(len(sentence.lines) for sentence in sentences)
@@ -108,9 +124,14 @@ def run(args):
         "seconds": seconds,
         "scored": distinct - (kept.taken if kept else 0),
     }
-    if gold is not None:
+    if gold:
         result["weight"], tuning = tune(sentences, lm, weights)
+        chosen = best_candidates(sentences, lm, result["weight"])
+        left_out = [n for n, s in enumerate(sentences) if not s.valid[chosen[n]]]
+        why = "the words that EVALB scores differ from the gold tree's, or there are none"
+        tell_left_out([n + 1 for n in left_out], len(sentences), why, NAME)
         result |= {
+            "errors": len(left_out),
             "f1": max(tuning),
             "parser_f1": corpus_f1(sentences, [0] * len(sentences)),
             "lm_f1": corpus_f1(sentences, best_candidates(sentences, lm, 0.0)),
@@ -119,7 +140,7 @@ def run(args):
         }
     for path, lines in ((args.output, best_trees), (args.output_nbest, scored_lists)):
         if path:
-            _write(path, lines(args.nbest, sentences, lm, result["weight"]))
+            _write(path, lines(args.nbest, sentences, lm, result["weight"], given))
     return result
 
 
@@ -134,7 +155,7 @@ def _check(args):
     if args.tune and args.weight:
         raise FairseqDocError("expected --weight or --tune, which finds the weight; got both")
     outputs = [path for path in (args.output, args.output_nbest, args.scores) if path]
-    inputs = [path for path in (args.nbest, args.tune) if path]
+    inputs = [path for path in (args.nbest, args.tune) if path]  # --sentences may be --tune's
     files = {os.path.realpath(path) for path in (*outputs, *inputs)}
     if len(files) < len(outputs) + len(inputs):
         raise FairseqDocError("expected other files for every input and output; got one twice")
@@ -159,16 +180,18 @@ def _grid(text):
             f"--weights: expected FROM:TO:STEP with 0 <= FROM <= TO and STEP > 0, such as {GRID}; got "
             f"{text!r}"
         )
+    if (last - first) / step > MAX_WEIGHTS:
+        raise FairseqDocError(f"--weights: expected at most {MAX_WEIGHTS:,} weights; got {text!r}")
     return [round(first + i * step, 10) for i in range(int((last - first) / step + 1e-9) + 1)]
 
 
 def _stamp(args):
     """What decides the language model's scores."""
     digests = []
-    for path in (*split_paths(args.path), args.nbest):
+    for path in (*split_paths(args.path), args.nbest, *([args.sentences] * bool(args.sentences))):
         with open(path, "rb") as file:
             digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-    return {"sha256": digests, "max_candidates": args.max_candidates}
+    return {"sha256": digests}
 
 
 def _write(path, lines):

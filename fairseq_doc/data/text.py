@@ -19,11 +19,13 @@ def text_lines(path):
     """
     name = "standard input" if path == "-" else path
     try:
-        opened = contextlib.nullcontext(sys.stdin.buffer) if path == "-" else _open(path)
+        opened = contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb")
     except OSError as error:
         raise FairseqDocError(f"cannot read {name}: {error.strerror}") from None
     with opened as file:
         try:
+            if path != "-" and file.peek(2)[:2] == _GZIP:
+                file = gzip.open(file)
             for number, line in enumerate(file, start=1):
                 try:
                     yield line.removesuffix(b"\n").decode("utf-8")
@@ -34,9 +36,3 @@ def text_lines(path):
                     ) from None
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise FairseqDocError(f"{name} is damaged: {error}; copy it again") from None
-
-
-def _open(path):
-    with open(path, "rb") as file:
-        compressed = file.read(2) == _GZIP
-    return gzip.open(path) if compressed else open(path, "rb")

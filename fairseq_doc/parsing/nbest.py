@@ -8,7 +8,8 @@ Three forms, told apart by their first two lines (N candidates of sentence I, co
                       ...
 
 The second is the Charniak parser's, with blank lines between; the third that of recurrent neural
-network grammars, whose samples of a sentence may repeat each other.
+network grammars, whose samples of a sentence are in no order, may repeat each other, and have neither
+tags nor rare words, see ``sentence`` of :func:`fairseq_doc.parsing.trees.parse_tree`.
 """
 
 import math

@@ -11,6 +11,7 @@ import json
 import math
 import os
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 
 import numpy as np
@@ -21,7 +22,7 @@ from fairseq_doc.evaluation.prefix_tree import score_prefix_tree
 from fairseq_doc.parsing.bracketing import VALID, compare, f1
 from fairseq_doc.parsing.nbest import read_nbest
 from fairseq_doc.parsing.symbols import WordSymbols, symbols_of
-from fairseq_doc.parsing.trees import parse_tree
+from fairseq_doc.parsing.trees import bracketed, parse_tree
 
 MAX_CANDIDATES = 2000  # scored at once
 
@@ -36,6 +37,7 @@ class Sentence:
         own: (n,) the parser's scores, natural logarithm.
         counts: (n, 3) matched, gold and test brackets against the gold tree, all 0 where EVALB leaves
             the candidate out of its totals; None without gold trees.
+        valid: (n,) whether EVALB has it in its totals; None without gold trees.
         root: the label of the first candidate's root, None where it has none.
         unknown: symbols outside the dictionary, over the n candidates.
     """
@@ -44,6 +46,7 @@ class Sentence:
     lines: np.ndarray
     own: np.ndarray
     counts: np.ndarray | None
+    valid: np.ndarray | None = None
     root: str | None = None
     unknown: int = 0
 
@@ -65,23 +68,30 @@ def check_dictionary(dictionary):
         )
 
 
-def _distinct(path, dictionary):
-    """(candidates, {symbols: (candidate, tree)} of those with other symbols) of each sentence."""
+def _distinct(path, dictionary, given=None):
+    """(candidates, {symbols: (candidate, tree)} of those with other symbols) of each sentence; ``given``:
+    the trees of the sentences, of which words and tags are taken."""
     word_symbol = WordSymbols.of_dictionary(dictionary)
     for number, candidates in enumerate(read_nbest(path), start=1):
         found, words = {}, None
+        if given is not None and number > len(given):
+            raise FairseqDocError(
+                f"{path}: line {candidates[0].line}: expected lists of {len(given):,} sentences; got more"
+            )
+        sentence = None if given is None else given[number - 1]
         for candidate in candidates:
             where = f"{path}: line {candidate.line}"
-            tree = parse_tree(candidate.text, where)
+            tree = parse_tree(candidate.text, where, sentence=sentence)
             words = words or tree.words
-            check_words(words, tree.words, where, f"the first candidate of sentence {number}")
+            check_words(words, tree.words, where, f"the first candidate of list {number}")
             found.setdefault(tuple(symbols_of(tree, word_symbol)), (candidate, tree))
         yield candidates, found
 
 
-def distinct_symbols(path, dictionary):
-    """For each sentence of an n-best file, the symbols of its candidates that differ in them."""
-    return (list(found) for _, found in _distinct(path, dictionary))
+def distinct_symbols(path, dictionary, given=None):
+    """For each sentence of an n-best file, the symbols of its candidates that differ in them; see
+    :func:`read_sentences`."""
+    return (list(found) for _, found in _distinct(path, dictionary, given))
 
 
 def check_words(expected, got, where, whose):
@@ -97,7 +107,7 @@ def check_words(expected, got, where, whose):
     )
 
 
-def read_sentences(path, dictionary, score_base=math.e, gold=None, parameters=None):
+def read_sentences(path, dictionary, score_base=math.e, gold=None, parameters=None, given=None):
     """Read an n-best file, all of it, and merge candidates with equal symbols.
 
     Args:
@@ -106,6 +116,8 @@ def read_sentences(path, dictionary, score_base=math.e, gold=None, parameters=No
         score_base: the base of the logarithms that the parser's scores are.
         gold: trees, one a sentence; None for no counts.
         parameters: of EVALB, with ``gold``.
+        given: trees, one a sentence, of which the words and tags are taken; None: the candidates have
+            their own.
 
     Returns:
         A list of :class:`Sentence`.
@@ -116,18 +128,22 @@ def read_sentences(path, dictionary, score_base=math.e, gold=None, parameters=No
     """
     check_dictionary(dictionary)
     sentences = []
-    for number, (candidates, found) in enumerate(_distinct(path, dictionary), start=1):
+    for number, (candidates, found) in enumerate(_distinct(path, dictionary, given), start=1):
         first, trees = zip(*found.values(), strict=True)
-        counts = None
+        counts = valid = None
         if gold is not None and number <= len(gold):
             where = f"{path}: line {first[0].line}"
             expected = gold[number - 1]
             check_words(expected.words, trees[0].words, where, f"gold tree {number}")
-            counts = np.array([_counts(expected, tree, parameters) for tree in trees])
+            results = [compare(expected, tree, parameters) for tree in trees]
+            valid = np.array([result.status == VALID for result in results])
+            counts = np.array([(r.matched, r.gold, r.test) for r in results])
         own = np.array([candidate.score for candidate in first]) * math.log(score_base)
         lines = np.array([candidate.line for candidate in first])
         unknown = sum(symbol not in dictionary for symbols in found for symbol in symbols)
-        sentences.append(Sentence(len(candidates), lines, own, counts, trees[0].root, unknown))
+        sentences.append(
+            Sentence(len(candidates), lines, own, counts, valid, trees[0].root, unknown)
+        )
     if gold is not None and len(gold) != len(sentences):
         raise FairseqDocError(
             f"{path}: expected a list for each of {len(gold):,} gold trees; got {len(sentences):,}"
@@ -135,13 +151,14 @@ def read_sentences(path, dictionary, score_base=math.e, gold=None, parameters=No
     return sentences
 
 
-def _counts(gold, test, parameters):
-    result = compare(gold, test, parameters)
-    return (result.matched, result.gold, result.test) if result.status == VALID else (0, 0, 0)
-
-
 def score_candidates(
-    ensemble, path, sentences, at_once=MAX_CANDIDATES, kept=None, progress=unchanged
+    ensemble,
+    path,
+    sentences,
+    at_once=MAX_CANDIDATES,
+    kept=None,
+    progress=unchanged,
+    given=None,
 ):
     """Score each distinct candidate once.
 
@@ -153,6 +170,7 @@ def score_candidates(
             beyond rounding.
         kept: :class:`KeptScores`, or None.
         progress: (iterable with a length, name) -> iterable.
+        given: as for :func:`read_sentences`.
 
     Returns:
         For each sentence ln P_LM of its candidates, (n,).
@@ -160,7 +178,7 @@ def score_candidates(
     Raises:
         FairseqDocError: a score that is not finite; kept scores of other lists.
     """
-    symbols = distinct_symbols(path, ensemble.dictionary)
+    symbols = distinct_symbols(path, ensemble.dictionary, given)
     scores = []
     for size in progress(_chunks([len(s.lines) for s in sentences], at_once), "rerank"):
         chunk = list(islice(symbols, size))
@@ -210,7 +228,7 @@ class KeptScores:
         self.path = path
         self.taken = 0
         self._head = json.dumps(stamp, sort_keys=True)
-        self._kept = []
+        self._kept, self._appending = [], False
         if os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as file:
                 lines = file.read().split("\n")[:-1]  # a line that was cut off does not count
@@ -219,7 +237,17 @@ class KeptScores:
                     f"{path}: expected scores of these models on this list; got another file; remove it, "
                     "or name another"
                 )
-            self._kept = [np.array(json.loads(line)) for line in lines[1:]]
+            for number, line in enumerate(lines[1:], start=2):
+                try:
+                    scores = np.array(json.loads(line), dtype=float)
+                except (ValueError, TypeError):
+                    scores = np.array(np.nan)
+                if scores.ndim != 1 or not np.isfinite(scores).all():
+                    raise FairseqDocError(
+                        f"{path}: line {number} is damaged: expected a list of scores; remove the file, or "
+                        "the lines from there on"
+                    )
+                self._kept.append(scores)
 
     def take(self, start, sizes):
         """The scores of sentences from ``start`` on, of so many candidates each; None, and none of
@@ -228,15 +256,16 @@ class KeptScores:
         if [len(scores) for scores in found] == sizes:
             self.taken += sum(sizes)
             return found
-        self._kept = self._kept[:start]
-        with open(f"{self.path}.part", "w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in (self._head, *map(_as_line, self._kept)))
-        os.replace(f"{self.path}.part", self.path)
+        if not self._appending:  # leave out what is cut off, or lies behind what is made now
+            self._kept = self._kept[:start]
+            with open(f"{self.path}.part", "w", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in (self._head, *map(_as_line, self._kept)))
+            os.replace(f"{self.path}.part", self.path)
+            self._appending = True
         return None
 
     def append(self, scores):
         """Keep the scores of the next sentences."""
-        self._kept += scores
         with open(self.path, "a", encoding="utf-8") as file:
             file.write("".join(f"{_as_line(of_sentence)}\n" for of_sentence in scores))
 
@@ -274,25 +303,36 @@ def tune(sentences, lm, weights):
     return min(w for w, score in zip(weights, found, strict=True) if score == highest), found
 
 
-def best_trees(path, sentences, lm, weight):
-    """The best tree of each sentence, as the file has it."""
-    for sentence, candidates, index in zip(
-        sentences, read_nbest(path), best_candidates(sentences, lm, weight), strict=True
-    ):
-        line = sentence.lines[index]
-        yield next(candidate.text for candidate in candidates if candidate.line == line)
+def best_trees(path, sentences, lm, weight, given=None):
+    """The best tree of each sentence, as the file has it, or over the words and tags of ``given``."""
+    best = best_candidates(sentences, lm, weight)
+    for sentence, texts, index in zip(sentences, _texts(path, given), best, strict=True):
+        yield texts(sentence.lines[index])
 
 
-def scored_lists(path, sentences, lm, weight):
+def scored_lists(path, sentences, lm, weight, given=None):
     """The lines of an n-best file of the distinct candidates, best first: the score, ln P_LM, the
-    parser's own score and the tree, with tabs between."""
-    for number, (sentence, candidates, of_lm) in enumerate(
-        zip(sentences, read_nbest(path), lm, strict=True)
+    parser's own score and the tree, see :func:`best_trees`, with tabs between."""
+    for number, (sentence, texts, of_lm) in enumerate(
+        zip(sentences, _texts(path, given), lm, strict=True)
     ):
-        texts = {candidate.line: candidate.text for candidate in candidates}
         scores = sentence.scores(of_lm, weight)
         yield f"{len(scores)} {number}"
         for index in np.argsort(-scores, kind="stable"):
             numbers = (scores[index], of_lm[index], sentence.own[index])
-            text = texts[sentence.lines[index]]
+            text = texts(sentence.lines[index])
             yield "\t".join((*(repr(float(x)) for x in numbers), text))
+
+
+def _texts(path, given):
+    """For each sentence a function from a line of the file to the text of its tree."""
+    for number, candidates in enumerate(read_nbest(path)):
+        texts = {candidate.line: candidate.text for candidate in candidates}
+        if given is None:
+            yield texts.__getitem__
+        else:
+            yield partial(_over, texts, path, given[number])
+
+
+def _over(texts, path, sentence, line):
+    return bracketed(parse_tree(texts[line], f"{path}: line {line}", sentence=sentence))

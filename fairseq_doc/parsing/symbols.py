@@ -6,12 +6,11 @@ several by their shape.
 """
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.parsing.trees import Tree, walk
+from fairseq_doc.parsing.trees import NO_TAG, Tree, walk
 
 UNKNOWN = "<unk>"
 SHAPE_MARK = "<unk-"  # how the symbols of shapes begin
 RESERVED = ("<s>", "<pad>", "</s>", UNKNOWN)  # a dictionary's own, which are no words
-NO_TAG = "XX"
 ENDINGS = ("ing", "ed", "ly", "s", "est", "er", "ion", "ory")
 
 

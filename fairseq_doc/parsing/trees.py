@@ -12,6 +12,7 @@ from fairseq_doc.data.text import text_lines
 from fairseq_doc.errors import FairseqDocError
 
 TRACE = "-NONE-"
+NO_TAG = "XX"
 ROOTS = ("", "TOP", "S1", "ROOT")
 # A tag with its word; an opening bracket with its label; a closing bracket; anything else.
 _PART = re.compile(r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|([^\s()]+)", re.ASCII)
@@ -44,42 +45,52 @@ class Tree:
 EMPTY = Tree((), (), ())  # a parser's failure
 
 
-def parse_tree(text, where, allow_empty=False):
+def parse_tree(text, where, allow_empty=False, sentence=None):
     """Read one tree.
 
     Args:
         text: the tree, on one line or several; its root bracket may lack a label.
         where: what an error begins with, such as ``dev.mrg: line 3``.
-        allow_empty: take a tree without words, as parsers write where they fail: ``(())``.
+        allow_empty: take a tree without words, as parsers write where they fail, ``(())``, and leave out
+            constituents without, as EVALB does.
+        sentence: the tree of which the words and tags are taken, for trees without tags, or with other
+            marks of unknown words: a bracket around a single word is its tag where it is XX or the
+            sentence's own, and else a constituent. None: every word has its tag.
 
     Returns:
         :class:`Tree`.
 
     Raises:
         FairseqDocError: brackets that do not match, a word without a tag, a constituent without
-            words, a label missing below the root, or several trees.
+            words, a label missing below the root, several trees, or not as many words as the sentence's.
     """
     words, tags, brackets, open_ = [], [], [], []
+    lacking = None  # told unless the tree has no words at all
     for part in _PART.finditer(text):
         tag, word, label, closing, stray = part.groups()
         if not open_ and (words or brackets):
             raise FairseqDocError(f"{where}: expected one tree; got {part[0]!r} after its end")
         if tag is not None:
+            own = sentence is not None and sentence.tags[len(words) : len(words) + 1] != (tag,)
+            if own and tag != NO_TAG:
+                brackets.append((tag, len(words), len(words) + 1))
             words.append(word)
             tags.append(tag)
         elif label is not None:
-            if not label and open_ and not allow_empty:
-                raise FairseqDocError(f"{where}: a bracket below the root has no label")
+            if not label and open_:
+                lacking = lacking or "a bracket below the root has no label"
             open_.append(len(brackets))
             brackets.append((label, len(words), None))
         elif closing and open_:
             index = open_.pop()
             label, start, _ = brackets[index]
-            if start == len(words) and not allow_empty:
-                raise FairseqDocError(f"{where}: the bracket ({label} ) holds no word")
+            if start == len(words):
+                lacking = lacking or f"the bracket ({label} ) holds no word"
             brackets[index] = (label, start, len(words))
         elif closing:
             raise FairseqDocError(f"{where}: a bracket is closed that was not opened")
+        elif sentence is not None and open_:
+            words.append(stray)
         else:
             raise FairseqDocError(
                 f"{where}: expected every word with its tag, (TAG word); got {stray!r} alone"
@@ -92,7 +103,16 @@ def parse_tree(text, where, allow_empty=False):
         if allow_empty:
             return EMPTY
         raise FairseqDocError(f"{where}: expected a tree; got one without words")
-    return Tree(tuple(words), tuple(tags), tuple(b for b in brackets if b[1] < b[2]))
+    if lacking and not allow_empty:
+        raise FairseqDocError(f"{where}: {lacking}")
+    brackets = tuple(bracket for bracket in brackets if bracket[1] < bracket[2])
+    if sentence is None:
+        return Tree(tuple(words), tuple(tags), brackets)
+    if len(words) != len(sentence.words):
+        raise FairseqDocError(
+            f"{where}: expected {len(sentence.words)} words, as its sentence has; got {len(words)}"
+        )
+    return replace(sentence, brackets=brackets)
 
 
 def read_trees(path, allow_empty=False):
@@ -108,16 +128,19 @@ def read_trees(path, allow_empty=False):
     Raises:
         FairseqDocError: as :func:`parse_tree`, with file and line; a file without trees.
     """
-    found = False
-    for number, text in _tree_texts(path):
-        found = True
+    for number, text in tree_texts(path):
         yield number, parse_tree(text, f"{path}: line {number}", allow_empty)
-    if not found:
-        raise FairseqDocError(f"{path}: expected trees in brackets; got an empty file")
 
 
-def _tree_texts(path):
-    """(line, text) of every tree: the text up to where as many brackets are closed as opened."""
+def tree_texts(path):
+    """The text of every tree of a file: up to where as many brackets are closed as opened.
+
+    Yields:
+        (number of the line in which it begins, text).
+
+    Raises:
+        FairseqDocError: text outside brackets, a tree that is not closed, a file without trees.
+    """
     begun, lines, depth = None, [], 0
     for number, line in enumerate(text_lines(path), start=1):
         line = line.removeprefix("\ufeff") if number == 1 else line  # a byte order mark
@@ -139,6 +162,8 @@ def _tree_texts(path):
                 f"{path}: line {number}: expected a tree in brackets; got "
                 f"{line[start:].strip()[:40]!r} outside one"
             )
+    if begun is None:
+        raise FairseqDocError(f"{path}: expected trees in brackets; got an empty file")
     if depth:
         raise FairseqDocError(
             f"{path}: line {begun}: the tree that begins here is not closed: expected {depth} more "

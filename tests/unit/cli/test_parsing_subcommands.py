@@ -383,7 +383,6 @@ def test_an_interrupted_run_goes_on_and_has_written_no_output(folder, models, mo
     [
         "--path b.pt",
         "--path a.pt:b.pt",
-        "--max-candidates 7",
         "another list",
         "another model under the name",
     ],
@@ -518,7 +517,7 @@ def spoil(folder, name):
         ("unbalanced", "nbest: line {n}: the tree is not closed"),
         (
             "words",
-            "nbest: line {n}: a tree over other words than the first candidate of sentence 6",
+            "nbest: line {n}: a tree over other words than the first candidate of list 6",
         ),
         ("failed", "nbest: line 2: "),
         ("latin-1", "nbest: line {n2} is not UTF-8"),

@@ -244,12 +244,12 @@ def test_a_candidate_that_evalb_leaves_out_counts_nothing(tmp_path):
     [
         (
             [[(-1, tree(SENTENCES[0])), (-2, tree("the dog saw the dog"))]],
-            "line 3: a tree over other words than the first candidate of sentence 1: at word 5 expected "
+            "line 3: a tree over other words than the first candidate of list 1: at word 5 expected "
             "'cat'; got 'dog'",
         ),
         (
             [[(-1, tree(SENTENCES[0]))], [(-2, tree(SENTENCES[0])), (-2, tree(SENTENCES[1]))]],
-            "line 5: a tree over other words than the first candidate of sentence 2: at word 2 expected "
+            "line 5: a tree over other words than the first candidate of list 2: at word 2 expected "
             "'dog'; got 'cat'",
         ),
         (

@@ -85,8 +85,8 @@ def test_a_very_deep_tree(tmp_path):
         ("(S (NN a (NN b)))", "expected every word with its tag, (TAG word); got 'a' alone"),
         ("(S (NN a) (NP ))", "the bracket (NP ) holds no word"),
         ("(S (NN a) (NP (NN)))", "the bracket (NN ) holds no word"),
-        ("(S)", "the bracket (S ) holds no word"),
-        ("(())", "a bracket below the root has no label"),
+        ("(S)", "expected a tree; got one without words"),
+        ("(())", "expected a tree; got one without words"),
         ("(S ((NN a)))", "a bracket below the root has no label"),
         (" ", "expected a tree; got one without words"),
     ],
@@ -125,7 +125,7 @@ def test_a_parsers_failure_is_a_tree_only_where_asked_for(tmp_path):
     path = write(tmp_path / "t", "(())", DOG, "()", "(TOP)", "(S (NP ) (VP))", "(S () (NN a) (NP))")
     trees = [tree for _, tree in read_trees(path, allow_empty=True)]
     assert trees == [EMPTY, read(DOG), EMPTY, EMPTY, EMPTY, read("(S (NN a))")]
-    assert "line 1: a bracket below the root has no label" in refusal(list, read_trees(path))
+    assert "line 1: expected a tree; got one without words" in refusal(list, read_trees(path))
     assert "is not closed" in refusal(parse_tree, "((", "here", allow_empty=True)
 
 
@@ -154,3 +154,26 @@ def test_function_tags_are_cut_and_nothing_else(tree):
 def test_a_label_that_begins_with_a_hyphen_keeps_it():
     tree = read("(TOP (-LRB- (NP=2-SBJ (-LRB- -LRB-) (NN-X a-b))))")
     assert bracketed(without_function_tags(tree)) == "(TOP (-LRB (NP (-LRB- -LRB-) (NN-X a-b))))"
+
+
+SENTENCE = read("(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .)))")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(S (NP The dog) (VP barks) .)",  # as nt-parser prints samples
+        "(S (NP UNK dog) (VP UNK-s) .)",
+        "(S (NP (XX The) (XX dog)) (VP (XX barks)) (XX .))",
+        "(S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .))",
+    ],
+)
+def test_words_and_tags_are_taken_from_the_sentence(text):
+    tree = parse_tree(text, "here", sentence=SENTENCE)
+    assert bracketed(tree) == bracketed(SENTENCE)[5:-1]
+
+
+def test_a_sentence_of_another_length_is_refused():
+    for text in ("(S (NP The dog) barks)", "(S (NP The dog) (VP barks) . .)"):
+        told = refusal(lambda: parse_tree(text, "here", sentence=SENTENCE))
+        assert told.startswith("here: expected 4 words, as its sentence has; got ")
