@@ -786,3 +786,68 @@ def test_evalb_takes_no_other_arguments(trees):
         with pytest.raises(SystemExit) as caught:
             main(line.split())
         assert caught.value.code == 2
+
+
+def as_samples(text):
+    """An RNNG's line: brackets and words alone, the nouns in their unknown form."""
+    bare = re.sub(
+        r"\((?:DT|NNP?|VBD|VBN|IN|\.) ([^\s()]+)\)", r"\1", text.removeprefix("(TOP ")[:-1]
+    )
+    return re.sub(r"Name\d+", "UNK", bare)
+
+
+def test_lists_without_tags_take_those_of_the_sentences(folder, models, capsys):
+    rows = [(n, s, as_samples(t)) for n, rows in enumerate(LISTS) for s, t in rows]
+    (folder / "samples").write_text("".join(f"{n} ||| {s} ||| {t}\n" for n, s, t in rows))
+    assert "expected every word with its tag" in refused(
+        "rerank data samples --path a.pt --tune gold", capsys, folder
+    )
+    tagged, _ = done("rerank data nbest --path a.pt --tune gold --output best", capsys)
+    words = "rerank data samples --path a.pt --tune gold --sentences gold --output samples.best"
+    untagged, told = done(words, capsys)
+    figures = ("f1", "parser_f1", "lm_f1", "oracle_f1", "weight", "distinct")
+    assert [untagged[name] for name in figures] == pytest.approx([tagged[name] for name in figures])
+    assert untagged["errors"] == 0 and "WARNING" not in told
+    best = [parse_tree(line, "") for line in (folder / "samples.best").read_text().splitlines()]
+    gold = [parse_tree(text, "") for text in TREES]
+    assert [(t.words, t.tags) for t in best] == [(t.words, t.tags) for t in gold]
+    evaluated, _ = done("evalb gold samples --sentences gold", capsys)
+    assert (evaluated["f1"], evaluated["errors"]) == (pytest.approx(tagged["parser_f1"]), 0)
+    told = refused("evalb gold samples --sentences one", capsys, folder)
+    assert "cannot read one" in told
+
+
+def test_tuning_tells_of_sentences_that_evalb_leaves_out(folder, models, capsys):
+    spoilt = toy_trees.nbest_text(LISTS[:1]).replace("(. .)", "(NN .)")  # a word that counts now
+    rest = toy_trees.nbest_text(LISTS).split(f"{len(LISTS[1])} 1\n", 1)[1]
+    (folder / "nbest").write_text(f"{spoilt}{len(LISTS[1])} 1\n{rest}")
+    result, told = done("rerank data nbest --path a.pt --tune gold", capsys)
+    assert result["errors"] == 1
+    assert "rerank: WARNING: 1 of 6 sentences are in no total" in told
+    (folder / "nbest").write_text(toy_trees.nbest_text(LISTS).replace("(. .)", "(NN .)"))
+    asked = models.asked
+    told = refused("rerank data nbest --path a.pt --tune gold", capsys, folder)
+    assert "EVALB leaves every candidate out of its totals" in told and models.asked == asked
+
+
+def test_kept_scores_are_only_added_to(folder, models, monkeypatch, capsys):
+    replaced = []
+    original = reranking.os.replace
+    monkeypatch.setattr(reranking.os, "replace", lambda *a: (replaced.append(a), original(*a)))
+    done("rerank data nbest --path a.pt --scores kept --max-candidates 3", capsys)
+    assert models.asked > 2 and len(replaced) == 1
+
+
+@pytest.mark.parametrize("line", ["[1.0, ", '{"a": 1}', '["x"]', "[NaN]"])
+def test_a_damaged_line_of_kept_scores_is_named(folder, models, line, capsys):
+    done("rerank data nbest --path a.pt --scores kept", capsys)
+    lines = (folder / "kept").read_text().splitlines()
+    lines[2] = line
+    (folder / "kept").write_text("\n".join([*lines, ""]))
+    told = refused("rerank data nbest --path a.pt --scores kept", capsys, folder)
+    assert "kept: line 3 is damaged" in told
+
+
+@pytest.mark.parametrize("command", ["evalb gold -", "rerank data - --path a.pt --scores kept"])
+def test_a_list_is_a_plain_file(folder, models, command, capsys):
+    assert "-: expected a plain file" in refused(command, capsys, folder)

@@ -175,5 +175,5 @@ def test_words_and_tags_are_taken_from_the_sentence(text):
 
 def test_a_sentence_of_another_length_is_refused():
     for text in ("(S (NP The dog) barks)", "(S (NP The dog) (VP barks) . .)"):
-        told = refusal(lambda: parse_tree(text, "here", sentence=SENTENCE))
+        told = refusal(parse_tree, text, "here", sentence=SENTENCE)
         assert told.startswith("here: expected 4 words, as its sentence has; got ")
