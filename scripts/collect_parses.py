@@ -51,6 +51,8 @@ def main(arguments=None):
     """
     args = make_parser().parse_args(arguments)
     try:
+        if os.path.realpath(args.output) in map(os.path.realpath, (args.generated, args.sentences)):
+            raise FairseqDocError(f"{args.output} is read here; name another file to write")
         if os.path.exists(args.output) and not args.overwrite:
             raise FairseqDocError(
                 f"{args.output} exists; remove it, name another file, or give --overwrite"

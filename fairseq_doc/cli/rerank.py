@@ -155,14 +155,18 @@ def _check(args):
     if args.tune and args.weight:
         raise FairseqDocError("expected --weight or --tune, which finds the weight; got both")
     outputs = [path for path in (args.output, args.output_nbest, args.scores) if path]
-    inputs = [path for path in (args.nbest, args.tune) if path]  # --sentences may be --tune's
-    files = {os.path.realpath(path) for path in (*outputs, *inputs)}
-    if len(files) < len(outputs) + len(inputs):
+    inputs = [args.nbest, args.tune, args.sentences, args.prm, *split_paths(args.path)]
+    written = {os.path.realpath(path) for path in outputs}
+    read = {os.path.realpath(path) for path in inputs if path}
+    gold_is_list = args.tune and os.path.realpath(args.tune) == os.path.realpath(args.nbest)
+    if len(written) < len(outputs) or written & read or gold_is_list:
         raise FairseqDocError("expected other files for every input and output; got one twice")
     for path in outputs:
         folder = os.path.dirname(os.path.abspath(path))
         if not os.path.isdir(folder):
             raise FairseqDocError(f"{path}: expected an existing folder {folder}")
+        if os.path.isdir(path):
+            raise FairseqDocError(f"{path}: expected a file to write; got a folder")
         if path != args.scores and os.path.exists(path) and not args.overwrite:
             raise FairseqDocError(
                 f"{path} exists; remove it, name another file, or give --overwrite"
