@@ -7,7 +7,7 @@ goes through the files in this order, and each imports only from what lies befor
     errors.py                        one line for what the user can mend
     data/text.py                     lines of UTF-8 files
     data/bptt_stream.py              stream -> columns -> (source, target) windows
-    data/batches.py                  sentences -> batches: the last one too
+    data/batches.py                  sentences -> batches: the last one too; none at the exit
     ops/products.py                  matrix products by the fastest kernel torch carries
     ops/reference.py                 the mixture NLL in its plain form: the definition
     ops/mixture_nll.py               the same, chunked, with its own backward

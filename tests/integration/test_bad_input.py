@@ -105,7 +105,8 @@ def test_a_checkpoint_of_another_architecture(corpus, trained, tmp_path):
     assert "the checkpoint is of another size" in told
     # in evaluation, of a model that carries no state
     run(
-        f"fairseq-train {corpus.data} --task language_modeling --arch lstm_lm --optimizer sgd --lr 1 "
+        f"fairseq-train {corpus.data} --user-dir {PACKAGE} --task language_modeling --arch lstm_lm "
+        "--optimizer sgd --lr 1 "
         "--decoder-embed-dim 8 --decoder-hidden-size 8 --decoder-out-embed-dim 8 --max-update 1 "
         "--sample-break-mode none --tokens-per-sample 20 --batch-size 8 --cpu --disable-validation "
         f"--save-dir {tmp_path}/other"

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 import torch
-from conftest import BIN, ROOT, environment, evaluated, evaluation, fail, run
+from conftest import BIN, PACKAGE, ROOT, environment, evaluated, evaluation, fail, run
 
 from fairseq_doc.cli.main import main
 
@@ -235,8 +235,8 @@ def strangers(corpus, checkpoints, tmp_path_factory):
         f"--validpref {folder}/valid --destdir {folder}/bin"
     )
     run(
-        f"fairseq-train {folder}/bin --task translation --arch lstm --encoder-embed-dim 8 "
-        "--encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8 "
+        f"fairseq-train {folder}/bin --user-dir {PACKAGE} --task translation --arch lstm "
+        "--encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8 "
         "--decoder-out-embed-dim 8 --decoder-attention 0 --optimizer sgd --lr 0.1 --max-update 1 "
         f"--batch-size 4 --cpu --save-dir {folder} --num-workers 0"
     )
