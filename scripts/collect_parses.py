@@ -13,6 +13,7 @@ import json
 import os
 import sys
 
+from fairseq_doc.data.text import check_output, write_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.parsing.generated import (
     DROPPED,
@@ -53,15 +54,10 @@ def main(arguments=None):
     try:
         if os.path.realpath(args.output) in map(os.path.realpath, (args.generated, args.sentences)):
             raise FairseqDocError(f"{args.output} is read here; name another file to write")
-        if os.path.exists(args.output) and not args.overwrite:
-            raise FairseqDocError(
-                f"{args.output} exists; remove it, name another file, or give --overwrite"
-            )
+        check_output(args.output, args.overwrite)
         sentences = [tree for _, tree in read_trees(args.sentences)]
         lists, kinds = candidate_lists(read_outputs(args.generated), sentences, args.generated)
-        with open(f"{args.output}.part", "w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in nbest_lines(lists))
-        os.replace(f"{args.output}.part", args.output)
+        write_lines(args.output, nbest_lines(lists))
     except (FairseqDocError, OSError) as error:
         print(f"collect_parses: error: {error}", file=sys.stderr)
         return 1

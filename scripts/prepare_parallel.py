@@ -78,6 +78,16 @@ def _stamp(settings):
     return json.dumps(decided, indent=1) + "\n"
 
 
+def take_lock(part):
+    """Keep other preparations out of an existing folder, until what this gives is closed."""
+    lock = open(part / "lock", "w")  # noqa: SIM115
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FairseqDocError(f"{part}: another preparation is at work there") from None
+    return lock
+
+
 def _claim(part, stamp, say):
     """Take DESTDIR.part for this preparation; the lock that keeps others out."""
     part.mkdir(parents=True, exist_ok=True)
@@ -87,11 +97,7 @@ def _claim(part, stamp, say):
             f"{part}: expected nothing, or an unfinished preparation; remove it, or name another "
             "destination"
         )
-    lock = open(part / "lock", "w")  # noqa: SIM115 (open as long as this process lives)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise FairseqDocError(f"{part}: another preparation is at work there") from None
+    lock = take_lock(part)
     if found and (part / "settings.json").read_text(encoding="utf-8") != stamp:
         say(f"{part} is of other settings, other text or other tools: starting over")
         for name in found:

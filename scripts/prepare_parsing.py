@@ -11,6 +11,7 @@ DESTDIR holds, when it is whole:
 import argparse
 import glob
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -20,8 +21,10 @@ from pathlib import Path
 
 import parallel_text
 from fairseq.data import Dictionary
-from prepare_parallel import prepare
+from parallel_text import clean
+from prepare_parallel import prepare, take_lock
 
+from fairseq_doc.data.text import write_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.parsing.symbols import RESERVED, WordSymbols, symbols_of
 from fairseq_doc.parsing.trees import (
@@ -79,10 +82,24 @@ def files_of(settings, split):
     return found
 
 
-def read_split(settings, split, say):
+def all_files(settings):
+    """{split: its files}; ``FairseqDocError`` for one that two splits share."""
+    found = {split: files_of(settings, split) for split in SPLITS}
+    splits = {}
+    for split, paths in found.items():
+        for path in paths:
+            if splits.setdefault(path.resolve(), split) != split:
+                raise FairseqDocError(
+                    f"{path}: expected other files for every split; got it for --{splits[path.resolve()]} "
+                    f"and --{split}"
+                )
+    return found
+
+
+def read_split(settings, split, paths, say):
     """The trees of a split, cleaned where asked for."""
     kept, traces, labels = [], 0, 0
-    for path in files_of(settings, split):
+    for path in paths:
         for line, tree in read_trees(path):
             traces += tree.tags.count(TRACE)
             whole = without_function_tags(tree)
@@ -98,24 +115,20 @@ def read_split(settings, split, say):
     return kept
 
 
-def write_lines(path, lines):
-    """Write lines of text."""
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def make(settings, folder, say):
-    """Make everything in ``folder``, which is empty."""
-    trees = {split: read_split(settings, split, say) for split in SPLITS}
+def make(settings, files, folder, say):
+    """Make everything of ``files``, see :func:`all_files`, in ``folder``, which is empty."""
+    trees = {split: read_split(settings, split, files[split], say) for split in SPLITS}
     counts = Counter(word.lower() for tree in trees["train"] for word in tree.words)
     known = {
         word
         for word, count in counts.items()
-        # fairseq would cut a word at a blank within, such as a no-break space
-        if count >= settings.threshold and word not in RESERVED and word.split() == [word]
+        # a no-break space or a control character within would cut the word in two
+        if count >= settings.threshold and word not in RESERVED and clean(word) == word
     }
     word_symbol = WordSymbols(known, settings.unknown == "shape")
     say(f"{len(known):,} of {len(counts):,} words occur {settings.threshold} times or more")
+    for name in ("text", "trees", "sentences"):
+        (folder / name).mkdir()
     for split in SPLITS:
         rare = sum(word.lower() not in known for tree in trees[split] for word in tree.words)
         lines = [" ".join(symbols_of(tree, word_symbol)) for tree in trees[split]]
@@ -219,7 +232,7 @@ def main(arguments=None):
     )
     sys.stdout.reconfigure(encoding="utf-8")  # as what is read, whatever the locale
     logging.basicConfig(level=logging.WARNING, force=True)  # fairseq tells what is told here
-    part = destination.with_name(f"{destination.name}.part")
+    part = Path(f"{os.path.abspath(destination)}.part")
     told = []
 
     def say(line):
@@ -231,14 +244,20 @@ def main(arguments=None):
             raise FairseqDocError(f"--threshold must be at least 1; got {args.threshold}")
         if destination.exists():
             raise FairseqDocError(f"{destination} exists; remove it, or name another folder")
-        shutil.rmtree(part, ignore_errors=True)  # of an interrupted run
-        part.mkdir(parents=True)
-        try:
-            data = make(settings, part, say)
-            (data / "prepare.log").write_text("".join(f"{line}\n" for line in told), "utf-8")
-            data.rename(destination)
-        finally:
-            shutil.rmtree(part)
+        if "," in str(destination):
+            raise FairseqDocError(f"{destination}: expected a folder's name without a comma")
+        files = all_files(settings)
+        part.mkdir(parents=True, exist_ok=True)
+        with take_lock(part):
+            try:
+                work = part / "work"
+                shutil.rmtree(work, ignore_errors=True)  # of an interrupted run
+                work.mkdir()
+                data = make(settings, files, work, say)
+                write_lines(data / "prepare.log", told)
+                data.rename(destination)
+            finally:
+                shutil.rmtree(part)
     except (FairseqDocError, OSError) as error:
         print(f"prepare_parsing: error: {error}", file=sys.stderr)
         return 1

@@ -16,6 +16,7 @@ from fairseq_doc.cli.evalb import (
     tell_roots,
     trees_of,
 )
+from fairseq_doc.data.text import check_output, write_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.parsing.reranking import (
     MAX_CANDIDATES,
@@ -140,7 +141,7 @@ def run(args):
         }
     for path, lines in ((args.output, best_trees), (args.output_nbest, scored_lists)):
         if path:
-            _write(path, lines(args.nbest, sentences, lm, result["weight"], given))
+            write_lines(path, lines(args.nbest, sentences, lm, result["weight"], given))
     return result
 
 
@@ -162,15 +163,7 @@ def _check(args):
     if len(written) < len(outputs) or written & read or gold_is_list:
         raise FairseqDocError("expected other files for every input and output; got one twice")
     for path in outputs:
-        folder = os.path.dirname(os.path.abspath(path))
-        if not os.path.isdir(folder):
-            raise FairseqDocError(f"{path}: expected an existing folder {folder}")
-        if os.path.isdir(path):
-            raise FairseqDocError(f"{path}: expected a file to write; got a folder")
-        if path != args.scores and os.path.exists(path) and not args.overwrite:
-            raise FairseqDocError(
-                f"{path} exists; remove it, name another file, or give --overwrite"
-            )
+        check_output(path, args.overwrite or path == args.scores)
 
 
 def _grid(text):
@@ -196,13 +189,6 @@ def _stamp(args):
         with open(path, "rb") as file:
             digests.append(hashlib.file_digest(file, "sha256").hexdigest())
     return {"sha256": digests}
-
-
-def _write(path, lines):
-    """Write lines beside ``path`` and move them there when they are whole."""
-    with open(f"{path}.part", "w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in lines)
-    os.replace(f"{path}.part", path)
 
 
 def as_text(result):

@@ -1,9 +1,11 @@
-"""Reading text."""
+"""Reading and writing text."""
 
 import contextlib
 import gzip
+import os
 import sys
 import zlib
+from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
 
@@ -36,3 +38,27 @@ def text_lines(path):
                     ) from None
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise FairseqDocError(f"{name} is damaged: {error}; copy it again") from None
+
+
+def check_output(path, overwrite=False):
+    """Raise ``FairseqDocError`` where no file can be written to ``path``: before any work."""
+    path = Path(path)
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise FairseqDocError(
+            f"{path}: expected a file in a folder that exists and can be written to, {path.parent}"
+        )
+    if path.exists() and not overwrite:
+        raise FairseqDocError(f"{path} exists; remove it, name another file, or give --overwrite")
+
+
+def write_lines(path, lines):
+    """Write lines beside ``path`` and move them there when they are whole; else nothing is left."""
+    part = f"{path}.part"
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(part)
+        raise

@@ -1,10 +1,10 @@
 """Pictures of learning curves, mixture weights and attention."""
 
 import io
-import os
 import tempfile
 from pathlib import Path
 
+from fairseq_doc.data.text import check_output
 from fairseq_doc.errors import FairseqDocError
 
 FORMATS = ("png", "pdf", "svg", "jpg")
@@ -17,12 +17,7 @@ def check_picture(path, overwrite=False):
         raise FairseqDocError(
             f"{path}: expected a picture's name, ending in one of {', '.join(FORMATS)}"
         )
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
-        raise FairseqDocError(
-            f"{path}: expected a file in a folder that exists and can be written to, {path.parent}"
-        )
-    if path.exists() and not overwrite:
-        raise FairseqDocError(f"{path} exists; remove it, name another file, or give --overwrite")
+    check_output(path, overwrite)
 
 
 def plot_curves(curves, path):

@@ -27,6 +27,8 @@ def score_prefix_tree(ensemble, sentences):
     """
     dictionary, device = ensemble.dictionary, ensemble.device
     encoded = [[*map(dictionary.index, words), dictionary.eos()] for words in sentences]
+    if not encoded:
+        return np.empty(0)
     order = sorted(range(len(encoded)), key=encoded.__getitem__)  # like prefixes side by side
     lengths = np.array([len(encoded[i]) for i in order])
     tokens = np.full((len(order), lengths.max()), -1)  # (n, T)
@@ -48,7 +50,7 @@ def score_prefix_tree(ensemble, sentences):
         at = [torch.from_numpy(a).to(device) for a in (source, streams, rows, target)]
         log_probs = ensemble.continuation_log_probs(at[0], t, *at[1:])
         scores[live] += log_probs.cpu().numpy()[edge_of]
-        goes_on = lengths[live[first]] > t + 1
+        goes_on = np.bincount(edge_of, lengths[live] > t + 1) > 0  # any of its sentences
         streams, source = rows[goes_on], target[goes_on]
         node_of[live] = (np.cumsum(goes_on) - 1)[edge_of]
     result = np.empty(len(order))

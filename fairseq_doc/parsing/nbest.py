@@ -22,6 +22,7 @@ from fairseq_doc.errors import FairseqDocError
 
 BAR = " ||| "
 _HEADER = re.compile(r"\s*(\d+)\s+(\d+)\s*")
+_NUMBERS = re.compile(r"^(?:[-+.\deE]+\t)+")
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def _with_headers(path, lines):
         while len(candidates) < count:
             number_of_score, line = next(lines, (None, ""))
             score, tab, text = line.partition("\t")
-            text = text.rpartition("\t")[2]  # scored lists of this package tell more between
+            text = _NUMBERS.sub("", text)  # scored lists of this package tell more between
             if number_of_score and not tab:  # the tree has a line of its own
                 number_of_tree, text = next(lines, (None, ""))
             else:

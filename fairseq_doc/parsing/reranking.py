@@ -7,6 +7,8 @@ one, and the first one's tree and score stand for all.
 A list is read as often as is needed and never held: of each candidate stay a few numbers.
 """
 
+import contextlib
+import fcntl
 import json
 import math
 import os
@@ -34,7 +36,7 @@ class Sentence:
     Attributes:
         candidates: how many the list holds, with those that are merged.
         lines: (n,) the line of the file where the tree of each stands.
-        own: (n,) the parser's scores, natural logarithm.
+        parser_scores: (n,) the parser's scores, natural logarithm.
         counts: (n, 3) matched, gold and test brackets against the gold tree, all 0 where EVALB leaves
             the candidate out of its totals; None without gold trees.
         valid: (n,) whether EVALB has it in its totals; None without gold trees.
@@ -44,7 +46,7 @@ class Sentence:
 
     candidates: int
     lines: np.ndarray
-    own: np.ndarray
+    parser_scores: np.ndarray
     counts: np.ndarray | None
     valid: np.ndarray | None = None
     root: str | None = None
@@ -52,7 +54,7 @@ class Sentence:
 
     def scores(self, lm, weight):
         """ln P_LM + w s, (n,)."""
-        return lm + weight * self.own
+        return lm + weight * self.parser_scores
 
     def best(self, lm, weight):
         """The index of the best candidate, the first of several."""
@@ -138,11 +140,11 @@ def read_sentences(path, dictionary, score_base=math.e, gold=None, parameters=No
             results = [compare(expected, tree, parameters) for tree in trees]
             valid = np.array([result.status == VALID for result in results])
             counts = np.array([(r.matched, r.gold, r.test) for r in results])
-        own = np.array([candidate.score for candidate in first]) * math.log(score_base)
+        scores = np.array([candidate.score for candidate in first]) * math.log(score_base)
         lines = np.array([candidate.line for candidate in first])
         unknown = sum(symbol not in dictionary for symbols in found for symbol in symbols)
         sentences.append(
-            Sentence(len(candidates), lines, own, counts, valid, trees[0].root, unknown)
+            Sentence(len(candidates), lines, scores, counts, valid, trees[0].root, unknown)
         )
     if gold is not None and len(gold) != len(sentences):
         raise FairseqDocError(
@@ -168,7 +170,7 @@ def score_candidates(
         sentences: what :func:`read_sentences` read in it.
         at_once: candidates scored together, or as many as one sentence has: memory and speed, no result
             beyond rounding.
-        kept: :class:`KeptScores`, or None.
+        kept: :class:`KeptScores`, which is closed then, or None.
         progress: (iterable with a length, name) -> iterable.
         given: as for :func:`read_sentences`.
 
@@ -180,16 +182,17 @@ def score_candidates(
     """
     symbols = distinct_symbols(path, ensemble.dictionary, given)
     scores = []
-    for size in progress(_chunks([len(s.lines) for s in sentences], at_once), "rerank"):
-        chunk = list(islice(symbols, size))
-        sizes = [len(candidates) for candidates in chunk]
-        of_chunk = kept.take(len(scores), sizes) if kept else None
-        if of_chunk is None:
-            together = score_prefix_tree(ensemble, list(chain.from_iterable(chunk)))
-            of_chunk = np.split(together, np.cumsum(sizes)[:-1])
-            if kept:
-                kept.append(of_chunk)
-        scores += of_chunk
+    with kept or contextlib.nullcontext():
+        for size in progress(_chunks([len(s.lines) for s in sentences], at_once), "rerank"):
+            chunk = list(islice(symbols, size))
+            sizes = [len(candidates) for candidates in chunk]
+            of_chunk = kept.take(len(scores), sizes) if kept else None
+            if of_chunk is None:
+                together = score_prefix_tree(ensemble, list(chain.from_iterable(chunk)))
+                of_chunk = np.split(together, np.cumsum(sizes)[:-1])
+                if kept:
+                    kept.append(of_chunk)
+            scores += of_chunk
     return scores
 
 
@@ -221,53 +224,72 @@ class KeptScores:
         taken: candidates whose scores were there.
 
     Raises:
-        FairseqDocError: a file of something else.
+        FairseqDocError: a file of something else, or one that another run writes.
     """
 
     def __init__(self, path, stamp):
-        self.path = path
         self.taken = 0
+        self._path, self._file, self._appending = path, None, False
         self._head = json.dumps(stamp, sort_keys=True)
-        self._kept, self._appending = [], False
-        if os.path.exists(path):
-            with open(path, encoding="utf-8", errors="replace") as file:
-                lines = file.read().split("\n")[:-1]  # a line that was cut off does not count
-            if not lines or lines[0] != self._head:
+        self._kept = []
+        if not os.path.exists(path):
+            return
+        self._open("r+")
+        lines = self._file.read().split("\n")[:-1]  # a line that was cut off does not count
+        if not lines or lines[0] != self._head:
+            raise FairseqDocError(
+                f"{path}: expected scores of these models on this list; got another file; remove it, or "
+                "name another"
+            )
+        for number, line in enumerate(lines[1:], start=2):
+            try:
+                scores = np.array(json.loads(line), dtype=float)
+            except (ValueError, TypeError):
+                scores = np.array(np.nan)
+            if scores.ndim != 1 or not np.isfinite(scores).all():
                 raise FairseqDocError(
-                    f"{path}: expected scores of these models on this list; got another file; remove it, "
-                    "or name another"
+                    f"{path}: line {number} is damaged: expected a list of scores; remove the file, or the "
+                    "lines from there on"
                 )
-            for number, line in enumerate(lines[1:], start=2):
-                try:
-                    scores = np.array(json.loads(line), dtype=float)
-                except (ValueError, TypeError):
-                    scores = np.array(np.nan)
-                if scores.ndim != 1 or not np.isfinite(scores).all():
-                    raise FairseqDocError(
-                        f"{path}: line {number} is damaged: expected a list of scores; remove the file, or "
-                        "the lines from there on"
-                    )
-                self._kept.append(scores)
+            self._kept.append(scores)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self, mode):
+        self._file = open(self._path, mode, encoding="utf-8", errors="replace")  # noqa: SIM115
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FairseqDocError(f"{self._path}: another run is at work on these scores") from None
 
     def take(self, start, sizes):
-        """The scores of sentences from ``start`` on, of so many candidates each; None, and none of
-        any later sentence, where not all are there."""
+        """The scores of sentences from ``start`` on, of so many candidates each; None where not all
+        are there, and from then on."""
         found = self._kept[start : start + len(sizes)]
-        if [len(scores) for scores in found] == sizes:
+        if not self._appending and [len(scores) for scores in found] == sizes:
             self.taken += sum(sizes)
             return found
         if not self._appending:  # leave out what is cut off, or lies behind what is made now
-            self._kept = self._kept[:start]
-            with open(f"{self.path}.part", "w", encoding="utf-8") as file:
-                file.writelines(f"{line}\n" for line in (self._head, *map(_as_line, self._kept)))
-            os.replace(f"{self.path}.part", self.path)
+            if self._file is None:
+                self._open("x")
+            self._file.seek(0)
+            self._write([self._head, *map(_as_line, self._kept[:start])])
+            self._file.truncate()
             self._appending = True
         return None
 
     def append(self, scores):
         """Keep the scores of the next sentences."""
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write("".join(f"{_as_line(of_sentence)}\n" for of_sentence in scores))
+        self._write(map(_as_line, scores))
+
+    def _write(self, lines):
+        self._file.write("".join(f"{line}\n" for line in lines))
+        self._file.flush()
 
 
 def _as_line(scores):
@@ -319,7 +341,7 @@ def scored_lists(path, sentences, lm, weight, given=None):
         scores = sentence.scores(of_lm, weight)
         yield f"{len(scores)} {number}"
         for index in np.argsort(-scores, kind="stable"):
-            numbers = (scores[index], of_lm[index], sentence.own[index])
+            numbers = (scores[index], of_lm[index], sentence.parser_scores[index])
             text = texts(sentence.lines[index])
             yield "\t".join((*(repr(float(x)) for x in numbers), text))
 

@@ -115,12 +115,11 @@ def parse_tree(text, where, allow_empty=False, sentence=None):
     return replace(sentence, brackets=brackets)
 
 
-def read_trees(path, allow_empty=False):
+def read_trees(path):
     """Read trees, each on a line or spread over several; blank lines do not count.
 
     Args:
         path: file, compressed by gzip or not.
-        allow_empty: see :func:`parse_tree`.
 
     Yields:
         (number of the line in which it begins, :class:`Tree`).
@@ -129,7 +128,7 @@ def read_trees(path, allow_empty=False):
         FairseqDocError: as :func:`parse_tree`, with file and line; a file without trees.
     """
     for number, text in tree_texts(path):
-        yield number, parse_tree(text, f"{path}: line {number}", allow_empty)
+        yield number, parse_tree(text, f"{path}: line {number}")
 
 
 def tree_texts(path):

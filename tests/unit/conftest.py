@@ -1,7 +1,9 @@
 """What several unit tests share: random mixtures and their truth, small models, a binarised text."""
 
+import logging
 from types import SimpleNamespace
 
+import pytest
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 from hypothesis import settings
@@ -149,3 +151,13 @@ def write_split(folder, split, lines, n_words=20):
         builder.add_item(torch.tensor(line, dtype=torch.int32))
     builder.finalize(f"{path}.idx")
     return path
+
+
+@pytest.fixture
+def logging_of_its_own(monkeypatch):
+    """``main`` sets up the whole process's logging: here for the test alone."""
+    root = logging.getLogger()
+    level = root.level
+    monkeypatch.setattr(root, "handlers", [])
+    yield
+    root.setLevel(level)

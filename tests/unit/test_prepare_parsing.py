@@ -1,6 +1,5 @@
 import gzip
 import json
-import logging
 import math
 import re
 import shutil
@@ -24,6 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import collect_parses  # noqa: E402
 import parallel_text  # noqa: E402
 import prepare_parsing  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("logging_of_its_own")
 
 SPLITS = ("train", "valid", "test")
 TRAIN = [
@@ -49,16 +50,6 @@ def in_process(monkeypatch):
         return SimpleNamespace(returncode=0, stderr="")
 
     monkeypatch.setattr(prepare_parsing, "subprocess", SimpleNamespace(run=run))
-
-
-@pytest.fixture(autouse=True)
-def logging_of_its_own(monkeypatch):
-    """``main`` sets up the whole process's logging: here for the test alone."""
-    root = logging.getLogger()
-    level = root.level
-    monkeypatch.setattr(root, "handlers", [])
-    yield
-    root.setLevel(level)
 
 
 @pytest.fixture
@@ -99,7 +90,7 @@ def contents(folder):
 
 
 def lines_of(path):
-    return path.read_text(encoding="utf-8").splitlines()
+    return path.read_text("utf-8").split("\n")[:-1]  # splitlines would cut at separators too
 
 
 def binarised(path, dictionary):
@@ -212,9 +203,10 @@ def test_a_dictionarys_own_words_are_never_words_of_the_text(trees, tmp_path, ca
     assert {s for s in Dictionary.load(str(data / "dict.txt")).symbols[4:]} == {"(S", ")S", "x"}
 
 
-def test_a_word_with_a_blank_within_is_rare_however_often_it_occurs(trees, tmp_path, capsys):
+@pytest.mark.parametrize("blank", ["\u00a0", "\x1c", "\u2028"])
+def test_a_word_with_a_blank_within_is_rare_however_often_it_occurs(blank, trees, tmp_path, capsys):
     """fairseq would cut it there."""
-    rows = ["(S (CD 3\u00a0500) (NN dog))"] * 3
+    rows = [f"(S (CD 3{blank}500) (NN dog))"] * 3
     toy_trees.write_trees(trees / "train.mrg", rows)
     said, data = prepared(trees, tmp_path / "bin", "--threshold 1 --pairs", capsys)
     assert lines_of(data / "text" / "train.txt") == ["(S <unk> dog )S"] * 3
@@ -360,6 +352,11 @@ def test_a_destination_that_exists_stays_as_it_is(trees, tmp_path, capsys):
         ({}, "--train none.mrg", "expected files none.mrg, for --train; got none"),
         ({}, "--valid dev.mrg,none*.mrg", "expected files none*.mrg, for --valid; got none"),
         ({}, "--test *.mrg,test.mrg", "--test *.mrg,test.mrg: a file fits two of the patterns"),
+        (
+            {},
+            "--test t*.mrg",
+            "train.mrg: expected other files for every split; got it for --train",
+        ),
         ({"dev": None}, "", "expected files dev.mrg, for --valid; got none"),
         ({"dev": ""}, "", "dev.mrg: expected trees in brackets; got an empty file"),
         (

@@ -7,18 +7,10 @@ from fairseq_doc.cli import eval_lm
 from fairseq_doc.cli.main import main
 from fairseq_doc.errors import FairseqDocError
 
+pytestmark = pytest.mark.usefixtures("logging_of_its_own")
+
 LINE = ["eval-lm", "data", "--path", "a.pt"]
 RESULT = {"answer": 42, "words": ["a", "ü"], "nothing": None}
-
-
-@pytest.fixture(autouse=True)
-def logging_of_its_own(monkeypatch):
-    """``main`` sets up the whole process's logging: here for the test alone."""
-    root = logging.getLogger()
-    level = root.level
-    monkeypatch.setattr(root, "handlers", [])
-    yield
-    root.setLevel(level)
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 """``rerank`` and ``evalb`` as the command line runs them, in this process."""
 
+import fcntl
 import gzip
+import itertools
 import json
-import logging
 import math
 import re
 from types import SimpleNamespace
@@ -33,6 +34,8 @@ from fairseq_doc.parsing.trees import parse_tree
 
 from ..evaluation.conftest import peaked_model
 
+pytestmark = pytest.mark.usefixtures("logging_of_its_own")
+
 TREES, LISTS = toy_trees.sample_lists(6, seed=3)
 
 
@@ -46,16 +49,6 @@ def dictionary_of_trees():
 
 
 DICTIONARY = dictionary_of_trees()
-
-
-@pytest.fixture(autouse=True)
-def logging_of_its_own(monkeypatch):
-    """``main`` sets up the whole process's logging: here for the test alone."""
-    root = logging.getLogger()
-    level = root.level
-    monkeypatch.setattr(root, "handlers", [])
-    yield
-    root.setLevel(level)
 
 
 @pytest.fixture
@@ -426,9 +419,9 @@ def test_kept_scores_of_something_else_are_refused(folder, models, change, capsy
         ("--tune gold --scores gold", "got one twice"),
         ("--output kept --scores kept", "got one twice"),
         ("--output link --overwrite", "got one twice"),
-        ("--output none/best", "none/best: expected an existing folder"),
-        ("--output-nbest none/best", "none/best: expected an existing folder"),
-        ("--scores none/kept", "none/kept: expected an existing folder"),
+        ("--output none/best", "none/best: expected a file in a folder that exists"),
+        ("--output-nbest none/best", "none/best: expected a file in a folder that exists"),
+        ("--scores none/kept", "none/kept: expected a file in a folder that exists"),
         ("--output old", "old exists; remove it, name another file, or give --overwrite"),
         ("--output best --output-nbest old", "old exists; remove it"),
     ],
@@ -831,11 +824,26 @@ def test_tuning_tells_of_sentences_that_evalb_leaves_out(folder, models, capsys)
 
 
 def test_kept_scores_are_only_added_to(folder, models, monkeypatch, capsys):
-    replaced = []
-    original = reranking.os.replace
-    monkeypatch.setattr(reranking.os, "replace", lambda *a: (replaced.append(a), original(*a)))
+    states = []
+    original = reranking.KeptScores.append
+
+    def noting(kept, scores):
+        states.append((folder / "kept").read_bytes())
+        original(kept, scores)
+
+    monkeypatch.setattr(reranking.KeptScores, "append", noting)
     done("rerank data nbest --path a.pt --scores kept --max-candidates 3", capsys)
-    assert models.asked > 2 and len(replaced) == 1
+    states.append((folder / "kept").read_bytes())
+    assert models.asked == len(states) - 1 > 2
+    assert all(b.startswith(a) and len(b) > len(a) for a, b in itertools.pairwise(states))
+
+
+def test_scores_that_another_run_writes_are_left_to_it(folder, models, capsys):
+    done("rerank data nbest --path a.pt --scores kept", capsys)
+    with open(folder / "kept") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        told = refused("rerank data nbest --path a.pt --scores kept", capsys, folder)
+    assert "kept: another run is at work on these scores" in told
 
 
 @pytest.mark.parametrize("line", ["[1.0, ", '{"a": 1}', '["x"]', "[NaN]"])

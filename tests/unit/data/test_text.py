@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fairseq_doc.data.text import text_lines
+from fairseq_doc.data.text import check_output, text_lines, write_lines
 from fairseq_doc.errors import FairseqDocError
 
 LINES = [f"line {number}" for number in range(5000)]
@@ -30,3 +30,34 @@ def test_a_damaged_archive_is_told(tmp_path):
     (tmp_path / "text").write_bytes(gzip.compress(TEXT)[:-20])
     with pytest.raises(FairseqDocError, match="text is damaged: .*; copy it again$"):
         list(text_lines(tmp_path / "text"))
+
+
+@pytest.mark.parametrize("place", ["missing/file", ".", "text/file"])
+def test_an_output_that_cannot_be_written_is_told_before_any_work(place, tmp_path):
+    (tmp_path / "text").write_text("mine")
+    with pytest.raises(FairseqDocError, match="expected a file in a folder that exists"):
+        check_output(tmp_path / place, overwrite=True)
+
+
+def test_an_output_that_exists_is_kept_unless_asked(tmp_path):
+    (tmp_path / "text").write_text("mine")
+    with pytest.raises(FairseqDocError, match="text exists; .* or give --overwrite"):
+        check_output(tmp_path / "text")
+    check_output(tmp_path / "text", overwrite=True)
+    check_output(tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_lines_are_written_whole_or_not_at_all(tmp_path):
+    def some():
+        yield "é"
+        yield from some_failure
+
+    some_failure = ["b"]
+    write_lines(tmp_path / "text", some())
+    assert (tmp_path / "text").read_text("utf-8") == "é\nb\n"
+    some_failure = map(int, ["x"])
+    with pytest.raises(ValueError, match="invalid literal"):
+        write_lines(tmp_path / "text", some())
+    assert (tmp_path / "text").read_text("utf-8") == "é\nb\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]

@@ -68,6 +68,8 @@ def test_scores_are_those_of_the_sentences_one_by_one(models, sentences):
         [["strange"], ["w0"], ["Strange"], ["<unk>"]],
         [["w3"] * 120, ["w3"] * 119 + ["w4"], ["w3"]],
         [["w9", "w0"], ["w3", "w0"], ["w9", "w1"], ["w3", "w1"]],
+        [[], ["</s>"], ["</s>", "w0"], ["w0", "</s>", "w1"], ["w0"]],
+        [],
     ],
 )
 def test_scores_of_lists_of_any_shape(sentences):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_doc.parsing.nbest import BAR, Candidate, is_nbest, read_nbest
-from fairseq_doc.parsing.trees import bracketed
+from fairseq_doc.parsing.trees import bracketed, parse_tree
 
 from .conftest import refusal, trees, write
 
@@ -54,8 +54,15 @@ def test_the_samples_of_recurrent_neural_network_grammars(tmp_path):
 
 
 def test_this_packages_own_scored_lists(tmp_path):
-    path = write(tmp_path / "n", "2 0", f"-1.5\t-9\tx\t{A}", f"-2\t-7\t-8\t{B}")
+    path = write(tmp_path / "n", "2 0", f"-1.5\t-9\t1e-05\t{A}", f"-2\t-7\t-8\t{B}")
     assert list(read_nbest(path)) == [[Candidate(-1.5, A, 2), Candidate(-2.0, B, 3)]]
+
+
+def test_a_tab_within_a_tree_is_a_blank_of_it(tmp_path):
+    tree = A.replace(" ", "\t")
+    path = write(tmp_path / "n", "2 0", f"-1\t{tree}", f"-2\t-7\t{tree}")
+    [candidates] = read_nbest(path)
+    assert [bracketed(parse_tree(candidate.text)) for candidate in candidates] == [A, A]
 
 
 @given(

@@ -188,7 +188,7 @@ def test_candidates_that_differ_in_tags_or_root_alone_are_one_with_the_first_one
     sentences = read_sentences(nbest, DICTIONARY)
     assert [s.candidates for s in sentences] == [4, 4, 3, 4]
     assert [s.lines.tolist() for s in sentences] == LINES
-    assert [s.own.tolist() for s in sentences] == [
+    assert [s.parser_scores.tolist() for s in sentences] == [
         [-1.0, -2.0, -3.0],
         [-13.0, -10.0, -15.0, -11.0],
         [-4.0],
@@ -200,7 +200,9 @@ def test_candidates_that_differ_in_tags_or_root_alone_are_one_with_the_first_one
 @pytest.mark.parametrize("base", [2, 10, math.e])
 def test_scores_of_the_parser_become_natural_logarithms(nbest, base):
     sentences = read_sentences(nbest, DICTIONARY, base)
-    assert sentences[0].own.tolist() == pytest.approx([x * math.log(base) for x in (-1, -2, -3)])
+    assert sentences[0].parser_scores.tolist() == pytest.approx(
+        [x * math.log(base) for x in (-1, -2, -3)]
+    )
 
 
 def test_words_in_any_case_are_those_of_the_dictionary_and_others_unknown(nbest, asked):
@@ -488,7 +490,7 @@ def written(nbest, weight, lm=None):
 def test_scored_lists_are_n_best_lists_of_the_distinct_candidates_best_first(nbest, weight):
     sentences, lm, path = written(nbest, weight)
     for one, of_lm, row, found in zip(sentences, lm, TEXTS, read_nbest(path), strict=True):
-        scores = (of_lm + weight * one.own).tolist()
+        scores = (of_lm + weight * one.parser_scores).tolist()
         expected = sorted(zip(scores, row, strict=True), reverse=True)
         assert [(c.score, c.text) for c in found] == expected
     best = [candidates[0].text for candidates in read_nbest(path)]
@@ -501,7 +503,7 @@ def test_a_line_of_a_scored_list_holds_all_three_scores_to_the_last_bit(nbest):
     assert [line for line in lines if "\t" not in line] == ["3 0", "4 1", "1 2", "3 3"]
     rows = [line.split("\t") for line in lines[1:4]]
     told = {tuple(map(float, row[:3])) for row in rows}
-    own = sentences[0].own
+    own = sentences[0].parser_scores
     assert told == set(zip((lm[0] + 0.7 * own).tolist(), lm[0].tolist(), own.tolist(), strict=True))
     by_text = {row[3]: float(row[1]) for row in rows}
     assert [by_text[text] for text in TEXTS[0]] == lm[0].tolist()
