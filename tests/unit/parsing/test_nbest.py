@@ -62,7 +62,7 @@ def test_a_tab_within_a_tree_is_a_blank_of_it(tmp_path):
     tree = A.replace(" ", "\t")
     path = write(tmp_path / "n", "2 0", f"-1\t{tree}", f"-2\t-7\t{tree}")
     [candidates] = read_nbest(path)
-    assert [bracketed(parse_tree(candidate.text)) for candidate in candidates] == [A, A]
+    assert [bracketed(parse_tree(candidate.text, "here")) for candidate in candidates] == [A, A]
 
 
 @given(
