@@ -40,6 +40,10 @@ from fairseq_doc.ops.reference import sum_dtype
 CPU_CHUNK_BYTES = (8 * 2**20, 30 * 2**20)
 GPU_CHUNK_BYTES = 512 * 2**20
 
+# A smaller posterior, beside those of the same token that sum to one, counts as zero: its products
+# would be of denormal numbers, which take a CPU thirty times as long.
+_NEGLIGIBLE = {dtype: torch.finfo(dtype).tiny ** 0.5 for dtype in (torch.float32, torch.float64)}
+
 
 def tokens_per_chunk(n_components, vocabulary, chunk_bytes):
     """How many tokens' logits, J x V float32 numbers each, fit in ``chunk_bytes``; at least 1."""
@@ -120,6 +124,7 @@ class _Chunks:
                 continue
 
             posterior = (joint + nll[at].unsqueeze(1)).exp()  # (c, J)
+            posterior[posterior < _NEGLIGIBLE[self.sums]] = 0
             if token_scale is not None:
                 posterior *= token_scale[at]
             if self.of_word:

@@ -177,6 +177,22 @@ def test_component_of_weight_zero_changes_nothing(form):
     assert not grads[0][:, 2].any() and not grads[1][:, 2].any()
 
 
+@pytest.mark.parametrize("gap", [30, 88, 95, 300])
+def test_no_gradient_is_denormal(gap):
+    """Products of such numbers would take a CPU thirty times as long."""
+    components, _, weight, bias = random_mixture(4, 3, 5, 6)
+    log_weights = torch.tensor([[0.0, -gap, -gap]], dtype=weight.dtype).expand(4, 3)
+    target = random_targets(4, 6)
+    mixture = [components, log_weights, weight, bias]
+    single = leaves([x.float() for x in mixture])
+    found = gradients(mixture_nll(*single, target), single)
+    exact = leaves(mixture)
+    expected = gradients(sum(naive_nll(*exact, target)), exact)
+    for gradient, truth in zip(found, expected, strict=True):
+        assert gradient[gradient != 0].abs().min() > torch.finfo(torch.float32).tiny
+        torch.testing.assert_close(gradient.double(), truth, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("form", FORMS)
 def test_logits_of_ten_thousand(form, dtype):
