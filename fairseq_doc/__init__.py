@@ -20,7 +20,7 @@ goes through the files in this order, and each imports only from what lies befor
     modules/luong_decoder.py         embedded target -> every layer's output, attention
     modules/pretrained.py            embeddings from a file
     modules/mixture.py               layer outputs -> component vectors, log weights -> P
-    checkpoints.py                   which types a checkpoint may hold, and clear refusals
+    checkpoints.py                   which types a checkpoint may hold, refusals, whole copies
     presets.py                       named settings of a model
     models/lstm_doc_lm.py            config, decoder, language model, presets
     models/lstm_luong_doc.py         config, encoder, decoder, encoder-decoder, presets

@@ -1,4 +1,4 @@
-"""Loading checkpoints: which types they may hold, whether they fit, and clear refusals.
+"""Checkpoints: which types they may hold, whether they fit, clear refusals, and copies that are whole.
 
 torch reads a checkpoint with ``weights_only``, so that a file from a stranger runs no code, and then
 refuses what fairseq itself puts there. The types below, plain containers of values, are allowed;
@@ -13,6 +13,7 @@ import zlib
 import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 
 from fairseq_doc.errors import FairseqDocError
@@ -70,6 +71,25 @@ def _gist(error):
 checkpoint_utils.load_checkpoint_to_cpu = _with_clear_refusals(
     checkpoint_utils.load_checkpoint_to_cpu
 )
+
+
+def _whole(copy):
+    """fairseq copies a checkpoint to checkpoint_last.pt in place, so that a run that is killed
+    meanwhile cannot go on; here the copy is made beside it, and moved there when it is whole."""
+
+    @functools.wraps(copy)
+    def copy_whole(src_path, dst_path, overwrite=False):
+        if not PathManager.supports_rename(dst_path):
+            return copy(src_path, dst_path, overwrite=overwrite)
+        part = f"{dst_path}.tmp"
+        copied = copy(src_path, part, overwrite=True)
+        PathManager.rename(part, dst_path)
+        return copied
+
+    return copy_whole
+
+
+PathManager.copy = staticmethod(_whole(PathManager.copy))
 
 
 # Ends the name of the buffer that holds :func:`dictionary_checksum`, beside ``embedding`` and, in a

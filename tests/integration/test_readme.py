@@ -15,7 +15,7 @@ SMALL = (
 
 SMALL_TRANSLATION = (
     "--encoder-embed-dim 16 --decoder-embed-dim 16 --hidden-size 12 --max-update 3 --cpu "
-    "--batch-size 32"
+    "--warmup-updates 0 --batch-size 32"
 )
 
 
@@ -74,7 +74,7 @@ def test_readme_commands_translate(tmp_path):
         "--user-dir fairseq_doc": f"--user-dir {PACKAGE}",
         " scripts/": f" {ROOT}/scripts/",
         "--merges 8000": "--merges 15",
-        "--max-epoch 10": SMALL_TRANSLATION,
+        "--max-epoch 13": SMALL_TRANSLATION,
     }
     block = f" {block}"  # a blank before its first word, too
     for old, new in changes.items():

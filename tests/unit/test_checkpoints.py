@@ -8,6 +8,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
 
 from fairseq_doc.checkpoints import CHECKSUM, check_state_dict
 from fairseq_doc.errors import FairseqDocError
@@ -204,3 +205,21 @@ def test_a_diverged_models_state_is_of_its_own_architecture(model, value):
     state["decoder.output.weight"][7] = 0.0
     with pytest.raises(FairseqDocError, match="two matrices"):
         model.load_state_dict(state)
+
+
+def test_a_copy_that_is_killed_leaves_the_last_checkpoint(monkeypatch, tmp_path):
+    new, last = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
+    new.write_bytes(b"new"), last.write_bytes(b"old")
+
+    def killed(source, destination):
+        Path(destination).write_bytes(b"n")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.copyfile", killed)
+        with pytest.raises(KeyboardInterrupt):
+            PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_bytes() == b"old"
+    assert PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_bytes() == b"new"
+    assert {path.name for path in tmp_path.iterdir()} == {new.name, last.name}
