@@ -6,6 +6,7 @@ nothing else is, and ``weights_only`` is never switched off.
 """
 
 import argparse
+import contextlib
 import functools
 import pickle
 import zlib
@@ -82,9 +83,15 @@ def _whole(copy):
         if not PathManager.supports_rename(dst_path):
             return copy(src_path, dst_path, overwrite=overwrite)
         part = f"{dst_path}.tmp"
-        copied = copy(src_path, part, overwrite=True)
-        PathManager.rename(part, dst_path)
-        return copied
+        try:
+            copied = copy(src_path, part, overwrite=True)
+            if copied:
+                PathManager.rename(part, dst_path)
+            return copied
+        except BaseException:  # a full disk, say: the part goes, the last copy stays
+            with contextlib.suppress(OSError):
+                PathManager.rm(part)
+            raise
 
     return copy_whole
 

@@ -124,7 +124,7 @@ class _Chunks:
                 continue
 
             posterior = (joint + nll[at].unsqueeze(1)).exp()  # (c, J)
-            posterior[posterior < _NEGLIGIBLE[self.sums]] = 0
+            posterior.masked_fill_(posterior < _NEGLIGIBLE[self.sums], 0)
             if token_scale is not None:
                 posterior *= token_scale[at]
             if self.of_word:

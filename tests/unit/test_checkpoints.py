@@ -209,7 +209,8 @@ def test_a_diverged_models_state_is_of_its_own_architecture(model, value):
 
 def test_a_copy_that_is_killed_leaves_the_last_checkpoint(monkeypatch, tmp_path):
     new, last = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
-    new.write_bytes(b"new"), last.write_bytes(b"old")
+    new.write_bytes(b"new")
+    last.write_bytes(b"old")
 
     def killed(source, destination):
         Path(destination).write_bytes(b"n")
@@ -220,6 +221,7 @@ def test_a_copy_that_is_killed_leaves_the_last_checkpoint(monkeypatch, tmp_path)
         with pytest.raises(KeyboardInterrupt):
             PathManager.copy(str(new), str(last), overwrite=True)
     assert last.read_bytes() == b"old"
+    assert {path.name for path in tmp_path.iterdir()} == {new.name, last.name}
     assert PathManager.copy(str(new), str(last), overwrite=True)
     assert last.read_bytes() == b"new"
     assert {path.name for path in tmp_path.iterdir()} == {new.name, last.name}
