@@ -104,6 +104,22 @@ def activation_penalties(dropped, undropped):
     return ar, (undropped[1:] - undropped[:-1]).square().mean()
 
 
+def attention_entropy(weights, real):
+    """The entropies of the attention of all real target tokens, added; for the log.
+
+    Zero says that each token looks at one position, and always the same one where a training has
+    failed to align.
+
+    Args:
+        weights: (B, T, S), zero at padding.
+        real: (B, T), true at tokens that are not padding.
+
+    Returns:
+        A scalar, in nats, without a gradient.
+    """
+    return (torch.special.entr(weights.detach().float()).sum(-1) * real).sum()
+
+
 @dataclass
 class DocCrossEntropyConfig(FairseqDataclass):
     """Options of the criterion; a factor of zero leaves its term out."""
@@ -161,13 +177,15 @@ class DocCrossEntropyCriterion(FairseqCriterion):
             check_finite(nll.detach())
         sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
 
-        extra = net_output[1]
-        betas = balance(extra["log_weights"], target.ne(self.padding_idx))
+        extra, real = net_output[1], target.ne(self.padding_idx)
+        betas = balance(extra["log_weights"], real)
         terms = [(self.doc_lambda, betas[self.balance_form])]
         logged = {
             "nll_loss": nll.data,
             "balance": betas[0].data.float() * sample_size,
         }
+        if "attn" in extra:
+            logged["attn_entropy"] = attention_entropy(extra["attn"][0], real)
         if "dropped" in extra:
             ar, tar = activation_penalties(extra["dropped"], extra["undropped"])
             terms += [(self.ar_alpha, ar), (self.tar_beta, tar)]
@@ -187,8 +205,8 @@ class DocCrossEntropyCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Losses in base 2, as fairseq's; ``ppl`` is of the NLL; ``balance_cv`` is sqrt(beta), the
-        coefficient of variation of the paper's Table 4."""
+        """Losses and entropies in base 2, as fairseq's; ``ppl`` is of the NLL; ``balance_cv`` is
+        sqrt(beta), the coefficient of variation of the paper's Table 4."""
         total = {key: sum(log[key] for log in logging_outputs) for key in logging_outputs[0]}
         size, tokens = total["sample_size"], total["ntokens"]
         metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, round=5)
@@ -196,6 +214,9 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
         metrics.log_scalar("balance", total["balance"] / size, size, round=6)
         metrics.log_derived("balance_cv", lambda m: round(float(m["balance"].avg) ** 0.5, 4))
+        if "attn_entropy" in total:
+            entropy = total["attn_entropy"] / tokens / math.log(2)
+            metrics.log_scalar("attn_entropy", entropy, tokens, round=3)
         for name in ("ar", "tar"):
             if name in total:
                 metrics.log_scalar(name, total[name] / size, size, round=5)

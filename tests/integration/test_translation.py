@@ -77,6 +77,7 @@ def test_it_learns_and_reports_its_losses(translator):
     assert last < first < len(toy_translation.WORDS) ** 2
     numbers = last_validation(translator.output)
     assert 0 < numbers["balance_cv"] < 2
+    assert 0 < numbers["attn_entropy"] < math.log2(6)
     assert "ar" not in numbers
 
 

@@ -11,6 +11,7 @@ from fairseq_doc.criterions import doc_cross_entropy
 from fairseq_doc.criterions.doc_cross_entropy import (
     DocCrossEntropyCriterion,
     activation_penalties,
+    attention_entropy,
     balance,
 )
 from fairseq_doc.errors import FairseqDocError
@@ -258,9 +259,16 @@ def test_a_score_that_is_not_finite_is_an_error_in_evaluation():
 
 def test_metrics_are_means_over_the_workers():
     logs = [
-        {"loss": 30.0, "nll_loss": 20.0, "balance": 4.0, "ar": 1.0, "tar": 2.0}
+        {"loss": 30.0, "nll_loss": 20.0, "balance": 4.0, "ar": 1.0, "tar": 2.0, "attn_entropy": 5.0}
         | {"ntokens": 10, "nsentences": 2, "sample_size": 10},
-        {"loss": 90.0, "nll_loss": 70.0, "balance": 32.0, "ar": 2.0, "tar": 4.0}
+        {
+            "loss": 90.0,
+            "nll_loss": 70.0,
+            "balance": 32.0,
+            "ar": 2.0,
+            "tar": 4.0,
+            "attn_entropy": 9.0,
+        }
         | {"ntokens": 30, "nsentences": 2, "sample_size": 30},
     ]
     with metrics.aggregate() as aggregator:
@@ -274,6 +282,7 @@ def test_metrics_are_means_over_the_workers():
         "balance_cv": math.sqrt(36 / 40),
         "ar": 3 / 40,
         "tar": 6 / 40,
+        "attn_entropy": 14 / 40 / math.log(2),
     }
     assert_close({k: float(values[k]) for k in expected}, expected, rtol=0, atol=6e-3)
     assert DocCrossEntropyCriterion.logging_outputs_can_be_summed()
@@ -359,6 +368,25 @@ def test_ar_and_tar_of_an_encoder_decoder_are_refused(factor, training):
     model = small_translation_model().train(training)
     with pytest.raises(FairseqDocError, match="--ar-alpha and --tar-beta are penalties .* got"):
         criterion(**{factor: 1.0})(model, translation_sample())
+
+
+def test_attention_entropy_by_hand():
+    weights = torch.tensor(
+        [[[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]], [[0.25, 0.25, 0.5], [0.2, 0.3, 0.5]]]
+    )
+    real = torch.tensor([[True, True], [True, False]])
+    entropy = attention_entropy(weights.requires_grad_(), real)
+    assert_close(entropy, torch.tensor(2.5 * math.log(2)))
+    assert not entropy.requires_grad
+
+
+def test_an_encoder_decoder_logs_its_attention_over_real_tokens():
+    model, batch = small_translation_model(), translation_sample()
+    _, _, log = criterion()(model.eval(), batch)
+    (weights,) = model(**batch["net_input"])[1]["attn"]
+    each = -(weights.clamp_min(1e-30).log() * weights).sum(-1)
+    expected = each[batch["target"] != model.decoder.dictionary.pad()].sum()
+    assert_close(float(log["attn_entropy"]), float(expected), rtol=1e-6, atol=1e-6)
 
 
 def test_an_encoder_decoder_logs_no_ar_and_tar():
