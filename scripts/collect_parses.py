@@ -26,6 +26,8 @@ from fairseq_doc.parsing.generated import (
 )
 from fairseq_doc.parsing.trees import read_trees
 
+HOW = (WELL_FORMED, REPAIRED, DROPPED)
+
 
 def make_parser():
     """The parser of the command line."""
@@ -44,6 +46,12 @@ def make_parser():
     return parser
 
 
+def shares(kinds):
+    """What became of outputs, counted, as text."""
+    every = sum(kinds[how] for how in HOW)
+    return ", ".join(f"{kinds[how]:,} {how} ({kinds[how] / every:.1%})" for how in HOW)
+
+
 def main(arguments=None):
     """Collect as told.
 
@@ -56,24 +64,22 @@ def main(arguments=None):
             raise FairseqDocError(f"{args.output} is read here; name another file to write")
         check_output(args.output, args.overwrite)
         sentences = [tree for _, tree in read_trees(args.sentences)]
-        lists, kinds = candidate_lists(read_outputs(args.generated), sentences, args.generated)
+        outputs = read_outputs(args.generated)
+        lists, kinds, firsts = candidate_lists(outputs, sentences, args.generated)
         write_lines(args.output, nbest_lines(lists))
     except (FairseqDocError, OSError) as error:
         print(f"collect_parses: error: {error}", file=sys.stderr)
         return 1
-    outputs = sum(kinds[how] for how in (WELL_FORMED, REPAIRED, DROPPED))
-    result = {"sentences": len(lists), "outputs": outputs, "flat_trees": kinds[FALLBACK]}
-    result |= {how.replace("-", "_"): kinds[how] for how in (WELL_FORMED, REPAIRED, DROPPED)}
+    every = sum(kinds[how] for how in HOW)
+    result = {"sentences": len(lists), "outputs": every, "flat_trees": kinds[FALLBACK]}
+    result |= {how.replace("-", "_"): kinds[how] for how in HOW}
+    result |= {f"first_{how.replace('-', '_')}": firsts[how] for how in HOW}
     if args.json:
         print(json.dumps(result))
     else:
-        shares = ", ".join(
-            f"{kinds[how]:,} {how} ({kinds[how] / outputs:.1%})"
-            for how in (WELL_FORMED, REPAIRED, DROPPED)
-        )
         print(
-            f"{len(lists):,} sentences, {outputs:,} outputs: {shares}; {kinds[FALLBACK]:,} sentences "
-            "have nothing but a flat tree"
+            f"{len(lists):,} sentences, {every:,} outputs: {shares(kinds)}; first outputs: "
+            f"{shares(firsts)}; {kinds[FALLBACK]:,} sentences have nothing but a flat tree"
         )
     return 0
 

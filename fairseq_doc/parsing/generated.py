@@ -143,7 +143,7 @@ def candidate_lists(outputs, sentences, where):
     Returns:
         (a list of lists of :class:`fairseq_doc.parsing.nbest.Candidate`, their ``line`` 0; a Counter of
         outputs that were well-formed, repaired or dropped, and of sentences with nothing but a flat tree
-        (fallback)).
+        (fallback); a Counter of the sentences' first outputs).
 
     Raises:
         FairseqDocError: another number of sentences, or of words in one.
@@ -152,7 +152,7 @@ def candidate_lists(outputs, sentences, where):
         raise FairseqDocError(
             f"{where}: expected outputs of {len(sentences):,} sentences; got {len(outputs):,}"
         )
-    lists, kinds = [], Counter()
+    lists, kinds, firsts = [], Counter(), Counter()
     for number, (output, sentence) in enumerate(zip(outputs, sentences, strict=True)):
         if len(output.source) != len(sentence.words):
             raise FairseqDocError(
@@ -160,9 +160,10 @@ def candidate_lists(outputs, sentences, where):
                 f"{len(output.source)}"
             )
         candidates = []
-        for score, symbols in output.hypotheses:
+        for place, (score, symbols) in enumerate(output.hypotheses):
             tree, how = tree_of_output(symbols, output.source, sentence.words, sentence.tags)
             kinds[how] += 1
+            firsts[how] += place == 0
             if tree is not None:
                 candidates.append(Candidate(score, bracketed(tree), 0))
         if not candidates:
@@ -170,7 +171,7 @@ def candidate_lists(outputs, sentences, where):
             flat = bracketed(flat_tree(sentence.words, sentence.tags))
             candidates.append(Candidate(0.0, flat, 0))
         lists.append(candidates)
-    return lists, kinds
+    return lists, kinds, firsts
 
 
 def nbest_lines(lists):

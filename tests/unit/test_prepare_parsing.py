@@ -443,6 +443,9 @@ COUNTS = {
     "well_formed": 2,
     "repaired": 3,
     "dropped": 4,
+    "first_well_formed": 1,
+    "first_repaired": 1,
+    "first_dropped": 1,
 }
 
 
@@ -487,8 +490,9 @@ def test_outputs_become_lists_of_trees_over_the_sentences_words_and_tags(work, c
 def test_the_text_tells_what_became_of_the_outputs(work, capsys):
     assert collect() == 0
     assert capsys.readouterr() == (
-        "3 sentences, 9 outputs: 2 well-formed (22.2%), 3 repaired (33.3%), 4 dropped (44.4%); 1 "
-        "sentences have nothing but a flat tree\n",
+        "3 sentences, 9 outputs: 2 well-formed (22.2%), 3 repaired (33.3%), 4 dropped (44.4%); "
+        "first outputs: 1 well-formed (33.3%), 1 repaired (33.3%), 1 dropped (33.3%); 1 sentences have "
+        "nothing but a flat tree\n",
         "",
     )
 

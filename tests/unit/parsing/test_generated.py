@@ -158,7 +158,7 @@ def test_outputs_become_lists_that_can_be_read_again(tmp_path):
         Output(["c"], [(-4.0, ["c"])]),
     ]
     sentences = [DOG, read("(NP (NN B))"), read("(NP (VB C))")]
-    lists, kinds = candidate_lists(outputs, sentences, "out")
+    lists, kinds, firsts = candidate_lists(outputs, sentences, "out")
     over = "(DT The) (NN Dog) (VBZ barks)"
     assert [[(c.score, c.text) for c in candidates] for candidates in lists] == [
         [(-1 / 3, f"(TOP (S {over}))"), (-1e-30, f"(TOP (X {over}))"), (-2.0, f"(TOP (S {over}))")],
@@ -166,6 +166,7 @@ def test_outputs_become_lists_that_can_be_read_again(tmp_path):
         [(-4.0, "(TOP (VB C))")],
     ]
     assert kinds == Counter({"well-formed": 3, "repaired": 1, "dropped": 3, "fallback": 1})
+    assert firsts == Counter({"well-formed": 1, "dropped": 2})
     lines = list(nbest_lines(lists))
     again = list(read_nbest(write(tmp_path / "n", *lines)))
     assert [[(c.score, c.text) for c in candidates] for candidates in again] == [
