@@ -39,6 +39,8 @@ from fairseq_doc.ops.reference import sum_dtype
 # as each other within these bounds; above the second, glibc's allocator maps every chunk anew.
 CPU_CHUNK_BYTES = (8 * 2**20, 30 * 2**20)
 GPU_CHUNK_BYTES = 512 * 2**20
+# Of a CPU's chunk so many bytes are made softmaxes and mixed at once, in its second-level cache.
+CPU_BLOCK_BYTES = 2 * 2**20
 
 # A smaller posterior, beside those of the same token that sum to one, counts as zero: its products
 # would be of denormal numbers, which take a CPU thirty times as long.
@@ -57,6 +59,11 @@ def _chunk_size(components, weight, chunk_bytes):
             least, most = CPU_CHUNK_BYTES
             chunk_bytes = min(max(4 * weight.numel(), least), most)
     return tokens_per_chunk(components.size(1), weight.size(0), chunk_bytes)
+
+
+def _even_chunk(tokens, chunk):
+    """Tokens a chunk, about ``chunk``, so that no small rest reads the whole output matrix again."""
+    return max(1, -(-tokens // max(1, round(tokens / chunk))))
 
 
 def _product_dtype(components, weight):
@@ -290,6 +297,8 @@ def mixture_log_probs(components, log_weights, weight, bias, chunk_bytes=None):
     """
     reference.check_shapes(components, log_weights, weight, bias)
     chunk = _chunk_size(components, weight, chunk_bytes)
+    if chunk_bytes is None:
+        chunk = _even_chunk(len(components), chunk)
     dtype = _product_dtype(components, weight)
     inputs = (components, log_weights, weight, bias)
     asked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
@@ -305,6 +314,8 @@ def mixture_log_probs(components, log_weights, weight, bias, chunk_bytes=None):
                 for k, log_pi in zip(components.split(chunk), log_weights.split(chunk), strict=True)
             ]
             return torch.cat(parts)
+        if len(components) <= chunk:
+            return _log_probs_of_chunk(components, log_weights, weight, bias)
         log_probs = log_weights.new_empty(len(components), weight.size(0))
         for at in range(0, len(components), chunk):
             rows = slice(at, at + chunk)
@@ -319,10 +330,14 @@ def _log_probs_of_chunk(components, log_weights, weight, bias):
     rows = product(components.reshape(-1, d), weight, bias).to(log_weights.dtype)  # (c J, V)
     if j == 1:
         return rows.log_softmax(1).add_(log_weights)
-    rows.sub_(rows.amax(1, keepdim=True)).exp_()
-    normaliser = rows.sum(1).view(c, 1, j)
+    rows = rows.view(c, j, weight.size(0))
     pi = log_weights.exp().unsqueeze(1)  # (c, 1, J)
-    probs = torch.bmm(pi / normaliser, rows.view(c, j, weight.size(0))).squeeze(1)  # (c, V)
+    block = tokens_per_chunk(*rows.shape[1:], CPU_BLOCK_BYTES) if rows.device.type == "cpu" else c
+    probs = rows.new_empty(c, 1, weight.size(0))
+    for at in range(0, c, max(1, block)):
+        block_at = slice(at, at + block)
+        torch.bmm(pi[block_at], rows[block_at].softmax(2), out=probs[block_at])
+    probs = probs.squeeze(1)  # (c, V)
     if probs.numel() and probs.min() < _smallest(probs):
         return reference.mixture_log_probs(components, log_weights, weight, bias)
     return probs.log_()

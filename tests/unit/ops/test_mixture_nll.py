@@ -358,6 +358,21 @@ def test_chunk_size_does_not_change_the_result(tokens):
 # All words' log probabilities
 
 
+@pytest.mark.parametrize(
+    "tokens, chunk, even",
+    [(128, 125, 128), (640, 125, 128), (1, 125, 1), (190, 125, 95), (250, 125, 125), (0, 5, 1)],
+)
+def test_chunks_are_even(tokens, chunk, even):
+    assert module._even_chunk(tokens, chunk) == even
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7])
+def test_blocks_of_a_chunk_do_not_change_the_log_probs(monkeypatch, tokens):
+    mixture = random_mixture(7, 3, 4, 6)
+    monkeypatch.setattr(module, "CPU_BLOCK_BYTES", chunk_bytes(tokens, 3, 6))
+    assert_close(mixture_log_probs(*mixture), naive_probs(*mixture).log())
+
+
 @pytest.mark.parametrize("asks", [False, True])
 @given(case=mixtures_with_targets())
 def test_log_probs_are_the_truth(asks, case):
