@@ -61,9 +61,13 @@ def _chunk_size(components, weight, chunk_bytes):
     return tokens_per_chunk(components.size(1), weight.size(0), chunk_bytes)
 
 
-def _even_chunk(tokens, chunk):
-    """Tokens a chunk, about ``chunk``, so that no small rest reads the whole output matrix again."""
-    return max(1, -(-tokens // max(1, round(tokens / chunk))))
+def _even_chunk(tokens, chunk, most):
+    """Tokens a chunk, about ``chunk`` and at most ``most``, so that no small rest reads the whole
+    output matrix again."""
+    even = -(-tokens // max(1, round(tokens / chunk)))
+    if even > most:
+        even = -(-tokens // -(-tokens // chunk))
+    return max(1, even)
 
 
 def _product_dtype(components, weight):
@@ -297,8 +301,9 @@ def mixture_log_probs(components, log_weights, weight, bias, chunk_bytes=None):
     """
     reference.check_shapes(components, log_weights, weight, bias)
     chunk = _chunk_size(components, weight, chunk_bytes)
-    if chunk_bytes is None:
-        chunk = _even_chunk(len(components), chunk)
+    if chunk_bytes is None and components.device.type == "cpu":
+        most = tokens_per_chunk(components.size(1), weight.size(0), CPU_CHUNK_BYTES[1])
+        chunk = _even_chunk(len(components), chunk, most)
     dtype = _product_dtype(components, weight)
     inputs = (components, log_weights, weight, bias)
     asked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)

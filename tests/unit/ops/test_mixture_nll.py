@@ -359,11 +359,20 @@ def test_chunk_size_does_not_change_the_result(tokens):
 
 
 @pytest.mark.parametrize(
-    "tokens, chunk, even",
-    [(128, 125, 128), (640, 125, 128), (1, 125, 1), (190, 125, 95), (250, 125, 125), (0, 5, 1)],
+    "tokens, chunk, most, even",
+    [
+        (128, 125, 200, 128),
+        (640, 125, 200, 128),
+        (128, 125, 125, 64),  # as large as may be already
+        (640, 125, 125, 107),
+        (1, 125, 200, 1),
+        (190, 125, 200, 95),
+        (250, 125, 125, 125),
+        (0, 5, 5, 1),
+    ],
 )
-def test_chunks_are_even(tokens, chunk, even):
-    assert module._even_chunk(tokens, chunk) == even
+def test_chunks_are_even(tokens, chunk, most, even):
+    assert module._even_chunk(tokens, chunk, most) == even
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 7])
