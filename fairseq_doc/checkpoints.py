@@ -11,6 +11,7 @@ import functools
 import pickle
 import zlib
 
+import numpy as np
 import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
@@ -23,6 +24,11 @@ torch.serialization.add_safe_globals(
     [
         argparse.Namespace,  # the settings of models and tasks without a dataclass
         distributed_utils._TensorPlaceholder,  # a tensor's place in what workers send each other
+        # arrays of numbers, in which fairseq's --eval-bleu keeps its counts
+        np._core.multiarray._reconstruct,
+        np.ndarray,
+        np.dtype,
+        *(type(np.dtype(number)) for number in ("int64", "float64")),
     ]
 )
 

@@ -54,7 +54,8 @@ class Translator:
             :class:`Attention`.
 
         Raises:
-            FairseqDocError: more symbols than the models were trained to read.
+            FairseqDocError: more symbols than the models were trained to read; a model that has
+                diverged.
         """
         dictionary = self.task.source_dictionary
         device = next(self.models[0].parameters()).device
@@ -63,7 +64,7 @@ class Translator:
         if len(tokens) > longest:
             raise FairseqDocError(
                 f"expected at most {longest} symbols a sentence, as --max-source-positions of the "
-                f"training says; got {len(tokens)}"
+                f"training says; got {len(tokens)}; split the sentence"
             )
         source = tokens.unsqueeze(0)
         lengths = torch.tensor([len(tokens)], device=device)

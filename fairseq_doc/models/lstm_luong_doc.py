@@ -126,6 +126,9 @@ class LuongDocDecoder(FairseqIncrementalDecoder):
                 ``incremental_state``.
             extra: ``log_weights`` (R, T, J); ``attn``, a list of one tensor (R, T, S), zero at
                 padding.
+
+        Raises:
+            FairseqDocError: with an ``incremental_state``, a score that is not finite.
         """
         tokens, turn = prev_output_tokens, None
         left_padded = tokens[:, 0].eq(self.dictionary.pad())

@@ -111,9 +111,17 @@ def test_recipes_translate(example, model, sides, score, tmp_path):
     places["RAW"] = str(tmp_path / "text" / f"test.{sides[1]}")
     places["MODEL"] = f"{model}/checkpoint_best.pt:{model}/checkpoint_last.pt"  # an ensemble
     assert score in run([recipe / "evaluate.sh", "--cpu"], cwd=tmp_path, **places)
+    output = places["OUT"] = next((tmp_path / model).glob("generate-test*.txt"))
+    told = fail([recipe / "evaluate.sh"], cwd=tmp_path, **places)
+    assert told == f"evaluate: {output} exists; remove it, or name another file: OUT=...\n"
     places["MODEL"] = f"{model}/checkpoint_best.pt:nothing.pt"
     told = fail([recipe / "evaluate.sh"], cwd=tmp_path, **places)
     assert told == "evaluate: expected a checkpoint, got no file nothing.pt\n"
+    for system in ("plain", "i3"):  # the published recipes, but for the width and the length
+        run([recipe / f"train_{system}.sh", *SMALL_TRANSLATION.split()], cwd=tmp_path, **places)
+    places |= {"SYSTEM": "plain", "OUT": "plain.txt"}
+    del places["MODEL"]
+    assert score in run([recipe / "evaluate.sh", "--cpu"], cwd=tmp_path, **places)
 
 
 def write_treebank(folder):
@@ -140,6 +148,8 @@ def test_readme_commands_rerank_and_the_recipe_parses(tmp_path):
     model = "checkpoints/wsj/parser_small"
     places["MODEL"] = f"{model}/checkpoint_best.pt"
     assert run([recipe / "parse.sh", "--cpu"], cwd=tmp_path, **places).count("120 outputs") == 2
+    told = fail([recipe / "parse.sh"], cwd=tmp_path, **places)
+    assert told.startswith(f"parse: {model}/dev.nbest exists; remove it, or name another folder")
     places |= {"DEV": f"{model}/dev.nbest", "TEST": f"{model}/test.nbest"}
     places["MODEL"] = "checkpoints/wsj/small/checkpoint_best.pt"
     output = run([recipe / "rerank.sh", "--cpu", "--no-progress-bar"], cwd=tmp_path, **places)

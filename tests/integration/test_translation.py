@@ -69,6 +69,19 @@ def test_a_resumed_run_ends_as_the_uninterrupted_one(parallel, translator, tmp_p
         assert torch.equal(tensor, resumed[name]), name
 
 
+def test_a_run_that_validates_by_bleu_resumes_and_translates(parallel, tmp_path):
+    """Its checkpoints hold the counts, arrays of numpy."""
+    options = "--eval-bleu --best-checkpoint-metric bleu --maximize-best-checkpoint-metric"
+    for epochs in (1, 2):
+        output = run(
+            translation_training(parallel.data, tmp_path, f"{options} --max-epoch {epochs}")
+        )
+        numbers = last_validation(output)
+        assert 0 <= numbers["bleu"] <= 100
+    assert f"Loaded checkpoint {tmp_path / 'checkpoint_last.pt'} (epoch 2" in output
+    assert len(generated(generate(parallel.data, tmp_path / "checkpoint_best.pt"))) == 60
+
+
 def test_it_learns_and_reports_its_losses(translator):
     perplexities = re.findall(
         r"\| valid \|.*?epoch.*?\| ppl ([\d.]+)|valid on .* ppl ([\d.]+)", translator.output
@@ -118,6 +131,11 @@ def test_prefix_alignment_and_sampling(parallel, translator):
     alignments = generated(output, "A")
     assert len(alignments) == 60
     assert all(re.fullmatch(r"(\d+-\d+ ?)+", lines[0][0]) for lines in alignments.values())
+    soft = generated(generate(parallel.data, checkpoint, "--beam 2 --print-alignment soft"), "A")
+    for sentence, lines in soft.items():
+        rows = [list(map(float, row.split(","))) for row in lines[0][0].split()]
+        assert len({len(row) for row in rows}) == 1, sentence
+        assert all(math.isclose(sum(row), 1, abs_tol=1e-3) for row in rows)
     warm = "--sampling --temperature 0.7 --beam 2 --nbest 2 --seed 1 --max-len-b 12"
     drawn, again = (generated(generate(parallel.data, checkpoint, warm)) for _ in "12")
     assert drawn == again and [len(lines) for lines in drawn.values()] == [2] * 60

@@ -4,6 +4,7 @@ import math
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -72,6 +73,20 @@ def test_a_checkpoint_with_a_namespace_is_read(tmp_path, save):
     assert state["extra"] == argparse.Namespace(a=1)
     assert state["cfg"].model._name == "lstm_doc_lm"
     assert_close(state["model"], checkpoint()["model"], rtol=0, atol=0)
+
+
+def test_arrays_of_numbers_are_read_and_arrays_of_objects_refused(tmp_path):
+    """The first are the counts of --eval-bleu, of one worker and of several."""
+    for number in ("int64", "float64"):
+        save_zip(checkpoint(counts=np.arange(4).astype(number)), tmp_path / "c.pt")
+        counts = load(tmp_path / "c.pt")["counts"]
+        assert counts.dtype == number and counts.tolist() == [0, 1, 2, 3]
+    marker = tmp_path / "ran"
+    for value in (1, RunsCode(marker)):
+        save_zip(checkpoint(counts=np.array([value], dtype=object)), tmp_path / "c.pt")
+        with pytest.raises(FairseqDocError, match=r"c\.pt was refused: .* could run code"):
+            load(tmp_path / "c.pt")
+    assert not marker.exists()
 
 
 def test_what_the_trainer_sends_to_other_workers_is_read_there(tmp_path):
