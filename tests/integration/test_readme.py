@@ -121,6 +121,8 @@ def test_recipes_translate(example, model, sides, score, tmp_path):
         run([recipe / f"train_{system}.sh", *SMALL_TRANSLATION.split()], cwd=tmp_path, **places)
     places |= {"SYSTEM": "plain", "OUT": "plain.txt"}
     del places["MODEL"]
+    told = fail([recipe / "evaluate.sh"], cwd=tmp_path, **places | {"RAW": "nothing.de"})
+    assert told == "evaluate: expected a reference, got no file nothing.de\n"
     assert score in run([recipe / "evaluate.sh", "--cpu"], cwd=tmp_path, **places)
 
 

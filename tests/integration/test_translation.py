@@ -132,6 +132,7 @@ def test_prefix_alignment_and_sampling(parallel, translator):
     assert len(alignments) == 60
     assert all(re.fullmatch(r"(\d+-\d+ ?)+", lines[0][0]) for lines in alignments.values())
     soft = generated(generate(parallel.data, checkpoint, "--beam 2 --print-alignment soft"), "A")
+    assert len(soft) == 60
     for sentence, lines in soft.items():
         rows = [list(map(float, row.split(","))) for row in lines[0][0].split()]
         assert len({len(row) for row in rows}) == 1, sentence
