@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The encoder-decoder's n-best lists of the development and test sentences: OUT/dev.nbest, OUT/test.nbest. MODEL
 # is its checkpoint, DATA the folder that scripts/prepare_parsing.sh --pairs wrote; OUT is the checkpoint's
-# folder unless set, and holds no lists yet. Further options go to fairseq-generate.
+# folder unless set, and holds no lists yet; both lists appear once both are whole. Further options go to
+# fairseq-generate.
 set -euo pipefail
 data=${DATA:-data-bin/wsj}
 model=${MODEL:-checkpoints/wsj/parser/checkpoint_best.pt}
@@ -21,6 +22,7 @@ for pair in valid:dev test:test; do
         --beam 10 --nbest 10 --max-len-a 4 --max-len-b 20 --batch-size 32 --num-workers 0 "$@" \
         >"$out/$name.out"
     python "$scripts/collect_parses.py" "$out/$name.out" --sentences "$data/trees/$split.mrg" \
-        --output "$out/$name.nbest"
-    fairseq-doc evalb "$data/trees/$split.mrg" "$out/$name.nbest" --strip-root
+        --output "$out/$name.nbest.part" --overwrite
+    fairseq-doc evalb "$data/trees/$split.mrg" "$out/$name.nbest.part" --strip-root
 done
+for name in dev test; do mv "$out/$name.nbest.part" "$out/$name.nbest"; done

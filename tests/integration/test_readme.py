@@ -149,6 +149,7 @@ def test_readme_commands_rerank_and_the_recipe_parses(tmp_path):
     run([recipe / "train_parser_small.sh", *SMALL_TRANSLATION.split()], cwd=tmp_path, **places)
     model = "checkpoints/wsj/parser_small"
     places["MODEL"] = f"{model}/checkpoint_best.pt"
+    (tmp_path / model / "dev.nbest.part").write_text("(S (NP of a run that was interr")
     assert run([recipe / "parse.sh", "--cpu"], cwd=tmp_path, **places).count("120 outputs") == 2
     told = fail([recipe / "parse.sh"], cwd=tmp_path, **places)
     assert told.startswith(f"parse: {model}/dev.nbest exists; remove it, or name another folder")
