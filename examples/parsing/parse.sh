@@ -8,6 +8,9 @@ data=${DATA:-data-bin/wsj}
 model=${MODEL:-checkpoints/wsj/parser/checkpoint_best.pt}
 out=${OUT:-$(dirname "${model%%:*}")}
 scripts=$(dirname "$0")/../../scripts
+for file in ${model//:/ }; do
+    [ -f "$file" ] || { echo "parse: expected a checkpoint, got no file $file" >&2; exit 1; }
+done
 for name in dev test; do
     [ ! -e "$out/$name.nbest" ] || {
         echo "parse: $out/$name.nbest exists; remove it, or name another folder: OUT=..." >&2

@@ -153,6 +153,8 @@ def test_readme_commands_rerank_and_the_recipe_parses(tmp_path):
     assert run([recipe / "parse.sh", "--cpu"], cwd=tmp_path, **places).count("120 outputs") == 2
     told = fail([recipe / "parse.sh"], cwd=tmp_path, **places)
     assert told.startswith(f"parse: {model}/dev.nbest exists; remove it, or name another folder")
+    told = fail([recipe / "parse.sh"], cwd=tmp_path, **places | {"MODEL": "nothing.pt"})
+    assert told == "parse: expected a checkpoint, got no file nothing.pt\n"
     places |= {"DEV": f"{model}/dev.nbest", "TEST": f"{model}/test.nbest"}
     places["MODEL"] = "checkpoints/wsj/small/checkpoint_best.pt"
     output = run([recipe / "rerank.sh", "--cpu", "--no-progress-bar"], cwd=tmp_path, **places)
