@@ -10,6 +10,6 @@ fairseq-train "${DATA:-data-bin/iwslt16.$pair}" --user-dir "${USER_DIR:-fairseq_
     --arch lstm_luong_doc_iwslt16 --doc-components 0,0,2,2 \
     --criterion doc_cross_entropy --doc-balance published --doc-lambda 0.001 --sentence-avg \
     --optimizer sgd --lr 1.0 --lr-scheduler fixed --force-anneal 10 --lr-shrink 0.5 \
-    --clip-norm 1 --batch-size 128 --max-epoch 13 --seed 1 --num-workers 0 --distributed-world-size 1 \
+    --clip-norm 2 --batch-size 128 --max-epoch 13 --seed 1 --num-workers 0 --distributed-world-size 1 \
     --save-dir "checkpoints/iwslt16.$pair/doc" --no-epoch-checkpoints \
     --log-format simple --log-interval 200 "$@"
