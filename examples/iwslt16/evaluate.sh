@@ -8,7 +8,8 @@ runs=checkpoints/iwslt16.$pair
 model=${MODEL:-$runs/${SYSTEM:-doc}/checkpoint_best.pt}
 [ -n "${RAW:-}" ] || { echo "evaluate: expected RAW=reference, such as RAW=iwslt16/test.${TGT:-de}" >&2; exit 1; }
 [ -f "$RAW" ] || { echo "evaluate: expected a reference, got no file $RAW" >&2; exit 1; }
-for file in ${model//:/ }; do
+IFS=: read -ra checkpoints <<<"$model"
+for file in "${checkpoints[@]}"; do
     [ -f "$file" ] || { echo "evaluate: expected a checkpoint, got no file $file" >&2; exit 1; }
 done
 output=${OUT:-$(dirname "${model%%:*}")/generate-test.$pair.txt}

@@ -8,7 +8,8 @@ data=${DATA:-data-bin/wsj}
 model=${MODEL:-checkpoints/wsj/parser/checkpoint_best.pt}
 out=${OUT:-$(dirname "${model%%:*}")}
 scripts=$(dirname "$0")/../../scripts
-for file in ${model//:/ }; do
+IFS=: read -ra checkpoints <<<"$model"
+for file in "${checkpoints[@]}"; do
     [ -f "$file" ] || { echo "parse: expected a checkpoint, got no file $file" >&2; exit 1; }
 done
 for name in dev test; do

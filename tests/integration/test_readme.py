@@ -114,9 +114,9 @@ def test_recipes_translate(example, model, sides, score, tmp_path):
     output = places["OUT"] = next((tmp_path / model).glob("generate-test*.txt"))
     told = fail([recipe / "evaluate.sh"], cwd=tmp_path, **places)
     assert told == f"evaluate: {output} exists; remove it, or name another file: OUT=...\n"
-    places["MODEL"] = f"{model}/checkpoint_best.pt:nothing.pt"
+    places["MODEL"] = f"{model}/checkpoint_best.pt:no such.pt"
     told = fail([recipe / "evaluate.sh"], cwd=tmp_path, **places)
-    assert told == "evaluate: expected a checkpoint, got no file nothing.pt\n"
+    assert told == "evaluate: expected a checkpoint, got no file no such.pt\n"
     for system in ("plain", "i3"):  # the published recipes, but for the width and the length
         run([recipe / f"train_{system}.sh", *SMALL_TRANSLATION.split()], cwd=tmp_path, **places)
     places |= {"SYSTEM": "plain", "OUT": "plain.txt"}
@@ -153,8 +153,8 @@ def test_readme_commands_rerank_and_the_recipe_parses(tmp_path):
     assert run([recipe / "parse.sh", "--cpu"], cwd=tmp_path, **places).count("120 outputs") == 2
     told = fail([recipe / "parse.sh"], cwd=tmp_path, **places)
     assert told.startswith(f"parse: {model}/dev.nbest exists; remove it, or name another folder")
-    told = fail([recipe / "parse.sh"], cwd=tmp_path, **places | {"MODEL": "nothing.pt"})
-    assert told == "parse: expected a checkpoint, got no file nothing.pt\n"
+    told = fail([recipe / "parse.sh"], cwd=tmp_path, **places | {"MODEL": "no such.pt"})
+    assert told == "parse: expected a checkpoint, got no file no such.pt\n"
     places |= {"DEV": f"{model}/dev.nbest", "TEST": f"{model}/test.nbest"}
     places["MODEL"] = "checkpoints/wsj/small/checkpoint_best.pt"
     output = run([recipe / "rerank.sh", "--cpu", "--no-progress-bar"], cwd=tmp_path, **places)
