@@ -20,7 +20,13 @@ makes the gradient of each matrix in one product over all steps: autograd would 
 
 import torch
 
-from fairseq_doc.ops.products import add_product_, as_written, product, product_dtype
+from fairseq_doc.ops.products import (
+    add_product_,
+    as_written,
+    dense_operand,
+    product,
+    product_dtype,
+)
 from fairseq_doc.ops.reference import sum_dtype
 
 
@@ -133,6 +139,7 @@ class _InputFeeding(torch.autograd.Function):
         ctx, gates, keys, values, blocked, query_weight, attentional, hidden, cell, n_layers, *rest
     ):
         joints, biases, masks = _split(rest, n_layers)
+        query_weight = dense_operand(query_weight)  # half of the columns of a wider matrix
         (time, rows), (sentences, places, width) = gates.shape[:2], keys.shape
         new = gates.new_empty
         # Row t holds x^n_t and h^n_{t-1}; of layer 1, a_{t-1}: outputs are written where the next
