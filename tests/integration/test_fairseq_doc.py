@@ -151,7 +151,8 @@ def test_generate_repeats_itself_by_seed(corpus, checkpoints):
     again, _ = doc("generate", corpus.data, pair(checkpoints), f"--prompt w1 {options}")
     other, _ = doc("generate", corpus.data, pair(checkpoints), f"--prompt w1 {options} --seed 6")
     assert first == again != other
-    assert first.startswith("w1 ") and set(first.split()) <= {"w1", "w2", "w3", "w4"}
+    # What is drawn depends on the processor's rounding: the end of the line may come at once.
+    assert first.split()[0] == "w1" and set(first.split()) <= {"w1", "w2", "w3", "w4"}
     result = by_json("generate", corpus.data, checkpoints[0], f"--json {options}")
     assert [len(sample) for sample in result["samples"]] == [30, 30]
 

@@ -1,4 +1,4 @@
-"""Copying and reversing are learned to the last word by the commands that a user types."""
+"""Copying and reversing are learned by the commands that a user types."""
 
 import re
 
@@ -21,4 +21,6 @@ def test_a_doc_model_learns_the_task(task, tmp_path):
     assert last_validation(output)["ppl"] <= 1.02
     checkpoint = tmp_path / "run" / "checkpoint_last.pt"
     output = generate(tmp_path / "bin", checkpoint, "--beam 5 --batch-size 50")
-    assert re.search(r"BLEU4? = 100\.00", output), output[-500:]
+    # A sentence or two of 200 may go wrong by another processor's rounding (99.17 was seen); a model
+    # that has not learned the task is below 50.
+    assert float(re.search(r"BLEU4? = ([\d.]+)", output)[1]) > 97, output[-500:]
