@@ -1,14 +1,21 @@
 """Direct Output Connection (Takase, Suzuki, Nagata; EMNLP 2018) as a fairseq plugin.
 
-``--user-dir fairseq_doc`` imports this package; importing it registers everything below. The data
-goes through the files in this order, and each imports only from what lies before it (but for
-``LSTMDocLanguageModel.from_pretrained``, which calls the last of them):
+The data goes through the files in this order, and each imports only from what lies before it (except
+``LSTMDocLanguageModel.from_pretrained``, which calls ``evaluation/hub_interface.py``):
 
-    errors.py                        one line for what the user can mend
-    data/text.py                     lines of UTF-8 files
+    errors.py                        what a user can correct, in one line
+    files.py                         lines of UTF-8 files in and out
+    preparation/                     text and trees -> binarised data
+        tokenization.py              Moses, the kinds of BPE, reserved symbols
+        stages.py                    folders that are made in stages and can be resumed
+        parallel_text.py             raw pairs -> clean, tokenised, segmented, binarised
+        pydoc_text.py                the text that every Python carries
+        language_model.py            text -> one stream of words
+        trees.py                     trees in brackets
+        symbols.py                   trees <-> symbols of a language model or a parser
+        treebank.py                  trees -> streams and pairs of symbols
     data/bptt_stream.py              stream -> columns -> (source, target) windows
-    data/batches.py                  sentences -> batches: the last one too; none at the exit
-    ops/products.py                  matrix products by the fastest kernel torch carries
+    ops/matmul.py                    matrix products by the fastest kernel torch carries
     ops/reference.py                 the mixture NLL in its plain form: the definition
     ops/mixture_nll.py               the same, chunked, with its own backward
     ops/input_feeding.py             a Luong decoder's recurrence, with its own backward
@@ -17,17 +24,20 @@ goes through the files in this order, and each imports only from what lies befor
     modules/awd_lstm.py              state in; every layer's output and the state out
     modules/bilstm.py                embedded source -> memory, the decoder's first state
     modules/luong_attention.py       query, memory, mask -> attentional vector, weights
-    modules/luong_decoder.py         embedded target -> every layer's output, attention
-    modules/pretrained.py            embeddings from a file
+    modules/attentional_lstm.py      embedded target -> every layer's output, attention
+    modules/embedding_file.py        embeddings from a file
     modules/mixture.py               layer outputs -> component vectors, log weights -> P
-    checkpoints.py                   which types a checkpoint may hold, refusals, whole copies
-    presets.py                       named settings of a model
+    fairseq_patches/                 every change made to fairseq itself, with its reason
+    models/state_dict.py             whether a checkpoint fits a model
+    models/mixture_model.py          what both models do with their mixture
+    models/presets.py                named settings of a model
     models/lstm_doc_lm.py            config, decoder, language model, presets
     models/lstm_luong_doc.py         config, encoder, decoder, encoder-decoder, presets
-    optim/trigger.py                 from validation losses: when to average, restart, stop
+    optim/training_stages.py         validation losses -> when to average, restart, stop
     optim/nt_asgd.py                 SGD, averaging, fine-tuning stages
     tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation
     criterions/doc_cross_entropy.py  NLL + beta + AR + TAR, logged apart
+    registration.py                  imports what fairseq registers
     evaluation/ensemble.py           checkpoints -> models whose probabilities are averaged
     evaluation/perplexity.py         the evaluator: a split, the state carried over it
     evaluation/scoring.py            plain text -> log-probabilities of its sentences
@@ -37,41 +47,44 @@ goes through the files in this order, and each imports only from what lies befor
     evaluation/weights.py            mean weights of the components (Table 4)
     evaluation/learning_curves.py    fairseq's logs -> validation perplexities (Figure 2)
     evaluation/attention.py          a sentence -> its translation and what it attended to
-    evaluation/hypotheses.py         fairseq-generate's output -> plain text
-    evaluation/pictures.py           curves, weights and attention as pictures
-    evaluation/pretrained.py         ``from_pretrained``: all that from Python
-    parsing/trees.py                 trees in brackets
-    parsing/symbols.py               trees <-> symbols of a language model or a parser
+    evaluation/plotting.py           plots of curves, weights and attention
+    evaluation/hub_interface.py      ``from_pretrained``: all that from Python
+    scoring/generated.py             fairseq-generate's output, read
+    scoring/hypotheses.py            hypotheses -> plain text, beside its references
+    scoring/significance.py          whether systems differ: bootstrap resampling
+    scoring/bleu.py, rouge.py        the scores
     parsing/nbest.py                 n-best lists of trees, as parsers print them
     parsing/bracketing.py            bracketing F1, as EVALB computes it
     parsing/reranking.py             lists, scored by language models and by the parser (Table 11)
-    parsing/generated.py             an encoder-decoder's outputs -> lists of trees
-    cli/                             ``fairseq-doc``, one file a subcommand
+    parsing/outputs.py               an encoder-decoder's outputs -> lists of trees
+    cli/                             ``fairseq-doc``, one file a command
+
+Importing this package alone imports neither torch nor fairseq, so that ``fairseq_doc.ops`` and
+``fairseq_doc.modules`` serve any torch model. ``--user-dir fairseq_doc``, :func:`register`, or the
+import of any part that builds on fairseq registers the models, the task, the criterion and the
+optimizer.
 """
 
-import logging
 import os
 
-# Its only message at import, to install tensorboardX, does not concern this package.
-logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+__version__ = "0.4.0"
 
-import fairseq
 
-from fairseq_doc.errors import print_usage_errors_in_one_line
+def register():
+    """Register everything with fairseq, as ``--user-dir fairseq_doc`` does; a second call does nothing."""
+    from fairseq_doc import registration  # noqa: F401
 
-__version__ = "0.3.0"
 
-# fairseq also finds this package as <fairseq's folder>/../fairseq_doc, and takes two spellings of
-# one folder for two packages of one name unless both are listed.
-_beside_fairseq = os.path.join(os.path.dirname(fairseq.__file__), "..", __name__)
-if os.path.exists(_beside_fairseq) and os.path.samefile(_beside_fairseq, __path__[0]):
-    __path__.append(_beside_fairseq)
+class _PackagePath(list):
+    """``__path__``. fairseq asks whether the folder that ``--user-dir`` names is in it when the
+    package was imported before: then the folder counts however it is spelled, and everything is
+    registered."""
 
-print_usage_errors_in_one_line()
+    def __contains__(self, folder):
+        found = os.path.exists(folder) and any(os.path.samefile(folder, own) for own in self)
+        if found:
+            register()
+        return found
 
-from fairseq_doc import checkpoints  # noqa: F401
-from fairseq_doc.criterions import doc_cross_entropy  # noqa: F401
-from fairseq_doc.data import batches  # noqa: F401
-from fairseq_doc.models import lstm_doc_lm, lstm_luong_doc  # noqa: F401
-from fairseq_doc.optim import nt_asgd  # noqa: F401
-from fairseq_doc.tasks import bptt_language_modeling  # noqa: F401
+
+__path__ = _PackagePath(__path__)

@@ -5,8 +5,8 @@ import logging
 import torch
 from fairseq.logging.progress_bar import progress_bar
 
-from fairseq_doc.data.text import text_lines
 from fairseq_doc.evaluation.ensemble import load_ensemble
+from fairseq_doc.files import text_lines
 
 
 def add_model_arguments(parser, ensembles=True, progress=True):
@@ -78,5 +78,5 @@ def progress_of(args):
 
 
 def read_lines(path):
-    """:func:`fairseq_doc.data.text.text_lines` as a list."""
+    """:func:`fairseq_doc.files.text_lines` as a list."""
     return list(text_lines(path))

@@ -14,8 +14,8 @@ from fairseq_doc.cli.arguments import (
 )
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import load_translator
-from fairseq_doc.evaluation.hypotheses import moses
-from fairseq_doc.evaluation.pictures import check_picture, plot_attention
+from fairseq_doc.evaluation.plotting import check_plot_path, plot_attention
+from fairseq_doc.scoring.hypotheses import moses
 
 NAME = "attention"
 HELP = "heat map of a translation's attention, source words against output words"
@@ -53,7 +53,7 @@ def run(args):
     """``source`` and ``output``, symbols with their end marks; ``weights``, a row for each output
     symbol; ``log_prob`` of the output, natural logarithm."""
     if args.picture:
-        check_picture(args.picture, args.overwrite)
+        check_plot_path(args.picture, args.overwrite)
     for bpe, option in (("subword_nmt", "bpe_codes"), ("sentencepiece", "sentencepiece_model")):
         if (args.bpe == bpe) != bool(getattr(args, option)):
             flag = "--" + option.replace("_", "-")

@@ -3,7 +3,7 @@
 from fairseq_doc.cli.arguments import add_picture_arguments
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.learning_curves import read_log
-from fairseq_doc.evaluation.pictures import check_picture, plot_curves
+from fairseq_doc.evaluation.plotting import check_plot_path, plot_curves
 
 NAME = "curves"
 HELP = "learning curves of several runs in one picture, from fairseq's logs (Figure 2)"
@@ -21,7 +21,7 @@ def add_arguments(parser):
 def run(args):
     """``picture`` and ``runs``: of each ``perplexity`` by epoch, ``best``, ``averaging_after`` and
     ``stages_after``, epochs."""
-    check_picture(args.picture, args.overwrite)
+    check_plot_path(args.picture, args.overwrite)
     curves = {}
     for run in args.runs:
         name, equals, path = run.partition("=")

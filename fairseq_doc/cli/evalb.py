@@ -5,8 +5,8 @@ import sys
 from dataclasses import asdict, replace
 from itertools import chain, repeat
 
-from fairseq_doc.data.text import text_lines
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import text_lines
 from fairseq_doc.parsing.bracketing import (
     ERROR,
     SKIPPED,
@@ -17,7 +17,7 @@ from fairseq_doc.parsing.bracketing import (
     summarize,
 )
 from fairseq_doc.parsing.nbest import is_nbest, read_nbest
-from fairseq_doc.parsing.trees import ROOTS, parse_tree, read_trees, tree_texts
+from fairseq_doc.preparation.trees import ROOTS, parse_tree, read_trees, tree_texts
 
 NAME = "evalb"
 HELP = "bracketing F1 of parse trees, as EVALB with COLLINS.prm gives it"

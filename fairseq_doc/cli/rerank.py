@@ -16,8 +16,8 @@ from fairseq_doc.cli.evalb import (
     tell_roots,
     trees_of,
 )
-from fairseq_doc.data.text import check_output, write_lines
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.parsing.reranking import (
     MAX_CANDIDATES,
     KeptScores,
@@ -30,7 +30,7 @@ from fairseq_doc.parsing.reranking import (
     scored_lists,
     tune,
 )
-from fairseq_doc.parsing.trees import without_traces
+from fairseq_doc.preparation.trees import without_traces
 
 NAME = "rerank"
 HELP = "n-best parse trees in the order of a language model's scores"

@@ -7,7 +7,7 @@ from fairseq_doc.cli.arguments import (
     ensemble_of,
     progress_of,
 )
-from fairseq_doc.evaluation.pictures import check_picture, plot_weights
+from fairseq_doc.evaluation.plotting import check_plot_path, plot_weights
 from fairseq_doc.evaluation.weights import mixture_weights
 
 NAME = "weights"
@@ -26,7 +26,7 @@ def run(args):
     """``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sum of weights
     of each; ``coefficient_of_variation``, sqrt(beta); ``tokens``."""
     if args.picture:
-        check_picture(args.picture, args.overwrite)
+        check_plot_path(args.picture, args.overwrite)
     found = mixture_weights(ensemble_of(args), args.gen_subset, progress_of(args))
     if args.picture:
         plot_weights(found, args.picture)

@@ -11,8 +11,10 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import FairseqDecoder, FairseqLanguageModel
 from torch import nn
 
-from fairseq_doc.checkpoints import CHECKSUM, check_state_dict, dictionary_checksum
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.models.mixture_model import MixtureModel
+from fairseq_doc.models.presets import register_presets
+from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.dropout import check_rates, embedded_dropout, locked_dropout
 from fairseq_doc.modules.mixture import (
@@ -21,7 +23,6 @@ from fairseq_doc.modules.mixture import (
     check_finite,
     parse_components,
 )
-from fairseq_doc.presets import register_presets
 
 EMBEDDING_RANGE = 0.1
 
@@ -210,7 +211,7 @@ class LSTMDocLanguageModelConfig(FairseqDataclass):
     )
 
 
-class LSTMDocLanguageModel(FairseqLanguageModel):
+class LSTMDocLanguageModel(MixtureModel, FairseqLanguageModel):
     """AWD-LSTM-DOC (Takase et al., 2018, section 5)."""
 
     @classmethod
@@ -225,14 +226,6 @@ class LSTMDocLanguageModel(FairseqLanguageModel):
         """See :meth:`LSTMDocDecoder.forward`."""
         return self.decoder(src_tokens, **kwargs)
 
-    def token_nll(self, net_output, target, ignore_index, reduction="sum"):
-        """-log P(target), natural logarithm; target (B, T)."""
-        return self.decoder.output.nll(net_output[0], target, ignore_index, reduction)
-
-    def smoothed_nll(self, net_output, target, smoothing, ignore_index):
-        """See :meth:`fairseq_doc.modules.mixture.MixtureOutput.smoothed_nll`."""
-        return self.decoder.output.smoothed_nll(net_output[0], target, smoothing, ignore_index)
-
     @classmethod
     def from_pretrained(cls, model_name_or_path, checkpoint_file="model.pt", data_name_or_path="."):
         """As fairseq's, with ``.score``, ``.perplexity`` and ``.sample`` of a language model.
@@ -244,20 +237,12 @@ class LSTMDocLanguageModel(FairseqLanguageModel):
                 seen from the first.
 
         Returns:
-            :class:`fairseq_doc.evaluation.pretrained.PretrainedLanguageModel`.
+            :class:`fairseq_doc.evaluation.hub_interface.PretrainedLanguageModel`.
         """
         # It lies behind this file in the data's flow, and only calls of this method need it.
-        from fairseq_doc.evaluation.pretrained import from_pretrained
+        from fairseq_doc.evaluation.hub_interface import from_pretrained
 
         return from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path)
-
-    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
-        """
-        Raises:
-            FairseqDocError: parameters of another architecture, size or dictionary.
-        """
-        check_state_dict(self.state_dict(), state_dict)
-        return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
 _MOS = {"doc_components": "0,0,0,15"}

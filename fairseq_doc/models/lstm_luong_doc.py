@@ -12,20 +12,21 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from torch import nn
 
-from fairseq_doc.checkpoints import CHECKSUM, check_state_dict, dictionary_checksum
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.models.mixture_model import MixtureModel
+from fairseq_doc.models.presets import register_presets
+from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
+from fairseq_doc.modules.attentional_lstm import AttentionalLSTM, Decoding
 from fairseq_doc.modules.bilstm import BidirectionalLSTM
 from fairseq_doc.modules.dropout import check_rates, dropout_mask, embedded_dropout
+from fairseq_doc.modules.embedding_file import load_embedding_file
 from fairseq_doc.modules.luong_attention import SCORES
-from fairseq_doc.modules.luong_decoder import Decoding, LuongDecoder
 from fairseq_doc.modules.mixture import (
     ACTIVATIONS,
     MixtureOutput,
     check_finite,
     parse_components,
 )
-from fairseq_doc.modules.pretrained import fill_embedding
-from fairseq_doc.presets import register_presets
 
 INITIAL_RANGE = 0.1
 
@@ -97,7 +98,7 @@ class LuongDocDecoder(FairseqIncrementalDecoder):
         output_matrix = embedding
         if not tied:
             output_matrix = nn.Parameter(torch.empty(len(dictionary), cfg.component_dim or dim))
-        self.lstm = LuongDecoder(
+        self.lstm = AttentionalLSTM(
             embed_dim,
             width,
             cfg.layers,
@@ -267,7 +268,7 @@ class LSTMLuongDocConfig(FairseqDataclass):
     )
 
 
-class LSTMLuongDoc(FairseqEncoderDecoderModel):
+class LSTMLuongDoc(MixtureModel, FairseqEncoderDecoderModel):
     """An attentional encoder-decoder with a DOC output (Takase et al., 2018, section 6)."""
 
     @classmethod
@@ -289,26 +290,14 @@ class LSTMLuongDoc(FairseqEncoderDecoderModel):
             for parameter in model.parameters():
                 parameter.uniform_(-INITIAL_RANGE, INITIAL_RANGE)
             if cfg.encoder_embed_path:
-                fill_embedding(of_source, cfg.encoder_embed_path, source, "--encoder-embed-path")
+                load_embedding_file(
+                    of_source, cfg.encoder_embed_path, source, "--encoder-embed-path"
+                )
             if cfg.decoder_embed_path:
-                fill_embedding(of_target, cfg.decoder_embed_path, target, "--decoder-embed-path")
+                load_embedding_file(
+                    of_target, cfg.decoder_embed_path, target, "--decoder-embed-path"
+                )
         return model
-
-    def token_nll(self, net_output, target, ignore_index, reduction="sum"):
-        """-log P(target), natural logarithm; target (B, T)."""
-        return self.decoder.output.nll(net_output[0], target, ignore_index, reduction)
-
-    def smoothed_nll(self, net_output, target, smoothing, ignore_index):
-        """See :meth:`fairseq_doc.modules.mixture.MixtureOutput.smoothed_nll`."""
-        return self.decoder.output.smoothed_nll(net_output[0], target, smoothing, ignore_index)
-
-    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
-        """
-        Raises:
-            FairseqDocError: parameters of another architecture, size or dictionary.
-        """
-        check_state_dict(self.state_dict(), state_dict)
-        return super().load_state_dict(state_dict, strict, model_cfg, args)
 
 
 def _check(cfg, source, target):

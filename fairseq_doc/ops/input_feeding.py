@@ -20,12 +20,12 @@ makes the gradient of each matrix in one product over all steps: autograd would 
 
 import torch
 
-from fairseq_doc.ops.products import (
-    add_product_,
-    as_written,
+from fairseq_doc.ops.matmul import (
+    add_matmul_,
+    autocast_off,
     dense_operand,
-    product,
-    product_dtype,
+    matmul,
+    matmul_dtype,
 )
 from fairseq_doc.ops.reference import sum_dtype
 
@@ -157,7 +157,7 @@ class _InputFeeding(torch.autograd.Function):
             for n, joint in enumerate(joints):
                 z = active[n][t]
                 z.copy_(gates[t] if n == 0 else biases[n - 1])
-                add_product_(z, inputs[n][t], joint)
+                add_matmul_(z, inputs[n][t], joint)
                 z[:, : 2 * width].sigmoid_()
                 z[:, 2 * width : 3 * width].tanh_()
                 z[:, 3 * width :].sigmoid_()
@@ -174,7 +174,7 @@ class _InputFeeding(torch.autograd.Function):
             p = masked_softmax(scores, blocked)
             weights[t] = p.view(rows, places)
             context = torch.bmm(p, values).view(rows, width)
-            add_product_(context, h, query_weight)
+            add_matmul_(context, h, query_weight)
             torch.tanh(context, out=inputs[0][t + 1, :, :width])
         ctx.n_layers = n_layers
         ctx.set_materialize_grads(False)
@@ -208,7 +208,7 @@ class _InputFeeding(torch.autograd.Function):
             d_p = torch.bmm(d_context, values.transpose(1, 2)).view(rows, places)
             d_s = torch.mul(p, d_p - (p * d_p).sum(1, keepdim=True), out=d_scores[t])
             d_h = torch.bmm(d_s.view(sentences, -1, places), keys).view(rows, width)
-            add_product_(d_h, d_u[t], query_weight.t())
+            add_matmul_(d_h, d_u[t], query_weight.t())
             for n in reversed(range(n_layers)):
                 d_h = d_h + d_hidden[n]
                 if d_outputs[n] is not None:
@@ -218,7 +218,7 @@ class _InputFeeding(torch.autograd.Function):
                 factors[:, : 3 * width].view(rows, 3, width).mul_(d_c.unsqueeze(1))
                 factors[:, 3 * width :].mul_(d_h)  # now d z
                 d_cell[n] = d_c * forget
-                d_h, d_hidden[n] = product(factors, joints[n].t()).split(width, dim=1)
+                d_h, d_hidden[n] = matmul(factors, joints[n].t()).split(width, dim=1)
                 if n > 0 and masks[n - 1] is not None:
                     d_h = d_h * masks[n - 1][t]
             d_fed = d_h
@@ -229,12 +229,12 @@ class _InputFeeding(torch.autograd.Function):
             _sum_over_time(d_scores.view(time, sentences, -1, places), top.reshape(by_sentence)),
             _sum_over_time(weights.view(time, sentences, -1, places), d_u.view(by_sentence)),
             None,
-            product(d_u.t(), top.flatten(0, 1).t()),
+            matmul(d_u.t(), top.flatten(0, 1).t()),
             d_fed,
             torch.stack(d_hidden),
             torch.stack(d_cell),
             None,
-            *(product(z.t(), x[:-1].flatten(0, 1).t()) for z, x in zip(d_z, inputs, strict=True)),
+            *(matmul(z.t(), x[:-1].flatten(0, 1).t()) for z, x in zip(d_z, inputs, strict=True)),
             *(z.sum(0) for z in d_z[1:]),
             *[None] * len(masks),
         )
@@ -278,8 +278,8 @@ def input_feeding(
     """The recurrence with its own backward; arguments and result as
     :func:`input_feeding_reference`. No gradient flows through the attention weights returned. Under
     autocast all of it is in autocast's dtype."""
-    dtype = product_dtype(gates)
-    with as_written(gates):
+    dtype = matmul_dtype(gates)
+    with autocast_off(gates):
         attentional, weights, cell, *outputs = _InputFeeding.apply(
             gates.to(dtype),
             keys.to(dtype),

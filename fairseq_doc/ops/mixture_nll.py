@@ -31,7 +31,7 @@ posterior at any word v is A_jv = pi_j s_jv / P(v), and with g_j = sum_v w_v A_j
 import torch
 
 from fairseq_doc.ops import reference
-from fairseq_doc.ops.products import add_product_, as_written, product, product_dtype
+from fairseq_doc.ops.matmul import add_matmul_, autocast_off, matmul, matmul_dtype
 from fairseq_doc.ops.reference import sum_dtype
 
 # Bytes of one chunk of float32 logits. On a CPU a chunk should stay in the last-level cache, yet
@@ -70,10 +70,10 @@ def _even_chunk(tokens, chunk, most):
     return max(1, even)
 
 
-def _product_dtype(components, weight):
-    """As :func:`fairseq_doc.ops.products.product_dtype`, and 16 bits where one of the two has
+def _matmul_dtype(components, weight):
+    """As :func:`fairseq_doc.ops.matmul.matmul_dtype`, and 16 bits where one of the two has
     them."""
-    dtype = product_dtype(components)
+    dtype = matmul_dtype(components)
     return weight.dtype if weight.dtype in (torch.bfloat16, torch.float16) else dtype
 
 
@@ -123,7 +123,7 @@ class _Chunks:
             k = self.components[at].reshape(-1, d)  # (c J, d)
             row_target = self.target[at].repeat_interleave(j).unsqueeze(1)  # (c J, 1)
 
-            rows = product(k, self.weight, self.bias).to(self.sums)  # (c J, V): logits
+            rows = matmul(k, self.weight, self.bias).to(self.sums)  # (c J, V): logits
             target_logit = rows.gather(1, row_target)  # (c J, 1)
             top = rows.amax(1, keepdim=True)
             rows.sub_(top).exp_()
@@ -154,12 +154,12 @@ class _Chunks:
             else:  # normalised first: 16 bits hold softmaxes better than their small factors
                 rows = rows.div_(normaliser).to(self.dtype)
             if want_k:
-                d_k[at] = (product(rows, self.weight.t()) * factor).view(-1, j, d).to(self.sums)
+                d_k[at] = (matmul(rows, self.weight.t()) * factor).view(-1, j, d).to(self.sums)
             if height:
                 left = [k * factor] if want_w else []
                 left += [torch.ones_like(normaliser) * factor] if want_b else []
                 left = torch.cat(left, dim=1).to(self.dtype)  # (c J, d + 1)
-                add_product_(d_w, left.t(), rows.t())
+                add_matmul_(d_w, left.t(), rows.t())
 
         d_weight = d_w[:d].t().contiguous() if want_w else None
         d_bias = d_w[-1].clone() if want_b else None  # not a view that keeps all of d_w
@@ -179,7 +179,7 @@ class _Chunks:
             by_token.mul_(g - word * pi * inverse)
             log_probs = probs.log_()
         else:  # a word to which every component gives next to nothing: in log space
-            logits = product(k, self.weight, self.bias).to(self.sums).view_as(by_token)
+            logits = matmul(k, self.weight, self.bias).to(self.sums).view_as(by_token)
             joint = self.log_weights[at].unsqueeze(2) + logits.log_softmax(2)
             log_probs = joint.logsumexp(1, keepdim=True)  # (c, 1, V)
             posteriors = (joint - log_probs).exp()  # (c, J, V)
@@ -222,7 +222,7 @@ class _MixtureNLL(torch.autograd.Function):
             if grad_output.device.type != "cpu" or grad_output.item() != 1.0:
                 gradients = [None if g is None else g * grad_output for g in gradients]
         else:
-            with as_written(grad_output):
+            with autocast_off(grad_output):
                 chunks = _Chunks(*ctx.saved_tensors, *ctx.settings)
                 _, _, gradients = chunks.run(ctx.needs_input_grad[:4], grad_output)
         gradients = [
@@ -281,11 +281,11 @@ def _run(inputs, target, ignore_index, summed, chunk_bytes, smoothing=0.0):
     components, _, weight, _ = inputs
     settings = (
         ignore_index,
-        _product_dtype(components, weight),
+        _matmul_dtype(components, weight),
         _chunk_size(components, weight, chunk_bytes),
         smoothing,
     )
-    with as_written(components):
+    with autocast_off(components):
         if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
             return _MixtureNLL.apply(*inputs, target, summed, settings)
         chunks = _Chunks(*inputs, target, *settings)
@@ -304,10 +304,10 @@ def mixture_log_probs(components, log_weights, weight, bias, chunk_bytes=None):
     if chunk_bytes is None and components.device.type == "cpu":
         most = tokens_per_chunk(components.size(1), weight.size(0), CPU_CHUNK_BYTES[1])
         chunk = _even_chunk(len(components), chunk, most)
-    dtype = _product_dtype(components, weight)
+    dtype = _matmul_dtype(components, weight)
     inputs = (components, log_weights, weight, bias)
     asked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-    with as_written(components):
+    with autocast_off(components):
         components, weight = components.to(dtype), weight.to(dtype)
         log_weights, bias = (
             log_weights.to(sum_dtype(dtype)),
@@ -332,7 +332,7 @@ def _log_probs_of_chunk(components, log_weights, weight, bias):
     """log P of every word, (c, V), by way of the probabilities, which need half the exponentials;
     where one is too small for that, as the definition says."""
     c, j, d = components.shape
-    rows = product(components.reshape(-1, d), weight, bias).to(log_weights.dtype)  # (c J, V)
+    rows = matmul(components.reshape(-1, d), weight, bias).to(log_weights.dtype)  # (c J, V)
     if j == 1:
         return rows.log_softmax(1).add_(log_weights)
     rows = rows.view(c, j, weight.size(0))

@@ -23,7 +23,7 @@ from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.optim.trigger import NonMonotoneTrigger
+from fairseq_doc.optim.training_stages import TrainingStages
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class NTASGD(FairseqOptimizer):
         check_settings(cfg)
         params = list(params)
         self._optimizer = AveragedSGD(params, lr=cfg.lr[0], weight_decay=cfg.weight_decay)
-        self.trigger = NonMonotoneTrigger(cfg.nonmono, cfg.finetune_stages)
+        self.trigger = TrainingStages(cfg.nonmono, cfg.finetune_stages)
         NTASGD._by_parameter[id(params[0])] = self
 
     @classmethod

@@ -11,9 +11,9 @@ from collections import defaultdict
 from dataclasses import dataclass, fields
 from itertools import accumulate, compress
 
-from fairseq_doc.data.text import text_lines
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.parsing.trees import TRACE
+from fairseq_doc.files import text_lines
+from fairseq_doc.preparation.trees import TRACE
 
 QUOTES = ("'", '"', "/")  # the words that EVALB tries as quotes
 _CUT = re.compile("[-=].*")
@@ -108,7 +108,7 @@ class SentenceResult:
 
 
 def compare(gold, test, parameters):
-    """Score one candidate; both :class:`fairseq_doc.parsing.trees.Tree`.
+    """Score one candidate; both :class:`fairseq_doc.preparation.trees.Tree`.
 
     Returns:
         :class:`SentenceResult`.

@@ -9,7 +9,7 @@ Three forms, told apart by their first two lines (N candidates of sentence I, co
 
 The second is the Charniak parser's, with blank lines between; the third that of recurrent neural
 network grammars, whose samples of a sentence are in no order, may repeat each other, and have neither
-tags nor rare words, see ``sentence`` of :func:`fairseq_doc.parsing.trees.parse_tree`.
+tags nor rare words, see ``sentence`` of :func:`fairseq_doc.preparation.trees.parse_tree`.
 """
 
 import math
@@ -17,8 +17,8 @@ import re
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from fairseq_doc.data.text import text_lines
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import text_lines
 
 BAR = " ||| "
 _HEADER = re.compile(r"\s*(\d+)\s+(\d+)\s*")

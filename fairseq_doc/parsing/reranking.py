@@ -23,8 +23,8 @@ from fairseq_doc.evaluation.perplexity import unchanged
 from fairseq_doc.evaluation.prefix_tree import score_prefix_tree
 from fairseq_doc.parsing.bracketing import VALID, compare, f1
 from fairseq_doc.parsing.nbest import read_nbest
-from fairseq_doc.parsing.symbols import WordSymbols, symbols_of
-from fairseq_doc.parsing.trees import bracketed, parse_tree
+from fairseq_doc.preparation.symbols import WordSymbols, symbols_of
+from fairseq_doc.preparation.trees import bracketed, parse_tree
 
 MAX_CANDIDATES = 2000  # scored at once
 

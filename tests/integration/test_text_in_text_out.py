@@ -9,7 +9,7 @@ import sys
 import pytest
 from conftest import PACKAGE, ROOT, environment, fail, run
 
-from fairseq_doc.evaluation.hypotheses import moses, read_references, read_system
+from fairseq_doc.scoring.hypotheses import moses, read_references, read_system
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import prepare_parallel  # noqa: E402
@@ -311,7 +311,7 @@ def test_the_scripts_run_by_themselves(scored, raw, tmp_path):
 @pytest.mark.data
 @pytest.mark.parametrize("language", ["en", "de", "fr"])
 def test_real_references_raw_and_tokenised(data_sets, language):
-    from fairseq_doc.evaluation.hypotheses import looks_tokenized
+    from fairseq_doc.scoring.hypotheses import looks_tokenized
 
     pair = "en-fr" if language == "fr" else "en-de"
     names = ["multi30k/test_2016_flickr", f"tatoeba/{pair}.test", f"debian_ddtp/{pair}.test"]

@@ -2,7 +2,8 @@ import sys
 
 import pytest
 
-from fairseq_doc.errors import FairseqDocError, first_usage_error, print_usage_errors_in_one_line
+from fairseq_doc.errors import FairseqDocError, first_usage_error
+from fairseq_doc.fairseq_patches.error_messages import print_usage_errors_in_one_line
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from fairseq_doc.parsing.reranking import (
     scored_lists,
     tune,
 )
-from fairseq_doc.parsing.symbols import WordSymbols, symbols_of
-from fairseq_doc.parsing.trees import parse_tree
+from fairseq_doc.preparation.symbols import WordSymbols, symbols_of
+from fairseq_doc.preparation.trees import parse_tree
 
 from ..evaluation.conftest import peaked_model
 

@@ -11,10 +11,9 @@ from fairseq_doc.models.lstm_doc_lm import (
     PRESETS,
     LSTMDocLanguageModelConfig,
     check_finite,
-    check_state_dict,
-    dictionary_checksum,
     parse_widths,
 )
+from fairseq_doc.models.state_dict import check_state_dict, dictionary_checksum
 
 from ..conftest import assert_close, random_tokens, small_dictionary, small_model
 

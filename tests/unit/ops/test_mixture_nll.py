@@ -307,8 +307,8 @@ def test_products_are_taken_in_autocasts_dtype_unless_wider_is_given(monkeypatch
         seen.update(x.dtype for x in (left, right))
         return real(left, right, bias)
 
-    real = module.product
-    monkeypatch.setattr(module, "product", recorded)
+    real = module.matmul
+    monkeypatch.setattr(module, "matmul", recorded)
     inputs = leaves(random_mixture(5, 3, 4, 6, dtype=getattr(torch, given)))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixture_nll(*inputs, random_targets(5, 6)).backward()
@@ -338,8 +338,8 @@ def test_no_product_holds_more_than_one_chunk(monkeypatch, function):
         rows.append(len(left))
         return real(left, right, bias)
 
-    real = module.product
-    monkeypatch.setattr(module, "product", recorded)
+    real = module.matmul
+    monkeypatch.setattr(module, "matmul", recorded)
     monkeypatch.setattr(module, "CPU_CHUNK_BYTES", [chunk_bytes(3, 2, 6)] * 2)
     mixture = random_mixture(8, 2, 4, 6)
     function(*mixture, *([random_targets(8, 6)] if function is mixture_nll else []))

@@ -15,9 +15,9 @@ from fairseq_doc.optim.nt_asgd import (
     NTASGD,
     TASK,
     AveragedSGD,
-    NonMonotoneTrigger,
     NTASGDConfig,
     NTASGDSchedule,
+    TrainingStages,
 )
 
 from ..conftest import assert_close
@@ -73,7 +73,7 @@ def observed(trigger, losses):
 
 @given(losses_lists, st.integers(0, 6), st.integers(-1, 3))
 def test_trigger_follows_its_rule(losses, nonmono, stages):
-    assert observed(NonMonotoneTrigger(nonmono, stages), losses) == plan(losses, nonmono, stages)
+    assert observed(TrainingStages(nonmono, stages), losses) == plan(losses, nonmono, stages)
 
 
 @st.composite
@@ -92,7 +92,7 @@ def scripts(draw):
 @given(scripts(), st.sampled_from([-1, -1, -1, 0, 1, 4]))
 def test_trigger_follows_its_rule_through_many_stages(script, stages):
     nonmono, losses = script
-    assert observed(NonMonotoneTrigger(nonmono, stages), losses) == plan(losses, nonmono, stages)
+    assert observed(TrainingStages(nonmono, stages), losses) == plan(losses, nonmono, stages)
 
 
 def test_fine_tuning_until_a_stage_gains_nothing_by_hand():
@@ -113,17 +113,17 @@ def test_fine_tuning_until_a_stage_gains_nothing_by_hand():
         (1.0, []),  # nobody listens any more
     ]
     losses, steps = zip(*script, strict=True)
-    trigger = NonMonotoneTrigger(0, -1)
+    trigger = TrainingStages(0, -1)
     assert observed(trigger, losses) == list(steps)
     assert trigger.stopped and trigger.stage == 2 and trigger.best == 6.0
 
 
 def test_averaging_that_gains_nothing_is_fine_tuned_all_the_same():
     """Only a fine-tuning stage ends the run."""
-    trigger = NonMonotoneTrigger(0, -1)
+    trigger = TrainingStages(0, -1)
     steps = observed(trigger, [5.0, 6.0, 7.0, 8.0])
     assert steps == [["keep_in_stage", "keep"], ["average"], [], ["restart"]]
-    assert observed(NonMonotoneTrigger(0, -1), [5.0, 6.0, 7.0, 8.0, 7.0, 7.5])[4:] == [
+    assert observed(TrainingStages(0, -1), [5.0, 6.0, 7.0, 8.0, 7.0, 7.5])[4:] == [
         ["keep_in_stage"],
         ["stop"],
     ]
@@ -131,7 +131,7 @@ def test_averaging_that_gains_nothing_is_fine_tuned_all_the_same():
 
 @given(losses_lists, st.integers(0, 6))
 def test_best_weights_are_kept_whenever_the_loss_is_the_lowest_so_far(losses, nonmono):
-    trigger = NonMonotoneTrigger(nonmono)
+    trigger = TrainingStages(nonmono)
     kept = [e for e, loss in enumerate(losses, 1) if "keep" in trigger.observe(e, loss)]
     best = [t + 1 for t, x in enumerate(losses) if all(x < y for y in losses[:t])]
     assert kept == best
@@ -151,14 +151,14 @@ def test_best_weights_are_kept_whenever_the_loss_is_the_lowest_so_far(losses, no
     ],
 )
 def test_trigger_by_hand(nonmono, losses, fired):
-    trigger = NonMonotoneTrigger(nonmono)
+    trigger = TrainingStages(nonmono)
     assert [e for e, x in enumerate(losses, 1) if "average" in trigger.observe(e, x)] == fired
 
 
 @given(scripts(), st.integers(-1, 3), st.integers(0, 60))
 def test_trigger_goes_on_from_its_saved_state(script, stages, cut):
     nonmono, losses = script
-    whole, first, second = (NonMonotoneTrigger(nonmono, stages) for _ in range(3))
+    whole, first, second = (TrainingStages(nonmono, stages) for _ in range(3))
     numbered = list(enumerate(losses, 1))
     expected = [whole.observe(*x) for x in numbered]
     steps = [first.observe(*x) for x in numbered[:cut]]
@@ -167,7 +167,7 @@ def test_trigger_goes_on_from_its_saved_state(script, stages, cut):
 
 
 def test_an_epoch_counts_once():
-    trigger = NonMonotoneTrigger(0)
+    trigger = TrainingStages(0)
     assert trigger.observe(1, 5.0) == ["keep_in_stage", "keep"]
     assert trigger.observe(1, 9.0) == []
     assert trigger.observe(2, 6.0) == ["average"]
@@ -487,7 +487,7 @@ def test_rate_and_weight_decay_may_change_on_a_resume_and_the_trigger_is_restore
 
 
 def test_a_loss_that_is_not_a_number_fires_nothing():
-    trigger = NonMonotoneTrigger(0)
+    trigger = TrainingStages(0)
     assert trigger.observe(1, 3.0) == ["keep_in_stage", "keep"]
     assert trigger.observe(2, math.nan) == []
 
@@ -529,7 +529,7 @@ def test_stages_may_be_asked_for_before_anything_was_validated():
 
 
 def test_an_epoch_is_taken_once_and_a_run_that_starts_over_is_heard_again():
-    trigger = NonMonotoneTrigger(nonmono=5)
+    trigger = TrainingStages(nonmono=5)
     for epoch in (1, 2, 2, 3):
         trigger.observe(epoch, 1.0)
     assert len(trigger.losses) == 3

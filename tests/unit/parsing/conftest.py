@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.parsing.trees import ROOTS, TRACE, Tree, parse_tree
+from fairseq_doc.preparation.trees import ROOTS, TRACE, Tree, parse_tree
 
 LABELS = ("S", "NP", "VP", "PRT", "ADVP-TMP", "NP-SBJ-1", "NP=2", "WHPP-3=4", "X|Y")
 TAGS = ("NN", "VB", "PRP$", "POS", "-LRB-", "#", ".", ",", "''")

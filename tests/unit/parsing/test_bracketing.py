@@ -17,7 +17,7 @@ from fairseq_doc.parsing.bracketing import (
     summarize,
 )
 from fairseq_doc.parsing.nbest import read_nbest
-from fairseq_doc.parsing.trees import EMPTY, parse_tree, read_trees
+from fairseq_doc.preparation.trees import EMPTY, parse_tree, read_trees
 
 from .conftest import WORDS, read, refusal, trees, write
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_doc.parsing.nbest import BAR, Candidate, is_nbest, read_nbest
-from fairseq_doc.parsing.trees import bracketed, parse_tree
+from fairseq_doc.preparation.trees import bracketed, parse_tree
 
 from .conftest import refusal, trees, write
 

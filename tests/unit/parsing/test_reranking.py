@@ -30,7 +30,7 @@ from fairseq_doc.parsing.reranking import (
     scored_lists,
     tune,
 )
-from fairseq_doc.parsing.trees import parse_tree
+from fairseq_doc.preparation.trees import parse_tree
 
 from ..conftest import small_dictionary
 from ..evaluation.conftest import peaked_model

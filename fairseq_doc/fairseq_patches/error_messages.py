@@ -1,0 +1,63 @@
+"""A command prints an error that the user can correct in one line.
+
+fairseq prints a traceback for every exception. The hook below prints a ``FairseqDocError``, and the
+errors of fairseq listed here, as one line; every other exception keeps its traceback. It is installed in
+fairseq's commands only: a program that uses this package as a library keeps its own hook.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from fairseq_doc.errors import first_usage_error
+
+# What fairseq checks before this package can: how its message begins, and ours.
+_FAIRSEQ_MESSAGES = (
+    (
+        re.compile("Must specify batch size"),
+        "expected --batch-size, the number of sentences, or of columns a worker; got none",
+    ),
+    (
+        re.compile(r"Size of sample #(\d+) is invalid \(=(.*)\) since max_positions=(.*), skip"),
+        "sentence {0} (counted from 0) has too many units: expected at most {2} (of source and "
+        "target), got {1}; nothing was done with it or the sentences after it: give "
+        "--max-source-positions and --max-target-positions, or leave it out by "
+        "--skip-invalid-size-inputs-valid-test",
+    ),
+)
+
+
+def apply() -> None:
+    """Install the hook where this process runs one of fairseq's commands."""
+    if runs_a_command(sys.argv):
+        print_usage_errors_in_one_line()
+
+
+def runs_a_command(argv: list[str]) -> bool:
+    """Whether a command line starts ``fairseq-...`` or a module of ``fairseq_cli``."""
+    program = Path(argv[0]) if argv else Path()
+    return program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli"
+
+
+def print_usage_errors_in_one_line() -> None:
+    """Install the hook. The exit status stays 1."""
+    previous = sys.excepthook
+
+    def hook(kind, error, traceback):
+        usage_error = first_usage_error(error) or _our_message(error)
+        if usage_error is None:
+            previous(kind, error, traceback)
+        else:
+            print(f"fairseq_doc: error: {usage_error}", file=sys.stderr)
+
+    sys.excepthook = hook
+
+
+def _our_message(error):
+    """Our message for an error of fairseq that the user can correct; None for any other."""
+    for pattern, message in _FAIRSEQ_MESSAGES:
+        match = pattern.match(str(error))
+        if match:
+            numbers = [re.sub(r"np\.int64\((\d+)\)", r"\1", part) for part in match.groups()]
+            return message.format(*numbers)
+    return None

@@ -1,0 +1,15 @@
+"""Registers everything with fairseq. Each import below registers what its file defines.
+
+The parts of the package that build on fairseq import this file, so that importing any of them is
+enough; ``--user-dir`` imports them too.
+"""
+
+from fairseq_doc import fairseq_patches
+
+# First, so that an error of the imports below is already printed in one line.
+fairseq_patches.apply_all()
+
+from fairseq_doc.criterions import doc_cross_entropy  # noqa: F401
+from fairseq_doc.models import lstm_doc_lm, lstm_luong_doc  # noqa: F401
+from fairseq_doc.optim import nt_asgd  # noqa: F401
+from fairseq_doc.tasks import bptt_language_modeling  # noqa: F401

@@ -1,0 +1,188 @@
+"""Draw README's picture: the learning curves of the quick start.
+
+    python scripts/make_curves.py                                   docs/curves.tsv -> docs/curves.svg
+    python scripts/make_curves.py --logs NAME=LOG ... --note TEXT   logs -> docs/curves.tsv, then the same
+    python scripts/make_curves.py --check                           exit status 1 when the picture is stale
+
+The picture holds text as text, in the reader's own font, and follows a dark colour scheme.
+"""
+
+import argparse
+import math
+import sys
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NUMBERS, PICTURE = DOCS / "curves.tsv", DOCS / "curves.svg"
+COLUMNS = "run\tepoch\tperplexity\tevent"
+AVERAGING = "averaging starts"
+
+WIDTH, HEIGHT = 760, 380
+LEFT, RIGHT, TOP, BOTTOM = 62, 614, 70, 326  # of the axes
+LABEL_HEIGHT = 40  # least distance between two labels at the right
+TICKS = [base * 10**power for power in range(5) for base in (1, 1.5, 2, 3, 5, 7)]
+STYLE = """
+text { font: 300 14px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #59636e }
+.title { font-size: 17px; fill: #1f2328 }
+.name { font-weight: 500 }
+.card { fill: #ffffff; stroke: #d1d9e0 }
+.grid { stroke: #d1d9e0; stroke-width: .7 }
+.curve { fill: none; stroke-width: 2.4; stroke-linejoin: round; stroke-linecap: round }
+.mark { fill: #ffffff; stroke-width: 2 }
+.s0 { stroke: #8c7b6b } .n0 { fill: #7a6a5b }
+.s1 { stroke: #0a7ea4 } .n1 { fill: #0a7ea4 }
+@media (prefers-color-scheme: dark) {
+text { fill: #9198a1 } .title { fill: #f0f6fc }
+.card { fill: #0d1117; stroke: #3d444d } .grid { stroke: #3d444d } .mark { fill: #0d1117 }
+.s0 { stroke: #b8a48f } .n0 { fill: #b8a48f }
+.s1 { stroke: #4cc2e6 } .n1 { fill: #4cc2e6 }
+}
+"""
+
+
+@dataclass
+class Curve:
+    """One run.
+
+    Attributes:
+        perplexities: {epoch: validation perplexity}.
+        averaging_after: the epoch after which averaging starts, or None.
+    """
+
+    perplexities: dict[int, float] = field(default_factory=dict)
+    averaging_after: int | None = None
+
+
+def read_numbers(text: str) -> tuple[str, dict[str, Curve]]:
+    """The note and the curves of ``docs/curves.tsv``."""
+    lines = text.splitlines()
+    note = " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
+    curves: dict[str, Curve] = {}
+    for line in lines:
+        if line.startswith("#") or line == COLUMNS:
+            continue
+        name, epoch, perplexity, event = line.split("\t")
+        curve = curves.setdefault(name, Curve())
+        curve.perplexities[int(epoch)] = float(perplexity)
+        if event == AVERAGING:
+            curve.averaging_after = int(epoch)
+    return note, curves
+
+
+def numbers_text(note: str, curves: dict[str, Curve]) -> str:
+    """The text that :func:`read_numbers` reads."""
+    lines = [f"# {note}", COLUMNS]
+    for name, curve in curves.items():
+        for epoch, perplexity in curve.perplexities.items():
+            event = AVERAGING if epoch == curve.averaging_after else "-"
+            lines.append(f"{name}\t{epoch}\t{perplexity:g}\t{event}")
+    return "\n".join(lines) + "\n"
+
+
+def spread(heights: list[float]) -> list[float]:
+    """The same heights in the same order, moved apart to at least ``LABEL_HEIGHT``."""
+    order = sorted(range(len(heights)), key=heights.__getitem__)
+    moved = list(heights)
+    for above, below in zip(order, order[1:], strict=False):
+        missing = LABEL_HEIGHT - (moved[below] - moved[above])
+        if missing > 0:
+            moved[above] -= missing / 2
+            moved[below] += missing / 2
+    return moved
+
+
+def draw(note: str, curves: dict[str, Curve]) -> str:
+    """The SVG of some curves: perplexity on a logarithmic axis, over epochs."""
+    drawn = [p for curve in curves.values() for p in curve.perplexities.values()]
+    last = max(max(curve.perplexities) for curve in curves.values())
+    low = max(tick for tick in TICKS if tick <= min(drawn))
+    high = min(tick for tick in TICKS if tick >= max(drawn))
+
+    def x(epoch):
+        return LEFT + (RIGHT - LEFT) * (epoch - 1) / max(1, last - 1)
+
+    def y(perplexity):
+        share = math.log(perplexity / low) / math.log(high / low)
+        return BOTTOM - (BOTTOM - TOP) * share
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
+        f"<title>Learning curves of the quick start</title><desc>{escape(note)}</desc>",
+        f"<style>{STYLE}</style>",
+        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>',
+        f'<text class="title" x="{LEFT}" y="36">Validation perplexity of the quick start</text>',
+        f'<text x="{(LEFT + RIGHT) / 2:g}" y="{BOTTOM + 40}" text-anchor="middle">epoch</text>',
+    ]
+    for tick in TICKS:
+        if low <= tick <= high:
+            parts.append(
+                f'<path class="grid" d="M{LEFT} {y(tick):.1f}H{RIGHT}"/>'
+                f'<text x="{LEFT - 10}" y="{y(tick) + 5:.1f}" text-anchor="end">{tick:g}</text>'
+            )
+    for epoch in [1, *range(10, last + 1, 10)]:
+        parts.append(
+            f'<text x="{x(epoch):.1f}" y="{BOTTOM + 20}" text-anchor="middle">{epoch}</text>'
+        )
+    ends = spread([y(list(curve.perplexities.values())[-1]) for curve in curves.values()])
+    for number, ((name, curve), end) in enumerate(zip(curves.items(), ends, strict=True)):
+        points = [f"{x(e):.1f} {y(p):.1f}" for e, p in curve.perplexities.items()]
+        parts.append(f'<path class="curve s{number}" d="M{"L".join(points)}"/>')
+        if curve.averaging_after is not None:
+            at = curve.averaging_after
+            parts.append(
+                f'<circle class="mark s{number}" cx="{x(at):.1f}" '
+                f'cy="{y(curve.perplexities[at]):.1f}" r="5"/>'
+            )
+        best = min(curve.perplexities.values())
+        parts.append(
+            f'<text class="name n{number}" x="{RIGHT + 12}" y="{end - 2:.1f}">{escape(name)}</text>'
+            f'<text x="{RIGHT + 12}" y="{end + 15:.1f}">best {best:g}</text>'
+        )
+    if any(curve.averaging_after is not None for curve in curves.values()):
+        parts.append(
+            f'<circle class="mark s1" cx="{RIGHT - 186}" cy="31" r="5"/>'
+            f'<text x="{RIGHT - 174}" y="36">weights are averaged from here</text>'
+        )
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def read_logs(runs: list[str]) -> dict[str, Curve]:
+    """The curves of ``NAME=LOG`` for each run, what ``fairseq-train`` printed."""
+    from fairseq_doc.evaluation.learning_curves import read_log
+
+    curves = {}
+    for run in runs:
+        name, _, path = run.partition("=")
+        log = read_log(path)
+        curves[name] = Curve(log.perplexities, log.averaging_after)
+    return curves
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Draw, or check.
+
+    Returns:
+        The exit status: 1 for a stale picture under ``--check``.
+    """
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--logs", nargs="+", metavar="NAME=LOG", help="read these runs first")
+    parser.add_argument("--note", default="", help="machine and command of the --logs")
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 when it is stale")
+    args = parser.parse_args(arguments)
+    if args.logs:
+        text = numbers_text(args.note, read_logs(args.logs))
+        NUMBERS.write_text(text, encoding="utf-8")
+    picture = draw(*read_numbers(NUMBERS.read_text(encoding="utf-8")))
+    if args.check:
+        if not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != picture:
+            print(f"{PICTURE} is stale: run python scripts/make_curves.py", file=sys.stderr)
+            return 1
+        return 0
+    PICTURE.write_text(picture, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+import pytest
+import torch
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.hub_interface import PretrainedLanguageModel
+from fairseq_doc.evaluation.perplexity import evaluate
+from fairseq_doc.evaluation.sampling import sample_text
+from fairseq_doc.evaluation.scoring import SentenceScore, score_text
+
+from ..conftest import random_tokens, write_split
+from .conftest import ensemble, peaked_model
+
+pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
+
+
+@pytest.fixture
+def lm(tmp_path):
+    write_split(tmp_path, "test", random_tokens(3, 20).tolist())
+    plain = ensemble(peaked_model(seed=0), peaked_model(seed=1), folder=tmp_path)
+    return PretrainedLanguageModel(plain.models, plain.task)
+
+
+@pytest.mark.parametrize("state", ["fresh", "carried"])
+def test_a_string_has_one_score_and_a_list_a_list_of_them(lm, state):
+    sentences = ["w1 w2  w3", "w4 strange"]
+    text = [sentence.split() for sentence in sentences]
+    assert lm.score(sentences, state) == score_text(lm, text, state).sentences
+    score = lm.score(sentences[0], state)
+    assert isinstance(score, SentenceScore)
+    assert [score] == lm.score(sentences[:1], state)
+    assert score.words == ["w1", "w2", "w3", "</s>"]
+
+
+def test_sentences_that_are_refused_or_asked_for(lm):
+    with pytest.raises(FairseqDocError, match="line 2 is empty: .*empty_sentences=True"):
+        lm.score(["w1", ""])
+    with pytest.raises(FairseqDocError, match="line 1 is empty"):
+        lm.score("")
+    with pytest.raises(FairseqDocError, match="at least one sentence"):
+        lm.score([])
+    assert lm.score("", empty_sentences=True).words == ["</s>"]
+
+
+def test_a_sentence_of_any_length_is_scored(lm):
+    score = lm.score("w1 " * 20_001, max_tokens=30_000)
+    assert len(score.word_log_probs) == 20_002
+
+
+def test_perplexity_and_samples_are_the_ensembles(lm):
+    assert lm.perplexity("test", 2) == evaluate(lm, "test", 2)
+    assert lm.perplexity("test").tokens == 59
+    settings = {"samples": 2, "temperature": 0.7, "top_k": 5, "seed": 3}
+    assert lm.sample("w1 w2", 8, **settings) == sample_text(lm, ["w1", "w2"], 8, **settings)
+    assert lm.sample(length=4) == sample_text(lm, [], 4)
+
+
+def test_moving_it_keeps_what_it_can_do(lm):
+    before = lm.score("w1 w2").log_prob
+    moved = lm.to(torch.float32)
+    assert moved.score("w1 w2").log_prob == pytest.approx(before, rel=1e-5)

@@ -1,0 +1,68 @@
+import time
+
+import numpy as np
+import pytest
+from fairseq.data import data_utils, iterators
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.fairseq_patches.loader_threads import end_loading
+
+
+@given(
+    st.lists(st.integers(1, 20), min_size=1, max_size=60),
+    st.integers(1, 30),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_every_sentence_is_in_one_batch(sizes, max_sentences, multiple, as_array):
+    order = np.argsort(sizes, kind="stable")
+    batches = data_utils.batch_by_size(
+        order if as_array else iter(order.tolist()),
+        sizes.__getitem__,
+        max_sentences=max_sentences,
+        required_batch_size_multiple=multiple,
+    )
+    assert np.concatenate(batches).tolist() == order.tolist()
+    assert all(0 < len(batch) <= max(max_sentences, multiple) for batch in batches)
+
+
+def test_sentences_are_cut_as_fairseq_cuts_them():
+    sizes = np.arange(1, 31)
+    batches = data_utils.batch_by_size(
+        np.arange(30), None, sizes, max_tokens=90, required_batch_size_multiple=4
+    )
+    alone = data_utils.batch_by_size.__wrapped__(
+        np.arange(30), None, sizes, max_tokens=90, required_batch_size_multiple=4
+    )
+    for ours, theirs in zip(batches, alone, strict=False):
+        assert ours.tolist() == theirs.tolist()
+    assert len(batches) - len(alone) in (0, 1)
+    assert max(sizes[batch].max() * len(batch) for batch in batches) <= 90
+
+
+class Slow(list):
+    """Batches of which each takes a while to load."""
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            time.sleep(0.05)
+            yield batch
+
+
+@pytest.mark.parametrize("size", [1, 200])  # a thread that waits for room, one that loads
+def test_no_batch_is_loaded_at_the_exit(size):
+    ahead = iterators.BufferedIterator(size, Slow(range(100)))
+    assert next(ahead) == 0
+    assert ahead._consumer.is_alive()
+    end_loading()
+    assert not ahead._consumer.is_alive()
+    assert ahead._consumer.count < 100
+
+
+def test_a_batch_that_does_not_come_holds_no_exit():
+    ahead = iterators.BufferedIterator(1, Slow(range(10)))
+    next(ahead)
+    end_loading(patience=0)
+    assert ahead._consumer.is_alive()
+    end_loading()

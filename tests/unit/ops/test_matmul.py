@@ -1,0 +1,147 @@
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.ops import matmul
+
+from ..conftest import assert_close
+
+
+@pytest.fixture(params=["onednn", "torch"])
+def kernel(request, monkeypatch):
+    monkeypatch.setattr(matmul, "backend", request.param)
+
+
+def numbers(*shape, dtype=torch.float32):
+    rng = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=rng, dtype=torch.float64).to(dtype)
+
+
+STRIDES = {
+    "contiguous": lambda x: x.contiguous(),
+    "transposed": lambda x: x.t().contiguous().t(),
+    "every second row": lambda x: x.repeat_interleave(2, 0)[::2],
+    "a slice of columns": lambda x: torch.cat([x, x], 1)[:, : x.size(1)],
+    "one row repeated": lambda x: x[:1].expand_as(x),
+}
+
+
+@pytest.mark.parametrize("bias", [None, numbers(11)], ids=["no bias", "bias"])
+@pytest.mark.parametrize("right_form", STRIDES)
+@pytest.mark.parametrize("left_form", STRIDES)
+def test_product_of_any_strides(kernel, left_form, right_form, bias):
+    left, right = STRIDES[left_form](numbers(5, 7)), STRIDES[right_form](numbers(11, 7))
+    result = matmul.matmul(left, right, bias)
+    truth = torch.mm(left.double(), right.double().t()) + (0 if bias is None else bias.double())
+    assert result.is_contiguous()
+    assert_close(result, truth, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("right_form", STRIDES)
+@pytest.mark.parametrize("left_form", STRIDES)
+def test_add_product_adds_in_place(kernel, left_form, right_form):
+    left, right = STRIDES[left_form](numbers(5, 7)), STRIDES[right_form](numbers(11, 7))
+    total = numbers(5, 11)
+    truth = total.double() + torch.mm(left.double(), right.double().t())
+    result = matmul.add_matmul_(total, left, right)
+    assert result is total
+    assert_close(total, truth, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "factors, wide, tolerance",
+    [(torch.bfloat16, torch.float32, 2e-2), (torch.float32, torch.float64, 1e-5)],
+)
+def test_add_product_into_a_wider_total(kernel, factors, wide, tolerance):
+    left, right = numbers(5, 7, dtype=factors), numbers(11, 7, dtype=factors)
+    total = torch.full((5, 11), 0.1, dtype=wide)
+    truth = 0.1 + torch.mm(left.double(), right.double().t())
+    matmul.add_matmul_(total, left, right)
+    assert total.dtype == wide
+    assert_close(total, truth, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("m, n, k", [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
+def test_empty_factors(kernel, m, n, k):
+    left, right = torch.ones(m, k), torch.ones(n, k)
+    assert_close(matmul.matmul(left, right, torch.ones(n)), torch.ones(m, n))
+    assert_close(matmul.add_matmul_(torch.ones(m, n), left, right), torch.ones(m, n))
+
+
+@pytest.mark.parametrize("dtype, calls", [(torch.float32, 2), (torch.float64, 0)])
+def test_the_operator_takes_float32_and_nothing_else(monkeypatch, dtype, calls):
+    seen = []
+
+    def operator(left, right, bias, *rest):
+        seen.append(left.dtype)
+        return F.linear(left, right, bias)
+
+    monkeypatch.setattr(matmul, "backend", "onednn")
+    monkeypatch.setattr(matmul, "_ONEDNN_LINEAR", operator)
+    left, right = numbers(5, 7, dtype=dtype), numbers(11, 7, dtype=dtype)
+    truth = torch.mm(left, right.t())
+    assert_close(matmul.matmul(left, right), truth, rtol=1e-5, atol=1e-5)
+    total = torch.zeros(5, 11, dtype=dtype)
+    assert_close(matmul.add_matmul_(total, left, right), truth, rtol=1e-5, atol=1e-5)
+    assert seen == [dtype] * calls
+
+
+def test_onednn_is_given_dense_matrices_alone(monkeypatch):
+    """Any other stride sends oneDNN to its reference kernel, a thousand times slower."""
+    seen = []
+
+    def operator(left, right, bias, *rest):
+        seen.extend((left, right))
+        return F.linear(left, right, bias)
+
+    monkeypatch.setattr(matmul, "backend", "onednn")
+    monkeypatch.setattr(matmul, "_ONEDNN_LINEAR", operator)
+    for left_form in STRIDES.values():
+        for right_form in STRIDES.values():
+            left, right = left_form(numbers(5, 7)), right_form(numbers(11, 7))
+            matmul.matmul(left, right)
+            matmul.add_matmul_(torch.zeros(5, 11), left, right)
+    assert len(seen) == 4 * len(STRIDES) ** 2
+    for matrix in seen:
+        rows, columns = matrix.shape
+        assert matrix.stride() in ((columns, 1), (1, rows))
+
+
+@pytest.mark.parametrize("form", ["contiguous", "transposed"])
+def test_a_dense_operand_is_not_copied(monkeypatch, form):
+    monkeypatch.setattr(matmul, "backend", "onednn")
+    matrix = STRIDES[form](numbers(5, 7))
+    assert matmul.dense_operand(matrix).data_ptr() == matrix.data_ptr()
+
+
+def test_nothing_is_copied_for_mkl(monkeypatch):
+    monkeypatch.setattr(matmul, "backend", "torch")
+    half = STRIDES["a slice of columns"](numbers(5, 7))
+    assert matmul.dense_operand(half) is half
+
+
+def test_the_variable_names_the_backend(monkeypatch):
+    for name in matmul.BACKENDS:
+        monkeypatch.setenv(matmul.BACKEND_VARIABLE, name)
+        assert matmul.default_backend() == name
+    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "mkl2")
+    with pytest.raises(FairseqDocError, match="onednn or torch.*'mkl2'"):
+        matmul.default_backend()
+
+
+@pytest.mark.parametrize("intel, backend", [(True, "torch"), (False, "onednn")])
+def test_the_default_backend_follows_the_processor(monkeypatch, intel, backend):
+    monkeypatch.delenv(matmul.BACKEND_VARIABLE, raising=False)
+    monkeypatch.setattr(matmul, "_is_intel", lambda: intel)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    assert matmul.default_backend() == backend
+
+
+def test_a_torch_without_the_operator_takes_its_own_products(monkeypatch):
+    monkeypatch.setattr(matmul, "_ONEDNN_LINEAR", None)
+    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
+    assert matmul.default_backend() == "torch"
+    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "onednn")
+    with pytest.raises(FairseqDocError, match="does not"):
+        matmul.default_backend()

@@ -1,0 +1,121 @@
+import pytest
+from fairseq.data import Dictionary
+from hypothesis import given
+
+from fairseq_doc.preparation.symbols import WordSymbols, shape, symbols_of, tree_of
+from fairseq_doc.preparation.trees import Tree
+
+from .conftest import read, refusal, trees
+
+DOG = "(TOP (S (NP-SBJ (DT The) (NN Dog)) (VP (VBZ barks)) (-RRB- -RRB-)))"
+
+
+def dictionary_of(*symbols):
+    dictionary = Dictionary()
+    for symbol in symbols:
+        dictionary.add_symbol(symbol)
+    return dictionary
+
+
+def rooted(tree):
+    """The tree under the root TOP."""
+    below = tree.brackets if tree.root is None else tree.brackets[1:]
+    return Tree(tree.words, tree.tags, (("TOP", 0, len(tree.words)), *below))
+
+
+@given(trees())
+def test_nothing_but_tags_and_the_root_is_lost(tree):
+    symbols = symbols_of(tree, str)
+    untagged = Tree(tree.words, ("XX",) * len(tree.words), tree.brackets)
+    assert tree_of(symbols) == rooted(untagged)
+    hidden = symbols_of(tree, lambda word: "<unk>")
+    assert len(hidden) == len(symbols)
+    assert tree_of(hidden, tree.words, tree.tags) == rooted(tree)
+
+
+@pytest.mark.parametrize("root", ["TOP", "S1", "ROOT", ""])
+def test_symbols_are_brackets_with_labels_and_words_in_lower_case(root):
+    known = WordSymbols({"the", "dog", "-rrb-"})
+    symbols = symbols_of(read(DOG.replace("TOP", root)), known)
+    assert symbols == "(S (NP-SBJ the dog )NP-SBJ (VP <unk> )VP -rrb- )S".split()
+    assert tree_of(symbols, "The Dog barks -RRB-".split(), "DT NN VBZ -RRB-".split()) == read(DOG)
+
+
+def test_a_root_that_is_another_is_written():
+    assert symbols_of(read("(S (TOP (NN a)))"), str) == ["(S", "(TOP", "a", ")TOP", ")S"]
+    assert symbols_of(read("(NN a)"), str) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "word, symbol",
+    [
+        ("dog", "<unk>"),
+        ("Dog", "<unk-capital>"),
+        ("iPhone", "<unk>"),
+        ("Émile", "<unk-capital>"),
+        ("1990", "<unk-digit>"),
+        ("b2b", "<unk-digit>"),
+        ("co-op", "<unk-hyphen>"),
+        ("a.k.a", "<unk-dot>"),
+        ("going", "<unk-ing>"),
+        ("asked", "<unk-ed>"),
+        ("likely", "<unk-ly>"),
+        ("dogs", "<unk-s>"),
+        ("best", "<unk-est>"),
+        ("taker", "<unk-er>"),
+        ("nation", "<unk-ion>"),
+        ("memory", "<unk-ory>"),
+        ("undo", "<unk-un>"),
+        ("legal", "<unk-al>"),
+        ("Mr.A-3", "<unk-capital-digit-hyphen-dot>"),
+        ("Non-U.S.-3s", "<unk-capital-digit-hyphen-dot-s>"),
+        ("X-1.ING", "<unk-capital-digit-hyphen-dot-ing>"),
+        ("unnoticed", "<unk-ed>"),  # an ending comes before the beginning
+        ("Unequal", "<unk-capital-un>"),  # and that before -al
+        ("sun", "<unk>"),
+        ("alas!", "<unk>"),
+    ],
+)
+def test_a_rare_word_is_known_by_its_shape(word, symbol):
+    assert shape(word) == symbol
+    assert WordSymbols(set(), shapes=True)(word) == symbol
+    assert WordSymbols(set())(word) == "<unk>"
+    assert WordSymbols({word.lower()}, shapes=True)(word) == word.lower()
+
+
+@pytest.mark.parametrize("word", ["<s>", "<pad>", "</s>", "<unk>"])
+def test_a_dictionarys_own_symbols_are_no_words(word):
+    known = dictionary_of("dog")
+    assert word in known and WordSymbols(known)(word.upper()) == "<unk>"
+    assert WordSymbols(known, shapes=True)(word) == shape(word)
+
+
+def test_a_dictionary_tells_how_its_text_was_made():
+    plain = WordSymbols.of_dictionary(dictionary_of("(NP", ")NP", "dog", "<unknown>"))
+    shaped = WordSymbols.of_dictionary(dictionary_of("(NP", ")NP", "dog", "<unk-ing>"))
+    assert [plain(word) for word in ("DOG", "Cats", "(NP")] == ["dog", "<unk>", "<unk>"]
+    assert [shaped(word) for word in ("DOG", "Cats")] == ["dog", "<unk-capital-s>"]
+
+
+@pytest.mark.parametrize(
+    "symbols, told",
+    [
+        ("a )S", "expected a word or an opening bracket; got )S"),
+        ("(S a )S )S", "expected a word or an opening bracket; got )S"),
+        ("(S a )NP", "expected )S; got )NP"),
+        ("(S (NP a )S )NP", "expected )NP; got )S"),
+        ("(S a (NP )NP )S", "(NP holds no word"),
+        ("(S (NP a )NP", "expected )S; got the end"),
+        ("(S (NP a", "expected )NP; got the end"),
+        ("", "expected a word; got none"),
+    ],
+)
+def test_symbols_of_no_tree_are_refused(symbols, told):
+    assert refusal(tree_of, symbols.split()) == told
+
+
+def test_words_and_tags_must_be_as_many():
+    for given_ in (["a"], ["a", "b", "c"]):
+        told = refusal(tree_of, ["a", "b"], words=given_)
+        assert told == f"expected 2 words; got {len(given_)}"
+        assert f"expected 2 tags; got {len(given_)}" == refusal(tree_of, ["a", "b"], tags=given_)
