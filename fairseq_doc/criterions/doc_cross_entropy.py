@@ -25,8 +25,8 @@ BALANCES = ("paper", "published")
 
 
 class _SumOverWorkers(torch.autograd.Function):
-    """The sum of a tensor over the data-parallel workers, on each of them. The gradient of what
-    all workers make of it comes back to each: the sum over workers again."""
+    """The sum of a tensor over the data-parallel workers, on each of them. All workers' losses depend
+    on every summand, so its gradient is the sum of the workers' gradients."""
 
     @staticmethod
     def forward(ctx, x):
@@ -48,7 +48,9 @@ def _over_workers(x):
     return _SumOverWorkers.apply(x) if distributed else x
 
 
-def balance(log_weights, real=None):
+def balance(
+    log_weights: torch.Tensor, real: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Both forms of beta, the squared coefficient of variation of the mixture weights (Eq. 12-13).
 
     With Pi = the sum over all the batch's real tokens, of all workers, of pi, a J-vector:
@@ -57,9 +59,9 @@ def balance(log_weights, real=None):
     - published: what the published runs computed. Pi_b is the sum over the time of stream b alone;
       (J - 1) var(Pi_b) / mean(Pi_b)^2, unbiased variance over all B J numbers.
 
-    Neither takes a square root, whose gradient is not a number at a variance of zero. Where an
-    epoch's batches are not enough for all workers, fairseq gives a worker its first batch again in
-    the last update; beta counts that too.
+    Neither takes a square root: its gradient is not a number at a variance of zero. If the last
+    update has too few batches for all workers, fairseq gives a worker its first batch again; beta
+    includes it.
 
     Args:
         log_weights: log pi, (B, T, J).
@@ -74,7 +76,8 @@ def balance(log_weights, real=None):
     by_stream = pi.sum(1)  # (B, J)
     streams, j = by_stream.shape
     if j == 1:
-        return (pi.sum() * 0.0,) * 2
+        zero = pi.sum() * 0.0  # part of the graph
+        return zero, zero
     sums = _over_workers(
         torch.cat(
             [by_stream.sum(0), by_stream.square().sum()[None], by_stream.new_full((1,), streams)]
@@ -87,7 +90,9 @@ def balance(log_weights, real=None):
     return paper, (j - 1) * variance / mean.square()
 
 
-def activation_penalties(dropped, undropped):
+def activation_penalties(
+    dropped: torch.Tensor, undropped: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """AR and TAR before their factors (Merity et al., 2017).
 
     Args:
@@ -104,10 +109,10 @@ def activation_penalties(dropped, undropped):
     return ar, (undropped[1:] - undropped[:-1]).square().mean()
 
 
-def attention_entropy(weights, real):
-    """The entropies of the attention of all real target tokens, added; for the log.
+def attention_entropy(weights: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    """The sum of the attention's entropies over all real target tokens; for the log.
 
-    Zero says that each token looks at one position, and always the same one where a training has
+    Zero means that each token attends to one position; if that is always the same one, training has
     failed to align.
 
     Args:
@@ -124,7 +129,7 @@ def attention_entropy(weights, real):
 class DocCrossEntropyConfig(FairseqDataclass):
     """Options of the criterion; a factor of zero leaves its term out."""
 
-    doc_balance: ChoiceEnum(list(BALANCES)) = field(
+    doc_balance: ChoiceEnum(list(BALANCES)) = field(  # type: ignore[valid-type]
         default="paper",
         metadata={"help": "form of beta: Eq. 13, or what the published runs computed, for which "
                   "lambda .001 was tuned (about J - 1 times Eq. 13)"},

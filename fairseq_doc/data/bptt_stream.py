@@ -2,14 +2,16 @@
 
 A stream of n tokens is cut into C equal columns, what is left over is dropped, and each column is
 read in windows: input w_s .. w_{s+len-1}, target w_{s+1} .. w_{s+len}. Every position of a column
-but its first is a target exactly once, C (n // C - 1) targets in all.
+except its first is a target exactly once, C (n // C - 1) targets in all.
 """
 
+import math
 import os
+from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import FairseqDataset, data_utils
+from fairseq.data import Dictionary, FairseqDataset, data_utils
 
 from fairseq_doc.errors import FairseqDocError
 
@@ -21,18 +23,20 @@ SHORTEST_DRAW = 5
 class TokenStream(FairseqDataset):
     """One split of a corpus, (n,) word indices, its length counted in tokens."""
 
-    def __init__(self, tokens, split):
+    def __init__(self, tokens: torch.Tensor, split: str) -> None:
         self.tokens = tokens
         self.split = split
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.tokens)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> torch.Tensor:
         return self.tokens[index]
 
 
-def load_stream(path, split, dictionary, combine=False):
+def load_stream(
+    path: str, split: str, dictionary: Dictionary, combine: bool = False
+) -> TokenStream:
     """Read a binarised split (``fairseq-preprocess --only-source``) into a :class:`TokenStream`.
 
     Raises:
@@ -43,10 +47,10 @@ def load_stream(path, split, dictionary, combine=False):
     try:
         dataset = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
         lines = None if dataset is None else [dataset[i].numpy() for i in range(len(dataset))]
-    except Exception as error:  # a damaged file fails anywhere in its reader
+    except Exception as error:  # a damaged file can raise anything in its reader
         raise FairseqDocError(
             f"split {split!r} at {path} is damaged: expected {path}.bin and .idx as "
-            f"fairseq-preprocess finished writing them; got {type(error).__name__} ({error})"
+            f"fairseq-preprocess wrote them; got {type(error).__name__} ({error})"
         ) from error
     if lines is None:
         raise FairseqDocError(
@@ -68,23 +72,24 @@ def load_stream(path, split, dictionary, combine=False):
     return TokenStream(torch.from_numpy(tokens.astype(np.int64)), split)
 
 
-def check_not_empty(tokens, split, path):
-    """Raise ``FairseqDocError`` unless there are two tokens, an input and its target."""
+def check_not_empty(tokens: int, split: str, path: str) -> None:
+    """Raise ``FairseqDocError`` for fewer than two tokens, an input and its target."""
     if tokens < 2:
         raise FairseqDocError(
             f"split {split!r} at {path} is empty: expected at least 2 tokens, got {tokens}"
         )
 
 
-def draw_lengths(steps, bptt, max_delta, seed, epoch):
-    """Lengths of random windows, a function of (seed, epoch) and of nothing else.
+def draw_lengths(steps: int, bptt: int, max_delta: int, seed: int, epoch: int) -> list[int]:
+    """Lengths of random windows; the random numbers depend on (seed, epoch) alone.
 
     The base is ``bptt``, halved with probability .05; a length is max(5, int(normal(base, 5))), at
     most ``bptt + max_delta``; draws go on until they cover ``steps``. The last window may be cut
     shorter than its draw.
     """
     rng = np.random.default_rng((seed, epoch))
-    lengths, covered = [], 0
+    lengths: list[int] = []
+    covered = 0
     while covered < steps:
         base = bptt / 2 if rng.random() < HALVING_PROBABILITY else bptt
         length = max(SHORTEST_DRAW, int(rng.normal(base, LENGTH_DEVIATION)))
@@ -93,12 +98,12 @@ def draw_lengths(steps, bptt, max_delta, seed, epoch):
     return lengths
 
 
-def fixed_lengths(steps, length):
-    """``length`` often enough to cover ``steps``."""
-    return [length] * -(-steps // length)
+def fixed_lengths(steps: int, length: int) -> list[int]:
+    """Lengths of equal windows that cover ``steps``; the last window may be cut shorter."""
+    return [length] * math.ceil(steps / length)
 
 
-def columns_of(stream, n_columns):
+def columns_of(stream: TokenStream, n_columns: int) -> torch.Tensor:
     """(n,) tokens -> (C, n // C), one stream a row; what is left over is dropped.
 
     Raises:
@@ -127,20 +132,20 @@ class BpttWindows(torch.utils.data.Dataset):
         first_column: index of the first of these columns among all workers'.
     """
 
-    def __init__(self, columns, lengths, first_column=0):
+    def __init__(self, columns: torch.Tensor, lengths: list[int], first_column: int = 0) -> None:
         self.columns = columns
         self.lengths = lengths
         self.starts = np.cumsum([0] + lengths[:-1])
         self.first_column = first_column
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> dict[str, Any]:
         """
         A dict: ``net_input.src_tokens`` (B, T) and ``target`` (B, T), one step later;
         ``net_input.window``, the window's number in the epoch; ``ntokens``, the number of targets;
-        ``drawn_length``, which the cut last window keeps; ``id`` (B,).
+        ``drawn_length``, also of a last window that is cut shorter; ``id`` (B,).
         """
         batch, length = self.columns.shape
         start = int(self.starts[index])
@@ -160,7 +165,7 @@ class BpttWindows(torch.utils.data.Dataset):
         }
 
     @staticmethod
-    def collater(samples):
+    def collater(samples: list[dict[str, Any]]) -> dict[str, Any]:
         """A window is a batch already."""
         (sample,) = samples
         return sample

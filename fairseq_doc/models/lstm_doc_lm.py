@@ -4,18 +4,24 @@ Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components,
 """
 
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Any, Optional
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import FairseqDecoder, FairseqLanguageModel
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.models.mixture_model import MixtureModel
+from fairseq_doc.models.mixture_model import (
+    MixtureDecoder,
+    MixtureModel,
+    check_positive,
+    component_dim,
+)
 from fairseq_doc.models.presets import register_presets
 from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
-from fairseq_doc.modules.awd_lstm import AWDLSTM
+from fairseq_doc.modules.awd_lstm import AWDLSTM, States
 from fairseq_doc.modules.dropout import check_rates, embedded_dropout, locked_dropout
 from fairseq_doc.modules.mixture import (
     ACTIVATIONS,
@@ -27,7 +33,7 @@ from fairseq_doc.modules.mixture import (
 EMBEDDING_RANGE = 0.1
 
 
-def parse_widths(text):
+def parse_widths(text: str) -> list[int]:
     """``"960,960,620"`` -> [960, 960, 620]; ``FairseqDocError`` unless positive integers."""
     try:
         widths = [int(part) for part in str(text).split(",")]
@@ -40,14 +46,14 @@ def parse_widths(text):
     return widths
 
 
-class LSTMDocDecoder(FairseqDecoder):
+class LSTMDocDecoder(MixtureDecoder, FairseqDecoder):
     """Embedding, AWD-LSTM and mixture; carries the LSTM's state from one window to the next.
 
-    The carried state belongs to the decoder because ``fairseq-eval-lm`` calls nothing but the
-    model. Training and evaluation have one each; window 0 starts from zeros.
+    The decoder keeps the carried state because ``fairseq-eval-lm`` calls only the model. Training and
+    evaluation have a state each; window 0 starts from zeros.
     """
 
-    def __init__(self, cfg, dictionary):
+    def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
         super().__init__(dictionary)
         widths = [cfg.decoder_embed_dim] + parse_widths(cfg.layer_dims)
         components = parse_components(cfg.doc_components, len(widths) - 1)
@@ -59,15 +65,10 @@ class LSTMDocDecoder(FairseqDecoder):
             component_dropout=cfg.component_dropout,
             weight_dropout=cfg.weight_dropout,
         )
-        dim = cfg.decoder_embed_dim if cfg.component_dim is None else cfg.component_dim
-        for name, width in (("decoder-embed-dim", widths[0]), ("component-dim", dim)):
-            if width < 1:
-                raise FairseqDocError(f"--{name} must be at least 1; got {width}")
-        if dim != cfg.decoder_embed_dim and not cfg.untie_output:
-            raise FairseqDocError(
-                f"the output matrix is tied to the embedding, so --component-dim must be "
-                f"--decoder-embed-dim, {cfg.decoder_embed_dim}; got {dim} (or give --untie-output)"
-            )
+        check_positive(decoder_embed_dim=cfg.decoder_embed_dim)
+        dim = component_dim(
+            cfg, cfg.decoder_embed_dim, not cfg.untie_output, "or give --untie-output"
+        )
         self.embed_dropout, self.input_dropout = cfg.embed_dropout, cfg.input_dropout
 
         self.embedding = nn.Parameter(torch.empty(len(dictionary), widths[0]))
@@ -86,18 +87,20 @@ class LSTMDocDecoder(FairseqDecoder):
             project=not cfg.plain_output,
         )
         self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
-        self._carried = {}  # training? -> [(h, c)] a layer
+        self._carried: dict[bool, States] = {}  # of training (True) and of evaluation (False)
 
-    def forward(self, src_tokens, window=None, src_lengths=None):
+    def forward(
+        self, src_tokens: torch.Tensor, window: int | None = None, src_lengths: Any = None
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """
         Args:
             src_tokens: (B, T) word indices, without padding.
-            window: the window's number in its epoch: 0 starts from a state of zeros, k > 0 goes on
-                from the state that the last call left. None: zeros, and nothing is carried.
+            window: the window's number in its epoch. 0 starts from a state of zeros; k > 0
+                continues from the state after the last call. None: zeros, and nothing is carried.
             src_lengths: unused; fairseq passes it.
 
         Returns:
-            packed: (B, T, J d + J + 1), see :class:`MixtureOutput`.
+            mixture_params: (B, T, J d + J + 1), see :class:`MixtureOutput`.
             extra: ``log_weights`` (B, T, J); ``dropped`` and ``undropped``, h^N after and before
                 its dropout, (T, B, D_N).
         """
@@ -106,66 +109,66 @@ class LSTMDocDecoder(FairseqDecoder):
         x = locked_dropout(embedded, self.input_dropout, self.training)  # (T, B, D_0)
         outputs, undropped, state = self.lstm(x, self._state_before(window, x))
         if window is not None:
-            self._carried[self.training] = [tuple(s.detach() for s in layer) for layer in state]
+            self._carried[self.training] = [(h.detach(), c.detach()) for h, c in state]
         by_stream = [h.transpose(0, 1) for h in [x] + outputs]  # each (B, T, D_n)
-        packed, log_weights = self.output(by_stream)
-        return packed, {
+        mixture_params, log_weights = self.output(by_stream)
+        return mixture_params, {
             "log_weights": log_weights,
             "dropped": outputs[-1],
             "undropped": undropped,
         }
 
-    def _state_before(self, window, x):
+    def _state_before(self, window: int | None, x: torch.Tensor) -> States:
         batch = x.size(1)
         if not window:  # None or 0
             return self.lstm.zero_state(batch, x)
         carried = self._carried.get(self.training)
         if carried is None or carried[0][0].size(1) != batch:
             raise FairseqDocError(
-                f"window {window} needs the state that window {window - 1} left for {batch} columns, "
-                "and there is none: resume from a checkpoint of the same run, or go back to epoch 1 "
+                f"window {window} needs the state of {batch} columns after window {window - 1}, and "
+                "there is none: resume from a checkpoint of the same run, or start at epoch 1 again "
                 "with its weights by --reset-dataloader"
             )
         return carried
 
-    def carried_state(self):
+    def carried_state(self) -> torch.Tensor | None:
         """The training state after the last window, (B, 2 D_1 + ... + 2 D_N): h and c of each
         layer side by side; or None."""
         carried = self._carried.get(True)
-        return carried and torch.cat([part[0] for layer in carried for part in layer], dim=1)
+        if carried is None:
+            return None
+        return torch.cat([part[0] for layer in carried for part in layer], dim=1)
 
-    def carry(self, state):
-        """Set what :meth:`carried_state` gives, on this module's device."""
+    def set_carried_state(self, state: torch.Tensor) -> None:
+        """The opposite of :meth:`carried_state`; moves the state to this module's device."""
         state = state.to(self.embedding.device, self.embedding.dtype)
-        widths = [layer.hidden_size for layer in self.lstm.layers for _ in range(2)]
+        widths = [width for width in self.lstm.widths for _ in range(2)]
         parts = [part.unsqueeze(0).contiguous() for part in state.split(widths, dim=1)]
         self._carried[True] = list(zip(parts[::2], parts[1::2], strict=True))
 
-    def reorder_evaluation_state(self, rows):
-        """Let the next window of evaluation go on from these streams of the last one.
+    def reorder_evaluation_state(self, rows: torch.Tensor) -> None:
+        """Let the next window of evaluation continue from these streams of the last one.
 
         Args:
             rows: (B',) indices of its B streams, in any order, repeats allowed.
         """
         self._carried[False] = [
-            tuple(part.index_select(1, rows) for part in layer) for layer in self._carried[False]
+            (h.index_select(1, rows), c.index_select(1, rows)) for h, c in self._carried[False]
         ]  # each (1, B', D_n)
 
-    def get_normalized_probs(self, net_output, log_probs, sample=None):
+    def get_normalized_probs(
+        self, net_output: tuple, log_probs: bool, sample: dict | None = None
+    ) -> torch.Tensor:
         """(B, T, V) probabilities or their logarithms, in float32 or wider.
 
         Raises:
             FairseqDocError: in evaluation, a target of ``sample`` whose score is not finite;
                 ``fairseq-eval-lm`` would leave it out of the perplexity.
         """
-        scores = self.output.log_probs(net_output[0])  # (B, T, V)
+        scores = super().get_normalized_probs(net_output, log_probs=True)  # (B, T, V)
         if sample is not None and not self.training:
             check_finite(scores.gather(-1, sample["target"].unsqueeze(-1)))
-        return scores if log_probs else scores.exp_()
-
-    def max_positions(self):
-        """Windows have no limit."""
-        return 10**9
+        return scores if log_probs else scores.exp()
 
 
 @dataclass
@@ -180,8 +183,9 @@ class LSTMDocLanguageModelConfig(FairseqDataclass):
         default="0,0,5,15",
         metadata={"help": "components from each layer, i_0,...,i_N, layer 0 the embedding"},
     )
-    doc_activation: ChoiceEnum(list(ACTIVATIONS)) = field(
-        default="tanh", metadata={"help": "of the component vectors W_j h^n + b_j"}
+    doc_activation: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
+        default="tanh",
+        metadata={"help": "activation of the component vectors, applied to W_j h^n + b_j"},
     )
     plain_output: bool = field(
         default=False,
@@ -191,13 +195,13 @@ class LSTMDocLanguageModelConfig(FairseqDataclass):
         },
     )
     untie_output: bool = field(
-        default=False, metadata={"help": "an output matrix of its own, not the embedding"}
+        default=False, metadata={"help": "give the output a matrix of its own, not the embedding"}
     )
     component_dim: Optional[int] = field(
         default=None,
         metadata={"help": "width d of the component vectors (default: the embedding's)"},
     )
-    embed_dropout: float = field(default=0.1, metadata={"help": "of whole words, x_t"})
+    embed_dropout: float = field(default=0.1, metadata={"help": "dropout of whole words, x_t"})
     input_dropout: float = field(default=0.4, metadata={"help": "locked dropout of h^0"})
     hidden_dropout: float = field(
         default=0.225, metadata={"help": "locked dropout of h^1 .. h^(N-1)"}
@@ -215,40 +219,51 @@ class LSTMDocLanguageModel(MixtureModel, FairseqLanguageModel):
     """AWD-LSTM-DOC (Takase et al., 2018, section 5)."""
 
     @classmethod
-    def build_model(cls, cfg, task):
+    def build_model(cls, cfg: Any, task: Any) -> "LSTMDocLanguageModel":
         """
         Raises:
             FairseqDocError: settings that do not fit together.
         """
         return cls(LSTMDocDecoder(cfg, task.target_dictionary))
 
-    def forward(self, src_tokens, **kwargs):
+    def forward(
+        self, src_tokens: torch.Tensor, **kwargs: Any
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """See :meth:`LSTMDocDecoder.forward`."""
         return self.decoder(src_tokens, **kwargs)
 
     @classmethod
-    def from_pretrained(cls, model_name_or_path, checkpoint_file="model.pt", data_name_or_path="."):
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+    ) -> Any:
         """As fairseq's, with ``.score``, ``.perplexity`` and ``.sample`` of a language model.
 
         Args:
             model_name_or_path: folder of the checkpoints.
             checkpoint_file: a file in it, or ``a.pt:b.pt`` for an ensemble.
-            data_name_or_path: folder of ``fairseq-preprocess``; where it begins with a dot, as
-                seen from the first.
+            data_name_or_path: folder of ``fairseq-preprocess``; if it begins with a dot, relative to
+                the first.
 
         Returns:
             :class:`fairseq_doc.evaluation.hub_interface.PretrainedLanguageModel`.
         """
-        # It lies behind this file in the data's flow, and only calls of this method need it.
+        # Imported here because evaluation/ imports this file.
         from fairseq_doc.evaluation.hub_interface import from_pretrained
 
         return from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path)
 
 
-_MOS = {"doc_components": "0,0,0,15"}
-_AWD = {"doc_components": "0,0,0,1", "plain_output": True, "hidden_dropout": 0.25}
-_SMALL = {"decoder_embed_dim": 100, "layer_dims": "240,240,160", "doc_components": "0,0,2,6"}
-# With less to learn from and fewer parameters, less dropout.
+_MOS: dict[str, Any] = {"doc_components": "0,0,0,15"}
+_AWD: dict[str, Any] = {"doc_components": "0,0,0,1", "plain_output": True, "hidden_dropout": 0.25}
+_SMALL: dict[str, Any] = {
+    "decoder_embed_dim": 100,
+    "layer_dims": "240,240,160",
+    "doc_components": "0,0,2,6",
+}
+# Less dropout, for less data and fewer parameters.
 _SMALL_DROPOUT = {
     "input_dropout": 0.2,
     "hidden_dropout": 0.1,
@@ -258,7 +273,7 @@ _SMALL_DROPOUT = {
 }
 
 # What differs from the config's defaults.
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     "lstm_doc_lm": {},
     "lstm_doc_lm_ptb": {},
     "lstm_doc_lm_wt2": {

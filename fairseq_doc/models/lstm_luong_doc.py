@@ -5,18 +5,30 @@ layers a side, D their width, J components, V target vocabulary.
 """
 
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Any, Optional
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.models.mixture_model import MixtureModel
+from fairseq_doc.models.mixture_model import (
+    NO_LIMIT,
+    MixtureDecoder,
+    MixtureModel,
+    check_positive,
+    component_dim,
+)
 from fairseq_doc.models.presets import register_presets
 from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
-from fairseq_doc.modules.attentional_lstm import AttentionalLSTM, Decoding
+from fairseq_doc.modules.attentional_lstm import (
+    AttentionalLSTM,
+    DecoderCache,
+    State,
+    StepConstants,
+)
 from fairseq_doc.modules.bilstm import BidirectionalLSTM
 from fairseq_doc.modules.dropout import check_rates, dropout_mask, embedded_dropout
 from fairseq_doc.modules.embedding_file import load_embedding_file
@@ -29,12 +41,14 @@ from fairseq_doc.modules.mixture import (
 )
 
 INITIAL_RANGE = 0.1
+WIDTHS = ("encoder_embed_dim", "decoder_embed_dim", "hidden_size")
+CACHE = "decoder"  # the key of the decoder's cache in fairseq's incremental state
 
 
 class LuongEncoder(FairseqEncoder):
     """Embedding and LSTM stacks: source -> memory and the decoder's first state."""
 
-    def __init__(self, cfg, dictionary, embedding):
+    def __init__(self, cfg: Any, dictionary: Dictionary, embedding: nn.Parameter) -> None:
         super().__init__(dictionary)
         self.embedding, self.source_dropout = embedding, cfg.source_dropout
         self.lstm = BidirectionalLSTM(
@@ -47,57 +61,53 @@ class LuongEncoder(FairseqEncoder):
         )
         self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
 
-    def forward(self, src_tokens, src_lengths=None):
+    def forward(self, src_tokens: torch.Tensor, src_lengths: Any = None) -> dict[str, torch.Tensor]:
         """
         Args:
             src_tokens: (B, S), padded on either side.
             src_lengths: unused; fairseq passes it.
 
         Returns:
-            ``memory`` (B, S, D); ``padding`` (B, S), true at padding; ``hidden`` and ``cell``,
+            ``memory`` (B, S, D); ``padding_mask`` (B, S), true at padding; ``hidden`` and ``cell``,
             (N, B, D); ``rows`` (R,), the sentence of each row.
         """
-        padding = src_tokens.eq(self.dictionary.pad())
+        padding_mask = src_tokens.eq(self.dictionary.pad())
         x = embedded_dropout(self.embedding, src_tokens.t(), self.source_dropout, self.training)
-        memory, hidden, cell = self.lstm(x, padding)
+        memory, hidden, cell = self.lstm(x, padding_mask)
         rows = torch.arange(len(src_tokens), device=src_tokens.device)
         return {
             "memory": memory,
-            "padding": padding,
+            "padding_mask": padding_mask,
             "hidden": hidden,
             "cell": cell,
             "rows": rows,
         }
 
-    def reorder_encoder_out(self, encoder_out, new_order):
-        """Only the rows: a beam shares its sentence's memory."""
+    def reorder_encoder_out(
+        self, encoder_out: dict[str, torch.Tensor], new_order: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Reorders the rows alone: a beam shares its sentence's memory."""
         return {**encoder_out, "rows": encoder_out["rows"].index_select(0, new_order)}
 
-    def max_positions(self):
-        """No limit but the task's."""
-        return 10**9
+    def max_positions(self) -> int:
+        """No limit except the task's."""
+        return NO_LIMIT
 
 
-class LuongDocDecoder(FairseqIncrementalDecoder):
-    """Embedding, LSTM layers, attention and mixture. Layers 0 .. N + 1 of the mixture: the
-    embedding, the LSTM layers, the attentional vector."""
+class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
+    """Embedding, LSTM layers, attention and mixture. Layers 0 .. N + 1 of the mixture are the
+    embedding, the LSTM layers and the attentional vector."""
 
-    def __init__(self, cfg, dictionary, embedding):
+    def __init__(self, cfg: Any, dictionary: Dictionary, embedding: nn.Parameter) -> None:
         super().__init__(dictionary)
         width, embed_dim = cfg.hidden_size, cfg.decoder_embed_dim
         self.components = parse_components(cfg.doc_components, cfg.layers + 1)
         self.dropout, self.target_dropout = cfg.dropout, cfg.target_dropout
         self.embedding = embedding
         tied = cfg.share_decoder_input_output_embed or cfg.share_all_embeddings
-        dim = embed_dim if tied else width
-        if cfg.component_dim not in (None, dim) and tied:
-            raise FairseqDocError(
-                "the output matrix is tied to the embedding, so --component-dim must be "
-                f"--decoder-embed-dim, {embed_dim}; got {cfg.component_dim}"
-            )
-        output_matrix = embedding
-        if not tied:
-            output_matrix = nn.Parameter(torch.empty(len(dictionary), cfg.component_dim or dim))
+        default_dim = embed_dim if tied else width
+        dim = component_dim(cfg, default_dim, tied, "or leave out the option that ties it")
+        output_matrix = embedding if tied else nn.Parameter(torch.empty(len(dictionary), dim))
         self.lstm = AttentionalLSTM(
             embed_dim,
             width,
@@ -115,15 +125,20 @@ class LuongDocDecoder(FairseqIncrementalDecoder):
         )
         self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
 
-    def forward(self, prev_output_tokens, encoder_out, incremental_state=None):
+    def forward(
+        self,
+        prev_output_tokens: torch.Tensor,
+        encoder_out: dict[str, torch.Tensor],
+        incremental_state: dict | None = None,
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
         """
         Args:
             prev_output_tokens: (R, T), the target shifted by one.
-            encoder_out: of :class:`LuongEncoder`.
-            incremental_state: where given, only the last token is read, after the state kept there.
+            encoder_out: from :class:`LuongEncoder`.
+            incremental_state: if given, only the last token is read, from the state in it.
 
         Returns:
-            packed: (R, T, J d + J + 1), see :class:`MixtureOutput`; T = 1 with an
+            mixture_params: (R, T, J d + J + 1), see :class:`MixtureOutput`; T = 1 with an
                 ``incremental_state``.
             extra: ``log_weights`` (R, T, J); ``attn``, a list of one tensor (R, T, S), zero at
                 padding.
@@ -131,66 +146,66 @@ class LuongDocDecoder(FairseqIncrementalDecoder):
         Raises:
             FairseqDocError: with an ``incremental_state``, a score that is not finite.
         """
-        tokens, turn = prev_output_tokens, None
-        left_padded = tokens[:, 0].eq(self.dictionary.pad())
+        tokens, words_first = prev_output_tokens, None
         if incremental_state is not None:
             tokens = tokens[:, -1:]
-        elif left_padded.any():
-            turn = tokens.ne(self.dictionary.pad()).argsort(dim=1, descending=True, stable=True)
-            tokens = tokens.gather(1, turn)
-        prepared, state = self._before(encoder_out, incremental_state)
+        elif tokens[:, 0].eq(self.dictionary.pad()).any():  # padded on the left
+            is_word = tokens.ne(self.dictionary.pad())
+            words_first = is_word.argsort(dim=1, descending=True, stable=True)
+            tokens = tokens.gather(1, words_first)
+        constants, state = self._constants_and_state(encoder_out, incremental_state)
         embedded = embedded_dropout(self.embedding, tokens.t(), self.target_dropout, self.training)
-        outputs, attentional, weights, state = self.lstm(embedded, prepared, state)
+        outputs, attentional, weights, state = self.lstm(embedded, constants, state)
         if incremental_state is not None:
-            self.get_incremental_state(incremental_state, "decoder").state = state
-        layers = [embedded, *outputs, attentional]
-        for n in (0, len(outputs), len(outputs) + 1):  # the others were dropped between layers
-            if self.components[n] or n == len(outputs) + 1:
+            self.get_incremental_state(incremental_state, CACHE).state = state
+        layers = self._drop_for_mixture([embedded, *outputs, attentional])
+        mixture_params, log_weights = self.output([h.transpose(0, 1) for h in layers])
+        if incremental_state is not None:
+            check_finite(mixture_params.sum())
+        weights = weights.transpose(0, 1)  # (R, T, S)
+        if words_first is not None:
+            original_order = words_first.argsort(dim=1).unsqueeze(2)
+            mixture_params, log_weights, weights = (
+                x.gather(1, original_order.expand_as(x))
+                for x in (mixture_params, log_weights, weights)
+            )
+        return mixture_params, {"log_weights": log_weights, "attn": [weights]}
+
+    def _drop_for_mixture(self, layers: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Dropout of the embedding, h^N and a, if the mixture reads them; it always reads a. The
+        other layers had theirs between the LSTM layers."""
+        last = len(layers) - 1
+        for n in (0, last - 1, last):
+            if self.components[n] > 0 or n == last:
                 mask = dropout_mask(layers[n].shape, self.dropout, self.training, layers[n])
                 layers[n] = layers[n] if mask is None else layers[n] * mask
-        packed, log_weights = self.output([h.transpose(0, 1) for h in layers])
-        if incremental_state is not None:
-            check_finite(packed.sum())
-        weights = weights.transpose(0, 1)  # (R, T, S)
-        if turn is not None:
-            back = turn.argsort(dim=1).unsqueeze(2)
-            packed, log_weights, weights = (
-                x.gather(1, back.expand_as(x)) for x in (packed, log_weights, weights)
-            )
-        return packed, {"log_weights": log_weights, "attn": [weights]}
+        return layers
 
-    def _before(self, encoder_out, incremental_state):
-        """What holds for all steps, as the rows need it, and the state before the next one."""
-        rows, kept = encoder_out["rows"], None
+    def _constants_and_state(
+        self, encoder_out: dict[str, torch.Tensor], incremental_state: dict | None
+    ) -> tuple[StepConstants, State]:
+        """What is the same at every step, for the rows, and the state before the next step."""
+        rows, cache = encoder_out["rows"], None
         if incremental_state is not None:
-            kept = self.get_incremental_state(incremental_state, "decoder")
-        if kept is None:
-            first = (encoder_out[name].index_select(1, rows) for name in ("hidden", "cell"))
-            kept = Decoding(
-                self.lstm.prepare(encoder_out["memory"], encoder_out["padding"]),
-                self.lstm.start(*first),
+            cache = self.get_incremental_state(incremental_state, CACHE)
+        if cache is None:
+            hidden, cell = (encoder_out[name].index_select(1, rows) for name in ("hidden", "cell"))
+            cache = DecoderCache(
+                self.lstm.prepare(encoder_out["memory"], encoder_out["padding_mask"]),
+                self.lstm.start(hidden, cell),
             )
             if incremental_state is not None:
-                # The generator would take a score that is not a number for one of minus infinity.
+                # The generator treats a score that is not a number as minus infinity.
                 for parameter in (self.output.weight, self.output.bias):
                     check_finite(parameter.sum(dtype=torch.float32))
-                self.set_incremental_state(incremental_state, "decoder", kept)
-        return kept.of_rows(rows), kept.state
+                self.set_incremental_state(incremental_state, CACHE, cache)
+        return cache.constants_of(rows), cache.state
 
-    def reorder_incremental_state(self, incremental_state, new_order):
-        """Take the rows ``new_order`` of the state."""
-        kept = self.get_incremental_state(incremental_state, "decoder")
-        if kept is not None:
-            kept.state = kept.state.of_rows(new_order)
-
-    def get_normalized_probs(self, net_output, log_probs, sample=None):
-        """(R, T, V) probabilities or their logarithms, in float32 or wider."""
-        scores = self.output.log_probs(net_output[0])
-        return scores if log_probs else scores.exp()
-
-    def max_positions(self):
-        """No limit but the task's."""
-        return 10**9
+    def reorder_incremental_state(self, incremental_state: dict, new_order: torch.Tensor) -> None:
+        """Select the rows ``new_order`` of the state."""
+        cache = self.get_incremental_state(incremental_state, CACHE)
+        if cache is not None:
+            cache.state = cache.state.index_select(new_order)
 
 
 @dataclass
@@ -206,13 +221,14 @@ class LSTMLuongDocConfig(FairseqDataclass):
         default=2, metadata={"help": "LSTM layers of the decoder, and of the encoder a direction"}
     )
     dropout: float = field(
-        default=0.3, metadata={"help": "of layer outputs, between layers and before the output"}
+        default=0.3,
+        metadata={"help": "dropout of layer outputs, between layers and before the output"},
     )
     source_dropout: float = field(
-        default=0.0, metadata={"help": "of whole words of the source's embedding"}
+        default=0.0, metadata={"help": "dropout of whole words of the source's embedding"}
     )
     target_dropout: float = field(
-        default=0.0, metadata={"help": "of whole words of the target's embedding"}
+        default=0.0, metadata={"help": "dropout of whole words of the target's embedding"}
     )
     unidirectional_encoder: bool = field(
         default=False, metadata={"help": "an encoder that reads forward only"}
@@ -228,7 +244,7 @@ class LSTMLuongDocConfig(FairseqDataclass):
         default=False,
         metadata={"help": "do not feed the attentional vector into the next step's first layer"},
     )
-    attention_score: ChoiceEnum(list(SCORES)) = field(
+    attention_score: ChoiceEnum(list(SCORES)) = field(  # type: ignore[valid-type]
         default="general", metadata={"help": "Luong attention's score of query and memory"}
     )
     doc_components: str = field(
@@ -238,8 +254,9 @@ class LSTMLuongDocConfig(FairseqDataclass):
             "attentional vector"
         },
     )
-    doc_activation: ChoiceEnum(list(ACTIVATIONS)) = field(
-        default="tanh", metadata={"help": "of the component vectors W_j h^n + b_j"}
+    doc_activation: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
+        default="tanh",
+        metadata={"help": "activation of the component vectors, applied to W_j h^n + b_j"},
     )
     plain_output: bool = field(
         default=False,
@@ -272,50 +289,47 @@ class LSTMLuongDoc(MixtureModel, FairseqEncoderDecoderModel):
     """An attentional encoder-decoder with a DOC output (Takase et al., 2018, section 6)."""
 
     @classmethod
-    def build_model(cls, cfg, task):
+    def build_model(cls, cfg: Any, task: Any) -> "LSTMLuongDoc":
         """
         Raises:
             FairseqDocError: settings that do not fit together.
         """
         source, target = task.source_dictionary, task.target_dictionary
         _check(cfg, source, target)
-        of_source = nn.Parameter(torch.empty(len(source), cfg.encoder_embed_dim))
-        of_target = of_source
+        source_embedding = nn.Parameter(torch.empty(len(source), cfg.encoder_embed_dim))
+        target_embedding = source_embedding
         if not cfg.share_all_embeddings:
-            of_target = nn.Parameter(torch.empty(len(target), cfg.decoder_embed_dim))
-        encoder = LuongEncoder(cfg, source, of_source)
-        decoder = LuongDocDecoder(cfg, target, of_target)
+            target_embedding = nn.Parameter(torch.empty(len(target), cfg.decoder_embed_dim))
+        encoder = LuongEncoder(cfg, source, source_embedding)
+        decoder = LuongDocDecoder(cfg, target, target_embedding)
         model = cls(encoder, decoder)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.uniform_(-INITIAL_RANGE, INITIAL_RANGE)
-            if cfg.encoder_embed_path:
-                load_embedding_file(
-                    of_source, cfg.encoder_embed_path, source, "--encoder-embed-path"
-                )
-            if cfg.decoder_embed_path:
-                load_embedding_file(
-                    of_target, cfg.decoder_embed_path, target, "--decoder-embed-path"
-                )
+            for embedding, path, dictionary, option in (
+                (source_embedding, cfg.encoder_embed_path, source, "--encoder-embed-path"),
+                (target_embedding, cfg.decoder_embed_path, target, "--decoder-embed-path"),
+            ):
+                if path:
+                    load_embedding_file(embedding, path, dictionary, option)
         return model
 
 
-def _check(cfg, source, target):
+def _check(cfg: Any, source: Dictionary, target: Dictionary) -> None:
     check_rates(
         dropout=cfg.dropout, source_dropout=cfg.source_dropout, target_dropout=cfg.target_dropout
     )
-    for name in ("encoder_embed_dim", "decoder_embed_dim", "hidden_size", "layers"):
-        if getattr(cfg, name) < 1:
-            option = "--" + name.replace("_", "-")
-            raise FairseqDocError(f"{option} must be at least 1; got {getattr(cfg, name)}")
-    if cfg.component_dim is not None and cfg.component_dim < 1:
-        raise FairseqDocError(f"--component-dim must be at least 1; got {cfg.component_dim}")
+    check_positive(**{name: getattr(cfg, name) for name in (*WIDTHS, "layers")})
     if cfg.mix_directions and cfg.unidirectional_encoder:
         raise FairseqDocError(
-            "--mix-directions sums two directions: expected it without --unidirectional-encoder"
+            "--mix-directions sums two directions: expected an encoder of two, got "
+            "--unidirectional-encoder"
         )
-    if not cfg.share_all_embeddings:
-        return
+    if cfg.share_all_embeddings:
+        _check_sharing(cfg, source, target)
+
+
+def _check_sharing(cfg: Any, source: Dictionary, target: Dictionary) -> None:
     if source.symbols != target.symbols:
         raise FairseqDocError(
             "--share-all-embeddings expects one dictionary for both sides, got two that differ "
@@ -333,10 +347,8 @@ def _check(cfg, source, target):
         )
 
 
-WIDTHS = ("encoder_embed_dim", "decoder_embed_dim", "hidden_size")
-
 # What differs from the config's defaults.
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     "lstm_luong_doc": {},
     "lstm_luong_doc_iwslt16": {},
     "lstm_luong_doc_gigaword": dict.fromkeys(WIDTHS, 400),

@@ -1,33 +1,106 @@
-"""What both models do with their mixture: the loss, and the check of what they load."""
+"""What both models do: their decoders' settings and scores, the loss, the check of what they load."""
 
+from typing import Any
+
+import torch
+
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.state_dict import check_state_dict
+from fairseq_doc.modules.mixture import MixtureOutput
+
+NO_LIMIT = 10**9
+
+
+def check_positive(**settings: int) -> None:
+    """Raise ``FairseqDocError`` for a setting below 1."""
+    for name, value in settings.items():
+        if value < 1:
+            raise FairseqDocError(f"--{name.replace('_', '-')} must be at least 1; got {value}")
+
+
+def component_dim(cfg: Any, default: int, tied: bool, how_to_untie: str) -> int:
+    """d, the width of the component vectors and of the output matrix.
+
+    Args:
+        cfg: the model's configuration.
+        default: d without ``--component-dim``.
+        tied: whether the output matrix is the embedding.
+        how_to_untie: for the message.
+
+    Raises:
+        FairseqDocError: d is below 1, or the matrix is tied and d is not the embedding's width.
+    """
+    dim = default if cfg.component_dim is None else cfg.component_dim
+    check_positive(component_dim=dim)
+    if tied and dim != cfg.decoder_embed_dim:
+        raise FairseqDocError(
+            "the output matrix is tied to the embedding, so --component-dim must be "
+            f"--decoder-embed-dim, {cfg.decoder_embed_dim}; got {dim} ({how_to_untie})"
+        )
+    return dim
+
+
+class MixtureDecoder:
+    """Methods of a fairseq decoder whose ``output`` is a
+    :class:`fairseq_doc.modules.mixture.MixtureOutput`. It comes first among a decoder's base classes.
+    """
+
+    output: MixtureOutput
+
+    def get_normalized_probs(
+        self, net_output: tuple, log_probs: bool, sample: dict | None = None
+    ) -> torch.Tensor:
+        """(B, T, V) probabilities or their logarithms, in float32 or wider."""
+        scores = self.output.log_probs(net_output[0])
+        return scores if log_probs else scores.exp()
+
+    def max_positions(self) -> int:
+        """No limit except the task's."""
+        return NO_LIMIT
 
 
 class MixtureModel:
-    """Methods of a fairseq model whose ``decoder.output`` is a
-    :class:`fairseq_doc.modules.mixture.MixtureOutput`. It comes first among a model's base classes.
+    """Methods of a fairseq model whose ``decoder`` is a :class:`MixtureDecoder`. It comes first among
+    a model's base classes.
     """
 
-    def token_nll(self, net_output, target, ignore_index, reduction="sum"):
+    decoder: Any
+
+    def token_nll(
+        self,
+        net_output: tuple,
+        target: torch.Tensor,
+        ignore_index: int,
+        reduction: str = "sum",
+    ) -> torch.Tensor:
         """-log P(target), natural logarithm.
 
         Args:
             net_output: what the model returned.
             target: (B, T) word indices.
-            ignore_index: targets of this value cost nothing.
+            ignore_index: targets of this value have a loss of zero.
             reduction: see :func:`fairseq_doc.ops.reference.mixture_nll`.
         """
         return self.decoder.output.nll(net_output[0], target, ignore_index, reduction)
 
-    def smoothed_nll(self, net_output, target, smoothing, ignore_index):
+    def smoothed_nll(
+        self, net_output: tuple, target: torch.Tensor, smoothing: float, ignore_index: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """See :meth:`fairseq_doc.modules.mixture.MixtureOutput.smoothed_nll`."""
         return self.decoder.output.smoothed_nll(net_output[0], target, smoothing, ignore_index)
 
-    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+    def load_state_dict(
+        self,
+        state_dict: dict[str, torch.Tensor],
+        strict: bool = True,
+        model_cfg: Any = None,
+        args: Any = None,
+    ) -> Any:
         """As fairseq's.
 
         Raises:
             FairseqDocError: parameters of another architecture, size or dictionary.
         """
-        check_state_dict(self.state_dict(), state_dict)
-        return super().load_state_dict(state_dict, strict, model_cfg, args)
+        model: Any = super()  # the class after this one, a fairseq model
+        check_state_dict(model.state_dict(), state_dict)
+        return model.load_state_dict(state_dict, strict, model_cfg, args)

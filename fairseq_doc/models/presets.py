@@ -1,18 +1,20 @@
 """Named settings of a model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fairseq.models import register_model
 
 
-def register_presets(model, config, presets):
-    """Register one subclass of ``model`` for each preset, so that ``--arch NAME`` and
-    ``fairseq-hydra-train`` read the same defaults.
+def register_presets(model: Any, config: Any, presets: Mapping[str, Mapping[str, Any]]) -> None:
+    """Register one subclass of ``model`` for each preset. ``--arch NAME`` and
+    ``fairseq-hydra-train`` then read the same defaults.
 
     Args:
         model: the class to register.
         config: its dataclass.
-        presets: {name: {field: value}}, what differs from the defaults of ``config``.
+        presets: {name: {field: value}}, the differences from the defaults of ``config``.
     """
     for name, differences in presets.items():
         fields = config.__dataclass_fields__
@@ -21,7 +23,9 @@ def register_presets(model, config, presets):
             for key, value in differences.items()
         }
         annotations = {key: config.__annotations__[key] for key in differences}
-        place = {"__module__": model.__module__}
-        own = type(f"{name}_config", (config,), {**place, **body, "__annotations__": annotations})
-        of_preset = type(name, (model,), {**place, "__doc__": f"``{name}``."})
-        register_model(name, dataclass=dataclass(own))(of_preset)
+        module = {"__module__": model.__module__}
+        preset_config = type(
+            f"{name}_config", (config,), {**module, **body, "__annotations__": annotations}
+        )
+        preset_model = type(name, (model,), {**module, "__doc__": f"``{name}``."})
+        register_model(name, dataclass=dataclass(preset_config))(preset_model)

@@ -1,40 +1,37 @@
 """Whether the state dict of a checkpoint fits a model."""
 
 import zlib
+from collections.abc import Mapping
 
 import torch
+from fairseq.data import Dictionary
 
 from fairseq_doc.errors import FairseqDocError
 
-# Ends the name of the buffer that holds :func:`dictionary_checksum`, beside ``embedding`` and, in a
-# decoder, ``output.weight``.
+# Name of the buffer with :func:`dictionary_checksum`, in the module that has ``embedding``.
 CHECKSUM = "dictionary_checksum"
 
 
-def dictionary_checksum(dictionary):
+def dictionary_checksum(dictionary: Dictionary) -> int:
     """A checksum of the words and their order."""
     return zlib.crc32("\n".join(dictionary.symbols).encode())
 
 
-def check_state_dict(expected, state_dict):
-    """Raise ``FairseqDocError`` where ``state_dict`` is not of the model that has ``expected``."""
-    missing, unknown = sorted(expected.keys() - state_dict), sorted(state_dict.keys() - expected)
-    if missing or unknown:
-        some = [", ".join(names[:3]) or "none" for names in (missing, unknown)]
-        raise FairseqDocError(
-            f"the checkpoint is of another architecture: expected {len(expected)} tensors, got "
-            f"{len(state_dict)}; missing: {some[0]}; unknown: {some[1]}"
-        )
+def check_state_dict(
+    expected: Mapping[str, torch.Tensor], state_dict: Mapping[str, torch.Tensor]
+) -> None:
+    """Raise ``FairseqDocError`` unless ``state_dict`` fits the model whose own is ``expected``."""
+    _check_names(expected, state_dict)
     sides = [name.removesuffix(CHECKSUM) for name in expected if name.endswith(CHECKSUM)]
-    which = {"encoder.": "source dictionary", "decoder.": "target dictionary"}
-    if len(sides) == 1:  # a language model's
-        which = {sides[0]: "dictionary"}
+    dictionaries = {"encoder.": "source dictionary", "decoder.": "target dictionary"}
+    if len(sides) == 1:  # a language model
+        dictionaries = {sides[0]: "dictionary"}
     for side in sides:
-        words = [tensors[side + "embedding"].size(0) for tensors in (expected, state_dict)]
-        if words[0] != words[1]:
+        words, got = (len(tensors[side + "embedding"]) for tensors in (expected, state_dict))
+        if words != got:
             raise FairseqDocError(
-                f"the checkpoint is of another {which[side]}: expected {words[0]} words, as the data "
-                f"has, got {words[1]}"
+                f"the checkpoint is of another {dictionaries[side]}: expected {words} words, as the "
+                f"data has, got {got}"
             )
     for name, tensor in expected.items():
         if tensor.shape != state_dict[name].shape:
@@ -42,20 +39,37 @@ def check_state_dict(expected, state_dict):
                 f"the checkpoint is of another size: expected {name} {tuple(tensor.shape)}, got "
                 f"{tuple(state_dict[name].shape)}"
             )
-    first = {}
-    for name, tensor in expected.items():
-        other = first.setdefault(tensor.data_ptr(), name)
-        both = state_dict[other], state_dict[name]
-        if other != name and not torch.allclose(*both, rtol=0, atol=0, equal_nan=True):
-            raise FairseqDocError(
-                f"the checkpoint is of another architecture: expected {name} tied to {other}, got "
-                "two matrices; give the options of its training (--untie-output; --share-...)"
-            )
+    _check_ties(expected, state_dict)
     for side in sides:
-        sums = [int(tensors[side + CHECKSUM]) for tensors in (expected, state_dict)]
-        if sums[0] != sums[1]:
+        checksum, got = (int(tensors[side + CHECKSUM]) for tensors in (expected, state_dict))
+        if checksum != got:
             raise FairseqDocError(
-                f"the checkpoint is of another {which[side]}: it has as many words as the data's, "
-                f"{expected[side + 'embedding'].size(0)}, but others or in another order (checksum "
-                f"expected {sums[0]}, got {sums[1]})"
+                f"the checkpoint is of another {dictionaries[side]}: it has as many words as the "
+                f"data's, {len(expected[side + 'embedding'])}, but others or in another order "
+                f"(checksum expected {checksum}, got {got})"
+            )
+
+
+def _check_names(expected, state_dict):
+    missing, unknown = sorted(expected.keys() - state_dict), sorted(state_dict.keys() - expected)
+    if missing or unknown:
+        raise FairseqDocError(
+            f"the checkpoint is of another architecture: expected {len(expected)} tensors, got "
+            f"{len(state_dict)}; missing: {', '.join(missing[:3]) or 'none'}; unknown: "
+            f"{', '.join(unknown[:3]) or 'none'}"
+        )
+
+
+def _check_ties(expected, state_dict):
+    """Tensors that share their memory in the model must be equal in the state dict."""
+    first_names: dict[int, str] = {}  # by the memory's address
+    for name, tensor in expected.items():
+        first = first_names.setdefault(tensor.data_ptr(), name)
+        if first == name:
+            continue
+        one, two = state_dict[first], state_dict[name]
+        if not torch.allclose(one, two, rtol=0, atol=0, equal_nan=True):
+            raise FairseqDocError(
+                f"the checkpoint is of another architecture: expected {name} tied to {first}, got "
+                "two matrices; give the options of its training (--untie-output; --share-...)"
             )

@@ -4,7 +4,6 @@ Axes: T target time, B sentences, R rows (hypotheses, as many of each sentence),
 layers, D width.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -13,64 +12,80 @@ from torch.nn import functional as F
 
 from fairseq_doc.modules.dropout import dropout_mask
 from fairseq_doc.modules.luong_attention import LuongAttention
-from fairseq_doc.ops.input_feeding import input_feeding, input_feeding_reference
+from fairseq_doc.ops.input_feeding import (
+    InputFeedingArguments,
+    InputFeedingResult,
+    input_feeding,
+    input_feeding_reference,
+)
 
 
 class State(NamedTuple):
-    """What one step hands to the next."""
+    """What one step passes to the next."""
 
     attentional: torch.Tensor  # (R, D)
     hidden: torch.Tensor  # (N, R, D)
     cell: torch.Tensor  # (N, R, D)
 
-    def of_rows(self, order):
-        """The rows ``order``."""
+    def index_select(self, rows: torch.Tensor) -> "State":
+        """The state of ``rows`` (R',), in that order."""
         return State(
-            self.attentional.index_select(0, order),
-            self.hidden.index_select(1, order),
-            self.cell.index_select(1, order),
+            self.attentional.index_select(0, rows),
+            self.hidden.index_select(1, rows),
+            self.cell.index_select(1, rows),
         )
 
 
-class Prepared(NamedTuple):
-    """What is the same at every step."""
+class StepConstants(NamedTuple):
+    """What is the same at every step: the memory, and the weights as a step needs them."""
 
     keys: torch.Tensor  # (B, S, D)
     values: torch.Tensor  # (B, S, D)
-    blocked: torch.Tensor  # (B, S), true at padding
+    padding_mask: torch.Tensor  # (B, S), true at padding
     embedding_weight: torch.Tensor  # (4 D, embed_dim)
     embedding_bias: torch.Tensor  # (4 D,)
-    joint_weights: list  # N times (4 D, 2 D)
-    biases: list  # N - 1 times (4 D,)
+    joint_weights: list[torch.Tensor]  # N times (4 D, 2 D)
+    biases: list[torch.Tensor]  # N - 1 times (4 D,)
+
+    def index_select(self, sentences: torch.Tensor) -> "StepConstants":
+        """The memory of ``sentences`` (B',), in that order."""
+        return self._replace(
+            keys=self.keys.index_select(0, sentences),
+            values=self.values.index_select(0, sentences),
+            padding_mask=self.padding_mask.index_select(0, sentences),
+        )
 
 
-class Decoding:
-    """What a decoder keeps from step to step.
+class DecoderCache:
+    """What incremental decoding keeps from step to step.
 
     Args:
-        prepared: of all sentences, what holds for all steps.
-        state: before the next step, of all rows.
+        constants: of all sentences.
+        state: of all rows, before the next step.
     """
 
-    def __init__(self, prepared, state):
+    def __init__(self, constants: StepConstants, state: State) -> None:
         self.state = state
-        self._of_all, self._of_some, self._sentences = prepared, None, None
+        self._constants = constants
+        # The last selection.
+        self._sentences: torch.Tensor | None = None
+        self._selected = constants
 
-    def of_rows(self, rows):
-        """``prepared`` for the sentences of the rows (R,): once a sentence where its rows stand side
-        by side and every sentence has as many, else once a row."""
+    def constants_of(self, rows: torch.Tensor) -> StepConstants:
+        """The constants for the sentences of the rows (R,). Each sentence comes once if its rows are
+        side by side and all sentences have equally many; else it comes once per row."""
         sentences, counts = torch.unique_consecutive(rows, return_counts=True)
         if not (counts == counts[0]).all():
             sentences = rows
         if self._sentences is None or not torch.equal(sentences, self._sentences):
-            self._sentences, self._of_some = sentences, self._of_all
-            if len(sentences) != len(self._of_all.keys) or not (sentences.diff() == 1).all():
-                self._of_some = self._of_all._replace(
-                    keys=self._of_all.keys.index_select(0, sentences),
-                    values=self._of_all.values.index_select(0, sentences),
-                    blocked=self._of_all.blocked.index_select(0, sentences),
-                )
-        return self._of_some
+            self._sentences = sentences
+            all_in_order = len(sentences) == len(self._constants.keys) and bool(
+                (sentences.diff() == 1).all()
+            )
+            self._selected = self._constants
+            if not all_in_order:
+                self._selected = self._constants.index_select(sentences)
+        return self._selected
 
 
 class AttentionalLSTM(nn.Module):
@@ -80,59 +95,71 @@ class AttentionalLSTM(nn.Module):
         embed_dim: width of e.
         width: D, of the layers, the memory and the attentional vector a.
         layers: N.
-        dropout: of each layer's output but the last one's.
+        dropout: of each layer's output except the last one's.
         score: see :class:`fairseq_doc.modules.luong_attention.LuongAttention`.
-        input_feeding: whether a_{t-1} is fed.
+        input_feeding: whether layer 1 reads a_{t-1}.
     """
 
-    def __init__(self, embed_dim, width, layers, dropout=0.0, score="general", input_feeding=True):
+    def __init__(
+        self,
+        embed_dim: int,
+        width: int,
+        layers: int,
+        dropout: float = 0.0,
+        score: str = "general",
+        input_feeding: bool = True,
+    ) -> None:
         super().__init__()
-        first = embed_dim + width * input_feeding
-        self.layers = nn.ModuleList(nn.LSTM(width if n else first, width) for n in range(layers))
+        first_width = embed_dim + width if input_feeding else embed_dim
+        self.layers = nn.ModuleList(
+            nn.LSTM(first_width if n == 0 else width, width) for n in range(layers)
+        )
         self.attention = LuongAttention(width, score)
         self.width, self.dropout, self.input_feeding = width, dropout, input_feeding
 
-    def prepare(self, memory, blocked):
+    def prepare(self, memory: torch.Tensor, padding_mask: torch.Tensor) -> StepConstants:
         """
         Args:
             memory: (B, S, D).
-            blocked: (B, S), true at padding.
-
-        Returns:
-            :class:`Prepared`.
+            padding_mask: (B, S), true at padding.
         """
-        fed = self.width * self.input_feeding
-        fed_weight, embedding_weight = self.layers[0].weight_ih_l0.tensor_split([fed], dim=1)
-        joints = []
+        layers = [dict(layer.named_parameters()) for layer in self.layers]
+        input_weights: list[torch.Tensor] = [layer["weight_ih_l0"] for layer in layers]
+        joint_weights = []
+        embedding_weight = input_weights[0]
         if self.input_feeding:
-            from_below = [fed_weight] + [layer.weight_ih_l0 for layer in self.layers[1:]]
-            pairs = zip(from_below, self.layers, strict=True)
-            joints = [torch.cat([weight, layer.weight_hh_l0], dim=1) for weight, layer in pairs]
-        first, *biases = (layer.bias_ih_l0 + layer.bias_hh_l0 for layer in self.layers)
-        return Prepared(
-            self.attention.keys(memory),
-            self.attention.values(memory),
-            blocked,
-            embedding_weight,
-            first,
-            joints,
-            biases,
+            input_weights[0], embedding_weight = embedding_weight.tensor_split([self.width], dim=1)
+            joint_weights = [
+                torch.cat([input_weight, layer["weight_hh_l0"]], dim=1)
+                for input_weight, layer in zip(input_weights, layers, strict=True)
+            ]
+        embedding_bias, *biases = (layer["bias_ih_l0"] + layer["bias_hh_l0"] for layer in layers)
+        return StepConstants(
+            keys=self.attention.keys(memory),
+            values=self.attention.values(memory),
+            padding_mask=padding_mask,
+            embedding_weight=embedding_weight,
+            embedding_bias=embedding_bias,
+            joint_weights=joint_weights,
+            biases=biases,
         )
 
-    def start(self, hidden, cell):
+    def start(self, hidden: torch.Tensor, cell: torch.Tensor) -> State:
         """The state before the first step, from the encoder's final h and c, each (N, R, D)."""
         return State(torch.zeros_like(hidden[0]), hidden, cell)
 
-    def forward(self, embedded, prepared, state):
+    def forward(
+        self, embedded: torch.Tensor, constants: StepConstants, state: State
+    ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor, State]:
         """
         Args:
             embedded: e, (T, R, embed_dim).
-            prepared: of :meth:`prepare`; R is a multiple of its B, the rows of a sentence side by
-                side.
-            state: :class:`State`.
+            constants: from :meth:`prepare`; R is a multiple of its B, and the rows of a sentence are
+                side by side.
+            state: before the first of the T steps.
 
         Returns:
-            outputs: h^1 .. h^N, each (T, R, D), all but h^N after dropout.
+            outputs: h^1 .. h^N, each (T, R, D), after dropout except h^N.
             attentional: a, (T, R, D), before dropout.
             weights: (T, R, S).
             state: after the last step.
@@ -141,45 +168,53 @@ class AttentionalLSTM(nn.Module):
         masks = [
             dropout_mask(shape, self.dropout, self.training, embedded) for _ in self.layers[1:]
         ]
-        run = self._step_by_step if self.input_feeding else self._layer_by_layer
-        return run(embedded, prepared, state, masks)
+        if self.input_feeding:
+            return self._run_step_by_step(embedded, constants, state, masks)
+        return self._run_layer_by_layer(embedded, constants, state, masks)
 
-    def _step_by_step(self, embedded, prepared, state, masks):
-        run = input_feeding
-        if not self.attention.by_inner_products:
-            run = partial(input_feeding_reference, attend=self.attention.attend)
-        outputs, attentional, weights, cell = run(
-            F.linear(embedded, prepared.embedding_weight, prepared.embedding_bias),
-            prepared.keys,
-            prepared.values,
-            prepared.blocked,
-            self.attention.query_weight,
-            *state,
-            prepared.joint_weights,
-            prepared.biases,
-            masks,
+    def _run_step_by_step(self, embedded, constants, state, masks):
+        arguments = InputFeedingArguments(
+            gates=F.linear(embedded, constants.embedding_weight, constants.embedding_bias),
+            keys=constants.keys,
+            values=constants.values,
+            padding_mask=constants.padding_mask,
+            query_weight=self.attention.query_weight,
+            attentional=state.attentional,
+            hidden=state.hidden,
+            cell=state.cell,
+            joint_weights=constants.joint_weights,
+            biases=constants.biases,
+            dropout_masks=masks,
         )
-        state = State(attentional[-1], torch.stack([h[-1] for h in outputs]), cell)
-        pairs = zip(outputs, [*masks, None], strict=True)
-        outputs = [h if mask is None else h * mask for h, mask in pairs]
-        return outputs, attentional, weights, state
+        result: InputFeedingResult
+        if self.attention.by_inner_products:
+            result = input_feeding(arguments)
+        else:
+            result = input_feeding_reference(arguments, self.attention.attend)
+        hidden = torch.stack([h[-1] for h in result.outputs])
+        state = State(result.attentional[-1], hidden, result.cell)
+        outputs = [
+            h if mask is None else h * mask
+            for h, mask in zip(result.outputs, [*masks, None], strict=True)
+        ]
+        return outputs, result.attentional, result.weights, state
 
-    def _layer_by_layer(self, embedded, prepared, state, masks):
-        x, outputs, states = embedded, [], []
-        start = zip(state.hidden.split(1), state.cell.split(1), strict=True)
-        for layer, before, mask in zip(self.layers, start, [*masks, None], strict=True):
-            x, after = layer(x, tuple(part.contiguous() for part in before))
-            states.append(after)
+    def _run_layer_by_layer(self, embedded, constants, state, masks):
+        x, outputs, final_states = embedded, [], []
+        first_states = zip(state.hidden.split(1), state.cell.split(1), strict=True)
+        for layer, first_state, mask in zip(self.layers, first_states, [*masks, None], strict=True):
+            x, final_state = layer(x, tuple(part.contiguous() for part in first_state))
+            final_states.append(final_state)
             x = x if mask is None else x * mask
             outputs.append(x)
         time, rows = x.shape[:2]
-        sentences = len(prepared.keys)
+        sentences = len(constants.keys)
         # (T, R, D) -> all queries of a sentence side by side, (B, k T, D)
         query = x.transpose(0, 1).reshape(sentences, -1, self.width)
         attentional, weights = self.attention(
-            query, prepared.keys, prepared.values, prepared.blocked
+            query, constants.keys, constants.values, constants.padding_mask
         )
         attentional = attentional.view(rows, time, self.width).transpose(0, 1)
         weights = weights.view(rows, time, -1).transpose(0, 1)
-        hidden, cell = (torch.cat(parts) for parts in zip(*states, strict=True))
+        hidden, cell = (torch.cat(parts) for parts in zip(*final_states, strict=True))
         return outputs, attentional, weights, State(attentional[-1], hidden, cell)

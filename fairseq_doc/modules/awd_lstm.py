@@ -1,18 +1,22 @@
 """The recurrent layers of AWD-LSTM: state in; every layer's output and the state out."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from torch import nn
 
 from fairseq_doc.modules.dropout import locked_dropout, weight_dropout
 from fairseq_doc.modules.lstm import run_lstm
 
+States = list[tuple[torch.Tensor, torch.Tensor]]  # (h, c) of each layer, each (1, B, D_n)
+
 
 class AWDLSTM(nn.Module):
     """N LSTM layers of their own widths with DropConnect on the recurrent weights.
 
-    The layers are plain ``nn.LSTM`` modules and so is the state dict; a dropped matrix takes the
-    parameter's place for one call only.
+    The layers are plain ``nn.LSTM`` modules, with their parameters' names in the state dict; a
+    dropped matrix replaces the parameter for one call only.
 
     Args:
         widths: D_0 (the input's), D_1, ..., D_N.
@@ -21,41 +25,47 @@ class AWDLSTM(nn.Module):
         output_dropout: locked dropout of h^N.
     """
 
-    def __init__(self, widths, weight_drop=0.0, hidden_dropout=0.0, output_dropout=0.0):
+    def __init__(
+        self,
+        widths: Sequence[int],
+        weight_drop: float = 0.0,
+        hidden_dropout: float = 0.0,
+        output_dropout: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.LSTM(a, b) for a, b in pairwise(widths))
+        self.layers = nn.ModuleList(nn.LSTM(below, width) for below, width in pairwise(widths))
+        self.widths = list(widths[1:])  # D_1, ..., D_N
         self.weight_drop = weight_drop
-        last = len(self.layers) - 1
-        self.dropouts = [hidden_dropout] * last + [output_dropout]
+        self.dropouts = [hidden_dropout] * (len(self.layers) - 1) + [output_dropout]
 
-    def zero_state(self, batch, like):
-        """[(h, c)] for each layer, zeros (1, batch, D_n), dtype and device of ``like``."""
-        return [
-            tuple(like.new_zeros(1, batch, layer.hidden_size) for _ in range(2))
-            for layer in self.layers
-        ]
+    def zero_state(self, batch: int, like: torch.Tensor) -> States:
+        """The state of zeros, dtype and device of ``like``."""
+        shapes = [(1, batch, width) for width in self.widths]
+        return [(like.new_zeros(shape), like.new_zeros(shape)) for shape in shapes]
 
-    def forward(self, x, state):
+    def forward(
+        self, x: torch.Tensor, state: States
+    ) -> tuple[list[torch.Tensor], torch.Tensor, States]:
         """
         Args:
             x: h^0 after its dropout, (T, B, D_0).
-            state: [(h, c)] a layer, each (1, B, D_n).
+            state: before the first step.
 
         Returns:
             outputs: [h^1, ..., h^N] after dropout, each (T, B, D_n).
             undropped: h^N before dropout, (T, B, D_N).
-            state: after the last step, as ``state``.
+            state: after the last step.
         """
         outputs, new_state = [], []
-        for layer, carried, p in zip(self.layers, state, self.dropouts, strict=True):
-            undropped, after = self._run(layer, x, carried)  # (T, B, D_n)
+        for layer, layer_state, p in zip(self.layers, state, self.dropouts, strict=True):
+            undropped, layer_state = self._run(layer, x, layer_state)  # (T, B, D_n)
             x = locked_dropout(undropped, p, self.training)
             outputs.append(x)
-            new_state.append(after)
+            new_state.append(layer_state)
         return outputs, undropped, new_state
 
-    def _run(self, layer, x, carried):
+    def _run(self, layer, x, state):
         if not self.training or self.weight_drop == 0:
-            return layer(x, carried)
+            return layer(x, state)
         dropped = weight_dropout(layer.weight_hh_l0, self.weight_drop, True)
-        return run_lstm(layer, x, carried, weight_hh_l0=dropped)
+        return run_lstm(layer, x, state, weight_hh_l0=dropped)

@@ -1,7 +1,7 @@
-"""The encoder's recurrence: an LSTM stack a direction.
+"""The encoder's recurrence: one LSTM stack per direction.
 
-Axes: S source time, B sentences, N layers, D width. Inside, every sentence stands at the end of its
-row, whatever side its padding came on, in the order in which a direction reads it.
+Axes: S source time, B sentences, N layers, D width. Inside, each direction reads its own order of the
+positions: the padding first, whichever side it was on, and then the words as that direction reads them.
 """
 
 import torch
@@ -10,104 +10,126 @@ from torch import nn
 from fairseq_doc.modules.dropout import dropout_mask
 from fairseq_doc.modules.lstm import run_lstm
 
-# Added to a gate before its sigmoid: exactly zero follows in every dtype.
-CLOSED = -1e4
+# Added to a gate before its sigmoid, so that the gate is exactly zero in every dtype.
+GATE_CLOSER = -1e4
 
 
 class BidirectionalLSTM(nn.Module):
     """N LSTM layers forward and N backward; the memory is the sum of their top outputs.
 
-    Padding comes before the first word that a direction reads, and a state of zeros passes through
-    it unchanged: there the input gates are closed, by one more column of the input and of its
-    weights that is no parameter. So all sentences run in one dense batch, to the same result
-    as each alone.
+    Every direction reads the padding before the first word, and the state must still be zero after
+    it. So the input gates are closed at padding: the input gets one more column, 1 at padding, whose
+    weights close the gate. That column of the weights is no parameter. All sentences thus run in one
+    dense batch, and the result is that of each sentence alone.
 
     Args:
         embed_dim: width of the input.
         width: D, of every layer.
         layers: N.
-        dropout: of each layer's output but the last one's.
-        bidirectional: False leaves the forward stack alone.
-        mix: the sum of both directions after every layer is the next layer's input in both; else
-            the stacks do not mix.
+        dropout: of each layer's output except the last one's.
+        bidirectional: False leaves out the backward stack.
+        mix: True: the sum of both directions after every layer is the next layer's input in both
+            directions. False: the stacks do not mix.
     """
 
-    def __init__(self, embed_dim, width, layers, dropout=0.0, bidirectional=True, mix=False):
+    def __init__(
+        self,
+        embed_dim: int,
+        width: int,
+        layers: int,
+        dropout: float = 0.0,
+        bidirectional: bool = True,
+        mix: bool = False,
+    ) -> None:
         super().__init__()
         self.stacks = nn.ModuleList(
-            nn.ModuleList(nn.LSTM(width if n else embed_dim, width) for n in range(layers))
+            nn.ModuleList(nn.LSTM(embed_dim if n == 0 else width, width) for n in range(layers))
             for _ in range(2 if bidirectional else 1)
         )
         self.dropout, self.mix = dropout, mix
 
-    def forward(self, x, padding):
+    def forward(
+        self, x: torch.Tensor, padding_mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
         Args:
             x: embedded source, (S, B, embed_dim).
-            padding: (B, S), true at padding, which may stand on either side.
+            padding_mask: (B, S), true at padding, on either side.
 
         Returns:
-            memory: (B, S, D) at the places of ``x``, zero at padding.
-            hidden: final h of each layer, the directions' sum, (N, B, D).
+            memory: (B, S, D) at the positions of ``x``, zero at padding.
+            hidden: final h of each layer, the sum of the directions, (N, B, D).
             cell: final c, likewise.
         """
-        padding = padding.t()  # (S, B)
-        to_end = _order(padding)
-        closed = padding.gather(0, to_end)
-        closed = closed.unsqueeze(2).to(x.dtype) if closed.any() else None  # (S, B, 1)
-        turn = _turned(padding)
-        inputs = [_rows(x, to_end)]
+        mask = padding_mask.t()  # (S, B)
+        forward_order = _padding_first_order(mask)
+        mask = mask.gather(0, forward_order)
+        # (S, B, 1), 1 at padding
+        at_padding = mask.unsqueeze(2).to(x.dtype) if mask.any() else None
+        reversal = _word_reversal(mask)
+        inputs = [_reorder(x, forward_order)]
         if len(self.stacks) > 1:
-            inputs.append(_rows(inputs[0], turn))
+            inputs.append(_reorder(inputs[0], reversal))
         hidden, cell = [], []
         for n, layers in enumerate(zip(*self.stacks, strict=True)):
-            if n:
-                inputs = self._next_inputs(inputs, turn)
-            inputs, states = zip(*map(self._run, layers, inputs, [closed] * 2), strict=False)
-            hidden.append(sum(h[0] for h, _ in states))
-            cell.append(sum(c[0] for _, c in states))
-        memory = _rows(self._sum(inputs, turn), to_end.argsort(dim=0))
+            if n > 0:
+                inputs = self._next_inputs(inputs, reversal)
+            results = [
+                _run_layer(layer, layer_input, at_padding)
+                for layer, layer_input in zip(layers, inputs, strict=True)
+            ]
+            inputs = [output for output, _ in results]
+            hidden.append(sum(h[0] for _, (h, _) in results))
+            cell.append(sum(c[0] for _, (_, c) in results))
+        memory = _reorder(_sum_of_directions(inputs, reversal), forward_order.argsort(dim=0))
         return memory.transpose(0, 1), torch.stack(hidden), torch.stack(cell)
 
-    @staticmethod
-    def _sum(outputs, turn):
-        return outputs[0] + _rows(outputs[1], turn) if len(outputs) > 1 else outputs[0]
+    def _next_inputs(self, outputs, reversal):
+        if not self.mix:
+            return [self._drop(output) for output in outputs]
+        total = self._drop(_sum_of_directions(outputs, reversal))
+        if len(outputs) == 1:
+            return [total]
+        return [total, _reorder(total, reversal)]
 
-    def _next_inputs(self, outputs, turn):
-        if self.mix:
-            total = self._dropped(self._sum(outputs, turn))
-            return [total, _rows(total, turn)][: len(outputs)]
-        return [self._dropped(output) for output in outputs]
-
-    def _dropped(self, x):
+    def _drop(self, x):
         mask = dropout_mask(x.shape, self.dropout, self.training, x)
         return x if mask is None else x * mask
 
-    @staticmethod
-    def _run(layer, x, closed):
-        if closed is None:
-            return layer(x)
-        weight = layer.weight_ih_l0
-        column = weight.new_zeros(len(weight), 1)
-        column[: layer.hidden_size] = CLOSED  # the input gate's rows come first
-        zeros = x.new_zeros(1, x.size(1), layer.hidden_size)
-        widened = torch.cat([weight, column], dim=1)
-        return run_lstm(layer, torch.cat([x, closed], dim=2), (zeros, zeros), weight_ih_l0=widened)
+
+def _run_layer(layer, x, at_padding):
+    """The layer's output and final state, with its input gates closed where ``at_padding`` is 1."""
+    if at_padding is None:
+        return layer(x)
+    weight = layer.weight_ih_l0
+    column = weight.new_zeros(len(weight), 1)
+    column[: layer.hidden_size] = GATE_CLOSER  # the input gate's rows come first
+    zeros = x.new_zeros(1, x.size(1), layer.hidden_size)
+    widened_weight = torch.cat([weight, column], dim=1)
+    widened_input = torch.cat([x, at_padding], dim=2)
+    return run_lstm(layer, widened_input, (zeros, zeros), weight_ih_l0=widened_weight)
 
 
-def _order(padding):
-    """Where each place of a row (S, B) comes from once its padding stands first."""
-    return padding.long().argsort(dim=0, descending=True, stable=True)
+def _sum_of_directions(outputs, reversal):
+    """The sum of both directions' outputs, in the forward order."""
+    if len(outputs) == 1:
+        return outputs[0]
+    return outputs[0] + _reorder(outputs[1], reversal)
 
 
-def _turned(padding):
-    """Where each place comes from when, after the padding, the words stand in reverse."""
-    places = torch.arange(len(padding), device=padding.device).unsqueeze(1)  # (S, 1)
-    count = padding.sum(0)  # (B,)
-    return torch.where(places < count, places, len(padding) - 1 + count - places)
+def _padding_first_order(padding_mask):
+    """The order (S, B) of the positions that moves the padding before the words."""
+    return padding_mask.long().argsort(dim=0, descending=True, stable=True)
 
 
-def _rows(x, order):
+def _word_reversal(padding_mask):
+    """The order (S, B) that reverses the words after the padding; it is its own inverse."""
+    positions = torch.arange(len(padding_mask), device=padding_mask.device).unsqueeze(1)  # (S, 1)
+    count = padding_mask.sum(0)  # (B,)
+    return torch.where(positions < count, positions, len(padding_mask) - 1 + count - positions)
+
+
+def _reorder(x, order):
     """x[order[s, b], b] for every s and b: (S, B, D)."""
     flat = order * order.size(1) + torch.arange(order.size(1), device=order.device)
     return x.flatten(0, 1).index_select(0, flat.flatten()).view_as(x)

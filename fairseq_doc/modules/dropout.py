@@ -1,8 +1,11 @@
 """The dropouts of AWD-LSTM (Merity et al., 2018) as functions of (tensor, p, training).
 
-All are inverted: what is kept is divided by 1 - p. With ``training`` false or p = 0 each returns
-its input unchanged.
+All are inverted: kept values are divided by 1 - p. With ``training`` false or p = 0 each returns its
+input unchanged.
 """
+
+import math
+from collections.abc import Sequence
 
 import torch
 
@@ -11,41 +14,45 @@ from fairseq_doc.errors import FairseqDocError
 _LEVELS = 2**16
 
 
-def check_rates(**rates):
+def check_rates(**rates: float) -> None:
     """Raise ``FairseqDocError`` for a rate outside [0, 1)."""
     for name, p in rates.items():
         if not 0 <= p < 1:
             raise FairseqDocError(f"--{name.replace('_', '-')} must be in [0, 1); got {p}")
 
 
-def keep_mask(shape, p, device):
+def keep_mask(
+    shape: Sequence[int], p: float, device: torch.device | str
+) -> tuple[torch.Tensor, float]:
     """A boolean mask that is true with probability 1 - p, p rounded to a 65,536th.
 
-    ``bernoulli_`` draws one number after the other: on a CPU it takes longer for the recurrent
-    matrices of a language model than their products. Here one 64-bit draw serves four entries.
+    One random number of 64 bits decides four entries. torch's ``bernoulli_`` draws one number for
+    each: on a CPU, for a language model's recurrent matrices, that takes longer than their products.
 
     Returns:
         (mask, 1 / probability that an entry is kept).
     """
     dropped = min(round(p * _LEVELS), _LEVELS - 1)
     count = torch.Size(shape).numel()
-    bits = torch.empty(-(-count // 4), dtype=torch.int64, device=device)
+    bits = torch.empty(math.ceil(count / 4), dtype=torch.int64, device=device)
     # The whole range of int64: random_() alone would leave the sign bit zero.
     bits.random_(torch.iinfo(torch.int64).min, None)
     levels = bits.view(torch.int16)[:count].view(shape)
     return levels.ge(dropped - _LEVELS // 2), _LEVELS / (_LEVELS - dropped)
 
 
-def dropout_mask(shape, p, training, like):
-    """A mask to multiply by, zero or 1 / (1 - p), dtype and device of ``like``; None where there
-    is nothing to drop."""
+def dropout_mask(
+    shape: Sequence[int], p: float, training: bool, like: torch.Tensor
+) -> torch.Tensor | None:
+    """A mask to multiply by, zero or 1 / (1 - p), dtype and device of ``like``; None if nothing is
+    to be dropped."""
     if not training or p == 0:
         return None
     mask, scale = keep_mask(shape, p, like.device)
     return mask.to(like.dtype) * scale
 
 
-def locked_dropout(x, p, training):
+def locked_dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     """Dropout with one mask a sequence, shared over time (variational dropout; Gal and Ghahramani,
     2016).
 
@@ -56,16 +63,18 @@ def locked_dropout(x, p, training):
     return x if mask is None else x * mask
 
 
-def embedded_dropout(embedding, tokens, p, training):
-    """Rows of ``embedding`` (V, D) for ``tokens``, with whole words dropped: a word's row is kept
-    or zero at all its places. The matrix itself is untouched."""
+def embedded_dropout(
+    embedding: torch.Tensor, tokens: torch.Tensor, p: float, training: bool
+) -> torch.Tensor:
+    """Rows of ``embedding`` (V, D) for ``tokens``, with whole words dropped: a dropped word's row is
+    zero at all its positions. The matrix does not change."""
     rows = torch.nn.functional.embedding(tokens, embedding)  # (*tokens, D)
     mask = dropout_mask((embedding.size(0), 1), p, training, rows)
     return rows if mask is None else rows * mask[tokens]
 
 
 class _WeightDropout(torch.autograd.Function):
-    """weight * mask * scale, holding one byte an entry for the backward pass."""
+    """weight * mask * scale; keeps one byte per entry for the backward pass."""
 
     @staticmethod
     def forward(ctx, weight, mask, scale):
@@ -80,8 +89,8 @@ class _WeightDropout(torch.autograd.Function):
         return torch.where(mask, grad_output, 0.0).mul_(ctx.scale), None, None
 
 
-def weight_dropout(weight, p, training):
-    """DropConnect (Wan et al., 2013): each entry of ``weight`` dropped by itself."""
+def weight_dropout(weight: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+    """DropConnect (Wan et al., 2013): each entry of ``weight`` is dropped independently."""
     if not training or p == 0:
         return weight
     mask, scale = keep_mask(weight.shape, p, weight.device)

@@ -1,24 +1,28 @@
-"""Pretrained embeddings."""
+"""Embeddings from a file."""
 
 import os
 
+import torch
 from fairseq import utils
+from fairseq.data import Dictionary
 
 from fairseq_doc.errors import FairseqDocError
 
 
-def load_embedding_file(embedding, path, dictionary, option):
-    """Set the rows of the words in a file; the others keep their numbers.
+def load_embedding_file(
+    embedding: torch.Tensor, path: str, dictionary: Dictionary, option: str
+) -> None:
+    """Set the rows of the words in a file; the other rows do not change.
 
     Args:
         embedding: (V, width), changed in place.
         path: a text file: a header of two numbers, as word2vec and fastText write it, then a word and
             its ``width`` numbers a line.
         dictionary: the V words.
-        option: what named the file, for messages.
+        option: the option that names the file, for messages.
 
     Raises:
-        FairseqDocError: no such file, or another form or width.
+        FairseqDocError: no such file, or a file of another form or width.
     """
     if not os.path.isfile(path):
         raise FairseqDocError(f"{option}: expected a file; got none at {path}")

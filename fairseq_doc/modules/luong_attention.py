@@ -19,14 +19,14 @@ class LuongAttention(nn.Module):
     - general: score = h^T W_a m_s
     - concat: score = v . tanh(W_a [h ; m_s])
 
-    Whatever depends on the memory alone is computed once, by :meth:`keys` and :meth:`values`.
+    :meth:`keys` and :meth:`values` compute what depends on the memory alone, once a sentence.
 
     Args:
         width: D, of the queries, the memory and a.
         score: one of the three.
     """
 
-    def __init__(self, width, score="general"):
+    def __init__(self, width: int, score: str = "general") -> None:
         super().__init__()
         self.score = score
         self.combine = nn.Linear(2 * width, width, bias=False)  # W_c
@@ -37,16 +37,16 @@ class LuongAttention(nn.Module):
             self.vector = nn.Parameter(torch.empty(width).uniform_(-0.1, 0.1))
 
     @property
-    def by_inner_products(self):
+    def by_inner_products(self) -> bool:
         """Whether a score is the inner product of the query and a key."""
         return self.score != "concat"
 
     @property
-    def query_weight(self):
+    def query_weight(self) -> torch.Tensor:
         """The columns of W_c for h, (D, D)."""
         return self.combine.weight.chunk(2, dim=1)[0]
 
-    def keys(self, memory):
+    def keys(self, memory: torch.Tensor) -> torch.Tensor:
         """(B, S, D) -> the memory's part of the scores, (B, S, D)."""
         if self.score == "general":
             return self.general(memory)
@@ -54,29 +54,41 @@ class LuongAttention(nn.Module):
             return F.linear(memory, self.concat.weight.chunk(2, dim=1)[1])
         return memory
 
-    def values(self, memory):
+    def values(self, memory: torch.Tensor) -> torch.Tensor:
         """(B, S, D) -> the memory's part of a before the tanh, (B, S, D)."""
         return F.linear(memory, self.combine.weight.chunk(2, dim=1)[1])
 
-    def attend(self, query, keys, values, blocked):
+    def attend(
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        padding_mask: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """See :func:`fairseq_doc.ops.input_feeding.attend`; for every score."""
         if self.by_inner_products:
-            return attend(query, keys, values, blocked)
+            return attend(query, keys, values, padding_mask)
         query = F.linear(query, self.concat.weight.chunk(2, dim=1)[0])  # (B, Q, D)
         scores = torch.tanh(query.unsqueeze(2) + keys.unsqueeze(1)) @ self.vector  # (B, Q, S)
-        weights = masked_softmax(scores, blocked.unsqueeze(1))
+        weights = masked_softmax(scores, padding_mask.unsqueeze(1))
         return torch.bmm(weights, values), weights
 
-    def forward(self, query, keys, values, blocked):
+    def forward(
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        padding_mask: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Args:
             query: h, (B, Q, D).
-            keys: of :meth:`keys`.
-            values: of :meth:`values`.
-            blocked: (B, S), true at padding, whose weight is zero.
+            keys: from :meth:`keys`.
+            values: from :meth:`values`.
+            padding_mask: (B, S), true at padding, which gets a weight of zero.
 
         Returns:
             a (B, Q, D) and the weights p (B, Q, S).
         """
-        context, weights = self.attend(query, keys, values, blocked)
+        context, weights = self.attend(query, keys, values, padding_mask)
         return torch.tanh(F.linear(query, self.query_weight) + context), weights

@@ -8,15 +8,18 @@ sentence side by side (R = k B; k = 1 in training), so that a beam shares its se
     p_t = softmax_s(keys_s . h^N_t)                                   over real source positions
     a_t = tanh(W_q h^N_t + sum_s p_ts values_s)
 
-With keys = memory W_a and values = memory W_m^T this is "general" attention and
-a_t = tanh([W_q W_m] [h^N_t ; context_t]): what does not depend on step t - 1, those two products and
-the embeddings' part of layer 1's gates, is made for all steps at once by the caller. Each layer's
-input and recurrent matrices stand side by side, so a step takes one product a layer.
+With keys = memory W_a and values = memory W_m^T this is "general" attention, with
+a_t = tanh([W_q W_m] [h^N_t ; context_t]). Both products, and the embeddings' part of layer 1's gates,
+do not depend on step t - 1, so the caller computes them for all steps at once. Each layer's input and
+recurrent matrices are joined side by side, so a step takes one product per layer.
 
-:func:`input_feeding_reference` is the plain form, differentiated by autograd; :func:`input_feeding`
-computes the same with its own backward, which leaves one product a layer and step in the loop, and
-makes the gradient of each matrix in one product over all steps: autograd would add up T of them.
+:func:`input_feeding_reference` is the plain form, differentiated by autograd. :func:`input_feeding`
+computes the same with its own backward. Its loop has one product per layer and step, and it computes
+each matrix's gradient in one product over all steps, where autograd would add up T products.
 """
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -29,59 +32,19 @@ from fairseq_doc.ops.matmul import (
 )
 from fairseq_doc.ops.reference import sum_dtype
 
-
-def lstm_cell(gates, cell):
-    """One step of an LSTM: gates (B, 4 D) before their activations, in torch's order input,
-    forget, cell, output; cell (B, D). Returns h and c, (B, D)."""
-    i, f, g, o = gates.chunk(4, dim=1)
-    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(cell), cell
+Attend = Callable[
+    [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]
+]
 
 
-def attend(query, keys, values, blocked):
-    """Attention by inner products.
+class InputFeedingArguments(NamedTuple):
+    """What the recurrence reads.
 
-    Args:
-        query: (B, Q, D), Q queries of each sentence.
-        keys: (B, S, D).
-        values: (B, S, D).
-        blocked: (B, S), true at padding, which gets no weight.
-
-    Returns:
-        The weighted sums of the values (B, Q, D) and the weights (B, Q, S).
-    """
-    scores = torch.bmm(query, keys.transpose(1, 2))  # (B, Q, S)
-    weights = masked_softmax(scores, blocked.unsqueeze(1))
-    return torch.bmm(weights, values), weights
-
-
-def masked_softmax(scores, blocked):
-    """softmax over the last axis, exactly zero where ``blocked``; summed in float32 or wider."""
-    scores = scores.masked_fill(blocked, -torch.inf)
-    return torch.softmax(scores, dim=-1, dtype=sum_dtype(scores.dtype)).to(scores.dtype)
-
-
-def input_feeding_reference(
-    gates,
-    keys,
-    values,
-    blocked,
-    query_weight,
-    attentional,
-    hidden,
-    cell,
-    joint_weights,
-    biases,
-    masks,
-    attend=attend,
-):
-    """The recurrence in its plain form.
-
-    Args:
+    Attributes:
         gates: layer 1's gates from the embeddings and its biases, (T, R, 4 D).
         keys: (B, S, D).
         values: (B, S, D).
-        blocked: (B, S), true at padding of the source.
+        padding_mask: (B, S), true at padding of the source.
         query_weight: W_q, (D, D).
         attentional: a_0, (R, D).
         hidden: h^n_0, (N, R, D).
@@ -89,33 +52,203 @@ def input_feeding_reference(
         joint_weights: N matrices (4 D, 2 D): columns for x^n (for a_{t-1} in layer 1), then for
             h^n_{t-1}.
         biases: N - 1 vectors (4 D,), of layers 2 to N.
-        masks: N - 1 dropout masks (T, R, D), zero or 1 / (1 - p), of the outputs of layers 1 to
+        dropout_masks: N - 1 masks (T, R, D), zero or 1 / (1 - p), of the outputs of layers 1 to
             N - 1; or None each.
-        attend: another attention of the same signature.
+    """
 
-    Returns:
+    gates: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    padding_mask: torch.Tensor
+    query_weight: torch.Tensor
+    attentional: torch.Tensor
+    hidden: torch.Tensor
+    cell: torch.Tensor
+    joint_weights: Sequence[torch.Tensor]
+    biases: Sequence[torch.Tensor]
+    dropout_masks: Sequence[torch.Tensor | None]
+
+    def flatten(self) -> tuple[torch.Tensor | None, ...]:
+        """All tensors in a row, as ``torch.autograd.Function`` needs them."""
+        return (*self[:8], *self.joint_weights, *self.biases, *self.dropout_masks)
+
+    @classmethod
+    def unflatten(cls, tensors: Sequence[Any], n_layers: int) -> "InputFeedingArguments":
+        """The opposite of :meth:`flatten`."""
+        lists, n_biases = tensors[8:], n_layers - 1
+        joint_weights = lists[:n_layers]
+        biases = lists[n_layers : n_layers + n_biases]
+        dropout_masks = lists[n_layers + n_biases :]
+        return cls._make([*tensors[:8], joint_weights, biases, dropout_masks])
+
+    def to(self, dtype: torch.dtype) -> "InputFeedingArguments":
+        """The same in another dtype; the padding mask stays boolean."""
+        tensors = [x if x is None or x.dtype == torch.bool else x.to(dtype) for x in self.flatten()]
+        return self.unflatten(tensors, len(self.joint_weights))
+
+
+class InputFeedingResult(NamedTuple):
+    """What the recurrence gives.
+
+    Attributes:
         outputs: h^1 .. h^N before dropout, each (T, R, D).
         attentional: a_1 .. a_T, (T, R, D).
         weights: p, (T, R, S).
         cell: c^n_T, (N, R, D).
     """
-    hidden, cell = list(hidden), list(cell)
+
+    outputs: list[torch.Tensor]
+    attentional: torch.Tensor
+    weights: torch.Tensor
+    cell: torch.Tensor
+
+
+def lstm_cell(gates: torch.Tensor, cell: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """One step of an LSTM: gates (B, 4 D) before their activations, in torch's order input,
+    forget, cell, output; cell (B, D). Returns h and c, (B, D)."""
+    i, f, g, o = gates.chunk(4, dim=1)
+    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(cell), cell
+
+
+def attend(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, padding_mask: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention by inner products.
+
+    Args:
+        query: (B, Q, D), Q queries of each sentence.
+        keys: (B, S, D).
+        values: (B, S, D).
+        padding_mask: (B, S), true at padding, which gets a weight of zero.
+
+    Returns:
+        The weighted sums of the values (B, Q, D) and the weights (B, Q, S).
+    """
+    scores = torch.bmm(query, keys.transpose(1, 2))  # (B, Q, S)
+    weights = masked_softmax(scores, padding_mask.unsqueeze(1))
+    return torch.bmm(weights, values), weights
+
+
+def masked_softmax(scores: torch.Tensor, padding_mask: torch.Tensor) -> torch.Tensor:
+    """Softmax over the last axis, exactly zero where ``padding_mask``; summed in float32 or
+    wider."""
+    scores = scores.masked_fill(padding_mask, -torch.inf)
+    return torch.softmax(scores, dim=-1, dtype=sum_dtype(scores.dtype)).to(scores.dtype)
+
+
+def input_feeding_reference(
+    arguments: InputFeedingArguments, attend: Attend = attend
+) -> InputFeedingResult:
+    """The recurrence in its plain form.
+
+    Args:
+        arguments: see :class:`InputFeedingArguments`.
+        attend: another attention of the same signature.
+    """
+    attentional = arguments.attentional
+    hidden, cell = list(arguments.hidden), list(arguments.cell)
+    masks = arguments.dropout_masks
     rows, width = attentional.shape
     steps = []
-    for t in range(len(gates)):
+    for t in range(len(arguments.gates)):
         x = attentional
-        for n, weight in enumerate(joint_weights):
+        for n, weight in enumerate(arguments.joint_weights):
             z = torch.cat([x, hidden[n]], dim=1) @ weight.t()  # (R, 4 D)
-            z = z + (gates[t] if n == 0 else biases[n - 1])
+            z = z + (arguments.gates[t] if n == 0 else arguments.biases[n - 1])
             hidden[n], cell[n] = lstm_cell(z, cell[n])
             x = hidden[n]
-            if n < len(masks) and masks[n] is not None:
-                x = x * masks[n][t]
-        context, weights = attend(x.view(len(keys), -1, width), keys, values, blocked)
-        attentional = torch.tanh(x @ query_weight.t() + context.view(rows, width))
+            mask = masks[n] if n < len(masks) else None
+            if mask is not None:
+                x = x * mask[t]
+        query = x.view(len(arguments.keys), -1, width)  # (B, k, D)
+        context, weights = attend(query, arguments.keys, arguments.values, arguments.padding_mask)
+        attentional = torch.tanh(x @ arguments.query_weight.t() + context.view(rows, width))
         steps.append((torch.stack(hidden), attentional, weights.view(rows, -1)))
-    outputs, attentional, weights = map(torch.stack, zip(*steps, strict=True))
-    return list(outputs.unbind(1)), attentional, weights, torch.stack(cell)
+    outputs, attentional, weights = (torch.stack(parts) for parts in zip(*steps, strict=True))
+    return InputFeedingResult(list(outputs.unbind(1)), attentional, weights, torch.stack(cell))
+
+
+class _Activations(NamedTuple):
+    """What the forward pass writes and the backward pass reads, one tensor a layer.
+
+    A step writes its outputs where the next step and the gradients of the matrices read them.
+    """
+
+    inputs: Sequence[torch.Tensor]  # (T + 1, R, 2 D); row t: x^n_t (a_{t-1} in layer 1), h^n_{t-1}
+    cells: Sequence[torch.Tensor]  # (T + 1, R, D); row t: c^n_{t-1}
+    gates: Sequence[torch.Tensor]  # (T, R, 4 D): i, f, g, o after their activations
+
+    @classmethod
+    def start(cls, arguments: InputFeedingArguments) -> "_Activations":
+        """Buffers that hold the inputs and states of the first step."""
+        time, rows = arguments.gates.shape[:2]
+        width, n_layers = arguments.attentional.size(1), len(arguments.joint_weights)
+
+        def buffers(length: int, columns: int) -> list[torch.Tensor]:
+            return [arguments.gates.new_empty(length, rows, columns) for _ in range(n_layers)]
+
+        new = cls(buffers(time + 1, 2 * width), buffers(time + 1, width), buffers(time, 4 * width))
+        new.inputs[0][0, :, :width] = arguments.attentional
+        for n in range(n_layers):
+            new.inputs[n][0, :, width:] = arguments.hidden[n]
+            new.cells[n][0] = arguments.cell[n]
+        return new
+
+    def step(self, n: int, t: int, gates: torch.Tensor, joint_weight: torch.Tensor) -> torch.Tensor:
+        """Compute step t of layer n.
+
+        Args:
+            n: the layer, from 0.
+            t: the step, from 0.
+            gates: what is added to the product: layer 1's gates from the embeddings (R, 4 D), or the
+                bias (4 D,).
+            joint_weight: (4 D, 2 D).
+
+        Returns:
+            h^n_t, (R, D).
+        """
+        width = self.cells[n].size(2)
+        z = self.gates[n][t]
+        z.copy_(gates)
+        add_matmul_(z, self.inputs[n][t], joint_weight)
+        z[:, : 2 * width].sigmoid_()
+        z[:, 2 * width : 3 * width].tanh_()
+        z[:, 3 * width :].sigmoid_()
+        i, f, g, o = z.chunk(4, dim=1)
+        c = torch.mul(f, self.cells[n][t], out=self.cells[n][t + 1]).addcmul_(i, g)
+        return torch.mul(o, torch.tanh(c), out=self.inputs[n][t + 1, :, width:])
+
+
+class _LayerGradients:
+    """The gradients of one layer's gates and states; :meth:`step` goes from the last step to the
+    first. The factors of d c and d h in d z do not depend on later steps, so the constructor computes
+    them all at once."""
+
+    def __init__(self, gates: torch.Tensor, cells: torch.Tensor, d_cell: torch.Tensor) -> None:
+        i, f, g, o = gates.chunk(4, dim=2)
+        tanh_c = torch.tanh(cells[1:])
+        # (T, R, 4 D): the factors of d c (i, f, g) and of d h (o); a step multiplies them.
+        self.d_z = torch.cat(
+            [g * i * (1 - i), cells[:-1] * f * (1 - f), i * (1 - g.square()), tanh_c * o * (1 - o)],
+            dim=2,
+        )
+        self.cell_slope = o * (1 - tanh_c.square())  # (T, R, D): d c / d h
+        self.forget = f
+        # From step t + 1:
+        self.d_cell = d_cell  # (R, D)
+        self.d_hidden: Any = 0.0  # (R, D) after a step
+
+    def step(self, t: int, d_h: torch.Tensor, joint_weight: torch.Tensor) -> torch.Tensor:
+        """d x^n_t from the whole d h^n_t, both (R, D)."""
+        rows, width = d_h.shape
+        d_c = torch.addcmul(self.d_cell, d_h, self.cell_slope[t])
+        d_z = self.d_z[t]
+        d_z[:, : 3 * width].view(rows, 3, width).mul_(d_c.unsqueeze(1))
+        d_z[:, 3 * width :].mul_(d_h)
+        self.d_cell = d_c * self.forget[t]
+        d_x, self.d_hidden = matmul(d_z, joint_weight.t()).split(width, dim=1)
+        return d_x
 
 
 class _InputFeeding(torch.autograd.Function):
@@ -129,77 +262,64 @@ class _InputFeeding(torch.autograd.Function):
         d z       = (d c g i(1 - i),  d c c_{t-1} f(1 - f),  d c i (1 - g^2),  d h tanh(c) o(1 - o))
         [dx ; dh_{t-1}] = joint^T d z
 
-    The factors of d c and d h in d z do not depend on later steps: all are made before the loop.
-    After it, with Z and X the rows of all steps, d joint = Z^T X, d W_q = U^T H, and for each
+    After the loop, with Z and X the rows of all steps, d joint = Z^T X, d W_q = U^T H, and for each
     sentence d keys = sum_t d s_t h^N_t^T, d values = sum_t p_t d u_t^T.
     """
 
     @staticmethod
-    def forward(
-        ctx, gates, keys, values, blocked, query_weight, attentional, hidden, cell, n_layers, *rest
-    ):
-        joints, biases, masks = _split(rest, n_layers)
-        query_weight = dense_operand(query_weight)  # half of the columns of a wider matrix
+    def forward(ctx, n_layers, *tensors):
+        arguments = InputFeedingArguments.unflatten(tensors, n_layers)
+        gates, keys, values, biases = (
+            arguments.gates, arguments.keys, arguments.values, arguments.biases
+        )  # fmt: skip
+        query_weight = dense_operand(arguments.query_weight)  # half the columns of a wider matrix
         (time, rows), (sentences, places, width) = gates.shape[:2], keys.shape
-        new = gates.new_empty
-        # Row t holds x^n_t and h^n_{t-1}; of layer 1, a_{t-1}: outputs are written where the next
-        # step, and the gradients of the matrices, read them.
-        inputs = [new(time + 1, rows, 2 * width) for _ in joints]
-        cells = [new(time + 1, rows, width) for _ in joints]
-        active = [new(time, rows, 4 * width) for _ in joints]  # i, f, g, o
-        weights = new(time, rows, places)
-        inputs[0][0, :, :width] = attentional
-        for n in range(n_layers):
-            inputs[n][0, :, width:] = hidden[n]
-            cells[n][0] = cell[n]
-        keys_by_width, blocked = keys.transpose(1, 2), blocked.unsqueeze(1)
+        saved = _Activations.start(arguments)
+        weights = gates.new_empty(time, rows, places)
+        keys_by_width = keys.transpose(1, 2)  # (B, D, S)
+        padding_mask = arguments.padding_mask.unsqueeze(1)
         for t in range(time):
-            for n, joint in enumerate(joints):
-                z = active[n][t]
-                z.copy_(gates[t] if n == 0 else biases[n - 1])
-                add_matmul_(z, inputs[n][t], joint)
-                z[:, : 2 * width].sigmoid_()
-                z[:, 2 * width : 3 * width].tanh_()
-                z[:, 3 * width :].sigmoid_()
-                i, f, g, o = z.chunk(4, dim=1)
-                c = torch.mul(f, cells[n][t], out=cells[n][t + 1]).addcmul_(i, g)
-                h = torch.mul(o, torch.tanh(c), out=inputs[n][t + 1, :, width:])
+            for n, joint_weight in enumerate(arguments.joint_weights):
+                h = saved.step(n, t, gates[t] if n == 0 else biases[n - 1], joint_weight)
                 if n + 1 < n_layers:
-                    x = inputs[n + 1][t, :, :width]
-                    if masks[n] is None:
-                        x.copy_(h)
+                    next_input = saved.inputs[n + 1][t, :, :width]
+                    mask = arguments.dropout_masks[n]
+                    if mask is None:
+                        next_input.copy_(h)
                     else:
-                        torch.mul(h, masks[n][t], out=x)
+                        torch.mul(h, mask[t], out=next_input)
             scores = torch.bmm(h.view(sentences, -1, width), keys_by_width)  # (B, k, S)
-            p = masked_softmax(scores, blocked)
+            p = masked_softmax(scores, padding_mask)
             weights[t] = p.view(rows, places)
             context = torch.bmm(p, values).view(rows, width)
             add_matmul_(context, h, query_weight)
-            torch.tanh(context, out=inputs[0][t + 1, :, :width])
+            torch.tanh(context, out=saved.inputs[0][t + 1, :, :width])
         ctx.n_layers = n_layers
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(
-            keys, values, query_weight, weights, *inputs, *cells, *active, *joints, *masks
-        )
+            keys, values, query_weight, weights, *saved.inputs, *saved.cells, *saved.gates,
+            *arguments.joint_weights, *arguments.dropout_masks,
+        )  # fmt: skip
         ctx.mark_non_differentiable(weights)
-        outputs = [x[1:, :, width:] for x in inputs]
-        return inputs[0][1:, :, :width], weights, torch.stack([c[-1] for c in cells]), *outputs
+        outputs = [x[1:, :, width:] for x in saved.inputs]
+        cell = torch.stack([c[-1] for c in saved.cells])
+        return saved.inputs[0][1:, :, :width], weights, cell, *outputs
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_attentional, _, d_cell, *d_outputs):
         n_layers = ctx.n_layers
         keys, values, query_weight, weights, *saved = ctx.saved_tensors
-        inputs, cells, active, joints = (saved[k * n_layers : (k + 1) * n_layers] for k in range(4))
+        inputs, cells, gates, joints = (saved[k * n_layers : (k + 1) * n_layers] for k in range(4))
         masks = saved[4 * n_layers :]
         (time, rows, places), (sentences, _, width) = weights.shape, keys.shape
         attentional, top = inputs[0][1:, :, :width], inputs[-1][1:, :, width:]
         slope = 1 - attentional.square()
-        parts = [_factors(*of_layer) for of_layer in zip(active, cells, strict=True)]
+        if d_cell is None:
+            d_cell = keys.new_zeros(n_layers, rows, width)
+        layers = [_LayerGradients(*of_layer) for of_layer in zip(gates, cells, d_cell, strict=True)]
         d_u, d_scores = keys.new_empty(time, rows, width), torch.empty_like(weights)
-        # What comes from step t + 1.
-        d_fed, d_hidden = 0.0, [0.0] * n_layers
-        d_cell = list(keys.new_zeros(n_layers, rows, width) if d_cell is None else d_cell)
+        d_fed: Any = 0.0  # d a_t from step t + 1
         for t in reversed(range(time)):
             if d_attentional is not None:
                 d_fed = d_attentional[t] + d_fed
@@ -210,88 +330,54 @@ class _InputFeeding(torch.autograd.Function):
             d_h = torch.bmm(d_s.view(sentences, -1, places), keys).view(rows, width)
             add_matmul_(d_h, d_u[t], query_weight.t())
             for n in reversed(range(n_layers)):
-                d_h = d_h + d_hidden[n]
+                d_h = d_h + layers[n].d_hidden
                 if d_outputs[n] is not None:
                     d_h += d_outputs[n][t]
-                factors, h_in_cell, forget = (part[t] for part in parts[n])
-                d_c = torch.addcmul(d_cell[n], d_h, h_in_cell)
-                factors[:, : 3 * width].view(rows, 3, width).mul_(d_c.unsqueeze(1))
-                factors[:, 3 * width :].mul_(d_h)  # now d z
-                d_cell[n] = d_c * forget
-                d_h, d_hidden[n] = matmul(factors, joints[n].t()).split(width, dim=1)
+                d_h = layers[n].step(t, d_h, joints[n])
                 if n > 0 and masks[n - 1] is not None:
                     d_h = d_h * masks[n - 1][t]
             d_fed = d_h
-        d_z = [factors.flatten(0, 1) for factors, _, _ in parts]  # (T R, 4 D)
-        d_u, by_sentence = d_u.flatten(0, 1), (time, sentences, -1, width)
-        return (
-            d_z[0].view(time, rows, 4 * width),
-            _sum_over_time(d_scores.view(time, sentences, -1, places), top.reshape(by_sentence)),
-            _sum_over_time(weights.view(time, sentences, -1, places), d_u.view(by_sentence)),
-            None,
-            matmul(d_u.t(), top.flatten(0, 1).t()),
-            d_fed,
-            torch.stack(d_hidden),
-            torch.stack(d_cell),
-            None,
-            *(matmul(z.t(), x[:-1].flatten(0, 1).t()) for z, x in zip(d_z, inputs, strict=True)),
-            *(z.sum(0) for z in d_z[1:]),
-            *[None] * len(masks),
+        d_z = [layer.d_z.flatten(0, 1) for layer in layers]  # (T R, 4 D)
+        d_u, by_sentence = d_u.flatten(0, 1), (time, sentences, -1)
+        d_joints = [
+            matmul(z.t(), x[:-1].flatten(0, 1).t()) for z, x in zip(d_z, inputs, strict=True)
+        ]
+        d_arguments = InputFeedingArguments(
+            gates=d_z[0].view(time, rows, 4 * width),
+            keys=_sum_over_time(
+                d_scores.view(*by_sentence, places), top.reshape(*by_sentence, width)
+            ),
+            values=_sum_over_time(
+                weights.view(*by_sentence, places), d_u.view(*by_sentence, width)
+            ),
+            padding_mask=None,  # type: ignore[arg-type]  # it has no gradient
+            query_weight=matmul(d_u.t(), top.flatten(0, 1).t()),
+            attentional=d_fed,
+            hidden=torch.stack([layer.d_hidden for layer in layers]),
+            cell=torch.stack([layer.d_cell for layer in layers]),
+            joint_weights=d_joints,
+            biases=[z.sum(0) for z in d_z[1:]],
+            dropout_masks=[None] * len(masks),
         )
+        return None, *d_arguments.flatten()
 
 
-def _sum_over_time(by_place, by_width):
-    """sum over t and k of (T, B, k, S) times (T, B, k, D): (B, S, D)."""
+def _sum_over_time(by_place: torch.Tensor, by_width: torch.Tensor) -> torch.Tensor:
+    """The sum over t and k of (T, B, k, S) times (T, B, k, D): (B, S, D)."""
     by_place = by_place.permute(1, 3, 0, 2).flatten(2)  # (B, S, T k)
     return torch.bmm(by_place, by_width.permute(1, 0, 2, 3).flatten(1, 2))
 
 
-def _split(rest, n_layers):
-    return rest[:n_layers], rest[n_layers : 2 * n_layers - 1], rest[2 * n_layers - 1 :]
+def input_feeding(arguments: InputFeedingArguments) -> InputFeedingResult:
+    """The recurrence with its own backward; argument and result as
+    :func:`input_feeding_reference`.
 
-
-def _factors(active, cells):
-    """What d c (i, f, g) and d h (o) are multiplied by in d z (T, R, 4 D), what d h is in d c
-    (T, R, D), and the forget gates (T, R, D)."""
-    i, f, g, o = active.chunk(4, dim=2)
-    tanh_c = torch.tanh(cells[1:])
-    factors = torch.cat(
-        [g * i * (1 - i), cells[:-1] * f * (1 - f), i * (1 - g.square()), tanh_c * o * (1 - o)],
-        dim=2,
-    )
-    return factors, o * (1 - tanh_c.square()), f
-
-
-def input_feeding(
-    gates,
-    keys,
-    values,
-    blocked,
-    query_weight,
-    attentional,
-    hidden,
-    cell,
-    joint_weights,
-    biases,
-    masks,
-):
-    """The recurrence with its own backward; arguments and result as
-    :func:`input_feeding_reference`. No gradient flows through the attention weights returned. Under
-    autocast all of it is in autocast's dtype."""
-    dtype = matmul_dtype(gates)
-    with autocast_off(gates):
+    No gradient flows through the attention weights in the result. Under autocast everything is
+    computed in autocast's dtype.
+    """
+    dtype, n_layers = matmul_dtype(arguments.gates), len(arguments.joint_weights)
+    with autocast_off(arguments.gates):
         attentional, weights, cell, *outputs = _InputFeeding.apply(
-            gates.to(dtype),
-            keys.to(dtype),
-            values.to(dtype),
-            blocked,
-            query_weight.to(dtype),
-            attentional.to(dtype),
-            hidden.to(dtype),
-            cell.to(dtype),
-            len(joint_weights),
-            *(weight.to(dtype) for weight in joint_weights),
-            *(bias.to(dtype) for bias in biases),
-            *(mask if mask is None else mask.to(dtype) for mask in masks),
+            n_layers, *arguments.to(dtype).flatten()
         )
-    return outputs, attentional, weights, cell
+    return InputFeedingResult(outputs, attentional, weights, cell)

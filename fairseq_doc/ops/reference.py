@@ -14,8 +14,14 @@ from torch.nn import functional as F
 from fairseq_doc.errors import FairseqDocError
 
 
-def check_shapes(components, log_weights, weight, bias, target=None):
-    """Raise ``FairseqDocError`` where the shapes do not belong to one mixture."""
+def check_shapes(
+    components: torch.Tensor,
+    log_weights: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    target: torch.Tensor | None = None,
+) -> None:
+    """Raise ``FairseqDocError`` unless the shapes belong to one mixture."""
     if components.dim() != 3 or components.shape[:2] != log_weights.shape:
         raise FairseqDocError(
             "the mixture expects component vectors (N, J, d) and log weights (N, J); got "
@@ -36,14 +42,16 @@ def check_shapes(components, log_weights, weight, bias, target=None):
         )
 
 
-def sum_dtype(dtype):
-    """The dtype of what is summed or normalised: float32 where ``dtype`` has 16 bits."""
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype for sums and normalisations: float32 if ``dtype`` has 16 bits, else ``dtype``."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
-def reduce_nll(nll, target, ignore_index, reduction):
+def reduce_nll(
+    nll: torch.Tensor, target: torch.Tensor, ignore_index: int, reduction: str
+) -> torch.Tensor:
     """Reduce (N,) losses that are zero at ignored targets: ``none``, ``sum``, or ``mean`` over
-    the targets that count (zero when there are none)."""
+    the targets that are not ignored (zero if there are none)."""
     if reduction == "none":
         return nll
     if reduction == "sum":
@@ -53,7 +61,12 @@ def reduce_nll(nll, target, ignore_index, reduction):
     raise FairseqDocError(f"reduction must be none, sum or mean; got {reduction!r}")
 
 
-def mixture_log_probs(components, log_weights, weight, bias):
+def mixture_log_probs(
+    components: torch.Tensor,
+    log_weights: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
     """log P of every word.
 
     Args:
@@ -72,32 +85,46 @@ def mixture_log_probs(components, log_weights, weight, bias):
     return torch.logsumexp(log_weights.to(logits.dtype).unsqueeze(-1) + log_softmax, dim=1)
 
 
-def mixture_nll(components, log_weights, weight, bias, target, ignore_index=-100, reduction="sum"):
+def mixture_nll(
+    components: torch.Tensor,
+    log_weights: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    target: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "sum",
+) -> torch.Tensor:
     """-log P(target), natural logarithm.
 
     Args:
         components, log_weights, weight, bias: as in :func:`mixture_log_probs`.
         target: (N,) word indices.
-        ignore_index: targets of this value cost nothing and send no gradient.
+        ignore_index: targets of this value have a loss of zero and no gradient.
         reduction: ``none`` (N,), ``sum`` or ``mean``, see :func:`reduce_nll`.
     """
     check_shapes(components, log_weights, weight, bias, target)
-    kept = target.ne(ignore_index)
+    counted = target.ne(ignore_index)
     log_probs = mixture_log_probs(components, log_weights, weight, bias)  # (N, V)
-    index = target.where(kept, torch.zeros_like(target)).unsqueeze(-1)
+    index = target.where(counted, torch.zeros_like(target)).unsqueeze(-1)
     nll = -log_probs.gather(1, index).squeeze(-1)  # (N,)
-    return reduce_nll(torch.where(kept, nll, 0.0), target, ignore_index, reduction)
+    return reduce_nll(torch.where(counted, nll, 0.0), target, ignore_index, reduction)
 
 
-def check_smoothing(smoothing):
+def check_smoothing(smoothing: float) -> None:
     """Raise ``FairseqDocError`` unless ``smoothing`` is in [0, 1)."""
     if not 0 <= smoothing < 1:
         raise FairseqDocError(f"--label-smoothing must be in [0, 1); got {smoothing}")
 
 
 def smoothed_mixture_nll(
-    components, log_weights, weight, bias, target, smoothing, ignore_index=-100
-):
+    components: torch.Tensor,
+    log_weights: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    target: torch.Tensor,
+    smoothing: float,
+    ignore_index: int = -100,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The cross entropy against smoothed labels (Szegedy et al., 2016), as fairseq defines them:
     1 - smoothing for the target, the rest in equal parts for the other V - 1 words.
 
@@ -110,10 +137,10 @@ def smoothed_mixture_nll(
     """
     check_smoothing(smoothing)
     check_shapes(components, log_weights, weight, bias, target)
-    kept = target.ne(ignore_index)
+    counted = target.ne(ignore_index)
     log_probs = mixture_log_probs(
-        components[kept], log_weights[kept], weight, bias
-    )  # (real tokens, V)
-    nll = -log_probs.gather(1, target[kept].unsqueeze(-1)).sum()
+        components[counted], log_weights[counted], weight, bias
+    )  # (counted targets, V)
+    nll = -log_probs.gather(1, target[counted].unsqueeze(-1)).sum()
     each = smoothing / (weight.size(0) - 1)
     return (1 - smoothing - each) * nll - each * log_probs.sum(), nll.detach()

@@ -1,10 +1,11 @@
-"""NT-ASGD (Merity et al., 2018): SGD, the non-monotone trigger, averaging, fine-tuning stages.
+"""NT-ASGD (Merity et al., 2018): SGD, then averaging, then fine-tuning stages.
 
-``--optimizer nt_asgd --lr-scheduler nt_asgd``, always both: fairseq shows the validation loss to
-the scheduler only. From the switch on, a weight has two values, the raw one that training goes on
-with and the average that is validated and saved. The one that the model shows is exchanged with the
-other, its *shadow*: before validation and saving the average is shown, before a training step the
-raw value. A checkpoint holds both with the mark of which is which, so a resume needs no repair.
+``--optimizer nt_asgd --lr-scheduler nt_asgd``, always both: fairseq passes the validation loss to the
+scheduler only. Once averaging has started, a weight has two values: the raw one, which training
+continues with, and the average, which is validated and saved. The model's parameter holds one of
+them, and the optimizer's state the other, its *shadow*. They are exchanged: the parameter holds the
+average before validation and saving, and the raw value before a training step. A checkpoint holds
+both and says which is which.
 """
 
 import logging
@@ -12,8 +13,9 @@ import math
 import os
 import shutil
 import weakref
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field
-from typing import List, Optional
+from typing import Any, List, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -33,23 +35,25 @@ LAST_CHECKPOINT = "checkpoint_last.pt"
 
 
 class AveragedSGD(torch.optim.Optimizer):
-    """SGD with weight decay that, once told to, averages its iterates.
+    """SGD with weight decay; after :meth:`start_averaging` it averages its iterates.
 
     The average is torch's ``ASGD`` with t0 = 0 and lambd = 0: after steps 1 and 2 of averaging it is
     the newest iterate, after step k > 2 the mean of iterates 2 .. k. Unlike torch's, a changed
     learning rate takes effect at the step it is set for.
     """
 
-    def __init__(self, params, lr, weight_decay=0.0):
+    def __init__(
+        self, params: Iterable[torch.nn.Parameter], lr: float, weight_decay: float = 0.0
+    ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         self.param_groups[0].update(averaging=False, averaged_steps=0, shows_average=False)
 
-    def _parameters(self):
+    def _parameters(self) -> list[torch.nn.Parameter]:
         return [p for group in self.param_groups for p in group["params"]]
 
     @torch.no_grad()
-    def step(self, closure=None):
-        """One update of the raw weights; then the average, if it is on."""
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # without a closure
+        """Update the raw weights, and the average once averaging has started."""
         self.show_raw()
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
@@ -66,37 +70,38 @@ class AveragedSGD(torch.optim.Optimizer):
                 else:
                     self.state[p]["shadow"].lerp_(p, 1 / (step - 1))
 
-    def start_averaging(self):
+    def start_averaging(self) -> None:
         """Average from the next step on."""
         self.param_groups[0]["averaging"] = True
 
-    def show_average(self):
-        """Put the averages into the parameters; nothing happens where there are none."""
+    def show_average(self) -> None:
+        """Put the averages into the parameters, if there are any."""
         common = self.param_groups[0]
         if common["averaged_steps"] and not common["shows_average"]:
             self._exchange()
 
-    def show_raw(self):
+    def show_raw(self) -> None:
         """Put the raw weights back into the parameters."""
         if self.param_groups[0]["shows_average"]:
             self._exchange()
 
-    def _exchange(self):
-        for p in self._parameters():  # in place: a parameter's memory stays where it is
+    def _exchange(self) -> None:
+        for p in self._parameters():  # in place: a parameter keeps its memory
             shown, shadow = p.detach(), self.state[p]["shadow"]
-            kept = shown.clone()
+            copy = shown.clone()
             shown.copy_(shadow)
-            shadow.copy_(kept)
-        self.param_groups[0]["shows_average"] ^= True
+            shadow.copy_(copy)
+        common = self.param_groups[0]
+        common["shows_average"] = not common["shows_average"]
 
-    def keep(self):
-        """Remember the weights that the parameters show."""
+    def keep_best(self) -> None:
+        """Keep a copy of the parameters as the best weights."""
         for p in self._parameters():
             self.state[p]["best"] = p.detach().clone()
 
     @torch.no_grad()
-    def restart(self):
-        """Go on from the kept weights with a fresh average."""
+    def restart(self) -> None:
+        """Continue from the best weights with a new average."""
         self.param_groups[0].update(averaging=True, averaged_steps=0, shows_average=False)
         for p in self._parameters():
             p.copy_(self.state[p]["best"])
@@ -115,11 +120,11 @@ class NTASGDConfig(FairseqDataclass):
     )  # fmt: skip
     finetune_stages: int = field(
         default=0,
-        metadata={"help": "fine-tuning stages after averaging, each from the best model so far "
-                  "with a fresh average; -1: until one does not lower the best validation loss; "
-                  "0: none, averaging goes on to --max-epoch. Stage k's best model is kept as "
-                  "checkpoint_best_stage{k}.pt, that of the training before them as stage 0's; a run "
-                  "that --max-update or --patience ends writes its last epoch's on the next resume"},
+        metadata={"help": "fine-tuning stages after averaging. Each starts from the best model so far "
+                  "with a fresh average. 0: none, averaging lasts to --max-epoch. -1: until a stage "
+                  "does not lower the best validation loss. Stage k's best model is kept as "
+                  "checkpoint_best_stage{k}.pt, where stage 0 is the training before fine-tuning. "
+                  "After --max-update or --patience, the next resume writes the last epoch's"},
     )  # fmt: skip
     lr: List[float] = II("optimization.lr")
     lr_scheduler_name: str = II("lr_scheduler._name")
@@ -141,86 +146,93 @@ class NTASGDConfig(FairseqDataclass):
 
 @register_optimizer(NAME, dataclass=NTASGDConfig)
 class NTASGD(FairseqOptimizer):
-    """fairseq's wrapper: settings, the trigger, and the way from a model to its optimizer."""
+    """fairseq's wrapper: settings, the training's stages, and the way from a model to its optimizer."""
 
-    _by_parameter = weakref.WeakValueDictionary()
+    _by_parameter: MutableMapping[int, "NTASGD"] = weakref.WeakValueDictionary()
 
-    def __init__(self, cfg, params):
+    def __init__(self, cfg: Any, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(cfg)
         check_settings(cfg)
         params = list(params)
         self._optimizer = AveragedSGD(params, lr=cfg.lr[0], weight_decay=cfg.weight_decay)
-        self.trigger = TrainingStages(cfg.nonmono, cfg.finetune_stages)
+        self.stages = TrainingStages(cfg.nonmono, cfg.finetune_stages)
         NTASGD._by_parameter[id(params[0])] = self
 
     @classmethod
-    def of(cls, model):
+    def of(cls, model: torch.nn.Module) -> "NTASGD | None":
         """The optimizer that trains ``model``, or None. fairseq's hooks for validation and saving
-        pass the model but never the optimizer."""
+        get the model but not the optimizer."""
         first = next((p for p in model.parameters() if p.requires_grad), None)
         return cls._by_parameter.get(id(first))
 
     @property
-    def optimizer_config(self):
-        """What the command line may change on a resume."""
+    def optimizer_config(self) -> dict[str, float]:
+        """The settings that the command line may change on a resume."""
         return {"lr": self.cfg.lr[0], "weight_decay": self.cfg.weight_decay}
 
-    def resume(self, epoch_loss, loss):
-        """Go on from a checkpoint that has just been loaded.
+    def resume(self, epoch_loss: tuple[int, float] | None, loss: float | None) -> None:
+        """Continue from a checkpoint that has just been loaded.
 
         Args:
-            epoch_loss: the epoch whose end it was saved at, and its validation loss, which the
-                trigger has not seen yet; or None.
+            epoch_loss: the epoch whose end it was saved at, and its validation loss, which
+                :meth:`observe` has not had yet; or None.
             loss: the validation loss of its weights, in mid-epoch too; or None.
 
         Raises:
-            FairseqDocError: fine-tuning stages are asked for now and not when it was saved, and its
-                weights are not the best of that run.
+            FairseqDocError: ``--finetune-stages`` is given now and was not when the checkpoint was
+                saved, and its weights are not the best of that run.
         """
-        kept = any("best" in state for state in self._optimizer.state.values())
-        if self.cfg.finetune_stages and not kept and self.trigger.best < math.inf:
+        has_best = any("best" in state for state in self._optimizer.state.values())
+        if self.cfg.finetune_stages and not has_best and self.stages.best < math.inf:
             self._begin_with_best(epoch_loss, loss)
         if epoch_loss is not None:
-            self.observe(*epoch_loss, resumed=True)
+            epoch, value = epoch_loss
+            self.observe(epoch, value, resumed=True)
 
     def _begin_with_best(self, epoch_loss, loss):
-        trigger = self.trigger
-        if loss is None or loss > trigger.best:
+        stages = self.stages
+        if loss is None or loss > stages.best:
             raise FairseqDocError(
                 "--finetune-stages starts from the best weights so far, and a run without stages "
                 "keeps them in checkpoint_best.pt alone: expected --restore-file "
                 f"{os.path.join(self.cfg.save_dir, 'checkpoint_best.pt')}; got a checkpoint saved "
-                f"after the best loss, {trigger.best}"
+                f"after the best loss, {stages.best}"
             )
-        trigger.best = trigger.stage_best = math.inf
-        if epoch_loss is None:  # validated in mid-epoch: the trigger will not see it
-            trigger.best = trigger.stage_best = loss
-            self._optimizer.keep()
+        stages.best = stages.stage_best = math.inf
+        if epoch_loss is None:  # validated in mid-epoch: this loss will not be observed
+            stages.best = stages.stage_best = loss
+            self._optimizer.keep_best()
             if not self.cfg.no_save:
-                self._keep_checkpoint(max(trigger.stage, 0), resumed=True)
+                self._copy_checkpoint(max(stages.stage, 0), resumed=True)
 
-    def observe(self, epoch, loss, resumed=False):
-        """Take an epoch's validation loss and do what the trigger says. The epoch's checkpoint is
-        already written: fairseq saves first; ``resumed``: it has just been read."""
-        trigger, finetuning = self.trigger, self.cfg.finetune_stages != 0
-        stage, stage_best = max(trigger.stage, 0), min(trigger.stage_best, loss)
-        for step in trigger.observe(epoch, loss):
-            if step == "keep_in_stage" and finetuning and not self.cfg.no_save:
-                self._keep_checkpoint(stage, resumed)
-            elif step == "keep" and finetuning:
-                self._optimizer.keep()
-            elif step == "average":
+    def observe(self, epoch: int, loss: float, resumed: bool = False) -> None:
+        """Take an epoch's validation loss and do what :class:`TrainingStages` decides.
+
+        Args:
+            epoch: its checkpoint has been written: fairseq saves before it passes the loss.
+            loss: the validation loss.
+            resumed: whether the epoch's checkpoint has just been read.
+        """
+        stages, finetuning = self.stages, self.cfg.finetune_stages != 0
+        stage, stage_best = max(stages.stage, 0), min(stages.stage_best, loss)
+        for action in stages.observe(epoch, loss):
+            if action == "keep_best_of_stage" and finetuning and not self.cfg.no_save:
+                self._copy_checkpoint(stage, resumed)
+            elif action == "keep_best" and finetuning:
+                self._optimizer.keep_best()
+            elif action == "average":
                 logger.info(f"averaging starts after epoch {epoch}")
                 self._optimizer.start_averaging()
-            elif step == "restart":
+            elif action == "restart":
                 logger.info(f"stage {stage} ended with epoch {epoch}: best loss {stage_best}")
-                logger.info(f"fine-tuning stage {trigger.stage} starts after epoch {epoch}")
+                logger.info(f"fine-tuning stage {stages.stage} starts after epoch {epoch}")
                 self._optimizer.restart()
-            elif step == "stop":
+            elif action == "stop":
                 logger.info(f"stage {stage} ended with epoch {epoch}: best loss {stage_best}")
-                logger.info(f"fine-tuning ends; the best loss of all stages is {trigger.best}")
+                logger.info(f"fine-tuning ends; the best loss of all stages is {stages.best}")
 
-    def _keep_checkpoint(self, stage, resumed):
+    def _copy_checkpoint(self, stage: int, resumed: bool) -> None:
+        """Copy the epoch's checkpoint: it is the best of its stage."""
         if distributed_utils.get_global_rank() != 0:
             return
         cfg = self.cfg
@@ -230,29 +242,32 @@ class NTASGD(FairseqOptimizer):
         elif resumed and cfg.continue_once and not os.path.exists(newest):
             newest = cfg.continue_once
         name = f"checkpoint_best_stage{stage}{cfg.checkpoint_suffix}.pt"
-        kept = os.path.join(cfg.save_dir, name)
+        copy = os.path.join(cfg.save_dir, name)
         os.makedirs(cfg.save_dir, exist_ok=True)
-        shutil.copyfile(newest, f"{kept}.part")
-        os.replace(f"{kept}.part", kept)  # never half of one
+        shutil.copyfile(newest, f"{copy}.part")
+        os.replace(f"{copy}.part", copy)  # so that the file is whole or absent
 
-    def state_dict(self):
-        """The torch optimizer's state and the trigger's."""
-        return {**self._optimizer.state_dict(), "trigger": self.trigger.state_dict()}
+    def state_dict(self) -> dict[str, Any]:
+        """The torch optimizer's state and the stages'."""
+        return {**self._optimizer.state_dict(), "trigger": self.stages.state_dict()}
 
-    def load_state_dict(self, state_dict, optimizer_overrides=None):
-        """Undo :meth:`state_dict`; the learning rate and weight decay stay the command line's."""
+    def load_state_dict(
+        self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
+    ) -> None:
+        """The opposite of :meth:`state_dict`; the learning rate and weight decay stay those of the
+        command line."""
         state_dict = dict(state_dict)
-        self.trigger.load_state_dict(state_dict.pop("trigger"))
+        self.stages.load_state_dict(state_dict.pop("trigger"))
         super().load_state_dict(
             state_dict, {**self.optimizer_config, **(optimizer_overrides or {})}
         )
 
 
-def check_settings(cfg):
-    """Raise ``FairseqDocError`` for settings under which averaging would silently not happen."""
+def check_settings(cfg: Any) -> None:
+    """Raise ``FairseqDocError`` for settings with which averaging would not work."""
     if cfg.lr_scheduler_name != NAME:
         raise FairseqDocError(
-            f"--optimizer {NAME} needs --lr-scheduler {NAME}, which shows it the validation loss; "
+            f"--optimizer {NAME} needs --lr-scheduler {NAME}, which passes it the validation loss; "
             f"got --lr-scheduler {cfg.lr_scheduler_name}"
         )
     if cfg.task_name != TASK:
@@ -267,7 +282,7 @@ def check_settings(cfg):
         )
     if cfg.maximize_best_checkpoint_metric:
         raise FairseqDocError(
-            f"--optimizer {NAME} takes lower for better: expected a loss as "
+            f"--optimizer {NAME} minimises: expected a loss as "
             "--best-checkpoint-metric; got --maximize-best-checkpoint-metric"
         )
     if len(cfg.lr) != 1:
@@ -284,17 +299,21 @@ def check_settings(cfg):
         if value < least:
             raise FairseqDocError(f"--{name} must be at least {least}; got {value}")
     if cfg.finetune_stages and not cfg.no_save:
-        missing = {
-            "--no-last-checkpoints": cfg.no_last_checkpoints,
-            f"--save-interval {cfg.save_interval}": cfg.save_interval != 1,
-            "--write-checkpoints-asynchronously": cfg.write_checkpoints_asynchronously,
-        }
-        if any(missing.values()):
-            raise FairseqDocError(
-                "--finetune-stages copies the best model of each stage from checkpoint_last.pt: "
-                "expected it written at the end of every epoch; got "
-                f"{' '.join(option for option, given in missing.items() if given)}"
-            )
+        _check_last_checkpoint(cfg)
+
+
+def _check_last_checkpoint(cfg):
+    options = {
+        "--no-last-checkpoints": cfg.no_last_checkpoints,
+        f"--save-interval {cfg.save_interval}": cfg.save_interval != 1,
+        "--write-checkpoints-asynchronously": cfg.write_checkpoints_asynchronously,
+    }
+    given = [option for option, is_given in options.items() if is_given]
+    if given:
+        raise FairseqDocError(
+            "--finetune-stages copies the best model of each stage from checkpoint_last.pt: "
+            f"expected it written at the end of every epoch; got {' '.join(given)}"
+        )
 
 
 @dataclass
@@ -307,11 +326,11 @@ class NTASGDScheduleConfig(FairseqDataclass):
 
 @register_lr_scheduler(NAME, dataclass=NTASGDScheduleConfig)
 class NTASGDSchedule(FairseqLRScheduler):
-    """A constant learning rate; hands the validation loss to the optimizer, and ends the run, by a
-    rate that fairseq takes for the end, when the trigger says so."""
+    """A constant learning rate. Passes the validation loss to the optimizer. Ends the run after the
+    last stage: fairseq stops at a learning rate of ``--stop-min-lr``."""
 
-    def __init__(self, cfg, optimizer):
-        # Under --amp fairseq wraps the optimizer.
+    def __init__(self, cfg: Any, optimizer: Any) -> None:
+        # With --amp fairseq wraps the optimizer.
         self.nt_asgd = getattr(optimizer, "fp32_optimizer", None) or optimizer
         if not isinstance(self.nt_asgd, NTASGD):
             raise FairseqDocError(
@@ -320,15 +339,15 @@ class NTASGDSchedule(FairseqLRScheduler):
             )
         super().__init__(cfg, optimizer)
 
-    def step(self, epoch, val_loss=None):
-        """After an epoch: ``val_loss`` is None where it was not validated, and on a resume."""
+    def step(self, epoch: int, val_loss: float | None = None) -> float:
+        """After an epoch; ``val_loss`` is None without validation, and on a resume."""
         super().step(epoch, val_loss)
         if val_loss is not None:
             self.nt_asgd.observe(epoch, val_loss)
         return self.step_update(None)
 
-    def step_update(self, num_updates):
+    def step_update(self, num_updates: int | None) -> float:
         """The learning rate of the next update."""
-        stopped = self.nt_asgd.trigger.stopped
+        stopped = self.nt_asgd.stages.stopped
         self.optimizer.set_lr(self.cfg.stop_min_lr if stopped else self.cfg.lr[0])
         return self.optimizer.get_lr()

@@ -1,19 +1,24 @@
-"""The non-monotone trigger of NT-ASGD (Merity et al., 2018), on numbers alone."""
+"""When NT-ASGD (Merity et al., 2018) starts averaging, when it starts a fine-tuning stage, when it
+stops: decided from validation losses alone."""
+
+from typing import Any
 
 
 class TrainingStages:
-    """What to do after each epoch, from its validation loss alone.
+    """Decides what to do after each epoch, from its validation loss.
 
-    A loss fires if more than ``nonmono`` earlier ones are listed and it is worse than the best of
-    all but the last ``nonmono`` of them. The list starts empty at each start of averaging. The
-    first firing starts averaging. Without fine-tuning stages the later ones do nothing, as in the
-    published runs; with ``stages`` > 0 each ends its stage, and after the last the run stops. With
-    ``stages`` = -1 the last is the first fine-tuning stage that did not lower the best loss.
+    The non-monotone criterion: a loss ends its stage if more than ``nonmono`` earlier losses of the
+    stage exist and it is worse than the best of all but the last ``nonmono`` of them. The first
+    stage, SGD, is followed by averaging. Without fine-tuning, averaging never ends, as in the
+    published runs. With ``finetune_stages`` > 0 that many fine-tuning stages follow, then the run
+    stops. With ``finetune_stages`` = -1 fine-tuning stages follow until one does not lower the best
+    loss.
     """
 
-    def __init__(self, nonmono, stages=0):
-        self.nonmono, self.stages = nonmono, stages
-        self.losses = []  # of this stage
+    def __init__(self, nonmono: int, finetune_stages: int = 0) -> None:
+        self.nonmono, self.finetune_stages = nonmono, finetune_stages
+        # The names below are keys of checkpoints.
+        self.losses: list[float] = []  # of this stage
         self.stage = -1  # -1: SGD; 0: averaging; 1, 2, ...: fine-tuning
         self.best = float("inf")
         self.stage_best = float("inf")  # SGD and averaging count as one stage, 0
@@ -21,49 +26,51 @@ class TrainingStages:
         self.last_epoch = 0
         self.stopped = False
 
-    def observe(self, epoch, loss):
-        """Take an epoch's loss, once.
+    def observe(self, epoch: int, loss: float) -> list[str]:
+        """Take an epoch's loss; a second call with the same epoch does nothing.
 
         Returns:
-            The steps to take, in order, out of ``keep_in_stage`` (the weights just validated are the
-            best of their stage), ``keep`` (they are the best so far), ``average`` (start averaging),
-            ``restart`` (from the best weights, with a fresh average) and ``stop``.
+            The actions to take, in order: ``keep_best_of_stage`` and ``keep_best`` (the weights just
+            validated are the best of their stage, and of the run so far), ``average`` (start
+            averaging), ``restart`` (from the best weights, with a new average), ``stop``.
         """
         if epoch == self.last_epoch or self.stopped:
             return []
         self.last_epoch = epoch
-        steps = []
+        actions = []
         if loss < self.stage_best:
             self.stage_best = loss
-            steps.append("keep_in_stage")
+            actions.append("keep_best_of_stage")
         if loss < self.best:
             self.best = loss
-            steps.append("keep")
+            actions.append("keep_best")
         earlier = self.losses[: max(0, len(self.losses) - self.nonmono)]
-        fired = bool(earlier) and loss > min(earlier)
+        stage_ends = bool(earlier) and loss > min(earlier)
         self.losses.append(loss)
-        if not fired or (self.stage == 0 and self.stages == 0):
-            return steps
+        averages_for_good = self.stage == 0 and self.finetune_stages == 0
+        if not stage_ends or averages_for_good:
+            return actions
         self.losses = []
         if self.stage == -1:
             self.stage = 0
-            return steps + ["average"]
+            return [*actions, "average"]
         if self._was_last_stage():
             self.stopped = True
-            return steps + ["stop"]
+            return [*actions, "stop"]
         self.stage += 1
         self.stage_best, self.best_before_stage = float("inf"), self.best
-        return steps + ["restart"]
+        return [*actions, "restart"]
 
-    def _was_last_stage(self):
-        if self.stages == -1:
+    def _was_last_stage(self) -> bool:
+        if self.finetune_stages == -1:
             return self.stage > 0 and not self.best < self.best_before_stage
-        return self.stage >= self.stages
+        return self.stage >= self.finetune_stages
 
-    def state_dict(self):
-        """Everything but the settings."""
-        return {k: v for k, v in vars(self).items() if k not in ("nonmono", "stages")}
+    def state_dict(self) -> dict[str, Any]:
+        """Everything except the settings."""
+        settings = ("nonmono", "finetune_stages")
+        return {name: value for name, value in vars(self).items() if name not in settings}
 
-    def load_state_dict(self, state):
-        """Undo :meth:`state_dict`."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The opposite of :meth:`state_dict`."""
         vars(self).update(state)

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary, iterators
@@ -59,20 +60,21 @@ class BpttLanguageModelingTask(FairseqTask):
     def __init__(self, cfg, dictionary):
         super().__init__(cfg)
         self.dictionary = dictionary
-        self._model = None
-        self._told = set()  # the (split, columns) that were logged
+        self._model: Any = None
+        self._logged: set[tuple[str, int]] = set()  # (split, columns) whose sizes were logged
         self._first_column = 0
-        self._layout = None  # of the training windows: what a resume in mid-epoch must find again
+        self._layout: Any = None  # of the training windows; a resume in mid-epoch needs the same
         self._windows_done = 0
-        self._drawn_lengths = []  # of the windows in this update
-        self._carried = None  # the training state of all workers' columns
-        self._valid_epoch, self._valid_loss = None, None
+        self._drawn_lengths: list[int] = []  # of the windows in this update
+        self._carried: torch.Tensor | None = None  # the training state of all workers' columns
+        self._valid_epoch: int | None = None
+        self._valid_loss: Any = None
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         """
         Raises:
-            FairseqDocError: no dictionary, or options that this task cannot honour.
+            FairseqDocError: no dictionary, or options that this task does not support.
         """
         for name in ("bptt", "eval_window"):
             if getattr(cfg, name) < 1:
@@ -85,7 +87,7 @@ class BpttLanguageModelingTask(FairseqTask):
             )
         if (cfg.context_window or 0) > 0:
             raise FairseqDocError(
-                f"--context-window: expected 0, since the state is carried over the whole text; got "
+                f"--context-window: expected 0, because the state is carried over the whole text; got "
                 f"{cfg.context_window}"
             )
         if cfg.train_subset in (cfg.valid_subset or "").split(","):
@@ -156,22 +158,14 @@ class BpttLanguageModelingTask(FairseqTask):
         skip_remainder_batch=False,
         **unused,
     ):
-        """Windows in order, the same ones on every worker, each over the worker's own columns.
+        """Windows in order, the same on every worker; each worker has its own columns.
 
         Raises:
             FairseqDocError: no --batch-size, --max-tokens instead of it, or columns that do not
                 divide over the workers.
         """
         training = dataset.split == self.cfg.train_subset
-        if skip_remainder_batch:
-            raise FairseqDocError(
-                "--skip-remainder-batch would leave targets out: expected every one to be scored"
-            )
-        if max_sentences is None or max_tokens is not None:
-            raise FairseqDocError(
-                f"--task {TASK} cuts the text into --batch-size columns: expected --batch-size and "
-                f"no --max-tokens; got --batch-size {max_sentences}, --max-tokens {max_tokens}"
-            )
+        _check_batches(max_sentences, max_tokens, skip_remainder_batch)
         n_columns = max_sentences * num_shards if training else max_sentences
         columns = self._columns(dataset, n_columns, num_shards)
         steps = columns.size(1) - 1
@@ -202,13 +196,13 @@ class BpttLanguageModelingTask(FairseqTask):
     def _columns(self, dataset, n_columns, num_shards):
         if n_columns % num_shards:
             raise FairseqDocError(
-                f"{n_columns} columns of split {dataset.split!r} leave a worker without its share: "
+                f"{n_columns} columns of split {dataset.split!r} do not divide over the workers: "
                 f"expected a multiple of {num_shards}, the number of workers"
             )
         columns = columns_of(dataset, n_columns)
         targets = n_columns * (columns.size(1) - 1)
-        if (dataset.split, n_columns) not in self._told:
-            self._told.add((dataset.split, n_columns))
+        if (dataset.split, n_columns) not in self._logged:
+            self._logged.add((dataset.split, n_columns))
             left_out = len(dataset) - 1 - targets
             logger.info(
                 f"{dataset.split}: {len(dataset):,} tokens in {n_columns} columns of "
@@ -245,7 +239,7 @@ class BpttLanguageModelingTask(FairseqTask):
         nt_asgd = NTASGD.of(model)
         if nt_asgd is not None:
             nt_asgd.optimizer.show_raw()
-        self._valid_loss = None  # what was validated before this step is no epoch's end
+        self._valid_loss = None  # a validation before this step was not at the epoch's end
         self._drawn_lengths.append(sample["drawn_length"])
         self._windows_done = sample["net_input"]["window"] + 1
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
@@ -258,7 +252,7 @@ class BpttLanguageModelingTask(FairseqTask):
         optimizer.set_lr(rate * sum(lengths) / (self.cfg.bptt * len(lengths)))
         optimizer.step()
         optimizer.set_lr(rate)
-        # Only some workers save, and none knows when: so the columns' states meet at every update.
+        # Gathered at every update: only some workers save, and the others do not know when.
         self._carried = _of_all_workers(self._model.decoder.carried_state())
 
     def begin_valid_epoch(self, epoch, model):
@@ -269,7 +263,7 @@ class BpttLanguageModelingTask(FairseqTask):
             nt_asgd.optimizer.show_average()
 
     def post_validate(self, model, stats, agg):
-        """Remember the first validation subset's loss, the one that schedulers are shown."""
+        """Keep the first validation subset's loss, the one that schedulers get."""
         if self._valid_loss is None:
             self._valid_loss = stats[self.cfg.valid_metric]
 
@@ -277,10 +271,10 @@ class BpttLanguageModelingTask(FairseqTask):
 
     def get_checkpoint_dict(self):
         """Called just before the model and the optimizer are saved: puts the averaged weights into
-        the model, and returns what fairseq gives back to :meth:`set_checkpoint_dict`.
+        the model, and returns what fairseq passes to :meth:`set_checkpoint_dict` on a resume.
 
-        At an epoch's end fairseq saves before it shows the epoch's loss to the scheduler, so the
-        loss goes along. In mid-epoch the carried state does.
+        At an epoch's end fairseq saves before it passes the epoch's loss to the scheduler, so the
+        loss is included. In mid-epoch the carried state is included.
         """
         nt_asgd = NTASGD.of(self._model)
         if nt_asgd is not None:
@@ -298,7 +292,7 @@ class BpttLanguageModelingTask(FairseqTask):
         }
 
     def set_checkpoint_dict(self, state):
-        """Undo :meth:`get_checkpoint_dict`.
+        """The opposite of :meth:`get_checkpoint_dict`.
 
         Raises:
             FairseqDocError: a resume in mid-epoch with other windows.
@@ -309,25 +303,38 @@ class BpttLanguageModelingTask(FairseqTask):
                 raise FairseqDocError(
                     f"the checkpoint is in mid-epoch with {differing}: expected the same, got "
                     f"{ {k: self._layout[k] for k in differing} }; resume with the same data and "
-                    "options, or go back to epoch 1 with these weights by --reset-dataloader"
+                    "options, or start at epoch 1 again with these weights by --reset-dataloader"
                 )
             share = state["layout"]["columns"] // data_parallel_size()
             mine = slice(self._first_column, self._first_column + share)
-            self._model.decoder.carry(state["carried"][mine])
+            self._model.decoder.set_carried_state(state["carried"][mine])
         nt_asgd = NTASGD.of(self._model)
         if nt_asgd is not None:
-            epoch_loss = state["epoch_loss"]  # "loss" is missing in checkpoints of version 0.1.0
-            nt_asgd.resume(epoch_loss, state.get("loss", epoch_loss and epoch_loss[1]))
+            epoch_loss = state["epoch_loss"]
+            loss = None if epoch_loss is None else epoch_loss[1]
+            nt_asgd.resume(epoch_loss, state.get("loss", loss))  # version 0.1.0 saved no "loss"
 
 
-def data_parallel_size():
+def _check_batches(max_sentences, max_tokens, skip_remainder_batch):
+    if skip_remainder_batch:
+        raise FairseqDocError(
+            "--skip-remainder-batch would leave targets unscored: expected it not to be given"
+        )
+    if max_sentences is None or max_tokens is not None:
+        raise FairseqDocError(
+            f"--task {TASK} cuts the text into --batch-size columns: expected --batch-size and "
+            f"no --max-tokens; got --batch-size {max_sentences}, --max-tokens {max_tokens}"
+        )
+
+
+def data_parallel_size() -> int:
     """The number of data-parallel workers; 1 outside distributed training."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return distributed_utils.get_data_parallel_world_size()
     return 1
 
 
-def _of_all_workers(state):
+def _of_all_workers(state: torch.Tensor) -> torch.Tensor:
     """(B, S) of this worker -> (C, S) of all, in the workers' order."""
     size = data_parallel_size()
     if size == 1:

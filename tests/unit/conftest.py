@@ -1,4 +1,4 @@
-"""What several unit tests share: random mixtures and their truth, small models, a binarised text."""
+"""Shared by unit tests: random mixtures and their truth, small models, a binarised text."""
 
 import logging
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from fairseq_doc.models.lstm_doc_lm import (
 )
 from fairseq_doc.models.lstm_luong_doc import LSTMLuongDoc, LSTMLuongDocConfig
 
-settings.register_profile("unit", deadline=None, max_examples=50, derandomize=True)
+settings.register_profile("unit", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("unit")
 
 NO_DROPOUT = {
@@ -55,7 +55,7 @@ def mixtures_with_targets(draw, least_words=1):
     mixture = random_mixture(n, j, d, v, seed=seed)
     if draw(st.booleans()):
         mixture[3] = None
-    if draw(st.booleans()):  # weights of exactly zero, but for the first component
+    if draw(st.booleans()):  # weights of exactly zero, except the first component's
         mixture[1][:, 1:] = torch.where(mixture[1][:, 1:] < -1.5, -torch.inf, mixture[1][:, 1:])
     target = random_targets(n, v, seed)
     ignore_index = draw(st.sampled_from([-100, 0, v - 1]))
@@ -76,13 +76,20 @@ def naive_probs(components, log_weights, weight, bias):
     return torch.cat(rows)
 
 
-def naive_nll(components, log_weights, weight, bias, target, ignore_index=-100):
-    """[-log P(target)] of every token, zero where it is ignored, as a list of scalars."""
+def naive_nll(components, log_weights, weight, bias, target, ignore_index=-100, smoothing=0.0):
+    """The cross entropy of every token, zero where it is ignored, as a list of scalars: the label
+    is 1 - smoothing for the target, the rest in equal parts for the other words."""
+    losses = []
     probs = naive_probs(components, log_weights, weight, bias)
-    return [
-        weight.new_zeros(()) if y == ignore_index else -row[y].log()
-        for row, y in zip(probs, target.tolist(), strict=True)
-    ]
+    for row, y in zip(probs, target.tolist(), strict=True):
+        loss = weight.new_zeros(())
+        if y != ignore_index:
+            loss = loss - (1 - smoothing) * row[y].log()
+            for word in range(len(row)) if smoothing else ():
+                if word != y:
+                    loss = loss - smoothing / (len(row) - 1) * row[word].log()
+        losses.append(loss)
+    return losses
 
 
 def leaves(tensors):
@@ -155,7 +162,7 @@ def write_split(folder, split, lines, n_words=20):
 
 @pytest.fixture
 def logging_of_its_own(monkeypatch):
-    """``main`` sets up the whole process's logging: here for the test alone."""
+    """``main`` configures the logging of the process; this confines it to the test."""
     root = logging.getLogger()
     level = root.level
     monkeypatch.setattr(root, "handlers", [])

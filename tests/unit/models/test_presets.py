@@ -91,6 +91,7 @@ def test_every_preset_differs_as_its_table_says_and_in_nothing_else(name, preset
     for option in (f.name for f in fields(config) if f.name != "_name"):
         expected = presets[preset].get(option, getattr(base, option))
         assert getattr(own, option) == expected, option
+        assert type(own).__dataclass_fields__[option].metadata["help"], option
 
 
 @pytest.mark.parametrize("name, preset", ALL)

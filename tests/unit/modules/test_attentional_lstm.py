@@ -125,32 +125,6 @@ def test_gradients_are_those_of_the_loop(score, input_feeding):
     assert (grads[0][1][PADDING] == 0).all() and (grads[0][1][~PADDING] != 0).any(1).all()
 
 
-@everywhere
-@scores
-def test_every_parameter_gets_a_gradient(score, input_feeding):
-    module = decoder(score, input_feeding)
-    run(module, *inputs())[1].square().sum().backward()
-    assert all(parameter.grad.abs().max() > 0 for parameter in module.parameters())
-
-
-def test_without_input_feeding_the_previous_step_is_not_read():
-    """Attention of a step depends on its own query only, and the layers are torch's."""
-    module, (embedded, memory, hidden, cell) = decoder(input_feeding=False), inputs()
-    torchs = nn.LSTM(E, D, 2).double()
-    weights = [weight for layer in module.layers for weight in layer.parameters()]
-    torchs.load_state_dict(dict(zip(torchs.state_dict(), weights, strict=True)))
-    outputs, *_, state = run(module, embedded, memory, hidden, cell)
-    expected, states = torchs(embedded, (hidden, cell))
-    assert_close(outputs[-1], expected)
-    assert_close(tuple(state)[1:], states)
-
-
-@pytest.mark.parametrize("input_feeding, width", [(True, D + E), (False, E)])
-def test_width_of_the_first_layers_input(input_feeding, width):
-    module = decoder(input_feeding=input_feeding)
-    assert [layer.input_size for layer in module.layers] == [width, D]
-
-
 def test_start_is_the_encoders_state_and_zeros_to_feed():
     hidden, cell = inputs()[2:]
     state = decoder().start(hidden, cell)

@@ -67,48 +67,30 @@ def test_component_lists_that_cannot_be(text, problem):
     assert "expected 4 numbers" in str(caught.value)
 
 
-def test_doc_is_its_equations():
+@pytest.mark.parametrize("activation", ["tanh", "linear"])
+@pytest.mark.parametrize(
+    "components", [[1, 3, 2], [0, 0, 4], [1, 0, 0], [0, 1, 0], [0, 0, 1]], ids=str
+)
+def test_doc_is_its_equations(components, activation):
     """P = sum_j pi_j softmax(W k_j + b), k_j = tanh(W_j h^n + b_j), pi = softmax(W_pi h^N), the
-    components in the layers' order, for list 1,3,2."""
-    layer = output_layer([1, 3, 2])
-    h = layer_outputs()
-    rows = {n: list(p.weight.split(D)) for n, p in layer.projections.items()}
-    offsets = {n: list(p.bias.split(D)) for n, p in layer.projections.items()}
-    pi = (h[2] @ layer.mixture_weights.weight.t()).softmax(-1)
+    components in the layers' order; [0, 0, J] is a mixture of softmaxes (Yang et al., 2018)."""
+    layer, h = output_layer(components, activation=activation), layer_outputs()
+    function = torch.tanh if activation == "tanh" else nn.Identity()
+    pi = torch.ones(B, T, 1)
+    if sum(components) > 1:
+        pi = (h[2] @ layer.mixture_weights.weight.t()).softmax(-1)
     expected, j = 0, 0
-    for n, count in enumerate([1, 3, 2]):
-        for i in range(count):
-            k = torch.tanh(h[n] @ rows[str(n)][i].t() + offsets[str(n)][i])
-            expected = expected + pi[..., j : j + 1] * (k @ layer.weight.t() + layer.bias).softmax(
-                -1
-            )
+    for n, projection in layer.projections.items():
+        parts = zip(projection.weight.split(D), projection.bias.split(D), strict=True)
+        for weight, bias in parts:
+            k = function(h[int(n)] @ weight.t() + bias)
+            softmax = (k @ layer.weight.t() + layer.bias).softmax(-1)
+            expected = expected + pi[..., j : j + 1] * softmax
             j += 1
     assert_close(probabilities(layer, h), expected)
-
-
-def test_mos_is_doc_with_all_components_from_the_last_layer():
-    """Yang et al. (2018): softmaxes of tanh(W h^N + b), (B, T, J d) cut into J, mixed by a softmax
-    of h^N."""
-    layer = output_layer([0, 0, 4])
-    h = layer_outputs()
-    latent = nn.Linear(5, 4 * D).double()
-    prior = nn.Linear(5, 4, bias=False).double()
-    latent.load_state_dict(layer.projections["2"].state_dict())
-    prior.load_state_dict(layer.mixture_weights.state_dict())
-    vectors = torch.tanh(latent(h[2])).view(B, T, 4, D)
-    softmaxes = torch.softmax(vectors @ layer.weight.t() + layer.bias, -1)  # (B, T, J, V)
-    expected = (prior(h[2]).softmax(-1).unsqueeze(-1) * softmaxes).sum(2)
-    assert_close(probabilities(layer, h), expected)
-    assert list(layer.projections) == ["2"]
-
-
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_one_component_is_a_softmax(n):
-    layer = output_layer([int(m == n) for m in range(3)])
-    h = layer_outputs()
-    k = torch.tanh(layer.projections[str(n)](h[n]))
-    assert_close(probabilities(layer, h), torch.softmax(k @ layer.weight.t() + layer.bias, -1))
-    assert layer.mixture_weights is None
+    assert j == sum(components)
+    assert list(layer.projections) == [str(n) for n, count in enumerate(components) if count]
+    assert (layer.mixture_weights is None) == (j == 1)
 
 
 def test_plain_output_is_a_softmax_of_the_last_layer():
@@ -127,14 +109,6 @@ def test_plain_output_needs_one_component_of_the_matrixs_width(components, last)
         output_layer(components, widths=[D, 7, last], project=False)
 
 
-def test_linear_activation():
-    layer = output_layer([0, 1, 0], activation="linear")
-    h = layer_outputs()
-    k = layer.projections["1"](h[1])
-    assert k.abs().max() > 1  # tanh would differ
-    assert_close(probabilities(layer, h), torch.softmax(k @ layer.weight.t() + layer.bias, -1))
-
-
 @given(st.lists(st.integers(0, 3), min_size=3, max_size=3).filter(any), st.integers(0, 9))
 def test_probabilities_sum_to_one(components, seed):
     layer = output_layer(components, seed)
@@ -143,45 +117,45 @@ def test_probabilities_sum_to_one(components, seed):
     assert_close(probs.sum(-1), torch.ones(B, T), rtol=0, atol=1e-12)
 
 
-def test_packed_is_the_vectors_the_log_weights_and_a_one():
+def test_mixture_params_are_the_vectors_the_log_weights_and_a_one():
     layer = output_layer([1, 0, 2])
-    packed, log_weights = layer(layer_outputs())
-    assert packed.shape == (B, T, 3 * D + 4)
-    assert_close(packed[..., 3 * D : -1], log_weights)
-    assert (packed[..., -1] == 1).all()
+    params, log_weights = layer(layer_outputs())
+    assert params.shape == (B, T, 3 * D + 4)
+    assert_close(params[..., 3 * D : -1], log_weights)
+    assert (params[..., -1] == 1).all()
     assert_close(log_weights.exp().sum(-1), torch.ones(B, T))
-    vectors, weights = layer.unpack(packed)
-    assert_close(vectors, packed[..., : 3 * D].reshape(B * T, 3, D))
+    vectors, weights = layer.unpack(params)
+    assert_close(vectors, params[..., : 3 * D].reshape(B * T, 3, D))
     assert_close(weights, log_weights.view(B * T, 3))
 
 
-def test_a_slice_of_packed_gives_the_slices_probabilities():
+def test_a_slice_of_the_mixture_params_gives_the_slices_probabilities():
     """fairseq's generator keeps the last step only."""
     layer = output_layer([1, 0, 2])
-    packed, _ = layer(layer_outputs())
-    assert_close(layer.log_probs(packed[:, -1:]), layer.log_probs(packed)[:, -1:])
-    assert_close(layer.log_probs(packed[1]), layer.log_probs(packed)[1])
+    params, _ = layer(layer_outputs())
+    assert_close(layer.log_probs(params[:, -1:]), layer.log_probs(params)[:, -1:])
+    assert_close(layer.log_probs(params[1]), layer.log_probs(params)[1])
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 def test_nll_is_the_targets_log_probability(reduction):
     layer = output_layer([1, 0, 2])
-    packed, _ = layer(layer_outputs())
+    params, _ = layer(layer_outputs())
     target = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
     target[1, 2] = 7
-    losses = -layer.log_probs(packed).gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    losses = -layer.log_probs(params).gather(-1, target.unsqueeze(-1)).squeeze(-1)
     losses[target == 7] = 0
     counted = (target != 7).sum()
     expected = {"none": losses.flatten(), "sum": losses.sum(), "mean": losses.sum() / counted}
-    assert_close(layer.nll(packed, target, 7, reduction), expected[reduction])
+    assert_close(layer.nll(params, target, 7, reduction), expected[reduction])
 
 
 def test_component_dropout_is_one_mask_a_stream_for_all_times_and_components():
     components, p = [1, 2, 1], 0.5
     layer, h = output_layer(components, dropout=p), layer_outputs()
     kept = layer(h)[0][..., : 4 * D].view(B, T, 4, D)
-    packed, log_weights = layer.train()(h)
-    factors = (packed[..., : 4 * D].view(B, T, 4, D) / kept).round(decimals=9)
+    params, log_weights = layer.train()(h)
+    factors = (params[..., : 4 * D].view(B, T, 4, D) / kept).round(decimals=9)
     assert set(factors.unique().tolist()) == {0.0, 1 / (1 - p)}
     assert torch.equal(factors, factors[:, :1, :1].expand_as(factors))
     masks = factors[:, 0, 0]  # (B, d)
@@ -201,15 +175,15 @@ def test_probabilities_under_autocast_sum_to_one_at_float32s_accuracy(components
     layer = output_layer(components).float()
     h = [x.float() for x in layer_outputs()]
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        packed, log_weights = layer(h)
-        log_probs = layer.log_probs(packed)
+        params, log_weights = layer(h)
+        log_probs = layer.log_probs(params)
     assert log_weights.dtype == log_probs.dtype == torch.float32
     assert_close(log_probs.exp().sum(-1), torch.ones(B, T), rtol=0, atol=1e-5)
 
 
 # Temperature
 
-temperatures = pytest.mark.parametrize("temperature", [0.01, 0.3, 0.7, 1.0, 1.5, 10.0])
+temperatures = pytest.mark.parametrize("temperature", [0.01, 0.7, 1.0, 10.0])
 
 
 def powers(probs, temperature):
@@ -247,32 +221,22 @@ def test_at_temperature_of_extremes():
 
 @temperatures
 @pytest.mark.parametrize("components", [[1, 0, 2], [0, 0, 1]])
-def test_packed_divided_by_a_temperature(temperature, components):
+def test_mixture_params_divided_by_a_temperature(temperature, components):
     """As fairseq's generator does it, in place, to the last step."""
     layer = output_layer(components)
-    packed, _ = layer(layer_outputs())
-    probs = layer.log_probs(packed).exp()
+    params, _ = layer(layer_outputs())
+    probs = layer.log_probs(params).exp()
     with torch.no_grad():
-        cooled = layer.log_probs(packed[:, -1:].clone().div_(temperature))
+        cooled = layer.log_probs(params[:, -1:].clone().div_(temperature))
     assert_close(cooled.exp(), powers(probs, temperature)[:, -1:])
     assert_close(cooled.exp().sum(-1), torch.ones(B, 1))
 
 
-def test_a_temperature_of_the_logits_would_be_another():
-    """Of a mixture, softmaxes at temperature T are not P^(1/T): the test above can tell."""
-    layer = output_layer([1, 0, 2])
-    packed, _ = layer(layer_outputs())
-    vectors, log_weights = layer.unpack(packed)
-    cold = (vectors @ layer.weight.t() + layer.bias) / 0.5
-    other = (log_weights.exp().unsqueeze(-1) * cold.softmax(-1)).sum(1).view(B, T, V)
-    assert (layer.log_probs(packed / 0.5).exp() - other).abs().max() > 1e-3
-
-
 def test_a_temperature_a_row():
     layer = output_layer([1, 0, 2])
-    packed, _ = layer(layer_outputs())
-    probs = layer.log_probs(packed).exp()
-    found = layer.log_probs(packed / torch.tensor([0.5, 1.0, 2.0]).view(B, 1, 1)).exp()
+    params, _ = layer(layer_outputs())
+    probs = layer.log_probs(params).exp()
+    found = layer.log_probs(params / torch.tensor([0.5, 1.0, 2.0]).view(B, 1, 1)).exp()
     for b, temperature in enumerate([0.5, 1.0, 2.0]):
         assert_close(found[b], powers(probs[b], temperature))
 
@@ -282,8 +246,8 @@ def test_temperature_in_float32(temperature):
     layer = output_layer([1, 0, 2])
     probs = probabilities(layer, layer_outputs())
     layer.float()
-    packed, _ = layer([x.float() for x in layer_outputs()])
-    log_probs = layer.log_probs(packed / temperature)
+    params, _ = layer([x.float() for x in layer_outputs()])
+    log_probs = layer.log_probs(params / temperature)
     assert log_probs.dtype == torch.float32
     assert_close(log_probs.exp(), powers(probs, temperature), rtol=1e-4, atol=1e-6)
 
@@ -296,8 +260,8 @@ def test_smoothed_nll_is_the_cross_entropy_of_the_probabilities(components):
     layer = output_layer(components)
     target = torch.randint(V - 1, (B, T), generator=torch.Generator().manual_seed(0))
     target[1, 2] = target[0, 0] = V - 1  # ignored
-    packed, _ = layer(layer_outputs())
-    loss, nll = layer.smoothed_nll(packed, target, 0.2, V - 1)
+    params, _ = layer(layer_outputs())
+    loss, nll = layer.smoothed_nll(params, target, 0.2, V - 1)
     labels = torch.full((B, T, V), 0.2 / (V - 1), dtype=torch.float64)
     labels.scatter_(2, target.unsqueeze(2), 0.8)
     kept = target != V - 1
@@ -305,21 +269,21 @@ def test_smoothed_nll_is_the_cross_entropy_of_the_probabilities(components):
     expected = -(labels * log_probs)[kept].sum()
     assert_close(loss, expected)
     assert_close(nll, -log_probs.gather(2, target.unsqueeze(2)).squeeze(2)[kept].sum())
-    assert_close(nll, layer.nll(packed, target, V - 1))
+    assert_close(nll, layer.nll(params, target, V - 1))
     parameters = list(layer.parameters())
     assert_close(gradients(loss, parameters), gradients(expected, parameters))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_sixteen_bits(dtype):
-    """Log weights, packed and losses are float32; probabilities sum to one."""
+    """Log weights, mixture_params and losses are float32; probabilities sum to one."""
     layer, h = output_layer([1, 0, 2]), layer_outputs()
     expected = layer.log_probs(layer(h)[0])
     layer.to(dtype)
-    packed, log_weights = layer([x.to(dtype) for x in h])
-    log_probs = layer.log_probs(packed)
-    assert packed.dtype == log_weights.dtype == log_probs.dtype == torch.float32
-    assert (packed[..., -1] == 1).all()
+    params, log_weights = layer([x.to(dtype) for x in h])
+    log_probs = layer.log_probs(params)
+    assert params.dtype == log_weights.dtype == log_probs.dtype == torch.float32
+    assert (params[..., -1] == 1).all()
     assert_close(log_probs.exp().sum(-1), torch.ones(B, T), rtol=0, atol=1e-5)
     assert_close(log_probs, expected, rtol=0.02, atol=0.15)
     target = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""The plain form is the definition, so its own truth is a loop over probabilities."""
+"""The plain form by hand and in its errors; test_mixture_nll.py compares it with a loop."""
 
 import math
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops import reference
 
-from ..conftest import assert_close, gradients, leaves, naive_nll, naive_probs, random_mixture
+from ..conftest import assert_close, naive_probs, random_mixture
 
 sizes = st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(1, 5), st.integers(1, 7))
 
@@ -42,19 +42,6 @@ def test_log_probs_are_those_of_the_naive_loop(sizes, with_bias, seed):
     mixture = random_mixture(*sizes, seed=seed)
     mixture[3] = mixture[3] if with_bias else None
     assert_close(reference.mixture_log_probs(*mixture), naive_probs(*mixture).log())
-
-
-@given(sizes, st.integers(0, 99), st.integers(-1, 6))
-def test_loss_and_gradients_are_those_of_the_naive_loop(sizes, seed, ignore_index):
-    mixture = leaves(random_mixture(*sizes, seed=seed))
-    target = torch.randint(sizes[3], sizes[:1], generator=torch.Generator().manual_seed(seed))
-    loss = reference.mixture_nll(*mixture, target, ignore_index)
-    truth = sum(naive_nll(*mixture, target, ignore_index), torch.zeros(()))
-    assert_close(loss, truth)
-    if truth.requires_grad:
-        assert_close(gradients(loss, mixture), gradients(truth, mixture))
-    else:  # no token left
-        assert_close(gradients(loss, mixture), tuple(torch.zeros_like(x) for x in mixture))
 
 
 def test_mean_over_no_token_is_zero():

@@ -1,3 +1,5 @@
+"""fairseq's wrappers, and the best model of each stage."""
+
 import copy
 import math
 from types import SimpleNamespace
@@ -10,353 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.optim.nt_asgd import (
-    LAST_CHECKPOINT,
-    NTASGD,
-    TASK,
-    AveragedSGD,
-    NTASGDConfig,
-    NTASGDSchedule,
-    TrainingStages,
-)
+from fairseq_doc.optim.nt_asgd import LAST_CHECKPOINT, NTASGD, TASK, NTASGDSchedule
 
 from ..conftest import assert_close
-
-losses_lists = st.lists(st.integers(0, 12).map(float), max_size=60)
-
-
-# The trigger
-
-
-def first_firing(losses, begin, nonmono):
-    """The first place from ``begin`` on whose loss has more than ``nonmono`` losses between
-    ``begin`` and itself and is worse than the best of all but the last ``nonmono`` of them."""
-    for t in range(begin, len(losses)):
-        listed = losses[begin:t]
-        if len(listed) > nonmono and losses[t] > min(listed[: len(listed) - nonmono]):
-            return t
-    return None
-
-
-def plan(losses, nonmono, stages):
-    """The steps of every epoch, from the rule's words: SGD until the criterion fires, averaging
-    until it fires again, then stages 1, 2, ..., each with an empty list, until it fires. After
-    stage ``stages``, or for -1 after one that did not lower the best loss of all before it, stop;
-    without stages averaging goes on for good."""
-    fired, begin_of_stage, begin, phase, n = {}, [0], 0, -1, len(losses)
-    while (t := first_firing(losses, begin, nonmono)) is not None:
-        if phase == -1:
-            fired[t] = "average"
-        elif stages == 0:
-            break
-        elif phase == stages or (
-            stages == -1 and phase > 0 and min(losses[begin : t + 1]) >= min(losses[:begin])
-        ):
-            fired[t], n = "stop", t + 1
-            break
-        else:
-            fired[t] = "restart"
-            begin_of_stage.append(t + 1)
-        phase, begin = phase + 1, t + 1
-    steps = [[] for _ in losses]
-    for t in range(n):
-        since = max(begin for begin in begin_of_stage if begin <= t)
-        steps[t] += ["keep_in_stage"] * all(losses[t] < x for x in losses[since:t])
-        steps[t] += ["keep"] * all(losses[t] < x for x in losses[:t])
-        steps[t] += [fired[t]] if t in fired else []
-    return steps
-
-
-def observed(trigger, losses):
-    return [trigger.observe(epoch, loss) for epoch, loss in enumerate(losses, 1)]
-
-
-@given(losses_lists, st.integers(0, 6), st.integers(-1, 3))
-def test_trigger_follows_its_rule(losses, nonmono, stages):
-    assert observed(TrainingStages(nonmono, stages), losses) == plan(losses, nonmono, stages)
-
-
-@st.composite
-def scripts(draw):
-    """(n, losses) of a run of many stages: each goes down to its own lowest loss, mostly a lower one
-    than before, and then up until the criterion has fired; half of them end in the middle."""
-    nonmono, losses, low = draw(st.integers(0, 3)), [], 100.0
-    for _ in range(draw(st.integers(1, 8))):
-        low += draw(st.sampled_from([-3.0, -1.0, -1.0, 0.0, 2.0]))
-        for _ in range(draw(st.integers(0, 4))):
-            losses.append(low + draw(st.integers(0, 20)) / 4)
-        losses += [low] + [low + 7.0] * (nonmono + draw(st.integers(1, 2)))
-    return nonmono, losses[: len(losses) - draw(st.integers(0, 3))]
-
-
-@given(scripts(), st.sampled_from([-1, -1, -1, 0, 1, 4]))
-def test_trigger_follows_its_rule_through_many_stages(script, stages):
-    nonmono, losses = script
-    assert observed(TrainingStages(nonmono, stages), losses) == plan(losses, nonmono, stages)
-
-
-def test_fine_tuning_until_a_stage_gains_nothing_by_hand():
-    """n = 0: the criterion fires at any loss worse than the best of its list."""
-    kept, restarted = ["keep_in_stage", "keep"], ["restart"]
-    script = [
-        (9.0, kept),  # SGD
-        (9.5, ["average"]),
-        (8.0, kept),  # averaging: still stage 0, whose best is 9
-        (7.0, kept),
-        (7.5, restarted),
-        (8.0, ["keep_in_stage"]),  # stage 1: its own best, worse than 7
-        (6.0, kept),
-        (6.5, restarted),  # 6 < 7: gained
-        (6.5, ["keep_in_stage"]),  # stage 2
-        (6.0, ["keep_in_stage"]),  # as good as the best is no gain
-        (6.1, ["stop"]),
-        (1.0, []),  # nobody listens any more
-    ]
-    losses, steps = zip(*script, strict=True)
-    trigger = TrainingStages(0, -1)
-    assert observed(trigger, losses) == list(steps)
-    assert trigger.stopped and trigger.stage == 2 and trigger.best == 6.0
-
-
-def test_averaging_that_gains_nothing_is_fine_tuned_all_the_same():
-    """Only a fine-tuning stage ends the run."""
-    trigger = TrainingStages(0, -1)
-    steps = observed(trigger, [5.0, 6.0, 7.0, 8.0])
-    assert steps == [["keep_in_stage", "keep"], ["average"], [], ["restart"]]
-    assert observed(TrainingStages(0, -1), [5.0, 6.0, 7.0, 8.0, 7.0, 7.5])[4:] == [
-        ["keep_in_stage"],
-        ["stop"],
-    ]
-
-
-@given(losses_lists, st.integers(0, 6))
-def test_best_weights_are_kept_whenever_the_loss_is_the_lowest_so_far(losses, nonmono):
-    trigger = TrainingStages(nonmono)
-    kept = [e for e, loss in enumerate(losses, 1) if "keep" in trigger.observe(e, loss)]
-    best = [t + 1 for t, x in enumerate(losses) if all(x < y for y in losses[:t])]
-    assert kept == best
-
-
-@pytest.mark.parametrize(
-    "nonmono, losses, fired",
-    [
-        (0, [5, 4, 3, 3], []),
-        (0, [5, 4, 3, 3.5], [4]),
-        (2, [5, 4, 3, 4.5, 4], []),  # epoch 4: all but the last 2 are (5); epoch 5: (5, 4)
-        (2, [5, 4, 3, 4.5, 4.1], [5]),
-        (60, [*range(100, 0, -1), 61], []),  # all but the last 60 are 100 .. 61
-        (60, [*range(100, 0, -1), 62], [101]),
-        (60, [*[1] * 60, 2], []),  # 60 earlier losses are not more than 60
-        (60, [*[1] * 61, 2], [62]),
-    ],
-)
-def test_trigger_by_hand(nonmono, losses, fired):
-    trigger = TrainingStages(nonmono)
-    assert [e for e, x in enumerate(losses, 1) if "average" in trigger.observe(e, x)] == fired
-
-
-@given(scripts(), st.integers(-1, 3), st.integers(0, 60))
-def test_trigger_goes_on_from_its_saved_state(script, stages, cut):
-    nonmono, losses = script
-    whole, first, second = (TrainingStages(nonmono, stages) for _ in range(3))
-    numbered = list(enumerate(losses, 1))
-    expected = [whole.observe(*x) for x in numbered]
-    steps = [first.observe(*x) for x in numbered[:cut]]
-    second.load_state_dict(copy.deepcopy(first.state_dict()))
-    assert steps + [second.observe(*x) for x in numbered[cut:]] == expected
-
-
-def test_an_epoch_counts_once():
-    trigger = TrainingStages(0)
-    assert trigger.observe(1, 5.0) == ["keep_in_stage", "keep"]
-    assert trigger.observe(1, 9.0) == []
-    assert trigger.observe(2, 6.0) == ["average"]
-    assert trigger.observe(2, 4.0) == []
-
-
-# The averages
-
-
-def run(optimizer, parameters, gradient, rates):
-    """Steps at the given rates; the parameters after each, as plain lists."""
-    iterates = []
-    for rate in rates:
-        if isinstance(optimizer, AveragedSGD):
-            optimizer.show_raw()  # gradients are taken at the raw weights
-        optimizer.param_groups[0]["lr"] = rate
-        optimizer.zero_grad()
-        for p in parameters:
-            p.grad = gradient(p.detach())
-        optimizer.step()
-        iterates.append([p.tolist() for p in parameters])
-    return iterates
-
-
-def quadratic(x):
-    return 0.3 * x - 1
-
-
-def new_parameters():
-    rng = torch.Generator().manual_seed(0)
-    shapes = ((3,), (2, 2), ())
-    return [
-        nn.Parameter(torch.randn(shape, generator=rng, dtype=torch.float64)) for shape in shapes
-    ]
-
-
-def mean_of_iterates(iterates):
-    """What torch's ASGD gives with t0 = 0, lambd = 0: the newest of one or two iterates, the mean
-    of all but the first of more."""
-    counted = iterates[-1:] if len(iterates) <= 2 else iterates[1:]
-    totals = [torch.zeros_like(torch.tensor(x), dtype=torch.float64) for x in counted[0]]
-    for iterate in counted:
-        totals = [
-            t + torch.tensor(x, dtype=torch.float64) for t, x in zip(totals, iterate, strict=True)
-        ]
-    return [t / len(counted) for t in totals]
-
-
-rate_lists = st.lists(st.floats(0.01, 2), min_size=1, max_size=12)
-
-
-@given(rate_lists, st.integers(0, 12), st.sampled_from([0.0, 0.1]))
-def test_steps_and_average_are_those_of_plain_arithmetic(rates, switch, weight_decay):
-    switch = min(switch, len(rates))
-    parameters = new_parameters()
-    values, raw = [p.detach().clone() for p in parameters], []
-    for rate in rates:  # this step's rate at this step
-        values = [x - rate * (quadratic(x) + weight_decay * x) for x in values]
-        raw.append([x.tolist() for x in values])
-
-    optimizer = AveragedSGD(parameters, lr=9.0, weight_decay=weight_decay)
-    iterates = run(optimizer, parameters, quadratic, rates[:switch])
-    optimizer.start_averaging()
-    optimizer.show_average()  # nothing to show yet
-    iterates += run(optimizer, parameters, quadratic, rates[switch:])
-    assert_close(iterates, raw)
-    optimizer.show_average()
-    expected = mean_of_iterates(raw[switch:]) if rates[switch:] else values
-    assert_close([p.detach() for p in parameters], expected)
-
-
-@pytest.mark.parametrize("steps", range(1, 8))
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_average_is_torchs_at_a_constant_rate(steps, weight_decay):
-    ours, theirs = new_parameters(), new_parameters()
-    optimizer = AveragedSGD(ours, lr=0.5, weight_decay=weight_decay)
-    optimizer.start_averaging()
-    torchs = torch.optim.ASGD(theirs, lr=0.5, lambd=0, t0=0, weight_decay=weight_decay)
-    rates = [0.5] * steps
-    assert_close(run(optimizer, ours, quadratic, rates), run(torchs, theirs, quadratic, rates))
-    optimizer.show_average()
-    average = [torchs.state[p]["ax"] for p in theirs]
-    assert_close([p.detach() for p in ours], average, rtol=1e-6, atol=1e-6)  # its 1/k is float32
-
-
-@given(rate_lists, st.lists(st.sampled_from(["average", "raw"]), min_size=12, max_size=12))
-def test_showing_the_average_between_steps_changes_no_step(rates, shows):
-    plain, shown = new_parameters(), new_parameters()
-    one, two = AveragedSGD(plain, lr=1.0), AveragedSGD(shown, lr=1.0)
-    one.start_averaging()
-    two.start_averaging()
-    for rate, show in zip(rates, shows, strict=False):
-        run(one, plain, quadratic, [rate])
-        run(two, shown, quadratic, [rate])
-        for _ in range(2):  # twice is once
-            two.show_average() if show == "average" else two.show_raw()
-    for optimizer in (one, two):
-        optimizer.show_raw()
-    assert_close([p.detach() for p in plain], [p.detach() for p in shown], rtol=0, atol=0)
-    for optimizer in (one, two):
-        optimizer.show_average()
-    assert_close([p.detach() for p in plain], [p.detach() for p in shown], rtol=0, atol=0)
-
-
-def test_parameters_without_a_gradient_stay_and_are_averaged():
-    moved, still = nn.Parameter(torch.ones(2)), nn.Parameter(torch.full((2,), 7.0))
-    optimizer = AveragedSGD([moved, still], lr=0.5, weight_decay=0.1)
-    optimizer.start_averaging()
-    for _ in range(3):
-        moved.grad = torch.ones(2)
-        optimizer.step()
-    optimizer.show_average()
-    assert still.tolist() == [7.0, 7.0]
-    assert moved.tolist() != [1.0, 1.0]
-
-
-@pytest.mark.parametrize("shown", ["average", "raw"])
-@pytest.mark.parametrize("cut", range(6))
-def test_a_saved_optimizer_goes_on_as_if_it_had_never_stopped(tmp_path, cut, shown):
-    rates = [0.5, 0.3, 1.1, 0.2, 0.9, 0.4]
-    whole, first, second = new_parameters(), new_parameters(), new_parameters()
-    optimizers = [AveragedSGD(p, lr=1.0) for p in (whole, first, second)]
-    for optimizer in optimizers[:2]:
-        optimizer.start_averaging()
-    run(optimizers[0], whole, quadratic, rates)
-
-    run(optimizers[1], first, quadratic, rates[:cut])
-    if shown == "average":
-        optimizers[1].show_average()
-    torch.save([optimizers[1].state_dict(), [p.data for p in first]], tmp_path / "saved")
-    state, weights = torch.load(tmp_path / "saved")
-    for p, x in zip(second, weights, strict=True):
-        p.data.copy_(x)
-    optimizers[2].load_state_dict(state)
-    run(optimizers[2], second, quadratic, rates[cut:])
-
-    for show in ("show_raw", "show_average"):
-        for optimizer in optimizers:
-            getattr(optimizer, show)()
-        assert_close([p.detach() for p in second], [p.detach() for p in whole], rtol=0, atol=0)
-
-
-def test_restart_takes_up_the_kept_weights_with_a_fresh_average():
-    parameters = new_parameters()
-    optimizer = AveragedSGD(parameters, lr=0.5)
-    optimizer.start_averaging()
-    run(optimizer, parameters, quadratic, [0.5] * 4)
-    optimizer.show_average()
-    optimizer.keep()
-    best = [p.detach().clone() for p in parameters]
-    run(optimizer, parameters, quadratic, [0.5] * 3)
-    optimizer.show_average()
-    optimizer.restart()
-    assert_close([p.detach() for p in parameters], best, rtol=0, atol=0)
-    optimizer.show_average()
-    assert_close([p.detach() for p in parameters], best, rtol=0, atol=0)
-
-    iterates = run(optimizer, parameters, quadratic, [0.5] * 4)
-    expected, values = [], best
-    for _ in range(4):
-        values = [x - 0.5 * quadratic(x) for x in values]
-        expected.append([x.tolist() for x in values])
-    assert_close(iterates, expected)
-    optimizer.show_average()
-    assert_close([p.detach() for p in parameters], mean_of_iterates(expected))
-
-
-# fairseq's wrappers
-
-
-def config(**changes):
-    settings = {
-        "lr": [0.5],
-        "lr_scheduler_name": "nt_asgd",
-        "task_name": TASK,
-        "fp16": False,
-        "bf16": False,
-        "maximize_best_checkpoint_metric": False,
-        "nonmono": 1,
-        "disable_validation": False,
-        "no_save": True,
-        "no_last_checkpoints": False,
-        "save_interval": 1,
-        "restore_file": LAST_CHECKPOINT,
-        "continue_once": None,
-        "checkpoint_suffix": "",
-        "write_checkpoints_asynchronously": False,
-    }
-    return NTASGDConfig(**{**settings, **changes})
+from .runs import config, new_parameters, plan, quadratic, run, scripts
 
 
 def schedule(optimizer, stop_min_lr=-1.0):
@@ -437,26 +96,18 @@ def test_losses_reach_the_optimizer_and_the_rate_stays_until_the_end():
     for epoch in range(1, 10):
         rates.append(scheduler.step(epoch, [2.0, 2.0, 3.0][(epoch - 1) % 3]))
         averaging.append(optimizer.optimizer.param_groups[0]["averaging"])
-        stages.append(optimizer.trigger.stage)
+        stages.append(optimizer.stages.stage)
         assert scheduler.step_update(epoch) == optimizer.get_lr() == rates[-1]
     assert rates == [0.5] * 8 + [-7.0]
     assert averaging == [False] * 2 + [True] * 7
     assert stages == [-1, -1, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_without_stages_averaging_goes_on_for_good():
-    optimizer = NTASGD(config(), new_parameters())
-    scheduler = schedule(optimizer)
-    rates = [scheduler.step(epoch, float(epoch)) for epoch in range(1, 30)]
-    assert rates == [0.5] * 29
-    assert optimizer.trigger.stage == 0
-
-
 def test_an_epoch_without_validation_is_not_observed():
     optimizer = NTASGD(config(), new_parameters())
     scheduler = schedule(optimizer)
     assert [scheduler.step(epoch, None) for epoch in (1, 2, 3)] == [0.5] * 3
-    assert optimizer.trigger.losses == []
+    assert optimizer.stages.losses == []
 
 
 def test_fine_tuning_restarts_from_the_weights_of_the_lowest_loss():
@@ -468,28 +119,23 @@ def test_fine_tuning_restarts_from_the_weights_of_the_lowest_loss():
         optimizer.optimizer.show_average()
         validated.append([p.detach().clone() for p in parameters])
         optimizer.observe(epoch, loss)
-    assert optimizer.trigger.stage == 1
+    assert optimizer.stages.stage == 1
     assert_close([p.detach() for p in parameters], validated[2], rtol=0, atol=0)
 
 
-def test_rate_and_weight_decay_may_change_on_a_resume_and_the_trigger_is_restored():
+def test_rate_and_weight_decay_may_change_on_a_resume_and_the_stages_are_restored():
     old = NTASGD(config(weight_decay=0.1), new_parameters())
     for epoch, loss in enumerate([3.0, 2.0, 4.0], 1):
         old.observe(epoch, loss)
     new = NTASGD(config(lr=[7.0], weight_decay=0.2), new_parameters())
+    assert old.state_dict()["trigger"] == old.stages.state_dict()  # the key of checkpoints
     new.load_state_dict(old.state_dict())
     group = new.optimizer.param_groups[0]
     assert (group["lr"], group["weight_decay"], group["averaging"]) == (7.0, 0.2, True)
-    assert new.trigger.state_dict() == old.trigger.state_dict()
-    assert new.trigger.nonmono == 1
+    assert new.stages.state_dict() == old.stages.state_dict()
+    assert new.stages.nonmono == 1
     new.load_state_dict(old.state_dict(), {"lr": 8.0})
     assert new.get_lr() == 8.0
-
-
-def test_a_loss_that_is_not_a_number_fires_nothing():
-    trigger = TrainingStages(0)
-    assert trigger.observe(1, 3.0) == ["keep_in_stage", "keep"]
-    assert trigger.observe(2, math.nan) == []
 
 
 def resumed_with_stages(epoch_loss, loss, losses=(3.0, 4.0)):
@@ -508,12 +154,12 @@ def resumed_with_stages(epoch_loss, loss, losses=(3.0, 4.0)):
 @pytest.mark.parametrize("mid_epoch", [True, False])
 def test_stages_may_be_asked_for_on_a_resume_from_the_best_model(best, mid_epoch):
     parameter, optimizer = resumed_with_stages(None if mid_epoch else (3, best), best)
-    assert optimizer.trigger.best == optimizer.trigger.stage_best == best
+    assert optimizer.stages.best == optimizer.stages.stage_best == best
     with torch.no_grad():
         parameter.add_(1)
     optimizer.observe(4, 5.0)
     optimizer.observe(5, 6.0)
-    assert optimizer.trigger.stage == 1
+    assert optimizer.stages.stage == 1
     assert parameter.item() == 2.0
 
 
@@ -525,16 +171,7 @@ def test_stages_are_not_started_from_a_model_that_is_not_the_best(epoch_loss, lo
 
 def test_stages_may_be_asked_for_before_anything_was_validated():
     _, optimizer = resumed_with_stages(None, None, losses=())
-    assert optimizer.trigger.best == math.inf
-
-
-def test_an_epoch_is_taken_once_and_a_run_that_starts_over_is_heard_again():
-    trigger = TrainingStages(nonmono=5)
-    for epoch in (1, 2, 2, 3):
-        trigger.observe(epoch, 1.0)
-    assert len(trigger.losses) == 3
-    trigger.observe(1, 1.0)  # --reset-dataloader goes back to epoch 1
-    assert len(trigger.losses) == 4
+    assert optimizer.stages.best == math.inf
 
 
 # The best model of each stage
@@ -573,7 +210,7 @@ def best_of_stages(steps):
     """{file: whose weights it holds}, from the steps of all epochs."""
     expected, stage = {}, 0
     for epoch, of_epoch in enumerate(steps, 1):
-        if "keep_in_stage" in of_epoch:
+        if "keep_best_of_stage" in of_epoch:
             expected[f"checkpoint_best_stage{stage}.pt"] = f"epoch {epoch}"
         stage += "restart" in of_epoch
     return expected
@@ -601,7 +238,7 @@ HAND = [9.0, 9.5, 8.0, 7.0, 7.5, 8.0, 6.0, 6.5, 6.5, 6.0, 6.1]  # n = 0; stages 
 
 def test_kept_models_by_hand(tmp_path):
     cfg = config(save_dir=str(tmp_path), no_save=False, nonmono=0, finetune_stages=-1)
-    assert train(tmp_path, enumerate(HAND, 1), cfg).optimizer.trigger.stopped
+    assert train(tmp_path, enumerate(HAND, 1), cfg).optimizer.stages.stopped
     assert stages_kept(tmp_path) == {
         "checkpoint_best_stage0.pt": "epoch 4",
         "checkpoint_best_stage1.pt": "epoch 7",
@@ -635,7 +272,7 @@ def test_a_run_saved_in_any_epoch_goes_on_equally(tmp_path, cut, shown):
                 path.unlink()
     second = train(folders[1], numbered[cut - 1 :], configs[1], saved=first.saved)
     assert stages_kept(folders[1]) == stages_kept(folders[0])
-    assert second.optimizer.trigger.state_dict() == whole.optimizer.trigger.state_dict()
+    assert second.optimizer.stages.state_dict() == whole.optimizer.stages.state_dict()
     assert_close(second.after[len(HAND)], whole.after[len(HAND)], rtol=0, atol=0)
 
 
@@ -660,42 +297,37 @@ def test_the_resumed_epochs_model_is_the_file_that_was_restored(tmp_path, name):
     assert stages_kept(tmp_path) == {"checkpoint_best_stage0.pt": "epoch 9"}
 
 
-@pytest.mark.parametrize("last_is_there", [True, False])
-def test_continue_once_is_read_where_there_is_no_last_checkpoint(tmp_path, last_is_there):
-    (tmp_path / "elsewhere.pt").write_text("continued")
-    folder = tmp_path / "run"  # fairseq makes it when it first saves
-    if last_is_there:
-        folder.mkdir()
-        (folder / LAST_CHECKPOINT).write_text("last")
-    where = {"save_dir": str(folder), "continue_once": str(tmp_path / "elsewhere.pt")}
-    optimizer = NTASGD(config(no_save=False, finetune_stages=1, **where), new_parameters())
-    optimizer.observe(7, 5.0, resumed=True)
-    kept = {"checkpoint_best_stage0.pt": "last" if last_is_there else "continued"}
-    assert stages_kept(folder) == kept
+@pytest.mark.parametrize(
+    "settings, files, expected",
+    [
+        ({"continue_once": "elsewhere.pt"}, ["elsewhere.pt"], "elsewhere.pt"),
+        ({"continue_once": "elsewhere.pt"}, ["elsewhere.pt", LAST_CHECKPOINT], LAST_CHECKPOINT),
+        ({"checkpoint_suffix": "-a"}, ["checkpoint_last-a.pt"], "checkpoint_last-a.pt"),
+        (
+            {"restore_file": "checkpoint_best_stage0.pt"},
+            ["checkpoint_best_stage0.pt"],
+            "checkpoint_best_stage0.pt",
+        ),
+    ],
+)
+def test_which_file_is_copied_on_a_resume(tmp_path, monkeypatch, settings, files, expected):
+    """The folder of --save-dir need not exist: fairseq makes it when it first saves."""
+    monkeypatch.chdir(tmp_path)
+    for name in files:
+        (tmp_path / name).write_text(name)
+    folder = tmp_path if LAST_CHECKPOINT in files or "continue_once" not in settings else "run"
+    cfg = config(no_save=False, finetune_stages=1, save_dir=str(folder), **settings)
+    NTASGD(cfg, new_parameters()).observe(7, 5.0, resumed=True)
+    name = f"checkpoint_best_stage0{cfg.checkpoint_suffix}.pt"
+    assert stages_kept(tmp_path / folder) == {name: expected}
 
 
-def test_kept_models_bear_the_suffix_of_the_checkpoints(tmp_path):
-    (tmp_path / "checkpoint_last-a.pt").write_text("epoch 1")
-    where = {"save_dir": str(tmp_path), "checkpoint_suffix": "-a"}
-    optimizer = NTASGD(config(no_save=False, finetune_stages=1, **where), new_parameters())
-    optimizer.observe(1, 5.0)
-    assert stages_kept(tmp_path) == {"checkpoint_best_stage0-a.pt": "epoch 1"}
-
-
-def test_a_kept_model_may_be_the_one_that_is_restored(tmp_path):
-    kept = tmp_path / "checkpoint_best_stage0.pt"
-    kept.write_text("kept")
-    cfg = config(save_dir=str(tmp_path), no_save=False, finetune_stages=1, restore_file=str(kept))
-    NTASGD(cfg, new_parameters()).observe(3, 5.0, resumed=True)
-    assert stages_kept(tmp_path) == {"checkpoint_best_stage0.pt": "kept"}
-
-
-def test_a_stages_end_is_told_with_its_best_loss(tmp_path, caplog):
+def test_the_log_names_each_stages_end_and_best_loss(tmp_path, caplog):
     cfg = config(nonmono=0, finetune_stages=-1)
     with caplog.at_level("INFO"):
         train(tmp_path, enumerate(HAND, 1), cfg)
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == [
         "averaging starts after epoch 2",
         "stage 0 ended with epoch 5: best loss 7.0",
         "fine-tuning stage 1 starts after epoch 5",

@@ -180,12 +180,12 @@ def test_evaluation_windows_hold_eval_window_tokens_over_all_columns(n_columns, 
         assert torch.equal(side_by_side(windows), data.tokens.view(n_columns, -1)[:, 1:])
 
 
-def test_final_evaluation_has_one_column_unless_told():
+def test_final_evaluation_has_one_column_by_default():
     windows = list(task().eval_lm_dataloader(stream(split="test")))
     assert torch.equal(side_by_side(windows), stream().tokens[None, 1:])
 
 
-def test_the_numbers_of_scored_and_left_out_targets_are_told(caplog):
+def test_the_numbers_of_scored_and_left_out_targets_are_logged(caplog):
     with caplog.at_level("INFO"):
         task().get_batch_iterator(stream(200), max_sentences=3)
     assert "train: 200 tokens in 3 columns of 66; 195 targets scored, 4 left out" in caplog.text
@@ -303,7 +303,7 @@ def test_a_saved_model_is_the_average(trained):
     assert_close(weight.detach(), (raw[1] + raw[2]) / 2)
 
 
-def test_at_an_epochs_end_its_loss_is_saved_and_reaches_the_trigger_on_a_resume(trained):
+def test_at_an_epochs_end_its_loss_is_saved_and_is_observed_on_a_resume(trained):
     it = trained.task
     for window in trained.windows:
         trained.update(window)
@@ -313,10 +313,10 @@ def test_at_an_epochs_end_its_loss_is_saved_and_reaches_the_trigger_on_a_resume(
     state = state_of(it)
     assert state["carried"] is None
     assert state["epoch_loss"] == [1, 4.5]
-    assert trained.optimizer.trigger.losses == []
+    assert trained.optimizer.stages.losses == []
     it.set_checkpoint_dict(state)
     it.set_checkpoint_dict(state)
-    assert trained.optimizer.trigger.losses == [4.5]
+    assert trained.optimizer.stages.losses == [4.5]
 
 
 def test_an_epochs_end_without_validation_has_no_loss(trained):

@@ -1,0 +1,160 @@
+"""Shared by the tests of lstm_luong_doc: sources and targets, one model for each option, and the same
+model written sentence by sentence and step by step."""
+
+import functools
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+
+from ..conftest import small_dictionary, small_translation_model
+
+V = 20
+PAD, EOS, UNK = 1, 2, 3
+# Ragged sources, each ended as fairseq does.
+SOURCES = [[5, 6, 7, 8, EOS], [9, EOS], [10, 4, 11, EOS]]
+TARGETS = [[EOS, 12, 13], [EOS, 5, 6, 7, 8], [EOS]]  # shifted by one
+NEXT_WORDS = [[*row[1:], EOS] for row in TARGETS]
+JOINT = (small_dictionary(), small_dictionary())
+OPTIONS = {
+    "default": {},
+    "embedding only": {"doc_components": "3,0,0,0"},
+    "every layer": {"doc_components": "1,2,1,1"},
+    "h1 alone": {"doc_components": "0,2,0,0"},
+    "mixture of softmaxes": {"doc_components": "0,0,0,3"},
+    "one softmax": {"doc_components": "0,0,0,1"},
+    "plain output": {"doc_components": "0,0,0,1", "plain_output": True},
+    "linear": {"doc_activation": "linear"},
+    "narrow components": {"component_dim": 2},
+    "tied": {"share_decoder_input_output_embed": True},
+    "all tied": {"share_all_embeddings": True, "encoder_embed_dim": 4, "dictionaries": JOINT},
+    "forward encoder": {"unidirectional_encoder": True},
+    "mixed directions": {"mix_directions": True},
+    "no input feeding": {"no_input_feeding": True},
+    "dot": {"attention_score": "dot"},
+    "concat": {"attention_score": "concat"},
+    "concat, no input feeding": {"attention_score": "concat", "no_input_feeding": True},
+    "one layer": {"layers": 1, "doc_components": "1,1,2"},
+    "three layers": {"layers": 3, "doc_components": "0,1,0,1,2"},
+    "plain tied": {
+        "doc_components": "0,0,0,1",
+        "plain_output": True,
+        "share_decoder_input_output_embed": True,
+        "decoder_embed_dim": 5,
+    },
+}
+every_option = pytest.mark.parametrize("option", OPTIONS)
+
+
+@functools.cache
+def shared_model(option="default", seed=0):
+    """A model whose source embeddings are large, so that the source matters."""
+    model = small_translation_model(seed=seed, **OPTIONS[option]).eval()
+    with torch.no_grad():
+        model.encoder.embedding.mul_(3)
+    return model
+
+
+def padded(rows, side="right", size=None):
+    """(B, size) tokens, padded on ``side``; "both" puts one position of padding on the left."""
+    size = size or max(map(len, rows)) + (2 if side == "both" else 0)
+    tokens = torch.full((len(rows), size), PAD)
+    for row, words in zip(tokens, rows, strict=True):
+        start = {"right": 0, "left": size - len(words), "both": 1}[side]
+        row[start : start + len(words)] = torch.tensor(words)
+    return tokens
+
+
+def log_probs(model, sources, targets):
+    output = model(src_tokens=sources, src_lengths=None, prev_output_tokens=targets)
+    return model.get_normalized_probs(output, log_probs=True), output[1]["attn"][0]
+
+
+def lstm_step(layer, x, h, c):
+    gates = layer.weight_ih_l0 @ x + layer.bias_ih_l0 + layer.weight_hh_l0 @ h + layer.bias_hh_l0
+    i, f, g, o = gates.chunk(4)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def read(layer, xs):
+    """The outputs of one layer over a sentence, and its last state."""
+    h = c = xs[0].new_zeros(layer.hidden_size)
+    outputs = []
+    for x in xs:
+        h, c = lstm_step(layer, x, h, c)
+        outputs.append(h)
+    return outputs, h, c
+
+
+def encode_by_hand(model, source):
+    """memory, and h and c of each layer, of one sentence."""
+    embedded = [model.encoder.embedding[word] for word in source]
+    lstm, states, inputs = model.encoder.lstm, [], None
+    for layers in zip(*lstm.stacks, strict=True):
+        if inputs is None:
+            inputs = [embedded] * len(layers)
+        runs = [read(layers[0], inputs[0])]
+        if len(layers) == 2:
+            outputs, *last = read(layers[1], inputs[1][::-1])
+            runs.append((outputs[::-1], *last))
+        states.append([sum(run[n] for run in runs) for n in (1, 2)])
+        both = [sum(outputs) for outputs in zip(*(run[0] for run in runs), strict=True)]
+        inputs = [both] * len(runs) if lstm.mix else [run[0] for run in runs]
+    return both, states
+
+
+def probs_by_hand(model, source, target):
+    """P of every word after each of target's (T, V), and attention (T, S): Eqs. 7, 10, 11."""
+    decoder, attention, output = model.decoder, model.decoder.lstm.attention, model.decoder.output
+    memory, states = encode_by_hand(model, source)
+    fed, probs, attn = memory[0].new_zeros(len(memory[0])), [], []
+    for word in target:
+        layers = [decoder.embedding[word]]
+        x = torch.cat([fed, layers[0]]) if decoder.lstm.input_feeding else layers[0]
+        for n, layer in enumerate(decoder.lstm.layers):
+            states[n] = lstm_step(layer, x, *states[n])
+            x = states[n][0]
+            layers.append(x)
+        if attention.score == "dot":
+            scores = [x @ m for m in memory]
+        elif attention.score == "general":
+            scores = [x @ attention.general.weight @ m for m in memory]
+        else:
+            weight = attention.concat.weight
+            scores = [attention.vector @ torch.tanh(weight @ torch.cat([x, m])) for m in memory]
+        powers = torch.stack(scores).exp()
+        attn.append(powers / powers.sum())
+        context = sum(p * m for p, m in zip(attn[-1], memory, strict=True))
+        fed = torch.tanh(attention.combine.weight @ torch.cat([x, context]))
+        layers.append(fed)
+        vectors = [fed] if not output.projections else []
+        for n, projection in output.projections.items():
+            k = projection.weight @ layers[int(n)] + projection.bias
+            vectors += (k if output.activation(torch.tensor(9.0)) > 1 else k.tanh()).split(
+                output.dim
+            )
+        pi = torch.ones(1)
+        if output.mixture_weights is not None:
+            pi = (output.mixture_weights.weight @ fed).exp()
+            pi = pi / pi.sum()
+        p = 0.0
+        for share, k in zip(pi, vectors, strict=True):
+            powers = (output.weight @ k + output.bias).exp()
+            p = p + share * powers / powers.sum()
+        probs.append(p)
+    return torch.stack(probs), torch.stack(attn)
+
+
+def generate(models, sources=SOURCES, beam=4, prefix=None, **settings):
+    """fairseq's hypotheses, best first, of each source; decoding ends after 12 words."""
+    generator = SequenceGenerator(
+        list(models),
+        models[0].decoder.dictionary,
+        beam_size=beam,
+        max_len_b=settings.pop("max_len_b", 12),
+        **settings,
+    )
+    sample = {"net_input": {"src_tokens": padded(sources, "left")}}
+    with torch.no_grad():
+        return generator.generate(models, sample, prefix_tokens=prefix)

@@ -1,0 +1,234 @@
+"""Building the encoder-decoder: sizes, initial values, settings, embeddings from files, checkpoints."""
+
+import copy
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.models.lstm_luong_doc import PRESETS
+
+from ..conftest import assert_close, small_dictionary, small_translation_model
+from .luong import (
+    EOS,
+    JOINT,
+    OPTIONS,
+    SOURCES,
+    TARGETS,
+    V,
+    every_option,
+    log_probs,
+    padded,
+    probs_by_hand,
+    shared_model,
+)
+
+
+def test_parameters_of_the_papers_model():
+    """D = 500, i_2 = i_3 = 2, 16,000 words a side: embeddings and output 3 x 8,000,000 + 16,000;
+    encoder 2 x 2 x 4 x 500 x 1,002; decoder 4 x 500 x 1,502 and x 1,002; attention 3 x 250,000;
+    W_j and b_j 4 x 500 x 501, W_pi 4 x 500."""
+    dictionary = small_dictionary(16_000)
+    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    name = "lstm_luong_doc_iwslt16"
+    with torch.device("meta"):
+        model = MODEL_REGISTRY[name].build_model(MODEL_DATACLASS_REGISTRY[name](), task)
+    expected = 24_016_000 + 8_016_000 + 3_004_000 + 2_004_000 + 750_000 + 1_002_000 + 2_000
+    assert sum(p.numel() for p in model.parameters()) == expected
+
+
+def test_presets_are_the_papers():
+    default, mt, headline, small = (MODEL_DATACLASS_REGISTRY[name]() for name in PRESETS)
+    widths = [(c.encoder_embed_dim, c.decoder_embed_dim, c.hidden_size) for c in (default, mt)]
+    assert widths == [(500,) * 3] * 2
+    assert (headline.encoder_embed_dim, headline.decoder_embed_dim, headline.hidden_size) == (
+        400,
+    ) * 3
+    assert (small.encoder_embed_dim, small.decoder_embed_dim, small.hidden_size) == (256,) * 3
+    for cfg in (default, mt, headline, small):
+        assert (cfg.layers, cfg.dropout, cfg.doc_components) == (2, 0.3, "0,0,2,2")
+        assert not (cfg.plain_output or cfg.no_input_feeding or cfg.unidirectional_encoder)
+        assert str(cfg.attention_score) == "general" and str(cfg.doc_activation) == "tanh"
+
+
+@every_option
+def test_every_parameter_starts_uniform(option):
+    """In +-.1: mean 0 and deviation .2 / sqrt(12), within six deviations of a sample's."""
+    wide = {"encoder_embed_dim": 32, "decoder_embed_dim": 32, "hidden_size": 32}
+    model = small_translation_model(100, scale=1.0, **{
+        **wide, **OPTIONS[option],
+        **{name: 32 for name in wide if name in OPTIONS[option]},
+        **({"dictionaries": (small_dictionary(100),) * 2} if option == "all tied" else {}),
+    })  # fmt: skip
+    deviation = 0.2 / math.sqrt(12)
+    for name, p in model.named_parameters():
+        n, p = p.numel(), p.detach()
+        assert p.min() >= -0.1 and p.max() <= 0.1, name
+        assert abs(p.mean()) < 6 * deviation / math.sqrt(n), name
+        assert abs(p.std() - deviation) < 6 * deviation * math.sqrt(0.2 / n) + 1e-4 * (n > 32), name
+        assert len(p.unique()) > 0.9 * n, name
+
+
+def test_tied_matrices():
+    untied = shared_model().decoder
+    assert untied.output.weight.shape == (V, 5) and untied.output.weight is not untied.embedding
+    assert shared_model("narrow components").decoder.output.weight.shape == (V, 2)
+    tied = shared_model("tied")
+    assert tied.decoder.output.weight is tied.decoder.embedding is not tied.encoder.embedding
+    all_tied = shared_model("all tied")
+    assert all_tied.encoder.embedding is all_tied.decoder.embedding
+    assert all_tied.decoder.output.weight is all_tied.decoder.embedding
+
+
+def test_dictionaries_of_different_sizes():
+    dictionaries = (small_dictionary(9, "s"), small_dictionary(30))
+    model = small_translation_model(dictionaries=dictionaries).eval()
+    found, _ = log_probs(model, torch.tensor([[8, 4, EOS]]), torch.tensor([[EOS, 29]]))
+    assert_close(found[0].exp(), probs_by_hand(model, [8, 4, EOS], [EOS, 29])[0])
+
+
+PLAIN, TIED = OPTIONS["plain output"], OPTIONS["tied"]
+
+
+@pytest.mark.parametrize(
+    "settings, problem",
+    [
+        ({"doc_components": "1,2"}, "--doc-components 1,2: expected 4 numbers, .* got 2"),
+        ({"layers": 3}, "expected 5 numbers"),
+        ({"layers": 0}, "--layers must be at least 1; got 0"),
+        ({"hidden_size": 0}, "--hidden-size must be at least 1; got 0"),
+        ({"encoder_embed_dim": -1}, "--encoder-embed-dim must be at least 1; got -1"),
+        ({"decoder_embed_dim": 0}, "--decoder-embed-dim must be at least 1; got 0"),
+        ({"component_dim": 0}, "--component-dim must be at least 1; got 0"),
+        ({"dropout": 1.0}, "--dropout must be in"),
+        ({"source_dropout": -0.1}, "--source-dropout must be in"),
+        ({"target_dropout": 1.5}, "--target-dropout must be in"),
+        ({"plain_output": True}, "--plain-output .* expected --doc-components 0,0,0,1"),
+        ({**PLAIN, "component_dim": 3}, "--plain-output .* a last layer 3 wide"),
+        ({**TIED, "component_dim": 5}, "--component-dim must be --decoder-embed-dim, 4; got 5"),
+        ({"mix_directions": True, "unidirectional_encoder": True}, "--mix-directions"),
+        ({"share_all_embeddings": True}, "--joined-dictionary"),
+        (
+            {"share_all_embeddings": True, "dictionaries": JOINT},
+            "equal widths; got --encoder-embed-dim 3 and --decoder-embed-dim 4",
+        ),
+        (
+            {**OPTIONS["all tied"], "encoder_embed_path": "a", "decoder_embed_path": "b"},
+            "one file of embeddings",
+        ),
+        ({"encoder_embed_path": "/no/such"}, "--encoder-embed-path: .*none at /no/such"),
+        ({"decoder_embed_path": "/no/such"}, "--decoder-embed-path: .*none at /no/such"),
+    ],
+)
+def test_settings_that_do_not_fit_together(settings, problem):
+    with pytest.raises(FairseqDocError, match=problem) as caught:
+        small_translation_model(**settings)
+    assert "\n" not in str(caught.value)
+
+
+# Pretrained embeddings
+
+
+def write_vectors(path, vectors):
+    lines = [f"{word} {' '.join(map(str, numbers))}" for word, numbers in vectors.items()]
+    path.write_text("\n".join([f"{len(lines)} 3", *lines]) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("side, width", [("encoder", 3), ("decoder", 4)])
+def test_pretrained_embeddings(tmp_path, side, width):
+    """Rows of the words that the file has; the others, and all else, as without."""
+    prefix = "s" if side == "encoder" else "w"
+    numbers = [0.5 * n for n in range(width)]
+    path = write_vectors(tmp_path / "v", {f"{prefix}1": numbers, "stranger": [9.0] * width})
+    model = small_translation_model(scale=1.0, **{f"{side}_embed_path": path})
+    expected = small_translation_model(scale=1.0)
+    with torch.no_grad():
+        getattr(expected, side).embedding[5] = torch.tensor(numbers)
+    assert getattr(model, side).dictionary[5] == f"{prefix}1"
+    assert_close(model.state_dict(), expected.state_dict(), rtol=0, atol=0)
+    assert getattr(model, side).embedding.requires_grad
+
+
+def test_pretrained_embeddings_of_one_matrix_for_all(tmp_path):
+    path = write_vectors(tmp_path / "v", {"w1": [1.0, 2.0, 3.0, 4.0]})
+    model = small_translation_model(scale=1.0, encoder_embed_path=path, **OPTIONS["all tied"])
+    assert model.decoder.output.weight[5].tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("", "got no header"),
+        ("s1 1 2 3\ns2 1 2 3\n", "got no header"),
+        ("1 3\ns1 1 2\n", "expected 3 numbers a word, as wide as the embedding; got 2 for 's1'"),
+        ("1 3\ns1 1 2 x\n", "could not convert string to float"),
+        ("1 3\ns1 1 2 3\n\n", "expected 3 numbers"),
+    ],
+)
+def test_files_of_embeddings_that_cannot_be_read(tmp_path, text, problem):
+    (tmp_path / "v").write_text(text)
+    with pytest.raises(FairseqDocError, match=f"--encoder-embed-path .*{problem}") as caught:
+        small_translation_model(encoder_embed_path=str(tmp_path / "v"))
+    assert "\n" not in str(caught.value)
+
+
+# Checkpoints
+
+
+def words(n_source, n_target, source="s", target="w"):
+    return small_dictionary(n_source, source), small_dictionary(n_target, target)
+
+
+@every_option
+def test_a_models_own_state_is_accepted_and_restores_it(option):
+    model, other = (
+        shared_model(option, 1),
+        small_translation_model(seed=2, **OPTIONS[option]).eval(),
+    )
+    args = padded(SOURCES, "left"), padded(TARGETS)
+    assert not torch.equal(log_probs(other, *args)[0], log_probs(model, *args)[0])
+    other.load_state_dict(copy.deepcopy(model.state_dict()))
+    assert_close(log_probs(other, *args), log_probs(model, *args), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "other, problem",
+    [
+        ({"layers": 3, "doc_components": "1,0,1,0,2"}, "architecture: .*decoder.lstm.layers.2"),
+        ({"unidirectional_encoder": True}, "architecture: .*encoder.lstm.stacks.1"),
+        ({"attention_score": "dot"}, "architecture: .*attention.general"),
+        ({"doc_components": "0,1,1,2"}, "architecture: .*projections.0"),
+        ({"doc_components": "2,0,1,2"}, "size: expected decoder.output.projections.0"),
+        ({"no_input_feeding": True}, "size: expected decoder.lstm.layers.0.weight_ih_l0"),
+        ({"encoder_embed_dim": 4}, r"size: expected encoder.embedding \(20, 3\), got \(20, 4"),
+        (TIED, "size"),
+        ({"dictionaries": words(21, 20)}, "source dictionary: expected 20 words, .* got 21"),
+        ({"dictionaries": words(20, 19)}, "target dictionary: expected 20 words, .* got 19"),
+        ({"dictionaries": words(20, 20, "x")}, "source dictionary: .* as many words .* 20"),
+        ({"dictionaries": words(20, 20, "s", "x")}, "target dictionary: .* as many words .* 20"),
+    ],
+)
+def test_states_of_other_models(other, problem):
+    model, stranger = small_translation_model(), small_translation_model(**other)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(FairseqDocError, match=f"another {problem}") as caught:
+        model.load_state_dict(stranger.state_dict())
+    assert "\n" not in str(caught.value)
+    assert_close(model.state_dict(), before, rtol=0, atol=0)
+    with pytest.raises(FairseqDocError, match="another"):
+        stranger.load_state_dict(before)
+
+
+@pytest.mark.parametrize("tied", ["share_decoder_input_output_embed", "share_all_embeddings"])
+def test_states_of_untied_matrices_do_not_enter_a_tied_model(tied):
+    """All have the same names and shapes; loading one into the other would lose a matrix."""
+    settings = {"dictionaries": JOINT, "encoder_embed_dim": 4, "component_dim": 4}
+    model = small_translation_model(**settings, **{tied: True})
+    stranger = small_translation_model(**settings)
+    with pytest.raises(FairseqDocError, match="expected decoder.* tied to .*got two matrices"):
+        model.load_state_dict(stranger.state_dict())
+    stranger.load_state_dict(model.state_dict())  # nothing is lost: equal matrices

@@ -1,0 +1,253 @@
+"""The encoder-decoder against the same model by hand; padding, dropout, 16 bits."""
+
+import pytest
+import torch
+
+from ..conftest import assert_close, gradients, small_translation_model
+from .luong import (
+    EOS,
+    NEXT_WORDS,
+    OPTIONS,
+    PAD,
+    SOURCES,
+    TARGETS,
+    UNK,
+    V,
+    every_option,
+    generate,
+    log_probs,
+    padded,
+    probs_by_hand,
+    shared_model,
+)
+
+
+def test_probabilities_are_far_from_even():
+    """So that the comparisons below can tell."""
+    probs, attn = probs_by_hand(shared_model(), SOURCES[0], TARGETS[1])
+    assert probs.max() > 0.25 and attn.max() > 0.25  # of 20 words and 5 places
+    assert_close(probs.sum(1), torch.ones(5))
+
+
+@every_option
+def test_values_losses_and_gradients_are_those_by_hand(option):
+    """Of a padded batch, each sentence by itself; of every parameter. The loss that the criterion
+    takes computes no (R, T, V)."""
+    model = shared_model(option)
+    output = model(padded(SOURCES, "left"), None, padded(TARGETS))
+    found, (attn,) = model.get_normalized_probs(output, log_probs=True), output[1]["attn"]
+    value = expected_value = expected_loss = 0.0
+    for b, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        probs, weights = probs_by_hand(model, source, target)
+        row = found[b, : len(target)]
+        assert_close(row.exp(), probs, rtol=1e-9, atol=1e-12)
+        assert_close(attn[b, : len(target), -len(source) :], weights, rtol=1e-9, atol=1e-12)
+        labels = torch.linspace(0, 1, probs.numel(), dtype=torch.float64).view_as(probs)
+        value = value - (labels * row).sum()
+        expected_value = expected_value - (labels * probs.log()).sum()
+        words = torch.tensor(NEXT_WORDS[b])
+        expected_loss = expected_loss - probs.gather(1, words[:, None]).log().sum()
+    target = padded(NEXT_WORDS)
+    loss = model.token_nll(output, target, PAD)
+    assert_close(loss, expected_loss)
+    assert_close(model.smoothed_nll(output, target, 0.0, PAD)[0], expected_loss)
+    totals = (value + 3 * loss, expected_value + 3 * expected_loss)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    grads = (dict(zip(names, gradients(x, parameters), strict=True)) for x in totals)
+    assert_close(*grads, rtol=1e-8, atol=1e-8)
+
+
+@every_option
+def test_every_parameter_gets_a_gradient(option):
+    model = small_translation_model(**OPTIONS[option])
+    output = model(padded(SOURCES), None, padded(TARGETS))
+    model.token_nll(output, padded(NEXT_WORDS), PAD).backward()
+    idle = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0]
+    top = OPTIONS[option].get("doc_components", "1,0,1,2").split(",")[-1]
+    if top == "0" and model.decoder.output.mixture_weights is None:
+        assert all("attention" in name for name in idle)
+    else:
+        assert idle == []
+
+
+@pytest.mark.parametrize("option", ["mixed directions", "linear"])
+def test_options_without_parameters_of_their_own_change_the_model(option):
+    """The comparison by hand reads them from the modules, so that they must get there."""
+    model = small_translation_model(**OPTIONS[option]).eval()
+    model.load_state_dict(shared_model().state_dict())
+    args = padded(SOURCES, "left"), padded(TARGETS)
+    found, expected = (log_probs(each, *args)[0] for each in (model, shared_model()))
+    assert (found - expected).abs().max() > 1e-3
+
+
+# Padding
+
+
+@pytest.mark.parametrize("option", ["default", "no input feeding", "concat", "mixed directions"])
+@pytest.mark.parametrize(
+    "source_side, target_side", [("left", "right"), ("right", "left"), ("both", "left")]
+)
+def test_padding_and_batch_mates_change_nothing(option, source_side, target_side):
+    model = shared_model(option)
+    sources, targets = padded(SOURCES, source_side), padded(TARGETS, target_side)
+    found, attn = log_probs(model, sources, targets)
+    assert attn.shape == (*targets.shape, sources.size(1))
+    for b, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        expected, weights = log_probs(model, torch.tensor([source]), torch.tensor([target]))
+        assert_close(found[b][targets[b] != PAD], expected[0])
+        real = attn[b][targets[b] != PAD]
+        assert_close(real[:, sources[b] != PAD], weights[0])
+        assert (real[:, sources[b] == PAD] == 0).all()
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_gets_no_gradient(side):
+    model = small_translation_model()
+    target = padded(NEXT_WORDS, side)
+    output = model(padded(SOURCES, side), None, padded(TARGETS, side))
+    model.token_nll(output, target, PAD).backward()
+    for embedding, rows in ((model.encoder.embedding, SOURCES), (model.decoder.embedding, TARGETS)):
+        used = {word for row in rows for word in row}
+        moved = embedding.grad.abs().sum(1).gt(0).nonzero().flatten().tolist()
+        assert set(moved) == used
+
+
+def test_a_source_of_unknown_words_alone():
+    model = shared_model()
+    found, _ = log_probs(model, torch.tensor([[UNK, UNK, EOS]]), torch.tensor([[EOS, UNK]]))
+    probs, _ = probs_by_hand(model, [UNK, UNK, EOS], [EOS, UNK])
+    assert_close(found[0].exp(), probs)
+
+
+# Dropout
+
+
+def dropped_inputs(**rates):
+    """What the output layer gets in training and in evaluation, (B, T, D_n) of each layer."""
+    model, caught = small_translation_model(doc_components="1,1,1,1", **rates), []
+    model.decoder.output.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
+    sources, targets = torch.tensor([[5, 6, 7]] * 4), torch.arange(4, 16).repeat(4, 1)
+    torch.manual_seed(0)
+    embedded = []
+    hook = model.decoder.lstm.register_forward_pre_hook(lambda _, args: embedded.append(args[0]))
+    extra = [model(sources, None, targets)[1], model.eval()(sources, None, targets)[1]]
+    hook.remove()
+    return caught, embedded, extra
+
+
+def test_dropout_of_the_mixtures_layers():
+    (train, whole), embedded, _ = dropped_inputs(dropout=0.5)
+    assert_close(embedded[0], embedded[1], rtol=0, atol=0)  # none before the first layer
+    factors = (train[0] / whole[0]).round(decimals=9)
+    assert set(factors.unique().tolist()) == {0.0, 2.0}
+    for n, h in enumerate(train):
+        share = (h == 0).double().mean()
+        assert 0.35 < share < 0.65, n
+        assert not torch.equal(h[:, 0] == 0, h[:, 1] == 0)
+        assert (whole[n] != 0).all()
+
+
+def test_dropout_between_the_encoders_layers():
+    for rate, model in (
+        (0.5, small_translation_model(dropout=0.5)),
+        (0.0, small_translation_model()),
+    ):
+        caught = []
+        for layers in zip(*model.encoder.lstm.stacks, strict=True):
+            for layer in layers:
+                layer.register_forward_hook(
+                    lambda _, args, result, seen=caught: seen.append((args[0], result[0]))
+                )
+        model.encoder(torch.randint(4, V, (8, 9)))
+        first, _, second, _ = caught
+        assert first[0].any(2).all()  # the embedding, whole
+        assert abs((second[0] == 0).double().mean() - rate) < 0.1
+        assert_close(second[0][second[0] != 0], first[1][second[0] != 0] / (1 - rate))
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_word_dropout_drops_whole_words(side):
+    model = small_translation_model(**{f"{side}_dropout": 0.5})
+    caught = []
+    module = model.encoder.lstm if side == "source" else model.decoder.lstm
+    module.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
+    sources, targets = torch.arange(4, 16).repeat(3, 1), torch.arange(4, 20).repeat(3, 1)
+    model(sources, None, targets)
+    model.eval()(sources, None, targets)
+    factors = (caught[0] / caught[1]).round(decimals=9)  # (T, B, width)
+    assert set(factors.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(factors, factors[:, :1, :1].expand_as(factors))
+
+
+def test_nothing_is_dropped_in_evaluation():
+    rates = {"dropout": 0.5, "source_dropout": 0.5, "target_dropout": 0.5}
+    model = small_translation_model(**rates).eval()
+    model.load_state_dict(shared_model().state_dict())
+    sources, targets = padded(SOURCES, "left"), padded(TARGETS)
+    expected = log_probs(shared_model(), sources, targets)
+    assert_close(log_probs(model, sources, targets), expected, rtol=0, atol=0)
+
+
+def test_training_repeats_with_its_seed():
+    model = small_translation_model(dropout=0.3, source_dropout=0.1)
+    outputs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outputs.append(model(padded(SOURCES), None, padded(TARGETS))[0])
+    assert torch.equal(outputs[0], outputs[1]) and not torch.equal(outputs[0], outputs[2])
+
+
+# 16 bits
+
+
+@pytest.mark.parametrize("option", ["default", "concat", "no input feeding", "tied", "one softmax"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_sixteen_bits(option, dtype):
+    """Scores near float64's, probabilities that sum to one, gradients that are finite; beam search
+    runs."""
+    settings = {"scale": 3.0, **OPTIONS[option]}
+    model, exact = (
+        small_translation_model(**settings).to(dtype),
+        small_translation_model(**settings),
+    )
+    exact.load_state_dict(model.state_dict())
+    args = padded(SOURCES, "left"), padded(TARGETS)
+    found, _ = log_probs(model, *args)
+    expected, _ = log_probs(exact, *args)
+    assert found.dtype == torch.float32
+    assert_close(found.exp().sum(-1), torch.ones(3, 5), rtol=0, atol=1e-5)
+    assert_close(found, expected, rtol=0, atol=0.1)
+    target = padded(NEXT_WORDS)
+    for smoothing in (0.0, 0.1):
+        losses, grads = [], []
+        for each in (model, exact):
+            loss, _ = each.smoothed_nll(each(args[0], None, args[1]), target, smoothing, PAD)
+            losses.append(loss)
+            grads.append(torch.cat([g.flatten() for g in gradients(loss, list(each.parameters()))]))
+        assert_close(*losses, rtol=0.02, atol=0)
+        assert grads[0].dtype == dtype
+        assert (grads[0] - grads[1]).norm() < 0.05 * grads[1].norm()
+    assert [len(hypotheses) for hypotheses in generate([model.eval()])] == [4] * 3
+
+
+def test_autocast():
+    model = small_translation_model(scale=3.0)
+    args = padded(SOURCES, "left"), padded(TARGETS)
+    expected, _ = log_probs(model, *args)
+    target = padded(NEXT_WORDS)
+    truth = model.token_nll(model(args[0], None, args[1]), target, PAD)
+    exact = gradients(truth, list(model.parameters()))
+    model.float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, _ = log_probs(model, *args)
+        loss = model.token_nll(model(args[0], None, args[1]), target, PAD)
+    grads = gradients(loss, list(model.parameters()))
+    assert found.dtype == loss.dtype == torch.float32
+    assert_close(found, expected, rtol=0, atol=0.1)
+    assert_close(found.exp().sum(-1), torch.ones(3, 5), rtol=0, atol=1e-5)
+    assert {g.dtype for g in grads} == {torch.float32}
+    error, size = (
+        torch.cat([g.flatten() for g in part]).norm()
+        for part in ([g - e for g, e in zip(grads, exact, strict=True)], exact)
+    )
+    assert error < 0.05 * size

@@ -1,0 +1,111 @@
+import copy
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.optim.training_stages import TrainingStages
+
+from .runs import plan, scripts
+
+losses_lists = st.lists(st.integers(0, 12).map(float), max_size=40)
+
+
+def observed(stages, losses):
+    return [stages.observe(epoch, loss) for epoch, loss in enumerate(losses, 1)]
+
+
+@given(losses_lists, st.integers(0, 6), st.integers(-1, 3))
+def test_stages_follow_their_rule(losses, nonmono, stages):
+    assert observed(TrainingStages(nonmono, stages), losses) == plan(losses, nonmono, stages)
+
+
+@given(scripts(), st.sampled_from([-1, -1, -1, 0, 1, 4]))
+def test_stages_follow_their_rule_through_many_stages(script, stages):
+    nonmono, losses = script
+    assert observed(TrainingStages(nonmono, stages), losses) == plan(losses, nonmono, stages)
+
+
+def test_fine_tuning_until_a_stage_gains_nothing_by_hand():
+    """n = 0: the criterion fires at any loss worse than the best of its list."""
+    kept, restarted = ["keep_best_of_stage", "keep_best"], ["restart"]
+    script = [
+        (9.0, kept),  # SGD
+        (9.5, ["average"]),
+        (8.0, kept),  # averaging: still stage 0, whose best is 9
+        (7.0, kept),
+        (7.5, restarted),
+        (8.0, ["keep_best_of_stage"]),  # stage 1: its own best, worse than 7
+        (6.0, kept),
+        (6.5, restarted),  # 6 < 7: gained
+        (6.5, ["keep_best_of_stage"]),  # stage 2
+        (6.0, ["keep_best_of_stage"]),  # as good as the best is no gain
+        (6.1, ["stop"]),
+        (1.0, []),  # after the end
+    ]
+    losses, steps = zip(*script, strict=True)
+    stages = TrainingStages(0, -1)
+    assert observed(stages, losses) == list(steps)
+    assert stages.stopped and stages.stage == 2 and stages.best == 6.0
+
+
+def test_averaging_that_gains_nothing_is_fine_tuned_all_the_same():
+    """Only a fine-tuning stage ends the run."""
+    stages = TrainingStages(0, -1)
+    steps = observed(stages, [5.0, 6.0, 7.0, 8.0])
+    assert steps == [["keep_best_of_stage", "keep_best"], ["average"], [], ["restart"]]
+    assert observed(TrainingStages(0, -1), [5.0, 6.0, 7.0, 8.0, 7.0, 7.5])[4:] == [
+        ["keep_best_of_stage"],
+        ["stop"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "nonmono, losses, fired",
+    [
+        (0, [5, 4, 3, 3], []),
+        (0, [5, 4, 3, 3.5], [4]),
+        (2, [5, 4, 3, 4.5, 4], []),  # epoch 4: all but the last 2 are (5); epoch 5: (5, 4)
+        (2, [5, 4, 3, 4.5, 4.1], [5]),
+        (60, [*range(100, 0, -1), 61], []),  # all but the last 60 are 100 .. 61
+        (60, [*range(100, 0, -1), 62], [101]),
+        (60, [*[1] * 60, 2], []),  # 60 earlier losses are not more than 60
+        (60, [*[1] * 61, 2], [62]),
+    ],
+)
+def test_start_of_averaging_by_hand(nonmono, losses, fired):
+    stages = TrainingStages(nonmono)
+    assert [e for e, x in enumerate(losses, 1) if "average" in stages.observe(e, x)] == fired
+
+
+@given(scripts(), st.integers(-1, 3), st.integers(0, 60))
+def test_stages_continue_from_their_saved_state(script, stages, cut):
+    nonmono, losses = script
+    whole, first, second = (TrainingStages(nonmono, stages) for _ in range(3))
+    numbered = list(enumerate(losses, 1))
+    expected = [whole.observe(*x) for x in numbered]
+    steps = [first.observe(*x) for x in numbered[:cut]]
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert steps + [second.observe(*x) for x in numbered[cut:]] == expected
+
+
+def test_a_loss_that_is_not_a_number_fires_nothing():
+    stages = TrainingStages(0)
+    assert stages.observe(1, 3.0) == ["keep_best_of_stage", "keep_best"]
+    assert stages.observe(2, math.nan) == []
+
+
+def test_an_epoch_counts_once_and_a_run_that_starts_over_counts_again():
+    stages = TrainingStages(nonmono=5)
+    for epoch in (1, 2, 2, 3):
+        stages.observe(epoch, 1.0)
+    assert len(stages.losses) == 3
+    stages.observe(1, 1.0)  # --reset-dataloader goes back to epoch 1
+    assert len(stages.losses) == 4
+
+
+def test_the_state_has_the_keys_of_earlier_checkpoints():
+    assert list(TrainingStages(3, -1).state_dict()) == [
+        *("losses", "stage", "best", "stage_best", "best_before_stage", "last_epoch", "stopped")
+    ]
