@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# As `fairseq-doc prepare-headline`, with this checkout's environment.
+# Run `fairseq-doc prepare-headline` with this checkout's environment.
 PATH="$(dirname "$0")/../.venv/bin:$PATH" exec fairseq-doc prepare-headline "$@"

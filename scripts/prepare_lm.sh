@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# As `fairseq-doc prepare-lm`, with this checkout's environment.
+# Run `fairseq-doc prepare-lm` with this checkout's environment.
 PATH="$(dirname "$0")/../.venv/bin:$PATH" exec fairseq-doc prepare-lm "$@"

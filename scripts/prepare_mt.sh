@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# As `fairseq-doc prepare-mt`, with this checkout's environment.
+# Run `fairseq-doc prepare-mt` with this checkout's environment.
 PATH="$(dirname "$0")/../.venv/bin:$PATH" exec fairseq-doc prepare-mt "$@"

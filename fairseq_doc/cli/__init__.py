@@ -1,0 +1,3 @@
+"""Importing any part of this folder registers the whole package with fairseq."""
+
+from fairseq_doc import registration  # noqa: F401

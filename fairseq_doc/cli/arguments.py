@@ -1,15 +1,21 @@
-"""Arguments that several subcommands share, and what they stand for."""
+"""Arguments that several commands share, and the objects they name."""
 
+import argparse
 import logging
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from fairseq.logging.progress_bar import progress_bar
 
-from fairseq_doc.evaluation.ensemble import load_ensemble
+from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
+from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.files import text_lines
 
 
-def add_model_arguments(parser, ensembles=True, progress=True):
+def add_model_arguments(
+    parser: argparse.ArgumentParser, ensembles: bool = True, progress: bool = True
+) -> None:
     """The data folder, ``--path``, ``--cpu``, and how progress is shown."""
     parser.add_argument(
         "data", help="folder of fairseq-preprocess, for its dictionaries and splits"
@@ -28,7 +34,7 @@ def add_model_arguments(parser, ensembles=True, progress=True):
     )
 
 
-def add_split_arguments(parser):
+def add_split_arguments(parser: argparse.ArgumentParser) -> None:
     """``--gen-subset`` and ``--eval-window``."""
     parser.add_argument("--gen-subset", default="test", help="split to read (default: test)")
     parser.add_argument(
@@ -38,16 +44,18 @@ def add_split_arguments(parser):
     )
 
 
-def add_picture_arguments(parser, positional=False):
+def add_picture_arguments(parser: argparse.ArgumentParser, positional: bool = False) -> None:
     """Where to draw, and ``--overwrite``."""
     if positional:
         parser.add_argument("picture", help="picture to write, such as curves.png")
     else:
-        parser.add_argument("--picture", help="draw them too, into this file, such as weights.png")
+        parser.add_argument(
+            "--picture", help="also draw the result into this file, such as NAME.png"
+        )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing picture")
 
 
-def positive(text):
+def positive(text: str) -> int:
     """An integer of at least 1."""
     number = int(text)
     if number < 1:
@@ -55,20 +63,20 @@ def positive(text):
     return number
 
 
-def ensemble_of(args):
+def ensemble_of(args: argparse.Namespace) -> Ensemble:
     """The models that ``data`` and ``--path`` name, on a GPU where there is one."""
     ensemble = load_ensemble(args.path, args.data, getattr(args, "eval_window", None))
     return ensemble.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
 
 
-def progress_of(args):
+def progress_of(args: argparse.Namespace) -> Progress:
     """(iterable with a length, name) -> the same with fairseq's progress bar on standard error."""
     if args.no_progress_bar:
-        return lambda iterable, name: iterable
+        return no_progress
     for name in ("fairseq.logging.progress_bar", "fairseq_doc.evaluation"):
         logging.getLogger(name).setLevel(logging.INFO)
 
-    def bar(iterable, name):
+    def bar(iterable: Any, name: str) -> Iterable[Any]:
         shown = progress_bar(iterable, log_interval=args.log_interval, prefix=name)
         for item in shown:
             yield item
@@ -77,6 +85,6 @@ def progress_of(args):
     return bar
 
 
-def read_lines(path):
+def read_lines(path: str) -> list[str]:
     """:func:`fairseq_doc.files.text_lines` as a list."""
     return list(text_lines(path))

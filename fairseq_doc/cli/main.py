@@ -1,43 +1,84 @@
-"""``fairseq-doc``: what to do with a trained model. One file a subcommand, listed here.
+"""``fairseq-doc``: text and trees into data, and what to do with a trained model.
 
-A subcommand is a module with ``NAME``, ``HELP``, ``EXAMPLE``, ``add_arguments(parser)``, ``run(args)``,
-which gives the result as what JSON can hold, and ``as_text(result)``, which puts it into lines.
+A command is a module with ``NAME``, ``HELP``, ``EXAMPLE``, ``add_arguments(parser)``, ``run(args)``, which
+gives the result as what JSON can hold, and ``as_text(result)``, which puts it into lines. Every command
+is listed here, in the order of work.
 """
 
 import argparse
+import io
 import json
 import logging
 import math
 import os
 import sys
 import warnings
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
 from fairseq_doc.cli import (
     attention,
+    bleu,
+    collect_parses,
     curves,
     eval_lm,
     evalb,
     generate,
+    prepare_headline,
+    prepare_lm,
+    prepare_mt,
+    prepare_parsing,
     rank,
     rerank,
+    rouge,
     score,
     weights,
 )
 from fairseq_doc.errors import first_usage_error
 
-SUBCOMMANDS = (eval_lm, score, generate, rank, weights, curves, attention, rerank, evalb)
+GROUPS: dict[str, tuple[ModuleType, ...]] = {
+    "prepare": (prepare_lm, prepare_mt, prepare_headline, prepare_parsing),
+    "train": (),
+    "evaluate": (eval_lm, score, generate, bleu, rouge),
+    "analyse": (rank, weights, curves, attention),
+    "parse": (collect_parses, rerank, evalb),
+}
+SUBCOMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
+# fairseq's own commands train. They are listed so that the order of work is complete.
+TRAINING = (
+    ("fairseq-train", "train: fairseq-train DATA --user-dir $(python -m fairseq_doc) ..."),
+    ("fairseq-hydra-train", "the same with its options in a YAML file"),
+)
 
 
-def make_parser():
-    """The parser of all subcommands."""
+def overview() -> str:
+    """The list of commands, in groups."""
+    lines = ["commands, in the order of work; fairseq-doc COMMAND --help describes one:"]
+    for group, commands in GROUPS.items():
+        rows = [(command.NAME, command.HELP) for command in commands]
+        if group == "train":
+            rows += TRAINING
+        lines += ["", f"{group}:"]
+        lines += [f"  {name:<20} {summary}" for name, summary in rows]
+    return "\n".join(lines)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
     parser = argparse.ArgumentParser(
-        prog="fairseq-doc", description="Use a trained model of fairseq_doc."
+        prog="fairseq-doc",
+        usage="fairseq-doc [-h] COMMAND ...",
+        description="Models with Direct Output Connection: prepare data, evaluate, analyse, parse.",
+        epilog=overview(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        prog="fairseq-doc", metavar="COMMAND", required=True, help=argparse.SUPPRESS
+    )
     for command in SUBCOMMANDS:
         own = commands.add_parser(
             command.NAME,
-            help=command.HELP,
             description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
             epilog=f"example:\n  {command.EXAMPLE}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -48,23 +89,15 @@ def make_parser():
     return parser
 
 
-def main(arguments=None):
-    """Run one subcommand.
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
 
     Returns:
-        The exit status: 0; 1 for what the user can mend, told in one line; argparse's 2.
+        The exit status: 0; 1 for an error that the user can correct, printed in one line; 130 where
+        it was interrupted. argparse exits with 2.
     """
+    set_up_output()  # first, since --help too prints characters that a locale may lack
     args = make_parser().parse_args(arguments)
-    logging.basicConfig(
-        format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
-        datefmt="%Y-%m-%d %H:%M:%S",
-        level=logging.WARNING,
-        stream=sys.stderr,
-        force=True,  # importing fairseq sets up a logging of its own
-    )
-    warnings.filterwarnings("ignore", category=FutureWarning, module="fairseq")
-    warnings.filterwarnings("ignore", message="'pin_memory'")  # without a GPU nothing is pinned
-    sys.stdout.reconfigure(encoding="utf-8")  # as what is read, whatever the locale
     try:
         result = args.command.run(args)
         text = json.dumps(_finite(result)) if args.json else args.command.as_text(result)
@@ -74,9 +107,9 @@ def main(arguments=None):
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        usage_error = first_usage_error(error)
-        if isinstance(error, OSError):  # a file that cannot be read or written
-            usage_error = usage_error or error
+        usage_error: Exception | None = first_usage_error(error)
+        if usage_error is None and isinstance(error, OSError):  # a file cannot be read or written
+            usage_error = error
         if usage_error is None:
             raise
         print(f"fairseq-doc {args.command.NAME}: error: {usage_error}", file=sys.stderr)
@@ -84,7 +117,23 @@ def main(arguments=None):
     return 0
 
 
-def _finite(value):
+def set_up_output() -> None:
+    """Results on standard output in UTF-8, whatever the locale; warnings on standard error. Names of
+    files that the locale cannot read are printed as they are."""
+    logging.basicConfig(
+        format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+        level=logging.WARNING,
+        stream=sys.stderr,
+        force=True,  # importing fairseq sets up a logging of its own
+    )
+    warnings.filterwarnings("ignore", category=FutureWarning, module="fairseq")
+    warnings.filterwarnings("ignore", message="'pin_memory'")  # without a GPU nothing is pinned
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def _finite(value: Any) -> Any:
     """The same with null for numbers that JSON has no word for."""
     if isinstance(value, dict):
         return {key: _finite(part) for key, part in value.items()}

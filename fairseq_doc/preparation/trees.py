@@ -4,9 +4,12 @@ A tree is kept flat, as its words, their tags and its brackets: no depth is too 
 costs one pass over the text.
 """
 
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, compress
+from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
@@ -18,6 +21,8 @@ ROOTS = ("", "TOP", "S1", "ROOT")
 _PART = re.compile(r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|([^\s()]+)", re.ASCII)
 _BRACKET = re.compile(r"[()]")
 _FUNCTION = re.compile(r"(?<=.)[-=].*")
+
+Bracket = tuple[str, int, int]  # (label, start, end), over words start..end - 1
 
 
 @dataclass(frozen=True)
@@ -31,12 +36,12 @@ class Tree:
             in the order in which they open, so a unary chain from the top.
     """
 
-    words: tuple
-    tags: tuple
-    brackets: tuple
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    brackets: tuple[Bracket, ...]
 
     @property
-    def root(self):
+    def root(self) -> str | None:
         """The label of the outermost bracket where it is a mere root, one of ``ROOTS``; else None."""
         label = self.brackets[0][0] if self.brackets else None
         return label if label in ROOTS else None
@@ -45,7 +50,9 @@ class Tree:
 EMPTY = Tree((), (), ())  # a parser's failure
 
 
-def parse_tree(text, where, allow_empty=False, sentence=None):
+def parse_tree(
+    text: str, where: str, allow_empty: bool = False, sentence: Tree | None = None
+) -> Tree:
     """Read one tree.
 
     Args:
@@ -53,9 +60,9 @@ def parse_tree(text, where, allow_empty=False, sentence=None):
         where: what an error begins with, such as ``dev.mrg: line 3``.
         allow_empty: take a tree without words, as parsers write where they fail, ``(())``, and leave out
             constituents without, as EVALB does.
-        sentence: the tree of which the words and tags are taken, for trees without tags, or with other
-            marks of unknown words: a bracket around a single word is its tag where it is XX or the
-            sentence's own, and else a constituent. None: every word has its tag.
+        sentence: a tree whose words and tags are taken, for trees without tags, or with other marks of
+            unknown words: a bracket around a single word is its tag where it is XX or the sentence's
+            own, and else a constituent. None: every word has its tag.
 
     Returns:
         :class:`Tree`.
@@ -64,58 +71,92 @@ def parse_tree(text, where, allow_empty=False, sentence=None):
         FairseqDocError: brackets that do not match, a word without a tag, a constituent without
             words, a label missing below the root, several trees, or not as many words as the sentence's.
     """
-    words, tags, brackets, open_ = [], [], [], []
-    lacking = None  # told unless the tree has no words at all
+    reader = _TreeReader(where, sentence)
     for part in _PART.finditer(text):
         tag, word, label, closing, stray = part.groups()
-        if not open_ and (words or brackets):
-            raise FairseqDocError(f"{where}: expected one tree; got {part[0]!r} after its end")
+        reader.check_not_ended(part[0])
         if tag is not None:
-            own = sentence is not None and sentence.tags[len(words) : len(words) + 1] != (tag,)
-            if own and tag != NO_TAG:
-                brackets.append((tag, len(words), len(words) + 1))
-            words.append(word)
-            tags.append(tag)
+            reader.tagged_word(tag, word)
         elif label is not None:
-            if not label and open_:
-                lacking = lacking or "a bracket below the root has no label"
-            open_.append(len(brackets))
-            brackets.append((label, len(words), None))
-        elif closing and open_:
-            index = open_.pop()
-            label, start, _ = brackets[index]
-            if start == len(words):
-                lacking = lacking or f"the bracket ({label} ) holds no word"
-            brackets[index] = (label, start, len(words))
+            reader.open(label)
         elif closing:
-            raise FairseqDocError(f"{where}: a bracket is closed that was not opened")
-        elif sentence is not None and open_:
-            words.append(stray)
+            reader.close()
         else:
-            raise FairseqDocError(
-                f"{where}: expected every word with its tag, (TAG word); got {stray!r} alone"
+            reader.bare_word(stray)
+    return reader.tree(allow_empty)
+
+
+class _TreeReader:
+    """The state of :func:`parse_tree`, part by part."""
+
+    def __init__(self, where: str, sentence: Tree | None) -> None:
+        self.where = where
+        self.sentence = sentence
+        self.words: list[str] = []
+        self.tags: list[str] = []
+        self.brackets: list[Bracket] = []
+        self.unclosed: list[int] = []  # places in brackets, from the outermost
+        self.lack: str | None = None  # the first; an error unless the tree has no words at all
+
+    def error(self, problem: str) -> FairseqDocError:
+        return FairseqDocError(f"{self.where}: {problem}")
+
+    def check_not_ended(self, text: str) -> None:
+        if not self.unclosed and (self.words or self.brackets):
+            raise self.error(f"expected one tree; got {text!r} after its end")
+
+    def tagged_word(self, tag: str, word: str) -> None:
+        place = len(self.words)
+        if self.sentence is not None and tag != NO_TAG:
+            own_tag = self.sentence.tags[place] if place < len(self.sentence.tags) else None
+            if tag != own_tag:
+                self.brackets.append((tag, place, place + 1))
+        self.words.append(word)
+        self.tags.append(tag)
+
+    def bare_word(self, word: str) -> None:
+        if self.sentence is None or not self.unclosed:
+            raise self.error(f"expected every word with its tag, (TAG word); got {word!r} alone")
+        self.words.append(word)
+
+    def open(self, label: str) -> None:
+        if not label and self.unclosed and self.lack is None:
+            self.lack = "a bracket below the root has no label"
+        self.unclosed.append(len(self.brackets))
+        self.brackets.append((label, len(self.words), len(self.words)))
+
+    def close(self) -> None:
+        if not self.unclosed:
+            raise self.error("a bracket is closed that was not opened")
+        place = self.unclosed.pop()
+        label, start, _ = self.brackets[place]
+        if start == len(self.words) and self.lack is None:
+            self.lack = f"the bracket ({label} ) holds no word"
+        self.brackets[place] = (label, start, len(self.words))
+
+    def tree(self, allow_empty: bool) -> Tree:
+        if self.unclosed:
+            raise self.error(
+                f"the tree is not closed: expected {len(self.unclosed)} more closing brackets"
             )
-    if open_:
-        raise FairseqDocError(
-            f"{where}: the tree is not closed: expected {len(open_)} more closing brackets"
-        )
-    if not words:
-        if allow_empty:
+        if not self.words and allow_empty:
             return EMPTY
-        raise FairseqDocError(f"{where}: expected a tree; got one without words")
-    if lacking and not allow_empty:
-        raise FairseqDocError(f"{where}: {lacking}")
-    brackets = tuple(bracket for bracket in brackets if bracket[1] < bracket[2])
-    if sentence is None:
-        return Tree(tuple(words), tuple(tags), brackets)
-    if len(words) != len(sentence.words):
-        raise FairseqDocError(
-            f"{where}: expected {len(sentence.words)} words, as its sentence has; got {len(words)}"
-        )
-    return replace(sentence, brackets=brackets)
+        if not self.words:
+            raise self.error("expected a tree; got one without words")
+        if self.lack is not None and not allow_empty:
+            raise self.error(self.lack)
+        brackets = tuple(bracket for bracket in self.brackets if bracket[1] < bracket[2])
+        if self.sentence is None:
+            return Tree(tuple(self.words), tuple(self.tags), brackets)
+        if len(self.words) != len(self.sentence.words):
+            raise self.error(
+                f"expected {len(self.sentence.words)} words, as its sentence has; got "
+                f"{len(self.words)}"
+            )
+        return replace(self.sentence, brackets=brackets)
 
 
-def read_trees(path):
+def read_trees(path: str | os.PathLike) -> Iterator[tuple[int, Tree]]:
     """Read trees, each on a line or spread over several; blank lines do not count.
 
     Args:
@@ -131,7 +172,7 @@ def read_trees(path):
         yield number, parse_tree(text, f"{path}: line {number}")
 
 
-def tree_texts(path):
+def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
     """The text of every tree of a file: up to where as many brackets are closed as opened.
 
     Yields:
@@ -140,7 +181,8 @@ def tree_texts(path):
     Raises:
         FairseqDocError: text outside brackets, a tree that is not closed, a file without trees.
     """
-    begun, lines, depth = None, [], 0
+    begun, depth = 0, 0
+    lines: list[str] = []
     for number, line in enumerate(text_lines(path), start=1):
         line = line.removeprefix("\ufeff") if number == 1 else line  # a byte order mark
         start = 0
@@ -161,7 +203,7 @@ def tree_texts(path):
                 f"{path}: line {number}: expected a tree in brackets; got "
                 f"{line[start:].strip()[:40]!r} outside one"
             )
-    if begun is None:
+    if not begun:
         raise FairseqDocError(f"{path}: expected trees in brackets; got an empty file")
     if depth:
         raise FairseqDocError(
@@ -170,7 +212,7 @@ def tree_texts(path):
         )
 
 
-def without_traces(tree):
+def without_traces(tree: Tree) -> Tree:
     """The tree without traces (words tagged -NONE-) and the constituents of nothing else; maybe
     without words."""
     if TRACE not in tree.tags:
@@ -185,29 +227,28 @@ def without_traces(tree):
     )
 
 
-def without_function_tags(tree):
-    """The tree with labels up to their first - or =, but for one that begins them: NP-SBJ-1 and NP=2
+def without_function_tags(tree: Tree) -> Tree:
+    """The tree with labels up to their first - or = after the first character: NP-SBJ-1 and NP=2
     become NP."""
     brackets = tuple((_FUNCTION.sub("", label), s, e) for label, s, e in tree.brackets)
     return replace(tree, brackets=brackets)
 
 
-def walk(tree):
+def walk(tree: Tree) -> Iterator[tuple[str, Any]]:
     """What the text of the tree holds in its order: ("(", label), ("word", index), (")", label)."""
-    brackets = iter((*tree.brackets, (None, None, None)))
-    coming = next(brackets)
-    open_ = []
+    unclosed: list[Bracket] = []
+    opened = 0  # brackets so far
     for index in range(len(tree.words)):
-        while coming[1] == index:
-            yield "(", coming[0]
-            open_.append(coming)
-            coming = next(brackets)
+        while opened < len(tree.brackets) and tree.brackets[opened][1] == index:
+            yield "(", tree.brackets[opened][0]
+            unclosed.append(tree.brackets[opened])
+            opened += 1
         yield "word", index
-        while open_ and open_[-1][2] == index + 1:
-            yield ")", open_.pop()[0]
+        while unclosed and unclosed[-1][2] == index + 1:
+            yield ")", unclosed.pop()[0]
 
 
-def bracketed(tree):
+def bracketed(tree: Tree) -> str:
     """The tree on one line, ``(TOP (S (NP (DT the) ...``; ``(())`` without words."""
     if not tree.words:
         return "(())"

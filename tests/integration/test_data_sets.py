@@ -1,7 +1,7 @@
 """The real corpora's published counts."""
 
 import pytest
-from conftest import ROOT, evaluated, evaluation, run, training
+from conftest import doc, evaluated, evaluation, run_here, training
 
 MODEL = "--arch lstm_doc_lm --decoder-embed-dim 4 --layer-dims 4,4 --doc-components 0,1,1"
 # The columns are counted before the first update; nothing is validated after it.
@@ -15,13 +15,13 @@ COUNTED = "--max-update 1 --batch-size-valid 1 --valid-subset valid,test --valid
 )
 def test_counts_of_words_and_targets(name, words, targets, data_sets, tmp_path):
     data = tmp_path / "bin"
-    run(f"{ROOT}/scripts/prepare_lm.sh {name} {data_sets}/{name} {data}")
-    output = run(training(data, tmp_path / "run", COUNTED, MODEL))
+    doc("prepare-lm", name, data_sets / name, data)
+    output = run_here(training(data, tmp_path / "run", COUNTED, MODEL))
     assert f"dictionary: {words:,} words" in output
     for count in targets:
         assert f"{count:,} targets scored, 0 left out" in output
     if name == "ptb":
         for split, count in zip(("valid", "test"), targets, strict=True):
             checkpoint = tmp_path / "run" / "checkpoint_last.pt"
-            scored = run(evaluation(data, checkpoint, f"--gen-subset {split}"))
+            scored = run_here(evaluation(data, checkpoint, f"--gen-subset {split}"))
             assert evaluated(scored)[2] == count

@@ -26,14 +26,14 @@ def test_every_line_is_read_compressed_or_not(kind, packed, tmp_path):
     os.close(ours)
 
 
-def test_a_damaged_archive_is_told(tmp_path):
+def test_a_damaged_archive_is_refused(tmp_path):
     (tmp_path / "text").write_bytes(gzip.compress(TEXT)[:-20])
-    with pytest.raises(FairseqDocError, match="text is damaged: .*; copy it again$"):
+    with pytest.raises(FairseqDocError, match="text is damaged"):
         list(text_lines(tmp_path / "text"))
 
 
 @pytest.mark.parametrize("place", ["missing/file", ".", "text/file"])
-def test_an_output_that_cannot_be_written_is_told_before_any_work(place, tmp_path):
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(place, tmp_path):
     (tmp_path / "text").write_text("mine")
     with pytest.raises(FairseqDocError, match="expected a file in a folder that exists"):
         check_output(tmp_path / place, overwrite=True)

@@ -1,10 +1,13 @@
+import contextlib
+import io
 import json
 import logging
+import shlex
 
 import pytest
 
 from fairseq_doc.cli import eval_lm
-from fairseq_doc.cli.main import main
+from fairseq_doc.cli.main import GROUPS, SUBCOMMANDS, main, make_parser
 from fairseq_doc.errors import FairseqDocError
 
 pytestmark = pytest.mark.usefixtures("logging_of_its_own")
@@ -36,9 +39,9 @@ def test_a_result_is_printed_as_text_or_as_one_json_object(does, capsys):
     assert main(LINE) == 0
     assert capsys.readouterr() == ("answer:\n42\n", "")
     assert main([*LINE, "--json"]) == 0
-    printed, told = capsys.readouterr()
+    printed, err = capsys.readouterr()
     assert json.loads(printed) == RESULT
-    assert len(printed.splitlines()) == 1 and told == ""
+    assert len(printed.splitlines()) == 1 and err == ""
 
 
 def test_arguments_reach_the_subcommand(does, capsys):
@@ -56,14 +59,14 @@ def test_arguments_reach_the_subcommand(does, capsys):
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_what_the_user_can_mend_is_one_line_and_status_1(does, capsys, options):
+def test_an_error_of_the_user_is_one_line_and_status_1(does, capsys, options):
     does(raising(FairseqDocError("--lr: expected 20; got x")))
     assert main([*LINE, *options]) == 1
-    told = "fairseq-doc eval-lm: error: --lr: expected 20; got x\n"
-    assert capsys.readouterr() == ("", told)
+    line = "fairseq-doc eval-lm: error: --lr: expected 20; got x\n"
+    assert capsys.readouterr() == ("", line)
 
 
-def test_an_error_that_was_wrapped_is_told_as_well(does, capsys):
+def test_an_error_that_was_wrapped_is_found(does, capsys):
     error = RuntimeError("Cannot load model parameters")
     error.__context__ = FairseqDocError("of another dictionary")
     does(raising(error))
@@ -73,9 +76,9 @@ def test_an_error_that_was_wrapped_is_told_as_well(does, capsys):
 
 def test_a_real_error_of_a_real_command(tmp_path, capsys):
     assert main(["eval-lm", str(tmp_path), "--path", f"{tmp_path}/none.pt", "--json"]) == 1
-    printed, told = capsys.readouterr()
+    printed, err = capsys.readouterr()
     assert printed == ""
-    assert len(told.splitlines()) == 1 and f"no checkpoint at {tmp_path}/none.pt" in told
+    assert len(err.splitlines()) == 1 and f"no checkpoint at {tmp_path}/none.pt" in err
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug"), KeyError("a"), SystemExit(3)])
@@ -100,6 +103,45 @@ def test_information_is_not_logged_and_warnings_are_on_standard_error(does, caps
 
     does(run)
     assert main([*LINE, "--json"]) == 0
-    printed, told = capsys.readouterr()
+    printed, err = capsys.readouterr()
     assert json.loads(printed) == RESULT
-    assert "careful" in told and "dictionary" not in told
+    assert "careful" in err and "dictionary" not in err
+
+
+def test_help_lists_every_command_in_the_order_of_work(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    words = capsys.readouterr().out.split()
+    places = []
+    for group, commands in GROUPS.items():
+        names = [command.NAME for command in commands] or ["fairseq-train"]
+        places += [words.index(word) for word in (f"{group}:", *names)]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("command", SUBCOMMANDS, ids=lambda command: command.NAME)
+def test_help_of_every_command_has_an_example_that_it_accepts(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command.NAME, "--help"])
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: fairseq-doc {command.NAME} [-h]") and "--json" in text
+    assert "example:" in text and command.EXAMPLE in text
+    for line in command.EXAMPLE.splitlines():
+        words = shlex.split(line.partition("fairseq-doc ")[2])
+        assert make_parser().parse_args(words).command is command
+
+
+def printed_in_ascii(words):
+    """What a command prints in a locale without UTF-8."""
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(out):
+        main(words)
+    out.flush()
+    return out.buffer.getvalue().decode()
+
+
+def test_help_and_names_of_files_are_printed_in_any_locale(does):
+    assert "\u2047" in printed_in_ascii(["bleu", "--help"])
+    does(lambda args: {"answer": "ü.pt".encode().decode("ascii", "surrogateescape")})
+    assert printed_in_ascii(LINE) == "answer:\nü.pt\n"

@@ -1,11 +1,12 @@
 import pytest
+from conftest import refusal
 from fairseq.data import Dictionary
 from hypothesis import given
 
 from fairseq_doc.preparation.symbols import WordSymbols, shape, symbols_of, tree_of
 from fairseq_doc.preparation.trees import Tree
 
-from .conftest import read, refusal, trees
+from ..parsing.conftest import read, trees
 
 DOG = "(TOP (S (NP-SBJ (DT The) (NN Dog)) (VP (VBZ barks)) (-RRB- -RRB-)))"
 
@@ -98,7 +99,7 @@ def test_a_dictionary_tells_how_its_text_was_made():
 
 
 @pytest.mark.parametrize(
-    "symbols, told",
+    "symbols, problem",
     [
         ("a )S", "expected a word or an opening bracket; got )S"),
         ("(S a )S )S", "expected a word or an opening bracket; got )S"),
@@ -110,12 +111,12 @@ def test_a_dictionary_tells_how_its_text_was_made():
         ("", "expected a word; got none"),
     ],
 )
-def test_symbols_of_no_tree_are_refused(symbols, told):
-    assert refusal(tree_of, symbols.split()) == told
+def test_symbols_of_no_tree_are_refused(symbols, problem):
+    assert refusal(tree_of, symbols.split()) == problem
 
 
 def test_words_and_tags_must_be_as_many():
     for given_ in (["a"], ["a", "b", "c"]):
-        told = refusal(tree_of, ["a", "b"], words=given_)
-        assert told == f"expected 2 words; got {len(given_)}"
+        message = refusal(tree_of, ["a", "b"], words=given_)
+        assert message == f"expected 2 words; got {len(given_)}"
         assert f"expected 2 tags; got {len(given_)}" == refusal(tree_of, ["a", "b"], tags=given_)

@@ -1,6 +1,7 @@
 import gzip
 
 import pytest
+from conftest import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from fairseq_doc.preparation.trees import (
     without_traces,
 )
 
-from .conftest import nodes, read, refusal, text_of, tree_of_node, trees, write
+from ..parsing.conftest import nodes, read, text_of, tree_of_node, trees, write
 
 DOG = "(S (NP (DT the) (NN dog)) (VP (VBZ barks)))"
 BLANKS = st.sampled_from((" ", "  ", "\t", "\n", "\r\n  ", "\n\n"))
@@ -72,7 +73,7 @@ def test_a_very_deep_tree(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, problem",
     [
         ("(S (NN a)", "the tree is not closed: expected 1 more closing brackets"),
         ("(S (NN a)))", "expected one tree; got ')' after its end"),
@@ -92,12 +93,12 @@ def test_a_very_deep_tree(tmp_path):
         (" ", "expected a tree; got one without words"),
     ],
 )
-def test_a_malformed_tree_is_refused(text, told):
-    assert refusal(parse_tree, text, "dev.mrg: line 3") == f"dev.mrg: line 3: {told}"
+def test_a_malformed_tree_is_refused(text, problem):
+    assert refusal(parse_tree, text, "dev.mrg: line 3") == f"dev.mrg: line 3: {problem}"
 
 
 @pytest.mark.parametrize(
-    "lines, before, told",
+    "lines, before, problem",
     [
         ((), 0, "expected trees in brackets; got an empty file"),
         (("", " "), 0, "expected trees in brackets; got an empty file"),
@@ -115,10 +116,10 @@ def test_a_malformed_tree_is_refused(text, told):
         ((DOG, "(S (NN a) (NP the dog))"), 1, "line 2: expected every word with its tag"),
     ],
 )
-def test_what_is_no_tree_is_named_by_file_and_line(tmp_path, lines, before, told):
+def test_what_is_no_tree_is_named_by_file_and_line(tmp_path, lines, before, problem):
     path, found = write(tmp_path / "dev.mrg", *lines), []
     message = refusal(lambda: found.extend(tree for _, tree in read_trees(path)))
-    assert message.startswith(f"{path}: {told}")
+    assert message.startswith(f"{path}: {problem}")
     assert len(found) == before
 
 
@@ -176,5 +177,5 @@ def test_words_and_tags_are_taken_from_the_sentence(text):
 
 def test_a_sentence_of_another_length_is_refused():
     for text in ("(S (NP The dog) barks)", "(S (NP The dog) (VP barks) . .)"):
-        told = refusal(parse_tree, text, "here", sentence=SENTENCE)
-        assert told.startswith("here: expected 4 words, as its sentence has; got ")
+        message = refusal(parse_tree, text, "here", sentence=SENTENCE)
+        assert message.startswith("here: expected 4 words")

@@ -1,0 +1,98 @@
+"""Lines of text -> words -> units: Moses, the kinds of BPE, their marks, the reserved symbols."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fairseq.data.encoders.moses_tokenizer import MosesTokenizer
+
+BPE_KINDS = ("subword_nmt", "sentencepiece", "none")
+TOKENIZERS = ("moses", "none")
+# A dictionary takes these words for its own symbols; no text may hold them as words.
+RESERVED = ("<s>", "<pad>", "</s>")
+UNKNOWN = "<unk>"  # the dictionary's own too, but text may hold it
+SUBWORD_MARK = "@@"  # ends every unit of subword-nmt's except a word's last
+SENTENCEPIECE_MARK = "\u2581"  # begins every word of sentencepiece's
+BPE_MARK = re.compile(r"@@(?= |$)|\u2581")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def clean(line: str) -> str:
+    """Replace white space and control characters, line separators among them, by single blanks.
+    Remove blanks at both ends and a byte order mark at the start. Nothing else changes."""
+    return " ".join(CONTROL.sub(" ", line.removeprefix("\ufeff")).split())
+
+
+def moses(language: str) -> "MosesTokenizer":
+    """The tokenizer of fairseq's ``--tokenizer moses``: ``encode`` and ``decode``, both in one
+    language."""
+    from fairseq.data.encoders.moses_tokenizer import MosesTokenizer, MosesTokenizerConfig
+
+    return MosesTokenizer(MosesTokenizerConfig(source_lang=language, target_lang=language))
+
+
+def moses_remark(language: str) -> str | None:
+    """A remark where Moses has no list of abbreviations for a language; else None."""
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    if language in NonbreakingPrefixes().available_langs:
+        return None
+    return f"moses has no abbreviations for {language!r} and uses the English ones"
+
+
+def make_tokenizer(name: str, language: str) -> Callable[[str], str]:
+    """A function from a clean line to its words with single blanks between them, as fairseq's
+    ``--tokenizer`` of that name splits it."""
+    if name == "none":
+        return str
+    encode = moses(language).encode
+
+    def tokenize(line: str) -> str:
+        return " ".join(encode(line).split())  # Moses writes two blanks before a final .'
+
+    return tokenize
+
+
+def make_segmenter(bpe: str, model: str | Path) -> Callable[[str], str]:
+    """A function from a line of words to its units, as fairseq's ``--bpe`` of that name cuts it.
+
+    Args:
+        bpe: ``subword_nmt`` or ``sentencepiece``.
+        model: file of subword-nmt's codes, or sentencepiece's model.
+    """
+    if bpe == "subword_nmt":
+        from subword_nmt.apply_bpe import BPE
+
+        with open(model, encoding="utf-8") as codes:
+            return BPE(codes).process_line
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+
+    def segment(line: str) -> str:
+        return " ".join(processor.encode(line, out_type=str))
+
+    return segment
+
+
+def holds_bpe_mark(line: str, bpe: str) -> bool:
+    """Whether a line of words holds a mark of ``bpe``, so that undoing it would change the line."""
+    if bpe == "subword_nmt":
+        return f"{SUBWORD_MARK} " in f"{line} "
+    return bpe == "sentencepiece" and SENTENCEPIECE_MARK in line
+
+
+def why_unusable(line: str, bpe: str) -> str | None:
+    """Why no split may hold this line of words, in a few words; None for a usable line."""
+    if not line:
+        return "is empty"
+    # sentencepiece joins characters that it does not know into one unit, also within a word.
+    units = line if bpe == "sentencepiece" else line.split()
+    if any(symbol in units for symbol in RESERVED):
+        return f"holds one of fairseq's own symbols, {', '.join(RESERVED)}"
+    if holds_bpe_mark(line, bpe):
+        mark = "a word that ends in @@" if bpe == "subword_nmt" else SENTENCEPIECE_MARK
+        return f"holds {mark}, the mark of --bpe {bpe}"
+    return None

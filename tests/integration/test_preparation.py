@@ -1,0 +1,56 @@
+"""The scripts of preparation, preparations that are killed, and real text."""
+
+import multiprocessing
+import shutil
+import time
+
+import pytest
+import toy_language
+from conftest import ROOT, doc, run
+
+from fairseq_doc.preparation.language_model import Settings, prepare
+
+
+@pytest.mark.parametrize("name", ["lm", "mt", "headline", "parsing"])
+def test_the_scripts_forward_to_the_commands(tmp_path, name):
+    checkout = tmp_path / "check out"
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    program = checkout / ".venv" / "bin" / "fairseq-doc"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    (checkout / "scripts").mkdir()
+    script = shutil.copy(ROOT / "scripts" / f"prepare_{name}.sh", checkout / "scripts")
+    assert run([script, "a b", "--c"]).splitlines() == [f"prepare-{name}", "a b", "--c"]
+
+
+@pytest.mark.parametrize("seconds", [0, 0.05, 0.2, 0.5])
+def test_a_preparation_that_is_killed_goes_on(tmp_path, seconds):
+    """Wherever it is killed: the files are those of a whole preparation."""
+    toy_language.write_corpus(tmp_path / "text", 30_000, 3_000, 3_000)
+    settings = Settings("text", tmp_path / "text")
+    work = multiprocessing.get_context("fork").Process(
+        target=prepare, args=(settings, tmp_path / "bin")
+    )
+    work.start()
+    while work.is_alive() and not (tmp_path / "bin.part").exists():
+        time.sleep(0.001)
+    time.sleep(seconds)
+    work.kill()
+    work.join()
+    if not (tmp_path / "bin").exists():
+        prepare(settings, tmp_path / "bin")
+    prepare(settings, tmp_path / "whole")
+    for path in (tmp_path / "whole").iterdir():
+        assert (tmp_path / "bin" / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.data
+def test_real_text_is_binarised_whole(data_sets, tmp_path):
+    for split in ("train", "valid", "test"):
+        for side in ("en", "de"):
+            with open(data_sets / "debian_ddtp" / f"en-de.{split}.{side}", "rb") as file:
+                (tmp_path / f"{split}.{side}").write_bytes(b"".join(file.readlines()[:400]))
+    report, _ = doc("prepare-mt", "en", "de", tmp_path, tmp_path / "bin", "--merges", 500)
+    for split in ("train", "valid", "test"):
+        for side in ("en", "de"):
+            assert f"{split}.{side}: 400 sentences and" in report

@@ -1,0 +1,140 @@
+"""The commands of preparation: what they print, where they write, how they end."""
+
+import json
+
+import pytest
+import toy_language
+import toy_translation
+import toy_trees
+from conftest import doc, refused
+
+from fairseq_doc.cli.main import make_parser
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    """A folder of everything that can be prepared."""
+    folder = tmp_path_factory.mktemp("of") / "raw"
+    toy_language.write_corpus(folder, 300, 60, 60)
+    toy_translation.write_corpus(folder, "copy", 60, 5, 5)
+    toy_trees.write_corpus(folder, 30, 4, 4)
+    return folder
+
+
+# {command: (arguments before the folder, options, default destination)}
+COMMANDS = {
+    "prepare-lm": (["text"], [], "text"),
+    "prepare-mt": (["src", "tgt"], ["--bpe", "none"], "raw.src-tgt"),
+    "prepare-headline": ([], ["--merges", "10"], "raw"),
+    "prepare-parsing": ([], ["--pairs"], "raw"),
+}
+
+
+@pytest.fixture(params=COMMANDS)
+def command(request, raw, tmp_path, monkeypatch):
+    """(name, its arguments, options, default destination), in a folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    before, options, default = COMMANDS[request.param]
+    return request.param, [*before, raw], options, f"data-bin/{default}"
+
+
+def test_the_report_is_printed_in_lines_or_in_one_json_object(command, tmp_path):
+    name, arguments, options, default = command
+    program = name.replace("-", "_")
+    lines = doc(name, *arguments, *options)[0].splitlines()
+    assert lines[-1] == f"{program}: wrote {default}"
+    assert all(line.startswith(f"{program}: ") for line in lines)
+    report = [line.removeprefix(f"{program}: ") for line in lines[:-1]]
+    assert (tmp_path / default / "prepare.log").read_text().splitlines() == report
+
+    out, err = doc(name, *arguments, "other", *options, "--json")
+    result = json.loads(out)
+    assert result["destination"] == "other" and result["report"] == report
+    assert [line for line in err.splitlines() if line.startswith(program)] == lines[:-1]
+    sides = result.get("sides", {"": result})
+    assert len(sides) == (2 if "sides" in result else 1)
+    sizes = {"train": 30, "valid": 4, "test": 4} if name == "prepare-parsing" else None
+    for side in sides.values():
+        assert side["types"] > 4 and list(side["splits"]) == ["train", "valid", "test"]
+        for split, counts in side["splits"].items():
+            assert counts["tokens"] > counts["sentences"] > 0
+            assert sizes is None or counts["sentences"] == sizes[split]
+
+
+def test_an_error_is_one_line_and_status_1(command, tmp_path):
+    name, arguments, options, _ = command
+    (tmp_path / "other").mkdir()
+    message = refused(name, *arguments, "other", *options)
+    assert "other exists; remove it, or name another folder" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_an_interruption_has_its_own_status_and_the_same_command_goes_on(
+    command, tmp_path, monkeypatch
+):
+    name, arguments, options, default = command
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fairseq_cli.preprocess.main", interrupted)
+    err = doc(name, *arguments, *options, status=130)[1]
+    assert "interrupted; the same command goes on" in err.splitlines()[-1]
+    assert not (tmp_path / default).exists()
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    doc(name, *arguments, *options)
+    assert (tmp_path / default / "prepare.log").exists()
+
+
+def test_nobody_reading_the_report_stops_nothing(command, tmp_path, monkeypatch):
+    name, arguments, options, default = command
+    command_line = make_parser().parse_args([name, *map(str, arguments), *options])
+
+    def closed(*_, **__):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("fairseq_doc.cli.preparation_arguments.print", closed, raising=False)
+    assert command_line.command.run(command_line)["destination"] == default
+
+
+def test_every_option_has_a_help_and_shows_its_default(command):
+    parser = make_parser()
+    (commands,) = (action.choices for action in parser._actions if action.dest != "help")
+    own = commands[command[0]]
+    assert all(action.help for action in own._actions)
+    assert "5000" in own.format_help() or command[0] != "prepare-headline"
+
+
+def test_headlines_have_settings_of_their_own(raw, tmp_path):
+    doc("prepare-headline", raw, tmp_path / "bin", "--merges", "10")
+    settings = json.loads((tmp_path / "bin" / "settings.json").read_text())
+    assert settings["joint"] and settings["tokenizer"] == "none"
+    doc("prepare-headline", raw, tmp_path / "apart", "--merges", "10", "--no-joint")
+    assert (tmp_path / "apart" / "bpe.codes.src").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, facts",
+    [
+        (["music", "raw"], ["expected ptb, wikitext2 or text; got music"]),
+        (["text"], ["prepare-lm text FOLDER", "no folder"]),
+        (["pydoc", "raw", "bin"], ["pydoc [DESTDIR]", "raw bin"]),
+        (["ptb", "{raw}", "bin"], ["expected 929589 tokens, as published"]),
+    ],
+)
+def test_wrong_arguments_of_prepare_lm_are_refused(raw, tmp_path, monkeypatch, arguments, facts):
+    monkeypatch.chdir(tmp_path)
+    words = [argument.format(raw=raw) for argument in arguments]
+    err = doc("prepare-lm", *words, status=1)[1]
+    assert all(fact in err.splitlines()[-1] for fact in facts)
+    assert not list(tmp_path.iterdir())
+
+
+def test_pydoc_needs_no_folder_and_drops_words_that_occur_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = json.loads(doc("prepare-lm", "pydoc", "--json")[0])
+    assert result["destination"] == "data-bin/pydoc"
+    counts = (tmp_path / "data-bin" / "pydoc" / "dict.txt").read_text().splitlines()
+    assert min(int(line.split()[-1]) for line in counts) == 2
+    assert (tmp_path / "data-bin" / "pydoc" / "text" / "train.txt").exists()

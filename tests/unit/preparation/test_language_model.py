@@ -1,0 +1,144 @@
+import gzip
+from collections import Counter
+
+import pytest
+from fairseq.data import Dictionary
+
+from fairseq_doc.preparation import language_model
+from fairseq_doc.preparation.language_model import PUBLISHED, SPLITS, Counts, Settings, prepare
+
+from .conftest import binarised, contents, interrupting, lines_of, refusal, write
+
+TEXT = {"train": ["a b  a\tc", "", "a <unk>", "b a"], "valid": ["a d"], "test": ["b", "c a"]}
+DATA = {
+    "dict.txt",
+    "prepare.log",
+    *(f"{split}.{end}" for split in SPLITS for end in ("bin", "idx")),
+}
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A folder of text."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for split, lines in TEXT.items():
+        write(folder / f"{split}.txt", lines)
+    return folder
+
+
+def prepared(text, destination, corpus="text", threshold=0, workers=1):
+    """(what was reported, the files) of a preparation."""
+    said = []
+    prepare(Settings(corpus, text, threshold), destination, workers, said.append)
+    assert not list(destination.parent.glob("*.part"))
+    return said, contents(destination)
+
+
+def test_what_was_read_is_what_was_binarised(text, tmp_path):
+    said, files = prepared(text, tmp_path / "bin")
+    assert set(files) == DATA
+    for split in SPLITS:
+        seen = binarised(tmp_path / "bin" / split, tmp_path / "bin" / "dict.txt")
+        assert [line.split() for line in seen] == [
+            line.replace("d", "<unk>").split() for line in TEXT[split]
+        ]
+    assert said == files["prepare.log"].decode().splitlines()
+    assert said[:3] == [f"{s}: {n} tokens with one end mark a line" for s, n in
+                        (("train", 12), ("valid", 3), ("test", 5))]  # fmt: skip
+    assert "dictionary: 7 types" in said  # a, b, c and fairseq's own four
+    assert any("valid: 1 lines and 3 tokens" in line and "1 of them <unk>" in line for line in said)
+
+
+def test_the_dictionary_is_in_order_of_frequency_without_padding(text, tmp_path):
+    prepared(text, tmp_path / "bin")
+    assert lines_of(tmp_path / "bin" / "dict.txt") == ["a 4", "b 2", "c 1"]
+    prepared(text, tmp_path / "rare", threshold=2)
+    assert lines_of(tmp_path / "rare" / "dict.txt") == ["a 4", "b 2"]
+
+
+def test_the_result_is_the_same_for_any_number_of_processes(text, tmp_path):
+    assert prepared(text, tmp_path / "one") == prepared(text, tmp_path / "two", workers=2)
+
+
+def test_an_interrupted_preparation_goes_on_to_the_same_result(text, tmp_path, monkeypatch):
+    expected = prepared(text, tmp_path / "whole")
+    stage = interrupting(language_model.binarise)
+    monkeypatch.setattr(language_model, "binarise", lambda text, folder, *_: stage(text, folder))
+    with pytest.raises(KeyboardInterrupt):
+        prepared(text, tmp_path / "bin")
+    assert not (tmp_path / "bin").exists()
+    monkeypatch.undo()
+    assert prepared(text, tmp_path / "bin") == expected
+
+
+COUNTS = Counts({"train": 12, "valid": 3, "test": 5}, types=5)  # with <unk> and the end mark
+
+
+@pytest.mark.parametrize(
+    "counts, facts",
+    [
+        (COUNTS, None),
+        (Counts({**COUNTS.tokens, "test": 6}, 5), ["test.txt", "expected 6 tokens", "got 5"]),
+        (Counts(COUNTS.tokens, 6), ["expected 6 word types", "got 5"]),
+    ],
+)
+def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, facts):
+    monkeypatch.setitem(PUBLISHED, "toy", counts)
+    if facts is None:
+        assert set(prepared(text, tmp_path / "bin", "toy")[1]) == DATA
+        return
+    message = refusal(tmp_path, prepared, text, tmp_path / "bin", "toy")
+    assert all(fact in message for fact in facts)
+
+
+@pytest.mark.parametrize(
+    "content, facts",
+    [
+        (None, ["test.txt", "got no file"]),
+        (b"", ["test.txt", "got an empty file"]),
+        (gzip.compress(b"a\n"), ["test.txt", "compressed by gzip"]),
+        (b"a\n\xff b\n", ["test.txt", "line 2 is not UTF-8"]),
+        ("a\n3\u00a0500 b\n".encode(), ["test.txt", "line 2", "3 tokens", "binarised 4", "ASCII"]),
+        ("a\u2028b\n".encode(), ["line 1", "2 tokens", "binarised 3"]),
+        (b"a b\rc\n", ["line 1", "4 tokens", "binarised 3", "carriage return"]),
+        (b"\na\r\n\r\r\nb", ["carriage return"]),
+    ],
+)
+def test_text_that_cannot_be_used_is_refused_and_nothing_is_left(text, tmp_path, content, facts):
+    (text / "test.txt").unlink()
+    if content is not None:
+        (text / "test.txt").write_bytes(content)
+    message = refusal(tmp_path, prepared, text, tmp_path / "bin")
+    assert all(fact in message for fact in facts)
+
+
+def test_windows_line_ends_and_a_missing_last_one_change_nothing(text, tmp_path):
+    (text / "test.txt").write_bytes(b"b\r\nc a")
+    assert "test: 5 tokens with one end mark a line" in prepared(text, tmp_path / "bin")[0]
+
+
+def test_settings_that_cannot_be_used_are_refused(text, tmp_path):
+    assert "got -1" in refusal(tmp_path, prepared, text, tmp_path / "bin", threshold=-1)
+    assert "got 0" in refusal(tmp_path, prepared, text, tmp_path / "bin", workers=0)
+    assert "text exists" in refusal(tmp_path, prepared, text, text)
+    comma = text.rename(tmp_path / "a,b")
+    assert "without a comma" in refusal(tmp_path, prepared, comma, tmp_path / "bin")
+
+
+def test_pydoc_text_is_kept_beside_its_data(tmp_path):
+    said, files = prepared(None, tmp_path / "bin", "pydoc", threshold=2)
+    texts = {split: lines_of(tmp_path / "bin" / "text" / f"{split}.txt") for split in SPLITS}
+    assert set(files) == {*DATA, "text", *(f"text/{split}.txt" for split in SPLITS)}
+    lines = [line for split in SPLITS for line in texts[split]]
+    assert len(lines) == len(set(lines)) > 1000
+    assert all(line.replace("N", "n").islower() for line in lines)
+    dictionary = Dictionary.load(str(tmp_path / "bin" / "dict.txt"))
+    words = Counter(word for line in texts["train"] for word in line.split())
+    known = {word for word, count in words.items() if count >= 2}
+    assert known == set(dictionary.symbols[dictionary.nspecial :])
+    assert said == files["prepare.log"].decode().splitlines()
+
+
+def test_the_destination_may_be_in_a_folder_that_does_not_exist(text, tmp_path):
+    assert set(prepared(text, tmp_path / "x" / "bin")[1]) == DATA

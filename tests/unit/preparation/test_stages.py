@@ -1,0 +1,196 @@
+import json
+import os
+
+import pytest
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.preparation.stages import check_destination, make_stamp, staged
+
+from .conftest import contents
+
+STAMP = make_stamp({"size": 1}, {}, {"tool": "1.0"})
+
+
+def write_a(folder):
+    (folder / "a").write_text("first")
+    yield "wrote a"
+
+
+def fail_with(error):
+    def stage(folder):
+        (folder / "half").write_text("written")
+        yield "began"
+        raise error
+
+    return stage
+
+
+def attempt(tmp_path, second, stamp=STAMP):
+    """Make tmp_path/dest in two stages; what was reported."""
+    said = []
+    with staged(tmp_path / "dest", stamp, said.append) as stages:
+        first = stages.run("first", write_a)
+        data = stages.run("second", second)
+        stages.finish(data, tmp_path / "dest", [first / "a", first])
+    return said
+
+
+def write_b(folder):
+    (folder / "b").write_text("second")
+    yield "wrote b"
+
+
+WHOLE = {
+    "dest": False,
+    "dest/a": b"first",
+    "dest/b": b"second",
+    "dest/first": False,
+    "dest/first/a": b"first",
+    "dest/prepare.log": b"wrote a\nwrote b\n",
+}
+
+
+def test_the_last_stage_with_copies_and_the_report_becomes_the_destination(tmp_path):
+    assert attempt(tmp_path, write_b) == ["wrote a", "wrote b"]
+    assert contents(tmp_path) == WHOLE
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("disk full"), ZeroDivisionError()])
+def test_an_interrupted_preparation_goes_on(tmp_path, error):
+    with pytest.raises(type(error)):
+        attempt(tmp_path, fail_with(error))
+    assert not (tmp_path / "dest").exists()
+    assert attempt(tmp_path, write_b) == ["first: done before", "wrote a", "wrote b"]
+    assert contents(tmp_path) == WHOLE
+
+
+def test_other_settings_start_over(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        attempt(tmp_path, fail_with(KeyboardInterrupt()))
+    other = make_stamp({"size": 2}, {}, {"tool": "1.0"})
+    said = attempt(tmp_path, write_b, other)
+    assert "starting over" in said[0] and said[1:] == ["wrote a", "wrote b"]
+    assert contents(tmp_path) == WHOLE
+
+
+def test_text_that_cannot_be_used_leaves_nothing(tmp_path):
+    with pytest.raises(FairseqDocError, match="bad text"):
+        attempt(tmp_path, fail_with(FairseqDocError("bad text")))
+    assert contents(tmp_path) == {}
+
+
+def test_the_stamp_depends_on_what_files_hold_and_not_on_where_they_are(tmp_path):
+    for name, text in (("a", "x"), ("b", "x"), ("c", "y")):
+        (tmp_path / name).write_text(text)
+    a, b, c = (make_stamp({}, {"text": tmp_path / name}, {}) for name in "abc")
+    assert a == b != c
+
+
+def test_two_at_once_are_refused(tmp_path):
+    def meanwhile(folder):
+        with pytest.raises(FairseqDocError, match="another preparation is at work there"):
+            attempt(tmp_path, write_b)
+        yield from write_b(folder)
+
+    attempt(tmp_path, meanwhile)
+    assert (tmp_path / "dest" / "b").exists()
+
+
+def foreign_text(part):
+    part.mkdir()
+    (part / "thesis.txt").write_text("mine")
+
+
+def foreign_settings(part):
+    foreign_text(part)
+    (part / "settings.json").write_text(json.dumps({"mine": 1}))
+
+
+def foreign_lock(part):
+    part.mkdir()
+    (part / "lock").write_text("mine")
+
+
+def foreign_link(part):
+    (part.parent / "elsewhere").mkdir()
+    part.symlink_to(part.parent / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        foreign_text,
+        foreign_settings,
+        foreign_lock,
+        foreign_link,
+        lambda part: part.write_text("mine"),
+        lambda part: part.symlink_to("nowhere"),
+    ],
+)
+def test_what_we_did_not_make_stays_as_it_is(tmp_path, make):
+    make(tmp_path / "dest.part")
+    before = contents(tmp_path)
+    with pytest.raises(FairseqDocError, match="expected nothing, or an unfinished preparation"):
+        attempt(tmp_path, write_b)
+    assert contents(tmp_path) == before
+
+
+def test_neighbours_of_the_destination_stay(tmp_path):
+    (tmp_path / "dest.log").write_text("of a training")
+    attempt(tmp_path, write_b)
+    assert contents(tmp_path) == {**WHOLE, "dest.log": b"of a training"}
+
+
+@pytest.mark.parametrize("make", [os.mkdir, lambda path: open(path, "w").close()])
+def test_a_destination_that_exists_or_has_a_comma_is_refused(tmp_path, make):
+    make(tmp_path / "dest")
+    with pytest.raises(FairseqDocError, match="dest exists; remove it, or name another folder"):
+        check_destination(tmp_path / "dest")
+    with pytest.raises(FairseqDocError, match="without a comma"):
+        check_destination(tmp_path / "a,b")
+
+
+def test_a_destination_that_came_meanwhile_is_kept(tmp_path):
+    def meanwhile(folder):
+        (tmp_path / "dest").mkdir()
+        (tmp_path / "dest" / "mine").touch()
+        yield from write_b(folder)
+
+    with pytest.raises(OSError):
+        attempt(tmp_path, meanwhile)
+    assert contents(tmp_path / "dest") == {"mine": b""}
+
+
+def test_a_destination_that_another_preparation_finished_first_leaves_nothing_else(tmp_path):
+    attempt(tmp_path, write_b)
+    with pytest.raises(FairseqDocError, match="dest exists"):
+        attempt(tmp_path, write_b)
+    assert contents(tmp_path) == WHOLE
+
+
+@pytest.mark.parametrize("left", [{"settings.json.tmp": '{"si'}, {"lock": ""}, {}])
+def test_a_preparation_that_was_killed_while_it_began_goes_on(tmp_path, left):
+    part = tmp_path / "dest.part"
+    part.mkdir()
+    for name, text in left.items():
+        (part / name).write_text(text)
+    attempt(tmp_path, write_b)
+    assert contents(tmp_path) == WHOLE
+
+
+def test_a_start_over_that_was_killed_leaves_no_stage_that_counts_as_done(tmp_path, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        attempt(tmp_path, fail_with(KeyboardInterrupt()))
+    other = make_stamp({"size": 2}, {}, {"tool": "1.0"})
+
+    def killed(path, **options):
+        if path.exists():
+            next(path.iterdir()).unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            attempt(tmp_path, write_b, other)
+    attempt(tmp_path, write_b)
+    assert contents(tmp_path) == WHOLE

@@ -1,0 +1,134 @@
+import io
+
+import pytest
+from fairseq.data.data_utils import post_process
+from fairseq.tokenizer import tokenize_line
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+from fairseq_doc.preparation import parallel_text
+from fairseq_doc.preparation.tokenization import (
+    BPE_MARK,
+    CONTROL,
+    RESERVED,
+    clean,
+    holds_bpe_mark,
+    make_segmenter,
+    make_tokenizer,
+    moses,
+    moses_remark,
+    why_unusable,
+)
+
+from .conftest import sentence, write
+
+TYPED = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from(" \u00a0\u2028.,'\"-@&ab")
+)
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("a b", "a b"),
+        ("  a \t b\r", "a b"),
+        ("a\u2028b\u2029c\x85d\x0be", "a b c d e"),
+        ("a\u00a0b\u3000c", "a b c"),
+        ("a\x00b\x1bc\x7fd\x9fe", "a b c d e"),
+        ("\ufeffa", "a"),
+        ("a\u200b\u00adb \u2581 é e\u0301 \ufb01 Ⅳ", "a\u200b\u00adb \u2581 é e\u0301 \ufb01 Ⅳ"),
+        (" \u2028\x00", ""),
+    ],
+)
+def test_clean(line, expected):
+    assert clean(line) == expected
+
+
+@given(st.text())
+def test_cleaning_changes_only_blanks_and_nothing_twice(text):
+    once = clean(text)
+    assert clean(once) == once.removeprefix("\ufeff")
+    assert once.split() == once.split(" ") or not once
+    assert not CONTROL.search(once)
+    kept = [c for c in text.removeprefix("\ufeff") if not c.isspace() and c > "\x1f"]
+    assert once.replace(" ", "") == "".join(c for c in kept if not "\x7f" <= c <= "\x9f")
+
+
+def codes(lines, merges):
+    """subword-nmt's segmenter, learned on these lines."""
+    out = io.StringIO()
+    learn_bpe(lines, out, merges)
+    return BPE(out).process_line
+
+
+@settings(max_examples=100)
+@given(st.lists(st.text(st.sampled_from("ab@</wé "), max_size=12), min_size=1, max_size=6))
+def test_merges_are_undone(texts):
+    usable = [x for x in map(clean, texts) if x and not holds_bpe_mark(x, "subword_nmt")]
+    segment = codes([*usable, "abab ab@ @b"] * 2, 8)
+    for line in usable:
+        assert post_process(segment(line), "subword_nmt") == line
+
+
+@pytest.mark.parametrize("line", ["a@@ b", "a @@", "@@@", "a@@b", "@@b", "a@ b", "@", "a\u2581b"])
+def test_what_cannot_be_undone_is_found(line):
+    """The mark of one kind is an ordinary character of another."""
+    ends = any(word.endswith("@@") for word in line.split())
+    assert holds_bpe_mark(line, "subword_nmt") == ends
+    assert holds_bpe_mark(line, "sentencepiece") == ("\u2581" in line)
+    assert not holds_bpe_mark(line, "none")
+    assert bool(BPE_MARK.search(line)) == (ends or "\u2581" in line)
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    """A sentencepiece model's segmenter."""
+    folder = tmp_path_factory.mktemp("pieces")
+    text = [sentence(n) for n in range(60)] + ["x\u200by fi \ufb01 </s> <unk> ½ ²"] * 3
+    parallel_text._learn_sentencepiece([write(folder / "text", text)], folder / "m", 70)
+    return make_segmenter("sentencepiece", folder / "m")
+
+
+@given(st.text() | st.text(st.sampled_from("x </s>pad\ufb01½²e\u0301\u200b")))
+def test_pieces_are_undone(pieces, text):
+    line = clean(text)
+    if line and why_unusable(line, "sentencepiece") is None:
+        units = pieces(line)
+        assert post_process(units, "sentencepiece") == line
+        assert not set(RESERVED).intersection(units.split())
+        assert units.split() == units.split(" ")
+
+
+def test_reserved_words_are_found_where_they_would_become_units():
+    for bpe, found in (("sentencepiece", True), ("subword_nmt", False), ("none", False)):
+        assert (why_unusable("a <s>b", bpe) is not None) == found
+        assert "<s>, <pad>, </s>" in why_unusable("a <s> b", bpe)
+        assert why_unusable("a s b <unk>", bpe) is None
+
+
+@pytest.fixture(scope="module")
+def merges():
+    return codes([sentence(n) for n in range(60)], 60)
+
+
+@given(TYPED)
+def test_any_text_is_read_as_fairseq_reads_what_is_typed(merges, text):
+    words = make_tokenizer("moses", "en")(clean(text))
+    assert words.split(" ") == tokenize_line(words) or not words
+    typed = merges(moses("en").encode(text.strip()))
+    assert tokenize_line(merges(words)) == tokenize_line(typed)
+    assert post_process(merges(words), "subword_nmt") == words
+
+
+def test_blanks_that_moses_doubles_are_single():
+    encoded = moses("en").encode("He said 'stop.'")
+    assert encoded != " ".join(encoded.split())
+    words = make_tokenizer("moses", "en")("He said 'stop.'")
+    assert words == "He said &apos; stop . &apos;"
+
+
+def test_languages_without_abbreviations_get_a_remark():
+    assert moses_remark("de") is None
+    assert "'xx'" in moses_remark("xx")
