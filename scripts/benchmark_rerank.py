@@ -2,8 +2,8 @@
 
     python scripts/benchmark_rerank.py DATA NBEST --path CHECKPOINT [--sentences 40] [--repeats 3] [--json]
 
-All on the distinct candidates of the same sentences, taken evenly from the whole list, in the same process;
-the median of the repeats, which take turns. Forms:
+Measured on the distinct candidates of the same sentences, taken evenly from the whole list, in one
+process: the median of the repeats, in which the forms take turns. Forms:
 
     one at a time      the model reads each candidate alone
     by length          batches of like lengths (evaluation/scoring.py)
@@ -55,13 +55,13 @@ def measure(ensemble, candidates, repeats):
 
 
 def main(arguments=None):
-    """Measure as told.
+    """Measure what the arguments say.
 
     Returns:
-        The exit status: 0; 1 for what the user can mend, told in one line.
+        The exit status: 0; 1 for an error that the user can correct, printed in one line.
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", help="folder that scripts/prepare_parsing.sh wrote")
+    parser.add_argument("data", help="folder that fairseq-doc prepare-parsing wrote")
     parser.add_argument("nbest", help="n-best file")
     parser.add_argument("--path", required=True, help="checkpoint, or a.pt:b.pt")
     parser.add_argument("--sentences", type=int, default=40, help="(default: %(default)s)")

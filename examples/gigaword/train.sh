@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The published headline run with i_2 = i_3 = 2 (Table 10). Further options go to fairseq-train and
-# overrule these; DATA is the folder that scripts/prepare_headline.sh wrote, USER_DIR the package.
+# The published headline run with i_2 = i_3 = 2 (Table 10). DATA is the folder that fairseq-doc
+# prepare-headline wrote. Further options go to fairseq-train and override these.
 set -euo pipefail
 fairseq-train "${DATA:-data-bin/gigaword}" --user-dir "${USER_DIR:-fairseq_doc}" \
     --task translation --source-lang src --target-lang tgt \

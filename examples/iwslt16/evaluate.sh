@@ -1,21 +1,27 @@
 #!/usr/bin/env bash
-# Translate the test split with beam 5 and score it: RAW is the raw reference, a file of as many lines.
-# SYSTEM is doc, i3 or plain, or MODEL names a checkpoint, or several for an ensemble: a.pt:b.pt. OUT
-# is the output, a new file. Further options go to fairseq-generate.
+# Translate the test split with beam 5, and score it by BLEU.
+#   RAW       raw reference, a file with as many lines
+#   SRC, TGT  languages (en and de)
+#   SYSTEM    doc (default), i3 or plain: the run to use; or
+#   MODEL     a checkpoint, or several for an ensemble: a.pt:b.pt
+#   DATA      folder that fairseq-doc prepare-mt wrote
+#   OUT       new file for the output
+# Further options go to fairseq-generate.
 set -euo pipefail
-pair=${SRC:-en}-${TGT:-de}
-runs=checkpoints/iwslt16.$pair
-model=${MODEL:-$runs/${SYSTEM:-doc}/checkpoint_best.pt}
-[ -n "${RAW:-}" ] || { echo "evaluate: expected RAW=reference, such as RAW=iwslt16/test.${TGT:-de}" >&2; exit 1; }
-[ -f "$RAW" ] || { echo "evaluate: expected a reference, got no file $RAW" >&2; exit 1; }
-IFS=: read -ra checkpoints <<<"$model"
-for file in "${checkpoints[@]}"; do
-    [ -f "$file" ] || { echo "evaluate: expected a checkpoint, got no file $file" >&2; exit 1; }
-done
+fail() { echo "evaluate: $1" >&2; exit 1; }
+
+source=${SRC:-en} target=${TGT:-de}
+pair=$source-$target
+model=${MODEL:-checkpoints/iwslt16.$pair/${SYSTEM:-doc}/checkpoint_best.pt}
 output=${OUT:-$(dirname "${model%%:*}")/generate-test.$pair.txt}
-[ ! -e "$output" ] || { echo "evaluate: $output exists; remove it, or name another file: OUT=..." >&2; exit 1; }
+[ -n "${RAW:-}" ] || fail "expected RAW=reference, such as RAW=iwslt16/test.$target"
+[ -f "$RAW" ] || fail "expected a reference, got no file $RAW"
+IFS=: read -ra checkpoints <<<"$model"
+for file in "${checkpoints[@]}"; do [ -f "$file" ] || fail "expected a checkpoint, got no file $file"; done
+[ ! -e "$output" ] || fail "$output exists; remove it, or name another file: OUT=..."
+
 fairseq-generate "${DATA:-data-bin/iwslt16.$pair}" --user-dir "${USER_DIR:-fairseq_doc}" \
-    --task translation --source-lang "${SRC:-en}" --target-lang "${TGT:-de}" \
+    --task translation --source-lang "$source" --target-lang "$target" \
     --path "$model" --gen-subset test --beam 5 --batch-size 64 --num-workers 0 "$@" >"$output.part"
 mv "$output.part" "$output"
-python "$(dirname "$0")/../../scripts/score_bleu.py" "$output" --reference "$RAW" --lang "${TGT:-de}"
+fairseq-doc bleu "$output" --reference "$RAW" --lang "$target"

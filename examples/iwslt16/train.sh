@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The published translation run with i_2 = i_3 = 2 (Table 9), from SRC to TGT (en to de unless set); but
-# gradients are clipped at 2, not 5, see README.md. Further options go to fairseq-train and overrule these;
-# DATA is the folder that scripts/prepare_mt.sh wrote, USER_DIR the package.
+# The published translation run with i_2 = i_3 = 2 (Table 9), from SRC (en) to TGT (de), with gradients
+# clipped at 2 instead of 5, see docs/translation.md. DATA is the folder that fairseq-doc prepare-mt wrote. Further
+# options go to fairseq-train and override these.
 set -euo pipefail
 pair=${SRC:-en}-${TGT:-de}
 fairseq-train "${DATA:-data-bin/iwslt16.$pair}" --user-dir "${USER_DIR:-fairseq_doc}" \

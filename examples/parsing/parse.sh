@@ -1,23 +1,21 @@
 #!/usr/bin/env bash
-# The encoder-decoder's n-best lists of the development and test sentences: OUT/dev.nbest, OUT/test.nbest. MODEL
-# is its checkpoint, DATA the folder that scripts/prepare_parsing.sh --pairs wrote; OUT is the checkpoint's
-# folder unless set, and holds no lists yet; both lists appear once both are whole. Further options go to
-# fairseq-generate.
+# Write the encoder-decoder's n-best lists of the development and test sentences: OUT/dev.nbest, OUT/test.nbest.
+#   MODEL  its checkpoint, or several for an ensemble: a.pt:b.pt
+#   DATA   folder that fairseq-doc prepare-parsing --pairs wrote
+#   OUT    folder without lists (default: the checkpoint's)
+# Both lists appear when both are complete. Further options go to fairseq-generate.
 set -euo pipefail
+fail() { echo "parse: $1" >&2; exit 1; }
+
 data=${DATA:-data-bin/wsj}
 model=${MODEL:-checkpoints/wsj/parser/checkpoint_best.pt}
 out=${OUT:-$(dirname "${model%%:*}")}
-scripts=$(dirname "$0")/../../scripts
 IFS=: read -ra checkpoints <<<"$model"
-for file in "${checkpoints[@]}"; do
-    [ -f "$file" ] || { echo "parse: expected a checkpoint, got no file $file" >&2; exit 1; }
+for file in "${checkpoints[@]}"; do [ -f "$file" ] || fail "expected a checkpoint, got no file $file"; done
+for list in "$out/dev.nbest" "$out/test.nbest"; do
+    [ ! -e "$list" ] || fail "$list exists; remove it, or name another folder: OUT=..."
 done
-for name in dev test; do
-    [ ! -e "$out/$name.nbest" ] || {
-        echo "parse: $out/$name.nbest exists; remove it, or name another folder: OUT=..." >&2
-        exit 1
-    }
-done
+
 mkdir -p "$out"
 for pair in valid:dev test:test; do
     split=${pair%:*} name=${pair#*:}
@@ -25,7 +23,7 @@ for pair in valid:dev test:test; do
         --source-lang words --target-lang symbols --path "$model" --gen-subset "$split" \
         --beam 10 --nbest 10 --max-len-a 4 --max-len-b 20 --batch-size 32 --num-workers 0 "$@" \
         >"$out/$name.out"
-    python "$scripts/collect_parses.py" "$out/$name.out" --sentences "$data/trees/$split.mrg" \
+    fairseq-doc collect-parses "$out/$name.out" --sentences "$data/trees/$split.mrg" \
         --output "$out/$name.nbest.part" --overwrite
     fairseq-doc evalb "$data/trees/$split.mrg" "$out/$name.nbest.part" --strip-root
 done

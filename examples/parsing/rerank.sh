@@ -1,25 +1,30 @@
 #!/usr/bin/env bash
-# Rerank n-best parses: the weight of the parser's own score is tuned on the development lists, DEV, and
-# used on the test lists, TEST. MODEL is a checkpoint, or several for an ensemble: a.pt:b.pt; DATA the folder
-# that scripts/prepare_parsing.sh wrote, with the gold trees; OUT the folder to write, another for other lists.
-# Further options go to fairseq-doc rerank, such as --score-base 2. Roots count for nothing, whatever their label.
+# Rerank n-best parses: tune the weight of the parser's own score on DEV, and use it on TEST.
+#   DEV, TEST  n-best files, gzip or not
+#   MODEL      a checkpoint, or several for an ensemble: a.pt:b.pt
+#   DATA       folder that fairseq-doc prepare-parsing wrote, with the gold trees
+#   OUT        folder to write; use another one for other lists
+# Further options go to fairseq-doc rerank, such as --score-base 2. Root brackets are not counted.
 set -euo pipefail
+fail() { echo "rerank: $1" >&2; exit 1; }
+
 data=${DATA:-data-bin/wsj}
 model=${MODEL:-checkpoints/wsj/doc/checkpoint_best.pt}
-for name in DEV TEST; do
-    [ -n "${!name:-}" ] || { echo "rerank: expected $name=LISTS, an n-best file, gzip or not" >&2; exit 1; }
-done
 out=${OUT:-$(dirname "${model%%:*}")/reranked}
+for name in DEV TEST; do
+    [ -n "${!name:-}" ] || fail "expected $name=LISTS, an n-best file, gzip or not"
+done
+
 mkdir -p "$out"
 fairseq-doc rerank "$data" "$DEV" --path "$model" --tune "$data/trees/valid.mrg" --strip-root \
     --scores "$out/dev.scores" --json "$@" >"$out/dev.json.part"
 mv "$out/dev.json.part" "$out/dev.json"
 weight=$(python -c '
 import json, sys
-told = json.load(open(sys.argv[1]))
+result = json.load(open(sys.argv[1]))
 print("rerank: tuned on {}: F1 of the parser {parser_f1:.2f}, the language model {lm_f1:.2f}, both {f1:.2f}, "
-      "the best of each list {oracle_f1:.2f}".format(sys.argv[2], **told), file=sys.stderr)
-print(told["weight"])' "$out/dev.json" "$DEV")
+      "the best of each list {oracle_f1:.2f}".format(sys.argv[2], **result), file=sys.stderr)
+print(result["weight"])' "$out/dev.json" "$DEV")
 for at in 0 "$weight"; do # the language model alone, then with the parser's score
     fairseq-doc rerank "$data" "$TEST" --path "$model" --weight "$at" --scores "$out/test.scores" \
         --output "$out/test.best" --overwrite --strip-root "$@" >/dev/null

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The published Penn Treebank run (Tables 2, 3 and 6). Further options go to fairseq-train and overrule
-# these; DATA is the folder that scripts/prepare_lm.sh wrote, USER_DIR the package.
+# The published Penn Treebank run (Tables 2, 3 and 6). DATA is the folder that fairseq-doc prepare-lm
+# wrote. Further options go to fairseq-train and override these.
 set -euo pipefail
 fairseq-train "${DATA:-data-bin/ptb}" --user-dir "${USER_DIR:-fairseq_doc}" \
     --task bptt_language_modeling --bptt 70 --max-length-delta 40 \

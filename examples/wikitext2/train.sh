@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The published WikiText-2 run (Tables 2 and 8). Further options go to fairseq-train and overrule these;
-# DATA is the folder that scripts/prepare_lm.sh wrote, USER_DIR the package.
+# The published WikiText-2 run (Tables 2 and 8). DATA is the folder that fairseq-doc prepare-lm wrote.
+# Further options go to fairseq-train and override these.
 set -euo pipefail
 fairseq-train "${DATA:-data-bin/wikitext2}" --user-dir "${USER_DIR:-fairseq_doc}" \
     --task bptt_language_modeling --bptt 70 --max-length-delta 20 \

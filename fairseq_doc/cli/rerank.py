@@ -1,26 +1,33 @@
 """``fairseq-doc rerank``."""
 
+import argparse
+import contextlib
 import hashlib
 import math
 import os
 import time
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 from fairseq.utils import split_paths
 
 from fairseq_doc.cli.arguments import add_model_arguments, ensemble_of, positive, progress_of
-from fairseq_doc.cli.evalb import (
-    add_parameter_arguments,
+from fairseq_doc.cli.tree_arguments import (
+    add_tree_arguments,
     check_readable_again,
     parameters_of,
-    tell_left_out,
-    tell_roots,
+    report_roots,
     trees_of,
+    warn_excluded,
 )
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_output, write_lines
+from fairseq_doc.parsing.bracketing import Parameters
+from fairseq_doc.parsing.kept_scores import KeptScores
 from fairseq_doc.parsing.reranking import (
     MAX_CANDIDATES,
-    KeptScores,
+    Sentence,
     best_candidates,
     best_trees,
     corpus_f1,
@@ -30,7 +37,7 @@ from fairseq_doc.parsing.reranking import (
     scored_lists,
     tune,
 )
-from fairseq_doc.preparation.trees import without_traces
+from fairseq_doc.preparation.trees import Tree, without_traces
 
 NAME = "rerank"
 HELP = "n-best parse trees in the order of a language model's scores"
@@ -40,7 +47,7 @@ GRID = "0:5:0.05"
 MAX_WEIGHTS = 10_000
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's own."""
     add_model_arguments(parser)
     parser.add_argument("nbest", help="n-best file of a parser, gzip or not")
@@ -48,7 +55,7 @@ def add_arguments(parser):
         "--weight",
         type=float,
         default=0.0,
-        help="of the parser's own score, beside the language model's (default: 0)",
+        help="weight of the parser's own score, beside the language model's (default: 0)",
     )
     parser.add_argument(
         "--score-base",
@@ -63,17 +70,17 @@ def add_arguments(parser):
         metavar="FROM:TO:STEP",
         help="tried by --tune; the smallest of the best wins (default: %(default)s)",
     )
-    add_parameter_arguments(parser)
+    add_tree_arguments(parser)
     parser.add_argument("--output", help="file for the best tree of each sentence")
     parser.add_argument(
         "--output-nbest",
-        help="file for all candidates that differ in more than tags, best first: score, ln P of the "
-        "language model, parser's score, tree",
+        help="file for all candidates that differ in more than tags, best first: score, ln P of "
+        "the language model, parser's score, tree",
     )
     parser.add_argument(
         "--scores",
-        help="file that keeps the language model's scores: the same command, or one with another weight, "
-        "goes on from it",
+        help="file that keeps the language model's scores: the same command, also with another "
+        "weight, continues from it",
     )
     parser.add_argument(
         "--max-candidates",
@@ -84,39 +91,42 @@ def add_arguments(parser):
     parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
 
 
-def run(args):
-    """``sentences``, ``candidates``, ``distinct`` (those that differ in more than tags), ``unknown`` (their
-    symbols outside the dictionary), ``scored`` (what was not taken from ``--scores``), ``seconds`` of
-    that, without loading, and ``weight``; with ``--tune`` also ``errors`` (sentences in no total at that
-    weight), ``f1``, ``parser_f1`` (first candidates), ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1
-    by weight."""
-    weights = _grid(args.weights)
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """``sentences``, ``candidates``, ``distinct`` (those that differ in more than tags),
+    ``unknown`` (their symbols outside the dictionary), ``scored`` (those not found in
+    ``--scores``), ``seconds`` of scoring, without loading, and ``weight``. With ``--tune`` also
+    ``errors`` (sentences excluded at that weight), ``f1``, ``parser_f1`` (first candidates),
+    ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by weight."""
+    weights = _parse_grid(args.weights)
     _check(args)
     check_readable_again(args.nbest)
     parameters = parameters_of(args)
-    gold = args.tune and list(map(without_traces, trees_of(args.tune)))
-    given = args.sentences and list(map(without_traces, trees_of(args.sentences)))
+    gold = list(map(without_traces, trees_of(args.tune))) if args.tune else None
+    word_trees = list(map(without_traces, trees_of(args.sentences))) if args.sentences else None
     ensemble = ensemble_of(args)
-    kept = KeptScores(args.scores, _stamp(args)) if args.scores else None
-    sentences = read_sentences(
-        args.nbest, ensemble.dictionary, BASES[args.score_base], gold, parameters, given
-    )
-    if gold:
-        if not any(sentence.valid.any() for sentence in sentences):
-            raise FairseqDocError(
-                f"{args.nbest}: EVALB leaves every candidate out of its totals, since the words that it "
-                "scores are others than the gold trees'; do the tags of the lists tell punctuation? "
-                "--sentences gives them those of other trees"
-            )
-        roots = {tree.root for tree in gold} | {sentence.root for sentence in sentences}
-        tell_roots(roots, parameters, NAME)
-    start = time.perf_counter()
-    lm = score_candidates(
-        ensemble, args.nbest, sentences, args.max_candidates, kept, progress_of(args), given
-    )
-    seconds = time.perf_counter() - start
+    with contextlib.ExitStack() as stack:
+        kept = None
+        if args.scores:
+            kept = stack.enter_context(KeptScores(args.scores, _stamp(args)))
+        base = BASES[args.score_base]
+        sentences = read_sentences(
+            args.nbest, ensemble.dictionary, base, gold, parameters, word_trees
+        )
+        if gold is not None:
+            _check_gold(args, sentences, gold, parameters)
+        start = time.perf_counter()
+        lm_scores = score_candidates(
+            ensemble,
+            args.nbest,
+            sentences,
+            args.max_candidates,
+            kept,
+            progress_of(args),
+            word_trees,
+        )
+        seconds = time.perf_counter() - start
     distinct = sum(len(sentence.lines) for sentence in sentences)
-    result = {
+    result: dict[str, Any] = {
         "sentences": len(sentences),
         "candidates": sum(sentence.candidates for sentence in sentences),
         "distinct": distinct,
@@ -125,37 +135,26 @@ def run(args):
         "seconds": seconds,
         "scored": distinct - (kept.taken if kept else 0),
     }
-    if gold:
-        result["weight"], tuning = tune(sentences, lm, weights)
-        chosen = best_candidates(sentences, lm, result["weight"])
-        left_out = [n for n, s in enumerate(sentences) if not s.valid[chosen[n]]]
-        why = "the words that EVALB scores differ from the gold tree's, or there are none"
-        tell_left_out([n + 1 for n in left_out], len(sentences), why, NAME)
-        result |= {
-            "errors": len(left_out),
-            "f1": max(tuning),
-            "parser_f1": corpus_f1(sentences, [0] * len(sentences)),
-            "lm_f1": corpus_f1(sentences, best_candidates(sentences, lm, 0.0)),
-            "oracle_f1": corpus_f1(sentences, oracle(sentences)),
-            "tuning": dict(zip(map(str, weights), tuning, strict=True)),
-        }
+    if gold is not None:
+        result |= _tuned(sentences, lm_scores, weights)
     for path, lines in ((args.output, best_trees), (args.output_nbest, scored_lists)):
         if path:
-            write_lines(path, lines(args.nbest, sentences, lm, result["weight"], given))
+            write_lines(path, lines(args.nbest, sentences, lm_scores, result["weight"], word_trees))
     return result
 
 
-def _check(args):
-    """Before any work: whether what is asked for can be done."""
-    if not (args.tune or args.output or args.output_nbest or args.scores):
+def _check(args: argparse.Namespace) -> None:
+    """Raise ``FairseqDocError``, before any work, where the arguments do not fit together."""
+    outputs = [path for path in (args.output, args.output_nbest, args.scores) if path]
+    if not (args.tune or outputs):
         raise FairseqDocError(
-            "expected --tune, --output, --output-nbest or --scores; got none, so there is nothing to do"
+            "expected --tune, --output, --output-nbest or --scores; got none, so there is nothing "
+            "to do"
         )
     if not (args.weight >= 0 and math.isfinite(args.weight)):
         raise FairseqDocError(f"--weight must be at least 0; got {args.weight}")
     if args.tune and args.weight:
         raise FairseqDocError("expected --weight or --tune, which finds the weight; got both")
-    outputs = [path for path in (args.output, args.output_nbest, args.scores) if path]
     inputs = [args.nbest, args.tune, args.sentences, args.prm, *split_paths(args.path)]
     written = {os.path.realpath(path) for path in outputs}
     read = {os.path.realpath(path) for path in inputs if path}
@@ -166,7 +165,7 @@ def _check(args):
         check_output(path, args.overwrite or path == args.scores)
 
 
-def _grid(text):
+def _parse_grid(text: str) -> list[float]:
     """``0:2:0.05`` -> [0.0, 0.05, ..., 2.0], as rounded as they are written."""
     try:
         first, last, step = map(float, text.split(":"))
@@ -174,24 +173,68 @@ def _grid(text):
         first, last, step = 0.0, 0.0, 0.0
     if not (0 <= first <= last < math.inf and 0 < step < math.inf):
         raise FairseqDocError(
-            f"--weights: expected FROM:TO:STEP with 0 <= FROM <= TO and STEP > 0, such as {GRID}; got "
-            f"{text!r}"
+            f"--weights: expected FROM:TO:STEP with 0 <= FROM <= TO and STEP > 0, such as {GRID}; "
+            f"got {text!r}"
         )
     if (last - first) / step > MAX_WEIGHTS:
         raise FairseqDocError(f"--weights: expected at most {MAX_WEIGHTS:,} weights; got {text!r}")
     return [round(first + i * step, 10) for i in range(int((last - first) / step + 1e-9) + 1)]
 
 
-def _stamp(args):
-    """What decides the language model's scores."""
+def _stamp(args: argparse.Namespace) -> dict[str, list[str]]:
+    """What the language model's scores depend on."""
+    paths = [*split_paths(args.path), args.nbest]
+    if args.sentences:
+        paths.append(args.sentences)
     digests = []
-    for path in (*split_paths(args.path), args.nbest, *([args.sentences] * bool(args.sentences))):
+    for path in paths:
         with open(path, "rb") as file:
             digests.append(hashlib.file_digest(file, "sha256").hexdigest())
     return {"sha256": digests}
 
 
-def as_text(result):
+def _check_gold(
+    args: argparse.Namespace,
+    sentences: Sequence[Sentence],
+    gold: Sequence[Tree],
+    parameters: Parameters,
+) -> None:
+    """Raise ``FairseqDocError`` where EVALB excludes every candidate; report which roots count."""
+    if not any(sentence.valid is not None and sentence.valid.any() for sentence in sentences):
+        raise FairseqDocError(
+            f"{args.nbest}: EVALB excludes every candidate, since the words that it scores differ "
+            "from the gold trees'; if the tags of the lists do not mark punctuation, --sentences "
+            "TREES uses those of other trees"
+        )
+    roots = {tree.root for tree in gold} | {sentence.root for sentence in sentences}
+    report_roots(roots, parameters.delete_label, NAME)
+
+
+def _tuned(
+    sentences: Sequence[Sentence], lm_scores: Sequence[np.ndarray], weights: Sequence[float]
+) -> dict[str, Any]:
+    """The best weight and the figures at it; warns about the sentences excluded at that weight."""
+    weight, tuning = tune(sentences, lm_scores, weights)
+    chosen = best_candidates(sentences, lm_scores, weight)
+    excluded = [
+        number
+        for number, (sentence, index) in enumerate(zip(sentences, chosen, strict=True), start=1)
+        if sentence.valid is not None and not sentence.valid[index]
+    ]
+    why = "the words that EVALB scores differ from the gold tree's, or there are none"
+    warn_excluded(excluded, len(sentences), why, NAME)
+    return {
+        "weight": weight,
+        "errors": len(excluded),
+        "f1": max(tuning),
+        "parser_f1": corpus_f1(sentences, [0] * len(sentences)),
+        "lm_f1": corpus_f1(sentences, best_candidates(sentences, lm_scores, 0.0)),
+        "oracle_f1": corpus_f1(sentences, oracle(sentences)),
+        "tuning": dict(zip(map(str, weights), tuning, strict=True)),
+    }
+
+
+def as_text(result: dict[str, Any]) -> str:
     """What was done, a line a fact."""
     lines = [
         f"{result['sentences']:,} sentences, {result['candidates']:,} candidates, "
@@ -200,14 +243,15 @@ def as_text(result):
     ]
     if "f1" in result:
         tried = [float(weight) for weight in result["tuning"]]
-        lines += [
-            f"parser alone F1 {result['parser_f1']:.2f}, language model alone {result['lm_f1']:.2f}, best "
-            f"possible {result['oracle_f1']:.2f}",
-            f"weight {result['weight']:g} F1 {result['f1']:.2f}, the best of {len(tried)} weights from "
-            f"{tried[0]:g} to {tried[-1]:g}"
-            + (
-                "; it is the last of them: give --weights more"
-                * (result["weight"] == tried[-1] > 0)
-            ),
-        ]
+        lines.append(
+            f"parser alone F1 {result['parser_f1']:.2f}, language model alone "
+            f"{result['lm_f1']:.2f}, best possible {result['oracle_f1']:.2f}"
+        )
+        found = (
+            f"weight {result['weight']:g} F1 {result['f1']:.2f}, the best of {len(tried)} weights "
+            f"from {tried[0]:g} to {tried[-1]:g}"
+        )
+        if result["weight"] == tried[-1] > 0:
+            found += "; it is the last of them: give --weights more"
+        lines.append(found)
     return "\n".join(lines)

@@ -1,18 +1,16 @@
-"""What score_bleu.py and score_rouge.py share: their arguments, what they read, how they print."""
+"""What ``bleu`` and ``rouge`` share: their arguments, and how outputs and references are read."""
 
-import json
-import logging
-import sys
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from sacremoses.corpus import NonbreakingPrefixes
-
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, moses_remark
 from fairseq_doc.scoring.hypotheses import (
     AUTO,
-    BPE_KINDS,
-    TOKENIZERS,
-    UNKNOWN,
+    ReadOptions,
+    System,
     read_references,
     read_system,
 )
@@ -20,58 +18,43 @@ from fairseq_doc.scoring.hypotheses import (
 MIN_BOOTSTRAP = 100  # resamples, so that some lie beyond each bound of an interval
 
 
-def run(parser, arguments, score, as_text):
-    """Do what a command is for.
+@dataclass(frozen=True)
+class Texts:
+    """What is compared.
 
-    Args:
-        parser: the command's, with ``--lang`` and what it has of its own.
-        arguments: of the command line; None for the process's.
-        score: (systems, references, args) -> what JSON can hold.
-        as_text: (what it gave, systems) -> lines.
-
-    Returns:
-        The exit status: 0; 1 for what the user can mend, told in one line.
+    Attributes:
+        references: raw references.
+        systems: what each output holds.
+        read: what was read and undone, in lines.
     """
-    _add_arguments(parser)
-    args = parser.parse_args(arguments)
-    sys.stdout.reconfigure(encoding="utf-8")  # as what is read, whatever the locale
-    logging.basicConfig(level=logging.WARNING, force=True)  # of fairseq and of the scorers
-    try:
-        references, systems = _read_all(args)
-    except (FairseqDocError, OSError) as error:
-        print(f"{parser.prog.removesuffix('.py')}: error: {error}", file=sys.stderr)
-        return 1
-    told = _what_was_read(args, references, systems)
-    scores = score(systems, references, args)
-    if args.json:
-        print(json.dumps({"read": told, "outputs": args.outputs, **scores}))
-    else:
-        print("\n".join([*told, *as_text(scores, systems)]))
-    return 0
+
+    references: list[str]
+    systems: list[System]
+    read: list[str]
 
 
-def _add_arguments(parser):
+def add_scoring_arguments(parser: argparse.ArgumentParser) -> None:
     """The outputs, the references, and what is to be undone."""
     add = parser.add_argument
     add(
         "outputs",
         nargs="+",
         metavar="OUTPUT",
-        help="file of fairseq-generate's; first the baseline",
+        help="fairseq-generate's standard output, or its file under --results-path; the first is "
+        "the baseline",
     )
     add("--reference", required=True, metavar="RAW", help="raw references, one a line")
-    found = "found by default, and printed"
     add(
         "--bpe",
         choices=(AUTO, *BPE_KINDS),
         default=AUTO,
-        help=f"segmentation to undo; {found}",
+        help="segmentation to undo; found by default, and printed",
     )
     add(
         "--tokenizer",
         choices=(AUTO, *TOKENIZERS),
         default=AUTO,
-        help=f"tokenisation to undo; {found}, from the T- lines",
+        help="tokenisation to undo; found from the T- lines by default, and printed",
     )
     add(
         "--tokenized-reference",
@@ -81,7 +64,7 @@ def _add_arguments(parser):
     add(
         "--allow-unknown",
         action="store_true",
-        help="score hypotheses with <unk> or \u2047 as they are, and say how many",
+        help="score lines with <unk> or \u2047 as they are, and say how many",
     )
     add(
         "--bootstrap",
@@ -90,44 +73,29 @@ def _add_arguments(parser):
         metavar="N",
         help="resamples of the sentences for intervals and significance (default: 1000)",
     )
-    add("--json", action="store_true", help="print one JSON object")
 
 
-def _read_all(args):
-    """(references, [:class:`hypotheses.System`]) of the arguments, all checked."""
+def read_texts(args: argparse.Namespace) -> Texts:
+    """The references and outputs that the arguments name, all checked."""
     if args.bootstrap < MIN_BOOTSTRAP:
         raise FairseqDocError(
             f"--bootstrap: expected at least {MIN_BOOTSTRAP} resamples; got {args.bootstrap}"
         )
-    resolved = [Path(path).resolve() for path in args.outputs]
-    if len(set(resolved)) < len(resolved):
-        raise FairseqDocError(f"expected other outputs; got {', '.join(args.outputs)}")
-    references = read_references(args.reference, args.tokenized_reference)
-    unknown = sum(any(mark in line for mark in UNKNOWN) for line in references)
-    if unknown and not args.allow_unknown:
-        raise FairseqDocError(
-            f"{args.reference}: {unknown:,} references hold <unk> or \u2047; expected raw text, or "
-            "--allow-unknown to score them as they are"
-        )
-    systems = [
-        read_system(
-            path,
-            references,
-            args.bpe,
-            args.tokenizer,
-            args.lang,
-            args.tokenized_reference,
-            args.allow_unknown,
-        )
-        for path in args.outputs
-    ]
-    return references, systems
+    if len({Path(path).resolve() for path in args.outputs}) < len(args.outputs):
+        raise FairseqDocError(f"expected different outputs; got {', '.join(args.outputs)}")
+    options = ReadOptions(
+        args.bpe, args.tokenizer, args.lang, args.tokenized_reference, args.allow_unknown
+    )
+    references = read_references(args.reference, options)
+    systems = [read_system(path, references, options) for path in args.outputs]
+    return Texts(references, systems, _what_was_read(args, references, systems))
 
 
-def _what_was_read(args, references, systems):
+def _what_was_read(
+    args: argparse.Namespace, references: Sequence[str], systems: Sequence[System]
+) -> list[str]:
     """What a reader of the scores must know about the texts, in lines."""
-    known = NonbreakingPrefixes().available_langs
-    kind = "tokenised, as told" if args.tokenized_reference else "raw"
+    kind = "tokenised (--tokenized-reference)" if args.tokenized_reference else "raw"
     lines = [f"references {args.reference}: {len(references):,} lines, {kind}"]
     for system in systems:
         line = f"{system.name}: undone here: {system.undoing}"
@@ -136,6 +104,18 @@ def _what_was_read(args, references, systems):
         if system.unknown:
             line += f"; {system.unknown:,} hypotheses with an unknown unit, scored as they are"
         lines.append(line)
-        if system.undoing.tokenizer == "moses" and args.lang not in known:
-            lines.append(f"moses has no abbreviations of {args.lang!r}, English ones stand in")
+        remark = moses_remark(args.lang)
+        if system.undoing.tokenizer == "moses" and remark:
+            lines.append(remark)
     return lines
+
+
+def system_names(result: dict) -> list[str]:
+    """The outputs' names, padded to one width."""
+    width = max(map(len, result["outputs"]))
+    return [name.ljust(width) for name in result["outputs"]]
+
+
+def p_text(p: float | None) -> str:
+    """`` p 0.0120`` behind a score; nothing for the baseline."""
+    return "" if p is None else f" p {p:.4f}"

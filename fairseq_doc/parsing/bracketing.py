@@ -1,78 +1,86 @@
-"""Bracketing F1 as EVALB computes it (Sekine and Collins, 1997), with the parameters of COLLINS.prm or
-of another .prm file.
+"""Bracketing F1 as EVALB computes it (Sekine and Collins, 1997), with the parameters of COLLINS.prm
+or of another .prm file.
 
-Facts of EVALB that show in results: a word is deleted by its exact tag, on each side by its own; a
-bracket by its label, once cut; brackets left without words are gone. A sentence whose words then
-differ is an error and in no total; one of which nothing is left to score is skipped.
+Facts of EVALB that change results: a word is deleted by its exact tag, in each tree by its own; a
+bracket is deleted by its label after the cut at - or =; a bracket without words disappears. A
+sentence whose words then differ is an error and excluded from all totals. One without words to
+score is skipped.
 """
 
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate, compress
+from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
-from fairseq_doc.preparation.trees import TRACE
+from fairseq_doc.preparation.trees import TRACE, Tree
 
-QUOTES = ("'", '"', "/")  # the words that EVALB tries as quotes
+QUOTES = ("'", '"', "/")  # the words that EVALB treats as quotes
 _CUT = re.compile("[-=].*")
 VALID, ERROR, SKIPPED = "valid", "error", "skipped"
+_Bracket = tuple[str, int, int]  # (label, start, end)
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a .prm file holds; the defaults are those of COLLINS.prm, and QUOTE_LABEL, which it lacks.
+    """What a .prm file holds. The defaults are those of COLLINS.prm, and QUOTE_LABEL, which it
+    lacks.
 
     Attributes:
         labeled: brackets match by label and span, not by span alone.
         cutoff_len: the second summary is of sentences of at most so many words.
         delete_label: tags whose words, and labels whose brackets, are deleted.
-        delete_label_for_length: tags whose words do not count for a sentence's length.
-        quote_label: tags that a parser may confuse on a quote: where one side deletes the word by such
-            a tag and the other does not, both keep it.
+        delete_label_for_length: tags whose words do not count in a sentence's length.
+        quote_label: tags that a parser may confuse on a quote: where one tree deletes the word by
+            such a tag and the other does not, both keep it.
         eq_label, eq_word: pairs that count as equal.
     """
 
     labeled: bool = True
     cutoff_len: int = 40
-    delete_label: tuple = ("TOP", TRACE, ",", ":", "``", "''", ".")
-    delete_label_for_length: tuple = (TRACE,)
-    quote_label: tuple = ("``", "''", "POS")
-    eq_label: tuple = (("ADVP", "PRT"),)
-    eq_word: tuple = ()
+    delete_label: tuple[str, ...] = ("TOP", TRACE, ",", ":", "``", "''", ".")
+    delete_label_for_length: tuple[str, ...] = (TRACE,)
+    quote_label: tuple[str, ...] = ("``", "''", "POS")
+    eq_label: tuple[tuple[str, str], ...] = (("ADVP", "PRT"),)
+    eq_word: tuple[tuple[str, str], ...] = ()
 
 
-def read_parameters(path):
-    """Read a .prm file. DEBUG and MAX_ERROR, how EVALB talks and when it gives up, do not matter here.
+def read_parameters(path: str) -> Parameters:
+    """Read a .prm file. DEBUG and MAX_ERROR, which change what EVALB prints and when it stops, are
+    ignored.
 
     Raises:
         FairseqDocError: an unknown parameter or a value of another kind, with its line.
     """
-    lists = defaultdict(list)
-    single = {"labeled": True, "cutoff_len": Parameters.cutoff_len}
-    known = {field.name.upper() for field in fields(Parameters)}
+    # A list that the file does not name is empty.
+    single = ("labeled", "cutoff_len")
+    found: dict[str, Any] = {f.name: () for f in fields(Parameters) if f.name not in single}
+    known = sorted(field.name.upper() for field in fields(Parameters))
     for number, line in enumerate(text_lines(path), start=1):
-        name, *values = line.split() or ["#"]
-        if name.startswith("#") or name in ("DEBUG", "MAX_ERROR"):
+        words = line.split()
+        if not words or words[0].startswith("#") or words[0] in ("DEBUG", "MAX_ERROR"):
             continue
-        key = name.lower()
+        name, *values = words
         expected = 2 if name.startswith("EQ_") else 1
         if name not in known or len(values) != expected:
             raise FairseqDocError(
-                f"{path}: line {number}: expected one of {', '.join(sorted(known))} with its value, or "
-                f"two after EQ_LABEL and EQ_WORD; got {line.strip()!r}"
+                f"{path}: line {number}: expected one of {', '.join(known)} with its value, or two "
+                f"after EQ_LABEL and EQ_WORD; got {line.strip()!r}"
             )
+        key = name.lower()
         if key not in single:
-            lists[key].append(tuple(values) if expected == 2 else values[0])
-        elif values[0].isdecimal():
-            single[key] = type(single[key])(int(values[0]))
-        else:
+            found[key] += (tuple(values) if expected == 2 else values[0],)
+        elif not values[0].isdecimal():
             raise FairseqDocError(
                 f"{path}: line {number}: expected a number after {name}; got {values[0]!r}"
             )
-    every_list = {f.name: () for f in fields(Parameters) if f.name not in single}
-    return Parameters(**single, **every_list | {key: tuple(value) for key, value in lists.items()})
+        else:
+            value = int(values[0])
+            found[key] = bool(value) if key == "labeled" else value
+    return Parameters(**found)
 
 
 @dataclass(frozen=True)
@@ -80,11 +88,12 @@ class SentenceResult:
     """One candidate against its gold tree.
 
     Attributes:
-        status: ``valid``, ``error`` (other words) or ``skipped`` (nothing to score in the candidate).
+        status: ``valid``, ``error`` (other words) or ``skipped`` (nothing to score in the
+            candidate).
         length: words of the gold tree, as they count for the cutoff.
         matched, gold, test: brackets.
         crossing: brackets of the candidate that cross one of the gold tree's.
-        words, correct_tags: words scored, and those of equal tags.
+        words, correct_tags: words scored, and those with equal tags.
     """
 
     status: str
@@ -97,52 +106,53 @@ class SentenceResult:
     correct_tags: int = 0
 
     @property
-    def recall(self):
+    def recall(self) -> float:
         """In percent."""
         return _percent(self.matched, self.gold)
 
     @property
-    def precision(self):
+    def precision(self) -> float:
         """In percent."""
         return _percent(self.matched, self.test)
 
 
-def compare(gold, test, parameters):
-    """Score one candidate; both :class:`fairseq_doc.preparation.trees.Tree`.
-
-    Returns:
-        :class:`SentenceResult`.
-    """
+def compare(gold: Tree, test: Tree, parameters: Parameters) -> SentenceResult:
+    """Score one candidate, ``test``."""
+    trees = (gold, test)
     length = sum(tag not in parameters.delete_label_for_length for tag in gold.tags)
-    kept = [[tag not in parameters.delete_label for tag in tree.tags] for tree in (gold, test)]
+    kept = [[tag not in parameters.delete_label for tag in tree.tags] for tree in trees]
     if not any(kept[1]):
         return SentenceResult(SKIPPED, length)
     if sum(kept[0]) != sum(kept[1]):
         _keep_quotes(gold, test, kept, parameters)
-    words = [
-        list(compress(tree.words, keep)) for tree, keep in zip((gold, test), kept, strict=True)
-    ]
-    same = _equality(parameters.eq_word)
-    if len(words[0]) != len(words[1]) or not all(map(same, *words)):
-        return SentenceResult(ERROR, length)
-    of_gold, of_test = (
-        _brackets(tree, keep, parameters) for tree, keep in zip((gold, test), kept, strict=True)
+    gold_words, test_words = (
+        list(compress(tree.words, keep)) for tree, keep in zip(trees, kept, strict=True)
     )
-    same = _equality(parameters.eq_label)
-    tags = (compress(tree.tags, keep) for tree, keep in zip((gold, test), kept, strict=True))
+    same_word = _equality(parameters.eq_word)
+    if len(gold_words) != len(test_words) or not all(map(same_word, gold_words, test_words)):
+        return SentenceResult(ERROR, length)
+    gold_tags, test_tags = (
+        compress(tree.tags, keep) for tree, keep in zip(trees, kept, strict=True)
+    )
+    gold_brackets, test_brackets = (
+        _brackets(tree, keep, parameters) for tree, keep in zip(trees, kept, strict=True)
+    )
+    same_label = _equality(parameters.eq_label)
     return SentenceResult(
         VALID,
         length,
-        _matched(of_gold, of_test, same if parameters.labeled else lambda a, b: True),
-        len(of_gold),
-        len(of_test),
-        _crossing(of_gold, of_test),
-        len(words[0]),
-        sum(map(same, *tags)),
+        matched=_matched(
+            gold_brackets, test_brackets, same_label if parameters.labeled else _always
+        ),
+        gold=len(gold_brackets),
+        test=len(test_brackets),
+        crossing=_crossing(gold_brackets, test_brackets),
+        words=len(gold_words),
+        correct_tags=sum(map(same_label, gold_tags, test_tags)),
     )
 
 
-def _equality(pairs):
+def _equality(pairs: Sequence[tuple[str, str]]) -> Callable[[str, str], bool]:
     """(a, b) -> whether they are equal or one of the pairs, which are not chained."""
     if not pairs:
         return str.__eq__
@@ -150,8 +160,12 @@ def _equality(pairs):
     return lambda a, b: a == b or (a, b) in both
 
 
-def _keep_quotes(gold, test, kept, parameters):
-    """Keep, on both sides, the quotes that one side deletes; changes ``kept``."""
+def _always(a: str, b: str) -> bool:
+    return True
+
+
+def _keep_quotes(gold: Tree, test: Tree, kept: list[list[bool]], parameters: Parameters) -> None:
+    """Keep, in both trees, the quotes that one of them deletes; changes ``kept``."""
     places = [
         [i for i, tag in enumerate(tree.tags) if tag not in parameters.delete_label_for_length]
         for tree in (gold, test)
@@ -167,21 +181,22 @@ def _keep_quotes(gold, test, kept, parameters):
             kept[0][i] = kept[1][j] = True
 
 
-def _brackets(tree, kept, parameters):
-    """(label, start, end) over the kept words; without those deleted or left empty."""
-    before = [0, *accumulate(kept)]
+def _brackets(tree: Tree, kept: Sequence[bool], parameters: Parameters) -> list[_Bracket]:
+    """(label, start, end) over the kept words, without brackets that are deleted or left without
+    words."""
+    before = [0, *accumulate(kept)]  # words kept before each place
     same = _equality(parameters.eq_label)
-    moved = (
-        (_CUT.sub("", label), before[start], before[end]) for label, start, end in tree.brackets
-    )
-    return [
-        bracket
-        for bracket in moved
-        if bracket[1] < bracket[2] and not any(same(bracket[0], d) for d in parameters.delete_label)
-    ]
+    brackets = []
+    for label, start, end in tree.brackets:
+        label, start, end = _CUT.sub("", label), before[start], before[end]
+        if start < end and not any(same(label, deleted) for deleted in parameters.delete_label):
+            brackets.append((label, start, end))
+    return brackets
 
 
-def _matched(gold, test, same):
+def _matched(
+    gold: Iterable[_Bracket], test: Iterable[_Bracket], same: Callable[[str, str], bool]
+) -> int:
     """The number of brackets found in both, each used once."""
     by_span = defaultdict(list)
     for label, start, end in test:
@@ -197,14 +212,15 @@ def _matched(gold, test, same):
     return matched
 
 
-def _crossing(gold, test):
+def _crossing(gold: Iterable[_Bracket], test: Iterable[_Bracket]) -> int:
+    """How many brackets of ``test`` cross one of ``gold``."""
     spans = {(start, end) for _, start, end in gold}
     return sum(
         any(s < start < e < end or start < s < end < e for s, e in spans) for _, start, end in test
     )
 
 
-def _percent(part, whole):
+def _percent(part: int, whole: int) -> float:
     return 100 * part / whole if whole else 0.0
 
 
@@ -213,8 +229,9 @@ class Summary:
     """Totals over sentences; shares in percent.
 
     Attributes:
-        sentences, errors, skipped: all of them, and those in no other figure.
-        recall, precision, f1: of brackets, over all together.
+        sentences: all of them.
+        errors, skipped: those excluded from every other figure.
+        recall, precision, f1: of the brackets of all sentences together.
         complete_match: sentences whose brackets are all right.
         average_crossing: crossing brackets a sentence.
         no_crossing, two_or_less_crossing: sentences with so many.
@@ -234,18 +251,17 @@ class Summary:
     tagging_accuracy: float
 
 
-def f1(matched, gold, test):
+def f1(matched: int, gold: int, test: int) -> float:
     """In percent, of counts of brackets."""
     return _percent(2 * matched, gold + test)
 
 
-def summarize(results):
-    """The :class:`Summary` of a list of :class:`SentenceResult`."""
+def summarize(results: Sequence[SentenceResult]) -> Summary:
+    """The totals of results."""
     valid = [result for result in results if result.status == VALID]
-    matched, gold, test, words = (
-        sum(getattr(result, name) for result in valid)
-        for name in ("matched", "gold", "test", "words")
-    )
+    matched = sum(result.matched for result in valid)
+    gold = sum(result.gold for result in valid)
+    test = sum(result.test for result in valid)
     return Summary(
         sentences=len(results),
         errors=sum(result.status == ERROR for result in results),
@@ -257,5 +273,5 @@ def summarize(results):
         average_crossing=sum(r.crossing for r in valid) / len(valid) if valid else 0.0,
         no_crossing=_percent(sum(r.crossing == 0 for r in valid), len(valid)),
         two_or_less_crossing=_percent(sum(r.crossing <= 2 for r in valid), len(valid)),
-        tagging_accuracy=_percent(sum(r.correct_tags for r in valid), words),
+        tagging_accuracy=_percent(sum(r.correct_tags for r in valid), sum(r.words for r in valid)),
     )

@@ -1,19 +1,22 @@
-"""N-best lists of parse trees, as parsers print them: one sentence after another, gzip or not.
+"""N-best lists of parse trees in the forms that parsers print, gzip or not.
 
-Three forms, told apart by their first two lines (N candidates of sentence I, counted from 0 or 1)::
+The first two lines decide which of three forms a file has (N candidates of sentence I, which counts
+from 0 or 1)::
 
     N I               N I               I ||| SCORE ||| TREE
     SCORE<TAB>TREE    SCORE             I ||| SCORE ||| TREE
     ...               TREE              ...
                       ...
 
-The second is the Charniak parser's, with blank lines between; the third that of recurrent neural
-network grammars, whose samples of a sentence are in no order, may repeat each other, and have neither
-tags nor rare words, see ``sentence`` of :func:`fairseq_doc.preparation.trees.parse_tree`.
+The second form is the Charniak parser's, with blank lines between sentences. The third is that of
+recurrent neural network grammars (RNNG). Their samples of a sentence are unordered, may repeat each
+other, and have neither tags nor rare words; see ``sentence`` of
+:func:`fairseq_doc.preparation.trees.parse_tree`.
 """
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -21,8 +24,10 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 
 BAR = " ||| "
+SHOWN = 40  # characters of a damaged line that an error shows
 _HEADER = re.compile(r"\s*(\d+)\s+(\d+)\s*")
 _NUMBERS = re.compile(r"^(?:[-+.\deE]+\t)+")
+_Lines = Iterator[tuple[int, str]]  # (number, line) of a file's lines that are not blank
 
 
 @dataclass(frozen=True)
@@ -30,8 +35,8 @@ class Candidate:
     """One line of a list.
 
     Attributes:
-        score: the parser's own, a logarithm of whatever base it uses.
-        text: the tree, as it stands there.
+        score: the parser's own, a logarithm to whatever base it uses.
+        text: the tree as the file has it.
         line: the number of the line with the tree.
     """
 
@@ -40,79 +45,81 @@ class Candidate:
     line: int
 
 
-def is_nbest(path):
-    """Whether a file begins as an n-best file does, and not with a tree."""
+def is_nbest(path: str) -> bool:
+    """Whether a file begins as an n-best file, and not with a tree."""
     first = next((line for line in text_lines(path) if line.strip()), "")
     return BAR in first or _HEADER.fullmatch(first) is not None
 
 
-def read_nbest(path):
+def read_nbest(path: str) -> Iterator[list[Candidate]]:
     """Read an n-best file.
 
     Yields:
-        For each sentence, in the file's order, the list of its :class:`Candidate`.
+        For each sentence, in the file's order, its candidates.
 
     Raises:
-        FairseqDocError: with file and line: no list, one shorter or longer than its header says, a
-            sentence out of order, one without candidates, a score that is not a number.
+        FairseqDocError: an empty file, a list that is shorter or longer than its header says, a
+            sentence out of order, one without candidates, a score that is not a number. The message
+            names file and line.
     """
     lines = ((n, line) for n, line in enumerate(text_lines(path), start=1) if line.strip())
     first = list(islice(lines, 2))
     if not first:
         raise FairseqDocError(f"{path}: expected n-best lists of trees; got an empty file")
-    lines = chain(first, lines)
-    if BAR in first[0][1]:
-        yield from _with_bars(path, lines)
-    elif _HEADER.fullmatch(first[0][1]):
-        yield from _with_headers(path, lines)
+    number, line = first[0]
+    if BAR in line:
+        yield from _read_with_bars(path, chain(first, lines))
+    elif _HEADER.fullmatch(line):
+        yield from _read_with_headers(path, chain(first, lines))
     else:
         raise FairseqDocError(
-            f"{path}: line {first[0][0]}: expected 'N INDEX', a sentence's number of candidates and its "
-            f"number, or 'INDEX ||| SCORE ||| TREE'; got {first[0][1].strip()[:40]!r}"
+            f"{path}: line {number}: expected 'N INDEX', the number of candidates and the number "
+            f"of a sentence, or 'INDEX ||| SCORE ||| TREE'; got {_shown(line)}"
         )
 
 
-def _with_headers(path, lines):
+def _read_with_headers(path: str, lines: _Lines) -> Iterator[list[Candidate]]:
     order = _Order(path)
     for number, line in lines:
         header = _HEADER.fullmatch(line)
         if header is None:
             raise FairseqDocError(
-                f"{path}: line {number}: expected 'N INDEX', as the list before has all candidates that "
-                f"its line says; got {line.strip()[:40]!r}"
+                f"{path}: line {number}: expected 'N INDEX', since the list before has as many "
+                f"candidates as its header says; got {_shown(line)}"
             )
         count, index = int(header[1]), int(header[2])
         order.check(number, index)
         if not count:
             raise FairseqDocError(f"{path}: line {number}: sentence {index} has no candidate")
-        candidates = []
+        candidates: list[Candidate] = []
         while len(candidates) < count:
-            number_of_score, line = next(lines, (None, ""))
+            score_line, line = next(lines, (0, ""))
             score, tab, text = line.partition("\t")
-            text = _NUMBERS.sub("", text)  # scored lists of this package tell more between
-            if number_of_score and not tab:  # the tree has a line of its own
-                number_of_tree, text = next(lines, (None, ""))
-            else:
-                number_of_tree = number_of_score
-            if number_of_tree is None or not text.lstrip().startswith("("):
+            text = _NUMBERS.sub("", text)  # rerank --output-nbest writes more scores
+            tree_line = score_line
+            if score_line and not tab:  # the tree is on a line of its own
+                tree_line, text = next(lines, (0, ""))
+            if not tree_line or not text.lstrip().startswith("("):
+                place = f", then line {tree_line}" if tree_line else ""
                 raise FairseqDocError(
-                    f"{path}: line {number}: expected {count} candidates of sentence {index}, each a "
-                    f"score and a tree; got {len(candidates)}"
-                    + (f", then line {number_of_tree}" if number_of_tree else "")
+                    f"{path}: line {number}: expected {count} candidates of sentence {index}, each "
+                    f"a score and a tree; got {len(candidates)}{place}"
                 )
-            score = _score(path, number_of_score, score)
-            candidates.append(Candidate(score, text.strip(), number_of_tree))
+            candidates.append(
+                Candidate(_read_score(path, score_line, score), text.strip(), tree_line)
+            )
         yield candidates
 
 
-def _with_bars(path, lines):
+def _read_with_bars(path: str, lines: _Lines) -> Iterator[list[Candidate]]:
     order = _Order(path)
-    candidates, current = [], None
+    candidates: list[Candidate] = []
+    current = None
     for number, line in lines:
         parts = line.split(BAR.rstrip(), 2)
         if len(parts) != 3 or not parts[0].strip().isdecimal():
             raise FairseqDocError(
-                f"{path}: line {number}: expected 'INDEX ||| SCORE ||| TREE'; got {line.strip()[:40]!r}"
+                f"{path}: line {number}: expected 'INDEX ||| SCORE ||| TREE'; got {_shown(line)}"
             )
         index = int(parts[0])
         if index != current:
@@ -123,36 +130,41 @@ def _with_bars(path, lines):
         text = parts[2].strip()
         if not text.startswith("("):
             raise FairseqDocError(
-                f"{path}: line {number}: expected a tree in brackets; got {text[:40]!r}"
+                f"{path}: line {number}: expected a tree in brackets; got {_shown(text)}"
             )
-        candidates.append(Candidate(_score(path, number, parts[1]), text, number))
+        candidates.append(Candidate(_read_score(path, number, parts[1]), text, number))
     yield candidates
 
 
 class _Order:
-    """The numbers of sentences, one after another."""
+    """Checks that sentences are numbered one after another."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.expected = None
+        self.expected: int | None = None
 
-    def check(self, line, index):
-        expected = (index if index in (0, 1) else 0) if self.expected is None else self.expected
-        if index != expected:
+    def check(self, line: int, index: int) -> None:
+        if self.expected is None:
+            self.expected = 1 if index == 1 else 0
+        if index != self.expected:
             raise FairseqDocError(
-                f"{self.path}: line {line}: expected sentence {expected}, as sentences are numbered one "
-                f"after another from 0 or 1; got {index}"
+                f"{self.path}: line {line}: expected sentence {self.expected}, since sentences are "
+                f"numbered one after another from 0 or 1; got {index}"
             )
-        self.expected = index + 1
+        self.expected += 1
 
 
-def _score(path, line, text):
+def _read_score(path: str, line: int, text: str) -> float:
     try:
         score = float(text)
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
         raise FairseqDocError(
-            f"{path}: line {line}: expected a score, a number; got {text.strip()[:40]!r}"
+            f"{path}: line {line}: expected a score, a number; got {_shown(text)}"
         )
     return score
+
+
+def _shown(text: str) -> str:
+    return repr(text.strip()[:SHOWN])

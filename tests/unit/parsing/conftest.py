@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import strategies as st
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.parsing import reranking
 from fairseq_doc.preparation.trees import ROOTS, TRACE, Tree, parse_tree
 
 LABELS = ("S", "NP", "VP", "PRT", "ADVP-TMP", "NP-SBJ-1", "NP=2", "WHPP-3=4", "X|Y")
@@ -70,9 +70,15 @@ def write(path, *lines):
     return path
 
 
-def refusal(function, *arguments, **keywords):
-    """The message, in one line, of the error that a call must raise."""
-    with pytest.raises(FairseqDocError) as caught:
-        function(*arguments, **keywords)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+@pytest.fixture
+def calls(monkeypatch):
+    """What the model was asked to score, a list of symbols' lists a call."""
+    found = []
+    original = reranking.score_prefix_tree
+
+    def noting(ensemble, sentences):
+        found.append(sentences)
+        return original(ensemble, sentences)
+
+    monkeypatch.setattr(reranking, "score_prefix_tree", noting)
+    return found

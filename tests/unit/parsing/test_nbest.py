@@ -2,13 +2,14 @@ import gzip
 from itertools import islice
 
 import pytest
+from conftest import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_doc.parsing.nbest import BAR, Candidate, is_nbest, read_nbest
 from fairseq_doc.preparation.trees import bracketed, parse_tree
 
-from .conftest import refusal, trees, write
+from .conftest import trees, write
 
 A, B, C = "(S (NN a))", "(X (NN a))", "(S1 (S (NN c)))"
 TAB, BARS = f"-1\t{A}", f"0 ||| -1 ||| {A}"
@@ -25,7 +26,8 @@ def in_form(form, lists, first=0):
         lines.append(f"{len(candidates)} {number}")
         for score, tree in candidates:
             lines += [f"{score}\t{tree}"] if form == "tabs" else [str(score), tree]
-        lines += [""] * (form == "lines")
+        if form == "lines":
+            lines.append("")
     return lines
 
 
@@ -100,31 +102,23 @@ def test_trees_are_no_lists(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "lines, line, told",
+    "lines, line, problem",
     [
-        (
-            (A,),
-            1,
-            "expected 'N INDEX', a sentence's number of candidates and its number, or 'INDEX",
-        ),
-        (("", "1 0 0", TAB), 2, "expected 'N INDEX', a sentence's number"),
-        (("-1 0", TAB), 1, "expected 'N INDEX', a sentence's number"),
-        (("1 2", TAB), 1, "expected sentence 0, as sentences are numbered one after another from"),
+        ((A,), 1, "expected 'N INDEX'"),
+        (("", "1 0 0", TAB), 2, "expected 'N INDEX'"),
+        (("-1 0", TAB), 1, "expected 'N INDEX'"),
+        (("1 2", TAB), 1, "expected sentence 0"),
         (("1 0", TAB, "1 2", TAB), 3, "expected sentence 1"),
         (("1 1", TAB, "1 1", TAB), 3, "expected sentence 2"),
         (("1 1", TAB, "1 0", TAB), 3, "expected sentence 2"),
         (("1 0", TAB, "0 1", "1 2"), 3, "sentence 1 has no candidate"),
-        (("2 0", TAB), 1, "expected 2 candidates of sentence 0, each a score and a tree; got 1"),
-        (("1 0", TAB, "2 1", TAB, "1 2", TAB), 3, "expected 2 candidates of sentence 1, each"),
-        (
-            ("", "3 0", "-1", A, "-1", A, "", "1 1", "-1", A),
-            2,
-            "expected 3 candidates of sentence 0",
-        ),
-        (("1 0", "-1"), 1, "expected 1 candidates of sentence 0, each a score and a tree; got 0"),
-        (("1 0", "-1\tdog"), 1, "expected 1 candidates of sentence 0, each"),
-        (("1 0", TAB, TAB), 3, "expected 'N INDEX', as the list before has all candidates"),
-        (("1 0", "-1", A, "-1", A), 4, "expected 'N INDEX', as the list before has all candidates"),
+        (("2 0", TAB), 1, "expected 2 candidates of sentence 0"),
+        (("1 0", TAB, "2 1", TAB, "1 2", TAB), 3, "expected 2 candidates of sentence 1"),
+        (("", "3 0", "-1", A, "-1", A, "", "1 1", "-1", A), 2, "expected 3 candidates"),
+        (("1 0", "-1"), 1, "expected 1 candidates of sentence 0"),
+        (("1 0", "-1\tdog"), 1, "expected 1 candidates of sentence 0"),
+        (("1 0", TAB, TAB), 3, "expected 'N INDEX', since the list before"),
+        (("1 0", "-1", A, "-1", A), 4, "expected 'N INDEX', since the list before"),
         (("1 0", f"good\t{A}"), 2, "expected a score, a number; got 'good'"),
         (("1 0", "nan", "", A), 2, "expected a score, a number; got 'nan'"),
         (("1 0", f"-inf\t{A}"), 2, "expected a score, a number; got '-inf'"),
@@ -137,21 +131,21 @@ def test_trees_are_no_lists(tmp_path):
         ((f"x ||| -1 ||| {A}",), 1, "expected 'INDEX ||| SCORE ||| TREE'"),
     ],
 )
-def test_a_damaged_file_is_named_with_its_line(tmp_path, lines, line, told):
+def test_a_damaged_file_is_named_with_its_line(tmp_path, lines, line, problem):
     path = write(tmp_path / "n", *lines)
-    assert refusal(list, read_nbest(path)).startswith(f"{path}: line {line}: {told}")
+    assert refusal(list, read_nbest(path)).startswith(f"{path}: line {line}: {problem}")
 
 
-def test_where_a_short_list_ends_is_told(tmp_path):
-    told = refusal(list, read_nbest(write(tmp_path / "n", "2 0", TAB, "1 1", TAB)))
-    assert told.endswith("got 1, then line 4")
+def test_a_short_list_is_named_with_the_line_after_it(tmp_path):
+    message = refusal(list, read_nbest(write(tmp_path / "n", "2 0", TAB, "1 1", TAB)))
+    assert "got 1, then line 4" in message
 
 
 @pytest.mark.parametrize("lines", [(), ("", " ")])
 def test_an_empty_file(tmp_path, lines):
     path = write(tmp_path / "n", *lines)
-    told = refusal(list, read_nbest(path))
-    assert told == f"{path}: expected n-best lists of trees; got an empty file"
+    message = refusal(list, read_nbest(path))
+    assert message.startswith(str(path)) and "got an empty file" in message
 
 
 def test_a_compressed_file_that_was_cut_off(tmp_path):

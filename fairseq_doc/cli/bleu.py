@@ -1,0 +1,47 @@
+"""``fairseq-doc bleu``."""
+
+import argparse
+from typing import Any
+
+from fairseq_doc.cli.scoring_arguments import (
+    add_scoring_arguments,
+    p_text,
+    read_texts,
+    system_names,
+)
+from fairseq_doc.scoring.bleu import score_bleu
+
+NAME = "bleu"
+HELP = "BLEU and chrF of fairseq-generate's output against raw references, by sacrebleu"
+EXAMPLE = "fairseq-doc bleu plain.txt doc.txt --reference test.de --lang de"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's own."""
+    add_scoring_arguments(parser)
+    parser.add_argument("--lang", required=True, help="language of the references, such as de")
+    parser.add_argument("--lowercase", action="store_true", help="ignore case")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """``read`` (what was read and undone, in lines), ``outputs``, and ``scores``: for each metric
+    its ``signature`` and, for each of ``systems``, ``score``, ``mean`` and ``interval`` (the
+    bootstrap's mean and the half-width of its 95 % interval) and ``p``, of the difference from the
+    first output."""
+    texts = read_texts(args)
+    scores = score_bleu(texts.systems, texts.references, args.lang, args.lowercase, args.bootstrap)
+    return {"read": texts.read, "outputs": args.outputs, "scores": scores}
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """What was read, a line of scores for each output, then the signatures."""
+    lines = list(result["read"])
+    for number, name in enumerate(system_names(result)):
+        cells = [name]
+        for metric, scores in result["scores"].items():
+            own = scores["systems"][number]
+            interval = f"({own['mean']:.2f} \u00b1 {own['interval']:.2f})"
+            cells.append(f"{metric} {own['score']:.2f} {interval}{p_text(own['p'])}")
+        lines.append("  ".join(cells))
+    lines += [f"{metric}|{scores['signature']}" for metric, scores in result["scores"].items()]
+    return "\n".join(lines)

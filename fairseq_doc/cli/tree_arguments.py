@@ -1,0 +1,87 @@
+"""What ``rerank`` and ``evalb`` share: how trees are read and compared, and what they report about
+them."""
+
+import argparse
+import os
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import text_lines
+from fairseq_doc.parsing.bracketing import Parameters, read_parameters
+from fairseq_doc.preparation.trees import ROOTS, Tree, read_trees
+
+SHOWN = 10  # excluded sentences that a warning names
+
+
+def add_tree_arguments(parser: argparse.ArgumentParser) -> None:
+    """How brackets are compared."""
+    parser.add_argument(
+        "--prm",
+        help="EVALB's parameter file (default: as COLLINS.prm; and a quote that only one tree "
+        "deletes is kept)",
+    )
+    parser.add_argument(
+        "--strip-root",
+        action="store_true",
+        help="do not count root brackets S1, ROOT or without a label, as TOP is not counted",
+    )
+    parser.add_argument(
+        "--sentences",
+        metavar="TREES",
+        help="trees, one a sentence, whose words and tags are used, for a parser that writes none "
+        "of its own (RNNG): a bracket around a single word is a tag where it is XX or the "
+        "sentence's own",
+    )
+
+
+def parameters_of(args: argparse.Namespace) -> Parameters:
+    """EVALB's parameters by the arguments."""
+    parameters = read_parameters(args.prm) if args.prm else Parameters()
+    if args.strip_root:
+        parameters = replace(parameters, delete_label=(*parameters.delete_label, *ROOTS))
+    return parameters
+
+
+def trees_of(path: str) -> list[Tree]:
+    """The trees of a file."""
+    return [tree for _, tree in read_trees(path)]
+
+
+def check_readable_again(path: str) -> None:
+    """Raise ``FairseqDocError`` for a missing file and for one that can be read only once."""
+    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
+        raise FairseqDocError(f"{path}: expected a plain file, since it is read more than once")
+    next(text_lines(path), None)  # raises where it cannot be read
+
+
+def warn_excluded(numbers: Sequence[int], sentences: int, why: str, command: str) -> None:
+    """Warn on standard error about sentences, numbered from 1, that the totals exclude."""
+    if not numbers:
+        return
+    named = ", ".join(map(str, numbers[:SHOWN]))
+    if len(numbers) > SHOWN:
+        named += ", ..."
+    print(
+        f"fairseq-doc {command}: WARNING: {len(numbers):,} of {sentences:,} sentences are excluded "
+        f"from the totals, since {why}: sentence {named}",
+        file=sys.stderr,
+    )
+
+
+def report_roots(labels: Iterable[str | None], deleted: Collection[str], command: str) -> None:
+    """Report on standard error which roots count as brackets.
+
+    Args:
+        labels: of the trees' roots, None for a tree without one.
+        deleted: labels whose brackets are deleted.
+        command: the subcommand.
+    """
+    counted = sorted({label for label in labels if label is not None and label not in deleted})
+    if counted:
+        print(
+            f"fairseq-doc {command}: the root {', '.join(map(repr, counted))} counts as a bracket, "
+            "as in EVALB; --strip-root excludes it",
+            file=sys.stderr,
+        )

@@ -1,0 +1,263 @@
+"""Generated text in, scores out: ``bleu`` and ``rouge`` on what fairseq-generate writes."""
+
+import csv
+import json
+import re
+
+import pytest
+from conftest import PACKAGE, doc, refused, run, run_here
+from generated_text import blocks, write
+from rouge_score import io
+from rouge_score.rouge_scorer import RougeScorer
+
+from fairseq_doc.preparation.tokenization import moses
+from fairseq_doc.scoring.hypotheses import (
+    ReadOptions,
+    looks_tokenized,
+    read_references,
+    read_system,
+)
+
+NOUNS = [("dog", "Hund"), ("cat", "Kater"), ("bird", "Vogel"), ("well-known man", "Mann")]
+VERBS = [("sleeps", "schläft"), ("runs", "läuft"), ("doesn't go", "geht nicht"), ("eats", "frisst")]
+ENDS = [
+    ("today.", "heute."),
+    ("(now)!", "(jetzt)!"),
+    ("& here?", "& hier?"),
+    ("at 3,500.", "bei 3,5."),
+]
+TINY = """--arch lstm --encoder-embed-dim 8 --decoder-embed-dim 8 --encoder-hidden-size 8
+    --decoder-hidden-size 8 --decoder-out-embed-dim 8 --optimizer adam --lr 0.01 --max-tokens 999
+    --max-update 5 --cpu --no-epoch-checkpoints --disable-validation --num-workers 0"""
+GERMAN = ReadOptions(language="de")
+
+
+def pairs(start, count):
+    """English sentences with their translations, all different up to 64."""
+    chosen = [
+        (NOUNS[n % 4], VERBS[n // 4 % 4], ENDS[n // 16 % 4]) for n in range(start, start + count)
+    ]
+    english = [f"A {noun[0]}, {verb[0]} {end[0]}" for noun, verb, end in chosen]
+    german = [f"Ein {noun[1]}, {verb[1]} {end[1]}" for noun, verb, end in chosen]
+    return english, german
+
+
+# What fairseq-generate writes
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    """41 training pairs, 3 of valid, and 13 of test, which is no multiple of eight."""
+    folder = tmp_path_factory.mktemp("raw")
+    for split, start, count in (("train", 0, 41), ("valid", 41, 3), ("test", 44, 13)):
+        for side, lines in zip(("en", "de"), pairs(start, count), strict=True):
+            write(folder / f"{split}.{side}", lines)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(raw, tmp_path_factory):
+    """A folder with data/ and a trained, bad model."""
+    folder = tmp_path_factory.mktemp("model")
+    doc("prepare-mt", "en", "de", raw, folder / "data", "--merges", 60, "--joint")
+    run_here(f"fairseq-train {folder}/data --user-dir {PACKAGE} {TINY} --save-dir {folder}")
+    return folder
+
+
+def options(model):
+    return (
+        f"{model}/data --user-dir {PACKAGE} --path {model}/checkpoint_last.pt --cpu -s en -t de "
+        "--beam 2 --max-len-a 0 --max-len-b 9 --num-workers 0 --unkpen 99"
+    )
+
+
+def generate(model, folder, more=""):
+    """The file that fairseq-generate writes into a folder."""
+    run_here(f"fairseq-generate {options(model)} --results-path {folder} {more}")
+    return folder / "generate-test.txt"
+
+
+def sources_of(text):
+    return dict(re.findall(r"^S-(\d+)\t(.*)$", text, re.MULTILINE))
+
+
+def test_whatever_generate_undid_the_plain_text_is_the_same(raw, model, tmp_path):
+    codes = f"--bpe subword_nmt --bpe-codes {model}/data/bpe.codes"
+    ways = ["", "--remove-bpe", f"--tokenizer moses {codes}", "--remove-bpe --tokenizer moses"]
+    undone = ["subword_nmt, moses (de)", "moses (de)", "nothing", "nothing"]
+    references = read_references(raw / "test.de")
+    found = set()
+    for number, way in enumerate(ways):
+        more = f"--required-batch-size-multiple 1 --nbest 2 {way}"
+        path = generate(model, tmp_path / str(number), more)
+        system = read_system(path, references, GERMAN)
+        assert str(system.undoing) == undone[number] and system.agreeing == 13
+        found.add(tuple(system.hypotheses))
+    assert len(found) == 1
+
+    # typed text is read as the prepared text was
+    typed = run_here(
+        f"fairseq-interactive {options(model)} --tokenizer moses {codes} --input {raw}/test.en"
+    )
+    generated = (tmp_path / "0" / "generate-test.txt").read_text(encoding="utf-8")
+    assert sources_of(typed) == sources_of(generated)
+
+
+def test_no_sentence_is_left_out_unnoticed(raw, model, tmp_path):
+    """13 sentences are no multiple of fairseq's own --required-batch-size-multiple, 8."""
+    output = generate(model, tmp_path)
+    line = ["bleu", output, "--reference", raw / "test.de", "--lang", "de", "--bootstrap", 100]
+    assert "13 of 13 targets are the reference" in doc(*line)[0]
+    kept = [row for row in output.read_text().splitlines() if "-12\t" not in row]
+    write(output, kept)
+    assert "13 references and 12 hypotheses" in refused(*line)
+    write(output, [row for row in kept if "-3\t" not in row])
+    assert "1 of 12 sentences are missing, the first is 3" in refused(*line)
+
+
+# Scores
+
+
+@pytest.fixture
+def scored(tmp_path):
+    """Files: references, and two systems' plain text and output, of tokenised German."""
+    _, references = pairs(0, 60)
+    write(tmp_path / "ref", references)
+    encode = moses("de").encode
+    targets = list(map(encode, references))
+    for name, every in (("a", 3), ("b", 2)):
+        texts = [
+            line if n % every else line.replace("Ein", "Der").replace(" nicht", "")
+            for n, line in enumerate(references)
+        ]
+        write(tmp_path / f"{name}.txt", texts)
+        write(tmp_path / f"{name}.out", blocks(list(map(encode, texts)), targets))
+    return tmp_path
+
+
+def line_of(command, folder, *outputs, reference="ref", more=()):
+    """The words of a command line."""
+    outputs = [folder / name for name in outputs or ("a.out", "b.out")]
+    return (command, *outputs, "--reference", folder / reference, "--lang", "de", *more)
+
+
+def scores_of(*line):
+    return json.loads(doc(*line, "--json")[0])
+
+
+def test_bleu_is_what_sacrebleu_prints(scored):
+    result = scores_of(*line_of("bleu", scored))
+    texts = f"-i {scored}/a.txt {scored}/b.txt"
+    table = run(f"sacrebleu {scored}/ref {texts} -m bleu chrf --paired-bs -q -nc -f text -w 6")
+    theirs = re.findall(r"(\d+\.\d{6}) \((\d+\.\d{6}) ± (\d+\.\d{6})\)", table)
+    p_values = re.findall(r"\(p = (\d\.\d{4})\)", table)
+    rows = [result["scores"][metric]["systems"] for metric in ("BLEU", "chrF2")]
+    ours = [row[number] for number in (0, 1) for row in rows]
+    for own, row in zip(ours, theirs, strict=True):
+        assert [f"{own[name]:.6f}" for name in ("score", "mean", "interval")] == list(row)
+    assert [f"{row[1]['p']:.4f}" for row in rows] == p_values
+    for scores in result["scores"].values():
+        assert scores["signature"] in table
+    more = ("--lowercase", "--bootstrap", 100)
+    lower = scores_of(*line_of("bleu", scored, "a.out", more=more))["scores"]["BLEU"]
+    assert "case:lc" in lower["signature"] and lower["systems"][0]["p"] is None
+
+
+def test_bleu_prints_a_row_a_system(scored):
+    printed, remarks = doc(*line_of("bleu", scored, more=("--bootstrap", 200)))
+    lines = printed.splitlines()
+    assert "60 lines, raw" in lines[0]
+    for line, name in zip(lines[1:3], "ab", strict=True):
+        assert f"{name}.out" in line and "moses (de)" in line and "60 of 60 targets" in line
+    row = r".*/[ab]\.out +BLEU \d+\.\d\d \(\d+\.\d\d ± \d\.\d\d\)( p 0\.\d{4})? +chrF2 .*"
+    assert re.fullmatch(row, lines[3]) and re.fullmatch(row, lines[4])
+    assert " p " not in lines[3] and lines[4].count(" p ") == 2
+    assert lines[5].startswith("BLEU|nrefs:1|bs:200|seed:12345|case:mixed|eff:no|tok:13a|")
+    assert remarks == ""
+
+
+def test_the_same_text_differs_from_itself_by_chance(scored):
+    (scored / "copy.out").write_bytes((scored / "a.out").read_bytes())
+    outputs = {"more": ("--bootstrap", 100)}
+    result = scores_of(*line_of("bleu", scored, "a.out", "copy.out", **outputs))
+    assert result["scores"]["BLEU"]["systems"][1]["p"] == 1.0
+    result = scores_of(*line_of("rouge", scored, "a.out", "copy.out", **outputs))
+    assert result["scores"]["stemmed"]["rouge1"][1]["p"] == 1.0
+
+
+def test_rouge_is_what_rouge_score_prints(scored):
+    line = line_of("rouge", scored, more=("--bootstrap", 500))
+    result = scores_of(*line)
+    assert result == scores_of(*line)
+    for stemmed in ("unstemmed", "stemmed"):
+        scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=stemmed == "stemmed")
+        texts = f"{scored}/ref", f"{scored}/a.txt"
+        io.compute_scores_and_write_to_csv(*texts, f"{scored}/csv", scorer, None)
+        with open(scored / "csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        for kind in ("rouge1", "rouge2", "rougeL"):
+            baseline, other = result["scores"][stemmed][kind]
+            theirs = sum(float(row[f"{kind}-F"]) for row in rows) / len(rows)
+            assert baseline["f1"] == pytest.approx(100 * theirs, abs=1e-4)
+            assert baseline["low"] < baseline["f1"] < baseline["high"]
+            assert other["f1"] < baseline["f1"] and 0 < other["p"] < 0.2
+            assert baseline["p"] is None
+
+
+def test_rouge_prints_two_rows_a_system_and_what_rouge_score_leaves_out(scored):
+    printed, _ = doc(*line_of("rouge", scored, "a.out", more=("--bootstrap", 100)))
+    lines = printed.splitlines()
+    umlauts = sum(line.count("ä") for line in (scored / "ref").read_text("utf-8").splitlines())
+    assert lines[2].startswith(f"{umlauts} of ")
+    assert lines[3].split()[1:3] == ["unstemmed", "ROUGE-1"]
+    assert lines[4].split()[1:3] == ["stemmed", "ROUGE-1"] and len(lines) == 5
+
+
+@pytest.mark.parametrize("command", ["bleu", "rouge"])
+def test_what_would_make_scores_wrong_is_refused(command, scored):
+    """The readers' other errors are in tests/unit/scoring."""
+    lines = (scored / "ref").read_text("utf-8").splitlines()
+
+    def message(output="a.out", reference="ref", more=()):
+        return refused(*line_of(command, scored, output, reference=reference, more=more))
+
+    write(scored / "tokens", [moses("de").encode(line) for line in lines])
+    assert "looks tokenised" in message(reference="tokens")
+    write(scored / "few", lines[:59])
+    assert "59 references and 60 hypotheses" in message(reference="few")
+    write(scored / "other", [*lines[30:], *lines[:30]])
+    assert "targets differ" in message(reference="other")
+    assert "cannot read" in message(reference="none") and "cannot read" in message("none")
+    assert "at least 100 resamples; got 99" in message(more=("--bootstrap", 99))
+    assert "different outputs" in refused(*line_of(command, scored, "a.out", "a.out"))
+    assert "looks tokenised after" in message(more=("--tokenizer", "none"))
+    write(scored / "marked", blocks(["a@@ b", *lines[1:]], lines))
+    assert "holds a mark of BPE" in message("marked", more=("--bpe", "none"))
+    write(scored / "unknown", blocks(["<unk>", *lines[1:]], lines))
+    assert "1 hypotheses hold a mark" in message("unknown")
+    more = ("--allow-unknown", "--bootstrap", 100)
+    read = scores_of(*line_of(command, scored, "unknown", more=more))["read"]
+    assert "1 hypotheses with an unknown unit, scored as they are" in read[1]
+
+
+def test_tokenised_references_are_compared_with_tokenised_text(scored):
+    lines = (scored / "ref").read_text("utf-8").splitlines()
+    write(scored / "tokens", [moses("de").encode(line) for line in lines])
+    more = ("--tokenized-reference", "--bootstrap", 100)
+    read = scores_of(*line_of("rouge", scored, "a.out", reference="tokens", more=more))["read"]
+    assert "60 lines, tokenised" in read[0]
+    assert "undone here: nothing; 60 of 60 targets" in read[1]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("language", ["en", "de", "fr"])
+def test_real_references_raw_and_tokenised(data_sets, language):
+    pair = "en-fr" if language == "fr" else "en-de"
+    names = ["multi30k/test_2016_flickr", f"tatoeba/{pair}.test", f"debian_ddtp/{pair}.test"]
+    for name in names:
+        lines = read_references(data_sets / f"{name}.{language}")[:500]
+        assert looks_tokenized([moses(language).encode(line) for line in lines])
+    tokenized = ReadOptions(tokenized=True)
+    for side in ("src", "tgt"):
+        path = data_sets / f"reuters_headline/test.{side}"
+        assert looks_tokenized(read_references(path, tokenized))

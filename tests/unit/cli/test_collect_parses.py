@@ -1,0 +1,171 @@
+import json
+import math
+import re
+
+import pytest
+import toy_trees
+from conftest import doc, refused
+from generated_text import block, write
+
+from fairseq_doc.parsing.nbest import read_nbest
+from fairseq_doc.preparation.symbols import WordSymbols, symbols_of
+from fairseq_doc.preparation.trees import parse_tree
+
+from ..preparation.conftest import contents
+
+SENTENCES = [
+    "(TOP (S (NP (DT The) (NN dog)) (VP (VBD saw) (NP (NNP Rex)))))",
+    "(TOP (S (NP (NNS Cats)) (VP (VBP run))))",
+    "(TOP (FRAG (NP (NN end))))",
+]
+SOURCES = ["the dog saw <unk>", "cats run", "end"]
+OUTPUTS = [
+    [
+        (-1.75, "(S (NP the dog )NP (VP saw (NP <unk> )NP )VP )S"),  # as it should be
+        (-2.0, "(S (NP the dog )NP (VP saw (NP <unk> )NP )VP"),  # open
+        (-3.0, "(S (NP the dog )NP (VP saw )VP )S"),  # a word too few
+    ],
+    [
+        (-2.5, "(S (NP run )NP (VP cats )VP )S"),  # other words
+        (-4.0, "(S (NP cats )VP (VP run )VP )S"),  # closed by another label
+        (-5.0, "(S (NP cats run )NP )S"),
+    ],
+    [(-0.125, "(S )S"), (-9.0, "(S end end )S"), (-10.0, "")],  # no word, too many, nothing
+]
+EXPECTED = [
+    [(-1.75, SENTENCES[0]), (-2.0, SENTENCES[0])],
+    [
+        (-2.5, SENTENCES[1]),
+        (-4.0, SENTENCES[1]),
+        (-5.0, "(TOP (S (NP (NNS Cats) (VBP run))))"),
+    ],
+    [(0.0, "(TOP (S (NN end)))")],
+]
+COUNTS = {
+    "sentences": 3,
+    "outputs": 9,
+    "flat_trees": 1,
+    "well_formed": 2,
+    "repaired": 3,
+    "dropped": 4,
+    "first_well_formed": 1,
+    "first_repaired": 1,
+    "first_dropped": 1,
+}
+LINE = ("collect-parses", "out", "--sentences", "gold", "--output", "nbest")
+
+
+def generated(outputs=OUTPUTS, sources=SOURCES):
+    """fairseq-generate's lines for log2 P of the outputs, the last sentence first."""
+    lines = ["2024-05-01 10:00:10 | INFO | fairseq_cli.generate | loading model(s)"]
+    for number in reversed(range(len(sources))):
+        rows = []
+        for score, symbols in outputs[number]:
+            length = len(symbols.split()) + 1
+            parts = [score / 4, score * 3 / 4, *[0.0] * length] if length > 1 else [score]
+            rows.append((symbols, " ".join(f"{part:.4f}" for part in parts[:length])))
+        lines += block(number, *rows, source=sources[number], target="x y")
+    return [*lines, "Generate test with beam=3: BLEU4 = 0.00, 0/0/0/0"]
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A folder to work in, with a generator's output and the trees of its sentences."""
+    write(tmp_path / "out", generated())
+    toy_trees.write_trees(tmp_path / "gold", SENTENCES)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_outputs_become_lists_of_trees_over_the_sentences_words_and_tags(work):
+    printed, remarks = doc(*LINE, "--json")
+    assert json.loads(printed) == COUNTS and remarks == ""
+    found = [[(c.score, c.text) for c in row] for row in read_nbest("nbest")]
+    assert found == [
+        [(pytest.approx(score * math.log(2)), text) for score, text in row] for row in EXPECTED
+    ]
+    assert not list(work.glob("*.part"))
+
+
+def test_the_text_says_what_became_of_the_outputs(work):
+    printed, _ = doc(*LINE)
+    facts = ["3 sentences, 9 outputs", "2 well-formed (22.2%)", "3 repaired (33.3%)"]
+    facts += [
+        "4 dropped (44.4%)",
+        "first outputs: 1 well-formed",
+        "1 sentences have only a flat tree",
+    ]
+    assert all(fact in printed for fact in facts) and printed.count("\n") == 1
+
+
+def test_a_parser_that_makes_no_error_gives_the_trees_themselves(work):
+    rows = toy_trees.sample_trees(30, seed=5)
+    trees = [parse_tree(row, "") for row in rows]
+    word_symbol = WordSymbols({"the", "dog", "saw", "with", "of"})
+    sources = [" ".join(map(word_symbol, tree.words)) for tree in trees]
+    outputs = [[(-1.0, " ".join(symbols_of(tree, word_symbol)))] for tree in trees]
+    write(work / "out", generated(outputs, sources))
+    toy_trees.write_trees(work / "gold", rows)
+    result = json.loads(doc(*LINE, "--json")[0])
+    assert (result["well_formed"], result["repaired"], result["dropped"]) == (30, 0, 0)
+    assert [c.text for (c,) in read_nbest("nbest")] == rows
+
+
+def test_existing_lists_are_replaced_only_where_asked(work):
+    (work / "nbest").write_text("precious")
+    assert "nbest exists" in refused(*LINE) and "--overwrite" in refused(*LINE)
+    assert (work / "nbest").read_text() == "precious"
+    doc(*LINE, "--overwrite")
+    assert len(list(read_nbest("nbest"))) == 3
+    assert "gold is an input" in refused(*LINE[:-1], "gold", "--overwrite")
+
+
+def without(text, *starts):
+    return "".join(f"{line}\n" for line in text.splitlines() if not line.startswith(starts))
+
+
+@pytest.mark.parametrize(
+    "change, problem",
+    [
+        (lambda text: "S", "out: expected fairseq-generate's output"),
+        (lambda text: without(text, "S-"), "S- lines; got none"),
+        (lambda text: without(text, "P-"), "P- lines; got none"),
+        (lambda text: without(text, "S-1"), "a line S- for each of 3 sentences; got 2"),
+        (lambda text: text.replace("P-2\t-0.0312", "P-2\tx"), "line 6 is damaged"),
+        (lambda text: text.replace("P-2\t-0.0312", "P-2\t-inf"), "line 4 is damaged"),
+        (lambda text: text.replace("P-2\t-0.0312 ", "P-2\t"), "expected 3 finite numbers; got 2"),
+        (lambda text: text[: text.rindex("P-0")], "sentence 0 (line 26) is cut off"),
+        (lambda text: text + text, "is there twice"),
+        (lambda text: text.replace("S-1\tcats", "S-1\tsome cats"), "expected 2 words, as its tree has"),
+        (lambda text: re.sub(r"(?m)^.-2\t.*\n", "", text), "expected outputs of 3 sentences; got 2"),
+        (None, "cannot read out"),
+    ],
+)  # fmt: skip
+def test_unusable_outputs_are_refused_and_nothing_is_left(work, change, problem):
+    if change is None:
+        (work / "out").unlink()
+    else:
+        (work / "out").write_text(change((work / "out").read_text()))
+    before = contents(work)
+    assert problem in refused(*LINE, "--json")
+    assert contents(work) == before
+
+
+@pytest.mark.parametrize(
+    "trees, problem",
+    [
+        (None, "cannot read gold"),
+        ("", "gold: expected trees in brackets; got an empty file"),
+        ("(S (NN a)\n", "gold: line 1: "),
+        (f"{SENTENCES[0]}\n", "out: expected outputs of 1 sentences; got 3"),
+        ("\n".join([*SENTENCES, SENTENCES[0]]), "out: expected outputs of 4 sentences; got 3"),
+        ("\n".join(SENTENCES[::-1]), "out: sentence 0: expected 1 words, as its tree has; got 4"),
+    ],
+)
+def test_unusable_sentences_are_refused_and_nothing_is_left(work, trees, problem):
+    (work / "gold").unlink()
+    if trees is not None:
+        (work / "gold").write_text(trees)
+    before = contents(work)
+    assert problem in refused(*LINE)
+    assert contents(work) == before

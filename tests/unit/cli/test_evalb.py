@@ -1,0 +1,184 @@
+"""``evalb`` as the command line runs it, in this process."""
+
+import gzip
+
+import pytest
+import toy_trees
+from conftest import doc, refused
+
+from .conftest import result_of
+
+GOLD = [
+    "(TOP (S (NP (DT the) (NN dog)) (VP (VBD saw) (NP (DT a) (NN cat))) (. .)))",
+    "(TOP (S (NP (NN man)) (VP (VBD left))))",
+    "(TOP (NP (NN end) (. .)))",
+]
+# One bracket of five elsewhere and a tag wrong; all right; a label wrong.
+TEST = [
+    "(TOP (S (NP (DT the) (NN dog)) (VP (VBD saw) (DT a) (NP (JJ cat))) (. .)))",
+    GOLD[1],
+    "(TOP (S (NN end) (. .)))",
+]
+FIGURES = ("sentences", "errors", "f1", "precision", "recall")
+
+
+@pytest.fixture
+def trees(tmp_path, monkeypatch):
+    toy_trees.write_trees(tmp_path / "gold", GOLD)
+    toy_trees.write_trees(tmp_path / "test", TEST)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def text_of(line):
+    """The lines that a command line prints."""
+    return doc(*line.split())[0].splitlines()
+
+
+def test_every_figure(trees):
+    result, remarks = result_of("evalb gold test")
+    assert remarks == ""
+    assert set(result) == {*FIGURES, "oracle_f1", "cutoff_len", "all", "short"}
+    share = 100 * 6 / 8
+    assert [result[name] for name in FIGURES] == [3, 0, share, share, share]
+    assert result["oracle_f1"] is None and result["cutoff_len"] == 40
+    assert result["all"] == result["short"]
+    assert result["all"] == {
+        "sentences": 3,
+        "errors": 0,
+        "skipped": 0,
+        "recall": share,
+        "precision": share,
+        "f1": share,
+        "complete_match": pytest.approx(100 / 3),
+        "average_crossing": 0.0,
+        "no_crossing": 100.0,
+        "two_or_less_crossing": 100.0,
+        "tagging_accuracy": pytest.approx(100 * 7 / 8),
+    }
+
+
+def test_a_line_a_figure(trees):
+    lines = text_of("evalb gold test")
+    assert lines.index("-- all") == 0 and lines.index("-- at most 40 words") == len(lines) // 2
+    shown = dict(line.rsplit(None, 1) for line in lines[1 : len(lines) // 2])
+    assert len(shown) == 11 and shown["sentences"] == "3" and shown["f1"] == "75.00"
+    assert shown["complete match"] == "33.33" and shown["tagging accuracy"] == "87.50"
+
+
+def test_a_line_a_sentence_where_asked(trees):
+    result, _ = result_of("evalb gold test --per-sentence")
+    assert result["per_sentence"][0] == {
+        "status": "valid", "length": 6, "matched": 3, "gold": 4, "test": 4, "crossing": 0,
+        "words": 5, "correct_tags": 4, "recall": 75.0, "precision": 75.0,
+    }  # fmt: skip
+    assert [row["matched"] for row in result["per_sentence"]] == [3, 3, 0]
+    head, *rows = text_of("evalb gold test --per-sentence")[:4]
+    assert [row.split() for row in rows] == [
+        "1 6 valid 75.00 75.00 3 4 4 0 5 4".split(),
+        "2 2 valid 100.00 100.00 3 3 3 0 2 2".split(),
+        "3 2 valid 0.00 0.00 0 1 1 0 1 1".split(),
+    ]
+    assert len(head.split()) == 11
+
+
+def test_lists_are_described_by_the_first_candidates_and_the_best(trees):
+    lists = [[(-1, TEST[0]), (-2, GOLD[0])], [(-1, TEST[1])], [(0, TEST[2]), (-1, TEST[2])]]
+    (trees / "nbest").write_text(toy_trees.nbest_text(lists))
+    (trees / "nbest.gz").write_bytes(gzip.compress((trees / "nbest").read_bytes()))
+    of_trees, _ = result_of("evalb gold test --per-sentence")
+    for name in ("nbest", "nbest.gz"):
+        result, _ = result_of(f"evalb gold {name} --per-sentence")
+        assert result.pop("oracle_f1") == pytest.approx(100 * 2 * 7 / 16)
+        assert result == {key: of_trees[key] for key in result}
+    assert text_of("evalb gold nbest")[-1].split() == ["f1", "87.50"]
+
+
+def test_lists_with_failures_of_the_parser(trees):
+    lists = [[(0, "(())"), (-1, GOLD[0])], [(-1, TEST[1]), (-2, "(())")], [(0, TEST[2])]]
+    (trees / "nbest").write_text(toy_trees.nbest_text(lists))
+    result, remarks = result_of("evalb gold nbest")
+    assert "1 of 3 sentences are excluded" in remarks and "parse is empty: sentence 1" in remarks
+    assert result["all"]["skipped"] == 1 and result["f1"] == 75
+    assert result["oracle_f1"] == pytest.approx(100 * 2 * 7 / 16)
+
+
+def test_sentences_are_excluded_with_a_warning(trees):
+    clean, _ = result_of("evalb gold test")
+    toy_trees.write_trees(trees / "gold", [GOLD[1], *GOLD, GOLD[0], GOLD[0]])
+    toy_trees.write_trees(trees / "test", ["(())", *TEST, TEST[1], "(S (NN x))"])
+    result, remarks = result_of("evalb gold test --per-sentence")
+    words_differ, empty = remarks.splitlines()
+    assert "WARNING: 2 of 6 sentences" in words_differ and words_differ.endswith("sentence 5, 6")
+    assert "WARNING: 1 of 6 sentences" in empty and empty.endswith("sentence 1")
+    assert (result["sentences"], result["errors"], result["all"]["skipped"]) == (6, 2, 1)
+    for name in ("f1", "precision", "recall"):
+        assert result[name] == clean[name]
+    statuses = [row["status"] for row in result["per_sentence"]]
+    assert statuses == ["skipped", *["valid"] * 3, "error", "error"]
+
+
+@pytest.mark.parametrize("count, end", [(10, "9, 10\n"), (12, "9, 10, ...\n")])
+def test_the_first_ten_excluded_sentences_are_named(trees, count, end):
+    toy_trees.write_trees(trees / "gold", [GOLD[0]] * count)
+    toy_trees.write_trees(trees / "test", [GOLD[1]] * count)
+    result, remarks = result_of("evalb gold test")
+    assert f"{count} of {count} sentences" in remarks
+    assert remarks.endswith(end) and remarks.count("\n") == 1
+    assert [result[name] for name in FIGURES] == [count, count, 0, 0, 0]
+
+
+@pytest.mark.parametrize("root", ["S1", "ROOT", ""])
+def test_a_root_that_counts_is_reported_and_excluded_where_asked(trees, root):
+    plain, _ = result_of("evalb gold test")
+    for name, rows in (("gold", GOLD), ("test", TEST)):
+        toy_trees.write_trees(trees / name, [text.replace("(TOP", f"({root}") for text in rows])
+    result, remarks = result_of("evalb gold test")
+    assert f"the root {root!r} counts as a bracket" in remarks and remarks.count("\n") == 1
+    assert result["f1"] == pytest.approx(100 * 9 / 11)
+    stripped, remarks = result_of("evalb gold test --strip-root")
+    assert remarks == "" and stripped == plain
+
+
+def test_a_prm_file_is_read(trees):
+    (trees / "own.prm").write_text("LABELED 0\nCUTOFF_LEN 3\nDELETE_LABEL TOP\nDEBUG 1\n")
+    result, remarks = result_of("evalb gold test --prm own.prm")
+    assert remarks == "" and result["cutoff_len"] == 3
+    assert result["short"]["sentences"] == 2 and result["all"]["sentences"] == 3
+    assert result["short"]["f1"] == 100  # without labels
+    assert "-- at most 3 words" in text_of("evalb gold test --prm own.prm")
+
+
+@pytest.mark.parametrize(
+    "files, problem",
+    [
+        ({"test": TEST[:2]}, "a parse for each of 3 trees in gold; got 2 in test"),
+        ({"test": TEST * 2}, "a parse for each of 3 trees in gold; got 6 in test"),
+        ({"gold": None}, "cannot read gold"),
+        ({"test": None}, "cannot read test"),
+        ({"gold": [""]}, "gold: expected trees in brackets; got an empty file"),
+        ({"test": ["", ""]}, "test: expected trees in brackets; got an empty file"),
+        ({"gold": [GOLD[0], "(())", GOLD[2]]}, "gold: line 2: "),
+        ({"test": [*TEST[:2], TEST[2][:-1]]}, "test: line 3: "),
+        ({"test": [TEST[0], "(TOP (NN man) left)", TEST[2]]}, "test: line 2: "),
+        ({"test": ["2 0", f"-1\t{TEST[0]}"]}, "test: line 1: expected 2 candidates of sentence 0"),
+        ({"test": ["1 0", f"-1\t{TEST[0]}", "1 1", "-2\t(S"]}, "test: line 4: "),
+        ({"own.prm": ["CUTOFF_LEN many"]}, "own.prm: line 1: expected a number after CUTOFF_LEN"),
+        ({"own.prm": None}, "cannot read own.prm"),
+        ({"words": GOLD[:2]}, "words: expected 3 trees, as in gold; got 2"),
+        ({"words": None}, "cannot read words"),
+    ],
+)
+def test_unusable_input_is_refused(trees, files, problem):
+    line = "evalb gold test"
+    for name, lines in files.items():
+        if lines is None:
+            (trees / name).unlink(missing_ok=True)
+        else:
+            toy_trees.write_trees(trees / name, lines)
+        line += {"own.prm": " --prm own.prm", "words": " --sentences words"}.get(name, "")
+    assert problem in refused(*line.split())
+
+
+def test_trees_are_a_plain_file(trees):
+    assert "-: expected a plain file" in refused("evalb", "gold", "-")
