@@ -2,7 +2,7 @@
 
     python scripts/benchmark_output_layer.py [--json] [--shapes ptb wikitext2] [--repeats 5]
 
-One table from one run, each row in a process of its own, alone on the machine. Rows:
+Each row is measured in a process of its own. Nothing else should run on the machine. Rows:
 
     definition         fairseq_doc.ops.reference, log-softmax and log-sum-exp
     probabilities      sum_j pi_j softmax_j, then the logarithm, as MoS and DOC were published
@@ -11,17 +11,17 @@ One table from one run, each row in a process of its own, alone on the machine. 
     bare products      the three float32 matrix products of a step by torch.mm, into given memory
 
 Ratios are against the faster of the first two ("plain"). Extra memory is the growth of the peak
-resident size over what holds the inputs; gradients are in it. The second table is the same with the
-allocator told to keep large blocks, which spares the plain forms their page faults.
+resident size beyond the inputs; it includes the gradients. The second table sets glibc's allocator to
+keep large blocks, so that the plain forms have no page faults.
+
+The environment variable FAIRSEQ_DOC_MATMUL, onednn or torch, forces the backend of ours.
 """
 
 import argparse
 import json
-import os
 import resource
-import subprocess
-import sys
-import time
+
+from benchmark_tools import measured_apart, print_machine, timed
 
 SHAPES = {  # N tokens, J components, d, V
     "ptb": (840, 20, 280, 10_000),
@@ -45,8 +45,8 @@ def resident_bytes():
     return now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def measure(row, shape, repeats):
-    """Best seconds of ``repeats`` after one warm-up, and the extra peak bytes."""
+def make_step(row, shape):
+    """A function that computes one row's loss and gradients."""
     import torch
     from torch.nn import functional as F
 
@@ -98,27 +98,16 @@ def measure(row, shape, repeats):
         def step():
             torch.autograd.grad(losses[row](), inputs)
 
+    return step
+
+
+def measure(row, shape, repeats):
+    """Best seconds of ``repeats`` after one warm-up, and the extra peak bytes."""
+    step = make_step(row, shape)
     before, _ = resident_bytes()
     step()
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - start)
-    return {"seconds": min(seconds), "extra_bytes": resident_bytes()[1] - before}
-
-
-def run(row, shape, allocator, repeats):
-    """:func:`measure` in a process of its own."""
-    command = [sys.executable, __file__, "--row", row, "--shapes", shape, "--repeats", str(repeats)]
-    output = subprocess.run(
-        command,
-        env={**os.environ, **ALLOCATORS[allocator]},
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    return json.loads(output.splitlines()[-1])
+    seconds = min(timed(step) for _ in range(repeats))
+    return {"seconds": seconds, "extra_bytes": resident_bytes()[1] - before}
 
 
 def ratios(results):
@@ -132,8 +121,25 @@ def ratios(results):
     }
 
 
+def print_table(shape, allocator, results):
+    """One table: a line for each row, then the ratios."""
+    n, j, d, v = SHAPES[shape]
+    print(f"\n{shape}: N={n} J={j} d={d} V={v:,}; {allocator}")
+    fastest = min(results[row]["seconds"] for row in PLAIN)
+    products = results["bare products"]["seconds"]
+    for row, result in results.items():
+        seconds = result["seconds"]
+        print(
+            f"  {row:15} {seconds:7.3f} s  {fastest / seconds:5.2f} x plain's speed  "
+            f"{seconds / products:5.2f} x the products' time  "
+            f"{result['extra_bytes'] / 1e6:7.0f} MB extra"
+        )
+    for name, value in ratios(results).items():
+        print(f"  ours: {name} {value:.3f}")
+
+
 def main():
-    """Read the arguments, do the work, print."""
+    """Measure every row of every table, and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -148,25 +154,19 @@ def main():
         print(json.dumps(measure(args.row, args.shapes[0], args.repeats)))
         return
 
+    print_machine(to_stderr=args.json)
     found = {}
-    for allocator in list(ALLOCATORS)[: 1 if args.json else None]:
+    for allocator, environment in ALLOCATORS.items():
+        if args.json and environment:
+            continue
         for shape in args.shapes:
-            results = {row: run(row, shape, allocator, args.repeats) for row in ROWS}
+            results = {}
+            for row in ROWS:
+                arguments = ["--row", row, "--shapes", shape, "--repeats", str(args.repeats)]
+                results[row] = measured_apart(arguments, environment)
             found.setdefault(shape, ratios(results))
-            if args.json:
-                continue
-            n, j, d, v = SHAPES[shape]
-            print(f"\n{shape}: N={n} J={j} d={d} V={v:,}; {allocator}")
-            fastest = min(results[row]["seconds"] for row in PLAIN)
-            for row, result in results.items():
-                print(
-                    f"  {row:15} {result['seconds']:7.3f} s  "
-                    f"{fastest / result['seconds']:5.2f} x plain's speed  "
-                    f"{result['seconds'] / results['bare products']['seconds']:5.2f} x the products' time"
-                    f"  {result['extra_bytes'] / 1e6:7.0f} MB extra"
-                )
-            for name, value in ratios(results).items():
-                print(f"  ours: {name} {value:.3f}")
+            if not args.json:
+                print_table(shape, allocator, results)
     if args.json:
         print(json.dumps(found))
 

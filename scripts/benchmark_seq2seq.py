@@ -2,33 +2,35 @@
 
     python scripts/benchmark_seq2seq.py DATA [--source-lang en --target-lang de] [--json]
 
-DATA is a folder of ``scripts/prepare_mt.sh``; the figures in the README are of Multi30k En-De with
-8,000 joint merges. Every system is a process of its own, all on the same batches of the training
-data, one after another in each of ``--rounds`` rounds; a system's time is that of its fastest round.
-Systems, all 500 wide, 2 layers, dropout .3:
+DATA is a folder of ``fairseq-doc prepare-mt``; the published figures are of Multi30k En-De with 8,000
+joint merges. Each system runs in a process of its own, on the same batches of the training data. The
+systems take turns in each of ``--rounds`` rounds; a system's time is that of its fastest round. Systems,
+all 500 wide, 2 layers, dropout .3:
 
     fairseq        lstm_luong_wmt_en_de --encoder-bidirectional, encoder hidden 500 a direction,
                    embeddings, decoder hidden and out-embed 500; cross_entropy
     one component  lstm_luong_doc --plain-output
     i_3=2          two components from the attentional vector
     i_2=i_3=2      four components, two from the upper LSTM layer
-    products       the products of three components' logits more, alone: by torch.mm, for training
-                   the one of the forward and the two of the backward pass (where oneDNN is faster
-                   than torch.mm, ours takes it, which flatters the ratios of what is added)
+    products       only the matrix products of the logits of three more components, by torch.mm: in
+                   training one of the forward and two of the backward pass. Ours uses oneDNN where
+                   that is faster, so the ratios to these products look better there.
 
 A training step is one of fairseq's trainer (loss, gradients, clipping, SGD) over --batch-size
-sentences. Generation is fairseq's SequenceGenerator; every output is made --length words long, so
-that all systems take as many steps. A system's peak is its process's largest resident size.
+sentences. Generation is fairseq's SequenceGenerator with outputs of exactly --length words, so that all
+systems take the same number of steps. A system's peak is the largest resident size of its process.
+
+The environment variable FAIRSEQ_DOC_MATMUL, onednn or torch, forces the backend of ours.
 """
 
 import argparse
 import json
 import os
 import resource
-import subprocess
 import sys
-import time
 from pathlib import Path
+
+from benchmark_tools import measured_apart, print_machine, timed
 
 from fairseq_doc.cli.arguments import positive
 
@@ -51,13 +53,6 @@ WIDTH = 500
 BEAMS = (1, 5)
 
 
-def timed(work):
-    """Seconds that ``work()`` takes."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 class Worker:
     """One system in this process: its trainer and its batches."""
 
@@ -74,7 +69,7 @@ class Worker:
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
         self.task = tasks.setup_task(cfg.task)
         self.task.load_dataset("train")
-        # Not the first, whose shapes are new to the allocator and to the kernels' caches.
+        # The first batches are warm-up: their shapes are new to the allocator and to kernel caches.
         self.batches = self._batches(args.batches + args.warm_up)
         if args.worker in SYSTEMS:
             model = self.task.build_model(cfg.model)
@@ -86,15 +81,15 @@ class Worker:
         ).next_epoch_itr(shuffle=True)
         if len(iterator) < count:
             sys.exit(
-                f"expected {count} batches in the data, got {len(iterator)}; give less --batches"
+                f"expected {count} batches in the data, got {len(iterator)}; give a smaller --batches"
             )
         return [next(iterator) for _ in range(count)]
 
     def measure(self):
         """{measured: seconds or MB}, and the tokens of the measured batches."""
-        of = self._products if self.args.worker == "products" else self._system
+        measure = self._products if self.args.worker == "products" else self._system
         tokens = sum(batch["ntokens"] for batch in self.batches[self.args.warm_up :])
-        found = of()
+        found = measure()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return {**found, "tokens": tokens, "MB": peak // 1024}
 
@@ -157,23 +152,15 @@ class Worker:
         return found
 
 
-def run_worker(name, args):
-    """What a worker of this name measured."""
-    command = [sys.executable, __file__, *args.forwarded, "--worker", name]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        sys.exit(f"benchmark_seq2seq: {name}: {lines[-1]}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def fastest(rounds):
-    """The least of every measured time, and the largest peak."""
-    return {key: (max if key == "MB" else min)(found[key] for found in rounds) for key in rounds[0]}
+    """The shortest of every measured time, and the largest peak."""
+    best = {key: min(found[key] for found in rounds) for key in rounds[0]}
+    best["MB"] = max(found["MB"] for found in rounds)
+    return best
 
 
 def ratios(found):
-    """The four figures by which the systems are judged; of the beams, the worse."""
+    """The four figures that compare the systems; for generation the worse of the beams."""
     plain, four, bare = found["one component"], found["i_2=i_3=2"], found["products"]
     beams = [f"beam {beam}" for beam in BEAMS]
     return {
@@ -202,7 +189,7 @@ def table(found, args):
 
 
 def parse(arguments):
-    """The arguments, and those that the workers get, too."""
+    """The arguments; ``forwarded`` holds the words that the workers get."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -210,8 +197,10 @@ def parse(arguments):
     parser.add_argument("--source-lang", default="en", help="default: en")
     parser.add_argument("--target-lang", default="de", help="default: de")
     parser.add_argument("--batch-size", type=positive, default=128, help="sentences (default: 128)")
-    parser.add_argument("--batches", type=positive, default=10, help="measured (default: 10)")
-    parser.add_argument("--warm-up", type=int, default=2, help="before those (default: 2)")
+    parser.add_argument(
+        "--batches", type=positive, default=10, help="batches measured (default: 10)"
+    )
+    parser.add_argument("--warm-up", type=int, default=2, help="batches before those (default: 2)")
     parser.add_argument(
         "--length", type=positive, default=15, help="words of an output (default: 15)"
     )
@@ -227,7 +216,7 @@ def parse(arguments):
 
 
 def main():
-    """Run the workers in turn and print what they measured."""
+    """Run the workers in turn, and print."""
     args = parse(sys.argv[1:])
     if args.worker:
         import torch
@@ -236,12 +225,13 @@ def main():
         print(json.dumps(Worker(args).measure()))
         return
     if not Path(args.data, f"dict.{args.target_lang}.txt").is_file():
-        sys.exit(f"benchmark_seq2seq: expected a folder of scripts/prepare_mt.sh, got {args.data}")
+        sys.exit(f"benchmark_seq2seq: expected a folder of prepare-mt, got {args.data}")
+    print_machine(to_stderr=args.json)
     rounds = {name: [] for name in [*SYSTEMS, "products"]}
     for number in range(args.rounds):
         for name, found in rounds.items():
             print(f"round {number + 1} of {args.rounds}: {name}", file=sys.stderr, flush=True)
-            found.append(run_worker(name, args))
+            found.append(measured_apart([*args.forwarded, "--worker", name]))
     found = {name: fastest(of) for name, of in rounds.items()}
     if args.json:
         print(json.dumps({**ratios(found), "systems": found}))

@@ -2,15 +2,17 @@
 
     python scripts/benchmark_train_step.py [--json] [--updates 40]
 
-Every row is a ``fairseq-train`` of its own on the same random text of 10,000 words, batch 12, window
-70, alone on the machine: first updates left out, the median speed of what follows; then a validation
-and a checkpoint, which are in the peak resident size. Rows:
+Each row is one ``fairseq-train`` on the same random text of 10,000 words, batch 12, window 70. Nothing
+else should run on the machine. The speed is the median after the first updates. The peak resident size
+includes a validation and a checkpoint at the end. Rows:
 
     ours                20 components, lstm_doc_lm_ptb
     ours, plain output  the same with the output operation in its plain form
     one softmax         the same with one component
-    fairseq lstm_lm     fairseq's own LSTM language model, one softmax, the embedding's width 280, three
+    fairseq lstm_lm     fairseq's own LSTM language model, one softmax, embedding width 280, three
                         layers of equal width, 870, which gives the LSTMs as many weights (16.1M)
+
+The environment variable FAIRSEQ_DOC_MATMUL, onednn or torch, forces the backend of ours.
 """
 
 import argparse
@@ -23,11 +25,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmark_tools import print_machine
+
 VOCABULARY, TOKENS = 10_000, 60_000
 BIN = Path(sys.executable).parent
 LOG_INTERVAL = 5
 PLAIN_OUTPUT_PLUGIN = """
 import fairseq_doc.modules.mixture as mixture
+import fairseq_doc.registration
 from fairseq_doc.ops import reference
 mixture.mixture_nll = reference.mixture_nll
 """
@@ -64,16 +69,9 @@ def prepare(folder):
 
 def train(data, save_dir, user_dir, options, updates):
     """(tokens a second, peak resident GB of 10^9 bytes) of one ``fairseq-train``."""
-    command = f"{COMMON} {options} --max-update {updates} --log-interval {LOG_INTERVAL}".split()
-    command = [
-        BIN / "fairseq-train",
-        data,
-        "--save-dir",
-        save_dir,
-        "--user-dir",
-        user_dir,
-        *command,
-    ]
+    settings = f"{COMMON} {options} --max-update {updates} --log-interval {LOG_INTERVAL}"
+    folders = ["--save-dir", save_dir, "--user-dir", user_dir]
+    command = [BIN / "fairseq-train", data, *folders, *settings.split()]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
@@ -84,7 +82,7 @@ def train(data, save_dir, user_dir, options, updates):
 
 
 def main():
-    """Read the arguments, do the work, print."""
+    """Train once for every row, and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -94,6 +92,7 @@ def main():
     if args.updates < 4 * LOG_INTERVAL:
         parser.error(f"--updates must be at least {4 * LOG_INTERVAL}; got {args.updates}")
 
+    print_machine(to_stderr=args.json)
     package = Path(__file__).resolve().parent.parent / "fairseq_doc"
     results = {}
     with tempfile.TemporaryDirectory() as name:

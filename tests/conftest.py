@@ -1,11 +1,24 @@
+"""What the tests share: commands, in this process or in one of their own, and small trainings."""
+
+import contextlib
+import importlib
+import io
+import logging
 import os
 import re
+import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_doc.errors import FairseqDocError
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "fairseq_doc"
@@ -30,15 +43,15 @@ def pytest_collection_modifyitems(config, items):
     if needing:
         config.hook.pytest_deselected(items=needing)
         items[:] = [item for item in items if item not in needing]
-        if hasattr(config, "workeroutput"):  # of pytest-xdist, which would not tell
+        if hasattr(config, "workeroutput"):  # of pytest-xdist, which would not report them
             config.workeroutput["deselected"] = [item.nodeid for item in needing]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
     """What one worker deselected, which is what every worker did, in the closing line."""
-    told = node.config.pluginmanager.get_plugin("terminalreporter").stats
-    if "deselected" not in told and getattr(node, "workeroutput", {}).get("deselected"):
+    reported = node.config.pluginmanager.get_plugin("terminalreporter").stats
+    if "deselected" not in reported and getattr(node, "workeroutput", {}).get("deselected"):
         items = [SimpleNamespace(nodeid=name) for name in node.workeroutput["deselected"]]
         node.config.hook.pytest_deselected(items=items)
 
@@ -82,6 +95,108 @@ def fail(command, cwd=ROOT, **changes):
     return output
 
 
+LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
+
+
+@contextlib.contextmanager
+def captured(out, err, stdin=b""):
+    """This process as a command of its own would find it: standard streams, logging, one thread."""
+    root, threads = logging.getLogger(), torch.get_num_threads()
+    before, level = root.handlers[:], root.level
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    torch.set_num_threads(1)
+    try:
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            mock.patch("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin))),
+            warnings.catch_warnings(action="ignore"),
+        ):
+            yield
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+        torch.set_num_threads(threads)
+
+
+def _stream():
+    return io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+
+
+def _text(stream):
+    return stream.buffer.getvalue().decode()
+
+
+def doc(*words, stdin=b"", status=0):
+    """Run ``fairseq-doc`` in this process; what it wrote to standard output and standard error."""
+    from fairseq_doc.cli.main import main
+
+    out, err = _stream(), _stream()
+    with captured(out, err, stdin):
+        found = main([str(word) for word in words])
+    assert found == status, _text(err)
+    return _text(out), _text(err)
+
+
+def refused(*words, stdin=b""):
+    """The error of a ``fairseq-doc`` that must fail: one line, and no result."""
+    out, err = doc(*words, stdin=stdin, status=1)
+    (line,) = err.splitlines()
+    assert out == "" and line.startswith(f"fairseq-doc {words[0]}: error: ")
+    return line
+
+
+def refusal(function, *arguments, **keywords):
+    """The message of the ``FairseqDocError``, one line, that a call must raise."""
+    with pytest.raises(FairseqDocError) as caught:
+        function(*arguments, **keywords)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def _call_here(command):
+    """(output, exception or None) of one of fairseq's commands in this process, which saves the
+    seconds of its imports."""
+    words = shlex.split(command)
+    module = importlib.import_module(
+        "fairseq_cli." + words[0].removeprefix("fairseq-").replace("-", "_")
+    )
+    stream, problem = _stream(), None
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)  # fairseq's, of the last run here
+    with captured(stream, stream), mock.patch("sys.argv", words):
+        try:
+            module.cli_main()
+        except (Exception, SystemExit) as error:
+            problem = error
+            _print_as_its_process_would(error)
+    return _text(stream), problem
+
+
+def _print_as_its_process_would(error):
+    from fairseq_doc.fairseq_patches import error_messages
+
+    with mock.patch("sys.excepthook", sys.__excepthook__):
+        error_messages.print_usage_errors_in_one_line()
+        sys.excepthook(type(error), error, error.__traceback__)
+
+
+def run_here(command):
+    """As :func:`run`, for one of fairseq's commands, in this process."""
+    output, problem = _call_here(command)
+    assert problem is None, f"{command}\n{output[-3000:]}"
+    return output
+
+
+def fail_here(command):
+    """As :func:`fail`, for one of fairseq's commands, in this process."""
+    output, problem = _call_here(command)
+    assert problem is not None, f"{command}\n{output[-3000:]}"
+    return output
+
+
 def training(data, save_dir, options="", model=SMALL_MODEL):
     """The command line of a small training run."""
     return (
@@ -111,13 +226,12 @@ def translation_training(data, save_dir, options=""):
     )
 
 
-def generate(data, checkpoint, options="", runs=run):
+def generate(data, checkpoint, options="", runs=run_here):
     """The output of fairseq-generate, line by line as it was written."""
-    command = (
+    return runs(
         f"fairseq-generate {data} --user-dir {PACKAGE} -s src -t tgt --path {checkpoint} "
         f"--num-workers 0 --cpu {options}"
     )
-    return runs(command, PYTHONUNBUFFERED="1")
 
 
 def generated(output, kind="H"):

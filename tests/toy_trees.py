@@ -1,7 +1,7 @@
 """Trees of a small grammar, and wrong candidates that have prepositional phrases elsewhere.
 
 "of" and "from" belong to the noun before, "with" and "by" to the verb: the symbols before "(PP" and the
-word after it tell right from wrong, and the parser that makes the candidates hardly knows. Where "in"
+word after it decide what is right. The parser that makes the candidates hardly knows. Where "in"
 belongs only the parser can know. So both scores together are better than each.
 """
 

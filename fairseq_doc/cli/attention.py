@@ -1,7 +1,8 @@
 """``fairseq-doc attention``."""
 
-from argparse import Namespace
+import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 from fairseq.data import encoders
@@ -15,17 +16,17 @@ from fairseq_doc.cli.arguments import (
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import load_translator
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_attention
-from fairseq_doc.scoring.hypotheses import moses
+from fairseq_doc.preparation.tokenization import moses
 
 NAME = "attention"
-HELP = "heat map of a translation's attention, source words against output words"
+HELP = "attention of a translation: source words against output words, as a heat map"
 EXAMPLE = (
     'echo "two men sit" | fairseq-doc attention data-bin/en-de --path a.pt --picture attention.png'
 )
 
 
-def add_arguments(parser):
-    """Add this subcommand's own."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
     add_model_arguments(parser, progress=False)
     parser.add_argument(
         "--input", default="-", help="file with the sentence (default: standard input)"
@@ -42,36 +43,23 @@ def add_arguments(parser):
     parser.add_argument(
         "--bpe",
         choices=["subword_nmt", "sentencepiece"],
-        help="then split its words (default: not)",
+        help="then split its words into units (default: no)",
     )
-    parser.add_argument("--bpe-codes", help="merges of --bpe subword_nmt")
-    parser.add_argument("--sentencepiece-model", help="model of --bpe sentencepiece")
+    parser.add_argument("--bpe-codes", help="file of merges, for --bpe subword_nmt")
+    parser.add_argument("--sentencepiece-model", help="file of the model, for --bpe sentencepiece")
     add_picture_arguments(parser)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> dict[str, Any]:
     """``source`` and ``output``, symbols with their end marks; ``weights``, a row for each output
     symbol; ``log_prob`` of the output, natural logarithm."""
     if args.picture:
         check_plot_path(args.picture, args.overwrite)
-    for bpe, option in (("subword_nmt", "bpe_codes"), ("sentencepiece", "sentencepiece_model")):
-        if (args.bpe == bpe) != bool(getattr(args, option)):
-            flag = "--" + option.replace("_", "-")
-            raise FairseqDocError(
-                f"--bpe {bpe} and {flag} belong together; got one without the other"
-            )
-        if args.bpe == bpe and not Path(getattr(args, option)).is_file():
-            raise FairseqDocError(f"{flag}: expected a file; got none at {getattr(args, option)}")
-    lines = read_lines(args.input)
-    if len(lines) < args.line or not lines[args.line - 1].strip():
-        raise FairseqDocError(
-            f"expected a sentence in line {args.line} of the input; got "
-            f"{'an empty line' if len(lines) >= args.line else f'{len(lines)} lines'}"
-        )
+    check_bpe(args)
+    sentence = read_sentence(args.input, args.line)
     device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
     translator = load_translator(args.path, args.data, args.beam, device)
-    text = segmented(lines[args.line - 1], args, translator.task.cfg.source_lang)
-    attention = translator.attend(text)
+    attention = translator.attend(segmented(sentence, args, translator.task.cfg.source_lang))
     if args.picture:
         plot_attention(attention, args.picture)
     return {
@@ -82,13 +70,46 @@ def run(args):
     }
 
 
-def segmented(text, args, language):
-    """The sentence in the symbols of the model, by fairseq's own tokenisers."""
+def check_bpe(args: argparse.Namespace) -> None:
+    """Raise ``FairseqDocError`` unless ``--bpe`` comes with its file, and the file exists."""
+    for bpe, option, path in (
+        ("subword_nmt", "--bpe-codes", args.bpe_codes),
+        ("sentencepiece", "--sentencepiece-model", args.sentencepiece_model),
+    ):
+        chosen = args.bpe == bpe
+        if chosen != bool(path):
+            raise FairseqDocError(
+                f"--bpe {bpe} and {option} belong together; got one without the other"
+            )
+        if chosen and not Path(path).is_file():
+            raise FairseqDocError(f"{option}: expected a file; got none at {path}")
+
+
+def read_sentence(path: str, number: int) -> str:
+    """The line of this number, from 1, of a file.
+
+    Raises:
+        FairseqDocError: fewer lines, or an empty one.
+    """
+    lines = read_lines(path)
+    if len(lines) < number:
+        raise FairseqDocError(
+            f"expected a sentence in line {number} of the input; got {len(lines)} lines"
+        )
+    if not lines[number - 1].strip():
+        raise FairseqDocError(
+            f"expected a sentence in line {number} of the input; got an empty line"
+        )
+    return lines[number - 1]
+
+
+def segmented(text: str, args: argparse.Namespace, language: str) -> str:
+    """The sentence in the symbols of the model, by fairseq's own tokenizers."""
     if args.tokenizer:
         text = moses(language).encode(text)
     if args.bpe:
         bpe = encoders.build_bpe(
-            Namespace(
+            argparse.Namespace(
                 bpe=args.bpe,
                 bpe_codes=args.bpe_codes,
                 bpe_separator="@@",
@@ -101,7 +122,7 @@ def segmented(text, args, language):
     return text
 
 
-def as_text(result):
+def as_text(result: dict[str, Any]) -> str:
     """Each output word with the source word it attended to most."""
     width = max(len(word) for word in ["output", *result["output"]])
     lines = [f"{'output':{width}}  weight  source"]

@@ -1,5 +1,8 @@
 """``fairseq-doc curves``."""
 
+import argparse
+from typing import Any
+
 from fairseq_doc.cli.arguments import add_picture_arguments
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.learning_curves import read_log
@@ -10,23 +13,26 @@ HELP = "learning curves of several runs in one picture, from fairseq's logs (Fig
 EXAMPLE = "fairseq-doc curves curves.png MoS=mos.log DOC=doc.log"
 
 
-def add_arguments(parser):
-    """Add this subcommand's own."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
     add_picture_arguments(parser, positional=True)
     parser.add_argument(
-        "runs", nargs="+", metavar="NAME=LOG", help="what fairseq-train printed, and its name"
+        "runs",
+        nargs="+",
+        metavar="NAME=LOG",
+        help="name of a run, and the output of its fairseq-train",
     )
 
 
-def run(args):
-    """``picture`` and ``runs``: of each ``perplexity`` by epoch, ``best``, ``averaging_after`` and
-    ``stages_after``, epochs."""
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """``picture`` and ``runs``. Each run has its ``perplexity`` by epoch, its ``best`` one, and the epochs
+    ``averaging_after`` and ``stages_after``."""
     check_plot_path(args.picture, args.overwrite)
     curves = {}
     for run in args.runs:
         name, equals, path = run.partition("=")
         if not equals or not name or name in curves:
-            raise FairseqDocError(f"expected NAME=LOG, every name once; got {run}")
+            raise FairseqDocError(f"expected NAME=LOG, each name once; got {run}")
         curves[name] = read_log(path)
     plot_curves(curves, args.picture)
     return {
@@ -43,8 +49,8 @@ def run(args):
     }
 
 
-def as_text(result):
-    """A line a run."""
+def as_text(result: dict[str, Any]) -> str:
+    """One line for each run."""
     lines = [
         f"{name}: {len(run['perplexity'])} epochs, best validation perplexity {run['best']:g}"
         for name, run in result["runs"].items()

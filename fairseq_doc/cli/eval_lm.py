@@ -1,6 +1,8 @@
 """``fairseq-doc eval-lm``."""
 
+import argparse
 import time
+from typing import Any
 
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
@@ -12,26 +14,26 @@ from fairseq_doc.cli.arguments import (
 from fairseq_doc.evaluation.perplexity import evaluate
 
 NAME = "eval-lm"
-HELP = "perplexity of a model or an ensemble, the state carried over the whole text"
+HELP = "perplexity of a model or an ensemble, with the state carried over the whole text"
 EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
 
 
-def add_arguments(parser):
-    """Add this subcommand's own."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
     add_model_arguments(parser)
     add_split_arguments(parser)
     parser.add_argument(
         "--batch-size",
         type=positive,
         default=1,
-        help="columns that the text is cut into; what does not fill them is left out (default: 1)",
+        help="columns that the text is cut into; its remainder is left out (default: 1)",
     )
 
 
-def run(args):
-    """``perplexity``; ``nll``, its sum in nats; ``bits``, a token's mean; ``tokens``, how many were
-    scored; ``left_out``, how many of the text were not; ``models``; ``split``; ``columns``;
-    ``seconds``, without loading the models."""
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token; ``tokens``, the number
+    of scored ones; ``left_out``, the number of others; ``models``, their number; ``split``;
+    ``columns``; ``seconds``, without loading the models."""
     ensemble = ensemble_of(args)
     start = time.perf_counter()
     result = evaluate(ensemble, args.gen_subset, args.batch_size, progress_of(args))
@@ -48,7 +50,7 @@ def run(args):
     }
 
 
-def as_text(result):
+def as_text(result: dict[str, Any]) -> str:
     """One line."""
     return (
         "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits a token, NLL {nll:.2f} nats over "

@@ -1,6 +1,8 @@
 """``fairseq-doc generate``."""
 
+import argparse
 import sys
+from typing import Any
 
 from fairseq.tokenizer import tokenize_line
 
@@ -9,34 +11,38 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.sampling import sample_text
 
 NAME = "generate"
-HELP = "text drawn from a model or an ensemble"
+HELP = "sample text from a model or an ensemble"
 EXAMPLE = 'fairseq-doc generate data-bin/ptb --path a.pt --prompt "the company" --sampling-topk 20'
 
 
-def add_arguments(parser):
-    """Add this subcommand's own."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
     add_model_arguments(parser)
-    parser.add_argument("--prompt", default="", help="words to go on from (default: none)")
-    parser.add_argument("--length", type=int, default=100, help="words to draw (default: 100)")
-    parser.add_argument("--samples", type=int, default=1, help="how many texts (default: 1)")
+    parser.add_argument("--prompt", default="", help="words to continue (default: none)")
+    parser.add_argument(
+        "--length", type=int, default=100, help="number of words to draw (default: 100)"
+    )
+    parser.add_argument("--samples", type=int, default=1, help="number of texts (default: 1)")
     parser.add_argument(
         "--temperature", type=float, default=1.0, help="T: draw from P^(1/T) (default: 1)"
     )
     parser.add_argument(
         "--sampling-topk", type=int, help="draw from the k most probable words (default: all)"
     )
-    parser.add_argument("--seed", type=int, default=1, help="equal seeds, equal texts (default: 1)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="equal seeds give equal texts (default: 1)"
+    )
 
 
-def run(args):
-    """``prompt`` and ``samples``, the drawn words of each, ``</s>`` among them."""
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """``prompt``; ``samples``, the drawn words of each, ``</s>`` included; ``end``, the end mark."""
     prompt = words_of(args.prompt)
     ensemble = ensemble_of(args)
     dictionary = ensemble.dictionary
     unknown = [word for word in prompt if word not in dictionary]
     if unknown:
         print(
-            f"fairseq-doc generate: outside the dictionary, read as unknown: {', '.join(unknown)}",
+            f"fairseq-doc generate: words outside the dictionary, read as <unk>: {', '.join(unknown)}",
             file=sys.stderr,
         )
     samples = sample_text(
@@ -52,11 +58,11 @@ def run(args):
     return {"prompt": prompt, "samples": samples, "end": dictionary.eos_word}
 
 
-def words_of(prompt):
+def words_of(prompt: str) -> list[str]:
     """Split a prompt at blanks.
 
     Raises:
-        FairseqDocError: bytes that are no UTF-8, which Python hands on as lone surrogates.
+        FairseqDocError: bytes that are not UTF-8, which Python passes on as lone surrogates.
     """
     try:
         prompt.encode("utf-8")
@@ -68,11 +74,11 @@ def words_of(prompt):
     return tokenize_line(prompt)
 
 
-def as_text(result):
-    """Each text with its prompt, a line end for each end mark, an empty line between texts."""
+def as_text(result: dict[str, Any]) -> str:
+    """Each text after its prompt, a line end for each end mark, an empty line between texts."""
     texts = []
     for sample in result["samples"]:
-        lines = [[]]
+        lines: list[list[str]] = [[]]
         for word in result["prompt"] + sample:
             if word == result["end"]:
                 lines.append([])

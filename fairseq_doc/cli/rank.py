@@ -1,5 +1,8 @@
 """``fairseq-doc rank``."""
 
+import argparse
+from typing import Any
+
 import torch
 
 from fairseq_doc.cli.arguments import (
@@ -15,8 +18,8 @@ HELP = "numerical rank of the matrix of log-probabilities over a split (Table 5)
 EXAMPLE = "fairseq-doc rank data-bin/ptb --path checkpoints/ptb/checkpoint_best.pt"
 
 
-def add_arguments(parser):
-    """Add this subcommand's own."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
     add_model_arguments(parser, ensembles=False)
     add_split_arguments(parser)
     parser.add_argument(
@@ -27,10 +30,10 @@ def add_arguments(parser):
     )
 
 
-def run(args):
-    """``rank``; ``tokens`` N and ``vocabulary`` V, the matrix's shape; ``tolerance``;
-    ``largest_singular_value``, and on both sides of the tolerance ``smallest_counted`` and
-    ``largest_not_counted`` (null where there is none)."""
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """``rank``; ``tokens`` N and ``vocabulary`` V, the shape of the matrix; ``tolerance``;
+    ``largest_singular_value``; ``smallest_counted`` and ``largest_not_counted``, the singular values on
+    both sides of the tolerance (null where there is none)."""
     ensemble = ensemble_of(args).to(torch.float64)
     found = log_prob_rank(ensemble, args.gen_subset, args.tolerance, progress=progress_of(args))
     values = found.singular_values.tolist()
@@ -46,12 +49,13 @@ def run(args):
     }
 
 
-def as_text(result):
+def as_text(result: dict[str, Any]) -> str:
     """Two lines."""
     rest = result["largest_not_counted"]
+    not_counted = "none" if rest is None else f"{rest:.3g}"
     return (
         "{split}: rank {rank:,} of {tokens:,} tokens x {vocabulary:,} words\n"
         "singular values: largest {largest_singular_value:.3g}, smallest counted "
-        "{smallest_counted:.3g}, largest not counted {rest}; counted above {tolerance:.3g} times "
-        "the largest".format(rest="none" if rest is None else f"{rest:.3g}", **result)
+        "{smallest_counted:.3g}, largest not counted {not_counted}; counted above {tolerance:.3g} times "
+        "the largest".format(not_counted=not_counted, **result)
     )

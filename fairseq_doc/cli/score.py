@@ -1,7 +1,9 @@
 """``fairseq-doc score``."""
 
+import argparse
 import sys
 import time
+from typing import Any
 
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
@@ -15,6 +17,7 @@ from fairseq_doc.evaluation.scoring import (
     MAX_TOKENS,
     MAX_WORDS,
     STATES,
+    TextScore,
     check_sentences,
     score_text,
 )
@@ -22,11 +25,11 @@ from fairseq_doc.evaluation.scoring import (
 NAME = "score"
 HELP = "log-probabilities of plain text, one sentence a line"
 EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --path a.pt'
-SHOWN = 10  # unknown words named on standard error
+SHOWN = 10  # unknown words listed on standard error
 
 
-def add_arguments(parser):
-    """Add this subcommand's own."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
     add_model_arguments(parser)
     parser.add_argument("--input", default="-", help="file to read (default: standard input)")
     parser.add_argument(
@@ -37,27 +40,34 @@ def add_arguments(parser):
         "eval-lm reads it, and its first word is not scored (default: fresh)",
     )
     parser.add_argument(
-        "--output-word-probs", action="store_true", help="each word's log-probability too"
+        "--output-word-probs",
+        action="store_true",
+        help="print the log-probability of each word too",
     )
     parser.add_argument(
-        "--empty-lines", action="store_true", help="score an empty line's end mark; else an error"
+        "--empty-lines",
+        action="store_true",
+        help="score the end mark of an empty line (default: an error)",
     )
     parser.add_argument(
-        "--max-words", type=positive, default=MAX_WORDS, help=f"in a line (default: {MAX_WORDS:,})"
+        "--max-words",
+        type=positive,
+        default=MAX_WORDS,
+        help=f"most words of a line (default: {MAX_WORDS:,})",
     )
     parser.add_argument(
         "--max-tokens",
         type=positive,
         default=MAX_TOKENS,
-        help=f"scored at once; memory and speed, not results (default: {MAX_TOKENS:,})",
+        help=f"tokens scored at once; changes memory and speed, not results (default: {MAX_TOKENS:,})",
     )
 
 
-def run(args):
+def run(args: argparse.Namespace) -> dict[str, Any]:
     """``log_prob``, natural logarithm, and ``tokens`` over all lines; ``unknown``, words outside the
     dictionary with their counts; ``seconds``, without loading the models; ``sentences``, each with
-    its ``text``, ``log_prob``, ``tokens``, ``unknown`` words and, where asked for, ``words`` and
-    ``word_log_probs``, the end mark last (0 for an unscored first word)."""
+    its ``text``, ``log_prob``, ``tokens`` and ``unknown`` words. With --output-word-probs also their
+    ``words`` and ``word_log_probs``, the end mark last (0 for an unscored first word)."""
     at = "" if args.input == "-" else f"{args.input}: "
     lines = read_lines(args.input)
     tokenized = check_sentences(lines, args.state, args.empty_lines, args.max_words, at)
@@ -67,7 +77,7 @@ def run(args):
     seconds = time.perf_counter() - start
     sentences = []
     for words, sentence in zip(tokenized, scored.sentences, strict=True):
-        entry = {
+        entry: dict[str, Any] = {
             "text": " ".join(words),
             "log_prob": sentence.log_prob,
             "tokens": sentence.tokens,
@@ -87,29 +97,33 @@ def run(args):
     }
 
 
-def _report(scored, seconds):
-    """In all, and what was unknown, on standard error."""
+def _report(scored: TextScore, seconds: float) -> None:
+    """Print the totals and the unknown words on standard error."""
     perplexity = Evaluation(-scored.log_prob, scored.tokens).perplexity
-    told = [
+    lines = [
         f"{len(scored.sentences):,} sentences, {scored.tokens:,} tokens, log-probability "
         f"{scored.log_prob:.4f}, perplexity {perplexity:.2f}; {seconds:.1f} s"
     ]
     if scored.unknown:
-        named = ", ".join(list(scored.unknown)[:SHOWN]) + ", ..." * (len(scored.unknown) > SHOWN)
-        told.append(
-            f"scored as unknown, being outside the dictionary: {scored.unknown.total():,} words, of "
-            f"{len(scored.unknown):,} types: {named}"
+        shown = list(scored.unknown)[:SHOWN]
+        if len(scored.unknown) > SHOWN:
+            shown.append("...")
+        lines.append(
+            f"words outside the dictionary, scored as <unk>: {scored.unknown.total():,}, of "
+            f"{len(scored.unknown):,} types: {', '.join(shown)}"
         )
-    for line in told:
+    for line in lines:
         print(f"fairseq-doc score: {line}", file=sys.stderr)
 
 
-def as_text(result):
-    """A line a sentence: its log-probability, a tab, the words, each with its own where asked."""
-    return "\n".join(f"{s['log_prob']:.4f}\t{_words(s)}" for s in result["sentences"])
+def as_text(result: dict[str, Any]) -> str:
+    """One line for each sentence: its log-probability, a tab, its words, with their own log-probabilities
+    where --output-word-probs asks for them."""
+    lines = [f"{sentence['log_prob']:.4f}\t{_words(sentence)}" for sentence in result["sentences"]]
+    return "\n".join(lines)
 
 
-def _words(sentence):
+def _words(sentence: dict[str, Any]) -> str:
     if "words" not in sentence:
         return sentence["text"]
     scored = zip(sentence["words"], sentence["word_log_probs"], strict=True)

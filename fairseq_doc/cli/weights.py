@@ -1,5 +1,8 @@
 """``fairseq-doc weights``."""
 
+import argparse
+from typing import Any
+
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
     add_picture_arguments,
@@ -15,16 +18,16 @@ HELP = "mean weight of each mixture component over a split, and their spread (Ta
 EXAMPLE = "fairseq-doc weights data-bin/ptb --path a.pt --gen-subset valid --picture weights.png"
 
 
-def add_arguments(parser):
-    """Add this subcommand's own."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
     add_model_arguments(parser, ensembles=False)
     add_split_arguments(parser)
     add_picture_arguments(parser)
 
 
-def run(args):
-    """``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sum of weights
-    of each; ``coefficient_of_variation``, sqrt(beta); ``tokens``."""
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sum of the weights
+    from each; ``coefficient_of_variation``, sqrt(beta); ``tokens``."""
     if args.picture:
         check_plot_path(args.picture, args.overwrite)
     found = mixture_weights(ensemble_of(args), args.gen_subset, progress_of(args))
@@ -40,7 +43,7 @@ def run(args):
     }
 
 
-def as_text(result):
+def as_text(result: dict[str, Any]) -> str:
     """A table."""
     lines = ["component  layer  mean weight"]
     for number, component in enumerate(result["components"], start=1):

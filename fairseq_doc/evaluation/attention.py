@@ -1,33 +1,42 @@
-"""Which source words a translation model attended to while it made its output.
+"""Attention of a translation model: which source words each output word was made from.
 
 Axes: T output time, S source time, both with their end mark.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from fairseq.sequence_generator import SequenceGenerator
+from fairseq.tasks import FairseqTask
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.ensemble import load_models
+from fairseq_doc.evaluation.ensemble import Paths, load_models
 
 TASK = "translation"
 
 
 @dataclass(frozen=True)
 class Attention:
-    """A sentence, its best output, and what each output word was made from."""
+    """A sentence, its best output and the attention between them.
 
-    source: list  # S symbols, the last </s>
-    output: list  # T symbols, the last </s>
-    weights: torch.Tensor  # (T, S), rows sum to one; of an ensemble, the mean
-    log_prob: float  # of the output, natural logarithm
+    Attributes:
+        source: S symbols, the last ``</s>``.
+        output: T symbols, the last ``</s>``.
+        weights: (T, S), rows sum to one; for an ensemble, the mean.
+        log_prob: of the output, natural logarithm.
+    """
+
+    source: list[str]
+    output: list[str]
+    weights: torch.Tensor
+    log_prob: float
 
 
 class Translator:
-    """Beam search with the attention kept, over one model or an ensemble.
+    """Beam search that returns the attention, with one model or an ensemble.
 
     Args:
         models: encoder-decoders over the dictionaries of ``task``.
@@ -35,20 +44,20 @@ class Translator:
         beam: hypotheses kept at every step.
     """
 
-    def __init__(self, models, task, beam=5):
+    def __init__(self, models: Sequence[torch.nn.Module], task: FairseqTask, beam: int = 5):
         self.models = [model.eval() for model in models]
         self.task = task
         longest = task.cfg.max_target_positions
-        # Scores are sums; the best output is the best mean, as fairseq-generate has it.
+        # The best output has the best mean log-probability, as in fairseq-generate.
         self.generator = SequenceGenerator(
             self.models, task.target_dictionary, beam_size=beam, max_len=longest
         )
 
-    def attend(self, text):
+    def attend(self, text: str) -> Attention:
         """Translate one sentence.
 
         Args:
-            text: symbols of the source dictionary, blanks between them, without an end mark.
+            text: symbols of the source dictionary, separated by blanks, without an end mark.
 
         Returns:
             :class:`Attention`.
@@ -63,23 +72,25 @@ class Translator:
         longest = self.task.cfg.max_source_positions
         if len(tokens) > longest:
             raise FairseqDocError(
-                f"expected at most {longest} symbols a sentence, as --max-source-positions of the "
-                f"training says; got {len(tokens)}; split the sentence"
+                f"expected at most {longest} symbols a sentence, the --max-source-positions of the "
+                f"training; got {len(tokens)}; split the sentence"
             )
-        source = tokens.unsqueeze(0)
+        source = tokens.unsqueeze(0)  # (1, S)
         lengths = torch.tensor([len(tokens)], device=device)
         sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
         best = self.generator.generate(self.models, sample)[0][0]
         target = self.task.target_dictionary
         return Attention(
-            [*text.split(), dictionary.symbols[dictionary.eos()]],
-            [target.symbols[word] for word in best["tokens"].tolist()],
-            best["attention"].t().float().cpu(),
-            best["positional_scores"].sum().item(),
+            source=[*text.split(), dictionary.symbols[dictionary.eos()]],
+            output=[target.symbols[word] for word in best["tokens"].tolist()],
+            weights=best["attention"].t().float().cpu(),  # (T, S)
+            log_prob=best["positional_scores"].sum().item(),
         )
 
 
-def load_translator(paths, data, beam=5, device="cpu"):
+def load_translator(
+    paths: Paths, data: str | os.PathLike, beam: int = 5, device: str = "cpu"
+) -> Translator:
     """Load a :class:`Translator`.
 
     Args:

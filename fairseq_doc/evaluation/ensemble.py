@@ -5,14 +5,20 @@ Axes: B streams, T time, V vocabulary, M models.
 
 import math
 import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.tasks import FairseqTask
 from fairseq.utils import split_paths
 
 from fairseq_doc.errors import FairseqDocError, first_usage_error
 from fairseq_doc.modules.mixture import at_temperature, check_finite
 from fairseq_doc.optim.nt_asgd import TASK
+
+Paths: TypeAlias = str | Sequence[str]  # "a.pt:b.pt" or ["a.pt", "b.pt"]
 
 
 class Ensemble:
@@ -24,27 +30,28 @@ class Ensemble:
         task: the ``bptt_language_modeling`` task with their dictionary.
     """
 
-    def __init__(self, models, task):
-        self.models = [model.eval() for model in models]
+    def __init__(self, models: Sequence[torch.nn.Module], task: FairseqTask):
+        # Any: mypy does not know fairseq's models.
+        self.models: list[Any] = [model.eval() for model in models]
         self.task = task
 
     @property
-    def dictionary(self):
+    def dictionary(self) -> Dictionary:
         """The dictionary of all models and of the task."""
         return self.task.dictionary
 
     @property
-    def device(self):
-        """Where the models are."""
+    def device(self) -> torch.device:
+        """The device of the models."""
         return next(self.models[0].parameters()).device
 
-    def to(self, *args):
+    def to(self, *args: Any) -> "Ensemble":
         """Move or cast every model, as ``torch.nn.Module.to``."""
         self.models = [model.to(*args) for model in self.models]
         return self
 
     @property
-    def single(self):
+    def single(self) -> Any:
         """The only model.
 
         Raises:
@@ -57,27 +64,40 @@ class Ensemble:
         return self.models[0]
 
     @torch.no_grad()
-    def token_log_probs(self, src_tokens, target, window, real=None):
+    def token_log_probs(
+        self,
+        src_tokens: torch.Tensor,
+        target: torch.Tensor,
+        window: int,
+        counted: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """log P of the targets, natural logarithm, without any (B, T, V) tensor.
 
         Args:
             src_tokens: (B, T) word indices.
             target: (B, T) word indices.
             window: 0 starts from a state of zeros, k > 0 goes on from window k - 1 of the same B.
-            real: (B, T), true where a target counts; None: everywhere.
+            counted: (B, T), true where a target is scored; None: everywhere.
 
         Returns:
-            (n,), float64, the targets that count, row by row.
+            (n,), float64, the scored targets, row by row.
 
         Raises:
             FairseqDocError: a score that is not finite.
         """
-        if real is None:
-            real = torch.ones_like(target, dtype=torch.bool)
-        return self._log_probs(src_tokens, window, lambda packed: packed[real], target[real])
+        if counted is None:
+            counted = torch.ones_like(target, dtype=torch.bool)
+        return self._log_probs(src_tokens, window, lambda params: params[counted], target[counted])
 
     @torch.no_grad()
-    def continuation_log_probs(self, tokens, window, streams, rows, target):
+    def continuation_log_probs(
+        self,
+        tokens: torch.Tensor,
+        window: int,
+        streams: torch.Tensor,
+        rows: torch.Tensor,
+        target: torch.Tensor,
+    ) -> torch.Tensor:
         """log P of several continuations of each stream, natural logarithm.
 
         Args:
@@ -96,21 +116,30 @@ class Ensemble:
         if window:
             for model in self.models:
                 model.decoder.reorder_evaluation_state(streams)
-        return self._log_probs(tokens[:, None], window, lambda packed: packed[rows, 0], target)
+        return self._log_probs(tokens[:, None], window, lambda params: params[rows, 0], target)
 
-    def _log_probs(self, src_tokens, window, selected, target):
-        """log P of (n,) targets from ``selected`` of each model's packed outputs, (n, C)."""
+    def _log_probs(
+        self,
+        src_tokens: torch.Tensor,
+        window: int,
+        select: Callable[[torch.Tensor], torch.Tensor],
+        target: torch.Tensor,
+    ) -> torch.Tensor:
+        """log P of (n,) targets; ``select`` takes their (n, C) mixture parameters from the (B, T, C)
+        that a model returns."""
         of_models = []
         for model in self.models:
-            packed = model(src_tokens, window=window)[0]
-            nll = model.token_nll((selected(packed),), target, -100, reduction="none")  # (n,)
+            mixture_params = select(model(src_tokens, window=window)[0])  # (n, C)
+            nll = model.token_nll((mixture_params,), target, -100, reduction="none")  # (n,)
             of_models.append(-nll.double())
         log_probs = average_log_probs(of_models)
         check_finite(log_probs)
         return log_probs
 
     @torch.no_grad()
-    def next_log_probs(self, src_tokens, window, temperature=1.0):
+    def next_log_probs(
+        self, src_tokens: torch.Tensor, window: int, temperature: float = 1.0
+    ) -> torch.Tensor:
         """log P of every word after the last step, (B, V).
 
         At temperature T each model's P becomes P^(1/T), renormalised; the average comes after.
@@ -120,9 +149,9 @@ class Ensemble:
         """
         of_models = []
         for model in self.models:
-            packed, extra = model(src_tokens, window=window)
-            log_probs = model.get_normalized_probs((packed[:, -1:], extra), log_probs=True)
-            log_probs = log_probs[:, 0]  # (B, V)
+            mixture_params, extra = model(src_tokens, window=window)
+            last = (mixture_params[:, -1:], extra)
+            log_probs = model.get_normalized_probs(last, log_probs=True)[:, 0]  # (B, V)
             check_finite(log_probs.amax(-1))
             if temperature != 1.0:
                 log_probs = at_temperature(log_probs, 1 / temperature)
@@ -130,19 +159,21 @@ class Ensemble:
         return average_log_probs(of_models)
 
 
-def average_log_probs(of_models):
+def average_log_probs(of_models: Sequence[torch.Tensor]) -> torch.Tensor:
     """log of the mean of M probabilities given as logarithms, tensors of one shape."""
     if len(of_models) == 1:
         return of_models[0]
-    return torch.stack(of_models).logsumexp(0) - math.log(len(of_models))
+    return torch.stack(list(of_models)).logsumexp(0) - math.log(len(of_models))
 
 
-def load_models(paths, task_name, overrides):
-    """Checkpoints of one task, over one dictionary a side.
+def load_models(
+    paths: Paths, task_name: str, overrides: dict[str, Any]
+) -> tuple[list[torch.nn.Module], FairseqTask]:
+    """Load checkpoints of one task, over one dictionary a side.
 
     Args:
         paths: ``a.pt:b.pt`` or a list.
-        task_name: what ``--task`` said in training.
+        task_name: the ``--task`` of their training.
         overrides: settings that replace those in the checkpoints.
 
     Returns:
@@ -171,7 +202,7 @@ def load_models(paths, task_name, overrides):
     return models, task
 
 
-def _check_task(path, state, expected):
+def _check_task(path: str, state: dict[str, Any], expected: str) -> None:
     settings = state.get("cfg") or {}
     task = getattr(settings.get("task"), "_name", None) or getattr(state.get("args"), "task", None)
     if task != expected:
@@ -181,7 +212,9 @@ def _check_task(path, state, expected):
         )
 
 
-def load_ensemble(paths, data, eval_window=None):
+def load_ensemble(
+    paths: Paths, data: str | os.PathLike, eval_window: int | None = None
+) -> Ensemble:
     """Load an :class:`Ensemble`.
 
     Args:
@@ -192,7 +225,7 @@ def load_ensemble(paths, data, eval_window=None):
     Raises:
         FairseqDocError: as :func:`load_models`.
     """
-    overrides = {"data": os.fspath(data)}
+    overrides: dict[str, Any] = {"data": os.fspath(data)}
     if eval_window is not None:
         overrides["eval_window"] = eval_window
     return Ensemble(*load_models(paths, TASK, overrides))

@@ -1,50 +1,68 @@
-"""Trained language models from Python.
+"""Trained language models in Python.
 
 lm = LSTMDocLanguageModel.from_pretrained("checkpoints/ptb", "checkpoint_best.pt", data)
 lm.score(["the company said it will"])[0].log_prob
 """
 
 import os
+from collections.abc import Sequence
+from typing import Any, overload
 
 from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
-from fairseq_doc.evaluation.perplexity import evaluate
+from fairseq_doc.evaluation.perplexity import Evaluation, evaluate
 from fairseq_doc.evaluation.sampling import sample_text
-from fairseq_doc.evaluation.scoring import MAX_TOKENS, check_sentences, score_text
+from fairseq_doc.evaluation.scoring import MAX_TOKENS, SentenceScore, check_sentences, score_text
 
 
 class PretrainedLanguageModel(Ensemble):
-    """One model or an ensemble with what is done with them; ``models`` and ``task`` are fairseq's."""
+    """An :class:`Ensemble`, of one model or several, with methods for its uses. fairseq expects the
+    attributes ``models`` and ``task`` of what ``from_pretrained`` returns."""
 
-    def score(self, sentences, state="fresh", empty_sentences=False, max_tokens=MAX_TOKENS):
-        """Score sentences, strings of words apart by blanks.
+    @overload
+    def score(self, sentences: str, *args: Any, **settings: Any) -> SentenceScore: ...
+
+    @overload
+    def score(self, sentences: list[str], *args: Any, **settings: Any) -> list[SentenceScore]: ...
+
+    def score(
+        self,
+        sentences: str | Sequence[str],
+        state: str = "fresh",
+        empty_sentences: bool = False,
+        max_tokens: int = MAX_TOKENS,
+    ) -> SentenceScore | list[SentenceScore]:
+        """Score sentences, strings of words separated by blanks.
 
         Args:
             sentences: a string, or a list of them.
             state, max_tokens: see :mod:`fairseq_doc.evaluation.scoring`.
-            empty_sentences: score their end mark, instead of an error.
+            empty_sentences: score the end mark of an empty sentence, instead of an error.
 
         Returns:
-            :class:`fairseq_doc.evaluation.scoring.SentenceScore`, or a list of them.
+            A :class:`fairseq_doc.evaluation.scoring.SentenceScore` for a string, a list of them for
+            a list.
 
         Raises:
             FairseqDocError: an empty sentence.
         """
-        if isinstance(sentences, str):
-            return self.score([sentences], state, empty_sentences, max_tokens)[0]
-        tokenized = check_sentences(sentences, state, empty_sentences, max_words=None)
-        return score_text(self, tokenized, state, max_tokens).sentences
+        lines = [sentences] if isinstance(sentences, str) else sentences
+        tokenized = check_sentences(lines, state, empty_sentences, max_words=None)
+        scores = score_text(self, tokenized, state, max_tokens).sentences
+        return scores[0] if isinstance(sentences, str) else scores
 
-    def perplexity(self, split, columns=1):
+    def perplexity(self, split: str, columns: int = 1) -> Evaluation:
         """:class:`fairseq_doc.evaluation.perplexity.Evaluation` of a split of the data folder."""
         return evaluate(self, split, columns)
 
-    def sample(self, prompt="", length=100, **settings):
-        """Continue a prompt; the drawn words of each sample, see
+    def sample(self, prompt: str = "", length: int = 100, **settings: Any) -> list[list[str]]:
+        """Continue a prompt. Returns the drawn words of each sample, see
         :func:`fairseq_doc.evaluation.sampling.sample_text`."""
         return sample_text(self, prompt.split(), length, **settings)
 
 
-def from_pretrained(folder, checkpoint_file, data):
+def from_pretrained(
+    folder: str, checkpoint_file: str, data: str | os.PathLike
+) -> PretrainedLanguageModel:
     """See :meth:`fairseq_doc.models.lstm_doc_lm.LSTMDocLanguageModel.from_pretrained`."""
     data = os.fspath(data)
     if data.startswith("."):

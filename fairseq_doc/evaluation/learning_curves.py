@@ -1,8 +1,10 @@
-"""Learning curves from fairseq's logs (the paper's Figure 2)."""
+"""Learning curves read from fairseq's logs (the paper's Figure 2)."""
 
 import json
 import math
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,23 +19,23 @@ STAGE = re.compile(r"fine-tuning stage (\d+) starts after epoch (\d+)")
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """One run.
+    """The validations of one run.
 
     Attributes:
-        perplexities: {epoch: validation perplexity}; of an epoch that was run twice, the later.
+        perplexities: {epoch: validation perplexity}; the later one where an epoch was run twice.
         averaging_after: the epoch after which averaging started, or None.
         stages_after: {fine-tuning stage: the epoch after which it started}.
     """
 
-    perplexities: dict
+    perplexities: dict[int, float]
     averaging_after: int | None
-    stages_after: dict
+    stages_after: dict[int, int]
 
 
-def read_log(path):
-    """Read what ``fairseq-train`` or ``fairseq-hydra-train`` printed with ``--log-format`` simple,
-    tqdm or json. Of several validation subsets the first counts; an epoch whose perplexity is not
-    finite is left out.
+def read_log(path: str | os.PathLike) -> LearningCurve:
+    """Read the output of ``fairseq-train`` or ``fairseq-hydra-train`` with ``--log-format`` simple,
+    tqdm or json. Only the first of several validation subsets is read. An epoch whose perplexity is
+    not finite is left out.
 
     Raises:
         FairseqDocError: no such file, or no validation in it.
@@ -42,26 +44,27 @@ def read_log(path):
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise FairseqDocError(
-            f"no log at {path}: expected what fairseq-train printed ({error.strerror})"
+            f"no log at {path}: expected the output of fairseq-train ({error.strerror})"
         ) from None
     validations = [*VALID.findall(text), *_validations_in_json(text)]
-    curve = {}
+    perplexities = {}
     for epoch, subset, printed in validations:
         perplexity = float(printed)
         if subset == validations[0][1] and math.isfinite(perplexity):
-            curve[int(epoch)] = perplexity
-    if not curve:
+            perplexities[int(epoch)] = perplexity
+    if not perplexities:
         raise FairseqDocError(
             f"{path} has no validation line: expected a log of fairseq-train, with at least one "
             "epoch validated"
         )
     switches = SWITCH.findall(text)
-    stages = {int(stage): int(epoch) for stage, epoch in STAGE.findall(text)}
-    return LearningCurve(curve, int(switches[-1]) if switches else None, stages)
+    averaging_after = int(switches[-1]) if switches else None
+    stages_after = {int(stage): int(epoch) for stage, epoch in STAGE.findall(text)}
+    return LearningCurve(perplexities, averaging_after, stages_after)
 
 
-def _validations_in_json(text):
-    """(epoch, subset, perplexity) of each line of --log-format json that is no training's."""
+def _validations_in_json(text: str) -> Iterator[tuple[int, str, str]]:
+    """(epoch, subset, perplexity) of each validation in a log of --log-format json."""
     for line in VALID_JSON.findall(text):
         try:
             logged = json.loads(line)

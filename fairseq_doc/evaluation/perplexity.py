@@ -1,17 +1,22 @@
-"""Perplexity of a split, the state carried over the whole text: the evaluator."""
+"""Perplexity of a split, with the LSTM state carried over the whole text."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+from fairseq_doc.evaluation.ensemble import Ensemble
+from fairseq_doc.evaluation.progress import Progress, no_progress
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a text cost.
+    """The negative log likelihood of a text.
 
     Attributes:
         nll: the sum of -log P over the targets, in nats.
         tokens: the number of targets.
-        left_out: tokens of the text that are no target, but for its first.
+        left_out: tokens of the text that are no target, not counting its first.
     """
 
     nll: float
@@ -19,7 +24,7 @@ class Evaluation:
     left_out: int = 0
 
     @property
-    def perplexity(self):
+    def perplexity(self) -> float:
         """e^(nll / tokens); infinite where that is beyond float64."""
         try:
             return math.exp(self.nll / self.tokens)
@@ -27,24 +32,21 @@ class Evaluation:
             return math.inf
 
     @property
-    def bits(self):
-        """NLL a token, base 2, as fairseq logs losses."""
+    def bits(self) -> float:
+        """Mean NLL of a token, base 2, as fairseq logs losses."""
         return self.nll / self.tokens / math.log(2)
 
 
-def unchanged(iterable, _name):
-    """Progress that is not shown."""
-    return iterable
-
-
-def evaluate(ensemble, split, columns=1, progress=unchanged):
-    """Score a split in ``columns`` columns, each window going on from the state before it.
+def evaluate(
+    ensemble: Ensemble, split: str, columns: int = 1, progress: Progress = no_progress
+) -> Evaluation:
+    """Score a split in ``columns`` columns; each window starts from the state after the one before.
 
     Args:
-        ensemble: see :class:`fairseq_doc.evaluation.ensemble.Ensemble`.
+        ensemble: the models.
         split: ``valid``, ``test`` or another split of the task's folder.
-        columns: 1 for final figures; more cut the text, and leave out what does not fill them.
-        progress: (iterable with a length, name) -> iterable, see the command line's bars.
+        columns: 1 for final figures; several cut the text and leave out its remainder.
+        progress: see :mod:`fairseq_doc.evaluation.progress`.
 
     Returns:
         :class:`Evaluation`.
@@ -52,7 +54,7 @@ def evaluate(ensemble, split, columns=1, progress=unchanged):
     Raises:
         FairseqDocError: no such split, one too short, or a score that is not finite.
     """
-    nll = tokens = 0
+    nll, tokens = 0.0, 0
     for sample in progress(windows_of(ensemble, split, columns), f"eval-lm {split}"):
         log_probs = ensemble.token_log_probs(
             sample["net_input"]["src_tokens"].to(ensemble.device),
@@ -61,10 +63,11 @@ def evaluate(ensemble, split, columns=1, progress=unchanged):
         )
         nll -= log_probs.sum().item()
         tokens += len(log_probs)
-    return Evaluation(nll, tokens, len(ensemble.task.dataset(split)) - 1 - tokens)
+    left_out = len(ensemble.task.dataset(split)) - 1 - tokens
+    return Evaluation(nll, tokens, left_out)
 
 
-def windows_of(ensemble, split, columns=1):
-    """The windows of a split, in order, as the task's batches."""
+def windows_of(ensemble: Ensemble, split: str, columns: int = 1) -> Iterable[dict[str, Any]]:
+    """The windows of a split, in order: the batches of the task, with a length."""
     ensemble.task.load_dataset(split)
     return ensemble.task.eval_lm_dataloader(ensemble.task.dataset(split), batch_size=columns)

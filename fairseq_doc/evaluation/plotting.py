@@ -1,17 +1,23 @@
-"""Pictures of learning curves, mixture weights and attention."""
+"""Plots of learning curves, mixture weights and attention."""
 
 import io
+import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.attention import Attention
+from fairseq_doc.evaluation.learning_curves import LearningCurve
+from fairseq_doc.evaluation.weights import MixtureWeights
 from fairseq_doc.files import check_output
 
 FORMATS = ("png", "pdf", "svg", "jpg")
 
 
-def check_plot_path(path, overwrite=False):
-    """Raise ``FairseqDocError`` where a picture cannot be written to ``path``: before any work."""
+def check_plot_path(path: str | os.PathLike, overwrite: bool = False) -> None:
+    """Raise ``FairseqDocError`` where no picture can be written to ``path``; call it before any
+    work."""
     path = Path(path)
     if path.suffix[1:].lower() not in FORMATS:
         raise FairseqDocError(
@@ -20,42 +26,19 @@ def check_plot_path(path, overwrite=False):
     check_output(path, overwrite)
 
 
-def plot_curves(curves, path):
-    """Draw {name: :class:`LearningCurve`}: perplexity over epochs, with a ring where averaging
-    starts and a diamond where a fine-tuning stage does."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
-
+def plot_curves(curves: dict[str, LearningCurve], path: str | os.PathLike) -> None:
+    """Plot perplexity over epochs, one curve for each name: a ring where averaging starts, a diamond
+    where a fine-tuning stage starts."""
     figure, axes = _figure()
     for name, curve in curves.items():
-        (line,) = axes.plot(
-            list(curve.perplexities), list(curve.perplexities.values()), marker=".", label=name
-        )
-        marks = [(curve.averaging_after, "o", "averaging starts")]
-        marks += [(epoch, "D", "fine-tuning starts") for epoch in curve.stages_after.values()]
-        labelled = set()
-        for epoch, marker, what in marks:
-            if epoch in curve.perplexities:
-                axes.plot(
-                    epoch,
-                    curve.perplexities[epoch],
-                    marker,
-                    color=line.get_color(),
-                    markerfacecolor="none",
-                    markersize=10,
-                    linestyle="none",
-                    label=None if what in labelled else f"{name}: {what}",
-                )
-                labelled.add(what)
-    drawn = [p for curve in curves.values() for p in curve.perplexities.values()]
-    within_a_decade = max(drawn) < 10 * min(drawn)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(
-        MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10])
-        if within_a_decade
-        else LogLocator(subs=(1.0, 2.0, 5.0))
-    )
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter("{x:g}")
+        epochs, perplexities = list(curve.perplexities), list(curve.perplexities.values())
+        (line,) = axes.plot(epochs, perplexities, marker=".", label=name)
+        averaging = [] if curve.averaging_after is None else [curve.averaging_after]
+        fine_tuning = list(curve.stages_after.values())
+        _mark(axes, curve, averaging, "o", f"{name}: averaging starts", line.get_color())
+        _mark(axes, curve, fine_tuning, "D", f"{name}: fine-tuning starts", line.get_color())
+    drawn = [value for curve in curves.values() for value in curve.perplexities.values()]
+    _use_log_scale(axes, min(drawn), max(drawn))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("epoch")
     axes.set_ylabel("validation perplexity")
@@ -64,8 +47,41 @@ def plot_curves(curves, path):
     _save(figure, path)
 
 
-def plot_weights(weights, path):
-    """Draw :class:`MixtureWeights`: one bar a component, coloured by its layer."""
+def _mark(
+    axes: Any, curve: LearningCurve, epochs: list[int], marker: str, label: str, color: str
+) -> None:
+    """Mark those of the epochs that were validated; one entry in the legend for all of them."""
+    epochs = [epoch for epoch in epochs if epoch in curve.perplexities]
+    if epochs:
+        axes.plot(
+            epochs,
+            [curve.perplexities[epoch] for epoch in epochs],
+            marker,
+            color=color,
+            markerfacecolor="none",
+            markersize=10,
+            linestyle="none",
+            label=label,
+        )
+
+
+def _use_log_scale(axes: Any, smallest: float, largest: float) -> None:
+    """A logarithmic axis of perplexity, with enough ticks also within one decade."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    ticks: MaxNLocator | LogLocator
+    if largest < 10 * smallest:
+        ticks = MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10])
+    else:
+        ticks = LogLocator(subs=(1.0, 2.0, 5.0))
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(ticks)
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
+
+
+def plot_weights(weights: MixtureWeights, path: str | os.PathLike) -> None:
+    """Plot one bar for each component, coloured by its layer."""
     figure, axes = _figure()
     totals = weights.by_layer
     numbers = range(1, len(weights.weights) + 1)
@@ -84,14 +100,14 @@ def plot_weights(weights, path):
     _save(figure, path)
 
 
-def plot_attention(attention, path):
-    """Draw :class:`fairseq_doc.evaluation.attention.Attention`: a row for each output word, a column
-    for each source word, the darker the more weight."""
+def plot_attention(attention: Attention, path: str | os.PathLike) -> None:
+    """Plot a heat map: a row for each output word, a column for each source word, darker for more
+    weight."""
     columns, rows = len(attention.source), len(attention.output)
     figure, axes = _figure(2 + 0.32 * columns, 1.5 + 0.28 * rows)
     image = axes.imshow(attention.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    # Words are shown as they are, also where they hold what matplotlib would take for a formula.
-    plain = {"parse_math": False}
+    # Without parse_math matplotlib would read a word such as $x$ as a formula.
+    plain: dict[str, Any] = {"parse_math": False}
     axes.set_xticks(range(columns), attention.source, rotation=60, ha="left", **plain)
     axes.set_yticks(range(rows), attention.output, **plain)
     axes.xaxis.tick_top()
@@ -102,15 +118,16 @@ def plot_attention(attention, path):
     _save(figure, path)
 
 
-def _figure(width=7, height=4.5):
+def _figure(width: float = 7, height: float = 4.5) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
 
 
-def _save(figure, path):
-    path, drawn = Path(path), io.BytesIO()
+def _save(figure: Any, path: str | os.PathLike) -> None:
+    path = Path(path)
+    drawn = io.BytesIO()
     figure.savefig(drawn, dpi=130, format=path.suffix[1:].lower())
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # a full disk leaves no half
         whole = Path(folder) / path.name

@@ -10,9 +10,9 @@ H W^T + 1 b^T - z 1^T with row normalisers z, so its rank is at most d + 2: d fo
 one for the normalisers. (The paper prints d + 1: its footnote does not count the normaliser.) A
 mixture is not linear in anything, and can have any rank up to V.
 
-A is never held. Its pieces of rows are folded into a triangular factor R with R^T R = A^T A by
-orthogonal transformations (LAPACK's ``tpqrt``), so R has A's singular values to float64's precision,
-which the product A^T A itself would have only half the digits of. Memory: R and one piece.
+A is never held in memory. Its pieces of rows are folded into a triangular factor R with R^T R = A^T A
+by orthogonal transformations (LAPACK's ``tpqrt``), so R has the singular values of A to the precision
+of float64. The product A^T A itself would lose half of the digits. Memory: R and one piece.
 """
 
 import logging
@@ -23,7 +23,9 @@ import torch
 from scipy.linalg import lapack
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.perplexity import unchanged, windows_of
+from fairseq_doc.evaluation.ensemble import Ensemble
+from fairseq_doc.evaluation.perplexity import windows_of
+from fairseq_doc.evaluation.progress import Progress, no_progress
 
 logger = logging.getLogger(__name__)
 
@@ -32,20 +34,20 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 class StreamedMatrix:
-    """The singular values of a matrix that comes in pieces of rows.
+    """Computes the singular values of a matrix that is added in pieces of rows.
 
     Args:
         columns: V.
-        piece: rows folded in at once.
+        piece: number of rows folded in at once.
     """
 
-    def __init__(self, columns, piece=1024):
+    def __init__(self, columns: int, piece: int = 1024):
         self.rows = 0
         self._factor = np.zeros((columns, columns), order="F")  # R
         self._piece = np.empty((piece, columns), order="F")
         self._filled = 0
 
-    def add(self, rows):
+    def add(self, rows: np.ndarray) -> None:
         """Append rows, (n, V) float64, n >= 0."""
         self.rows += len(rows)
         while len(rows):
@@ -56,8 +58,9 @@ class StreamedMatrix:
             if self._filled == len(self._piece):
                 self._fold()
 
-    def _fold(self):
-        piece, self._filled = self._piece[: self._filled], 0
+    def _fold(self) -> None:
+        piece = self._piece[: self._filled]
+        self._filled = 0
         if not np.isfinite(piece).all():
             raise FairseqDocError(
                 "a log-probability is not finite: expected every word to have one; has the training "
@@ -73,7 +76,7 @@ class StreamedMatrix:
             raise RuntimeError(f"LAPACK's dtpqrt returned {info}")
         self._factor = factor
 
-    def singular_values(self):
+    def singular_values(self) -> np.ndarray:
         """All V of them, the largest first; zeros where there are fewer rows."""
         if self._filled:
             self._fold()
@@ -85,7 +88,7 @@ class Rank:
     """The numerical rank of a matrix.
 
     Attributes:
-        rank: how many singular values are above ``tolerance`` times the largest.
+        rank: number of singular values above ``tolerance`` times the largest.
         rows, columns: N and V.
         tolerance: relative to the largest singular value.
         singular_values: the largest first.
@@ -98,24 +101,31 @@ class Rank:
     singular_values: np.ndarray
 
 
-def numerical_rank(matrix, tolerance=None):
-    """:class:`Rank` of a :class:`StreamedMatrix`; ``tolerance`` as above by default."""
+def numerical_rank(matrix: StreamedMatrix, tolerance: float | None = None) -> Rank:
+    """The numerical rank of a matrix, by default with the tolerance above."""
     values = matrix.singular_values()
-    shape = matrix.rows, len(values)
-    tolerance = max(shape) * EPSILON if tolerance is None else tolerance
-    return Rank(int((values > tolerance * values[0]).sum()), *shape, tolerance, values)
+    if tolerance is None:
+        tolerance = max(matrix.rows, len(values)) * EPSILON
+    rank = int((values > tolerance * values[0]).sum())
+    return Rank(rank, matrix.rows, len(values), tolerance, values)
 
 
 @torch.no_grad()
-def log_prob_rank(ensemble, split, tolerance=None, piece=1024, progress=unchanged):
+def log_prob_rank(
+    ensemble: Ensemble,
+    split: str,
+    tolerance: float | None = None,
+    piece: int = 1024,
+    progress: Progress = no_progress,
+) -> Rank:
     """The numerical rank over a split, the state carried over the whole text in one column.
 
     Args:
         ensemble: one model, in float64 (see ``Ensemble.to``).
         split: ``valid``, ``test`` or another split of the task's folder.
         tolerance: relative; None: as above.
-        piece: rows of A held at once.
-        progress: (iterable with a length, name) -> iterable.
+        piece: number of rows of A held at once.
+        progress: see :mod:`fairseq_doc.evaluation.progress`.
 
     Returns:
         :class:`Rank`.
@@ -133,8 +143,8 @@ def log_prob_rank(ensemble, split, tolerance=None, piece=1024, progress=unchange
     matrix = StreamedMatrix(len(ensemble.dictionary), piece)
     for sample in progress(windows_of(ensemble, split), f"rank {split}"):
         source = sample["net_input"]["src_tokens"].to(ensemble.device)
-        packed, extra = model(source, window=sample["net_input"]["window"])
-        for part in packed.split(piece, dim=1):
+        mixture_params, extra = model(source, window=sample["net_input"]["window"])
+        for part in mixture_params.split(piece, dim=1):
             log_probs = model.get_normalized_probs((part, extra), log_probs=True)  # (1, t, V)
             matrix.add(log_probs[0].cpu().numpy())
     logger.info(f"rank {split}: the singular values of {matrix.rows:,} rows")

@@ -1,11 +1,12 @@
 """Log-probabilities of plain text, sentence by sentence.
 
 With ``state="fresh"`` every sentence starts from a state of zeros after ``</s>``, and its words and
-its end mark are scored. With ``state="carried"`` the sentences are one text, ``</s>`` after each, as
-the evaluator reads a split: its first word has nothing before it and counts as certain.
+its end mark are scored. With ``state="carried"`` the sentences are one text, with ``</s>`` after each,
+read as eval-lm reads a split: nothing comes before the first word, which counts as certain.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -13,73 +14,87 @@ import torch
 from fairseq.tokenizer import tokenize_line
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.perplexity import unchanged
+from fairseq_doc.evaluation.ensemble import Ensemble
+from fairseq_doc.evaluation.progress import Progress, no_progress
 
 STATES = ("fresh", "carried")
-MAX_TOKENS = 4000  # targets scored at once: memory, not results
-MAX_WORDS = 20_000  # a longer line is hardly a sentence
+MAX_TOKENS = 4000  # targets scored at once: changes memory and speed, not results
+MAX_WORDS = 20_000  # a longer line is probably not a sentence
 
 
 @dataclass(frozen=True)
 class SentenceScore:
-    """One sentence.
+    """The scores of one sentence.
 
     Attributes:
         words: its words and the end mark.
-        word_log_probs: log P of each, natural logarithm; 0 for a text's first word, which counts as
-            certain where the state is carried.
-        tokens: how many of them were scored: all, but for such a first word.
-        unknown: those of its words that are outside the dictionary and were scored as unknown.
+        word_log_probs: log P of each, natural logarithm; 0 for the first word of a carried text,
+            which counts as certain.
+        tokens: the number of scored words and end marks: all, except such a first word.
+        unknown: its words outside the dictionary, scored as ``<unk>``.
     """
 
-    words: list
-    word_log_probs: list
+    words: list[str]
+    word_log_probs: list[float]
     tokens: int
-    unknown: list
+    unknown: list[str]
 
     @property
-    def log_prob(self):
+    def log_prob(self) -> float:
         """log P of the sentence with its end mark."""
         return sum(self.word_log_probs)
 
 
 @dataclass(frozen=True)
 class TextScore:
-    """What :func:`score_text` gives.
+    """The result of :func:`score_text`.
 
     Attributes:
-        sentences: in the order they came.
+        sentences: in the order of the input.
         unknown: words outside the dictionary with their counts, the most frequent first.
     """
 
-    sentences: list
-    unknown: Counter
+    sentences: list[SentenceScore]
+    unknown: Counter[str]
 
     @property
-    def tokens(self):
-        """The number of words and end marks scored."""
+    def tokens(self) -> int:
+        """The number of scored words and end marks."""
         return sum(sentence.tokens for sentence in self.sentences)
 
     @property
-    def log_prob(self):
-        """The sum over all sentences."""
+    def log_prob(self) -> float:
+        """log P of all sentences."""
         return sum(sentence.log_prob for sentence in self.sentences)
 
 
-def check_state(state):
-    """Raise ``FairseqDocError`` unless ``fresh`` or ``carried``."""
+def check_state(state: str) -> None:
+    """Raise ``FairseqDocError`` unless ``state`` is ``fresh`` or ``carried``."""
     if state not in STATES:
         raise FairseqDocError(f"--state: expected {' or '.join(STATES)}; got {state!r}")
 
 
-def check_sentences(sentences, state="fresh", empty_sentences=False, max_words=MAX_WORDS, at=""):
-    """Split sentences into words; with a state carried, empty ones are part of the text.
+def check_sentences(
+    sentences: Sequence[str],
+    state: str = "fresh",
+    empty_sentences: bool = False,
+    max_words: int | None = MAX_WORDS,
+    at: str = "",
+) -> list[list[str]]:
+    """Split sentences into words.
+
+    Args:
+        sentences: strings of words separated by blanks.
+        state: with ``carried``, empty sentences are part of the text.
+        empty_sentences: whether they are allowed with ``fresh`` too.
+        max_words: in a sentence; None: any number.
+        at: beginning of an error message, such as the name of a file.
 
     Returns:
         A list of lists of words.
 
     Raises:
-        FairseqDocError: no sentence, an empty one (unless allowed), or one too long, by number.
+        FairseqDocError: no sentence, one that is empty (unless allowed) or too long, with its number.
     """
     check_state(state)
     if not sentences:
@@ -95,29 +110,35 @@ def check_sentences(sentences, state="fresh", empty_sentences=False, max_words=M
         if max_words is not None and len(words) > max_words:
             raise FairseqDocError(
                 f"{at}line {number} has {len(words):,} words: expected one sentence, at most "
-                f"{max_words:,}; is it a text without line ends? Else give --max-words"
+                f"{max_words:,}; is it a text without line ends? If not, give --max-words"
             )
         tokenized.append(words)
     return tokenized
 
 
-def score_text(ensemble, tokenized, state="fresh", max_tokens=MAX_TOKENS, progress=unchanged):
+def score_text(
+    ensemble: Ensemble,
+    tokenized: Sequence[Sequence[str]],
+    state: str = "fresh",
+    max_tokens: int = MAX_TOKENS,
+    progress: Progress = no_progress,
+) -> TextScore:
     """Score sentences.
 
     Args:
-        ensemble: see :class:`fairseq_doc.evaluation.ensemble.Ensemble`.
+        ensemble: the models.
         tokenized: lists of words, see :func:`check_sentences`.
         state: ``fresh`` or ``carried``, see above.
-        max_tokens: targets scored at once; neither it nor the order of sentences changes a score
+        max_tokens: targets scored at once. Neither it nor the order of the sentences changes a score
             beyond rounding.
-        progress: (iterable with a length, name) -> iterable.
+        progress: see :mod:`fairseq_doc.evaluation.progress`.
 
     Returns:
         :class:`TextScore`.
 
     Raises:
-        FairseqDocError: another state, no room for a token, a carried text without a second token,
-            or a score that is not finite.
+        FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, or a
+            score that is not finite.
     """
     check_state(state)
     if max_tokens < 1:
@@ -129,55 +150,70 @@ def score_text(ensemble, tokenized, state="fresh", max_tokens=MAX_TOKENS, progre
     ]
     if state == "carried" and sum(map(len, encoded)) < 2:
         raise FairseqDocError("expected a text of at least 2 tokens with its end mark, got 1")
-    log_probs = (_carried if state == "carried" else _fresh)(
-        ensemble, encoded, max_tokens, progress
-    )
-    sentences, counts = [], Counter()
+    score = _score_carried if state == "carried" else _score_fresh
+    log_probs = score(ensemble, encoded, max_tokens, progress)
+    sentences = []
+    counts: Counter[str] = Counter()
     for number, (words, scores) in enumerate(zip(tokenized, log_probs, strict=True)):
         unknown = [word for word in words if word not in dictionary]
         counts.update(unknown)
-        tokens = len(scores) - (state == "carried" and number == 0)
+        first_is_certain = state == "carried" and number == 0
+        tokens = len(scores) - 1 if first_is_certain else len(scores)
         sentences.append(
             SentenceScore([*words, dictionary.eos_word], scores.tolist(), tokens, unknown)
         )
     return TextScore(sentences, Counter(dict(counts.most_common())))
 
 
-def batches_by_length(lengths, max_tokens):
-    """Indices of sentences in batches of like lengths, each at most ``max_tokens`` with its
-    padding, or one sentence; ties keep their order."""
-    batches, batch = [], []
+def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Indices of sentences in batches of similar lengths. A batch has at most ``max_tokens`` tokens
+    with its padding, or one sentence; equal lengths keep their order."""
+    batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) + 1) * lengths[index] > max_tokens:
-            batches.append(batch)
-            batch = []
-        batch.append(index)
-    return [*batches, batch] if batch else []
+        if not batches or (len(batches[-1]) + 1) * lengths[index] > max_tokens:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
 
 
-def _fresh(ensemble, encoded, max_tokens, progress):
-    results = [None] * len(encoded)
-    for batch in progress(batches_by_length([len(s) for s in encoded], max_tokens), "score"):
-        target = torch.nn.utils.rnn.pad_sequence([encoded[i] for i in batch], batch_first=True)
-        lengths = torch.tensor([len(encoded[i]) for i in batch])
-        real = torch.arange(target.size(1)) < lengths.unsqueeze(1)  # (B, T)
-        after_eos = target.new_full((len(batch), 1), ensemble.dictionary.eos())
-        source = torch.cat([after_eos, target[:, :-1]], dim=1)
-        log_probs = torch.zeros(target.shape, dtype=torch.float64)
-        window = max(1, max_tokens // len(batch))
-        for number, start in enumerate(range(0, target.size(1), window)):
-            at = slice(start, start + window)
-            parts = [x[:, at].to(ensemble.device) for x in (source, target, real)]
-            scores = ensemble.token_log_probs(parts[0], parts[1], number, parts[2])
-            log_probs[:, at][real[:, at]] = scores.cpu()
-        for row, index in enumerate(batch):
-            results[index] = log_probs[row, : lengths[row]]
+def _score_fresh(
+    ensemble: Ensemble, encoded: list[torch.Tensor], max_tokens: int, progress: Progress
+) -> Sequence[torch.Tensor]:
+    """[log P of its tokens] for each sentence, from a state of zeros."""
+    results: list[torch.Tensor] = [torch.empty(0)] * len(encoded)
+    batches = batches_by_length([len(sentence) for sentence in encoded], max_tokens)
+    for batch in progress(batches, "score"):
+        scores = _score_batch(ensemble, [encoded[index] for index in batch], max_tokens)
+        for index, log_probs in zip(batch, scores, strict=True):
+            results[index] = log_probs
     return results
 
 
-def _carried(ensemble, encoded, max_tokens, progress):
+def _score_batch(
+    ensemble: Ensemble, sentences: list[torch.Tensor], max_tokens: int
+) -> list[torch.Tensor]:
+    """[log P of its tokens] for B sentences, in windows of ``max_tokens`` targets with padding."""
+    target = torch.nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (B, T)
+    lengths = [len(sentence) for sentence in sentences]
+    counted = torch.arange(target.size(1)) < torch.tensor(lengths).unsqueeze(1)  # (B, T)
+    after_eos = target.new_full((len(sentences), 1), ensemble.dictionary.eos())
+    source = torch.cat([after_eos, target[:, :-1]], dim=1)  # (B, T)
+    log_probs = torch.zeros(target.shape, dtype=torch.float64)
+    window = max(1, max_tokens // len(sentences))
+    for number, start in enumerate(range(0, target.size(1), window)):
+        at = slice(start, start + window)
+        parts = [x[:, at].to(ensemble.device) for x in (source, target, counted)]
+        scores = ensemble.token_log_probs(parts[0], parts[1], number, parts[2])
+        log_probs[:, at][counted[:, at]] = scores.cpu()
+    return [row[:length] for row, length in zip(log_probs, lengths, strict=True)]
+
+
+def _score_carried(
+    ensemble: Ensemble, encoded: list[torch.Tensor], max_tokens: int, progress: Progress
+) -> Sequence[torch.Tensor]:
+    """[log P of its tokens] for each sentence of one text."""
     stream = torch.cat(encoded).to(ensemble.device)
-    scores = [torch.zeros(1, dtype=torch.float64)]  # the first word's
+    scores = [torch.zeros(1, dtype=torch.float64)]  # of the first word, which counts as certain
     windows = range(0, len(stream) - 1, max_tokens)
     for number, start in enumerate(progress(windows, "score")):
         stop = min(start + max_tokens, len(stream) - 1)

@@ -2,9 +2,9 @@ from types import SimpleNamespace
 
 import pytest
 import toy_language
-from conftest import ROOT, run, training
+from conftest import doc, run_here, training
 
-SAVES = "--nonmono 1 --save-interval-updates 25 --keep-interval-updates 99"
+SAVES = "--save-interval-updates 25 --keep-interval-updates 99"
 
 
 @pytest.fixture(scope="session")
@@ -12,7 +12,7 @@ def corpus(tmp_path_factory):
     """A small text and its data folder."""
     folder = tmp_path_factory.mktemp("toy")
     entropy = toy_language.write_corpus(folder / "text")
-    output = run(f"{ROOT}/scripts/prepare_lm.sh text {folder}/text {folder}/bin")
+    output = "".join(doc("prepare-lm", "text", folder / "text", folder / "bin"))
     return SimpleNamespace(
         text=folder / "text", data=folder / "bin", output=output, entropy=entropy
     )
@@ -22,7 +22,7 @@ def corpus(tmp_path_factory):
 def trained(corpus, tmp_path_factory):
     """An uninterrupted run through SGD and averaging, with every checkpoint kept."""
     folder = tmp_path_factory.mktemp("trained")
-    # At this rate the validation loss soon rises, so the run switches to averaging.
-    options = f"--lr 60 --max-epoch 6 {SAVES}"
-    output = run(training(corpus.data, folder, options))
+    # At this rate the validation loss rises within a few epochs, and the run switches to averaging.
+    options = f"--lr 60 --max-epoch 6 --nonmono 0 {SAVES}"
+    output = run_here(training(corpus.data, folder, options))
     return SimpleNamespace(folder=folder, options=options, output=output)

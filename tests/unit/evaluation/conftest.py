@@ -1,5 +1,8 @@
 """What the tests of evaluation share: models whose probabilities differ, their task, their truth."""
 
+from types import SimpleNamespace
+
+import pytest
 import torch
 
 from fairseq_doc.evaluation.ensemble import Ensemble
@@ -8,7 +11,7 @@ from fairseq_doc.tasks.bptt_language_modeling import (
     BpttLanguageModelingTask,
 )
 
-from ..conftest import small_dictionary, small_model
+from ..conftest import random_tokens, small_dictionary, small_model, write_split
 
 
 def peaked_model(seed=0, **settings):
@@ -21,6 +24,47 @@ def peaked_model(seed=0, **settings):
             matrix.mul_(6)
         model.decoder.output.bias.normal_()
     return model
+
+
+EOS, UNK = 2, 3
+KNOWN = {f"w{i}": 4 + i for i in range(16)} | {"</s>": EOS, "<unk>": UNK}
+
+
+def index(word):
+    """A word's index in the small dictionary."""
+    return KNOWN.get(word, UNK)
+
+
+def encoded(words):
+    """The indices of a sentence with its end mark."""
+    return [*map(index, words), EOS]
+
+
+def with_bias(model, word, value):
+    """The model, with this bias of the output for one word."""
+    with torch.no_grad():
+        model.decoder.output.bias[word] = value
+    return model
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    """``folder`` with a split ``test`` of 121 tokens in lines of ragged lengths; its ``tokens``."""
+    folder = tmp_path_factory.mktemp("text")
+    stream = random_tokens(1, 121)[0]
+    write_split(folder, "test", [x.tolist() for x in stream.tensor_split([1, 17, 18, 60, 100])])
+    return SimpleNamespace(folder=folder, tokens=stream.tolist())
+
+
+class ProgressSpy:
+    """A progress that notes (name, length) of what it is given."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, iterable, name):
+        self.seen.append((name, len(iterable)))
+        return iterable
 
 
 def ensemble(*models, folder="none", **changes):

@@ -23,11 +23,13 @@ def translator(*models, longest=12, beam=3):
     return Translator(list(models), task, beam)
 
 
-def scored(model, source, output):
-    """The attention and the log-probabilities of an output in one pass."""
+def scored(model, found):
+    """The attention and the log-probability of an output in one pass."""
+    source = [model.encoder.dictionary.index(word) for word in found.source]
+    output = [model.decoder.dictionary.index(word) for word in found.output]
     prev = torch.tensor([[model.decoder.dictionary.eos(), *output[:-1]]])
-    packed, extra = model(torch.tensor([source]), None, prev)
-    log_probs = model.get_normalized_probs((packed, extra), log_probs=True)[0]
+    output_params, extra = model(torch.tensor([source]), None, prev)
+    log_probs = model.get_normalized_probs((output_params, extra), log_probs=True)[0]
     return extra["attn"][0][0], log_probs.gather(1, torch.tensor(output).unsqueeze(1)).sum()
 
 
@@ -35,22 +37,17 @@ def test_attention_is_that_of_the_output_in_one_pass(model):
     found = translator(model).attend("s1 s4 nowhere s2")
     assert found.source == ["s1", "s4", "nowhere", "s2", "</s>"]
     assert found.output[-1] == "</s>"
-    index = model.encoder.dictionary.index
-    source = [index(word) for word in found.source]
-    output = [model.decoder.dictionary.index(word) for word in found.output]
-    weights, log_prob = scored(model, source, output)
+    weights, log_prob = scored(model, found)
     assert_close(found.weights, weights, rtol=1e-5, atol=1e-5)
     assert_close(found.log_prob, log_prob.item(), rtol=1e-5, atol=1e-5)
-    assert_close(found.weights.sum(1), torch.ones(len(output)), rtol=1e-5, atol=1e-5)
+    assert_close(found.weights.sum(1), torch.ones(len(found.output)), rtol=1e-5, atol=1e-5)
 
 
 def test_of_an_ensemble_the_mean_is_shown(model):
     other = small_translation_model(seed=1, doc_components="0,0,0,2").eval()
     found = translator(model, other).attend("s1 s4 s2")
-    source = [model.encoder.dictionary.index(word) for word in found.source]
-    output = [model.decoder.dictionary.index(word) for word in found.output]
-    both = [scored(one, source, output)[0] for one in (model, other)]
-    assert_close(found.weights, sum(both) / 2, rtol=1e-5, atol=1e-5)
+    both = scored(model, found)[0] + scored(other, found)[0]
+    assert_close(found.weights, both / 2, rtol=1e-5, atol=1e-5)
 
 
 def test_a_sentence_longer_than_the_models_read(model):

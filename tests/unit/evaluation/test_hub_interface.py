@@ -10,8 +10,6 @@ from fairseq_doc.evaluation.scoring import SentenceScore, score_text
 from ..conftest import random_tokens, write_split
 from .conftest import ensemble, peaked_model
 
-pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
-
 
 @pytest.fixture
 def lm(tmp_path):
@@ -32,12 +30,13 @@ def test_a_string_has_one_score_and_a_list_a_list_of_them(lm, state):
 
 
 def test_sentences_that_are_refused_or_asked_for(lm):
-    with pytest.raises(FairseqDocError, match="line 2 is empty: .*empty_sentences=True"):
-        lm.score(["w1", ""])
-    with pytest.raises(FairseqDocError, match="line 1 is empty"):
-        lm.score("")
-    with pytest.raises(FairseqDocError, match="at least one sentence"):
-        lm.score([])
+    for sentences, problem in (
+        (["w1", ""], "line 2 is empty: .*empty_sentences=True"),
+        ("", "line 1 is empty"),
+        ([], "at least one sentence"),
+    ):
+        with pytest.raises(FairseqDocError, match=problem):
+            lm.score(sentences)
     assert lm.score("", empty_sentences=True).words == ["</s>"]
 
 

@@ -1,6 +1,8 @@
 import io
 import logging
+import re
 from collections import OrderedDict
+from unittest import mock
 
 import pytest
 from fairseq.logging import progress_bar
@@ -35,17 +37,8 @@ JSON = """\
 2024-05-01 10:00:40 | INFO | valid | {"epoch": 12, "valid_loss": "7", "valid_ppl": "128"}
 2024-05-01 10:00:41 | INFO | fairseq_doc.optim.nt_asgd | fine-tuning stage 2 starts after epoch 12
 """
-HYDRA = """\
-[2024-05-01 10:00:09,100][train][INFO] - epoch 001 | loss 9.1 | ppl 548.75 | wps 7000 | lr 20
-[2024-05-01 10:00:10,100][valid][INFO] - epoch 001 | valid on 'valid' subset | loss 8.042 | ppl 263.58 | wps 0
-[2024-05-01 10:00:10,100][valid1][INFO] - epoch 001 | valid on 'valid1' subset | loss 9.0 | ppl 512 | wps 0
-[2024-05-01 10:00:20,100][valid][INFO] - epoch 002 | valid on 'valid' subset | loss 7.5 | ppl 181.02 | wps 0
-[2024-05-01 10:00:20,200][fairseq_doc.optim.nt_asgd][INFO] - averaging starts after epoch 2
-[2024-05-01 10:00:30,100][valid][INFO] - epoch 003 | valid on 'valid' subset | loss 24 | ppl 1.67772e+07 | wps 0
-[2024-05-01 10:00:30,200][fairseq_doc.optim.nt_asgd][INFO] - fine-tuning stage 1 starts after epoch 3
-[2024-05-01 10:00:40,100][valid][INFO] - epoch 012 | valid on 'valid' subset | loss 7 | ppl 128 | wps 0
-[2024-05-01 10:00:40,200][fairseq_doc.optim.nt_asgd][INFO] - fine-tuning stage 2 starts after epoch 12
-"""
+HYDRA = re.sub(r"^(\S+ \S+) \| INFO \| (\S+) \|", r"[\1,100][\2][INFO] -", SIMPLE, flags=re.M)
+LOGS = pytest.mark.parametrize("text", [SIMPLE, JSON, HYDRA], ids=["simple", "json", "hydra"])
 FORMATS = {
     "fairseq-train": "%(asctime)s | %(levelname)s | %(name)s | %(message)s",
     "fairseq-hydra-train": "[%(asctime)s,%(msecs)03d][%(name)s][%(levelname)s] - %(message)s",
@@ -57,7 +50,7 @@ def read(folder, text):
     return read_log(folder / "log")
 
 
-@pytest.mark.parametrize("text", [SIMPLE, JSON, HYDRA], ids=["simple", "json", "hydra"])
+@LOGS
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_validation_perplexities_and_stages_are_found(tmp_path, text, line_end):
     curve = read(tmp_path, text.replace("\n", line_end))
@@ -72,12 +65,10 @@ def fairseqs_own_log(command, log_format, perplexities, message=None):
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter(FORMATS[command]))
-    loggers = [progress_bar.logger, nt_asgd.logger]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-    try:
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.INFO)
+    with mock.patch.object(root, "handlers", [handler]):
         for epoch, perplexity in enumerate(perplexities, start=1):
             for tag, factor in (("train", 3), ("valid", 1), ("valid1", 2)):
                 prefix = None if tag == "train" else f"valid on '{tag}' subset"
@@ -88,10 +79,7 @@ def fairseqs_own_log(command, log_format, perplexities, message=None):
                 bar.print(stats, tag=tag, step=epoch)
         if message is not None:
             message()
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.removeHandler(handler)
-            logger.setLevel(level)
+    root.setLevel(level)
     return stream.getvalue()
 
 
@@ -108,7 +96,7 @@ def test_what_fairseq_prints_is_read_back(tmp_path_factory, command, log_format,
 
 
 @pytest.mark.parametrize("command", FORMATS)
-def test_what_the_optimizer_tells_is_read_back(tmp_path, command):
+def test_what_the_optimizer_logs_is_read_back(tmp_path, command):
     """n = 0 and two stages: epochs 2, 5 and 7 are worse than the best of their stage so far."""
 
     def train():
@@ -122,13 +110,13 @@ def test_what_the_optimizer_tells_is_read_back(tmp_path, command):
         optimizer = nt_asgd.NTASGD(cfg, [torch.nn.Parameter(torch.ones(1))])
         for epoch, loss in enumerate([5.0, 6.0, 4.0, 3.0, 3.5, 2.0, 2.5, 1.0, 1.5], start=1):
             optimizer.observe(epoch, loss)
-        assert optimizer.trigger.stopped
+        assert optimizer.stages.stopped
 
     curve = read(tmp_path, fairseqs_own_log(command, "simple", [7.0] * 9, train))
     assert (curve.averaging_after, curve.stages_after) == (2, {1: 5, 2: 7})
 
 
-@pytest.mark.parametrize("text", [SIMPLE, JSON, HYDRA], ids=["simple", "json", "hydra"])
+@LOGS
 def test_of_an_epoch_that_was_run_twice_the_later_counts(tmp_path, text):
     """As after a run that was killed and started again from an earlier checkpoint."""
     again = text.replace("181.02", "170.5").replace("starts after epoch 2", "starts after epoch 3")
@@ -161,20 +149,17 @@ def test_bytes_that_are_no_utf_8_do_not_matter(tmp_path):
     ],
 )
 def test_a_log_without_a_validation_is_refused(tmp_path, text):
-    with pytest.raises(FairseqDocError, match="log has no validation line: expected a log of"):
+    with pytest.raises(FairseqDocError, match="log has no validation line"):
         read(tmp_path, text)
 
 
 def test_a_log_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(
-        FairseqDocError, match=r"no log at .*/none: .*\(No such file or directory\)"
-    ):
-        read_log(tmp_path / "none")
-    with pytest.raises(FairseqDocError, match=r"no log at .*\(Is a directory\)"):
-        read_log(tmp_path)
+    for path, problem in ((tmp_path / "none", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(FairseqDocError, match=f"no log at {path}: .*{problem}"):
+            read_log(path)
 
 
-@pytest.mark.parametrize("text", [SIMPLE, JSON, HYDRA], ids=["simple", "json", "hydra"])
+@LOGS
 def test_the_first_subset_counts_whatever_its_name(text, tmp_path):
     named = text.replace("valid", "dev").replace("dev on", "valid on")
     assert read(tmp_path, named) == read(tmp_path, text)

@@ -8,34 +8,21 @@ from hypothesis import strategies as st
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation, evaluate, windows_of
 
-from ..conftest import assert_close, random_tokens, small_model, write_split
-from .conftest import ensemble, log_probs_by_hand, peaked_model
+from ..conftest import assert_close, small_model
+from .conftest import ProgressSpy, ensemble, log_probs_by_hand, peaked_model
 
-pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
-
-N, V = 103, 20
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    """A split ``test`` of N tokens in lines of ragged lengths, and the tokens."""
-    folder = tmp_path_factory.mktemp("text")
-    stream = random_tokens(1, N)[0]
-    lines = [line.tolist() for line in stream.tensor_split([1, 17, 18, 60, 100])]
-    write_split(folder, "test", lines)
-    return folder, stream.tolist()
+N, V = 121, 20
 
 
 @settings(max_examples=25)
 @given(columns=st.integers(1, N // 2), window=st.integers(1, 150), n_models=st.integers(1, 2))
 def test_nll_is_the_sum_over_the_columns_each_read_as_one_text(text, columns, window, n_models):
     """Whatever the window; the part of the text that does not fill the columns is left out."""
-    folder, stream = text
     models = [peaked_model(seed=i) for i in range(n_models)]
-    it = ensemble(*models, folder=folder, eval_window=window)
+    it = ensemble(*models, folder=text.folder, eval_window=window)
     result = evaluate(it, "test", columns)
     length = N // columns
-    texts = [stream[i * length : (i + 1) * length] for i in range(columns)]
+    texts = [text.tokens[i * length : (i + 1) * length] for i in range(columns)]
     nll = -sum(log_probs_by_hand(models, column).sum().item() for column in texts)
     assert result.nll == pytest.approx(nll, rel=1e-9)
     assert result.tokens == columns * (length - 1)
@@ -43,10 +30,9 @@ def test_nll_is_the_sum_over_the_columns_each_read_as_one_text(text, columns, wi
 
 
 def test_one_column_is_the_default_and_leaves_nothing_out(text):
-    folder, stream = text
     model = peaked_model()
-    result = evaluate(ensemble(model, folder=folder), "test")
-    expected = -log_probs_by_hand([model], stream).sum().item()
+    result = evaluate(ensemble(model, folder=text.folder), "test")
+    expected = -log_probs_by_hand([model], text.tokens).sum().item()
     assert (result.tokens, result.left_out) == (N - 1, 0)
     assert result.nll == pytest.approx(expected, rel=1e-9)
     assert result.perplexity == pytest.approx(math.exp(expected / (N - 1)), rel=1e-9)
@@ -56,41 +42,36 @@ def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(text):
     model = small_model()
     with torch.no_grad():
         model.decoder.embedding.zero_()
-    result = evaluate(ensemble(model, folder=text[0]), "test", 5)
+    result = evaluate(ensemble(model, folder=text.folder), "test", 5)
     assert result.perplexity == pytest.approx(V, rel=1e-12)
     assert result.bits == pytest.approx(math.log2(V), rel=1e-12)
     assert result.nll == pytest.approx(5 * (N // 5 - 1) * math.log(V), rel=1e-12)
 
 
 def test_an_evaluation_repeats_itself(text):
-    it = ensemble(peaked_model(), folder=text[0])
+    it = ensemble(peaked_model(), folder=text.folder)
     assert evaluate(it, "test") == evaluate(it, "test")
 
 
 def test_progress_sees_every_window_and_the_name_of_the_split(text):
-    seen = []
-
-    def progress(iterable, name):
-        seen.extend([name, len(iterable)])
-        return iterable
-
-    it = ensemble(peaked_model(), folder=text[0], eval_window=10)
+    progress = ProgressSpy()
+    it = ensemble(peaked_model(), folder=text.folder, eval_window=10)
     assert evaluate(it, "test", progress=progress) == evaluate(it, "test")
-    assert "test" in seen[0]
-    assert seen[1] == math.ceil((N - 1) / 10)
+    ((name, length),) = progress.seen
+    assert "test" in name and length == math.ceil((N - 1) / 10)
 
 
 def test_windows_are_the_text_in_order(text):
-    folder, stream = text
-    windows = list(windows_of(ensemble(peaked_model(), folder=folder, eval_window=10), "test"))
+    it = ensemble(peaked_model(), folder=text.folder, eval_window=10)
+    windows = list(windows_of(it, "test"))
     assert [w["net_input"]["window"] for w in windows] == list(range(len(windows)))
     source = torch.cat([w["net_input"]["src_tokens"] for w in windows], dim=1)
-    assert source.tolist() == [stream[:-1]]
-    assert torch.cat([w["target"] for w in windows], dim=1).tolist() == [stream[1:]]
+    assert source.tolist() == [text.tokens[:-1]]
+    assert torch.cat([w["target"] for w in windows], dim=1).tolist() == [text.tokens[1:]]
 
 
 def test_a_split_that_is_not_there_or_too_short(text):
-    it = ensemble(peaked_model(), folder=text[0])
+    it = ensemble(peaked_model(), folder=text.folder)
     with pytest.raises(FairseqDocError, match="no binarised split 'valid'"):
         evaluate(it, "valid")
     with pytest.raises(FairseqDocError, match=f"{N} columns over the {N} tokens"):

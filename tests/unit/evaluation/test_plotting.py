@@ -66,13 +66,12 @@ def test_curves_are_named_and_their_marks_explained_once_each(tmp_path):
 
 def test_a_mark_at_an_epoch_that_was_not_validated_is_left_out(tmp_path):
     plot_curves({"run": LearningCurve(PERPLEXITIES, 9, {1: 12})}, tmp_path / "curves.svg")
-    assert "run" in texts_of(tmp_path / "curves.svg")
-    assert not {"run: averaging starts", "run: fine-tuning starts"} & texts_of(
-        tmp_path / "curves.svg"
-    )
+    shown = texts_of(tmp_path / "curves.svg")
+    assert "run" in shown
+    assert not {"run: averaging starts", "run: fine-tuning starts"} & shown
 
 
-def test_weights_are_told_by_layer_with_their_spread(tmp_path):
+def test_weights_are_named_by_layer_with_their_spread(tmp_path):
     """sqrt(((1/6)^2 + (1/30)^2 + (4/30)^2) / 3) / (1/3) = .374"""
     plot_bars(tmp_path / "weights.svg")
     shown = texts_of(tmp_path / "weights.svg")
@@ -96,7 +95,7 @@ def test_a_new_picture_may_be_written(tmp_path, name, monkeypatch):
 @pytest.mark.parametrize(
     "name", ["curves", "curves.pgf", "curves.txt", "png", ".png", "curves.png.log"]
 )
-def test_a_name_that_is_no_pictures_is_refused(tmp_path, name):
+def test_a_name_that_is_not_a_pictures_is_refused(tmp_path, name):
     for overwrite in (False, True):
         with pytest.raises(FairseqDocError, match="expected a picture's name, .* png, "):
             check_plot_path(tmp_path / name, overwrite)

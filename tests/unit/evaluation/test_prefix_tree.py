@@ -8,17 +8,15 @@ from fairseq_doc.evaluation.prefix_tree import score_prefix_tree
 from fairseq_doc.evaluation.scoring import score_text
 
 from ..conftest import random_tokens
-from .conftest import ensemble, log_probs_by_hand, peaked_model
+from .conftest import EOS, KNOWN, encoded, ensemble, log_probs_by_hand, peaked_model, with_bias
 
-EOS = 2
-KNOWN = {f"w{i}": 4 + i for i in range(16)}
 MODELS = [peaked_model(seed=0), peaked_model(seed=1, layer_dims="3,7,4", doc_components="0,1,0,2")]
 
 # Of few words, so that many sentences begin alike; some much longer than others; some twice.
 FEW = st.sampled_from(["w0", "w1", "strange"])
 sentences_alike = st.lists(
     st.lists(FEW, max_size=7)
-    | st.lists(st.sampled_from([*KNOWN]), max_size=3)
+    | st.lists(st.sampled_from([f"w{i}" for i in range(16)]), max_size=3)
     | st.tuples(st.lists(FEW, max_size=3), st.integers(1, 60)).map(lambda t: t[0] + ["w5"] * t[1]),
     min_size=1,
     max_size=12,
@@ -43,10 +41,6 @@ def counting(method, sizes, argument):
     return counted
 
 
-def encoded(words):
-    return [KNOWN.get(word, 3) for word in words] + [EOS]
-
-
 @pytest.mark.parametrize("models", [MODELS[:1], MODELS], ids=["one model", "an ensemble"])
 @settings(max_examples=40)
 @given(sentences=sentences_alike)
@@ -54,6 +48,9 @@ def test_scores_are_those_of_the_sentences_one_by_one(models, sentences):
     scores = score_prefix_tree(ensemble(*models), sentences)
     assert scores.dtype == "float64" and scores.shape == (len(sentences),)
     assert scores.tolist() == close(one_by_one(models, sentences))
+    of_words = {}
+    for words, score in zip(sentences, scores, strict=True):  # equal sentences, equal scores
+        assert of_words.setdefault(tuple(encoded(words)), score) == score
 
 
 @pytest.mark.parametrize(
@@ -100,17 +97,6 @@ def test_neither_order_nor_company_changes_a_score(data, sentences):
     assert together[: len(sentences)].tolist() == close([alone[i] for i in order])
 
 
-@settings(max_examples=15)
-@given(sentences_alike)
-def test_equal_sentences_have_equal_scores_and_a_second_call_the_same(sentences):
-    it = ensemble(*MODELS)
-    scores = score_prefix_tree(it, sentences)
-    found = {}
-    for words, score in zip(sentences, scores, strict=True):
-        assert found.setdefault(tuple(encoded(words)), score) == score
-    assert score_prefix_tree(it, sentences).tolist() == scores.tolist()
-
-
 @settings(max_examples=25)
 @given(sentences_alike)
 def test_each_distinct_prefix_is_read_once_and_scored_once_by_each_model(sentences):
@@ -146,15 +132,13 @@ def test_training_goes_on_where_it_was():
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_model_without_finite_scores_is_refused(value):
-    model = peaked_model()
-    model.decoder.output.bias.data[5] = value
+    model = with_bias(peaked_model(), 5, value)
     with pytest.raises(FairseqDocError, match="not finite|not a number"):
         score_prefix_tree(ensemble(peaked_model(seed=1), model), [["w0"], ["w2"]])
 
 
 def test_a_word_without_probability_is_refused_where_it_occurs():
-    model = peaked_model()
-    model.decoder.output.bias.data[KNOWN["w3"]] = -torch.inf
+    model = with_bias(peaked_model(), KNOWN["w3"], -torch.inf)
     assert len(score_prefix_tree(ensemble(model), [["w0"], ["w2", "w4"]])) == 2
     with pytest.raises(FairseqDocError):
         score_prefix_tree(ensemble(model), [["w0"], ["w2", "w3"]])

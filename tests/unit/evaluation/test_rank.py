@@ -7,12 +7,9 @@ from hypothesis import strategies as st
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.rank import StreamedMatrix, log_prob_rank, numerical_rank
 
-from ..conftest import random_tokens, write_split
-from .conftest import ensemble, peaked_model, probs_by_hand
+from .conftest import ensemble, peaked_model, probs_by_hand, with_bias
 
-pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
-
-N, V, D = 300, 20, 4
+N, V, D = 120, 20, 4
 
 
 def orthonormal(rows, columns, rng):
@@ -118,19 +115,12 @@ def test_what_is_not_finite_is_refused(value, row):
 # Models
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("text")
-    write_split(folder, "test", [random_tokens(1, N + 1)[0].tolist()])
-    return folder
+def one_softmax():
+    return peaked_model(layer_dims=f"6,{D}", doc_components="0,0,1", plain_output=True)
 
 
-def one_softmax(**settings):
-    return peaked_model(layer_dims=f"6,{D}", doc_components="0,0,1", plain_output=True, **settings)
-
-
-def rank_of(model, folder, **settings):
-    return log_prob_rank(ensemble(model, folder=folder), "test", **settings)
+def rank_of(model, text, **settings):
+    return log_prob_rank(ensemble(model, folder=text.folder), "test", **settings)
 
 
 def test_one_softmax_has_rank_d_and_two(text):
@@ -142,10 +132,7 @@ def test_one_softmax_has_rank_d_and_two(text):
 @pytest.mark.parametrize("constant", [0.0, 3.0])
 def test_without_a_bias_it_has_rank_d_and_one(text, constant):
     """A bias that is the same for every word is taken out again by the normaliser."""
-    model = one_softmax()
-    with torch.no_grad():
-        model.decoder.output.bias.fill_(constant)
-    assert rank_of(model, text).rank == D + 1
+    assert rank_of(with_bias(one_softmax(), slice(None), constant), text).rank == D + 1
 
 
 @pytest.mark.parametrize("untied", [3, 7])
@@ -172,9 +159,9 @@ def test_a_mixture_of_one_and_the_same_softmax_has_its_rank(text):
 @given(piece=st.integers(1, 400), window=st.integers(1, 400))
 def test_the_matrix_is_that_of_the_text_read_as_one(text, piece, window):
     model = peaked_model()
-    it = ensemble(model, folder=text, eval_window=window)
+    it = ensemble(model, folder=text.folder, eval_window=window)
     found = log_prob_rank(it, "test", piece=piece)
-    whole = probs_by_hand([model], random_tokens(1, N + 1)[:, :-1])[0].log()
+    whole = probs_by_hand([model], torch.tensor([text.tokens[:-1]]))[0].log()
     expected = torch.linalg.svdvals(whole).numpy()
     np.testing.assert_allclose(found.singular_values, expected, rtol=0, atol=1e-11 * expected[0])
     assert found.rows == N
@@ -189,27 +176,16 @@ def test_the_tolerance_may_be_given(text):
 
 @pytest.mark.parametrize("tolerance", [0.0, 1.0, -1e-9, 7.0, float("nan")])
 def test_a_tolerance_out_of_its_range_is_refused(text, tolerance):
-    with pytest.raises(
-        FairseqDocError, match=f"--tolerance must be between 0 and 1; got {tolerance}"
-    ):
+    with pytest.raises(FairseqDocError, match=f"--tolerance .* 0 and 1; got {tolerance}"):
         rank_of(one_softmax(), text, tolerance=tolerance)
 
 
-def test_several_models_are_refused(text):
-    both = ensemble(one_softmax(), one_softmax(seed=1), folder=text)
-    with pytest.raises(FairseqDocError, match="expected one checkpoint, .*; got 2"):
-        log_prob_rank(both, "test")
-
-
 def test_a_model_that_has_diverged_is_refused(text):
-    model = one_softmax()
-    with torch.no_grad():
-        model.decoder.output.bias[7] = float("nan")
     with pytest.raises(FairseqDocError, match="a log-probability is not finite"):
-        rank_of(model, text)
+        rank_of(with_bias(one_softmax(), 7, float("nan")), text)
 
 
-def test_a_model_in_single_precision_is_refused(tmp_path):
+def test_a_model_in_single_precision_is_refused(text):
     """Its noise would count as rank."""
     with pytest.raises(FairseqDocError, match="expected a model in float64"):
-        log_prob_rank(ensemble(peaked_model().float(), folder=tmp_path), "test")
+        rank_of(peaked_model().float(), text)

@@ -9,18 +9,14 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.sampling import draw, sample_text
 
 from ..conftest import assert_close
-from .conftest import ensemble, peaked_model, probs_by_hand
+from .conftest import EOS, ProgressSpy, ensemble, index, peaked_model, probs_by_hand, with_bias
 
-BOS, PAD, EOS, UNK, V = 0, 1, 2, 3, 20
+BOS, PAD = 0, 1
 MODELS = [peaked_model(seed=0), peaked_model(seed=1)]
 
 
 def sampled(prompt=(), length=6, models=MODELS, **settings):
     return sample_text(ensemble(*models), list(prompt), length, **settings)
-
-
-def index(word):
-    return {"<unk>": UNK, "</s>": EOS}.get(word, 4 + int(word[1:]) if word[0] == "w" else UNK)
 
 
 def next_probs(context, models=MODELS, temperature=1.0):
@@ -42,7 +38,7 @@ def log_probs_of(counts, rows):
 
 @given(distributions, st.integers(1, 12), st.booleans())
 def test_frequencies_over_a_grid_are_the_probabilities(counts, top_k, all_words):
-    """Over u = (i + 1/2) / n a word with probability p is drawn n p times but for rounding, and
+    """Over u = (i + 1/2) / n a word with probability p is drawn n p times up to rounding, and
     with top_k the k most probable words with p / their sum; of equal ones the first."""
     n, top_k = 2000, None if all_words else top_k
     grid = (torch.arange(n, dtype=torch.float64) + 0.5) / n
@@ -156,9 +152,7 @@ def test_only_the_k_most_probable_words_are_drawn():
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 2}, {"temperature": 0.1}, {"top_k": 500}])
 def test_beginning_and_padding_are_never_drawn(settings):
-    model = peaked_model(seed=2)
-    with torch.no_grad():
-        model.decoder.output.bias[[BOS, PAD]] = 30.0
+    model = with_bias(peaked_model(seed=2), [BOS, PAD], 30.0)
     probs = probs_by_hand([model], torch.tensor([[EOS]]))[0, -1]
     assert_close(probs[[BOS, PAD]].sum(), torch.tensor(1.0), atol=1e-6)
     words = {word for text in sampled((), 20, [model], samples=20, **settings) for word in text}
@@ -166,14 +160,9 @@ def test_beginning_and_padding_are_never_drawn(settings):
 
 
 def test_progress_changes_nothing():
-    lengths = []
-
-    def progress(iterable, name):
-        lengths.append(len(iterable))
-        return iterable
-
+    progress = ProgressSpy()
     assert sampled(progress=progress) == sampled()
-    assert lengths == [6]
+    assert [length for _, length in progress.seen] == [6]
 
 
 @pytest.mark.parametrize(
@@ -182,10 +171,10 @@ def test_progress_changes_nothing():
         ({"length": 0}, "--length must be at least 1; got 0"),
         ({"samples": 0}, "--samples must be at least 1; got 0"),
         ({"seed": -1}, "--seed must be at least 0; got -1"),
-        ({"temperature": 0.0}, "--temperature must be positive; got 0.0"),
-        ({"temperature": -1.0}, "--temperature must be positive; got -1.0"),
-        ({"temperature": math.inf}, "--temperature must be positive; got inf"),
-        ({"temperature": math.nan}, "--temperature must be positive; got nan"),
+        *(
+            ({"temperature": value}, f"--temperature must be positive; got {value}")
+            for value in (0.0, -1.0, math.inf, math.nan)
+        ),
         ({"top_k": 0}, "--sampling-topk must be at least 1; got 0"),
     ],
 )
@@ -201,8 +190,5 @@ def test_the_smallest_temperature_is_greedy(dtype):
 
 
 def test_a_model_that_has_diverged_is_refused():
-    model = peaked_model()
-    with torch.no_grad():
-        model.decoder.output.bias[7] = math.nan
     with pytest.raises(FairseqDocError, match="not finite"):
-        sampled(models=[model])
+        sampled(models=[with_bias(peaked_model(), 7, math.nan)])

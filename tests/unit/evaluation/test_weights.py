@@ -4,22 +4,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.weights import MixtureWeights, mixture_weights
 
-from ..conftest import random_tokens, write_split
 from .conftest import ensemble, peaked_model
 
-pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
-
-N = 83
+N = 120
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("text")
-    write_split(folder, "test", [random_tokens(1, N + 1)[0].tolist()])
-    return folder
+def weights_of(text, model, **settings):
+    return mixture_weights(ensemble(model, folder=text.folder, **settings), "test")
 
 
 def clock(keep, seed=0):
@@ -48,7 +41,7 @@ def test_weights_are_the_mean_of_known_ones_over_the_whole_text(text, keep, wind
         c = candidate / 2 * sum(keep**i for i in range(t))
         powers = np.exp(matrix @ (np.tanh(c) / 2))
         total += powers / powers.sum()
-    found = mixture_weights(ensemble(model, folder=text, eval_window=window), "test")
+    found = weights_of(text, model, eval_window=window)
     assert found.weights == pytest.approx((total / N).tolist(), rel=1e-9)
     assert found.layers == [0, 2, 2]
     assert found.tokens == N
@@ -63,7 +56,7 @@ def test_weights_may_be_set_to_any(text):
     with torch.no_grad():
         rows = np.outer(np.log(wanted), h / (h @ h))
         model.decoder.output.mixture_weights.weight.copy_(torch.from_numpy(rows))
-    found = mixture_weights(ensemble(model, folder=text), "test")
+    found = weights_of(text, model)
     assert found.weights == pytest.approx(wanted.tolist(), rel=1e-9)
     assert found.by_layer == pytest.approx({0: 0.1, 2: 0.9}, rel=1e-9)
     # mean 1/3; deviations -.7/3, 1.1/3, -.4/3
@@ -75,7 +68,7 @@ def test_without_w_pi_the_weights_are_even(text):
     model = peaked_model(doc_components="1,2,5")
     with torch.no_grad():
         model.decoder.output.mixture_weights.weight.zero_()
-    found = mixture_weights(ensemble(model, folder=text), "test")
+    found = weights_of(text, model)
     assert found.weights == pytest.approx([1 / 8] * 8, rel=1e-12)
     assert found.layers == [0, 1, 1, 2, 2, 2, 2, 2]
     assert found.by_layer == pytest.approx({0: 1 / 8, 1: 2 / 8, 2: 5 / 8}, rel=1e-12)
@@ -83,24 +76,15 @@ def test_without_w_pi_the_weights_are_even(text):
 
 
 def test_one_component_has_all_the_weight(text):
-    found = mixture_weights(ensemble(peaked_model(doc_components="0,0,1"), folder=text), "test")
+    found = weights_of(text, peaked_model(doc_components="0,0,1"))
     assert (found.layers, found.weights, found.coefficient_of_variation) == ([2], [1.0], 0.0)
 
 
 def test_a_model_in_single_precision_gives_like_weights(text):
-    it = ensemble(peaked_model(), folder=text)
-    double = mixture_weights(it, "test")
-    single = mixture_weights(it.to(torch.float32), "test")
+    double = weights_of(text, peaked_model())
+    single = weights_of(text, peaked_model().to(torch.float32))
     assert single.weights == pytest.approx(double.weights, rel=1e-5)
     assert sum(single.weights) == pytest.approx(1, rel=1e-6)
-
-
-def test_several_models_or_no_such_split_are_refused(text):
-    both = ensemble(peaked_model(), peaked_model(seed=1), folder=text)
-    with pytest.raises(FairseqDocError, match="expected one checkpoint, .*; got 2"):
-        mixture_weights(both, "test")
-    with pytest.raises(FairseqDocError, match="no binarised split 'valid'"):
-        mixture_weights(ensemble(peaked_model(), folder=text), "valid")
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0.01, 1)), min_size=1, max_size=20))
