@@ -10,6 +10,7 @@ The picture holds text as text, in the reader's own font, and follows a dark col
 import argparse
 import math
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -20,9 +21,10 @@ COLUMNS = "run\tepoch\tperplexity\tevent"
 AVERAGING = "averaging starts"
 
 WIDTH, HEIGHT = 760, 380
-LEFT, RIGHT, TOP, BOTTOM = 62, 614, 70, 326  # of the axes
-LABEL_HEIGHT = 40  # least distance between two labels at the right
-TICKS = [base * 10**power for power in range(5) for base in (1, 1.5, 2, 3, 5, 7)]
+LEFT, RIGHT, TOP, BOTTOM = 62, 630, 66, 326  # of the axes
+LABEL_HEIGHT = 42  # least distance between two labels at the right, of two lines each
+LINE_HEIGHT = 17
+TICKS = [base * 10**power for power in range(5) for base in (1, 1.5, 2, 3, 4, 5, 7)]
 STYLE = """
 text { font: 300 14px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #59636e }
 .title { font-size: 17px; fill: #1f2328 }
@@ -82,7 +84,7 @@ def numbers_text(note: str, curves: dict[str, Curve]) -> str:
 
 
 def spread(heights: list[float]) -> list[float]:
-    """The same heights in the same order, moved apart to at least ``LABEL_HEIGHT``."""
+    """The same heights in the same order, ``LABEL_HEIGHT`` apart and above the axis."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
     moved = list(heights)
     for above, below in zip(order, order[1:], strict=False):
@@ -90,23 +92,39 @@ def spread(heights: list[float]) -> list[float]:
         if missing > 0:
             moved[above] -= missing / 2
             moved[below] += missing / 2
-    return moved
+    outside = max(0.0, max(moved) + LINE_HEIGHT - BOTTOM)
+    return [height - outside for height in moved]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Epochs on a linear axis, perplexities on a logarithmic one.
+
+    Attributes:
+        last: the last epoch.
+        low, high: perplexities at the bottom and at the top.
+    """
+
+    last: int
+    low: float
+    high: float
+
+    def x(self, epoch: int) -> float:
+        """Where an epoch is."""
+        return LEFT + (RIGHT - LEFT) * (epoch - 1) / max(1, self.last - 1)
+
+    def y(self, perplexity: float) -> float:
+        """Where a perplexity is."""
+        share = math.log(perplexity / self.low) / math.log(self.high / self.low)
+        return BOTTOM - (BOTTOM - TOP) * share
 
 
 def draw(note: str, curves: dict[str, Curve]) -> str:
-    """The SVG of some curves: perplexity on a logarithmic axis, over epochs."""
+    """The SVG of some curves: perplexity over epochs."""
     drawn = [p for curve in curves.values() for p in curve.perplexities.values()]
     last = max(max(curve.perplexities) for curve in curves.values())
     low = max(tick for tick in TICKS if tick <= min(drawn))
-    high = min(tick for tick in TICKS if tick >= max(drawn))
-
-    def x(epoch):
-        return LEFT + (RIGHT - LEFT) * (epoch - 1) / max(1, last - 1)
-
-    def y(perplexity):
-        share = math.log(perplexity / low) / math.log(high / low)
-        return BOTTOM - (BOTTOM - TOP) * share
-
+    axes = Axes(last, low, max(drawn))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         f"<title>Learning curves of the quick start</title><desc>{escape(note)}</desc>",
@@ -114,38 +132,59 @@ def draw(note: str, curves: dict[str, Curve]) -> str:
         f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>',
         f'<text class="title" x="{LEFT}" y="36">Validation perplexity of the quick start</text>',
         f'<text x="{(LEFT + RIGHT) / 2:g}" y="{BOTTOM + 40}" text-anchor="middle">epoch</text>',
+        *draw_ticks(axes),
     ]
-    for tick in TICKS:
-        if low <= tick <= high:
-            parts.append(
-                f'<path class="grid" d="M{LEFT} {y(tick):.1f}H{RIGHT}"/>'
-                f'<text x="{LEFT - 10}" y="{y(tick) + 5:.1f}" text-anchor="end">{tick:g}</text>'
-            )
-    for epoch in [1, *range(10, last + 1, 10)]:
-        parts.append(
-            f'<text x="{x(epoch):.1f}" y="{BOTTOM + 20}" text-anchor="middle">{epoch}</text>'
-        )
-    ends = spread([y(list(curve.perplexities.values())[-1]) for curve in curves.values()])
+    ends = spread([axes.y(list(curve.perplexities.values())[-1]) for curve in curves.values()])
     for number, ((name, curve), end) in enumerate(zip(curves.items(), ends, strict=True)):
-        points = [f"{x(e):.1f} {y(p):.1f}" for e, p in curve.perplexities.items()]
-        parts.append(f'<path class="curve s{number}" d="M{"L".join(points)}"/>')
-        if curve.averaging_after is not None:
-            at = curve.averaging_after
-            parts.append(
-                f'<circle class="mark s{number}" cx="{x(at):.1f}" '
-                f'cy="{y(curve.perplexities[at]):.1f}" r="5"/>'
-            )
-        best = min(curve.perplexities.values())
-        parts.append(
-            f'<text class="name n{number}" x="{RIGHT + 12}" y="{end - 2:.1f}">{escape(name)}</text>'
-            f'<text x="{RIGHT + 12}" y="{end + 15:.1f}">best {best:g}</text>'
-        )
-    if any(curve.averaging_after is not None for curve in curves.values()):
-        parts.append(
-            f'<circle class="mark s1" cx="{RIGHT - 186}" cy="31" r="5"/>'
-            f'<text x="{RIGHT - 174}" y="36">weights are averaged from here</text>'
-        )
+        parts += draw_curve(number, name, curve, axes, end)
+    parts += draw_remark(curves.values(), axes)
     return "\n".join([*parts, "</svg>\n"])
+
+
+def draw_ticks(axes: Axes) -> Iterator[str]:
+    """The grid, and the numbers at both axes."""
+    for tick in TICKS:
+        if axes.low <= tick <= axes.high:
+            yield (
+                f'<path class="grid" d="M{LEFT} {axes.y(tick):.1f}H{RIGHT}"/>'
+                f'<text x="{LEFT - 10}" y="{axes.y(tick) + 5:.1f}" text-anchor="end">{tick:g}</text>'
+            )
+    for epoch in [1, *range(10, axes.last + 1, 10)]:
+        yield (
+            f'<text x="{axes.x(epoch):.1f}" y="{BOTTOM + 20}" text-anchor="middle">{epoch}</text>'
+        )
+
+
+def draw_curve(number: int, name: str, curve: Curve, axes: Axes, end: float) -> Iterator[str]:
+    """One curve, a ring where averaging starts, and its label at height ``end``."""
+    points = [f"{axes.x(e):.1f} {axes.y(p):.1f}" for e, p in curve.perplexities.items()]
+    yield f'<path class="curve s{number}" d="M{"L".join(points)}"/>'
+    if curve.averaging_after is not None:
+        epoch = curve.averaging_after
+        yield (
+            f'<circle class="mark s{number}" cx="{axes.x(epoch):.1f}" '
+            f'cy="{axes.y(curve.perplexities[epoch]):.1f}" r="5"/>'
+        )
+    best = min(curve.perplexities.values())
+    yield (
+        f'<text class="name n{number}" x="{RIGHT + 16}" y="{end:.1f}">{escape(name)}</text>'
+        f'<text x="{RIGHT + 16}" y="{end + LINE_HEIGHT:.1f}">best {best:g}</text>'
+    )
+
+
+def draw_remark(curves: Iterable[Curve], axes: Axes) -> Iterator[str]:
+    """What the rings mean, above the highest of them."""
+    rings = [
+        (curve.averaging_after, curve.perplexities[curve.averaging_after])
+        for curve in curves
+        if curve.averaging_after is not None
+    ]
+    if rings:
+        epoch, perplexity = max(rings, key=lambda ring: ring[1])
+        yield (
+            f'<text x="{axes.x(epoch):.1f}" y="{axes.y(perplexity) - 14:.1f}" text-anchor="middle">'
+            f"weights averaged from here</text>"
+        )
 
 
 def read_logs(runs: list[str]) -> dict[str, Curve]:

@@ -1,0 +1,269 @@
+"""The commands of README, of ``docs/`` and of the examples, at a small size and on toy data.
+
+The blocks of a page run in one shell, in a folder that looks like a checkout. The programs that they
+call are found first as shims, which add the small size. ```` ```sh no-test ```` marks a block that is not
+run: published sizes, benchmarks, whole installations.
+"""
+
+import os
+import re
+import shlex
+from types import SimpleNamespace
+
+import pytest
+import toy_language
+import toy_translation
+import toy_trees
+from conftest import BIN, ROOT, evaluated, fail, run, start
+from fairseq import options
+
+SMALL = (
+    "--decoder-embed-dim 16 --layer-dims 24,24,20 --doc-components 0,0,1,2 --max-update 3 --cpu "
+    "--batch-size 4"
+)
+SMALL_TRANSLATION = (
+    "--encoder-embed-dim 16 --decoder-embed-dim 16 --hidden-size 12 --max-update 3 --cpu "
+    "--warmup-updates 0 --batch-size 32"
+)
+SHIMS = {
+    "fairseq-train": f"""
+case " $* " in
+  *" --task translation "*) set -- "$@" {SMALL_TRANSLATION} ;;
+  *) set -- "$@" {SMALL} ;;
+esac""",
+    # A toy corpus has no published counts, and few pairs of letters to merge.
+    "fairseq-doc": """
+case $1 in
+  prepare-lm) shift 2; set -- prepare-lm text "$@" ;;
+  prepare-mt | prepare-headline) set -- "$@" --merges 18 ;;
+esac""",
+}
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+RUN, NOT_RUN = "sh", "sh no-test"
+
+
+def blocks(path, kind):
+    """The blocks of a page whose fence says ``kind``."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def with_blocks(pages):
+    return [page for page in pages if blocks(page, RUN)]
+
+
+def write_pairs(folder, names, sides):
+    """Three splits of a toy task under other names."""
+    toy_translation.write_corpus(folder, "copy", 200, 20, 20)
+    for split, name in zip(("train", "valid", "test"), names, strict=True):
+        for side, language in zip(("src", "tgt"), sides, strict=True):
+            (folder / f"{split}.{side}").rename(folder / f"{name}.{language}")
+
+
+def write_data_sets(folder):
+    """Toy data under the names of the real sets; the lists are gzip or not, whatever their name."""
+    toy_language.write_corpus(folder / "ptb", train=4_000, valid=1_000, test=1_000)
+    names = ("train", "val", "test_2016_flickr")
+    write_pairs(folder / "multi30k", names, ("en", "de"))
+    write_pairs(folder / "debian_headline", ("train", "valid", "test"), ("src", "tgt"))
+    toy_trees.write_corpus(folder / "wsj_sample", train=150, dev=12, test=12)
+    (folder / "wsj_sample" / "dev.nbest").rename(folder / "wsj_sample" / "dev.nbest.gz")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A folder that looks like a checkout, with the shims and toy data; ``shell(text)`` runs text there
+    and returns its output. README's blocks have run in it: other pages use its model."""
+    folder = tmp_path_factory.mktemp("a checkout")
+    for name in ("scripts", "examples", "fairseq_doc"):
+        (folder / name).symlink_to(ROOT / name)
+    activate = folder / ".venv" / "bin" / "activate"
+    activate.parent.mkdir(parents=True)
+    activate.touch()
+    shims = tmp_path_factory.mktemp("shims")
+    for program, addition in SHIMS.items():
+        shim(shims, program, f'{addition}\nexec "{BIN}/{program}" "$@"')
+    data = tmp_path_factory.mktemp("data")
+    write_data_sets(data)
+    places = {
+        "FAIRSEQ_DOC_DATA": str(data),
+        "PATH": f"{shims}:{BIN}:{os.environ['PATH']}",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+
+    def shell(text):
+        process = start(["bash", "-e", "-o", "pipefail", "-c", text], cwd=folder, **places)
+        output, _ = process.communicate(timeout=1200)  # up to eighteen programs on a busy machine
+        assert process.returncode == 0, f"{text}\n{output[-3000:]}"
+        return output
+
+    readme = shell("\n".join(blocks(ROOT / "README.md", RUN)))
+    return SimpleNamespace(folder=folder, shell=shell, data=data, readme=readme, ran={})
+
+
+@pytest.fixture
+def ran(checkout):
+    """``ran(page)``: the output of a page's blocks, run once."""
+
+    def output_of(page):
+        if page not in checkout.ran:
+            text = "\n".join(blocks(page, RUN))
+            checkout.ran[page] = checkout.readme if page == PAGES[0] else checkout.shell(text)
+        return checkout.ran[page]
+
+    return output_of
+
+
+@pytest.mark.parametrize("page", with_blocks(PAGES), ids=lambda page: page.name)
+def test_the_commands_of_a_page_run(page, ran):
+    ran(page)
+
+
+def test_readme_trains_evaluates_and_uses_a_model(checkout):
+    assert evaluated(checkout.readme)[2] > 900
+    assert "the company" in checkout.readme
+    (block,) = blocks(ROOT / "README.md", "python")
+    output = checkout.shell(f"{BIN}/python -c {shlex.quote(block)}")
+    assert len(re.findall(r"-\d+\.\d+", output.splitlines()[-1])) == 2
+
+
+def test_the_pages_give_what_they_promise(checkout, ran):
+    ran(ROOT / "docs" / "analysis.md")
+    translation = ran(ROOT / "docs" / "translation.md")
+    assert "nrefs:1" in translation and "D-0\t" in translation
+    assert re.search(r"ROUGE-?L", ran(ROOT / "docs" / "headlines.md"), flags=re.IGNORECASE)
+    for picture in ("weights.png", "curves.png", "attention.png"):
+        assert (checkout.folder / picture).stat().st_size > 1000
+    parsing = ran(ROOT / "docs" / "parsing.md")
+    assert len((checkout.folder / "test.best").read_text().splitlines()) == 12
+    assert len(re.findall(r"^rerank: \S+test.nbest, weight [\d.]+:$", parsing, re.MULTILINE)) == 2
+
+
+def test_few_blocks_are_not_run_and_each_says_so():
+    fences = {
+        match[1]
+        for page in [*PAGES, ROOT / "CONTRIBUTING.md", *ROOT.glob("examples/*/README.md")]
+        for match in re.finditer(
+            r"^```([^\n]*)\n.*?^```$", page.read_text(), re.DOTALL | re.MULTILINE
+        )
+    }
+    assert fences <= {RUN, NOT_RUN, "python", ""}
+    skipped = [block for page in PAGES for block in blocks(page, NOT_RUN)]
+    assert len(skipped) < len([block for page in PAGES for block in blocks(page, RUN)])
+
+
+# The examples
+
+
+def shim(folder, program, text):
+    """A program of that name that runs some lines of sh."""
+    (folder / program).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / program).chmod(0o755)
+
+
+def words_of(script, tmp_path, program="fairseq-train", **places):
+    """The words that a script gives to a program of fairseq."""
+    shim(tmp_path, program, 'for word in "$@"; do echo "$word"; done')
+    return run([script], PATH=f"{tmp_path}:{os.environ['PATH']}", **places).splitlines()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        path
+        for path in sorted(ROOT.glob("examples/*/train*.sh"))
+        if not path.with_suffix(".yaml").exists()
+    ],
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
+def test_recipes_without_a_yaml_are_accepted_by_fairseq(script, tmp_path, monkeypatch):
+    """Those with one are compared with it in test_configurations.py."""
+    words = words_of(script, tmp_path)
+    monkeypatch.setattr("sys.argv", ["fairseq-train", *words])  # fairseq looks for --user-dir here
+    monkeypatch.chdir(ROOT)
+    args = options.parse_args_and_arch(options.get_training_parser(), input_args=words)
+    assert args.criterion == "doc_cross_entropy" and args.save_dir.startswith("checkpoints/")
+
+
+@pytest.mark.parametrize("example", ["penn_treebank", "wikitext2"])
+def test_a_recipe_is_evaluated_where_it_was_saved(example, tmp_path, monkeypatch):
+    recipe = ROOT / "examples" / example
+    trained = words_of(recipe / "train.sh", tmp_path)
+    words = words_of(recipe / "evaluate.sh", tmp_path, program="fairseq-eval-lm")
+    saved = trained[trained.index("--save-dir") + 1]
+    assert words.count(f"{saved}/checkpoint_best.pt") == 2 and words[0] == trained[0]
+    monkeypatch.setattr("sys.argv", ["fairseq-eval-lm", *words])
+    monkeypatch.chdir(ROOT)
+    parser = options.get_eval_lm_parser(default_task="bptt_language_modeling")
+    args = options.parse_args_and_arch(parser, input_args=words[: len(words) // 2])
+    assert args.gen_subset == "valid" and "test" in words
+
+
+@pytest.mark.parametrize(
+    "example, command, score",
+    [
+        ("iwslt16", "bleu", ["--lang", "de"]),
+        ("gigaword", "rouge", ["--tokenized-reference", "--allow-unknown"]),
+    ],
+)
+def test_evaluation_translates_with_an_ensemble_and_scores(example, command, score, tmp_path):
+    """Without the programs themselves, which the pages run."""
+    shim(tmp_path, "fairseq-generate", 'for word in "$@"; do echo "$word"; done')
+    shim(tmp_path, "fairseq-doc", 'for word in "$@"; do echo "$word"; done')
+    model = "a model.pt:b.pt"
+    for name in (*model.split(":"), "reference"):
+        (tmp_path / name).touch()
+    places = {
+        "MODEL": model,
+        "RAW": "reference",
+        "OUT": "out.txt",
+        "SCORE": "--tokenized-reference --allow-unknown",
+    }
+    places["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    evaluate = ROOT / "examples" / example / "evaluate.sh"
+    scored = run([evaluate, "--cpu"], cwd=tmp_path, **places).splitlines()
+    assert scored == [command, "out.txt", "--reference", "reference", *score]
+    generated = (tmp_path / "out.txt").read_text().splitlines()
+    assert model in generated and generated[-1] == "--cpu"
+    refusal = fail([evaluate], cwd=tmp_path, **places)
+    assert "out.txt exists" in refusal and "OUT=" in refusal
+
+
+@pytest.mark.parametrize("example", ["iwslt16", "gigaword"])
+def test_evaluation_refuses_missing_files_before_any_work(example, tmp_path):
+    evaluate = ROOT / "examples" / example / "evaluate.sh"
+    trained = words_of(evaluate.parent / "train_plain.sh", tmp_path)
+    saved = [
+        word for before, word in zip(trained, trained[1:], strict=False) if before == "--save-dir"
+    ][-1]
+    reference = tmp_path / "reference"
+    reference.touch()
+    missing = fail([evaluate], cwd=tmp_path, RAW=str(reference), SYSTEM="plain")
+    assert f"got no file {saved}/checkpoint_best.pt" in missing
+    (tmp_path / "a.pt").touch()
+    missing = fail([evaluate], cwd=tmp_path, RAW=str(reference), MODEL="a.pt:no such.pt")
+    assert "got no file no such.pt" in missing
+    assert "got no file nothing" in fail([evaluate], cwd=tmp_path, RAW="nothing", MODEL="a.pt")
+
+
+def test_the_parsing_recipe_refuses_missing_and_existing_files(tmp_path):
+    recipe = ROOT / "examples" / "parsing"
+    (tmp_path / "a.pt").touch()
+    (tmp_path / "dev.nbest").touch()
+    exists = fail([recipe / "parse.sh"], cwd=tmp_path, MODEL="a.pt")
+    assert "dev.nbest exists" in exists and "OUT=" in exists
+    missing = fail([recipe / "parse.sh"], cwd=tmp_path, MODEL="no such.pt")
+    assert "got no file no such.pt" in missing
+    assert "TEST=LISTS" in fail([recipe / "rerank.sh"], cwd=tmp_path, MODEL="a.pt", DEV="dev.nbest")
+
+
+def test_an_interrupted_parse_starts_over(tmp_path):
+    """Half of a list of an earlier run does not count as a list."""
+    recipe = ROOT / "examples" / "parsing"
+    writes_its_output = 'while [ $# -gt 1 ]; do [ "$1" = --output ] && echo > "$2"; shift; done'
+    for program in ("fairseq-generate", "fairseq-doc"):
+        shim(tmp_path, program, writes_its_output)
+    (tmp_path / "a.pt").touch()
+    (tmp_path / "dev.nbest.part").write_text("(S (NP of a run that was interr")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    run([recipe / "parse.sh"], cwd=tmp_path, MODEL="a.pt", PATH=path)
+    assert (tmp_path / "dev.nbest").read_text() == (tmp_path / "test.nbest").read_text() == "\n"

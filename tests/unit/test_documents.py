@@ -1,0 +1,201 @@
+"""What the documents refer to exists, and what is generated in them is not stale."""
+
+import importlib.util
+import re
+
+import pytest
+from conftest import ROOT
+from fairseq import options
+
+import fairseq_doc
+
+PAGES = [
+    path
+    for path in sorted(ROOT.rglob("*.md"))
+    if not {".venv", "build", "dist", "checkpoints"} & set(path.relative_to(ROOT).parts)
+    and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+]
+NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
+BANNED = r"\b(told|tells?|stands?|mend(s|ed|ing)?|of which|but for|who wants|has(n't| not) met)\b"
+# Options of programs that are neither fairseq's nor ours: pip, pre-commit, hydra.
+FOREIGN = {"--editable", "--hook-type", "--config-dir", "--config-name"}
+
+
+def script(name):
+    """A module of ``scripts/``."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def make_options():
+    return script("make_options")
+
+
+@pytest.fixture(scope="module")
+def make_curves():
+    return script("make_curves")
+
+
+def without_blocks(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(path):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", without_blocks(path.read_text()), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_pages_are_there():
+    expected = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/options.md"}
+    assert expected | {"docs/design.md", "examples/iwslt16/README.md"} <= set(NAMES)
+
+
+def test_one_version():
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert re.findall(r"^## \[([\d.]+)\]", changes, re.MULTILINE)[0] == fairseq_doc.__version__
+    assert f"\nversion: {fairseq_doc.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+@pytest.mark.parametrize("path", PAGES, ids=NAMES)
+def test_links_lead_somewhere(path):
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_blocks(path.read_text())):
+        if link.startswith(("https://", "http://")):
+            continue
+        file, _, anchor = link.partition("#")
+        place = (path.parent / file).resolve() if file else path
+        assert place.exists(), link
+        assert not anchor or anchor in anchors(place), link
+
+
+@pytest.mark.parametrize("path", PAGES, ids=NAMES)
+def test_words_are_plain(path):
+    found = [
+        f"line {number}: {match.group()}"
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        for match in re.finditer(BANNED, line, flags=re.IGNORECASE)
+    ]
+    assert not found
+
+
+def test_every_file_named_in_the_documents_exists():
+    """Files of the package are named from its folder on, scripts and examples from the root on."""
+    for path in PAGES:
+        if path.name == "CHANGELOG.md":  # names what is gone, too
+            continue
+        words = re.findall(r"[\w/.-]+", path.read_text())
+        for word in words:
+            if re.fullmatch(r"(scripts|examples|tests|docs)/[\w/]+\.\w+", word):
+                assert (ROOT / word).exists() or (path.parent / word).exists(), word
+            folders = (
+                "preparation|data|ops|modules|models|optim|tasks|criterions|evaluation|scoring"
+            )
+            if re.fullmatch(rf"({folders}|parsing|cli|fairseq_patches)/\w+\.py", word):
+                assert (ROOT / "fairseq_doc" / word).exists() or "NAME" in word, word
+
+
+def fairseq_options(monkeypatch):
+    """Every option of fairseq's commands with this package's parts, and with those that the
+    documents use."""
+    monkeypatch.setattr("sys.argv", ["fairseq-train"])  # fairseq looks for --user-dir here
+    parsers = [
+        options.get_preprocessing_parser(),
+        options.get_interactive_generation_parser(),
+        options.get_eval_lm_parser(),
+    ]
+    ours = "--criterion doc_cross_entropy".split()
+    for parts in (
+        "--task bptt_language_modeling --arch lstm_doc_lm --optimizer nt_asgd --lr-scheduler nt_asgd",
+        "--task translation --arch lstm_luong_doc --optimizer adam --lr-scheduler fixed",
+        "--task translation --arch lstm_luong_wmt_en_de --optimizer sgd --lr-scheduler fixed",
+    ):
+        parser = options.get_training_parser()
+        options.parse_args_and_arch(parser, ["data", *parts.split(), *ours])
+        parsers.append(parser)
+    return {name for parser in parsers for name in parser._option_string_actions}
+
+
+def test_commands_and_options_named_in_the_documents_exist(make_options, monkeypatch):
+    commands = dict(make_options.commands())
+    known = fairseq_options(monkeypatch) | FOREIGN
+    for parser in commands.values():
+        known |= set(parser._option_string_actions)
+    for path in (ROOT / "scripts").glob("*.py"):
+        known |= set(re.findall(r'"(--[a-z-]+)"', path.read_text()))
+    unknown = []
+    for path, name in zip(PAGES, NAMES, strict=True):
+        text = path.read_text().replace("`scripts/prepare_*.sh`", "")
+        typed = re.findall(r"fairseq-doc ([a-z][a-z-]*)\b(?! commands)", text)
+        unknown += [f"{name}: fairseq-doc {command}" for command in set(typed) - commands.keys()]
+        typed = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", without_diagrams(text))
+        unknown += [f"{name}: {option}" for option in set(typed) - known]
+    assert not unknown
+
+
+def without_diagrams(text):
+    """Without arrows such as ``--prepare-lm-->``."""
+    return re.sub(r"--[a-z-]+-->", "", text)
+
+
+def test_options_page_is_what_the_code_says(make_options, capsys):
+    assert make_options.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_options_page_leaves_nothing_out(make_options):
+    page = make_options.page()
+    for name, parser in make_options.commands():
+        section = page.split(f"### `fairseq-doc {name}`\n")[1].split("\n### ")[0]
+        for option in parser._option_string_actions:
+            if option.startswith("--") and option not in ("--help", "--json"):
+                assert re.search(rf"{option}[` ,]", section), option
+    for preset in (*make_options.lstm_doc_lm.PRESETS, *make_options.lstm_luong_doc.PRESETS):
+        assert f"`--arch {preset}`" in page
+    assert not re.search(r"^\|.*%\(", page, flags=re.MULTILINE)
+    tables = [line for line in page.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in tables} <= {3, 4}
+
+
+@pytest.mark.parametrize("name", ["make_options", "make_curves"])
+def test_a_stale_page_is_reported(name, tmp_path, monkeypatch, capsys):
+    module = script(name)
+    page = "PAGE" if name == "make_options" else "PICTURE"
+    monkeypatch.setattr(module, page, tmp_path / "page")
+    assert module.main(["--check"]) == 1
+    assert f"run python scripts/{name}.py" in capsys.readouterr().err
+    assert module.main([]) == 0 and module.main(["--check"]) == 0
+
+
+def test_picture_is_what_its_numbers_say(make_curves, capsys):
+    assert make_curves.main(["--check"]) == 0, capsys.readouterr().err
+    assert make_curves.PICTURE.stat().st_size < 40_000
+
+
+def test_numbers_of_the_picture_come_from_logs(make_curves, tmp_path, monkeypatch):
+    for name in ("NUMBERS", "PICTURE"):
+        monkeypatch.setattr(make_curves, name, tmp_path / name)
+    line = "epoch {0:03d} | valid on 'valid' subset | loss 6 | ppl {1} | wps 1\n"
+    for name, perplexities in (("a", (300, 200, 44.5)), ("b", (250, 90, 44.25))):
+        lines = [line.format(n, p) for n, p in enumerate(perplexities, start=1)]
+        lines[2:2] = ["averaging starts after epoch 2\n"] if name == "b" else []
+        (tmp_path / f"{name}.log").write_text("".join(lines))
+    logs = [f"one & two={tmp_path}/a.log", f"DOC={tmp_path}/b.log"]
+    assert make_curves.main(["--note", "a machine", "--logs", *logs]) == 0
+    note, curves = make_curves.read_numbers((tmp_path / "NUMBERS").read_text())
+    assert note == "a machine" and list(curves) == ["one & two", "DOC"]
+    assert curves["DOC"].perplexities == {1: 250, 2: 90, 3: 44.25}
+    assert curves["DOC"].averaging_after == 2 and curves["one & two"].averaging_after is None
+    picture = (tmp_path / "PICTURE").read_text()
+    assert picture.count("<circle") == 1 and "one &amp; two" in picture and "44.25" in picture
+
+
+def test_labels_at_the_right_do_not_overlap(make_curves):
+    moved = make_curves.spread([300.0, 298.0])
+    assert moved[0] - moved[1] == make_curves.LABEL_HEIGHT
+    assert max(moved) + make_curves.LINE_HEIGHT <= make_curves.BOTTOM
