@@ -8,6 +8,7 @@ The data goes through the files in this order, and each imports only from what l
     preparation/                     text and trees -> binarised data
         tokenization.py              Moses, the kinds of BPE, reserved symbols
         stages.py                    folders that are made in stages and can be resumed
+        binarisation.py              fairseq-preprocess, and whether it kept every token
         parallel_text.py             raw pairs -> clean, tokenised, segmented, binarised
         pydoc_text.py                the text that every Python carries
         language_model.py            text -> one stream of words
@@ -39,6 +40,7 @@ The data goes through the files in this order, and each imports only from what l
     criterions/doc_cross_entropy.py  NLL + beta + AR + TAR, logged apart
     registration.py                  imports what fairseq registers
     evaluation/ensemble.py           checkpoints -> models whose probabilities are averaged
+    evaluation/progress.py           progress bars, or none
     evaluation/perplexity.py         the evaluator: a split, the state carried over it
     evaluation/scoring.py            plain text -> log-probabilities of its sentences
     evaluation/prefix_tree.py        sentences that begin alike -> their log-probabilities
@@ -55,14 +57,15 @@ The data goes through the files in this order, and each imports only from what l
     scoring/bleu.py, rouge.py        the scores
     parsing/nbest.py                 n-best lists of trees, as parsers print them
     parsing/bracketing.py            bracketing F1, as EVALB computes it
+    parsing/kept_scores.py           scores in a file, so that an interrupted run goes on
     parsing/reranking.py             lists, scored by language models and by the parser (Table 11)
     parsing/outputs.py               an encoder-decoder's outputs -> lists of trees
     cli/                             ``fairseq-doc``, one file a command
 
 Importing this package alone imports neither torch nor fairseq, so that ``fairseq_doc.ops`` and
-``fairseq_doc.modules`` serve any torch model. ``--user-dir fairseq_doc``, :func:`register`, or the
-import of any part that builds on fairseq registers the models, the task, the criterion and the
-optimizer.
+``fairseq_doc.modules`` serve any torch model. ``--user-dir fairseq_doc`` and :func:`register` register
+the models, the task, the criterion and the optimizer, and so does the import of their folders, of
+``evaluation/`` and of ``cli/``.
 """
 
 import os
@@ -70,8 +73,8 @@ import os
 __version__ = "0.4.0"
 
 
-def register():
-    """Register everything with fairseq, as ``--user-dir fairseq_doc`` does; a second call does nothing."""
+def register() -> None:
+    """Register everything with fairseq, as ``--user-dir fairseq_doc`` does. A second call does nothing."""
     from fairseq_doc import registration  # noqa: F401
 
 

@@ -1,7 +1,7 @@
 """Registers everything with fairseq. Each import below registers what its file defines.
 
-The parts of the package that build on fairseq import this file, so that importing any of them is
-enough; ``--user-dir`` imports them too.
+The folders models/, tasks/, criterions/, optim/, evaluation/ and cli/ import this file, so importing
+any of them is enough. ``--user-dir`` imports it too.
 """
 
 from fairseq_doc import fairseq_patches

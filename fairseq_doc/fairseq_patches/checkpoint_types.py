@@ -15,7 +15,7 @@ SAFE_TYPES = (
     argparse.Namespace,  # the settings of models and tasks without a dataclass
     distributed_utils._TensorPlaceholder,  # a tensor's place in what workers send each other
     # arrays of numbers, in which fairseq's --eval-bleu keeps its counts
-    np._core.multiarray._reconstruct,
+    np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
     np.ndarray,
     np.dtype,
     *(type(np.dtype(number)) for number in ("int64", "float64")),

@@ -1,44 +1,125 @@
+"""The built wheel in an environment of its own, in a folder that is no checkout."""
+
+import os
+import re
 import shutil
+import stat
+import sys
+import sysconfig
 import zipfile
+from pathlib import Path
 
-from conftest import PACKAGE, ROOT, run, training
+import pytest
+import toy_translation
+import toy_trees
+from conftest import BIN, PACKAGE, ROOT, fail, run
+
+import fairseq_doc
+
+PIP = "python -m pip --disable-pip-version-check"
+LANGUAGE_MODEL = """--task bptt_language_modeling --arch lstm_doc_lm --decoder-embed-dim 8
+    --layer-dims 8,8 --doc-components 0,1,1 --criterion doc_cross_entropy --optimizer nt_asgd
+    --lr-scheduler nt_asgd --lr 10 --batch-size 4 --max-update 3 --cpu --num-workers 0"""
+TRANSLATION = """--task translation -s src -t tgt --arch lstm_luong_doc --encoder-embed-dim 8
+    --decoder-embed-dim 8 --hidden-size 8 --criterion doc_cross_entropy --sentence-avg
+    --optimizer sgd --lr 1 --batch-size 32 --max-update 3 --cpu --num-workers 0"""
 
 
-def test_the_installed_wheel_holds_everything_and_trains_elsewhere(corpus, tmp_path):
-    source = tmp_path / "source"
-    source.mkdir()
-    for name in ("setup.py", "pyproject.toml", "README.md"):
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """(folder with a blank in its path, environment variables): the wheel, installed there beside
+    what it depends on, and the console commands of both."""
+    folder = tmp_path_factory.mktemp("no checkout")
+    source = folder / "source"
+    shutil.copytree(PACKAGE, source / "fairseq_doc", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    shutil.copytree(PACKAGE, source / "fairseq_doc")
-    build = "python -m pip --disable-pip-version-check wheel --no-deps --no-build-isolation"
-    run(f"{build} --wheel-dir {tmp_path} {source}")
-    (wheel,) = tmp_path.glob("*.whl")
-    packed = set(zipfile.ZipFile(wheel).namelist())
-    modules = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")}
-    assert modules <= packed
+    build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source]
+    run([*PIP.split(), *build])
+    shutil.rmtree(source)
+    (wheel,) = folder.glob("*.whl")
 
-    site = tmp_path / "site"
-    run(f"python -m pip --disable-pip-version-check install --no-deps --target {site} {wheel}")
-    folder = run("python -m fairseq_doc", cwd=tmp_path, PYTHONPATH=str(site)).splitlines()[-1]
-    assert folder == str(site / "fairseq_doc")
-    program = ["python", site / "bin" / "fairseq-doc", "eval-lm", "--help"]
-    assert "--gen-subset" in run(program, cwd=tmp_path, PYTHONPATH=str(site))
-    command = training(corpus.data, tmp_path / "run", "--max-update 2", model="--arch lstm_doc_lm")
-    options = "--decoder-embed-dim 8 --layer-dims 8,8,8 --doc-components 0,0,1,1"
-    command = f"{command.replace(str(PACKAGE), folder)} {options}"
-    run(command, cwd=tmp_path, PYTHONPATH=str(site))
-    assert (tmp_path / "run" / "checkpoint_last.pt").exists()
+    environment = folder / "clean environment"
+    run([sys.executable, "-m", "venv", environment])
+    python = environment / "bin" / "python"
+    run([python, *PIP.split()[1:], "install", "--quiet", "--no-deps", "--no-index", wheel])
+    # What the package depends on is seen in the tests' environment, whose own fairseq_doc is not: a
+    # path in a .pth file does not read the .pth files there.
+    (site,) = (environment / "lib").glob("python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
+    for script in BIN.glob("fairseq-*"):
+        if script.name != "fairseq-doc":
+            text = script.read_text().partition("\n")[2]
+            own = environment / "bin" / script.name
+            own.write_text(f"#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n{text}")
+            own.chmod(own.stat().st_mode | stat.S_IXUSR)
+    path = f"{environment / 'bin'}:{os.environ['PATH']}"
+    return folder, wheel, {"PATH": path, "PYTHONNOUSERSITE": "1"}
+
+
+def shell(installed, lines):
+    """The output of shell lines that must all succeed, run in the folder of ``installed``."""
+    folder, _, variables = installed
+    return run(["bash", "-e", "-o", "pipefail", "-c", lines], cwd=folder, **variables)
+
+
+def one_line(options):
+    return " ".join(options.split())
+
+
+def test_the_wheel_holds_every_module_and_its_version(installed):
+    _, wheel, _ = installed
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    assert {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")} <= packed
+    assert "fairseq_doc/py.typed" in packed
+    assert fairseq_doc.__version__ in wheel.name
+
+
+def test_the_installed_package_is_the_wheel(installed):
+    folder, _, _ = installed
+    assert shell(installed, "python -m fairseq_doc").startswith(f"{folder}/clean environment/")
+
+
+def test_from_raw_text_to_bleu(installed):
+    folder = installed[0]
+    toy_translation.write_corpus(folder / "raw text", "copy", 200, 20, 20)
+    output = shell(
+        installed,
+        f"""
+        user_dir=$(python -m fairseq_doc)
+        fairseq-doc prepare-mt src tgt "raw text" "data bin/pairs" --merges 15 --joint
+        fairseq-train "data bin/pairs" --user-dir "$user_dir" {one_line(TRANSLATION)} --save-dir mt
+        fairseq-generate "data bin/pairs" --user-dir "$user_dir" --task translation -s src -t tgt \\
+            --path mt/checkpoint_last.pt --cpu --num-workers 0 > mt.out
+        fairseq-doc bleu mt.out --reference "raw text/test.tgt" --lang en
+        """,
+    )
+    assert re.search(r"BLEU \d+\.\d\d", output)
+
+
+def test_from_trees_to_f1(installed):
+    folder = installed[0]
+    toy_trees.write_corpus(folder / "tree bank", train=150, dev=12, test=12)
+    output = shell(
+        installed,
+        f"""
+        fairseq-doc prepare-parsing "tree bank" "data bin/trees"
+        fairseq-train "data bin/trees" --user-dir "$(python -m fairseq_doc)" \\
+            {one_line(LANGUAGE_MODEL)} --save-dir lm
+        fairseq-doc rerank "data bin/trees" "tree bank/test.nbest.gz" --path lm/checkpoint_last.pt \\
+            --cpu --output best.mrg
+        fairseq-doc evalb "data bin/trees/trees/test.mrg" best.mrg
+        """,
+    )
+    assert re.search(r"^f1 +\d+\.\d\d", output, re.MULTILINE)
 
 
 def test_setup_refuses_a_wrong_python_before_it_makes_anything(tmp_path):
-    from conftest import fail
-
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
-    for name in ("setup.py", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path)
-    old = tmp_path / "python-old"
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    old = Path(tmp_path / "python-old")
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.5.2 && exit 0\nexit 1\n')
     old.chmod(0o755)
     output = fail("scripts/setup.sh", cwd=tmp_path, PYTHON=str(old))
-    assert "setup: expected Python 3.11 or 3.12" in output
+    assert "expected Python 3.11 or 3.12" in output and "3.5.2" in output
     assert not (tmp_path / ".venv").exists()

@@ -2,6 +2,7 @@ import argparse
 import importlib
 import os
 import runpy
+import subprocess
 import sys
 
 import fairseq
@@ -18,18 +19,61 @@ import fairseq_doc
 FOLDER = os.path.dirname(os.path.abspath(fairseq_doc.__file__))
 
 
-@pytest.mark.parametrize(
-    "registry, name",
-    [
-        (ARCH_MODEL_REGISTRY, "lstm_doc_lm"),
-        (TASK_REGISTRY, "bptt_language_modeling"),
-        (CRITERION_REGISTRY, "doc_cross_entropy"),
-        (OPTIMIZER_REGISTRY, "nt_asgd"),
-        (LR_SCHEDULER_REGISTRY, "nt_asgd"),
-    ],
-)
-def test_importing_the_package_registers(registry, name):
+REGISTERED = [
+    (ARCH_MODEL_REGISTRY, "lstm_doc_lm"),
+    (ARCH_MODEL_REGISTRY, "lstm_luong_doc"),
+    (TASK_REGISTRY, "bptt_language_modeling"),
+    (CRITERION_REGISTRY, "doc_cross_entropy"),
+    (OPTIMIZER_REGISTRY, "nt_asgd"),
+    (LR_SCHEDULER_REGISTRY, "nt_asgd"),
+]
+
+
+@pytest.mark.parametrize("registry, name", REGISTERED)
+def test_register_registers(registry, name):
+    fairseq_doc.register()
     assert registry[name].__module__.startswith("fairseq_doc.")
+
+
+def python(code):
+    """What a fresh interpreter prints."""
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120
+    ).stdout.strip()
+
+
+def test_the_output_layer_does_not_import_fairseq():
+    imported = python(
+        "import sys, fairseq_doc.ops.mixture_nll, fairseq_doc.modules.mixture\n"
+        "print(sorted(name for name in sys.modules if name.startswith('fairseq.') or name == 'fairseq'))"
+    )
+    assert imported == "[]"
+
+
+@pytest.mark.parametrize(
+    "before", ["import fairseq_doc.ops.mixture_nll", "import fairseq_doc.evaluation.ensemble", ""]
+)
+def test_user_dir_registers_whatever_was_imported_before(before):
+    """And a program that uses the package as a library keeps its exception hook."""
+    code = f"""
+import sys
+hook = sys.excepthook
+{before}
+from argparse import Namespace
+from fairseq.utils import import_user_module
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.criterions import CRITERION_REGISTRY
+import_user_module(Namespace(user_dir={FOLDER!r}))
+print("lstm_doc_lm" in ARCH_MODEL_REGISTRY, "doc_cross_entropy" in CRITERION_REGISTRY)
+print(sys.excepthook is hook)
+"""
+    assert python(code).splitlines() == ["True True", "True"]
+
+
+def test_another_package_of_the_same_name_is_refused(tmp_path):
+    (tmp_path / "fairseq_doc").mkdir()
+    with pytest.raises(ImportError, match="not globally unique"):
+        import_user_module(argparse.Namespace(user_dir=str(tmp_path / "fairseq_doc")))
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,9 @@
-import time
-
 import numpy as np
-import pytest
-from fairseq.data import data_utils, iterators
+from fairseq.data import data_utils
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.fairseq_patches.loader_threads import end_loading
+from fairseq_doc import registration  # noqa: F401
 
 
 @given(
@@ -39,30 +36,3 @@ def test_sentences_are_cut_as_fairseq_cuts_them():
         assert ours.tolist() == theirs.tolist()
     assert len(batches) - len(alone) in (0, 1)
     assert max(sizes[batch].max() * len(batch) for batch in batches) <= 90
-
-
-class Slow(list):
-    """Batches of which each takes a while to load."""
-
-    def __iter__(self):
-        for batch in super().__iter__():
-            time.sleep(0.05)
-            yield batch
-
-
-@pytest.mark.parametrize("size", [1, 200])  # a thread that waits for room, one that loads
-def test_no_batch_is_loaded_at_the_exit(size):
-    ahead = iterators.BufferedIterator(size, Slow(range(100)))
-    assert next(ahead) == 0
-    assert ahead._consumer.is_alive()
-    end_loading()
-    assert not ahead._consumer.is_alive()
-    assert ahead._consumer.count < 100
-
-
-def test_a_batch_that_does_not_come_holds_no_exit():
-    ahead = iterators.BufferedIterator(1, Slow(range(10)))
-    next(ahead)
-    end_loading(patience=0)
-    assert ahead._consumer.is_alive()
-    end_loading()

@@ -1,0 +1,97 @@
+"""The package's docstring lists its files in the order of the data's flow, and they keep to it."""
+
+import ast
+import re
+from pathlib import Path
+
+import fairseq_doc
+
+PACKAGE = Path(fairseq_doc.__file__).parent
+UNLISTED = {"__init__.py", "__main__.py"}
+# The one exception that the docstring names.
+EXCEPTION = ("models/lstm_doc_lm.py", "evaluation/hub_interface.py")
+
+
+def listed_files():
+    """The files of the docstring's list, in its order; a folder counts for the files it does not
+    list one by one."""
+    files, folder = [], ""
+    for indent, names in re.findall(
+        r"^    (    )?(\S+(?:, \S+\.py)*)  ", fairseq_doc.__doc__, re.M
+    ):
+        for name in names.split(", "):
+            if name.endswith("/"):
+                folder = name
+                files.append(name)
+            elif indent:
+                files.append(folder + name)
+            else:
+                parent = "" if "/" in name or not files else Path(files[-1]).parent.as_posix() + "/"
+                top_level = (PACKAGE / name).exists()
+                files.append(name if top_level else parent + name)
+    return files
+
+
+def place(path, files):
+    """Where a file of the package is in the list; None where it is not."""
+    if path in files:
+        return files.index(path)
+    folder = f"{Path(path).parent}/"
+    return files.index(folder) if folder in files else None
+
+
+def imported_files(path):
+    """The package's files that a file imports, inside its functions too."""
+    found = set()
+    for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fairseq_doc"):
+            base = node.module.replace(".", "/").removeprefix("fairseq_doc").lstrip("/")
+            names = [f"{base}/{alias.name}.py".lstrip("/") for alias in node.names]
+            inside = {name for name in names if (PACKAGE / name).exists()}
+            found |= inside or {f"{base}.py"}
+    return found
+
+
+def test_every_file_is_listed_and_every_listed_file_exists():
+    files = listed_files()
+    assert len(files) > 40 and len(set(files)) == len(files)
+    assert [name for name in files if not (PACKAGE / name).exists()] == []
+    every = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
+    missing = [path for path in every if Path(path).name not in UNLISTED]
+    assert [path for path in missing if place(path, files) is None] == []
+
+
+def test_a_file_imports_only_from_what_lies_before_it():
+    files = listed_files()
+    wrong = []
+    for path in files:
+        if path.endswith("/") or path == "registration.py":
+            continue
+        for imported in imported_files(path) - {"registration.py"}:
+            position = place(imported, files)
+            if position is None or position >= files.index(path):
+                wrong.append((path, imported))
+    assert wrong == [EXCEPTION]
+
+
+TYPED = ("ops", "modules", "models", "evaluation", "scoring", "parsing", "preparation")
+
+
+def public_functions(tree):
+    """Functions and methods of public classes, without those that begin with an underscore."""
+    for node in tree.body:
+        nodes = node.body if isinstance(node, ast.ClassDef) and node.name[0] != "_" else [node]
+        for function in nodes:
+            if isinstance(function, ast.FunctionDef) and function.name[0] != "_":
+                yield function
+
+
+def test_public_functions_are_annotated():
+    lacking = []
+    for path in sorted(path for folder in TYPED for path in (PACKAGE / folder).glob("*.py")):
+        for function in public_functions(ast.parse(path.read_text(encoding="utf-8"))):
+            arguments = [*function.args.args, *function.args.kwonlyargs]
+            untyped = [a.arg for a in arguments if a.annotation is None]
+            if function.returns is None or set(untyped) - {"self", "cls"}:
+                lacking.append((path.name, function.name))
+    assert lacking == []
