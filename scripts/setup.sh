@@ -78,7 +78,7 @@ free_gib=$(awk '/MemAvailable/ { print int($2 / 2 ^ 20) }' /proc/meminfo)
 jobs=$(nproc)
 [ "$jobs" -le $((free_gib / 2)) ] || jobs=$((free_gib / 2))
 [ "$jobs" -ge 1 ] || jobs=1
-step 3 "compiles fairseq with $jobs processes; takes about 2 minutes with 2"
+step 3 "compiles fairseq in $jobs processes; two take about 2 minutes"
 building=$(mktemp -d)
 trap 'rm -rf "$building"' EXIT
 printf '[build_ext]\nparallel = %s\n' "$jobs" >"$building/setup.cfg"
