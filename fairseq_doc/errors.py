@@ -16,3 +16,12 @@ def first_usage_error(error: BaseException | None) -> FairseqDocError | None:
         seen.add(id(error))
         error = error.__cause__ or error.__context__
     return None
+
+
+def shown(text: str | bytes, limit: int = 80) -> str:
+    """Input to be quoted in an error, on one line: in quotes, control characters escaped, what is
+    beyond ``limit`` characters left out."""
+    quoted = repr(text[:limit])
+    if len(text) > limit or len(quoted) > limit + 3:
+        return f"{quoted[: limit - 3]}..."
+    return quoted

@@ -1,86 +1,403 @@
-"""Reading and writing text."""
+"""The one way in and the one way out for text and small files.
 
+In: a regular file, a pipe or standard input; UTF-8, compressed by gzip or not, a byte order mark at its
+start dropped; lines and what an archive expands to bounded before they are in memory. Out: a temporary
+file in the same folder, flushed to the disk, then moved into place; what is no regular file is written
+in place. What cannot be read or written is a ``FairseqDocError`` that names the file.
+"""
+
+import codecs
 import contextlib
+import errno
+import fcntl
 import gzip
+import io
+import logging
 import os
+import shutil
+import stat
 import sys
+import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from fairseq_doc.errors import FairseqDocError
 
+MAX_LINE = 1 << 20  # bytes
+# An archive that expands beyond both is a bomb: text shrinks to a half or a tenth.
+MAX_UNPACKED = 64 << 20  # bytes
+MAX_RATIO = 100
 _GZIP = b"\x1f\x8b"
+_OTHER_MARKS = (  # in this order: UTF-32's begins with UTF-16's
+    ("UTF-32", codecs.BOM_UTF32_LE),
+    ("UTF-32", codecs.BOM_UTF32_BE),
+    ("UTF-16", codecs.BOM_UTF16_LE),
+    ("UTF-16", codecs.BOM_UTF16_BE),
+)
+_Path = str | os.PathLike[str]
+
+logger = logging.getLogger(__name__)
 
 
-def is_compressed(path: str | os.PathLike) -> bool:
-    """Whether a file is compressed by gzip."""
-    with open(path, "rb") as file:
-        return file.read(len(_GZIP)) == _GZIP
+# ---- in ----
 
 
-def text_lines(path: str | os.PathLike) -> Iterator[str]:
+def text_lines(path: _Path, max_line: int = MAX_LINE, errors: str = "strict") -> Iterator[str]:
     """The lines of a UTF-8 file, compressed by gzip or not, or of standard input where ``path`` is
-    ``-``, one after another, split only at line feeds, without them.
+    ``-``, one after another, split only at line feeds, without them. A byte order mark at the start
+    is left out.
+
+    Args:
+        path: a regular file or a pipe.
+        max_line: bytes of the longest line.
+        errors: as ``bytes.decode`` takes it.
 
     Raises:
-        FairseqDocError: no such file, a damaged one, or bytes that are not UTF-8, with their line.
+        FairseqDocError: no such file, a damaged one, a line that is too long, bytes that are not UTF-8,
+            with their line, or a small archive that expands to very much.
     """
-    name = "standard input" if path == "-" else path
     with _opened(path) as file:
-        try:
-            for number, line in enumerate(file, start=1):
-                try:
-                    yield line.removesuffix(b"\n").decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise FairseqDocError(
-                        f"{name}: line {number} is not UTF-8: byte {line[error.start]:#04x} at "
-                        f"{error.start + 1}; expected text in UTF-8"
-                    ) from None
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise FairseqDocError(f"{name} is damaged: {error}; copy it again") from None
+        number = 0
+        while line := file.readline(max_line + 1):
+            number += 1
+            if number == 1:
+                line = _without_mark(line, file.name) or b"\n"
+            if len(line) > max_line and not line.endswith(b"\n"):
+                raise FairseqDocError(
+                    f"{file.name}: line {number} is longer than {max_line:,} bytes; expected text in "
+                    "shorter lines: split it"
+                )
+            yield _decoded(line.removesuffix(b"\n"), file.name, number, errors)
+
+
+def read_text(path: _Path, max_bytes: int) -> str:
+    """The text of a small file, as :func:`text_lines` reads it.
+
+    Raises:
+        FairseqDocError: as :func:`text_lines`; a file of more bytes.
+    """
+    with _opened(path) as file:
+        data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise FairseqDocError(
+                f"{file.name}: expected a file of at most {max_bytes:,} bytes; got a longer one: is it "
+                "the right one?"
+            )
+        lines = _without_mark(data, file.name).split(b"\n")
+        return "\n".join(
+            _decoded(line, file.name, number, "strict")
+            for number, line in enumerate(lines, start=1)
+        )
+
+
+def check_input(path: _Path, again: bool = False) -> None:
+    """Raise ``FairseqDocError`` unless ``path`` is a regular file or a pipe that can be read; called
+    before any work. Nothing is read, since a pipe can be read only once.
+
+    Args:
+        path: a file, or ``-`` for standard input.
+        again: it is read more than once, so neither a pipe nor standard input will do.
+    """
+    if path == "-" and not again:
+        if sys.stdin is None:
+            raise FairseqDocError("cannot read standard input: it is closed")
+        return
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise FairseqDocError(f"cannot read {path}: {error.strerror}") from None
+    if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
+        hint = "; - is standard input" if stat.S_ISCHR(mode) else ""
+        raise FairseqDocError(f"{path}: expected a file or a pipe; got {_kind(mode)}{hint}")
+    if again and not stat.S_ISREG(mode):
+        raise FairseqDocError(f"{path}: expected a file, since it is read more than once; got a pipe")
+    if not os.access(path, os.R_OK):
+        raise FairseqDocError(f"cannot read {path}: {os.strerror(errno.EACCES)}")
+
+
+def _kind(mode: int) -> str:
+    """What something is that is neither a regular file nor a pipe."""
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def _decoded(line: bytes, name: str, number: int, errors: str) -> str:
+    try:
+        return line.decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        raise FairseqDocError(
+            f"{name}: line {number} is not UTF-8: byte {line[error.start]:#04x} at "
+            f"{error.start + 1}; expected text in UTF-8"
+        ) from None
+
+
+def _without_mark(start: bytes, name: str) -> bytes:
+    """A file's start without the byte order mark of UTF-8."""
+    for encoding, mark in _OTHER_MARKS:
+        if start.startswith(mark):
+            raise FairseqDocError(
+                f"{name} is {encoding}; expected text in UTF-8: iconv -f {encoding} -t UTF-8 converts it"
+            )
+    return start.removeprefix(codecs.BOM_UTF8)
+
+
+class _Counted(io.RawIOBase):
+    """A file that counts the bytes read from it, whether it is a pipe or not."""
+
+    def __init__(self, readinto: Callable[[Any], int]) -> None:
+        self._readinto = readinto
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        read = self._readinto(buffer)
+        self.count += read
+        return read
+
+
+class _Input:
+    """The bytes of an input, decompressed and bounded.
+
+    Attributes:
+        name: for messages.
+    """
+
+    def __init__(self, readinto: Callable[[Any], int], name: str) -> None:
+        self.name = name
+        self._packed = _Counted(readinto)
+        self._unpacked = 0
+        file = io.BufferedReader(self._packed)
+        compressed = file.peek(len(_GZIP)).startswith(_GZIP)  # a pipe cannot be read twice
+        self._file: Any = gzip.GzipFile(fileobj=file) if compressed else file
+
+    def readline(self, limit: int) -> bytes:
+        return self._bounded(self._file.readline(limit))
+
+    def read(self, limit: int) -> bytes:
+        return self._bounded(self._file.read(limit))
+
+    def _bounded(self, data: bytes) -> bytes:
+        self._unpacked += len(data)
+        if self._unpacked > MAX_UNPACKED and self._unpacked > MAX_RATIO * self._packed.count:
+            raise FairseqDocError(
+                f"{self.name} expands to more than {MAX_RATIO} times its size; expected text: if it "
+                "really is, decompress it first"
+            )
+        return data
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """The bytes of a file, decompressed, or of standard input where ``path`` is ``-``."""
-    if path == "-":
-        yield sys.stdin.buffer
-        return
+def _opened(path: _Path) -> Iterator[_Input]:
+    """A file, or standard input where ``path`` is ``-``; what goes wrong is a ``FairseqDocError``."""
+    name = "standard input" if path == "-" else str(path)
+    check_input(path)
     try:
-        file = open(path, "rb")  # noqa: SIM115
-        start = file.peek(len(_GZIP))  # a pipe cannot be read twice
-    except OSError as error:
-        raise FairseqDocError(f"cannot read {path}: {error.strerror}") from None
-    with file:
-        if start.startswith(_GZIP):
-            with gzip.open(file) as unpacked:
-                yield unpacked
+        if path == "-":
+            stdin: Any = sys.stdin.buffer
+            yield _Input(stdin.readinto1, name)
         else:
-            yield file
+            with open(path, "rb", buffering=0) as file:
+                yield _Input(file.readinto, name)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise FairseqDocError(f"{name} is damaged: {error}; copy it again") from None
+    except OSError as error:
+        raise FairseqDocError(f"cannot read {name}: {error.strerror}") from None
 
 
-def check_output(path: str | os.PathLike, overwrite: bool = False) -> None:
-    """Raise ``FairseqDocError`` where no file can be written to ``path``; called before any work."""
-    path = Path(path)
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
+# ---- out ----
+
+
+def check_output(path: _Path, overwrite: bool = False) -> None:
+    """Raise ``FairseqDocError`` where no file can be written to ``path``; called before any work. A
+    symlink stands for the file that it names; a device or a pipe can be written."""
+    mode = _mode(path)
+    if _is_written_in_place(path, mode):
+        assert mode is not None
+        if _descriptor(path) is not None:
+            return
+        if stat.S_ISDIR(mode) or stat.S_ISSOCK(mode):
+            raise FairseqDocError(f"{path}: expected a file to write; got {_kind(mode)}")
+        if not os.access(path, os.W_OK):
+            raise FairseqDocError(f"cannot write {path}: {os.strerror(errno.EACCES)}")
+        return
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise FairseqDocError(
-            f"{path}: expected a file in a folder that exists and can be written to, {path.parent}"
+            f"{path}: expected a file in a folder that exists and can be written to, {folder}"
         )
-    if path.exists() and not overwrite:
-        raise FairseqDocError(f"{path} exists; remove it, name another file, or give --overwrite")
+    if mode is not None and not overwrite:
+        raise FairseqDocError(_exists(path))
 
 
-def write_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
-    """Write lines to a file beside ``path`` and move it there when it is complete. Where that fails,
-    nothing is left behind."""
-    part = f"{path}.part"
+@contextlib.contextmanager
+def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Iterator[IO[Any]]:
+    """A file to write, UTF-8 or binary, that gets the name ``path`` when it is complete and on the
+    disk. Where that fails, nothing is left behind, and what was at ``path`` stays.
+
+    A symlink stays, and the file that it names is replaced, with its permissions. A device or a pipe is
+    written in place.
+
+    Args:
+        path: the name.
+        overwrite: False: an existing file is not replaced, and neither is one that appears meanwhile.
+        binary: the file takes bytes.
+
+    Raises:
+        FairseqDocError: the file cannot be written, such as on a full disk.
+    """
+    mode = _mode(path)
+    in_place = _is_written_in_place(path, mode)
     try:
-        with open(part, "w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.remove(part)
+        if in_place:
+            descriptor = _descriptor(path)
+            with _file(
+                os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor), binary
+            ) as file:
+                yield file
+        else:
+            if mode is not None and not overwrite:
+                raise FairseqDocError(_exists(path))
+            with _moved_into_place(Path(os.path.realpath(path)), mode, overwrite, binary) as file:
+                yield file
+    except FileExistsError:
+        raise FairseqDocError(_exists(path)) from None
+    except BrokenPipeError:  # the reader has enough
         raise
+    except OSError as error:
+        kept = "" if in_place else "; nothing was changed"
+        raise FairseqDocError(f"cannot write {path}: {error.strerror or error}{kept}") from None
+
+
+def copy_file(source: _Path, destination: _Path) -> None:
+    """Copy the contents of a file, as :func:`whole_file` writes."""
+    check_input(source)
+    with open(source, "rb") as read, whole_file(destination, binary=True) as written:
+        shutil.copyfileobj(read, written, 1 << 20)
+
+
+def write_lines(path: _Path, lines: Iterable[str], overwrite: bool = True) -> None:
+    """Write lines, as :func:`whole_file` writes."""
+    with whole_file(path, overwrite) as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def lock(path: _Path, message: str) -> IO[str]:
+    """Take a lock that no other process has, until the returned file is closed or this process ends. A
+    child that it forks has no part in it.
+
+    Args:
+        path: a file for the lock alone, made where it does not exist.
+        message: of the error where another process holds the lock.
+
+    Raises:
+        FairseqDocError: another process holds it, or the file cannot be made.
+    """
+    try:
+        file = open(path, "a")  # noqa: SIM115
+    except OSError as error:
+        raise FairseqDocError(f"cannot write {path}: {error.strerror}") from None
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            file.close()
+            raise FairseqDocError(message) from None
+        logger.warning("%s cannot be locked: %s", path, error.strerror)  # some network disks
+    return file
+
+
+def _exists(path: _Path) -> str:
+    return f"{path} exists; remove it, name another file, or give --overwrite"
+
+
+def _mode(path: _Path) -> int | None:
+    """The kind and permissions of what ``path`` names; None where it names nothing."""
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise FairseqDocError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _is_written_in_place(path: _Path, mode: int | None) -> bool:
+    return mode is not None and (not stat.S_ISREG(mode) or _descriptor(path) is not None)
+
+
+def _descriptor(path: _Path) -> int | None:
+    """The number of this process's open file that a path such as /dev/stdout or /dev/fd/63 names."""
+    place = os.path.abspath(path)
+    for _ in range(40):  # links; the kernel follows no more
+        folder, name = os.path.split(place)
+        if name.isdecimal() and os.path.realpath(folder) in (f"/proc/{os.getpid()}/fd", "/dev/fd"):
+            return int(name)
+        if not os.path.islink(place):
+            return None
+        place = os.path.join(folder, os.readlink(place))
+    return None
+
+
+def _file(descriptor: int, binary: bool) -> IO[Any]:
+    if binary:
+        return os.fdopen(descriptor, "wb")
+    return os.fdopen(descriptor, "w", encoding="utf-8", newline="\n")
+
+
+@contextlib.contextmanager
+def _moved_into_place(
+    path: Path, old_mode: int | None, overwrite: bool, binary: bool
+) -> Iterator[IO[Any]]:
+    """A new file that is moved to ``path`` at the end."""
+    descriptor, new = tempfile.mkstemp(
+        dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part"
+    )
+    try:
+        with _file(descriptor, binary) as file:
+            yield file
+            file.flush()
+            with contextlib.suppress(PermissionError):  # disks without permissions
+                os.fchmod(
+                    descriptor, 0o666 & ~_umask() if old_mode is None else stat.S_IMODE(old_mode)
+                )
+            os.fsync(descriptor)
+        if overwrite:
+            os.replace(new, path)
+        else:
+            _move_to_a_free_name(new, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(new)
+    with contextlib.suppress(OSError):  # some network disks cannot
+        flush(path.parent)
+
+
+def _move_to_a_free_name(new: str, path: Path) -> None:
+    """Raises FileExistsError where the name is taken."""
+    try:
+        os.link(new, path)  # the second name; the caller removes the first
+    except FileExistsError:
+        raise
+    except OSError:  # a disk without links
+        if os.path.lexists(path):
+            raise FileExistsError from None
+        os.replace(new, path)
+
+
+def flush(path: _Path) -> None:
+    """Put a file, or a folder's new names, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,6 +1,6 @@
 import pytest
 
-from fairseq_doc.errors import FairseqDocError, first_usage_error
+from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
 
 
 def caught(function):
@@ -57,3 +57,19 @@ def test_every_other_chain_has_none():
 
 def test_it_is_a_value_error():
     assert issubclass(FairseqDocError, ValueError)
+
+
+@pytest.mark.parametrize(
+    "text, quoted",
+    [
+        ("a b", "'a b'"),
+        ("it's", '"it\'s"'),
+        ("é\n\x1b[2J\ufeff", r"'é\n\x1b[2J\ufeff'"),
+        (b"\xff\n", r"b'\xff\n'"),
+        ("x" * 80, f"'{'x' * 80}'"),
+        ("x" * 81, f"'{'x' * 76}..."),
+        ("\0" * 10_000_000, "'" + r"\x00" * 19 + "..."),
+    ],
+)
+def test_input_is_quoted_on_one_short_line(text, quoted):
+    assert shown(text) == quoted

@@ -1,29 +1,99 @@
+import errno
 import gzip
+import io
 import os
+import socket
+import stat
+import subprocess
+import sys
 import threading
+import time
+import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 
+from fairseq_doc import files
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import check_output, text_lines, write_lines
+from fairseq_doc.files import (
+    check_input,
+    check_output,
+    copy_file,
+    lock,
+    read_text,
+    text_lines,
+    whole_file,
+    write_lines,
+)
 
 LINES = [f"line {number}" for number in range(5000)]
 TEXT = "".join(f"{line}\n" for line in LINES).encode()
 
 
-@pytest.mark.parametrize("packed", [TEXT, gzip.compress(TEXT)], ids=["plain", "gzip"])
-@pytest.mark.parametrize("kind", ["file", "pipe"])
-def test_every_line_is_read_compressed_or_not(kind, packed, tmp_path):
-    if kind == "file":
-        (tmp_path / "text").write_bytes(packed)
-        assert list(text_lines(tmp_path / "text")) == LINES
-        return
+def piped(content):
+    """The name of a pipe that somebody writes to."""
     ours, theirs = os.pipe()
-    writer = threading.Thread(target=lambda: os.fdopen(theirs, "wb").write(packed))
-    writer.start()
-    assert list(text_lines(f"/dev/fd/{ours}")) == LINES
-    writer.join()
-    os.close(ours)
+    threading.Thread(target=lambda: os.fdopen(theirs, "wb").write(content), daemon=True).start()
+    return f"/dev/fd/{ours}"
+
+
+@pytest.fixture(params=["file", "pipe", "stdin", "fifo"])
+def given(request, tmp_path, monkeypatch):
+    """Text by each of the ways in: {content} -> a name to read it by."""
+
+    def make(content):
+        if request.param == "pipe":
+            return piped(content)
+        if request.param == "stdin":
+            monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+            return "-"
+        path = tmp_path / "text"
+        if request.param == "fifo":
+            os.mkfifo(path)
+            threading.Thread(target=lambda: path.write_bytes(content), daemon=True).start()
+        else:
+            path.write_bytes(content)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("packed", [TEXT, gzip.compress(TEXT)], ids=["plain", "gzip"])
+def test_every_line_is_read_compressed_or_not(packed, given):
+    assert list(text_lines(given(packed))) == LINES
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    "content, lines",
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\r\n\n\xc2\x85b", ["a\r", "", "\x85b"]),
+        ("\ufeffthe first\n\ufeffsecond\n".encode(), ["the first", "\ufeffsecond"]),
+        ("\ufeff".encode(), [""]),
+    ],
+)
+def test_lines_end_at_line_feeds_and_a_byte_order_mark_is_no_text(content, lines, pack, tmp_path):
+    (tmp_path / "text").write_bytes(pack(content))
+    assert list(text_lines(tmp_path / "text")) == lines
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-32-be"])
+def test_other_encodings_are_named(encoding, tmp_path):
+    (tmp_path / "text").write_bytes(
+        "\ufeffa\n".removeprefix("" if "-be" in encoding else "\ufeff").encode(encoding)
+    )
+    name = encoding[:6].upper()
+    with pytest.raises(FairseqDocError, match=f"text is {name}; .*iconv -f {name} -t UTF-8"):
+        list(text_lines(tmp_path / "text"))
+
+
+def test_bytes_that_are_not_utf8_are_refused_with_their_place(tmp_path):
+    (tmp_path / "text").write_bytes(b"a\n\xffb\n")
+    with pytest.raises(FairseqDocError, match="text: line 2 is not UTF-8: byte 0xff at 1"):
+        list(text_lines(tmp_path / "text"))
+    assert list(text_lines(tmp_path / "text", errors="replace")) == ["a", "\ufffdb"]
 
 
 def test_a_damaged_archive_is_refused(tmp_path):
@@ -32,17 +102,95 @@ def test_a_damaged_archive_is_refused(tmp_path):
         list(text_lines(tmp_path / "text"))
 
 
-@pytest.mark.parametrize("place", ["missing/file", ".", "text/file"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_long_line_is_refused_before_it_is_in_memory(pack, tmp_path):
+    (tmp_path / "text").write_bytes(pack(b"short\n" + b"x" * (40 << 20)))
+    lines = text_lines(tmp_path / "text")
+    assert next(lines) == "short"
+    tracemalloc.start()
+    with pytest.raises(FairseqDocError, match="line 2 is longer than 1,048,576 bytes; .*split it"):
+        next(lines)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 << 20
+
+
+def test_the_longest_line_is_still_read(tmp_path):
+    (tmp_path / "text").write_bytes(b"12345\n12345\n12345")
+    assert list(text_lines(tmp_path / "text", max_line=5)) == ["12345"] * 3
+    with pytest.raises(FairseqDocError, match="line 1 is longer than 4 bytes"):
+        next(text_lines(tmp_path / "text", max_line=4))
+
+
+def test_an_archive_that_expands_to_very_much_is_refused(monkeypatch, given):
+    monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 20)
+    bomb = gzip.compress(b"ten bytes\n" * 400_000)
+    with pytest.raises(FairseqDocError, match="expands to more than 100 times its size"):
+        for _ in text_lines(given(bomb)):
+            pass
+
+
+def test_compressed_text_is_no_bomb(monkeypatch, tmp_path):
+    monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 10)
+    (tmp_path / "text").write_bytes(gzip.compress(TEXT))
+    assert list(text_lines(tmp_path / "text")) == LINES
+
+
+def test_what_is_neither_file_nor_pipe_is_refused(tmp_path):
+    (tmp_path / "folder").mkdir()
+    bound = socket.socket(socket.AF_UNIX)
+    bound.bind(str(tmp_path / "socket"))
+    for path, kind in (
+        (tmp_path / "folder", "a folder"),
+        (tmp_path / "socket", "a socket"),
+        ("/dev/zero", "a device; - is standard input"),
+    ):
+        for read in (check_input, lambda path: next(text_lines(path)), lambda p: read_text(p, 9)):
+            with pytest.raises(FairseqDocError, match=f"expected a file or a pipe; got {kind}"):
+                read(path)
+    bound.close()
+    with pytest.raises(FairseqDocError, match="cannot read .*none: No such file"):
+        check_input(tmp_path / "none")
+
+
+def test_a_small_file_is_read_whole(given):
+    assert read_text(given(gzip.compress("\ufeffé\r\nb\n".encode())), 100) == "é\r\nb\n"
+
+
+def test_a_small_file_is_bounded(tmp_path):
+    (tmp_path / "text").write_bytes(gzip.compress(bytes(10_000)))
+    with pytest.raises(FairseqDocError, match="expected a file of at most 9,999 bytes"):
+        read_text(tmp_path / "text", 9_999)
+    (tmp_path / "text").write_bytes(b"a\n\xff")
+    with pytest.raises(FairseqDocError, match="line 2 is not UTF-8"):
+        read_text(tmp_path / "text", 100)
+
+
+def test_reading_a_line_costs_little(tmp_path):
+    (tmp_path / "text").write_bytes(b"a few words of text\n" * 200_000)
+    start = time.process_time()
+    assert sum(1 for _ in text_lines(tmp_path / "text")) == 200_000
+    assert time.process_time() - start < 5  # 0.2 s
+
+
+# ---- out ----
+
+
+@pytest.mark.parametrize("place", ["missing/file", "text/file"])
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(place, tmp_path):
     (tmp_path / "text").write_text("mine")
     with pytest.raises(FairseqDocError, match="expected a file in a folder that exists"):
         check_output(tmp_path / place, overwrite=True)
+    with pytest.raises(FairseqDocError, match="expected a file to write; got a folder"):
+        check_output(tmp_path, overwrite=True)
 
 
 def test_an_output_that_exists_is_kept_unless_asked(tmp_path):
     (tmp_path / "text").write_text("mine")
     with pytest.raises(FairseqDocError, match="text exists; .* or give --overwrite"):
         check_output(tmp_path / "text")
+    with pytest.raises(FairseqDocError, match="text exists; .* or give --overwrite"):
+        write_lines(tmp_path / "text", ["x"], overwrite=False)
     check_output(tmp_path / "text", overwrite=True)
     check_output(tmp_path / "other")
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
@@ -61,3 +209,163 @@ def test_lines_are_written_whole_or_not_at_all(tmp_path):
         write_lines(tmp_path / "text", some())
     assert (tmp_path / "text").read_text("utf-8") == "é\nb\n"
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_a_neighbour_is_not_touched(tmp_path):
+    """Also where the input has the name that a temporary file could have."""
+    (tmp_path / "text.part").write_text("a\nb\n")
+    write_lines(tmp_path / "text", text_lines(tmp_path / "text.part"))
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "text": "a\nb\n",
+        "text.part": "a\nb\n",
+    }
+
+
+def test_a_symlink_stays_and_its_target_is_replaced(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "target").write_text("old")
+    (tmp_path / "link").symlink_to("there/target")
+    (tmp_path / "dangling").symlink_to("there/new")
+    for name, target in (("link", "target"), ("dangling", "new")):
+        check_output(tmp_path / name, overwrite=True)
+        write_lines(tmp_path / name, ["x"])
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "there" / target).read_text() == "x\n"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "dangling", "link", "new", "target", "there"
+    ]  # fmt: skip
+
+
+def test_a_device_or_pipe_is_written_in_place(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    found = []
+    reader = threading.Thread(target=lambda: found.append((tmp_path / "fifo").read_text()))
+    reader.start()
+    for path in ("/dev/null", tmp_path / "fifo"):
+        mode = os.stat(path).st_mode
+        check_output(path)
+        write_lines(path, ["x"], overwrite=False)
+        assert os.stat(path).st_mode == mode
+    reader.join()
+    assert found == ["x\n"]
+    assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
+
+
+@pytest.mark.parametrize("redirected", ["file", "pipe"])
+def test_standard_output_is_written_in_place(redirected, tmp_path):
+    """Between what is printed before and after, also where it goes into a file."""
+    code = (
+        "from fairseq_doc.files import *; print('before', flush=True)\n"
+        "check_output('/dev/stdout'); write_lines('/dev/stdout', ['x'], overwrite=False); print('after')"
+    )
+    with open(tmp_path / "out", "wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=out if redirected == "file" else subprocess.PIPE,
+            check=True,
+        )
+    printed = done.stdout or (tmp_path / "out").read_bytes()
+    assert printed == b"before\nx\nafter\n"
+
+
+def test_permissions_are_the_umasks_or_the_old_files(tmp_path):
+    old = os.umask(0o027)
+    try:
+        write_lines(tmp_path / "new", ["x"])
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+    (tmp_path / "new").chmod(0o604)
+    write_lines(tmp_path / "new", ["y"])
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o604
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_appears_meanwhile_is_kept_unless_asked(links, tmp_path, monkeypatch):
+    if not links:
+
+        def no_links(*_):
+            raise OSError(errno.EPERM, "no links")
+
+        monkeypatch.setattr(os, "link", no_links)
+    write_lines(tmp_path / "first", ["mine"], overwrite=False)
+    with pytest.raises(FairseqDocError, match="text exists"):
+        with whole_file(tmp_path / "text", overwrite=False) as file:
+            file.write("mine")
+            (tmp_path / "text").write_text("another's")
+    assert (tmp_path / "text").read_text() == "another's"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "text"]
+
+
+def test_a_full_disk_is_told_in_one_line_and_changes_nothing(tmp_path):
+    (tmp_path / "text").write_text("old")
+    code = (
+        "import resource, signal, sys; from fairseq_doc.files import *\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "for name in ('text', 'new'):\n"
+        "    try: write_lines(name, ['x' * 60_000] * 3)\n"
+        "    except FairseqDocError as error: print(error)\n"
+        "try: write_lines('/dev/full', ['x'])\n"
+        "except FairseqDocError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == [
+        "cannot write text: File too large; nothing was changed",
+        "cannot write new: File too large; nothing was changed",
+        "cannot write /dev/full: No space left on device",
+    ]
+    assert (tmp_path / "text").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    done = []
+    for name in ("fsync", "replace"):
+        function = getattr(os, name)
+
+        def noted(*args, name=name, function=function):
+            function(*args)
+            done.append(
+                (name, stat.S_ISDIR(os.fstat(args[0]).st_mode) if name == "fsync" else None)
+            )
+
+        monkeypatch.setattr(os, name, noted)
+    with whole_file(tmp_path / "data", binary=True) as file:
+        file.write(b"\0")
+    assert done == [("fsync", False), ("replace", None), ("fsync", True)]
+
+
+def test_a_copy_is_written_as_every_other_file(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(range(256)) * 10_000)
+    copy_file(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
+    with pytest.raises(FairseqDocError, match="cannot read .*none: No such file"):
+        copy_file(tmp_path / "none", tmp_path / "b")
+    with pytest.raises(FairseqDocError, match="cannot write .*c: No such file"):
+        copy_file(tmp_path / "a", tmp_path / "missing" / "c")
+
+
+def test_a_lock_is_one_process_s_and_no_childs(tmp_path):
+    path = tmp_path / "lock"
+    code = "import sys; from fairseq_doc.files import lock; lock(sys.argv[1], 'taken')"
+
+    def another():
+        return subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+
+    held = lock(path, "taken")
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        assert another().stderr.strip().endswith("FairseqDocError: taken")
+        held.close()
+        assert another().returncode == 0
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    with pytest.raises(FairseqDocError, match="cannot write .*lock: No such file"):
+        lock(tmp_path / "missing" / "lock", "taken")
