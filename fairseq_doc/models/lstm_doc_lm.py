@@ -87,7 +87,9 @@ class LSTMDocDecoder(MixtureDecoder, FairseqDecoder):
             project=not cfg.plain_output,
         )
         self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
-        self._carried: dict[bool, States] = {}  # of training (True) and of evaluation (False)
+        # Of training (True) and of evaluation (False): the state before each window of this update, and
+        # before the next window, which is the newest.
+        self._states: dict[bool, dict[int, States]] = {True: {}, False: {}}
 
     def forward(
         self, src_tokens: torch.Tensor, window: int | None = None, src_lengths: Any = None
@@ -96,7 +98,8 @@ class LSTMDocDecoder(MixtureDecoder, FairseqDecoder):
         Args:
             src_tokens: (B, T) word indices, without padding.
             window: the window's number in its epoch. 0 starts from a state of zeros; k > 0
-                continues from the state after the last call. None: zeros, and nothing is carried.
+                continues from the state after window k - 1, the first time and again. None: zeros, and
+                nothing is carried.
             src_lengths: unused; fairseq passes it.
 
         Returns:
@@ -107,9 +110,10 @@ class LSTMDocDecoder(MixtureDecoder, FairseqDecoder):
         tokens = src_tokens.t()  # (T, B)
         embedded = embedded_dropout(self.embedding, tokens, self.embed_dropout, self.training)
         x = locked_dropout(embedded, self.input_dropout, self.training)  # (T, B, D_0)
-        outputs, undropped, state = self.lstm(x, self._state_before(window, x))
+        before = self._state_before(window, x)
+        outputs, undropped, after = self.lstm(x, before)
         if window is not None:
-            self._carried[self.training] = [(h.detach(), c.detach()) for h, c in state]
+            self._keep(window, before, after)
         by_stream = [h.transpose(0, 1) for h in [x] + outputs]  # each (B, T, D_n)
         mixture_params, log_weights = self.output(by_stream)
         return mixture_params, {
@@ -122,29 +126,48 @@ class LSTMDocDecoder(MixtureDecoder, FairseqDecoder):
         batch = x.size(1)
         if not window:  # None or 0
             return self.lstm.zero_state(batch, x)
-        carried = self._carried.get(self.training)
-        if carried is None or carried[0][0].size(1) != batch:
+        states = self._states[self.training]
+        before = states.get(window)
+        if before is None and states and self.training:
+            # The first window after a resume, or after one that did not fit into memory.
+            before = states[max(states)]
+        if before is None or before[0][0].size(1) != batch:
             raise FairseqDocError(
                 f"window {window} needs the state of {batch} columns after window {window - 1}, and "
                 "there is none: resume from a checkpoint of the same run, or start at epoch 1 again "
                 "with its weights by --reset-dataloader"
             )
-        return carried
+        return before
+
+    def _keep(self, window: int, before: States, after: States) -> None:
+        """Keep the states around a window. fairseq may repeat it: with ``--amp`` an update whose
+        gradients overflow, in evaluation a window that did not fit into memory."""
+        states = self._states[self.training]
+        if window == 0 or not self.training:
+            states.clear()
+        states[window] = before
+        states[window + 1] = [(h.detach(), c.detach()) for h, c in after]
+
+    def begin_update(self, window: int) -> None:
+        """Drop the training states before windows earlier than ``window``, the update's first."""
+        states = self._states[True]
+        for earlier in [k for k in states if k < window and k != max(states)]:
+            del states[earlier]
 
     def carried_state(self) -> torch.Tensor | None:
         """The training state after the last window, (B, 2 D_1 + ... + 2 D_N): h and c of each
         layer side by side; or None."""
-        carried = self._carried.get(True)
-        if carried is None:
+        states = self._states[True]
+        if not states:
             return None
-        return torch.cat([part[0] for layer in carried for part in layer], dim=1)
+        return torch.cat([part[0] for layer in states[max(states)] for part in layer], dim=1)
 
     def set_carried_state(self, state: torch.Tensor) -> None:
         """The opposite of :meth:`carried_state`; moves the state to this module's device."""
         state = state.to(self.embedding.device, self.embedding.dtype)
         widths = [width for width in self.lstm.widths for _ in range(2)]
         parts = [part.unsqueeze(0).contiguous() for part in state.split(widths, dim=1)]
-        self._carried[True] = list(zip(parts[::2], parts[1::2], strict=True))
+        self._states[True] = {0: list(zip(parts[::2], parts[1::2], strict=True))}
 
     def reorder_evaluation_state(self, rows: torch.Tensor) -> None:
         """Let the next window of evaluation continue from these streams of the last one.
@@ -152,8 +175,10 @@ class LSTMDocDecoder(MixtureDecoder, FairseqDecoder):
         Args:
             rows: (B',) indices of its B streams, in any order, repeats allowed.
         """
-        self._carried[False] = [
-            (h.index_select(1, rows), c.index_select(1, rows)) for h, c in self._carried[False]
+        states = self._states[False]
+        newest = max(states)
+        states[newest] = [
+            (h.index_select(1, rows), c.index_select(1, rows)) for h, c in states[newest]
         ]  # each (1, B', D_n)
 
     def get_normalized_probs(

@@ -240,14 +240,25 @@ class BpttLanguageModelingTask(FairseqTask):
         if nt_asgd is not None:
             nt_asgd.optimizer.show_raw()
         self._valid_loss = None  # a validation before this step was not at the epoch's end
+        window = sample["net_input"]["window"]
+        if not self._drawn_lengths:
+            self._model.decoder.begin_update(window)
+        self._windows_done = window + 1
+        try:
+            result = super().train_step(
+                sample, model, criterion, optimizer, update_num, ignore_grad
+            )
+        except RuntimeError:  # out of memory: fairseq drops the gradients of the whole update
+            self._drawn_lengths = []
+            raise
         self._drawn_lengths.append(sample["drawn_length"])
-        self._windows_done = sample["net_input"]["window"] + 1
-        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+        return result
 
     def optimizer_step(self, optimizer, model, update_num):
         """One update at the learning rate times the mean drawn length of its windows over
         ``--bptt``."""
-        lengths, self._drawn_lengths = self._drawn_lengths, []
+        lengths = self._drawn_lengths or [self.cfg.bptt]  # none where no window fitted into memory
+        self._drawn_lengths = []
         rate = optimizer.get_lr()
         optimizer.set_lr(rate * sum(lengths) / (self.cfg.bptt * len(lengths)))
         optimizer.step()

@@ -218,6 +218,40 @@ def test_window_zero_starts_from_zeros():
     assert torch.equal(model(tokens, window=0)[0], first)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_a_window_that_is_run_again_starts_from_the_same_state(training):
+    """fairseq repeats a window whose gradients overflowed or that did not fit into memory."""
+    model, tokens = small_model().train(training), random_tokens(B, T)
+    model(tokens, window=0)
+    for window in (1, 2):
+        model.decoder.begin_update(window)
+        first = model(tokens, window=window)[0]
+        assert torch.equal(model(tokens, window=window)[0], first)
+    expected = model(tokens, window=3)[0]
+    model(tokens, window=0)
+    model(tokens, window=1)
+    model(tokens, window=2)
+    assert torch.equal(model(tokens, window=3)[0], expected)
+
+
+def test_an_update_of_several_windows_can_be_run_again():
+    model, tokens = small_model(), random_tokens(B, T)
+    outputs = [model(tokens, window=k)[0] for k in range(3)]
+    model.decoder.begin_update(3)
+    outputs += [model(tokens, window=k)[0] for k in (3, 4)]
+    model.decoder.begin_update(3)
+    assert all(torch.equal(model(tokens, window=k)[0], outputs[k]) for k in (3, 4))
+    assert sorted(model.decoder._states[True]) == [3, 4, 5]
+
+
+def test_training_goes_on_after_a_window_without_a_result():
+    model, tokens = small_model(), random_tokens(B, T)
+    model(tokens, window=0)
+    expected = model(tokens, window=1)[0]
+    model(tokens, window=0)
+    assert torch.equal(model(tokens, window=2)[0], expected)
+
+
 def test_without_a_window_nothing_is_carried():
     model, tokens = small_model().eval(), random_tokens(B, T)
     model(tokens, window=0)
