@@ -11,13 +11,13 @@ both and says which is which.
 import logging
 import math
 import os
-import shutil
 import weakref
 from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, List, Optional
 
 import torch
+from fairseq import checkpoint_utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import FairseqOptimizer, register_optimizer
@@ -25,6 +25,7 @@ from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import copy_file
 from fairseq_doc.optim.training_stages import TrainingStages
 
 logger = logging.getLogger(__name__)
@@ -40,12 +41,19 @@ class AveragedSGD(torch.optim.Optimizer):
     The average is torch's ``ASGD`` with t0 = 0 and lambd = 0: after steps 1 and 2 of averaging it is
     the newest iterate, after step k > 2 the mean of iterates 2 .. k. Unlike torch's, a changed
     learning rate takes effect at the step it is set for.
+
+    Its state holds that of the training's stages: a wrapper, as ``--amp``'s, saves this optimizer alone.
     """
 
     def __init__(
-        self, params: Iterable[torch.nn.Parameter], lr: float, weight_decay: float = 0.0
+        self,
+        params: Iterable[torch.nn.Parameter],
+        lr: float,
+        weight_decay: float = 0.0,
+        stages: TrainingStages | None = None,
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+        self.stages = stages or TrainingStages(nonmono=60)
         self.param_groups[0].update(averaging=False, averaged_steps=0, shows_average=False)
 
     def _parameters(self) -> list[torch.nn.Parameter]:
@@ -107,6 +115,29 @@ class AveragedSGD(torch.optim.Optimizer):
             p.copy_(self.state[p]["best"])
             self.state[p].pop("shadow", None)
 
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's, and the stages' as ``trigger``."""
+        return {**super().state_dict(), "trigger": self.stages.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The opposite of :meth:`state_dict`; learning rate and weight decay stay as they are.
+
+        Raises:
+            FairseqDocError: a state without the stages.
+        """
+        if "trigger" not in state_dict:
+            raise FairseqDocError(
+                f"the checkpoint does not say what --optimizer {NAME} did so far: expected the "
+                "validation losses and the stage in its optimizer's state; got none, as version "
+                "0.4.0 and older saved it with --amp: start again from its weights by "
+                "--reset-optimizer --reset-dataloader --reset-meters"
+            )
+        settings = [(group["lr"], group["weight_decay"]) for group in self.param_groups]
+        self.stages.load_state_dict(state_dict["trigger"])
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "trigger"})
+        for group, (lr, weight_decay) in zip(self.param_groups, settings, strict=True):
+            group.update(lr=lr, weight_decay=weight_decay)
+
 
 @dataclass
 class NTASGDConfig(FairseqDataclass):
@@ -154,8 +185,8 @@ class NTASGD(FairseqOptimizer):
         super().__init__(cfg)
         check_settings(cfg)
         params = list(params)
-        self._optimizer = AveragedSGD(params, lr=cfg.lr[0], weight_decay=cfg.weight_decay)
         self.stages = TrainingStages(cfg.nonmono, cfg.finetune_stages)
+        self._optimizer = AveragedSGD(params, cfg.lr[0], cfg.weight_decay, self.stages)
         NTASGD._by_parameter[id(params[0])] = self
 
     @classmethod
@@ -166,9 +197,9 @@ class NTASGD(FairseqOptimizer):
         return cls._by_parameter.get(id(first))
 
     @property
-    def optimizer_config(self) -> dict[str, float]:
-        """The settings that the command line may change on a resume."""
-        return {"lr": self.cfg.lr[0], "weight_decay": self.cfg.weight_decay}
+    def best_at_epoch_ends(self) -> bool:
+        """Whether checkpoint_best.pt is that of an epoch's end, from which fine-tuning starts."""
+        return self.cfg.finetune_stages != 0
 
     def resume(self, epoch_loss: tuple[int, float] | None, loss: float | None) -> None:
         """Continue from a checkpoint that has just been loaded.
@@ -198,12 +229,26 @@ class NTASGD(FairseqOptimizer):
                 f"{os.path.join(self.cfg.save_dir, 'checkpoint_best.pt')}; got a checkpoint saved "
                 f"after the best loss, {stages.best}"
             )
+        self._check_not_begun()
         stages.best = stages.stage_best = math.inf
         if epoch_loss is None:  # validated in mid-epoch: this loss will not be observed
             stages.best = stages.stage_best = loss
             self._optimizer.keep_best()
             if not self.cfg.no_save:
                 self._copy_checkpoint(max(stages.stage, 0), resumed=True)
+
+    def _check_not_begun(self):
+        """Fine-tuning that was begun by this command and interrupted is not begun again."""
+        cfg = self.cfg
+        newest = os.path.join(cfg.save_dir, f"checkpoint_last{cfg.checkpoint_suffix}.pt")
+        if cfg.no_save or cfg.restore_file == LAST_CHECKPOINT or not os.path.exists(newest):
+            return
+        saved = checkpoint_utils.load_checkpoint_to_cpu(newest).get("last_optimizer_state") or {}
+        if any("best" in state for state in saved.get("state", {}).values()):
+            raise FairseqDocError(
+                f"{newest} has begun the fine-tuning already: leave out --restore-file to continue "
+                f"it, or give another --save-dir to begin again from {cfg.restore_file}"
+            )
 
     def observe(self, epoch: int, loss: float, resumed: bool = False) -> None:
         """Take an epoch's validation loss and do what :class:`TrainingStages` decides.
@@ -244,23 +289,7 @@ class NTASGD(FairseqOptimizer):
         name = f"checkpoint_best_stage{stage}{cfg.checkpoint_suffix}.pt"
         copy = os.path.join(cfg.save_dir, name)
         os.makedirs(cfg.save_dir, exist_ok=True)
-        shutil.copyfile(newest, f"{copy}.part")
-        os.replace(f"{copy}.part", copy)  # so that the file is whole or absent
-
-    def state_dict(self) -> dict[str, Any]:
-        """The torch optimizer's state and the stages'."""
-        return {**self._optimizer.state_dict(), "trigger": self.stages.state_dict()}
-
-    def load_state_dict(
-        self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
-    ) -> None:
-        """The opposite of :meth:`state_dict`; the learning rate and weight decay stay those of the
-        command line."""
-        state_dict = dict(state_dict)
-        self.stages.load_state_dict(state_dict.pop("trigger"))
-        super().load_state_dict(
-            state_dict, {**self.optimizer_config, **(optimizer_overrides or {})}
-        )
+        copy_file(newest, copy)
 
 
 def check_settings(cfg: Any) -> None:

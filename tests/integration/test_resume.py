@@ -63,6 +63,10 @@ def test_a_killed_process_goes_on_to_the_same_result(
     while not list(tmp_path.glob(f"checkpoint_{kill_at_epoch}_*.pt")):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.02)
+    if go_on is run_here:
+        output = fail_here(command)
+        assert f"another training writes to {tmp_path}: wait" in output
+        assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.communicate()
     go_on(command)
@@ -109,6 +113,21 @@ def test_fine_tuning_runs_its_stages_resumes_and_ends(stages, nonmono, corpus, t
     assert "| valid | epoch" not in again and "stopping training" in again
 
 
+def test_with_amp_the_stages_are_resumed(corpus, tmp_path):
+    options = "--amp --lr 60 --nonmono 0 --finetune-stages 1 --save-interval-updates 25 --max-epoch"
+    whole = run_here(training(corpus.data, tmp_path / "a", f"{options} 6"))
+    switch = switch_epoch(whole)
+    assert switch < 6 and stage_of(tmp_path / "a" / "checkpoint_last.pt") >= 0
+    middle = next((tmp_path / "a").glob(f"checkpoint_{switch + 1}_*.pt"))
+    (tmp_path / "b").mkdir()
+    shutil.copy(middle, tmp_path / "b" / "checkpoint_last.pt")
+    run_here(training(corpus.data, tmp_path / "b", f"{options} 6"))
+    assert_same_run(*(tmp_path / name / "checkpoint_last.pt" for name in "ab"))
+
+    problem = fail_here(training(corpus.data, tmp_path / "b", "--max-epoch 7"))
+    assert "trained with the optimizer AMPOptimizer, and this run has NTASGD" in problem
+
+
 def test_stages_asked_for_later_start_from_the_best_model(corpus, trained, tmp_path):
     """From a run that ended with the first epoch that was worse than one before it."""
     losses = [
@@ -123,9 +142,14 @@ def test_stages_asked_for_later_start_from_the_best_model(corpus, trained, tmp_p
     problem = fail_here(command)
     assert f"expected --restore-file {tmp_path}/checkpoint_best.pt" in problem
 
-    run_here(f"{command} --restore-file {tmp_path}/checkpoint_best.pt")
+    command += f" --restore-file {tmp_path}/checkpoint_best.pt"
+    run_here(command)
     kept = tmp_path / "checkpoint_best_stage0.pt"
     assert load(kept)["extra_state"]["val_loss"] <= losses[best - 1]
+    problem = fail_here(command)
+    assert (
+        "checkpoint_last.pt has begun the fine-tuning already: leave out --restore-file" in problem
+    )
 
 
 def test_saved_and_validated_weights_are_the_average_once_it_runs(trained):

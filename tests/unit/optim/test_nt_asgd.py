@@ -138,6 +138,14 @@ def test_rate_and_weight_decay_may_change_on_a_resume_and_the_stages_are_restore
     assert new.get_lr() == 8.0
 
 
+def test_a_state_without_the_stages_is_refused():
+    """Version 0.4.0 saved such a one with --amp."""
+    optimizer = NTASGD(config(), new_parameters())
+    state = {k: v for k, v in optimizer.state_dict().items() if k != "trigger"}
+    with pytest.raises(FairseqDocError, match="expected the validation losses .*--reset-optimizer"):
+        optimizer.load_state_dict(state)
+
+
 def resumed_with_stages(epoch_loss, loss, losses=(3.0, 4.0)):
     """A run without stages saw ``losses``; one with a stage goes on from a checkpoint of it."""
     first = NTASGD(config(nonmono=0), [nn.Parameter(torch.tensor([1.0]))])

@@ -1,0 +1,58 @@
+"""Ctrl-C and SIGTERM end a command in one line, and its temporary files are removed.
+
+fairseq prints a traceback after Ctrl-C, and a SIGTERM, as cluster schedulers send it, ends the process
+inside whatever it does.
+"""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from fairseq_doc.fairseq_patches.error_messages import runs_a_command
+
+
+def apply() -> None:
+    """Install the hook and the handler where this process runs one of fairseq's commands."""
+    if not runs_a_command(sys.argv):
+        return
+    print_interruptions_in_one_line()
+    handled = signal.getsignal(signal.SIGTERM)
+    if handled == signal.SIG_DFL and threading.current_thread() is threading.main_thread():
+        _end_on_sigterm()
+
+
+def print_interruptions_in_one_line() -> None:
+    """After Ctrl-C. The exit status stays that of SIGINT."""
+    previous = sys.excepthook
+
+    def hook(kind, error, traceback):
+        if issubclass(kind, KeyboardInterrupt):
+            print(_message("interrupted"), file=sys.stderr)
+        else:
+            previous(kind, error, traceback)
+
+    sys.excepthook = hook
+
+
+def _end_on_sigterm():
+    """Leave by an exception, so that files are closed and removed. The exit status is 143, as a shell
+    gives it for the signal."""
+    process = os.getpid()
+
+    def handler(number, frame):
+        if os.getpid() != process:  # a child, such as one that loads data
+            os._exit(128 + number)
+        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+        print(_message("terminated"), file=sys.stderr)
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, handler)
+
+
+def _message(ended):
+    remedy = ""
+    if "train" in Path(sys.argv[0]).name:
+        remedy = "; the same command continues from the last checkpoint"
+    return f"fairseq_doc: {ended}{remedy}"

@@ -1,0 +1,56 @@
+"""One training writes to a folder of checkpoints at a time.
+
+fairseq lets two runs with one --save-dir mix their checkpoints. Here the first worker of a training holds
+a lock on the folder until its process ends, however it ends. What a killed run left there unfinished is
+removed.
+"""
+
+import functools
+import os
+import re
+
+from fairseq import checkpoint_utils
+
+from fairseq_doc.files import lock
+
+_UNFINISHED = re.compile(r"\.checkpoint.*\.pt\.\w{8}\.part")  # a temporary file of files.whole_file
+
+_locks = {}  # by path: open files, which hold the locks of this process
+
+
+def apply() -> None:
+    """Replace the function that restores a training, which comes before its first checkpoint."""
+    checkpoint_utils.load_checkpoint = _with_lock(checkpoint_utils.load_checkpoint)
+
+
+def _with_lock(load):
+    @functools.wraps(load)
+    def load_checkpoint(cfg, trainer, **arguments):
+        if trainer.data_parallel_rank == 0 and not cfg.no_save:
+            take(cfg.save_dir, trainer.checkpoint_suffix)
+        return load(cfg, trainer, **arguments)
+
+    return load_checkpoint
+
+
+def take(folder: str, suffix: str = "") -> None:
+    """Take the lock of ``folder`` for this process, and remove the unfinished files there.
+
+    Args:
+        folder: that of the checkpoints.
+        suffix: of their names, where several workers save a part each.
+
+    Raises:
+        FairseqDocError: another process has it.
+    """
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(os.path.realpath(folder), f".training{suffix}.lock")
+    if path not in _locks:
+        _locks[path] = lock(
+            path,
+            f"another training writes to {folder}: wait until it has ended, or give another "
+            "--save-dir",
+        )
+    for name in os.listdir(folder):
+        if _UNFINISHED.fullmatch(name):
+            os.remove(os.path.join(folder, name))

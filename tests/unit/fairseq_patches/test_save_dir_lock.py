@@ -1,0 +1,70 @@
+"""One training writes to a folder of checkpoints."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fairseq import checkpoint_utils
+
+from fairseq_doc import registration  # noqa: F401
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.fairseq_patches import save_dir_lock
+
+ROOT = Path(__file__).resolve().parents[3]
+HOLDER = "from fairseq_doc.files import lock; held = lock({!r}, 'taken'); print('held', flush=True); input()"
+
+
+@pytest.fixture
+def other(tmp_path):
+    """Another process, which holds the lock of ``tmp_path``."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER.format(str(tmp_path / ".training.lock"))],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout.readline() == b"held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_second_training_is_refused_until_the_first_has_ended(tmp_path, other):
+    unfinished = tmp_path / ".checkpoint_last.pt.abcd1234.part"
+    unfinished.touch()
+    with pytest.raises(FairseqDocError, match="another training writes to .*another --save-dir"):
+        save_dir_lock.take(str(tmp_path))
+    assert unfinished.exists()
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    save_dir_lock.take(str(tmp_path))
+    assert not unfinished.exists()
+    save_dir_lock.take(f"{tmp_path}/.")  # its own lock does not stop a process
+
+
+def test_only_what_a_killed_run_left_is_removed(tmp_path):
+    kept = {"checkpoint_last.pt", "notes.part", ".checkpoint_last.pt.part", ".other.abcd1234.part"}
+    for name in (*kept, ".checkpoint_1_25.pt.a_c01234.part"):
+        (tmp_path / name).touch()
+    save_dir_lock.take(str(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == kept | {".training.lock"}
+
+
+@pytest.mark.parametrize(
+    "rank, no_save, refused", [(0, False, True), (1, False, False), (0, True, False)]
+)
+def test_the_worker_that_saves_takes_the_lock(tmp_path, other, monkeypatch, rank, no_save, refused):
+    restored = []
+    restoring = save_dir_lock._with_lock(lambda *args, **more: restored.append(more))
+    cfg = SimpleNamespace(save_dir=str(tmp_path), no_save=no_save)
+    trainer = SimpleNamespace(data_parallel_rank=rank, checkpoint_suffix="")
+    if refused:
+        with pytest.raises(FairseqDocError, match="another training"):
+            restoring(cfg, trainer, disable_iterator_cache=False)
+    else:
+        restoring(cfg, trainer, disable_iterator_cache=False)
+    assert restored == ([] if refused else [{"disable_iterator_cache": False}])
+    assert checkpoint_utils.load_checkpoint.__wrapped__
