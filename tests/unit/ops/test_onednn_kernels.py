@@ -1,0 +1,154 @@
+"""No matrix product reaches oneDNN's reference kernel, which takes a thousand times as long.
+
+oneDNN chooses its kernel by the operands' shapes and strides, and names it in its verbose log. The log is
+read over every operation, forward and backward, with each backend. The kernel of its LSTM for training is
+called ``ref`` too, but multiplies by a fast product; torch chooses it, and it is not counted here.
+"""
+
+import re
+
+import pytest
+import torch
+
+from fairseq_doc.ops import matmul
+from fairseq_doc.ops.mixture_nll import mixture_log_probs, mixture_nll, smoothed_mixture_nll
+
+from ..conftest import (
+    leaves,
+    random_mixture,
+    random_targets,
+    random_tokens,
+    small_model,
+    small_translation_model,
+)
+from ..models.luong import NEXT_WORDS, OPTIONS, SOURCES, TARGETS, generate, padded
+from .test_input_feeding import Case
+from .test_matmul import STRIDES, numbers
+
+pytestmark = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available() or matmul._ONEDNN_LINEAR is None,
+    reason="this torch carries no oneDNN",
+)
+EXECUTED = re.compile(r"onednn_verbose,v1,primitive,exec,cpu,(inner_product|matmul),([^,]*),")
+
+
+class Kernels:
+    """oneDNN's kernels for the matrix products in a ``with`` block, by name."""
+
+    def __init__(self, capfd):
+        self._capfd, self.names = capfd, []
+
+    def __enter__(self):
+        self._capfd.readouterr()
+        self._verbose = torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON)
+        self._verbose.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        self._verbose.__exit__(*error)
+        self.names = [kernel for _, kernel in EXECUTED.findall(self._capfd.readouterr().out)]
+
+    def reference(self):
+        return [name for name in self.names if "ref" in name]
+
+
+def test_the_log_shows_the_reference_kernel(capfd):
+    """Half of the columns of a wider matrix, as no caller may pass them on."""
+    left, right = numbers(16, 48), numbers(24, 96)[:, :48]
+    with Kernels(capfd) as kernels:
+        torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")
+    assert kernels.reference() == kernels.names != []
+
+
+@pytest.fixture(params=matmul.BACKENDS)
+def kernels(request, monkeypatch, capfd):
+    """At the end no product has reached the reference kernel, and with oneDNN some were its."""
+    monkeypatch.setattr(matmul, "backend", request.param)
+    kernels = Kernels(capfd)
+    yield kernels
+    assert kernels.reference() == []
+    assert bool(kernels.names) == (request.param == "onednn")
+
+
+@pytest.mark.parametrize("size", [(1, 7, 11), (16, 48, 24), (130, 260, 70)])
+def test_products_of_any_strides(kernels, size):
+    m, k, n = size
+    with kernels:
+        for left_form in STRIDES.values():
+            for right_form in STRIDES.values():
+                left, right = left_form(numbers(m, k)), right_form(numbers(n, k))
+                matmul.matmul(left, right)
+                matmul.matmul(left, right, numbers(n))
+                matmul.add_matmul_(numbers(m, n), left, right)
+
+
+@pytest.mark.parametrize("size", [(5, 3, 4, 9), (70, 4, 40, 300), (64, 1, 96, 500)])
+def test_the_output_operations(kernels, size):
+    n, j, d, v = size
+    mixture = leaves(random_mixture(n, j, d, v, dtype=torch.float32, scale=0.3))
+    target = random_targets(n, v, ignored=[1])
+    with kernels:
+        for chunk_bytes in (None, 4 * j * v * 7):
+            mixture_nll(*mixture, target, chunk_bytes=chunk_bytes).backward()
+            smoothed_mixture_nll(*mixture, target, 0.1, chunk_bytes=chunk_bytes)[0].backward()
+            with torch.no_grad():
+                mixture_nll(*mixture, target, chunk_bytes=chunk_bytes)
+        components = mixture[0].detach()[:, :, : d // 2]  # strided, as a slice of packed parameters
+        half = mixture[2].detach()[:, : d // 2]
+        mixture_nll(components, mixture[1], half, mixture[3], target).backward()
+        mixture_log_probs(components, mixture[1].detach(), half, mixture[3].detach())
+
+
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize("width", [3, 64])
+def test_input_feeding(kernels, k, width):
+    case = Case(t=4, b=3, k=k, s=5, width=width, dropped=k == 1).to(torch.float32)
+    wide = torch.cat([case.inputs["query_weight"]] * 2, 1)
+    case.inputs["query_weight"] = wide[:, width:]  # half the columns of a wider matrix
+    for n in range(case.layers):
+        joint = case.inputs[f"joint_weights{n}"]
+        case.inputs[f"joint_weights{n}"] = torch.cat([joint, joint], 1)[:, : 2 * width]
+    inputs = {name: x.detach().requires_grad_(k == 1) for name, x in case.inputs.items()}
+    with kernels:
+        result = case.run("own", inputs)
+        if k == 1:
+            sum(part.sum() for part in result[:2]).backward()
+
+
+def train_and_evaluate(model, target, *inputs):
+    """Every product of a training step, of evaluation and of all words' probabilities."""
+    model.train()
+    model.token_nll(model(*inputs), target, 1).backward()
+    model.eval()
+    with torch.no_grad():
+        output = model(*inputs)
+        model.token_nll(output, target, 1)
+        model.get_normalized_probs(output, log_probs=True)
+
+
+LANGUAGE_MODELS = {
+    "DOC": {"doc_components": "1,0,2,3"},
+    "MoS": {"doc_components": "0,0,0,4"},
+    "plain": {"doc_components": "0,0,0,1", "plain_output": True},
+    "untied": {"untie_output": True, "component_dim": 24},
+}
+
+
+@pytest.mark.parametrize("settings", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
+def test_language_models(kernels, settings):
+    widths = {"decoder_embed_dim": 48, "layer_dims": "64,56,48"}
+    model = small_model(n_words=200, **{"doc_components": "0,0,1,2", **widths, **settings}).float()
+    tokens = random_tokens(6, 13, n_words=200)
+    with kernels:
+        train_and_evaluate(model, tokens.roll(-1, 1), tokens)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_encoder_decoders(kernels, option):
+    widths = {"encoder_embed_dim": 32, "decoder_embed_dim": 32, "hidden_size": 32}
+    settings = {**OPTIONS[option], **widths}
+    model = small_translation_model(scale=1.0, **settings).float()
+    sources, targets = padded(SOURCES, "left"), padded(TARGETS)
+    with kernels:
+        train_and_evaluate(model, padded(NEXT_WORDS), sources, None, targets)
+        generate([model], beam=3)
