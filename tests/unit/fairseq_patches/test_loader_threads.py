@@ -1,8 +1,12 @@
+import gc
+import multiprocessing
 import threading
 import time
 
 import pytest
+import torch
 from fairseq.data import iterators
+from torch.utils.data import DataLoader
 
 from fairseq_doc.fairseq_patches.loader_threads import end_loading
 
@@ -41,3 +45,29 @@ def test_a_batch_that_does_not_come_holds_no_exit():
     come.set()
     end_loading()
     assert not ahead._consumer.is_alive()
+
+
+def test_data_workers_end_with_their_batches():
+    """Else they wait for the garbage collection, and torch waits five seconds for each of them."""
+    before = set(multiprocessing.active_children())
+    ahead = iterators.BufferedIterator(10, DataLoader(range(6), num_workers=2))
+    assert [int(batch) for batch, _ in zip(ahead, range(6), strict=True)] == list(range(6))
+    ahead._consumer.join(4)
+    assert not ahead._consumer.is_alive()
+    assert set(multiprocessing.active_children()) == before
+
+
+@pytest.mark.parametrize("batches_read", [3, 100])
+def test_processes_end_with_their_thread_and_not_when_memory_is_collected(batches_read):
+    loader = torch.utils.data.DataLoader(range(100), num_workers=2)
+    ahead = iterators.BufferedIterator(3, loader)
+    before = set(multiprocessing.active_children())
+    gc.disable()
+    try:
+        assert [int(next(ahead)) for _ in range(batches_read)] == list(range(batches_read))
+        assert len(set(multiprocessing.active_children()) - before) == 2
+        end_loading()
+        ahead._consumer.join()
+        assert set(multiprocessing.active_children()) == before
+    finally:
+        gc.enable()
