@@ -185,8 +185,6 @@ def load_models(
     paths = split_paths(paths) if isinstance(paths, str) else list(paths)
     models, task = [], None
     for path in paths:
-        if not os.path.isfile(path):
-            raise FairseqDocError(f"no checkpoint at {path}: expected a file of fairseq-train")
         state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
         _check_task(path, state, task_name)
         try:

@@ -5,17 +5,51 @@ errors of fairseq listed here, as one line; every other exception keeps its trac
 fairseq's commands only: a program that uses this package as a library keeps its own hook.
 """
 
+import os
 import re
 import sys
 from pathlib import Path
 
-from fairseq_doc.errors import first_usage_error
+import yaml
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from fairseq_doc.errors import first_usage_error, shown
 
 # What fairseq checks before this package can: how its message begins, and ours.
 _FAIRSEQ_MESSAGES = (
     (
         re.compile("Must specify batch size"),
         "expected --batch-size, the number of sentences, or of columns a worker; got none",
+    ),
+    (
+        re.compile(r"Seed must be between 0 and"),
+        "--seed: expected a number from 0 to 4294967295; got another",
+    ),
+    (
+        re.compile(r"Optimizer does not match; .*\. (\w+) vs (\w+)"),
+        "the checkpoint was trained with the optimizer {0}, and this run has {1}: give --optimizer "
+        "and --amp as for that checkpoint, or start again from its weights by --reset-optimizer "
+        "--reset-dataloader --reset-meters",
+    ),
+    (
+        re.compile(r"Criterion does not match; .*\. (\w+) vs (\w+)"),
+        "the checkpoint was trained with the criterion {0}, and this run has {1}: give --criterion as "
+        "for that checkpoint, or start again from its weights by --reset-optimizer "
+        "--reset-dataloader --reset-meters",
+    ),
+    (
+        re.compile(r"Invalid loaded object type: (.*)"),
+        "settings in YAML: expected names and their values; got one value, of type {0}",
+    ),
+    (
+        re.compile(r"Model file not found: (.*)"),
+        "no checkpoint at {0}: expected a file of fairseq-train",
+    ),
+    (
+        re.compile(r"Dataset not found: (.*) \((.*)\)"),
+        "no binarised split {0} in {1}: expected its .bin and .idx files; make them with "
+        "fairseq-preprocess",
     ),
     (
         re.compile(r"Size of sample #(\d+) is invalid \(=(.*)\) since max_positions=(.*), skip"),
@@ -31,6 +65,7 @@ def apply() -> None:
     """Install the hook where this process runs one of fairseq's commands."""
     if runs_a_command(sys.argv):
         print_usage_errors_in_one_line()
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else hydra prints a traceback and exits
 
 
 def runs_a_command(argv: list[str]) -> bool:
@@ -44,7 +79,7 @@ def print_usage_errors_in_one_line() -> None:
     previous = sys.excepthook
 
     def hook(kind, error, traceback):
-        usage_error = first_usage_error(error) or _our_message(error)
+        usage_error = first_usage_error(error) or _our_message(error) or _of_settings(error)
         if usage_error is None:
             previous(kind, error, traceback)
         else:
@@ -60,4 +95,18 @@ def _our_message(error):
         if match:
             numbers = [re.sub(r"np\.int64\((\d+)\)", r"\1", part) for part in match.groups()]
             return message.format(*numbers)
+    return None
+
+
+def _of_settings(error):
+    """Our message for an error in the YAML that fairseq-hydra-train reads; None for any other."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"{mark.name}: line {mark.line + 1} is no YAML: {error.problem}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"expected text in UTF-8; got {shown(error.object[error.start :], 20)}"
+    if isinstance(error, yaml.YAMLError | HydraException | OmegaConfBaseException):
+        reasons = [error, error.__cause__] if error.__cause__ else [error]
+        text = ": ".join(" ".join(str(reason).split()) for reason in reasons)
+        return f"settings in YAML: {text[:500]}"
     return None

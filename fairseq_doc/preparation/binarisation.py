@@ -6,6 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
 
 if TYPE_CHECKING:
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def preprocess(folder: Path, arguments: list[str]) -> None:
-    """Run fairseq-preprocess with these arguments; ``folder`` is its ``--destdir``."""
+    """Run fairseq-preprocess with these arguments, and write the checksums of what it wrote.
+
+    Args:
+        folder: empty, to be filled; its ``--destdir``.
+        arguments: the others.
+    """
     from fairseq.options import get_preprocessing_parser
     from fairseq_cli import preprocess
 
@@ -26,6 +32,7 @@ def preprocess(folder: Path, arguments: list[str]) -> None:
             preprocess.logger.removeHandler(handler)
             handler.close()
     (folder / "preprocess.log").unlink()  # it names folders that are about to be renamed
+    checksums.write(folder, [path.name for path in folder.iterdir()])
 
 
 def load_dictionary(path: Path) -> "Dictionary":

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import PACKAGE, evaluation, fail, fail_here, refused, run_here, training
+from conftest import PACKAGE, ROOT, evaluation, fail, fail_here, refused, run_here, training
 
 # fairseq's own language model and task
 LSTM_LM = """--task language_modeling --arch lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 8
@@ -79,6 +79,9 @@ def test_a_checkpoint_of_another_dictionary(corpus, trained, tmp_path):
         words = (data / "dict.txt").read_text().splitlines()
         (data / "dict.txt").write_text("\n".join(change(words)) + "\n")
         error = error_of(fail_here(evaluation(data, checkpoint)))
+        assert "dict.txt is damaged, or was changed after it was prepared" in error
+        (data / "SHA256SUMS").unlink()
+        error = error_of(fail_here(evaluation(data, checkpoint)))
         assert "checkpoint is of another dictionary" in error
 
 
@@ -93,6 +96,18 @@ def test_a_damaged_checkpoint_and_one_that_carries_code(corpus, trained, tmp_pat
         error = error_of(fail_here(evaluation(corpus.data, tmp_path / "code.pt")))
         assert "was refused" in error and "code.pt" in error
         assert not (tmp_path / "ran").exists()
+
+
+def test_settings_of_a_checkpoint_that_fairseq_would_evaluate(corpus, trained, tmp_path):
+    """Before, ``eval(args.decoder_layers)`` ran while the model was built."""
+    state = torch.load(trained.folder / "checkpoint_last.pt")
+    code = f"open({str(tmp_path / 'ran')!r}, 'w')"
+    state["cfg"]["model"] = {"_name": "fconv_lm", "decoder_layers": code, "tokens_per_sample": 9}
+    torch.save(state, tmp_path / "code.pt")
+    error = error_of(fail_here(evaluation(corpus.data, tmp_path / "code.pt")))
+    assert "a checkpoint's settings must not run code" in error
+    assert "is not evaluated" in refused("eval-lm", corpus.data, "--path", tmp_path / "code.pt")
+    assert not (tmp_path / "ran").exists()
 
 
 class Code:
@@ -139,3 +154,13 @@ def test_preparation_does_not_overwrite(corpus, tmp_path):
     assert "exists" in refused("prepare-lm", "text", corpus.text, corpus.data)
     assert "music" in refused("prepare-lm", "music", corpus.text, tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_broken_settings_in_yaml(tmp_path):
+    (tmp_path / "run.yaml").write_text(f"common:\n  user_dir: {PACKAGE}\n task: [x\n")
+    output = fail(
+        f"fairseq-hydra-train --config-dir {tmp_path} --config-name run",
+        tmp_path,
+        PYTHONPATH=str(ROOT),
+    )
+    assert f"{tmp_path}/run.yaml: line 3 is no YAML: expected <block end>" in error_of(output)

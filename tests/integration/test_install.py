@@ -32,6 +32,7 @@ def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("no checkout")
     source = folder / "source"
     shutil.copytree(PACKAGE, source / "fairseq_doc", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "hydra_plugins", source / "hydra_plugins")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source]
@@ -71,7 +72,7 @@ def test_the_wheel_holds_every_module_and_its_version(installed):
     _, wheel, _ = installed
     packed = set(zipfile.ZipFile(wheel).namelist())
     assert {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")} <= packed
-    assert "fairseq_doc/py.typed" in packed
+    assert {"fairseq_doc/py.typed", "hydra_plugins/fairseq_doc_errors.py"} <= packed
     assert fairseq_doc.__version__ in wheel.name
 
 

@@ -168,6 +168,34 @@ def test_a_line_longer_than_the_limit_is_a_one_line_error(translator, parallel, 
     assert list(generated(run_here(f"{command} --max-source-positions 2000"))) == [0]
 
 
+def test_interactive_reads_utf8_with_and_without_a_mark(translator, parallel, tmp_path):
+    source = tmp_path / "lines.txt"
+    command = (
+        f"fairseq-interactive {parallel.data} --user-dir {PACKAGE} -s src -t tgt --beam 1 --cpu "
+        f"--path {translator.folder}/checkpoint_last.pt --input {source} --max-len-b 5"
+    )
+    source.write_bytes(b"\xef\xbb\xbfw1 w2\n")
+    assert generated(run_here(command), "S") == {0: [["w1 w2"]]}
+    source.write_bytes(b"w1 w2\nw3 \xff\n")
+    output = fail_here(command)
+    assert list(generated(output)) == [0] and "Traceback" not in output
+    assert output.splitlines()[-1].endswith(
+        "lines.txt: line 2 is not UTF-8: byte 0xff at 4; expected text in UTF-8"
+    )
+
+
+def test_a_model_trained_from_a_file_of_embeddings_is_used_without_it(parallel, tmp_path):
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("2 24\n" + "".join(f"{word}{' 0.1' * 24}\n" for word in ("w1", "w2")))
+    options = f"--encoder-embed-path {vectors} --max-update 2 --disable-validation"
+    training = translation_training(parallel.data, tmp_path / "run", options)
+    run_here(training)
+    vectors.unlink()
+    checkpoint = tmp_path / "run" / "checkpoint_last.pt"
+    assert len(generated(generate(parallel.data, checkpoint, "--beam 1 --max-len-b 3"))) == 60
+    assert "vectors.txt: No such file" in fail_here(training)  # training reads it
+
+
 def test_a_model_of_the_other_direction_or_another_size_is_refused(parallel, translator, tmp_path):
     checkpoint = translator.folder / "checkpoint_last.pt"
     toy_translation.write_corpus(tmp_path / "text", "copy", 40, 4, 4)

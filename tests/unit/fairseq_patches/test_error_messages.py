@@ -1,6 +1,9 @@
 import sys
 
 import pytest
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches import error_messages
@@ -48,6 +51,27 @@ def test_an_error_of_fairseq_that_the_user_can_correct_is_one_line(hook, capsys,
     assert message.startswith("fairseq_doc: error: ") and all(fact in message for fact in facts)
 
 
+@pytest.mark.parametrize(
+    "text, facts",
+    [
+        (b"a: [", ["line 1 is no YAML", "expected the node content"]),
+        (b"a: 1\n\tb: 2\n", ["line 2 is no YAML", "cannot start any token"]),
+        (b"a: \x00", ["settings in YAML: ", "special characters are not allowed"]),
+        (b"a: ${nothing}", ["settings in YAML: ", "'nothing' not found"]),
+        (b"\xff", ["expected text in UTF-8; got b'\\xff'"]),
+        (b"5", ["expected names and their values; got one value, of type int"]),
+    ],
+)
+def test_broken_yaml_is_one_line(hook, capsys, tmp_path, text, facts):
+    (tmp_path / "run.yaml").write_bytes(text)
+    with pytest.raises((yaml.YAMLError, OmegaConfBaseException, ValueError, OSError)) as caught:
+        OmegaConf.to_container(OmegaConf.load(tmp_path / "run.yaml"), resolve=True)
+    hook(caught.type, caught.value, None)
+    printed, message = capsys.readouterr()
+    assert printed == "" and message.count("\n") == 1 and hook.passed == []
+    assert all(fact in message for fact in facts), message
+
+
 def test_every_other_error_keeps_its_traceback(hook, capsys):
     error = ValueError("no model")
     hook(ValueError, error, None)
@@ -68,6 +92,7 @@ def test_every_other_error_keeps_its_traceback(hook, capsys):
 def test_the_hook_is_installed_in_fairseqs_commands_alone(monkeypatch, program, is_command):
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(sys, "argv", [program])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     before = sys.excepthook
     error_messages.apply()
     assert (sys.excepthook is not before) == is_command

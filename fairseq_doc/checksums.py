@@ -1,0 +1,73 @@
+"""SHA256SUMS: the checksums of what preparation wrote into a data folder.
+
+``sha256sum -c SHA256SUMS`` checks a folder; :func:`check` checks a file when it is opened.
+"""
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.files import text_lines, write_lines
+
+NAME = "SHA256SUMS"
+
+
+def write(folder: Path, names: Iterable[str]) -> None:
+    """Write the checksums of these files of a folder into its SHA256SUMS."""
+    write_lines(folder / NAME, [f"{_digest(folder / name)}  {name}" for name in sorted(names)])
+
+
+def check(path: str | os.PathLike) -> None:
+    """Check a file against the SHA256SUMS of its folder, once in a process unless it changes. A file
+    that is not listed, or in a folder without SHA256SUMS, is not checked.
+
+    Raises:
+        FairseqDocError: the file is another one than the listed one, or SHA256SUMS is damaged.
+    """
+    path = Path(path)
+    sums = path.with_name(NAME)
+    if path.is_file() and sums.exists():
+        _check(path, sums, _version(path), _version(sums))
+
+
+@functools.lru_cache(maxsize=1024)
+def _check(path: Path, sums: Path, *versions: tuple) -> None:
+    expected = _read(sums, versions[-1]).get(path.name)
+    if expected is not None and _digest(path) != expected:
+        raise FairseqDocError(
+            f"{path} is damaged, or was changed after it was prepared: expected the SHA-256 in {sums}, "
+            "got another; prepare the data again, or, if you changed the file, remove its line there"
+        )
+
+
+@functools.lru_cache(maxsize=16)
+def _read(sums: Path, version: tuple) -> dict[str, str]:
+    """{name: SHA-256 in hexadecimal digits}."""
+    found = {}
+    for number, line in enumerate(text_lines(sums), start=1):
+        match = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line)
+        if match is None:
+            raise FairseqDocError(
+                f"{sums}: line {number}: expected a SHA-256, two blanks and a file's name; got "
+                f"{shown(line)}; prepare the data again"
+            )
+        found[match[2]] = match[1]
+    return found
+
+
+def _version(path: Path) -> tuple:
+    """It changes when a file is written again."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _digest(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise FairseqDocError(f"cannot read {path}: {error.strerror}") from None

@@ -1,0 +1,144 @@
+"""Binarised text is checked when it is opened.
+
+fairseq believes an index: a wrong offset or size gives other words, or reads beyond the file. Here the
+checksums of what preparation wrote are compared, and then, whoever wrote it: sizes and offsets describe
+the whole .bin file, sentence after sentence, and every word is in the dictionary.
+"""
+
+import contextlib
+import functools
+import os
+import struct
+
+import numpy as np
+from fairseq.data import indexed_dataset
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+from fairseq_doc import checksums
+from fairseq_doc.errors import FairseqDocError
+
+_HEADER = struct.Struct("<9sQBQ")  # magic, version, type of the words, number of sentences
+_SENTENCE = 4 + 8  # bytes of a size and an offset
+_WORDS = 1 << 22  # compared at once
+
+
+def apply() -> None:
+    """Replace the functions that find and open every binarised file."""
+    indexed_dataset.get_indexed_dataset_to_local = _of_checked_files(
+        indexed_dataset.get_indexed_dataset_to_local
+    )
+    indexed_dataset.make_dataset = _of_checked_contents(indexed_dataset.make_dataset)
+    for kind in (MMapIndexedDataset, MMapIndexedDataset.Index):
+        kind.__del__ = _also_when_half_made(kind.__del__)
+
+
+def _of_checked_files(find):
+    @functools.wraps(find)
+    def find_checked(path):
+        local = find(path)
+        for file in (f"{local}.idx", f"{local}.bin"):
+            if os.path.exists(file) and not os.path.isfile(file):
+                raise FairseqDocError(f"{file}: expected a regular file; got something else")
+            checksums.check(file)
+        return local
+
+    return find_checked
+
+
+def _of_checked_contents(make_dataset):
+    @functools.wraps(make_dataset)
+    def make_checked(path, impl, fix_lua_indexing=False, dictionary=None):
+        if impl == "mmap" and MMapIndexedDataset.exists(path):
+            words = None if dictionary is None else len(dictionary)
+            with _clear_errors(path):
+                check_index_and_words(path, words)
+        with _clear_errors(path):
+            return make_dataset(path, impl, fix_lua_indexing, dictionary)
+
+    return make_checked
+
+
+@contextlib.contextmanager
+def _clear_errors(path):
+    try:
+        yield
+    except FairseqDocError:
+        raise
+    except MemoryError:
+        raise FairseqDocError(f"no memory is left to read {path}.bin and .idx") from None
+    except OSError as error:
+        raise FairseqDocError(f"cannot read {path}.bin or .idx: {error.strerror}") from None
+    except Exception as error:  # a damaged file fails anywhere in its reader
+        raise _damaged(
+            path, f"{type(error).__name__} ({' '.join(str(error).split())[:200]})"
+        ) from error
+
+
+def check_index_and_words(path: str, words: int | None = None) -> None:
+    """Check ``PATH.idx`` and ``PATH.bin``, as ``fairseq-preprocess --dataset-impl mmap`` writes them.
+
+    Args:
+        path: without the ending.
+        words: in the dictionary; None: unknown.
+
+    Raises:
+        FairseqDocError: the index does not describe the .bin file, or a word is not in the dictionary.
+    """
+    dtype, sizes, offsets = _read_index(path)
+    ends = np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
+    size = os.path.getsize(f"{path}.bin")
+    if (sizes < 0).any() or offsets[:1].any() or (offsets[1:] != ends[:-1]).any():
+        raise _damaged(path, "sentences that do not follow each other")
+    if ends[-1:].sum() != size:
+        raise _damaged(path, f"an index of {ends[-1:].sum():,} bytes and a .bin file of {size:,}")
+    if size == 0:
+        raise FairseqDocError(f"{path}.bin is empty: expected at least a sentence")
+    if words is not None:
+        _check_words(path, np.memmap(f"{path}.bin", dtype, mode="r"), words)
+
+
+def _read_index(path):
+    """The type of the words; the size and the offset of every sentence."""
+    with open(f"{path}.idx", "rb") as file:
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            raise _damaged(path, f"an .idx file of {len(header)} bytes")
+        magic, version, code, count = _HEADER.unpack(header)
+        dtype = np.dtype(indexed_dataset._code_to_dtype.get(code, np.float64))
+        if magic != MMapIndexedDataset.Index._HDR_MAGIC or version != 1 or dtype.kind not in "iu":
+            raise _damaged(path, "an .idx file that begins otherwise")
+        size = os.path.getsize(f"{path}.idx")
+        if size != _HEADER.size + count * _SENTENCE:
+            raise _damaged(path, f"an .idx file of {size:,} bytes for {count:,} sentences")
+        sizes = np.fromfile(file, np.int32, count)
+        offsets = np.fromfile(file, np.int64, count)
+    return dtype, sizes, offsets
+
+
+def _check_words(path, tokens, words):
+    for start in range(0, len(tokens), _WORDS):
+        part = tokens[start : start + _WORDS]
+        least, largest = int(part.min()), int(part.max())
+        if least < 0 or largest >= words:
+            raise FairseqDocError(
+                f"{path}.bin was binarised with another dictionary, or is damaged: it holds word "
+                f"{least if least < 0 else largest}, and the dictionary has {words} words"
+            )
+
+
+def _damaged(path, found):
+    return FairseqDocError(
+        f"{path} is damaged: expected {path}.bin and .idx as fairseq-preprocess wrote them; got "
+        f"{found}; prepare the data again"
+    )
+
+
+def _also_when_half_made(close):
+    """fairseq closes what it has not opened after an error in between, which prints another."""
+
+    @functools.wraps(close)
+    def __del__(self):
+        with contextlib.suppress(AttributeError):
+            close(self)
+
+    return __del__

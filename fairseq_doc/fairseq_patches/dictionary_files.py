@@ -1,0 +1,71 @@
+"""A dictionary is read as every other text, and a damaged one is refused with its line.
+
+fairseq passes on what Python raises for bytes that are not UTF-8, takes a byte order mark as part of the
+first word, and names neither file nor line. A dictionary means the same here: a word and its count a
+line; ``#fairseq:overwrite`` at a line's end lets its word replace an earlier one.
+"""
+
+import functools
+import os
+
+from fairseq.data import Dictionary
+from fairseq.file_io import PathManager
+
+from fairseq_doc import checksums
+from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.files import text_lines
+
+OVERWRITE = " #fairseq:overwrite"
+
+
+def apply() -> None:
+    """Replace the method that reads every dictionary."""
+    Dictionary.add_from_file = _from_text(Dictionary.add_from_file)
+
+
+def _from_text(add_from_file):
+    @functools.wraps(add_from_file)
+    def add_from_text(self, f):
+        has_own_header = type(self)._load_meta is not Dictionary._load_meta
+        if not isinstance(f, str | os.PathLike) or has_own_header:
+            return add_from_file(self, f)
+        path = PathManager.get_local_path(os.fspath(f))
+        if not os.path.exists(path):
+            raise FairseqDocError(
+                f"no dictionary at {path}: expected a file that fairseq-preprocess wrote"
+            )
+        checksums.check(path)
+        number = 0
+        for number, line in enumerate(text_lines(path), start=1):
+            _add(self, line, f"{path}: line {number}")
+        if number == 0:
+            raise FairseqDocError(
+                f"{path}: expected a word and its count a line; got an empty file"
+            )
+
+    return add_from_text
+
+
+def _add(dictionary, line, place):
+    entry = line.rstrip()
+    overwrite = entry.endswith(OVERWRITE)
+    word, _, count = entry.removesuffix(OVERWRITE).rpartition(" ")
+    if not word or not _is_number(count):
+        raise FairseqDocError(
+            f"{place}: expected a word, a blank and its count; got {shown(line)}; is it the dict.txt "
+            "that fairseq-preprocess wrote?"
+        )
+    if word in dictionary and not overwrite:
+        raise FairseqDocError(
+            f"{place}: expected every word once; got {shown(word)} again: remove one of the lines, or "
+            f"end this one in{OVERWRITE}"
+        )
+    dictionary.add_symbol(word, n=int(count), overwrite=overwrite)
+
+
+def _is_number(text):
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True

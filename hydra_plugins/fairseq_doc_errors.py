@@ -1,0 +1,13 @@
+"""fairseq-hydra-train prints an error of its YAML in one line.
+
+It reads its YAML before it imports ``--user-dir``, but after Hydra has imported the modules of
+``hydra_plugins``, which every program that uses Hydra does. In any other program this one does nothing.
+"""
+
+import sys
+from pathlib import Path
+
+if Path(sys.argv[0]).stem in ("fairseq-hydra-train", "hydra_train"):
+    from fairseq_doc.fairseq_patches import error_messages
+
+    error_messages.apply()

@@ -1,0 +1,154 @@
+import gc
+import struct
+
+import numpy as np
+import pytest
+import torch
+from conftest import refusal
+from fairseq.data import data_utils, indexed_dataset
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from fairseq_doc import (
+    checksums,
+    registration,  # noqa: F401
+)
+from fairseq_doc.errors import FairseqDocError
+
+from ..conftest import small_dictionary, write_split
+
+LINES = [[5, 6, 2], [7, 2], [2], [8, 9, 9, 19, 2]]
+SIZES, OFFSETS = 26, 26 + 4 * len(LINES)  # where an index has them
+DICTIONARY = small_dictionary(20)
+
+
+@pytest.fixture
+def split(tmp_path):
+    return write_split(tmp_path, "test", LINES)
+
+
+def load(split, dictionary=DICTIONARY):
+    dataset = data_utils.load_indexed_dataset(str(split), dictionary)
+    return [dataset[i].tolist() for i in range(len(dataset))]
+
+
+def changed(path, place, new):
+    contents = bytearray(path.read_bytes())
+    contents[place : place + len(new)] = new
+    path.write_bytes(contents)
+
+
+def test_what_fairseq_preprocess_wrote(split):
+    assert load(split) == load(split, None) == LINES
+    assert data_utils.load_indexed_dataset(f"{split}9", DICTIONARY) is None
+
+
+@pytest.mark.parametrize("impl", ["cached", "lazy"])
+def test_fairseqs_older_forms(tmp_path, impl):
+    builder = indexed_dataset.make_builder(f"{tmp_path}/old.bin", impl="cached")
+    for line in LINES:
+        builder.add_item(torch.tensor(line, dtype=torch.int32))
+    builder.finalize(f"{tmp_path}/old.idx")
+    dataset = data_utils.load_indexed_dataset(f"{tmp_path}/old", DICTIONARY, dataset_impl=impl)
+    assert len(dataset) == len(LINES)
+
+
+@pytest.mark.parametrize(
+    "place, new, fact",
+    [
+        (0, b"X", "got AssertionError"),  # neither of fairseq's forms
+        (9, b"\2", "begins otherwise"),
+        (17, b"\0", "begins otherwise"),  # no type
+        (17, b"\6", "begins otherwise"),  # a type of fractions
+        (17, b"\1", "do not follow each other"),  # a narrower type
+        (18, b"\3", "of 74 bytes for 3 sentences"),
+        (18, b"\xff" * 8, "bytes for 18,446,744,073,709,551,615 sentences"),
+        (SIZES, b"\4", "do not follow each other"),
+        (SIZES, struct.pack("<i", -3), "do not follow each other"),
+        (SIZES + 12, b"\4", "an index of 20 bytes and a .bin file of 22"),
+        (OFFSETS, b"\2", "do not follow each other"),
+        (OFFSETS + 8, b"\0", "do not follow each other"),
+        (OFFSETS + 16, b"\xff" * 8, "do not follow each other"),
+    ],
+)
+def test_a_damaged_index(split, tmp_path, place, new, fact):
+    changed(tmp_path / "test.idx", place, new)
+    error = refusal(load, split)
+    assert (
+        error.startswith(f"{split} is damaged: expected {split}.bin and .idx as") and fact in error
+    )
+
+
+@pytest.mark.parametrize("ending", ["bin", "idx"])
+@pytest.mark.parametrize("change", [-1, -8, 8])
+def test_a_file_of_another_length(split, tmp_path, ending, change):
+    path = tmp_path / f"test.{ending}"
+    contents = path.read_bytes()
+    path.write_bytes(contents[:change] if change < 0 else contents + bytes(change))
+    assert f"{split} is damaged" in refusal(load, split)
+
+
+@pytest.mark.parametrize("ending", ["bin", "idx"])
+def test_an_empty_file(split, tmp_path, ending):
+    (tmp_path / f"test.{ending}").write_bytes(b"")
+    assert f"{split}" in refusal(load, split)
+
+
+def test_a_folder_in_a_files_place(split, tmp_path):
+    (tmp_path / "test.bin").unlink()
+    (tmp_path / "test.bin").mkdir()
+    assert "test.bin: expected a regular file" in refusal(load, split)
+
+
+def test_words_that_are_not_in_the_dictionary(split):
+    assert load(split, small_dictionary(20)) == LINES
+    error = refusal(load, split, small_dictionary(19))
+    assert "another dictionary" in error and "word 19, and the dictionary has 19 words" in error
+    assert load(split, None) == LINES
+
+
+def test_a_negative_word(tmp_path):
+    builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{tmp_path}/test.bin", dtype=np.int64)
+    builder.add_item(torch.tensor([5, -4, 2]))
+    builder.finalize(f"{tmp_path}/test.idx")
+    assert "it holds word -4" in refusal(load, tmp_path / "test")
+
+
+def test_other_words_than_were_prepared(split, tmp_path):
+    checksums.write(tmp_path, ["test.bin", "test.idx"])
+    assert load(split) == LINES
+    changed(tmp_path / "test.bin", 2, b"\7")
+    assert "was changed after it was prepared" in refusal(load, split)
+    (tmp_path / checksums.NAME).unlink()
+    assert load(split) != LINES  # which nothing else can see
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(st.sampled_from(["bin", "idx"]), st.integers(0, 200), st.integers(1, 255))
+@example("bin", 21, 2)
+def test_a_changed_byte_gives_sentences_of_the_same_lengths_or_one_error(
+    split, tmp_path, ending, place, change
+):
+    path = tmp_path / f"test.{ending}"
+    whole = path.read_bytes()
+    place %= len(whole)
+    try:
+        changed(path, place, bytes([whole[place] ^ change]))
+        loaded = load(split)
+        assert [len(line) for line in loaded] == [len(line) for line in LINES]
+        assert all(0 <= word < 20 for line in loaded for word in line)
+        assert ending == "bin"
+    except FairseqDocError as error:
+        assert str(split) in str(error) and "\n" not in str(error)
+    finally:
+        path.write_bytes(whole)
+
+
+def test_what_fairseq_could_not_open_is_closed_without_a_word(tmp_path, recwarn, monkeypatch):
+    noise = []
+    monkeypatch.setattr("sys.unraisablehook", noise.append)
+    for kind in (indexed_dataset.MMapIndexedDataset, indexed_dataset.MMapIndexedDataset.Index):
+        with pytest.raises(FileNotFoundError):
+            kind(f"{tmp_path}/nothing")
+    gc.collect()
+    assert not noise

@@ -1,0 +1,100 @@
+import ast
+import importlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import fairseq
+import pytest
+from conftest import refusal
+from fairseq import utils
+from fairseq.models.fconv_lm import FConvLanguageModel
+
+from fairseq_doc import registration  # noqa: F401
+from fairseq_doc.fairseq_patches.evaluated_settings import plain_value
+
+from ..conftest import small_dictionary
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(0.9, 0.999)",
+        " [(512, 10, 5)] + [(512, 3, 2)] * 4 ",
+        "{'a': -1e-6, 'b': [None, True]}",
+        "0.25*2",
+        "1e-3,5e-4",
+        "False",
+    ],
+)
+def test_values_are_pythons(text):
+    assert plain_value(text) == eval(text.strip())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').getcwd()",
+        "[x for x in (1,)]",
+        "(lambda: 1)()",
+        "f'{1}'",
+        "().__class__",
+        "[1][0]",
+        "open",
+        "9**9**9",
+        "1 if True else 2",
+        "import os",
+        "1; 2",
+        "(" * 500,
+        "\0",
+        "",
+    ],
+)
+def test_everything_else_is_refused(text):
+    assert "is not evaluated" in refusal(plain_value, text)
+
+
+def test_what_is_no_text_is_no_expression():
+    with pytest.raises(TypeError):
+        plain_value(True)
+    assert utils.eval_bool(True, default=False) is False  # as before
+
+
+def test_a_models_settings_run_no_code(tmp_path):
+    def build(layers):
+        task = SimpleNamespace(target_dictionary=small_dictionary())
+        args = SimpleNamespace(
+            decoder_layers=layers,
+            decoder_attention="False",
+            decoder_embed_dim=8,
+            decoder_out_embed_dim=8,
+            tokens_per_sample=9,
+            max_target_positions=9,
+            dropout=0.1,
+            criterion="cross_entropy",
+            adaptive_softmax_cutoff=None,
+        )
+        return FConvLanguageModel.build_model(args, task)
+
+    marker = tmp_path / "ran"
+    code = f"[(8, 3)] * len(open({str(marker)!r}, 'w').name)"
+    assert "is not evaluated" in refusal(build, code)
+    assert not marker.exists()
+    assert len(build("[(8, 3)] * 2").decoder.convolutions) == 2
+    assert "is not evaluated" in refusal(utils.eval_str_list, code)
+    assert utils.eval_str_list("1,2") == [1.0, 2.0]
+
+
+def test_every_module_of_fairseq_that_evaluates_is_covered():
+    root = Path(fairseq.__file__).parent
+    found = 0
+    for path in root.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        name = path.relative_to(root).with_suffix("")
+        if name.parts[0] == "examples" or "eval(" not in source:
+            continue
+        calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+        if any(isinstance(call, ast.Name) and call.id == "eval" for call in calls):
+            module = importlib.import_module(".".join(("fairseq", *name.parts)))
+            assert vars(module)["eval"] is plain_value
+            found += 1
+    assert found > 10

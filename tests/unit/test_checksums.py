@@ -1,0 +1,66 @@
+import shutil
+import subprocess
+
+import pytest
+from conftest import refusal
+
+from fairseq_doc import checksums
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder of three files, two of them in its SHA256SUMS."""
+    for name in ("dict.txt", "train.bin", "other"):
+        (tmp_path / name).write_text(f"{name} as it was prepared\n")
+    checksums.write(tmp_path, ["train.bin", "dict.txt"])
+    return tmp_path
+
+
+def test_files_as_they_were_prepared(data):
+    for name in ("dict.txt", "train.bin", "other", "missing"):
+        checksums.check(data / name)
+    names = [line.split()[1] for line in (data / checksums.NAME).read_text().splitlines()]
+    assert names == ["dict.txt", "train.bin"]
+
+
+@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs sha256sum of coreutils")
+def test_the_form_is_that_of_sha256sum(data):
+    subprocess.run(["sha256sum", "--strict", "-c", checksums.NAME], cwd=data, check=True)
+    written = (data / checksums.NAME).read_text()
+    made = subprocess.run(
+        ["sha256sum", "dict.txt", "train.bin"], cwd=data, capture_output=True, text=True
+    )
+    assert made.stdout == written
+
+
+def test_a_file_that_changed(data):
+    checksums.check(data / "train.bin")  # the second look is no shortcut for another file
+    contents = (data / "train.bin").read_bytes()
+    (data / "train.bin").write_bytes(contents[:-2] + b"x\n")
+    error = refusal(checksums.check, data / "train.bin")
+    assert error.startswith(f"{data}/train.bin is damaged, or was changed after")
+    assert "remove its line" in error
+    lines = (data / checksums.NAME).read_text().splitlines(keepends=True)
+    (data / checksums.NAME).write_text(lines[0])
+    checksums.check(data / "train.bin")
+
+
+@pytest.mark.parametrize(
+    "line", ["", "no sum", "0123  train.bin", "\x00", "Z" * 64 + "  train.bin"]
+)
+def test_sums_that_are_damaged(data, line):
+    with open(data / checksums.NAME, "a") as file:
+        file.write(f"{line}\n")
+    assert f"{checksums.NAME}: line 3: expected a SHA-256" in refusal(
+        checksums.check, data / "dict.txt"
+    )
+
+
+def test_a_file_is_read_once(data, monkeypatch):
+    read = []
+    digest = checksums._digest
+    monkeypatch.setattr(checksums, "_digest", lambda path: read.append(path) or digest(path))
+    checksums._check.cache_clear()
+    for _ in range(3):
+        checksums.check(data / "dict.txt")
+    assert len(read) == 1
