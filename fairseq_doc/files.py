@@ -27,7 +27,7 @@ from fairseq_doc.errors import FairseqDocError
 
 MAX_LINE = 1 << 20  # bytes
 # An archive that expands beyond both is a bomb: text shrinks to a half or a tenth.
-MAX_UNPACKED = 64 << 20  # bytes
+MAX_UNPACKED = 16 << 20  # bytes
 MAX_RATIO = 100
 _GZIP = b"\x1f\x8b"
 _OTHER_MARKS = (  # in this order: UTF-32's begins with UTF-16's
@@ -59,17 +59,17 @@ def text_lines(path: _Path, max_line: int = MAX_LINE, errors: str = "strict") ->
             with their line, or a small archive that expands to very much.
     """
     with _opened(path) as file:
-        number = 0
-        while line := file.readline(max_line + 1):
-            number += 1
-            if number == 1:
-                line = _without_mark(line, file.name) or b"\n"
+        number = 1
+        line = _without_mark(file.readline(max_line + 1), file.name, errors)
+        while line:
             if len(line) > max_line and not line.endswith(b"\n"):
                 raise FairseqDocError(
                     f"{file.name}: line {number} is longer than {max_line:,} bytes; expected text in "
                     "shorter lines: split it"
                 )
             yield _decoded(line.removesuffix(b"\n"), file.name, number, errors)
+            number += 1
+            line = file.readline(max_line + 1)
 
 
 def read_text(path: _Path, max_bytes: int) -> str:
@@ -85,7 +85,7 @@ def read_text(path: _Path, max_bytes: int) -> str:
                 f"{file.name}: expected a file of at most {max_bytes:,} bytes; got a longer one: is it "
                 "the right one?"
             )
-        lines = _without_mark(data, file.name).split(b"\n")
+        lines = _without_mark(data, file.name, "strict").split(b"\n")
         return "\n".join(
             _decoded(line, file.name, number, "strict")
             for number, line in enumerate(lines, start=1)
@@ -100,7 +100,9 @@ def check_input(path: _Path, again: bool = False) -> None:
         path: a file, or ``-`` for standard input.
         again: it is read more than once, so neither a pipe nor standard input will do.
     """
-    if path == "-" and not again:
+    if path == "-":
+        if again:
+            raise FairseqDocError("-: expected a file, since it is read more than once")
         if sys.stdin is None:
             raise FairseqDocError("cannot read standard input: it is closed")
         return
@@ -112,7 +114,9 @@ def check_input(path: _Path, again: bool = False) -> None:
         hint = "; - is standard input" if stat.S_ISCHR(mode) else ""
         raise FairseqDocError(f"{path}: expected a file or a pipe; got {_kind(mode)}{hint}")
     if again and not stat.S_ISREG(mode):
-        raise FairseqDocError(f"{path}: expected a file, since it is read more than once; got a pipe")
+        raise FairseqDocError(
+            f"{path}: expected a file, since it is read more than once; got a pipe"
+        )
     if not os.access(path, os.R_OK):
         raise FairseqDocError(f"cannot read {path}: {os.strerror(errno.EACCES)}")
 
@@ -134,10 +138,10 @@ def _decoded(line: bytes, name: str, number: int, errors: str) -> str:
         ) from None
 
 
-def _without_mark(start: bytes, name: str) -> bytes:
+def _without_mark(start: bytes, name: str, errors: str) -> bytes:
     """A file's start without the byte order mark of UTF-8."""
     for encoding, mark in _OTHER_MARKS:
-        if start.startswith(mark):
+        if errors == "strict" and start.startswith(mark):
             raise FairseqDocError(
                 f"{name} is {encoding}; expected text in UTF-8: iconv -f {encoding} -t UTF-8 converts it"
             )
@@ -255,9 +259,8 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
     try:
         if in_place:
             descriptor = _descriptor(path)
-            with _file(
-                os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor), binary
-            ) as file:
+            own = os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
+            with _file(own, binary) as file:
                 yield file
         else:
             if mode is not None and not overwrite:

@@ -1,11 +1,9 @@
 """``fairseq-doc attention``."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq.data import encoders
 
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
@@ -16,7 +14,8 @@ from fairseq_doc.cli.arguments import (
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import load_translator
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_attention
-from fairseq_doc.preparation.tokenization import moses
+from fairseq_doc.files import check_input
+from fairseq_doc.preparation.tokenization import make_segmenter, make_tokenizer
 
 NAME = "attention"
 HELP = "attention of a translation: source words against output words, as a heat map"
@@ -81,8 +80,8 @@ def check_bpe(args: argparse.Namespace) -> None:
             raise FairseqDocError(
                 f"--bpe {bpe} and {option} belong together; got one without the other"
             )
-        if chosen and not Path(path).is_file():
-            raise FairseqDocError(f"{option}: expected a file; got none at {path}")
+        if chosen:
+            check_input(path)
 
 
 def read_sentence(path: str, number: int) -> str:
@@ -104,21 +103,11 @@ def read_sentence(path: str, number: int) -> str:
 
 
 def segmented(text: str, args: argparse.Namespace, language: str) -> str:
-    """The sentence in the symbols of the model, by fairseq's own tokenizers."""
+    """The sentence in the symbols of the model, as fairseq's own tokenizers split it."""
     if args.tokenizer:
-        text = moses(language).encode(text)
+        text = make_tokenizer(args.tokenizer, language)(text)
     if args.bpe:
-        bpe = encoders.build_bpe(
-            argparse.Namespace(
-                bpe=args.bpe,
-                bpe_codes=args.bpe_codes,
-                bpe_separator="@@",
-                sentencepiece_model=args.sentencepiece_model,
-                sentencepiece_enable_sampling=False,
-                sentencepiece_alpha=None,
-            )
-        )
-        text = bpe.encode(text)
+        text = make_segmenter(args.bpe, args.bpe_codes or args.sentencepiece_model)(text)
     return text
 
 

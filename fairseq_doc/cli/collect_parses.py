@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     check_output(args.output, args.overwrite)
     sentences = [tree for _, tree in read_trees(args.sentences)]
     found = candidate_lists(read_generated(args.generated), sentences, args.generated)
-    write_lines(args.output, nbest_lines(found.lists))
+    write_lines(args.output, nbest_lines(found.lists), args.overwrite)
     result: dict[str, Any] = {
         "sentences": len(found.lists),
         "outputs": sum(found.counts[kind] for kind in KINDS),

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.binarisation import counts_of
 from fairseq_doc.preparation.parallel_text import Settings, prepare
 from fairseq_doc.preparation.stages import Say
@@ -137,7 +138,8 @@ def default_destination(folder: str | Path, suffix: str = "") -> Path:
 @contextlib.contextmanager
 def reporting(name: str, as_json: bool) -> Iterator[tuple[Say, list[str]]]:
     """Report lines as they come: on standard output, or on standard error where the result is
-    JSON. An interruption is reported too.
+    JSON. An interruption is reported too; what the system refuses, such as a write to a full disk, is
+    a ``FairseqDocError``.
 
     Yields:
         A function that reports a line, and the list of the lines reported.
@@ -155,6 +157,11 @@ def reporting(name: str, as_json: bool) -> Iterator[tuple[Say, list[str]]]:
     except KeyboardInterrupt:
         print(f"{program}: interrupted; the same command goes on", file=sys.stderr)
         raise
+    except OSError as error:
+        at = "" if error.filename is None else f" at {error.filename}"
+        raise FairseqDocError(
+            f"{error.strerror or error}{at}; the same command goes on where this one stopped"
+        ) from None
 
 
 def result_of(destination: Path, report: list[str], **counts: Any) -> dict[str, Any]:

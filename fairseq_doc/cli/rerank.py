@@ -22,7 +22,7 @@ from fairseq_doc.cli.tree_arguments import (
     warn_excluded,
 )
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import check_output, write_lines
+from fairseq_doc.files import check_input, check_output, write_lines
 from fairseq_doc.parsing.bracketing import Parameters
 from fairseq_doc.parsing.kept_scores import KeptScores
 from fairseq_doc.parsing.reranking import (
@@ -107,7 +107,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         kept = None
         if args.scores:
-            kept = stack.enter_context(KeptScores(args.scores, _stamp(args)))
+            kept = stack.enter_context(
+                KeptScores(args.scores, _stamp(args, ensemble.dictionary.symbols))
+            )
         base = BASES[args.score_base]
         sentences = read_sentences(
             args.nbest, ensemble.dictionary, base, gold, parameters, word_trees
@@ -139,7 +141,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         result |= _tuned(sentences, lm_scores, weights)
     for path, lines in ((args.output, best_trees), (args.output_nbest, scored_lists)):
         if path:
-            write_lines(path, lines(args.nbest, sentences, lm_scores, result["weight"], word_trees))
+            written = lines(args.nbest, sentences, lm_scores, result["weight"], word_trees)
+            write_lines(path, written, args.overwrite)
     return result
 
 
@@ -161,6 +164,8 @@ def _check(args: argparse.Namespace) -> None:
     gold_is_list = args.tune and os.path.realpath(args.tune) == os.path.realpath(args.nbest)
     if len(written) < len(outputs) or written & read or gold_is_list:
         raise FairseqDocError("expected other files for every input and output; got one twice")
+    if args.scores and args.sentences:
+        check_input(args.sentences, again=True)  # its checksum is in the file of scores
     for path in outputs:
         check_output(path, args.overwrite or path == args.scores)
 
@@ -181,8 +186,8 @@ def _parse_grid(text: str) -> list[float]:
     return [round(first + i * step, 10) for i in range(int((last - first) / step + 1e-9) + 1)]
 
 
-def _stamp(args: argparse.Namespace) -> dict[str, list[str]]:
-    """What the language model's scores depend on."""
+def _stamp(args: argparse.Namespace, symbols: Sequence[str]) -> dict[str, Any]:
+    """What the language model's scores depend on; ``symbols`` is its dictionary."""
     paths = [*split_paths(args.path), args.nbest]
     if args.sentences:
         paths.append(args.sentences)
@@ -190,7 +195,8 @@ def _stamp(args: argparse.Namespace) -> dict[str, list[str]]:
     for path in paths:
         with open(path, "rb") as file:
             digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-    return {"sha256": digests}
+    dictionary = hashlib.sha256("\n".join(symbols).encode()).hexdigest()
+    return {"sha256": digests, "dictionary": dictionary}
 
 
 def _check_gold(

@@ -12,6 +12,7 @@ from fairseq_doc.cli.arguments import (
     progress_of,
     read_lines,
 )
+from fairseq_doc.errors import shown
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.evaluation.scoring import (
     MAX_TOKENS,
@@ -105,12 +106,12 @@ def _report(scored: TextScore, seconds: float) -> None:
         f"{scored.log_prob:.4f}, perplexity {perplexity:.2f}; {seconds:.1f} s"
     ]
     if scored.unknown:
-        shown = list(scored.unknown)[:SHOWN]
+        words = [word if len(word) < 80 else shown(word) for word in list(scored.unknown)[:SHOWN]]
         if len(scored.unknown) > SHOWN:
-            shown.append("...")
+            words.append("...")
         lines.append(
             f"words outside the dictionary, scored as <unk>: {scored.unknown.total():,}, of "
-            f"{len(scored.unknown):,} types: {', '.join(shown)}"
+            f"{len(scored.unknown):,} types: {', '.join(words)}"
         )
     for line in lines:
         print(f"fairseq-doc score: {line}", file=sys.stderr)

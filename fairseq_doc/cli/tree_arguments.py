@@ -2,13 +2,11 @@
 them."""
 
 import argparse
-import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import text_lines
+from fairseq_doc.files import check_input, text_lines
 from fairseq_doc.parsing.bracketing import Parameters, read_parameters
 from fairseq_doc.preparation.trees import ROOTS, Tree, read_trees
 
@@ -51,8 +49,7 @@ def trees_of(path: str) -> list[Tree]:
 
 def check_readable_again(path: str) -> None:
     """Raise ``FairseqDocError`` for a missing file and for one that can be read only once."""
-    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
-        raise FairseqDocError(f"{path}: expected a plain file, since it is read more than once")
+    check_input(path, again=True)
     next(text_lines(path), None)  # raises where it cannot be read
 
 

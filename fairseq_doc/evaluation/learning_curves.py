@@ -1,20 +1,25 @@
 """Learning curves read from fairseq's logs (the paper's Figure 2)."""
 
+import contextlib
 import json
 import math
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import text_lines
 
+NUMBER = r"(\d{1,9})(?!\d)"
 # --log-format simple and tqdm, also under fairseq-hydra-train
-VALID = re.compile(r"epoch (\d+) \| valid on '([^']*)' subset .*?\| ppl (\S+) \|")  # whole lines
+VALID = re.compile(rf"epoch {NUMBER} \| valid on '([^']*)' subset .*?\| ppl (\S+) \|")
 VALID_JSON = re.compile(r'\{"epoch": .*"\w+_ppl": .*\}')
-SWITCH = re.compile(r"averaging starts after epoch (\d+)")
-STAGE = re.compile(r"fine-tuning stage (\d+) starts after epoch (\d+)")
+SWITCH = re.compile(f"averaging starts after epoch {NUMBER}")
+STAGE = re.compile(f"fine-tuning stage {NUMBER} starts after epoch {NUMBER}")
+MAX_LINE = 1 << 26  # bytes: a progress bar of tqdm is one line, with all its states
+MAX_STATE = 10_000  # characters; a longer one holds no validation
+Validation = tuple[int, str, float]  # (epoch, subset, perplexity)
 
 
 @dataclass(frozen=True)
@@ -40,36 +45,43 @@ def read_log(path: str | os.PathLike) -> LearningCurve:
     Raises:
         FairseqDocError: no such file, or no validation in it.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise FairseqDocError(
-            f"no log at {path}: expected the output of fairseq-train ({error.strerror})"
-        ) from None
-    validations = [*VALID.findall(text), *_validations_in_json(text)]
-    perplexities = {}
-    for epoch, subset, printed in validations:
-        perplexity = float(printed)
-        if subset == validations[0][1] and math.isfinite(perplexity):
-            perplexities[int(epoch)] = perplexity
+    perplexities: dict[int, float] = {}
+    first_subset: str | None = None
+    averaging_after: int | None = None
+    stages_after: dict[int, int] = {}
+    for line in _printed(path):
+        for epoch, subset, perplexity in _validations(line):
+            first_subset = first_subset or subset
+            if subset == first_subset and 0 < perplexity < math.inf:
+                perplexities[epoch] = perplexity
+        for match in SWITCH.finditer(line):
+            averaging_after = int(match[1])
+        for match in STAGE.finditer(line):
+            stages_after[int(match[1])] = int(match[2])
     if not perplexities:
         raise FairseqDocError(
             f"{path} has no validation line: expected a log of fairseq-train, with at least one "
             "epoch validated"
         )
-    switches = SWITCH.findall(text)
-    averaging_after = int(switches[-1]) if switches else None
-    stages_after = {int(stage): int(epoch) for stage, epoch in STAGE.findall(text)}
     return LearningCurve(perplexities, averaging_after, stages_after)
 
 
-def _validations_in_json(text: str) -> Iterator[tuple[int, str, str]]:
-    """(epoch, subset, perplexity) of each validation in a log of --log-format json."""
-    for line in VALID_JSON.findall(text):
-        try:
-            logged = json.loads(line)
-        except ValueError:  # cut off
-            continue
-        for key, value in logged.items():
-            if key.endswith("_ppl") and key != "train_ppl":
-                yield logged["epoch"], key.removesuffix("_ppl"), value
+def _printed(path: str | os.PathLike) -> Iterator[str]:
+    """The lines of a log, and each state of a progress bar as one."""
+    for line in text_lines(path, MAX_LINE, errors="replace"):
+        for state in line.split("\r"):
+            if len(state) <= MAX_STATE:
+                yield state
+
+
+def _validations(line: str) -> Iterator[Validation]:
+    """The validations in a line of a log; a damaged one is left out."""
+    for epoch, subset, printed in VALID.findall(line):
+        with contextlib.suppress(ValueError):
+            yield int(epoch), subset, float(printed)
+    for found in VALID_JSON.findall(line):
+        with contextlib.suppress(ValueError, TypeError, OverflowError, RecursionError):  # cut off
+            logged = json.loads(found)
+            for key, value in logged.items():
+                if key.endswith("_ppl") and key != "train_ppl":
+                    yield int(logged["epoch"]), key.removesuffix("_ppl"), float(value)

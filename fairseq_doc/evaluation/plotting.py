@@ -2,7 +2,6 @@
 
 import io
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import Attention
 from fairseq_doc.evaluation.learning_curves import LearningCurve
 from fairseq_doc.evaluation.weights import MixtureWeights
-from fairseq_doc.files import check_output
+from fairseq_doc.files import check_output, whole_file
 
 FORMATS = ("png", "pdf", "svg", "jpg")
 
@@ -129,7 +128,5 @@ def _save(figure: Any, path: str | os.PathLike) -> None:
     path = Path(path)
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=130, format=path.suffix[1:].lower())
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # a full disk leaves no half
-        whole = Path(folder) / path.name
-        whole.write_bytes(drawn.getvalue())
-        whole.replace(path)
+    with whole_file(path, binary=True) as file:
+        file.write(drawn.getvalue())

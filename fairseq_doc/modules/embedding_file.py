@@ -1,12 +1,16 @@
 """Embeddings from a file."""
 
-import os
+import logging
 
 import torch
-from fairseq import utils
 from fairseq.data import Dictionary
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.files import text_lines
+
+FORM = "a header of two numbers (how many words, how wide) and then a word and its numbers a line"
+
+logger = logging.getLogger(__name__)
 
 
 def load_embedding_file(
@@ -16,35 +20,54 @@ def load_embedding_file(
 
     Args:
         embedding: (V, width), changed in place.
-        path: a text file: a header of two numbers, as word2vec and fastText write it, then a word and
-            its ``width`` numbers a line.
+        path: a text file, compressed by gzip or not: a header of two numbers, as word2vec and fastText
+            write it, then a word and its ``width`` numbers a line.
         dictionary: the V words.
         option: the option that names the file, for messages.
 
     Raises:
         FairseqDocError: no such file, or a file of another form or width.
     """
-    if not os.path.isfile(path):
-        raise FairseqDocError(f"{option}: expected a file; got none at {path}")
-    with open(path, encoding="utf-8") as file:
-        header = file.readline().split()
-    form = (
-        "a header of two numbers (how many words, how wide) and then a word and its numbers a line"
-    )
-    if len(header) != 2 or not all(part.isdigit() for part in header):
-        raise FairseqDocError(f"{option} {path}: expected {form}; got no header")
     try:
-        vectors = utils.parse_embedding(path)
-    except ValueError as error:
-        raise FairseqDocError(f"{option} {path}: expected {form}; {error}") from error
-    width = embedding.size(1)
-    for word, vector in vectors.items():
-        if len(vector) != width:
+        found = _read(path, dictionary, embedding.size(1))
+    except FairseqDocError as error:
+        raise FairseqDocError(f"{option}: {error}") from None
+    logger.info("%s of %s types found in %s", len(found), len(dictionary), path)
+    for row, vector in found.items():
+        embedding[row] = vector
+
+
+def _read(path: str, dictionary: Dictionary, width: int) -> dict[int, torch.Tensor]:
+    """{row of a word: (width,) its numbers}."""
+    lines = text_lines(path)
+    header = next(lines, "").split()
+    if len(header) != 2 or not all(part.isdecimal() and len(part) < 10 for part in header):
+        raise FairseqDocError(f"{path}: expected {FORM}; got no header")
+    words = 0
+    found = {}
+    for words, line in enumerate(lines, start=1):
+        word, *numbers = line.rstrip().split(" ")
+        where = f"{path}: line {words + 1}"
+        if len(numbers) != width:
             raise FairseqDocError(
-                f"{option} {path}: expected {width} numbers a word, as wide as the embedding; got "
-                f"{len(vector)} for {word!r}"
+                f"{where}: expected {width} numbers a word, as wide as the embedding; got "
+                f"{len(numbers)} for {shown(word)}"
             )
-    utils.print_embed_overlap(vectors, dictionary)
-    for index, word in enumerate(dictionary.symbols):
-        if word in vectors:
-            embedding[index] = vectors[word]
+        row = dictionary.indices.get(word)
+        if row is not None:
+            found[row] = _vector(numbers, where)
+    if words != int(header[0]):
+        raise FairseqDocError(
+            f"{path}: expected {int(header[0]):,} words, as its header says; got {words:,}"
+        )
+    return found
+
+
+def _vector(numbers: list[str], where: str) -> torch.Tensor:
+    try:
+        vector = torch.tensor(list(map(float, numbers)))
+    except ValueError:
+        vector = torch.tensor(float("nan"))
+    if not vector.isfinite().all():
+        raise FairseqDocError(f"{where}: expected finite numbers; got {shown(' '.join(numbers))}")
+    return vector

@@ -7,6 +7,7 @@ sentence whose words then differ is an error and excluded from all totals. One w
 score is skipped.
 """
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -14,11 +15,13 @@ from dataclasses import dataclass, fields
 from itertools import accumulate, compress
 from typing import Any
 
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import text_lines
+from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.files import read_text
 from fairseq_doc.preparation.trees import TRACE, Tree
 
 QUOTES = ("'", '"', "/")  # the words that EVALB treats as quotes
+MAX_PRM = 1 << 16  # bytes of a .prm file; COLLINS.prm has 1,500
+MAX_DIGITS = 9
 _CUT = re.compile("[-=].*")
 VALID, ERROR, SKIPPED = "valid", "error", "skipped"
 _Bracket = tuple[str, int, int]  # (label, start, end)
@@ -59,7 +62,7 @@ def read_parameters(path: str) -> Parameters:
     single = ("labeled", "cutoff_len")
     found: dict[str, Any] = {f.name: () for f in fields(Parameters) if f.name not in single}
     known = sorted(field.name.upper() for field in fields(Parameters))
-    for number, line in enumerate(text_lines(path), start=1):
+    for number, line in enumerate(read_text(path, MAX_PRM).split("\n"), start=1):
         words = line.split()
         if not words or words[0].startswith("#") or words[0] in ("DEBUG", "MAX_ERROR"):
             continue
@@ -68,14 +71,14 @@ def read_parameters(path: str) -> Parameters:
         if name not in known or len(values) != expected:
             raise FairseqDocError(
                 f"{path}: line {number}: expected one of {', '.join(known)} with its value, or two "
-                f"after EQ_LABEL and EQ_WORD; got {line.strip()!r}"
+                f"after EQ_LABEL and EQ_WORD; got {shown(line.strip())}"
             )
         key = name.lower()
         if key not in single:
             found[key] += (tuple(values) if expected == 2 else values[0],)
-        elif not values[0].isdecimal():
+        elif not values[0].isdecimal() or len(values[0]) > MAX_DIGITS:
             raise FairseqDocError(
-                f"{path}: line {number}: expected a number after {name}; got {values[0]!r}"
+                f"{path}: line {number}: expected a number after {name}; got {shown(values[0])}"
             )
         else:
             value = int(values[0])
@@ -213,10 +216,19 @@ def _matched(
 
 
 def _crossing(gold: Iterable[_Bracket], test: Iterable[_Bracket]) -> int:
-    """How many brackets of ``test`` cross one of ``gold``."""
+    """How many brackets of ``test`` cross one of ``gold``.
+
+    Of the brackets around a place between two words the innermost ends first and starts last: if it
+    crosses none that starts or ends at this place, no other does.
+    """
     spans = {(start, end) for _, start, end in gold}
+    length = max((end for _, end in spans), default=0)
+    around: list[tuple[float, float]] = [(-math.inf, math.inf)] * length
+    for start, end in sorted(spans, key=lambda span: span[0] - span[1]):  # the innermost last
+        around[start + 1 : end] = [(start, end)] * (end - start - 1)
     return sum(
-        any(s < start < e < end or start < s < end < e for s, e in spans) for _, start, end in test
+        (start < length and around[start][1] < end) or (end < length and around[end][0] > start)
+        for _, start, end in test
     )
 
 

@@ -3,7 +3,9 @@ result."""
 
 import fcntl
 import json
+import math
 import os
+import zlib
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import IO, Any
@@ -11,13 +13,18 @@ from typing import IO, Any
 import numpy as np
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import check_input, text_lines
+
+MAX_LINE = 1 << 26  # bytes: a list of a million candidates
+ROUNDING = 1e-3  # a log-probability may be above 0 by so much
 
 
 class KeptScores:
     """A file of scores, a context manager that closes it.
 
-    The first line says what the scores depend on, in JSON. Each further line holds a sentence's
-    scores, written as Python writes floats, so that no digit is lost.
+    The first line says what the scores depend on, in JSON. Each further line holds a checksum and a
+    sentence's scores, written as Python writes floats, so that no digit is lost. The checksum is that
+    of all lines so far.
 
     Args:
         path: file to continue or to begin.
@@ -36,12 +43,14 @@ class KeptScores:
         self._path = path
         self._file: IO[str] | None = None
         self._writing = False
-        self._head = json.dumps(stamp, sort_keys=True)
+        self._head = json.dumps({"checksums": "crc32", "scores of": stamp}, sort_keys=True)
+        self._sum = 0  # of what was written
         self._kept: list[np.ndarray] = []
-        if os.path.exists(path):
+        if os.path.lexists(path):
+            check_input(path, again=True)
             self._file = self._open("r+")
             try:
-                self._kept = self._read(self._file)
+                self._kept = self._read()
             except BaseException:
                 self._file.close()
                 raise
@@ -59,34 +68,45 @@ class KeptScores:
             self._file.close()
 
     def _open(self, mode: str) -> IO[str]:
-        file = open(self._path, mode, encoding="utf-8", errors="replace")  # noqa: SIM115
+        in_use = FairseqDocError(f"{self._path}: another run is writing these scores")
+        try:
+            file = open(self._path, mode, encoding="utf-8")  # noqa: SIM115
+        except FileExistsError:
+            raise in_use from None
+        except OSError as error:
+            raise FairseqDocError(f"cannot write {self._path}: {error.strerror}") from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            raise FairseqDocError(f"{self._path}: another run is writing these scores") from None
+            raise in_use from None
         return file
 
-    def _read(self, file: IO[str]) -> list[np.ndarray]:
+    def _read(self) -> list[np.ndarray]:
         """The scores of each sentence in the file."""
-        lines = file.read().split("\n")[:-1]  # ignores a line that is cut off
-        if not lines or lines[0] != self._head:
+        lines = text_lines(self._path, MAX_LINE, errors="replace")
+        if next(lines, None) != self._head:
             raise FairseqDocError(
-                f"{self._path}: expected scores of these models on this list; got another file; "
-                "remove it, or name another"
+                f"{self._path}: expected scores of these models on this list; got another file, or "
+                "one of a version without checksums; remove it, and the same command computes the "
+                "scores again, or name another"
             )
-        kept = []
-        for number, line in enumerate(lines[1:], start=2):
-            try:
-                scores = np.array(json.loads(line), dtype=float)
-            except (ValueError, TypeError):
-                scores = np.array(np.nan)
-            if scores.ndim != 1 or not np.isfinite(scores).all():
+        kept: list[np.ndarray] = []
+        found = _checksum(self._head, 0)
+        wrong = 0  # the number of the first damaged line
+        for number, line in enumerate(lines, start=2):
+            if wrong:
                 raise FairseqDocError(
-                    f"{self._path}: line {number} is damaged: expected a list of scores; remove "
-                    "the file, or its lines from there on"
+                    f"{self._path}: line {wrong} is damaged: expected its checksum and a list of "
+                    "log-probabilities; remove the file, or its lines from there on"
                 )
-            kept.append(scores)
+            written, _, text = line.partition(" ")
+            found = _checksum(text, found)
+            scores = _scores(text)
+            if written != f"{found:08x}" or scores is None:
+                wrong = number  # the last line may be cut off; every other must be whole
+            else:
+                kept.append(scores)
         return kept
 
     def take(self, start: int, sizes: Sequence[int]) -> list[np.ndarray] | None:
@@ -104,22 +124,47 @@ class KeptScores:
 
     def append(self, scores: Iterable[np.ndarray]) -> None:
         """Keep the scores of the next sentences."""
-        self._write(map(_as_line, scores))
+        self._write(map(self._line, scores))
 
     def _begin_writing(self, kept: Iterable[np.ndarray]) -> None:
         """Write the file with these scores alone, and be ready to append."""
         if self._file is None:
             self._file = self._open("x")
         self._file.seek(0)
-        self._write([self._head, *map(_as_line, kept)])
+        self._sum = _checksum(self._head, 0)
+        self._write([self._head, *map(self._line, kept)])
         self._file.truncate()
         self._writing = True
 
+    def _line(self, scores: np.ndarray) -> str:
+        text = json.dumps(scores.tolist())
+        self._sum = _checksum(text, self._sum)
+        return f"{self._sum:08x} {text}"
+
     def _write(self, lines: Iterable[str]) -> None:
         assert self._file is not None
-        self._file.write("".join(f"{line}\n" for line in lines))
-        self._file.flush()
+        try:
+            self._file.write("".join(f"{line}\n" for line in lines))
+            self._file.flush()
+        except OSError as error:
+            raise FairseqDocError(
+                f"cannot write {self._path}: {error.strerror}; the same command continues with the "
+                "scores that it holds"
+            ) from None
 
 
-def _as_line(scores: np.ndarray) -> str:
-    return json.dumps(scores.tolist())
+def _checksum(line: str, before: int) -> int:
+    return zlib.crc32(line.encode(), before)
+
+
+def _scores(text: str) -> np.ndarray | None:
+    """The log-probabilities of a line; None for anything else."""
+    try:
+        scores = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(scores, list) or not all(isinstance(score, float) for score in scores):
+        return None
+    if not all(math.isfinite(score) and score <= ROUNDING for score in scores):
+        return None
+    return np.array(scores)

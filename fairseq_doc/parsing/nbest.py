@@ -20,12 +20,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
 
 BAR = " ||| "
-SHOWN = 40  # characters of a damaged line that an error shows
-_HEADER = re.compile(r"\s*(\d+)\s+(\d+)\s*")
+MAX_SCORE = 1e12  # of either sign
+_HEADER = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s*")
+_INDEX = re.compile(r"\s*(\d{1,9})\s*")
 _NUMBERS = re.compile(r"^(?:[-+.\deE]+\t)+")
 _Lines = Iterator[tuple[int, str]]  # (number, line) of a file's lines that are not blank
 
@@ -74,7 +75,7 @@ def read_nbest(path: str) -> Iterator[list[Candidate]]:
     else:
         raise FairseqDocError(
             f"{path}: line {number}: expected 'N INDEX', the number of candidates and the number "
-            f"of a sentence, or 'INDEX ||| SCORE ||| TREE'; got {_shown(line)}"
+            f"of a sentence, or 'INDEX ||| SCORE ||| TREE'; got {shown(line.strip())}"
         )
 
 
@@ -85,7 +86,7 @@ def _read_with_headers(path: str, lines: _Lines) -> Iterator[list[Candidate]]:
         if header is None:
             raise FairseqDocError(
                 f"{path}: line {number}: expected 'N INDEX', since the list before has as many "
-                f"candidates as its header says; got {_shown(line)}"
+                f"candidates as its header says; got {shown(line.strip())}"
             )
         count, index = int(header[1]), int(header[2])
         order.check(number, index)
@@ -117,9 +118,9 @@ def _read_with_bars(path: str, lines: _Lines) -> Iterator[list[Candidate]]:
     current = None
     for number, line in lines:
         parts = line.split(BAR.rstrip(), 2)
-        if len(parts) != 3 or not parts[0].strip().isdecimal():
+        if len(parts) != 3 or not _INDEX.fullmatch(parts[0]):
             raise FairseqDocError(
-                f"{path}: line {number}: expected 'INDEX ||| SCORE ||| TREE'; got {_shown(line)}"
+                f"{path}: line {number}: expected 'INDEX ||| SCORE ||| TREE'; got {shown(line.strip())}"
             )
         index = int(parts[0])
         if index != current:
@@ -130,7 +131,7 @@ def _read_with_bars(path: str, lines: _Lines) -> Iterator[list[Candidate]]:
         text = parts[2].strip()
         if not text.startswith("("):
             raise FairseqDocError(
-                f"{path}: line {number}: expected a tree in brackets; got {_shown(text)}"
+                f"{path}: line {number}: expected a tree in brackets; got {shown(text.strip())}"
             )
         candidates.append(Candidate(_read_score(path, number, parts[1]), text, number))
     yield candidates
@@ -159,12 +160,8 @@ def _read_score(path: str, line: int, text: str) -> float:
         score = float(text)
     except ValueError:
         score = math.nan
-    if not math.isfinite(score):
+    if not abs(score) < MAX_SCORE:
         raise FairseqDocError(
-            f"{path}: line {line}: expected a score, a number; got {_shown(text)}"
+            f"{path}: line {line}: expected a score, a number; got {shown(text.strip())}"
         )
     return score
-
-
-def _shown(text: str) -> str:
-    return repr(text.strip()[:SHOWN])

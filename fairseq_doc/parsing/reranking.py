@@ -16,7 +16,7 @@ from itertools import chain, islice
 import numpy as np
 from fairseq.data import Dictionary
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.prefix_tree import score_prefix_tree
 from fairseq_doc.evaluation.progress import Progress, no_progress
@@ -164,10 +164,10 @@ def check_words(expected: Sequence[str], got: Sequence[str], where: str, whose: 
     at = 0
     while at < min(len(expected), len(got)) and expected[at] == got[at]:
         at += 1
-    shown = [repr(words[at]) if at < len(words) else "its end" for words in (expected, got)]
+    named = [shown(words[at]) if at < len(words) else "its end" for words in (expected, got)]
     raise FairseqDocError(
-        f"{where}: a tree over other words than {whose}: at word {at + 1} expected {shown[0]}; got "
-        f"{shown[1]}"
+        f"{where}: a tree over other words than {whose}: at word {at + 1} expected {named[0]}; got "
+        f"{named[1]}"
     )
 
 

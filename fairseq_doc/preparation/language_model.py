@@ -1,11 +1,12 @@
 """Text, one sentence a line, tokens apart -> data for ``--task bptt_language_modeling``."""
 
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import is_compressed, text_lines
+from fairseq_doc.files import check_input, text_lines, write_lines
 from fairseq_doc.preparation import pydoc_text
 from fairseq_doc.preparation.binarisation import (
     check_lengths,
@@ -62,21 +63,46 @@ def check(settings: Settings, destination: Path) -> None:
 
 def check_text(folder: Path) -> None:
     """Raise ``FairseqDocError`` where the folder does not hold text of every split."""
-    if "," in str(folder):  # separates the prefixes that fairseq-preprocess reads
-        raise FairseqDocError(f"{folder}: expected a folder's name without a comma")
     for split in SPLITS:
         path = folder / f"{split}.txt"
         if not path.exists():
             raise FairseqDocError(f"expected text in {path}; got no file")
-        if path.is_file() and path.stat().st_size == 0:
-            raise FairseqDocError(f"expected text in {path}; got an empty file")
-        if path.is_file() and is_compressed(path):
-            raise FairseqDocError(f"expected plain text in {path}; got a file compressed by gzip")
+        check_input(path, again=True)
 
 
-def line_lengths(path: Path) -> list[int]:
+def line_lengths(lines: Iterable[str]) -> list[int]:
     """The tokens of every line with its end mark, as ASCII blanks separate them."""
-    return [len(line.encode().split()) + 1 for line in text_lines(path)]
+    return [len(line.encode().split()) + 1 for line in lines]
+
+
+def copy_text(text: Path, folder: Path, published: Counts | None = None) -> Lines:
+    """Stage ``text``: the text as fairseq-preprocess can read it, decompressed and without a byte
+    order mark, which would be a part of the first word.
+
+    Args:
+        text: folder with train.txt, valid.txt and test.txt, compressed by gzip or not.
+        folder: empty, to be filled.
+        published: what to count in the text; None for any.
+
+    Yields:
+        Lines of what was counted.
+
+    Raises:
+        FairseqDocError: text that cannot be used, or other counts than the published ones.
+    """
+    for split in SPLITS:
+        path = text / f"{split}.txt"
+        copy = folder / path.name
+        write_lines(copy, text_lines(path))
+        lengths = line_lengths(text_lines(copy))
+        if not lengths:
+            raise FairseqDocError(f"expected text in {path}; got an empty file")
+        yield f"{split}: {sum(lengths)} tokens with one end mark a line"
+        if published is not None and sum(lengths) != published.tokens[split]:
+            raise FairseqDocError(
+                f"{path}: expected {published.tokens[split]} tokens, as published; got "
+                f"{sum(lengths)}"
+            )
 
 
 def binarise(
@@ -86,10 +112,10 @@ def binarise(
     threshold: int = 0,
     workers: int = 1,
 ) -> Lines:
-    """Binarise text.
+    """Stage ``data``.
 
     Args:
-        text: folder with train.txt, valid.txt and test.txt.
+        text: folder of :func:`copy_text`.
         folder: empty, to be filled.
         published: what to count in the text; None for any.
         threshold: see :class:`Settings`.
@@ -99,19 +125,8 @@ def binarise(
         Lines of what was counted.
 
     Raises:
-        FairseqDocError: text that cannot be used, other counts than the published ones, or other
-            tokens binarised than read.
+        FairseqDocError: other counts than the published ones, or other tokens binarised than read.
     """
-    lengths = {}
-    for split in SPLITS:
-        path = text / f"{split}.txt"
-        lengths[split] = line_lengths(path)
-        tokens = sum(lengths[split])
-        yield f"{split}: {tokens} tokens with one end mark a line"
-        if published is not None and tokens != published.tokens[split]:
-            raise FairseqDocError(
-                f"{path}: expected {published.tokens[split]} tokens, as published; got {tokens}"
-            )
     prefixes = [f"--{split}pref={text}/{split}.txt" for split in SPLITS]
     options = [f"--thresholdsrc={threshold}", "--padding-factor=1", f"--workers={workers}"]
     preprocess(folder, ["--only-source", *prefixes, *options])
@@ -119,10 +134,11 @@ def binarise(
     yield f"dictionary: {len(dictionary)} types"
     for split in SPLITS:
         written = load_split(folder / split, dictionary)
-        check_lengths(str(text / f"{split}.txt"), lengths[split], written.sizes)
+        lengths = line_lengths(text_lines(text / f"{split}.txt"))
+        check_lengths(f"{split}.txt", lengths, written.sizes)
         unknown = sum(int((line == dictionary.unk()).sum()) for line in written)
         yield (
-            f"{split}: {len(written)} lines and {sum(lengths[split])} tokens binarised, {unknown} "
+            f"{split}: {len(written)} lines and {sum(lengths)} tokens binarised, {unknown} "
             "of them <unk>"
         )
     # The dictionary counts fairseq's own <s>, <pad>, </s> and <unk>; a text has the last two of them.
@@ -152,20 +168,21 @@ def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = 
     check(settings, destination)
     files = {}
     made_by = {"fairseq": fairseq.__version__}
-    text = settings.folder
-    if text is None:
+    given = settings.folder
+    if given is None:
         made_by["python"] = sys.version
     else:
-        files = {f"{split}.txt": text / f"{split}.txt" for split in SPLITS}
+        files = {f"{split}.txt": given / f"{split}.txt" for split in SPLITS}
     decided = asdict(settings)
     del decided["folder"]  # the same text elsewhere gives the same data
     with staged(destination, make_stamp(decided, files, made_by), say) as stages:
-        if text is None:
-            text = stages.run("text", pydoc_text.write)
-        source = text
         published = PUBLISHED.get(settings.corpus)
+        if given is None:
+            text = stages.run("text", pydoc_text.write)
+        else:
+            text = stages.run("text", lambda folder: copy_text(given, folder, published))
         data = stages.run(
             "data",
-            lambda folder: binarise(source, folder, published, settings.threshold, workers),
+            lambda folder: binarise(text, folder, published, settings.threshold, workers),
         )
-        stages.finish(data, destination, [text] if settings.folder is None else [])
+        stages.finish(data, destination, [text] if given is None else [])

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import text_lines
+from fairseq_doc.files import MAX_LINE, check_input, text_lines
 from fairseq_doc.preparation.binarisation import (
     check_lengths,
     load_dictionary,
@@ -47,6 +47,7 @@ from fairseq_doc.preparation.tokenization import (
     why_unusable,
 )
 
+MADE_LINE = MAX_LINE << 6  # bytes; what tokenising and cutting into units can make of a raw line
 SENTENCEPIECE_LINE = 1 << 24  # bytes; sentencepiece leaves longer lines out of its training
 LONG_LINES_LISTED = 5
 
@@ -149,7 +150,12 @@ def check(settings: Settings, destination: Path) -> None:
             raise FairseqDocError(f"{option} must be at least {least}; got {value}")
     check_destination(destination)
     for path in settings.raw_files.values():
-        next(text_lines(path), None)
+        check_input(path, again=True)
+
+
+def made_lines(path: Path) -> Iterator[str]:
+    """The lines of a file that a stage made."""
+    return text_lines(path, MADE_LINE)
 
 
 def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
@@ -314,7 +320,7 @@ def _learn_merges(files: list[Path], model: Path, merges: int) -> int:
     """Write subword-nmt's codes; their number."""
     from subword_nmt.learn_bpe import learn_bpe
 
-    lines = chain.from_iterable(map(text_lines, files))
+    lines = chain.from_iterable(map(made_lines, files))
     codes = io.StringIO()
     progress = sys.stderr if sys.stderr.isatty() else io.StringIO()
     with contextlib.redirect_stderr(progress):
@@ -336,7 +342,7 @@ def _learn_sentencepiece(files: list[Path], model: Path, size: int) -> int:
     out = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=chain.from_iterable(map(text_lines, files)),
+            sentence_iterator=chain.from_iterable(map(made_lines, files)),
             model_writer=out,
             model_type="bpe",
             vocab_size=size,
@@ -363,7 +369,7 @@ def segment(settings: Settings, text: Path, models: Path, folder: Path) -> Lines
             for split in settings.splits:
                 units = 0
                 with open(folder / f"{split}.{side}", "w", encoding="utf-8") as file:
-                    for line in text_lines(text / f"{split}.{side}"):
+                    for line in made_lines(text / f"{split}.{side}"):
                         segmented = segmenter(line)
                         units += segmented.count(" ") + 1
                         file.write(f"{segmented}\n")
@@ -386,7 +392,7 @@ def binarise(settings: Settings, text: Path, workers: int, folder: Path) -> Line
         dictionary = load_dictionary(folder / f"dict.{side}.txt")
         yield f"dictionary {side}: {len(dictionary):,} types"
         for split in splits:
-            lengths = [line.count(" ") + 2 for line in text_lines(text / f"{split}.{side}")]
+            lengths = [line.count(" ") + 2 for line in made_lines(text / f"{split}.{side}")]
             written = load_split(folder / f"{split}.{settings.pair}.{side}", dictionary)
             check_lengths(f"{split}.{side}", lengths, written.sizes)
             unknown = sum(int((item == dictionary.unk()).sum()) for item in written)

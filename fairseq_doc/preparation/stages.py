@@ -12,7 +12,6 @@ The last stage's folder becomes ``DEST``, and ``DEST.part`` is removed.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import check_input, flush, lock, read_text, whole_file
 
 Say = Callable[[str], object]  # takes one line of what was done
 Lines = Iterator[str]  # what a stage did, line by line
@@ -29,7 +29,7 @@ Stage = Callable[[Path], Lines]  # fills an empty folder
 
 LOCK = "lock"
 SETTINGS = "settings.json"
-NEW_SETTINGS = "settings.json.tmp"  # until it is whole
+MAX_SETTINGS = 1 << 24  # bytes of the settings
 MADE_BY = "made by"  # the key in the settings that shows a folder to be ours
 
 
@@ -51,6 +51,7 @@ def make_stamp(settings: dict, files: dict[str, Path], made_by: dict[str, str]) 
     """
     digests = {}
     for name, path in files.items():
+        check_input(path, again=True)
         with open(path, "rb") as file:
             digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return json.dumps({**settings, "sha256": digests, MADE_BY: made_by}, indent=1) + "\n"
@@ -100,6 +101,9 @@ class StagedFolder:
         logs = [self.part / f"{name}.log" for name in self.names]
         report = "".join(log.read_text(encoding="utf-8") for log in logs)
         (data / "prepare.log").write_text(report, encoding="utf-8")
+        for path in data.rglob("*"):
+            if path.is_file():
+                flush(path)
         data.rename(destination)
         shutil.rmtree(self.part)
 
@@ -138,17 +142,17 @@ def _claim(part: Path, stamp: str, say: Say) -> IO[str]:
             f"{part}: expected nothing, or an unfinished preparation; remove it, or name another "
             "destination"
         )
-    lock = take_lock(part)
-    settings, new_settings = part / SETTINGS, part / NEW_SETTINGS
-    if settings.exists() and settings.read_text(encoding="utf-8") != stamp:
+    held = take_lock(part)
+    settings = part / SETTINGS
+    if settings.exists() and read_text(settings, MAX_SETTINGS) != stamp:
         say(f"{part} is of other settings, other text or other tools: starting over")
         for path in part.iterdir():
             if path.name not in (LOCK, SETTINGS):
                 _remove(path)
-    # Moved into place, after everything else is gone: a preparation may be killed at any time.
-    new_settings.write_text(stamp, encoding="utf-8")
-    new_settings.replace(settings)
-    return lock
+    # After everything else is gone: a preparation may be killed at any time.
+    with whole_file(settings) as file:
+        file.write(stamp)
+    return held
 
 
 def _remove(path: Path) -> None:
@@ -171,11 +175,12 @@ def _is_ours(part: Path) -> bool:
     lock = part / LOCK
     if lock.exists() and lock.stat().st_size > 0:
         return False
-    if {path.name for path in part.iterdir()} <= {LOCK, NEW_SETTINGS}:
+    names = {path.name for path in part.iterdir()} - {LOCK}
+    if all(name.startswith(f".{SETTINGS}.") for name in names):  # begun, and killed
         return True
     try:
-        settings = json.loads((part / SETTINGS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        settings = json.loads(read_text(part / SETTINGS, MAX_SETTINGS))
+    except (ValueError, RecursionError):
         return False
     return isinstance(settings, dict) and MADE_BY in settings
 
@@ -187,13 +192,8 @@ def take_lock(folder: Path) -> IO[str]:
         FairseqDocError: another preparation is at work there.
     """
     path = folder / LOCK
-    lock = open(path, "a")  # noqa: SIM115
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise FairseqDocError(f"{folder}: another preparation is at work there") from None
-    if not path.exists() or not os.path.samestat(os.fstat(lock.fileno()), path.stat()):
-        lock.close()
+    held = lock(path, f"{folder}: another preparation is at work there")
+    if not path.exists() or not os.path.samestat(os.fstat(held.fileno()), path.stat()):
+        held.close()
         raise FairseqDocError(f"{folder}: another preparation has just finished there")
-    return lock
+    return held

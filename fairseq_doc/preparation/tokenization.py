@@ -1,9 +1,13 @@
 """Lines of text -> words -> units: Moses, the kinds of BPE, their marks, the reserved symbols."""
 
+import io
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.files import check_input, text_lines
 
 if TYPE_CHECKING:
     from fairseq.data.encoders.moses_tokenizer import MosesTokenizer
@@ -16,6 +20,8 @@ UNKNOWN = "<unk>"  # the dictionary's own too, but text may hold it
 SUBWORD_MARK = "@@"  # ends every unit of subword-nmt's except a word's last
 SENTENCEPIECE_MARK = "\u2581"  # begins every word of sentencepiece's
 BPE_MARK = re.compile(r"@@(?= |$)|\u2581")
+MAX_WORD = 5_000  # characters
+CODES_VERSION = re.compile("#version: [0-9]{1,3}[.][0-9]{1,3}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -50,6 +56,8 @@ def make_tokenizer(name: str, language: str) -> Callable[[str], str]:
     encode = moses(language).encode
 
     def tokenize(line: str) -> str:
+        if holds_long_word(line):  # unusable; a million dots would take Moses hours
+            return line
         return " ".join(encode(line).split())  # Moses writes two blanks before a final .'
 
     return tokenize
@@ -61,20 +69,48 @@ def make_segmenter(bpe: str, model: str | Path) -> Callable[[str], str]:
     Args:
         bpe: ``subword_nmt`` or ``sentencepiece``.
         model: file of subword-nmt's codes, or sentencepiece's model.
+
+    Raises:
+        FairseqDocError: a file that cannot be read, or of something else.
     """
     if bpe == "subword_nmt":
         from subword_nmt.apply_bpe import BPE
 
-        with open(model, encoding="utf-8") as codes:
-            return BPE(codes).process_line
+        return BPE(_read_codes(model)).process_line
     import sentencepiece
 
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    check_input(model)
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    except (RuntimeError, OSError) as error:
+        raise FairseqDocError(
+            f"{model}: expected a model of sentencepiece; got another or a damaged file "
+            f"({shown(str(error))})"
+        ) from None
 
     def segment(line: str) -> str:
         return " ".join(processor.encode(line, out_type=str))
 
     return segment
+
+
+def _read_codes(path: str | Path) -> io.StringIO:
+    """subword-nmt's codes, checked: it ends the process where a line is damaged."""
+    text = "\n".join(text_lines(path)).rstrip("\n")
+    version, *merges = text.split("\n")
+    if not version.startswith("#version:"):  # of an early subword-nmt
+        merges.insert(0, version)
+    elif not CODES_VERSION.fullmatch(version.rstrip()):
+        raise FairseqDocError(f"{path}: expected a version of subword-nmt; got {shown(version)}")
+    if not any(merges):
+        raise FairseqDocError(f"{path}: expected merges of subword-nmt; got none")
+    for merge in merges:
+        if len(merge.strip("\r ").split(" ")) != 2:
+            raise FairseqDocError(
+                f"{path}: expected merges of subword-nmt, two units with a blank between in every line; "
+                f"got {shown(merge)}"
+            )
+    return io.StringIO(text)
 
 
 def holds_bpe_mark(line: str, bpe: str) -> bool:
@@ -84,10 +120,17 @@ def holds_bpe_mark(line: str, bpe: str) -> bool:
     return bpe == "sentencepiece" and SENTENCEPIECE_MARK in line
 
 
+def holds_long_word(line: str) -> bool:
+    """Whether a word of the line is too long to be one, so that cutting it would take very long."""
+    return len(line) > MAX_WORD and any(len(word) > MAX_WORD for word in line.split())
+
+
 def why_unusable(line: str, bpe: str) -> str | None:
     """Why no split may hold this line of words, in a few words; None for a usable line."""
     if not line:
         return "is empty"
+    if holds_long_word(line):
+        return f"holds a word of more than {MAX_WORD:,} characters"
     # sentencepiece joins characters that it does not know into one unit, also within a word.
     units = line if bpe == "sentencepiece" else line.split()
     if any(symbol in units for symbol in RESERVED):

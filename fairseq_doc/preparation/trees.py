@@ -1,7 +1,7 @@
 """Constituency trees in brackets, as the Penn Treebank and parsers write them.
 
-A tree is kept flat, as its words, their tags and its brackets: no depth is too deep, and reading
-costs one pass over the text.
+A tree is kept flat, as its words, their tags and its brackets: reading costs one pass over the text.
+Trees far beyond any sentence's size are refused.
 """
 
 import os
@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, compress
 from typing import Any
 
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import text_lines
+from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.files import MAX_LINE, text_lines
 
 TRACE = "-NONE-"
 NO_TAG = "XX"
 ROOTS = ("", "TOP", "S1", "ROOT")
+# The Penn Treebank's largest tree has 271 words, and none is 40 deep.
+MAX_PARTS = 10_000  # words and brackets of a tree
+MAX_DEPTH = 1_000
 # A tag with its word; an opening bracket with its label; a closing bracket; anything else.
 _PART = re.compile(r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|([^\s()]+)", re.ASCII)
 _BRACKET = re.compile(r"[()]")
@@ -69,12 +72,14 @@ def parse_tree(
 
     Raises:
         FairseqDocError: brackets that do not match, a word without a tag, a constituent without
-            words, a label missing below the root, several trees, or not as many words as the sentence's.
+            words, a label missing below the root, several trees, not as many words as the sentence's,
+            or a size beyond ``MAX_PARTS`` or ``MAX_DEPTH``.
     """
     reader = _TreeReader(where, sentence)
     for part in _PART.finditer(text):
         tag, word, label, closing, stray = part.groups()
         reader.check_not_ended(part[0])
+        reader.check_size()
         if tag is not None:
             reader.tagged_word(tag, word)
         elif label is not None:
@@ -103,7 +108,17 @@ class _TreeReader:
 
     def check_not_ended(self, text: str) -> None:
         if not self.unclosed and (self.words or self.brackets):
-            raise self.error(f"expected one tree; got {text!r} after its end")
+            raise self.error(f"expected one tree; got {shown(text)} after its end")
+
+    def check_size(self) -> None:
+        if len(self.words) + len(self.brackets) > MAX_PARTS:
+            raise self.error(
+                f"expected a sentence's tree; got one of more than {MAX_PARTS:,} words and brackets"
+            )
+        if len(self.unclosed) > MAX_DEPTH:
+            raise self.error(
+                f"expected a sentence's tree; got one of more than {MAX_DEPTH:,} brackets inside each other"
+            )
 
     def tagged_word(self, tag: str, word: str) -> None:
         place = len(self.words)
@@ -116,7 +131,9 @@ class _TreeReader:
 
     def bare_word(self, word: str) -> None:
         if self.sentence is None or not self.unclosed:
-            raise self.error(f"expected every word with its tag, (TAG word); got {word!r} alone")
+            raise self.error(
+                f"expected every word with its tag, (TAG word); got {shown(word)} alone"
+            )
         self.words.append(word)
 
     def open(self, label: str) -> None:
@@ -131,7 +148,7 @@ class _TreeReader:
         place = self.unclosed.pop()
         label, start, _ = self.brackets[place]
         if start == len(self.words) and self.lack is None:
-            self.lack = f"the bracket ({label} ) holds no word"
+            self.lack = f"the bracket {shown(label)} holds no word"
         self.brackets[place] = (label, start, len(self.words))
 
     def tree(self, allow_empty: bool) -> Tree:
@@ -179,12 +196,13 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
         (number of the line in which it begins, text).
 
     Raises:
-        FairseqDocError: text outside brackets, a tree that is not closed, a file without trees.
+        FairseqDocError: text outside brackets, a tree that is not closed or very long, a file without
+            trees.
     """
     begun, depth = 0, 0
     lines: list[str] = []
+    length = 0  # of the lines
     for number, line in enumerate(text_lines(path), start=1):
-        line = line.removeprefix("\ufeff") if number == 1 else line  # a byte order mark
         start = 0
         for bracket in _BRACKET.finditer(line):
             if depth == 0:
@@ -195,13 +213,19 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
             if depth == 0:
                 lines.append(line[start : bracket.end()])
                 yield begun, "\n".join(lines)
-                lines, start = [], bracket.end()
+                lines, start, length = [], bracket.end(), 0
         if depth:
             lines.append(line[start:])
+            length += len(lines[-1])
+            if length > MAX_LINE:
+                raise FairseqDocError(
+                    f"{path}: line {begun}: the tree that begins here does not end within {MAX_LINE:,} "
+                    "characters: is a closing bracket missing?"
+                )
         elif line[start:].strip():
             raise FairseqDocError(
                 f"{path}: line {number}: expected a tree in brackets; got "
-                f"{line[start:].strip()[:40]!r} outside one"
+                f"{shown(line[start:].strip())} outside one"
             )
     if not begun:
         raise FairseqDocError(f"{path}: expected trees in brackets; got an empty file")

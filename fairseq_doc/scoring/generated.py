@@ -15,10 +15,11 @@ order. Every other line, such as logging, is ignored.
 import re
 from dataclasses import dataclass
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
 
 _LINE = re.compile(r"([STHDP])-(\d+)\t(.*)", re.DOTALL)
+MAX_DIGITS = 18  # of a sentence's number
 _REPEATED = "HDP"  # kinds of lines that --nbest repeats
 _Found = dict[str, dict[int, list[tuple[int, str]]]]  # kind: {sentence: [(line, text)]}
 
@@ -82,6 +83,11 @@ def _read_lines(path: str) -> _Found:
         match = _LINE.fullmatch(line)
         if match is None:
             continue
+        if len(match[2]) > MAX_DIGITS:
+            raise FairseqDocError(
+                f"{path}: line {number}: expected the number of a sentence; got one of "
+                f"{len(match[2]):,} digits; generate again"
+            )
         kind, sentence, text = match[1], int(match[2]), match[3]
         if "\r" in text:
             raise FairseqDocError(
@@ -156,5 +162,5 @@ def _numbers(path: str, line: int, text: str) -> tuple[float, ...]:
         return tuple(map(float, text.split()))
     except ValueError:
         raise FairseqDocError(
-            f"{path}: line {line} is damaged: expected numbers; got {text[:40]!r}; generate again"
+            f"{path}: line {line} is damaged: expected numbers; got {shown(text)}; generate again"
         ) from None

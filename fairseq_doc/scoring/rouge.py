@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.scoring.hypotheses import System
 from fairseq_doc.scoring.significance import compare_systems
 
 TYPES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 # What a reader would count, and rouge-score, which keeps a-z and 0-9, does not: other letters, and
 # # in place of a digit.
+WORD = re.compile("[a-z0-9]+")
+MAX_WORDS = 5_000  # of a line; ROUGE-L takes time and memory with its square
 LOST = re.compile(r"[^\W_a-z0-9]|#")
 
 
@@ -30,7 +33,13 @@ def score_rouge(
         {"unstemmed" and "stemmed": {type: [{"f1", "low", "high", "p"} for each system]}}: F1 times
         100, its 95 % interval, and the p value of its difference from the baseline (None for the
         baseline).
+
+    Raises:
+        FairseqDocError: a line of more than ``MAX_WORDS``.
     """
+    check_lengths("the references", references)
+    for system in systems:
+        check_lengths(system.name, system.hypotheses)
     result: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for name, stemmed in (("unstemmed", False), ("stemmed", True)):
         of_systems = [f_scores(system.hypotheses, references, stemmed) for system in systems]
@@ -42,6 +51,17 @@ def score_rouge(
                 for e in estimates
             ]
     return result
+
+
+def check_lengths(name: str, lines: Sequence[str]) -> None:
+    """Raise ``FairseqDocError`` for a line of more than ``MAX_WORDS``."""
+    for number, line in enumerate(lines, start=1):
+        if len(line) > MAX_WORDS:
+            words = sum(1 for _ in WORD.finditer(line.lower()))
+            if words > MAX_WORDS:
+                raise FairseqDocError(
+                    f"{name}: sentence {number} has {words:,} words; expected at most {MAX_WORDS:,}"
+                )
 
 
 def f_scores(

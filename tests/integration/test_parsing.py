@@ -49,7 +49,7 @@ def test_a_treebank_is_prepared(treebank):
     gold = (treebank.trees / "train.mrg").read_text()
     assert (treebank.data / "trees" / "train.mrg").read_text() == gold
     assert {path.name for path in treebank.data.iterdir()} == {
-        "dict.txt", "pairs", "prepare.log", "text", "trees",
+        "SHA256SUMS", "dict.txt", "pairs", "prepare.log", "text", "trees",
         *(f"{split}.{end}" for split in ("train", "valid", "test") for end in ("bin", "idx")),
     }  # fmt: skip
 

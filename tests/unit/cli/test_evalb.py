@@ -181,4 +181,4 @@ def test_unusable_input_is_refused(trees, files, problem):
 
 
 def test_trees_are_a_plain_file(trees):
-    assert "-: expected a plain file" in refused("evalb", "gold", "-")
+    assert "-: expected a file, since it is read more" in refused("evalb", "gold", "-")

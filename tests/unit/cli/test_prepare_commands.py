@@ -1,6 +1,9 @@
 """The commands of preparation: what they print, where they write, how they end."""
 
+import errno
 import json
+import multiprocessing
+import os
 
 import pytest
 import toy_language
@@ -9,6 +12,9 @@ import toy_trees
 from conftest import doc, refused
 
 from fairseq_doc.cli.main import make_parser
+from fairseq_doc.preparation.stages import take_lock
+
+from ..preparation.conftest import contents
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +91,55 @@ def test_an_interruption_has_its_own_status_and_the_same_command_goes_on(
     monkeypatch.chdir(tmp_path)
     doc(name, *arguments, *options)
     assert (tmp_path / default / "prepare.log").exists()
+
+
+def test_files_beside_the_destination_that_others_made_stay(command, tmp_path):
+    name, arguments, options, _ = command
+    (tmp_path / "bin.log").write_text("of a training")
+    (tmp_path / "bin.part").mkdir()
+    (tmp_path / "bin.part" / "thesis.txt").write_text("mine")
+    before = contents(tmp_path)
+    message = refused(name, *arguments, "bin", *options)
+    assert "bin.part: expected nothing, or an unfinished preparation; remove it" in message
+    assert contents(tmp_path) == before
+
+
+def test_another_preparation_of_the_same_destination_is_refused(command, tmp_path):
+    name, arguments, options, _ = command
+    part = tmp_path / "bin.part"
+    part.mkdir()
+    held, ready = take_lock(part), multiprocessing.Pipe()
+
+    def other():
+        ready[1].send(refused(name, *arguments, "bin", *options))
+
+    process = multiprocessing.get_context("fork").Process(target=other)
+    process.start()
+    process.join()
+    assert ready[0].poll() and "bin.part: another preparation is at work there" in ready[0].recv()
+    assert contents(tmp_path) == {"bin.part": False, "bin.part/lock": b""}
+    held.close()
+    doc(name, *arguments, "bin", *options)
+    assert (tmp_path / "bin" / "prepare.log").exists() and not part.exists()
+
+
+def test_a_full_disk_is_told_in_one_line_and_the_same_command_goes_on(
+    command, tmp_path, monkeypatch
+):
+    name, arguments, options, _ = command
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fairseq_cli.preprocess.main", full)
+        err = doc(name, *arguments, "bin", *options, status=1)[1]
+    assert err.splitlines()[-1] == (
+        f"fairseq-doc {name}: error: No space left on device; the same command goes on where this "
+        "one stopped"
+    )
+    assert "done before" in doc(name, *arguments, "bin", *options)[0]
+    assert (tmp_path / "bin" / "prepare.log").exists()
 
 
 def test_nobody_reading_the_report_stops_nothing(command, tmp_path, monkeypatch):

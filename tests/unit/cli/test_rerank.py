@@ -2,7 +2,9 @@
 
 import gzip
 import math
+import os
 import re
+import threading
 
 import pytest
 import toy_trees
@@ -207,6 +209,30 @@ def test_existing_outputs_are_replaced_where_asked(folder, models):
     result_of(f"{LINE} --output best --output-nbest whole --overwrite")
     assert len(lines_of(folder / "best")) == 6
     assert (folder / "whole").read_text().startswith(f"{len(LISTS[0]) - 1} 0\n")
+
+
+def test_an_output_that_is_no_plain_file_is_written_and_not_replaced(folder, models):
+    result_of(f"{LINE} --output plain")
+    expected = (folder / "plain").read_text()
+    (folder / "target").write_text("old")
+    (folder / "link").symlink_to("target")
+    result_of(f"{LINE} --output link --overwrite")
+    assert (folder / "link").is_symlink() and (folder / "target").read_text() == expected
+
+    os.mkfifo(folder / "fifo")
+    found = []
+    reader = threading.Thread(target=lambda: found.append((folder / "fifo").read_text()))
+    reader.start()
+    result_of(f"{LINE} --output fifo --overwrite")
+    reader.join()
+    assert found == [expected] and (folder / "fifo").is_fifo()
+
+
+def test_an_input_with_the_name_of_the_output_and_part_is_read_and_kept(folder, models):
+    content = (folder / "nbest").read_bytes()
+    (folder / "nbest").rename(folder / "best.part")
+    result_of(LINE.replace("nbest", "best.part") + " --output best --overwrite")
+    assert (folder / "best.part").read_bytes() == content and lines_of(folder / "best")
 
 
 # Kept scores: the file itself is tested in tests/unit/parsing/test_kept_scores.py

@@ -1,6 +1,7 @@
 import io
 import logging
 import re
+import time
 from collections import OrderedDict
 from unittest import mock
 
@@ -154,8 +155,8 @@ def test_a_log_without_a_validation_is_refused(tmp_path, text):
 
 
 def test_a_log_that_is_not_there_is_refused(tmp_path):
-    for path, problem in ((tmp_path / "none", "No such file"), (tmp_path, "Is a directory")):
-        with pytest.raises(FairseqDocError, match=f"no log at {path}: .*{problem}"):
+    for path, problem in ((tmp_path / "none", "No such file"), (tmp_path, "got a folder")):
+        with pytest.raises(FairseqDocError, match=f"{path}: .*{problem}"):
             read_log(path)
 
 
@@ -172,3 +173,28 @@ def test_an_epoch_without_a_finite_perplexity_and_a_line_cut_off_are_left_out(tm
     assert read(tmp_path, finite + line.split("inf | wps")[0] + "18").perplexities == {1: 8.0}
     cut = '{"epoch": 2, "valid_ppl": }\n'
     assert read(tmp_path, cut + '{"epoch": 1, "valid_ppl": "8"}\n').perplexities == {1: 8.0}
+
+
+def test_damaged_lines_are_left_out(tmp_path):
+    deep = '{"epoch": ' + "[" * 4000 + ', "valid_ppl": "2"}'
+    damaged = [
+        "epoch 4 | valid on 'valid' subset | ppl x | wps 0",
+        "epoch 4 | valid on 'valid' subset | ppl -1 | wps 0",
+        f"epoch {'9' * 5000} | valid on 'valid' subset | ppl 2 | wps 0",
+        f"averaging starts after epoch {'9' * 5000}",
+        '{"epoch": "x", "valid_ppl": "2"}',
+        '{"epoch": 4, "valid_ppl": [2]}',
+        '{"epoch": 1e999, "valid_ppl": "2"}',
+        '{"valid_ppl": "2", "epoch": 4, "valid_ppl": {}}',
+        deep,
+    ]
+    whole = read(tmp_path, SIMPLE)
+    assert read(tmp_path, "\n".join([*damaged, SIMPLE, *damaged, ""])) == whole
+
+
+def test_a_progress_bar_of_megabytes_and_lines_without_end_take_no_time(tmp_path):
+    bar = "epoch 001:  50%|#####     | 2/4, loss=9.1, ppl=548\r" * 100_000
+    begun = "epoch 1 | valid on 'valid' subset " * 30_000 + '{"epoch": ' * 30_000
+    start = time.process_time()
+    assert read(tmp_path, f"{bar}{SIMPLE}{begun}\n") == read(tmp_path, SIMPLE)
+    assert time.process_time() - start < 10  # 0.3 s

@@ -119,8 +119,8 @@ PLAIN, TIED = OPTIONS["plain output"], OPTIONS["tied"]
             {**OPTIONS["all tied"], "encoder_embed_path": "a", "decoder_embed_path": "b"},
             "one file of embeddings",
         ),
-        ({"encoder_embed_path": "/no/such"}, "--encoder-embed-path: .*none at /no/such"),
-        ({"decoder_embed_path": "/no/such"}, "--decoder-embed-path: .*none at /no/such"),
+        ({"encoder_embed_path": "/no/such"}, "--encoder-embed-path: cannot read /no/such"),
+        ({"decoder_embed_path": "/no/such"}, "--decoder-embed-path: cannot read /no/such"),
     ],
 )
 def test_settings_that_do_not_fit_together(settings, problem):
@@ -165,13 +165,15 @@ def test_pretrained_embeddings_of_one_matrix_for_all(tmp_path):
         ("", "got no header"),
         ("s1 1 2 3\ns2 1 2 3\n", "got no header"),
         ("1 3\ns1 1 2\n", "expected 3 numbers a word, as wide as the embedding; got 2 for 's1'"),
-        ("1 3\ns1 1 2 x\n", "could not convert string to float"),
-        ("1 3\ns1 1 2 3\n\n", "expected 3 numbers"),
+        ("1 3\ns1 1 2 x\n", "line 2: expected finite numbers; got '1 2 x'"),
+        ("1 3\ns1 1 2 nan\n", "line 2: expected finite numbers"),
+        ("2 3\ns1 1 2 3\n", "expected 2 words, as its header says; got 1"),
+        ("2 3\ns1 1 2 3\n\n", "expected 3 numbers"),
     ],
 )
 def test_files_of_embeddings_that_cannot_be_read(tmp_path, text, problem):
     (tmp_path / "v").write_text(text)
-    with pytest.raises(FairseqDocError, match=f"--encoder-embed-path .*{problem}") as caught:
+    with pytest.raises(FairseqDocError, match=f"--encoder-embed-path: .*{problem}") as caught:
         small_translation_model(encoder_embed_path=str(tmp_path / "v"))
     assert "\n" not in str(caught.value)
 

@@ -1,3 +1,4 @@
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from fairseq_doc.parsing.bracketing import (
     VALID,
     Parameters,
     SentenceResult,
+    _crossing,
     compare,
     f1,
     read_parameters,
@@ -288,12 +290,40 @@ def test_what_a_file_names_is_taken_and_nothing_else(tmp_path):
         ("EQ_WORD a b c", "got 'EQ_WORD a b c'"),
         ("LABELED yes", "expected a number after LABELED; got 'yes'"),
         ("CUTOFF_LEN -1", "expected a number after CUTOFF_LEN; got '-1'"),
+        (f"CUTOFF_LEN {'9' * 5000}", "expected a number after CUTOFF_LEN; got '999"),
+        ("(S (NP (DT the) (NN dog)))" * 1000, "got '(S (NP (DT the)"),
     ],
 )
 def test_a_parameter_that_is_none_is_named_with_its_line(tmp_path, line, problem):
     path = write(tmp_path / "p", "# mine", "", line)
     message = refusal(read_parameters, path)
     assert message.startswith(f"{path}: line 3: expected ") and problem in message
+    assert len(message) < len(str(path)) + 300
+
+
+def test_another_file_in_place_of_parameters_is_refused(tmp_path):
+    path = write(tmp_path / "p", *["DELETE_LABEL TOP"] * 4000)
+    assert "expected a file of at most 65,536 bytes" in refusal(read_parameters, path)
+
+
+@given(trees(), st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9))))
+def test_crossing_brackets_are_those_that_overlap_in_part(tree, spans):
+    """Every pair compared; the gold brackets, of a tree, are nested."""
+    gold, test = tree.brackets, [("X", start, start + length) for start, length in spans]
+    expected = sum(
+        any(s < start < e < end or start < s < end < e for _, s, e in gold)
+        for _, start, end in test
+    )
+    assert _crossing(gold, test) == expected
+
+
+def test_the_largest_trees_are_compared_at_once():
+    deep = "(X " * 900 + "(NN a) " * 4000 + ")" * 900
+    wide = "(S" + " (X (NN a))" * 4000 + ")"
+    start = time.process_time()
+    assert compare(read(deep), read(wide.replace("X", "Y")), COLLINS).crossing == 0
+    assert compare(read(deep.replace("X", "Y")), read(deep), COLLINS).matched == 0
+    assert time.process_time() - start < 5  # 0.1 s
 
 
 def test_totals_are_over_all_brackets_and_leave_out_errors_and_skipped():

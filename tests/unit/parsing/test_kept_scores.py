@@ -2,8 +2,11 @@
 
 import fcntl
 import json
+import os
+import zlib
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from conftest import refusal
@@ -47,9 +50,12 @@ def whole(folder):
 
 
 def test_the_file_says_what_the_scores_depend_on_and_holds_a_sentence_a_line(whole):
-    head, *rows = map(json.loads, whole.content.decode().splitlines())
-    assert head == STAMP
-    assert rows == whole.scores
+    head, *rows = whole.content.decode().splitlines()
+    assert json.loads(head) == {"checksums": "crc32", "scores of": STAMP}
+    assert [json.loads(row[9:]) for row in rows] == whole.scores
+    for number in range(len(rows)):  # a checksum is that of all lines so far
+        text = head + "".join(row[9:] for row in rows[: number + 1])
+        assert rows[number][:9] == f"{zlib.crc32(text.encode()):08x} "
 
 
 def test_with_every_score_kept_the_model_is_not_asked(whole, tmp_path, calls):
@@ -104,9 +110,9 @@ def test_the_candidates_whose_scores_were_kept_are_counted(whole, tmp_path):
 
 
 def test_scores_after_a_sentence_of_another_size_are_computed_again(whole, tmp_path, calls):
-    lines = whole.content.decode().splitlines(keepends=True)
-    lines[3] = "[-1.0, -2.0]\n"
-    (tmp_path / "kept").write_text("".join(lines))
+    rows = [json.loads(line[9:]) for line in whole.content.decode().splitlines()[1:]]
+    rows[2] = [-1.0, -2.0]
+    write_kept(tmp_path / "kept", map(json.dumps, rows))
     assert whole.run_with(tmp_path / "kept") == whole.scores
     assert len(calls) == CHUNKS - 2
     assert (tmp_path / "kept").read_bytes() == whole.content
@@ -114,7 +120,7 @@ def test_scores_after_a_sentence_of_another_size_are_computed_again(whole, tmp_p
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"3 0\n-1\t(S (DT a))\n", b"[1.0]\n", b"\xff\xfe\n", b"{}\n", json.dumps(STAMP).encode()],
+    [b"", b"3 0\n-1\t(S (DT a))\n", b"[1.0]\n", b"\xff\xfe\n", b"{}\n", b"[" * 100_000],
 )  # fmt: skip
 def test_a_file_of_something_else_is_refused_and_unchanged(tmp_path, content):
     file = tmp_path / "kept"
@@ -135,12 +141,75 @@ def test_scores_of_other_models_or_of_another_list_are_refused(whole, tmp_path, 
     assert whole.run_with(file, reordered) == whole.scores
 
 
-@pytest.mark.parametrize("line", ["[1.0, ", '{"a": 1}', '["x"]', "[NaN]"])
-def test_a_damaged_line_is_named(whole, tmp_path, line):
-    lines = whole.content.decode().splitlines()
-    lines[2] = line
-    (tmp_path / "kept").write_text("\n".join([*lines, ""]))
-    assert "kept: line 3 is damaged" in refusal(KeptScores, tmp_path / "kept", STAMP)
+def write_kept(path, texts):
+    """A file of kept scores with checksums that fit."""
+    head = json.dumps({"checksums": "crc32", "scores of": STAMP}, sort_keys=True)
+    lines, found = [head], zlib.crc32(head.encode())
+    for text in texts:
+        found = zlib.crc32(text.encode(), found)
+        lines.append(f"{found:08x} {text}")
+    path.write_text("\n".join([*lines, ""]))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[-1.0, ", '{"a": 1}', '["x"]', '["-1.0"]', "[-1]", "[[-1.0]]", "[NaN]", "[-Infinity]", "[0.1]",
+     "[" * 100_000, f"[-{'9' * 5000}]", "-1.0", "true"],
+)  # fmt: skip
+def test_a_line_that_holds_no_log_probabilities_is_named(tmp_path, line):
+    write_kept(tmp_path / "kept", ["[-1.0]", line, "[-1.0]"])
+    message = refusal(KeptScores, tmp_path / "kept", STAMP)
+    assert "kept: line 3 is damaged: expected its checksum and a list of log-prob" in message
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), st.integers(0, 9))
+def test_a_changed_digit_is_noticed(whole, folder, place, digit):
+    """Or, in the last line, which may be cut off, makes no difference."""
+    file, content = folder / "changed.scores", bytearray(whole.content)
+    head = content.index(b"\n") + 1
+    digits = [at for at in range(head, len(content)) if chr(content[at]).isdecimal()]
+    at = digits[place % len(digits)]
+    if content[at] == ord(str(digit)):
+        return
+    content[at] = ord(str(digit))
+    file.write_bytes(content)
+    if content.count(b"\n", 0, at) < content.count(b"\n") - 1:
+        number = content.count(b"\n", 0, at) + 1
+        assert f"line {number} is damaged" in refusal(KeptScores, file, STAMP)
+    else:
+        assert whole.run_with(file) == whole.scores
+
+
+def test_a_line_that_was_removed_is_noticed(whole, tmp_path):
+    lines = whole.content.splitlines(keepends=True)
+    (tmp_path / "kept").write_bytes(b"".join(lines[:2] + lines[3:]))
+    assert "line 3 is damaged" in refusal(KeptScores, tmp_path / "kept", STAMP)
+
+
+def test_scores_of_a_version_without_checksums_are_named(tmp_path):
+    (tmp_path / "kept").write_text(f"{json.dumps(STAMP, sort_keys=True)}\n[-1.0]\n")
+    message = refusal(KeptScores, tmp_path / "kept", STAMP)
+    assert "or one of a version without checksums; remove it" in message
+
+
+def test_a_place_that_cannot_be_written_is_refused(whole, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    assert "read more than once; got a pipe" in refusal(KeptScores, tmp_path / "fifo", STAMP)
+    with KeptScores(tmp_path / "kept", STAMP) as kept:
+        (tmp_path / "kept").write_text("another's")
+        assert "another run is writing" in refusal(kept.take, 0, [1])
+    assert (tmp_path / "kept").read_text() == "another's"
+
+
+def test_a_full_disk_is_told_and_what_was_kept_continues(whole, tmp_path):
+    kept = KeptScores(tmp_path / "other", STAMP)
+    assert kept.take(0, [1]) is None
+    kept._file = open("/dev/full", "w")
+    message = refusal(kept.append, [np.array([-1.0])])
+    assert "other: No space left on device; the same command continues" in message
+    with KeptScores(tmp_path / "other", STAMP) as kept:
+        assert kept.take(0, [1]) is None
 
 
 def test_scores_that_another_run_is_writing_are_refused(whole, tmp_path):

@@ -71,7 +71,7 @@ def test_a_tab_within_a_tree_is_a_blank_of_it(tmp_path):
     st.sampled_from(FORMS),
     st.lists(
         st.lists(
-            st.tuples(st.floats(allow_nan=False, allow_infinity=False), trees().map(bracketed)),
+            st.tuples(st.floats(-1e11, 1e11), trees().map(bracketed)),
             min_size=1,
             max_size=3,
         ),
@@ -129,6 +129,12 @@ def test_trees_are_no_lists(tmp_path):
         ((BARS, f"1 ||| -1 ||| {A}", BARS), 3, "expected sentence 2"),
         ((BARS, f"1 ||| {A}"), 2, f"expected 'INDEX ||| SCORE ||| TREE'; got {f'1 ||| {A}'!r}"),
         ((f"x ||| -1 ||| {A}",), 1, "expected 'INDEX ||| SCORE ||| TREE'"),
+        ((f"{'9' * 5000} 0", TAB), 1, "expected 'N INDEX'"),
+        ((f"1 {'9' * 5000}", TAB), 1, "expected 'N INDEX'"),
+        (("999999999 0", TAB), 1, "expected 999999999 candidates of sentence 0"),
+        ((f"{'9' * 5000} ||| -1 ||| {A}",), 1, "expected 'INDEX ||| SCORE ||| TREE'"),
+        (("1 0", f"-1e300\t{A}"), 2, "expected a score, a number; got '-1e300'"),
+        (("1 0", f"{'1' * 5000}\t{A}"), 2, "expected a score, a number; got '111"),
     ],
 )
 def test_a_damaged_file_is_named_with_its_line(tmp_path, lines, line, problem):

@@ -1,6 +1,8 @@
 import gzip
+import os
 from collections import Counter
 
+import conftest
 import pytest
 from fairseq.data import Dictionary
 
@@ -13,6 +15,7 @@ TEXT = {"train": ["a b  a\tc", "", "a <unk>", "b a"], "valid": ["a d"], "test": 
 DATA = {
     "dict.txt",
     "prepare.log",
+    "SHA256SUMS",
     *(f"{split}.{end}" for split in SPLITS for end in ("bin", "idx")),
 }
 
@@ -69,7 +72,8 @@ def test_an_interrupted_preparation_goes_on_to_the_same_result(text, tmp_path, m
         prepared(text, tmp_path / "bin")
     assert not (tmp_path / "bin").exists()
     monkeypatch.undo()
-    assert prepared(text, tmp_path / "bin") == expected
+    said, files = prepared(text, tmp_path / "bin")
+    assert said == ["text: done before", *expected[0]] and files == expected[1]
 
 
 COUNTS = Counts({"train": 12, "valid": 3, "test": 5}, types=5)  # with <unk> and the end mark
@@ -97,7 +101,10 @@ def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, facts
     [
         (None, ["test.txt", "got no file"]),
         (b"", ["test.txt", "got an empty file"]),
-        (gzip.compress(b"a\n", mtime=0), ["test.txt", "compressed by gzip"]),
+        (gzip.compress(b"", mtime=0), ["test.txt", "got an empty file"]),
+        (gzip.compress(b"a\n", mtime=0)[:-1], ["test.txt", "is damaged"]),
+        (bytes(range(256)), ["test.txt: line 2 is not UTF-8: byte 0x80 at 118"]),
+        ("a\n".encode("utf-16"), ["test.txt is UTF-16", "iconv"]),
         (b"a\n\xff b\n", ["test.txt", "line 2 is not UTF-8"]),
         ("a\n3\u00a0500 b\n".encode(), ["test.txt", "line 2", "3 tokens", "binarised 4", "ASCII"]),
         ("a\u2028b\n".encode(), ["line 1", "2 tokens", "binarised 3"]),
@@ -122,8 +129,22 @@ def test_settings_that_cannot_be_used_are_refused(text, tmp_path):
     assert "got -1" in refusal(tmp_path, prepared, text, tmp_path / "bin", threshold=-1)
     assert "got 0" in refusal(tmp_path, prepared, text, tmp_path / "bin", workers=0)
     assert "text exists" in refusal(tmp_path, prepared, text, text)
-    comma = text.rename(tmp_path / "a,b")
-    assert "without a comma" in refusal(tmp_path, prepared, comma, tmp_path / "bin")
+    assert "without a comma" in refusal(tmp_path, prepared, text, tmp_path / "a,b")
+    (text / "test.txt").unlink()
+    os.mkfifo(text / "test.txt")
+    assert "read more than once; got a pipe" in conftest.refusal(prepared, text, tmp_path / "bin")
+
+
+def test_compressed_text_and_a_byte_order_mark_change_nothing(text, tmp_path):
+    """fairseq would take the mark for a part of the first word, which is then unknown."""
+    expected = prepared(text, tmp_path / "plain")
+    for split in SPLITS:
+        content = (text / f"{split}.txt").read_bytes()
+        (text / f"{split}.txt").write_bytes(b"\xef\xbb\xbf" + content)
+    assert prepared(text, tmp_path / "marked") == expected
+    (text / "valid.txt").write_bytes(gzip.compress((text / "valid.txt").read_bytes()))
+    folder = text.rename(tmp_path / "a,b")  # a comma separates fairseq's own prefixes
+    assert prepared(folder, tmp_path / "packed") == expected
 
 
 def test_pydoc_text_is_kept_beside_its_data(tmp_path):

@@ -233,7 +233,7 @@ def damage(raw, name):
         ("latin-1", {}, ["{raw}/test.de: line 2 is not UTF-8"]),
         ("empty split", {}, ["{raw}/valid.en and {raw}/valid.de", "got none"]),
         ("missing", {}, ["cannot read {raw}/test.de: No such file"]),
-        ("folder", {}, ["cannot read {raw}/test.de: Is a directory"]),
+        ("folder", {}, ["{raw}/test.de: expected a file or a pipe; got a folder"]),
         ("reserved", {"tokenizer": "none"}, ["{raw}/test.de: line 5", "<s>"]),
         ("all empty", {}, ["every pair would be dropped"]),
         ("letters", {"tokenizer": "none"}, ["two or more characters", "--bpe none"]),

@@ -1,4 +1,5 @@
 import json
+import multiprocessing
 import os
 
 import pytest
@@ -87,9 +88,17 @@ def test_the_stamp_depends_on_what_files_hold_and_not_on_where_they_are(tmp_path
 
 
 def test_two_at_once_are_refused(tmp_path):
-    def meanwhile(folder):
+    """And a process that the first one forked does not keep the lock when the first one is killed."""
+
+    def refused():
         with pytest.raises(FairseqDocError, match="another preparation is at work there"):
             attempt(tmp_path, write_b)
+
+    def meanwhile(folder):
+        other = multiprocessing.get_context("fork").Process(target=refused)
+        other.start()
+        other.join()
+        assert other.exitcode == 0
         yield from write_b(folder)
 
     attempt(tmp_path, meanwhile)
@@ -168,7 +177,7 @@ def test_a_destination_that_another_preparation_finished_first_leaves_nothing_el
     assert contents(tmp_path) == WHOLE
 
 
-@pytest.mark.parametrize("left", [{"settings.json.tmp": '{"si'}, {"lock": ""}, {}])
+@pytest.mark.parametrize("left", [{".settings.json.x1.part": '{"si'}, {"lock": ""}, {}])
 def test_a_preparation_that_was_killed_while_it_began_goes_on(tmp_path, left):
     part = tmp_path / "dest.part"
     part.mkdir()

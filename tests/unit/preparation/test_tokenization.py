@@ -1,6 +1,8 @@
 import io
+import time
 
 import pytest
+from conftest import refusal
 from fairseq.data.data_utils import post_process
 from fairseq.tokenizer import tokenize_line
 from hypothesis import given, settings
@@ -120,6 +122,47 @@ def test_any_text_is_read_as_fairseq_reads_what_is_typed(merges, text):
     typed = merges(moses("en").encode(text.strip()))
     assert tokenize_line(merges(words)) == tokenize_line(typed)
     assert post_process(merges(words), "subword_nmt") == words
+
+
+@pytest.mark.parametrize(
+    "content, problem",
+    [
+        (b"", "expected merges of subword-nmt; got none"),
+        (b"#version: 0.2\n", "expected merges of subword-nmt; got none"),
+        (b"#version: x\na b\n", "expected a version of subword-nmt; got '#version: x'"),
+        (b"#version: 0.2\na b\nabc\n", "two units with a blank between in every line; got 'abc'"),
+        (b"#version: 0.2\na b c\n", "got 'a b c'"),
+        (b"#version: 0.2\na \xff\n", "line 2 is not UTF-8"),
+        (b"x" * 3_000_000, "line 1 is longer than 1,048,576 bytes"),
+    ],
+)
+def test_damaged_codes_are_refused(tmp_path, content, problem):
+    """subword-nmt would end the process, or raise a ValueError."""
+    (tmp_path / "codes").write_bytes(content)
+    assert problem in refusal(make_segmenter, "subword_nmt", tmp_path / "codes")
+
+
+def test_codes_with_a_byte_order_mark_and_windows_line_ends(tmp_path):
+    (tmp_path / "codes").write_bytes("\ufeff#version: 0.2\r\na b</w>\r\n\n".encode())
+    assert make_segmenter("subword_nmt", tmp_path / "codes")("ab ba") == "ab b@@ a"
+    (tmp_path / "codes").write_bytes(b"a b\n")  # of an early version
+    assert make_segmenter("subword_nmt", tmp_path / "codes")("abc ba") == "ab@@ c b@@ a"
+
+
+def test_a_damaged_model_of_sentencepiece_is_refused(tmp_path):
+    (tmp_path / "model").write_bytes(b"no model")
+    message = refusal(make_segmenter, "sentencepiece", tmp_path / "model")
+    assert "model: expected a model of sentencepiece; got another or a damaged file" in message
+    assert "got a folder" in refusal(make_segmenter, "sentencepiece", tmp_path)
+
+
+def test_a_word_of_many_characters_is_unusable_at_once():
+    line = "a " + "." * 1_000_000
+    start = time.process_time()
+    words = make_tokenizer("moses", "en")(line)
+    assert why_unusable(words, "subword_nmt") == "holds a word of more than 5,000 characters"
+    assert time.process_time() - start < 5
+    assert why_unusable("a " * 5_000, "subword_nmt") is None
 
 
 def test_blanks_that_moses_doubles_are_single():

@@ -81,7 +81,7 @@ def test_what_was_read_and_made_is_counted(trees, tmp_path):
 def test_the_folder_holds_the_data_the_text_and_the_trees(trees, tmp_path):
     _, data = prepared(trees, tmp_path / "bin")
     assert {path.name for path in data.iterdir()} == {
-        "dict.txt", "prepare.log", "text", "trees", *(f"{s}.{e}" for s in SPLITS for e in ("bin", "idx"))
+        "dict.txt", "prepare.log", "SHA256SUMS", "text", "trees", *(f"{s}.{e}" for s in SPLITS for e in ("bin", "idx"))
     }  # fmt: skip
     dictionary = Dictionary.load(str(data / "dict.txt"))
     for split, rows in zip(SPLITS, (TRAIN, DEV, TEST), strict=True):
