@@ -5,6 +5,7 @@ The data goes through the files in this order, and each imports only from what l
 
     errors.py                        what a user can correct, in one line
     files.py                         lines of UTF-8 files in and out
+    checksums.py                     SHA256SUMS of a data folder
     preparation/                     text and trees -> binarised data
         tokenization.py              Moses, the kinds of BPE, reserved symbols
         stages.py                    folders that are made in stages and can be resumed
@@ -70,7 +71,7 @@ the models, the task, the criterion and the optimizer, and so does the import of
 
 import os
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 
 def register() -> None:

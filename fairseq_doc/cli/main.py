@@ -36,6 +36,7 @@ from fairseq_doc.cli import (
     weights,
 )
 from fairseq_doc.errors import first_usage_error
+from fairseq_doc.fairseq_patches import interruptions
 
 GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "prepare": (prepare_lm, prepare_mt, prepare_headline, prepare_parsing),
@@ -97,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         it was interrupted. argparse exits with 2.
     """
     set_up_output()  # first, since --help too prints characters that a locale may lack
+    interruptions.apply()
     args = make_parser().parse_args(arguments)
     try:
         result = args.command.run(args)

@@ -43,9 +43,12 @@ def _all_reduced(x):
     return x
 
 
+def _distributed():
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def _over_workers(x):
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return _SumOverWorkers.apply(x) if distributed else x
+    return _SumOverWorkers.apply(x) if _distributed() else x
 
 
 def balance(
@@ -146,6 +149,7 @@ class DocCrossEntropyConfig(FairseqDataclass):
         metadata={"help": "share of the target's probability given to all other words alike"},
     )
     sentence_avg: bool = II("optimization.sentence_avg")
+    find_unused_parameters: bool = II("distributed_training.find_unused_parameters")
 
 
 @register_criterion("doc_cross_entropy", dataclass=DocCrossEntropyConfig)
@@ -153,10 +157,23 @@ class DocCrossEntropyCriterion(FairseqCriterion):
     """The training objective; in evaluation, the NLL alone."""
 
     def __init__(
-        self, task, doc_balance, doc_lambda, ar_alpha, tar_beta, sentence_avg, label_smoothing=0.0
+        self,
+        task,
+        doc_balance,
+        doc_lambda,
+        ar_alpha,
+        tar_beta,
+        sentence_avg,
+        label_smoothing=0.0,
+        find_unused_parameters=False,
     ):
         super().__init__(task)
         check_smoothing(label_smoothing)
+        if find_unused_parameters and _distributed():
+            raise FairseqDocError(
+                "--find-unused-parameters takes the output layer's parameters, which the loss reads "
+                "after the model's forward pass, for unused: expected it not to be given"
+            )
         self.label_smoothing = label_smoothing
         self.balance_form = BALANCES.index(str(doc_balance))
         self.doc_lambda, self.ar_alpha, self.tar_beta = doc_lambda, ar_alpha, tar_beta

@@ -1,11 +1,19 @@
 """Every change that this package makes to fairseq, one file a reason.
 
     checkpoint_types      torch.load accepts the plain types that fairseq's checkpoints hold
-    checkpoint_refusals   a damaged or dangerous checkpoint is refused in one clear sentence
-    checkpoint_copies     a copy of a checkpoint is whole or absent
+    checkpoint_reading    a damaged or dangerous checkpoint is refused in one clear sentence
+    evaluated_settings    a setting that fairseq evaluates as Python is a value, and runs no code
+    checkpoint_writing    a checkpoint is whole, and on the disk, before it replaces another
+    save_dir_lock         one training writes to a folder of checkpoints at a time
+    amp_scaling           with --amp gradients are divided by the loss scale once
+    dictionary_files      a dictionary is read as every other text, and refused with its line
+    binarised_data        binarised text is checked when it is opened
+    interactive_input     fairseq-interactive reads its input as every other text
     last_batch            batches hold every sentence, the last few too
-    loader_threads        threads that load batches ahead end before Python exits
+    loader_threads        threads and processes that load batches ahead end with their work
     error_messages        a command prints an error that the user can correct in one line
+    launchers             workers join as torchrun or srun started them, on the CPU too
+    interruptions         Ctrl-C and SIGTERM end a command in one line, its temporary files removed
 
 No other file changes fairseq.
 """
@@ -17,21 +25,37 @@ import logging
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 from fairseq_doc.fairseq_patches import (
-    checkpoint_copies,
-    checkpoint_refusals,
+    amp_scaling,
+    binarised_data,
+    checkpoint_reading,
     checkpoint_types,
+    checkpoint_writing,
+    dictionary_files,
     error_messages,
+    evaluated_settings,
+    interactive_input,
+    interruptions,
     last_batch,
+    launchers,
     loader_threads,
+    save_dir_lock,
 )
 
 PATCHES = (
     checkpoint_types,
-    checkpoint_refusals,
-    checkpoint_copies,
+    checkpoint_reading,
+    evaluated_settings,
+    checkpoint_writing,
+    save_dir_lock,
+    amp_scaling,
+    dictionary_files,
+    binarised_data,
+    interactive_input,
     last_batch,
     loader_threads,
     error_messages,
+    launchers,  # after error_messages: it can refuse
+    interruptions,
 )
 
 

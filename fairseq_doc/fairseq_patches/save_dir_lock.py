@@ -8,6 +8,7 @@ removed.
 import functools
 import os
 import re
+from typing import IO
 
 from fairseq import checkpoint_utils
 
@@ -15,7 +16,7 @@ from fairseq_doc.files import lock
 
 _UNFINISHED = re.compile(r"\.checkpoint.*\.pt\.\w{8}\.part")  # a temporary file of files.whole_file
 
-_locks = {}  # by path: open files, which hold the locks of this process
+_locks: dict[str, IO[str]] = {}  # by path: open files, which hold the locks of this process
 
 
 def apply() -> None:

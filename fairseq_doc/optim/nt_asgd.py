@@ -151,8 +151,9 @@ class NTASGDConfig(FairseqDataclass):
     )  # fmt: skip
     finetune_stages: int = field(
         default=0,
-        metadata={"help": "fine-tuning stages after averaging. Each starts from the best model so far "
-                  "with a fresh average. 0: none, averaging lasts to --max-epoch. -1: until a stage "
+        metadata={"help": "fine-tuning stages after averaging. Each starts from the best model so far, "
+                  "checkpoint_best.pt, which is then always one of an epoch's end, with a fresh "
+                  "average. 0: none, averaging lasts to --max-epoch. -1: until a stage "
                   "does not lower the best validation loss. Stage k's best model is kept as "
                   "checkpoint_best_stage{k}.pt, where stage 0 is the training before fine-tuning. "
                   "After --max-update or --patience, the next resume writes the last epoch's"},

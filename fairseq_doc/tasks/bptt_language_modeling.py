@@ -95,19 +95,7 @@ class BpttLanguageModelingTask(FairseqTask):
                 f"--valid-subset: expected splits other than --train-subset, {cfg.train_subset}, "
                 f"which is read in random windows; got {cfg.valid_subset}"
             )
-        path = f"{split_paths(cfg.data)[0]}/dict.txt"
-        try:
-            dictionary = Dictionary.load(path)
-        except FileNotFoundError:
-            raise FairseqDocError(
-                f"no dictionary at {path}: expected the folder that fairseq-preprocess "
-                "--only-source wrote"
-            ) from None
-        except (ValueError, RuntimeError) as error:
-            raise FairseqDocError(
-                f"{path} is no dictionary: expected a word and its count a line, every word once; "
-                f"got {' '.join(str(error).split())[:200]!r}"
-            ) from None
+        dictionary = Dictionary.load(f"{split_paths(cfg.data)[0]}/dict.txt")
         logger.info(f"dictionary: {len(dictionary):,} words")
         return cls(cfg, dictionary)
 

@@ -1,90 +1,308 @@
-"""Data-parallel training by two processes."""
+"""Data-parallel training by two processes gives what one gives, and ends when one of them ends."""
 
+import contextlib
+import os
 import re
 import shutil
-import socket
+import signal
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import evaluation, fail_here, run_here, start, training
+import toy_language
+from conftest import BIN, PACKAGE, ROOT, doc, evaluation, fail_here, run_here, start, training
+from worker_processes import Worker, end_all, free_port, of_srun, of_torchrun
+
+from fairseq_doc import files
 
 NO_DROPOUT = " ".join(
     f"--{kind}-dropout 0" for kind in ("embed", "input", "hidden", "output", "component", "weight")
 )
 # At a small rate the rounding of another order of summation does not grow.
-OPTIONS = f"--lr 1 --max-epoch 2 --doc-lambda 0.5 --log-interval 1 {NO_DROPOUT}"
-SAVING = f"{OPTIONS} --batch-size 6 --save-interval-updates 10 --keep-interval-updates 9"
+OPTIONS = f"--lr 1 --doc-lambda 0.5 --log-interval 1 {NO_DROPOUT}"
+SHORT = f"{OPTIONS} --max-update 12"
+STAGES = (
+    f"{OPTIONS} --nonmono 0 --finetune-stages 1 --max-epoch 20 "
+    "--save-interval-updates 4 --keep-interval-updates 99"
+)
+COLUMNS = 12
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def two_workers(data, save_dir, options):
-    """Two gloo processes on the CPU; the output of the first."""
-    distributed = (
-        "--distributed-backend gloo --ddp-backend legacy_ddp --distributed-world-size 2 "
-        f"--distributed-init-method tcp://127.0.0.1:{free_port()} --distributed-no-spawn"
-    )
-    processes = [
-        start(training(data, save_dir, f"{options} {distributed} --distributed-rank {rank}"))
-        for rank in range(2)
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    assert all(process.returncode == 0 for process in processes), "\n".join(
-        o[-2500:] for o in outputs
-    )
-    return outputs[0]
-
-
-def losses(output):
-    """The objective, beta and the gradient's norm at every update, and every validation loss."""
-    inner = re.findall(
-        r"train_inner .*? loss=([\d.]+).*?balance=([\d.e-]+).*?gnorm=([\d.]+)", output
-    )
-    valid = re.findall(r"\| valid \| .*? nll_loss ([\d.]+)", output)
-    return torch.tensor([float(x) for row in inner for x in row] + [float(v) for v in valid])
+@pytest.fixture(autouse=True)
+def no_worker_is_left():
+    yield
+    end_all()
 
 
 @pytest.fixture(scope="module")
-def two(corpus, tmp_path_factory):
-    """Two workers, with checkpoints in mid-epoch; --doc-balance published."""
-    folder = tmp_path_factory.mktemp("two")
-    return SimpleNamespace(folder=folder, output=two_workers(corpus.data, folder, SAVING))
+def data(tmp_path_factory):
+    """A text whose validation loss rises with every epoch, by much: its word is rare in training. So
+    averaging starts after epoch 2, fine-tuning after 4, and training ends after 6."""
+    folder = tmp_path_factory.mktemp("rising")
+    toy_language.write_corpus(folder / "text", train=4_000, valid=600, test=600)
+    train, valid = folder / "text" / "train.txt", folder / "text" / "valid.txt"
+    train.write_text("rare\n" + train.read_text())
+    valid.write_text("rare w1 rare w1 rare w1\n" * 100)
+    doc("prepare-lm", "text", folder / "text", folder / "bin")
+    return folder / "bin"
 
 
-def assert_like_one_worker(folder, output, corpus, tmp_path, options=""):
-    one = run_here(training(corpus.data, tmp_path / "one", f"{SAVING} {options} --batch-size 12"))
-    assert len(losses(one)) > 50
-    torch.testing.assert_close(losses(output), losses(one), rtol=2e-3, atol=2e-6)
-    model = torch.load(folder / "checkpoint_last.pt")["model"]
-    for name, tensor in torch.load(tmp_path / "one" / "checkpoint_last.pt")["model"].items():
-        torch.testing.assert_close(model[name], tensor, rtol=1e-3, atol=1e-4)
+def one_worker(data, save_dir, options):
+    return run_here(training(data, save_dir, f"{options} --batch-size {COLUMNS}"))
 
 
-def test_two_workers_give_the_losses_of_one(two, corpus, tmp_path):
-    assert_like_one_worker(two.folder, two.output, corpus, tmp_path)
+def start_two(data, save_dir, options, environ=of_torchrun, **changes):
+    """Two workers with half the columns each, started with the environment of a launcher."""
+    save_dir.mkdir(parents=True, exist_ok=True)
+    command = training(data, save_dir, f"{options} --batch-size {COLUMNS // 2}")
+    port = free_port()
+    if environ is of_torchrun:
+        changes["port"] = port
+    return [
+        Worker(command, save_dir / f"output{rank}", **environ(rank, **changes)) for rank in range(2)
+    ]
 
 
-def test_two_workers_give_the_losses_of_one_with_the_papers_balance(corpus, tmp_path):
-    output = two_workers(corpus.data, tmp_path / "two", f"{SAVING} --doc-balance paper")
-    assert_like_one_worker(tmp_path / "two", output, corpus, tmp_path, "--doc-balance paper")
+def ended_well(workers):
+    """The output of the first worker."""
+    for worker in workers:
+        assert worker.wait() == 0, worker.output()[-3000:]
+    return workers[0].output()
 
 
-def test_two_workers_resume_in_mid_epoch(two, corpus, tmp_path):
-    middle = sorted(two.folder.glob("checkpoint_2_*.pt"))[0]
-    shutil.copy(middle, tmp_path / "checkpoint_last.pt")
-    two_workers(corpus.data, tmp_path, SAVING)
-    resumed = torch.load(tmp_path / "checkpoint_last.pt")["model"]
-    for name, tensor in torch.load(two.folder / "checkpoint_last.pt")["model"].items():
+def updates(output):
+    """The objective, beta and the gradient's norm at every update."""
+    rows = re.findall(
+        r"train_inner .*? loss=([\d.]+).*?balance=([\d.e-]+).*?gnorm=([\d.]+)", output
+    )
+    return torch.tensor([[float(x) for x in row] for row in rows])
+
+
+def validations(output):
+    return torch.tensor(
+        [float(x) for x in re.findall(r"\| valid \| .*? nll_loss ([\d.]+)", output)]
+    )
+
+
+def assert_same_losses(output, expected):
+    assert len(updates(output)) >= 12
+    for part in (updates, validations):
+        torch.testing.assert_close(part(output), part(expected), rtol=2e-3, atol=2e-6)
+
+
+def assert_same_checkpoint(path, expected):
+    """Equal but for rounding: the weights, raw, averaged and best; equal: the stages."""
+    ours, theirs = torch.load(path), torch.load(expected)
+    assert ours["model"].keys() == theirs["model"].keys()
+    for name, tensor in theirs["model"].items():
+        torch.testing.assert_close(ours["model"][name], tensor, rtol=1e-3, atol=1e-4)
+    ours, theirs = ours["last_optimizer_state"], theirs["last_optimizer_state"]
+    for name, value in theirs["trigger"].items():
+        assert ours["trigger"][name] == pytest.approx(value, rel=1e-3), name
+    for index, tensors in theirs["state"].items():
+        assert ours["state"][index].keys() == tensors.keys()
+        for name, tensor in tensors.items():
+            torch.testing.assert_close(ours["state"][index][name], tensor, rtol=1e-3, atol=1e-4)
+
+
+# What one worker gives
+
+
+@pytest.fixture(scope="module")
+def one(data, tmp_path_factory):
+    """One worker through SGD, averaging and a fine-tuning stage, with checkpoints in mid-epoch."""
+    folder = tmp_path_factory.mktemp("one")
+    return SimpleNamespace(folder=folder, output=one_worker(data, folder, STAGES))
+
+
+def mid_epoch(folder, stage):
+    """The first checkpoint of a stage that was saved inside an epoch."""
+    paths = folder.glob("checkpoint_[0-9]*_*.pt")
+    for path in sorted(paths, key=lambda path: int(path.stem.rpartition("_")[2])):
+        if torch.load(path)["last_optimizer_state"]["trigger"]["stage"] == stage:
+            return path
+
+
+def test_two_workers_give_the_stages_of_one(one, data, tmp_path):
+    output = ended_well(start_two(data, tmp_path, STAGES))
+    assert_same_losses(output, one.output)
+    names = ("last", "best", "best_stage0", "best_stage1")
+    assert "fine-tuning ends" in one.output
+    for name in names:
+        assert_same_checkpoint(
+            tmp_path / f"checkpoint_{name}.pt", one.folder / f"checkpoint_{name}.pt"
+        )
+
+
+def test_another_number_of_workers_resumes_in_mid_epoch(one, data, tmp_path):
+    """One worker in SGD, then two, then one from within averaging to the end."""
+    two_from_sgd, one_from_averaging = tmp_path / "two", tmp_path / "one"
+    two_from_sgd.mkdir()
+    shutil.copy(mid_epoch(one.folder, -1), two_from_sgd / "checkpoint_last.pt")
+    ended_well(start_two(data, two_from_sgd, STAGES))
+    one_from_averaging.mkdir()
+    shutil.copy(mid_epoch(two_from_sgd, 0), one_from_averaging / "checkpoint_last.pt")
+    one_worker(data, one_from_averaging, STAGES)
+    for folder in (two_from_sgd, one_from_averaging):
+        for name in ("checkpoint_last.pt", "checkpoint_best_stage1.pt"):
+            assert_same_checkpoint(folder / name, one.folder / name)
+
+
+def test_two_workers_resume_to_the_same_bits(data, tmp_path):
+    ended_well(start_two(data, tmp_path / "a", f"{SHORT} --save-interval-updates 5"))
+    (tmp_path / "b").mkdir()
+    shutil.copy(tmp_path / "a" / "checkpoint_1_5.pt", tmp_path / "b" / "checkpoint_last.pt")
+    ended_well(start_two(data, tmp_path / "b", SHORT))
+    resumed = torch.load(tmp_path / "b" / "checkpoint_last.pt")["model"]
+    for name, tensor in torch.load(tmp_path / "a" / "checkpoint_last.pt")["model"].items():
         assert torch.equal(resumed[name], tensor), name
 
 
-def test_columns_that_leave_a_worker_without_its_share_are_an_error(corpus, trained):
-    checkpoint = trained.folder / "checkpoint_last.pt"
+def test_two_workers_give_the_papers_balance_of_one(data, tmp_path):
+    """With a data worker each, too."""
+    options = f"{SHORT} --doc-balance paper --num-workers 1"
+    output = ended_well(start_two(data, tmp_path / "two", options))
+    assert_same_losses(output, one_worker(data, tmp_path / "one", f"{options} --num-workers 0"))
+
+
+def test_data_workers_give_the_losses_of_none(one, data, tmp_path):
+    command = training(data, tmp_path, f"{SHORT} --num-workers 2 --batch-size {COLUMNS}")
+    output = ended_well([Worker(command, tmp_path / "output")])
+    assert torch.equal(updates(output), updates(one.output)[:12])
+
+
+# How they are started
+
+
+def test_srun_starts_workers(one, data, tmp_path):
+    """Two tasks on two machines; the list of machines is read by a scontrol that knows them."""
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(
+        '#!/bin/sh\n[ "$*" = "show hostnames node[1-2]" ] && echo localhost node2\n'
+    )
+    scontrol.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    options = f"{SHORT} --distributed-port {free_port()}"
+
+    def environ(rank):
+        return {**of_srun(rank, nodes="node[1-2]"), "PATH": path}
+
+    output = ended_well(start_two(data, tmp_path / "two", options, environ))
+    torch.testing.assert_close(updates(output), updates(one.output)[:12], rtol=2e-3, atol=2e-6)
+
+
+def test_fairseq_hydra_train_joins_the_workers(data, tmp_path):
+    """It imports this package only after fairseq has chosen how many workers there are."""
+    words = [
+        "fairseq-hydra-train",
+        *("--config-dir", ROOT / "examples" / "penn_treebank", "--config-name", "train"),
+        f"task.data={data}",
+        f"common.user_dir={PACKAGE}",
+        'model.doc_components="0,0,1,2"',
+        "+model.decoder_embed_dim=16",
+        '+model.layer_dims="24,24,20"',
+        "dataset.batch_size=4",
+        "optimization.max_update=3",
+        "common.cpu=true",
+        f"checkpoint.save_dir={tmp_path}/checkpoints",
+        f"hydra.run.dir={tmp_path}",
+    ]
+    port = free_port()
+    workers = [Worker(words, tmp_path / f"{r}", **of_torchrun(r, port=port)) for r in range(2)]
+    output = ended_well(workers)
+    assert "training on 2 devices" in output and "in 8 columns" in output
+    assert torch.load(tmp_path / "checkpoints" / "checkpoint_last.pt")["model"]
+
+
+# How they end
+
+
+def assert_one_error(output, text):
+    """The last line is ours, and there is no traceback before it."""
+    assert "Traceback" not in output
+    last = output.splitlines()[-1]
+    assert "fairseq_doc: error: " in last and text in last
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_worker_ends_the_other(killed, data, tmp_path):
+    """One command a worker, with a method to meet."""
+    meeting = (
+        f"--distributed-world-size 2 --distributed-init-method tcp://127.0.0.1:{free_port()} "
+        "--max-epoch 300"
+    )
+    command = training(data, tmp_path, f"{OPTIONS} {meeting} --batch-size 6")
+    workers = [
+        Worker(f"{command} --distributed-rank {rank}", tmp_path / f"output{rank}")
+        for rank in range(2)
+    ]
+    wait_for((tmp_path / "checkpoint_last.pt").exists)
+    os.kill(workers[killed].process.pid, signal.SIGKILL)
+    other = workers[1 - killed]
+    assert other.wait(60) == 1
+    assert_one_error(other.output(), "another worker ended")
+    workers[killed].wait(1)
+
+
+def test_torchrun_trains_and_reports_a_killed_worker(one, data, tmp_path):
+    """The whole of torchrun, which ends the others and reports which worker was killed."""
+    train = training(data, tmp_path, f"{OPTIONS} --max-epoch 300 --batch-size 6")
+    program, _, options = train.partition(" ")
+    process = start(f"torchrun --nproc-per-node 2 {BIN / program} {options}", TEST=str(tmp_path))
+    wait_for((tmp_path / "checkpoint_last.pt").exists)
+    os.kill(process_with(f"TEST={tmp_path}", "RANK=1"), signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    torch.testing.assert_close(updates(output)[:9], updates(one.output)[:9], rtol=2e-3, atol=2e-6)
+    assert "training on 2 devices" in output
+    assert "rank      : 1" in output and "Signal 9 (SIGKILL)" in output
+
+
+def process_with(*variables):
+    """The one process whose environment holds all of these."""
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
+            if set(variables) <= set(environ.read_bytes().decode(errors="replace").split("\0")):
+                return int(environ.parent.name)
+
+
+def test_a_worker_does_not_wait_for_one_that_never_comes(data, tmp_path):
+    """Neither the first, where the others meet, nor another one."""
+    alone = [
+        Worker(
+            training(data, tmp_path, SHORT),
+            tmp_path / f"output{rank}",
+            **of_torchrun(rank, port=free_port()),
+            FAIRSEQ_DOC_RENDEZVOUS_TIMEOUT="1",
+        )
+        for rank in range(2)
+    ]
+    for rank, worker in enumerate(alone):
+        assert worker.wait(60) == 1
+        assert_one_error(worker.output(), f"worker {rank} of 2 waited 1 s at env://")
+
+
+def test_all_workers_end_where_the_first_refuses(data, tmp_path):
+    """Here because another training writes to the folder."""
+    lock = files.lock(str(tmp_path / ".training.lock"), "is free")
+    first, second = start_two(data, tmp_path, SHORT)
+    assert (first.wait(60), second.wait(60)) == (1, 1)
+    lock.close()
+    assert_one_error(first.output(), "another training writes to")
+    assert_one_error(second.output(), "another worker ended")
+
+
+def test_columns_that_leave_a_worker_without_its_share_are_an_error(data, one):
+    checkpoint = one.folder / "checkpoint_last.pt"
     shards = "--gen-subset valid --num-shards 2 --shard-id 0 --batch-size 3"
-    output = fail_here(evaluation(corpus.data, checkpoint, shards))
+    output = fail_here(evaluation(data, checkpoint, shards))
     assert "3 columns of split 'valid' do not divide over the workers" in output

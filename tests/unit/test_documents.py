@@ -17,8 +17,10 @@ PAGES = [
 ]
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 BANNED = r"\b(told|tells?|stands?|mend(s|ed|ing)?|of which|but for|who wants|has(n't| not) met)\b"
-# Options of programs that are neither fairseq's nor ours: pip, pre-commit, hydra.
+# Options of programs that are neither fairseq's nor ours: pip, pre-commit, hydra, torchrun, srun.
 FOREIGN = {"--editable", "--hook-type", "--config-dir", "--config-name"}
+FOREIGN |= {"--nproc-per-node", "--no-python", "--nnodes", "--rdzv-backend", "--rdzv-endpoint"}
+FOREIGN |= {"--nodes", "--ntasks", "--cpus-per-task"}
 
 
 def script(name):

@@ -449,3 +449,12 @@ def test_gradients_of_two_workers_are_those_of_the_whole_batch(
         loss, _, _ = criterion(doc_balance, sentence_avg, **settings)(model, half)
         total = [t + g for t, g in zip(total, gradients(loss, parameters), strict=True)]
     assert_close([g / sum(sizes) for g in total], expected, rtol=1e-8)
+
+
+def test_parameters_used_after_the_forward_pass_are_not_unused(monkeypatch):
+    """torch's DistributedDataParallel would search the model's outputs for them, in vain."""
+    criterion(find_unused_parameters=True)  # one worker: nothing to search
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    criterion(find_unused_parameters=False)
+    with pytest.raises(FairseqDocError, match="--find-unused-parameters .* not to be given"):
+        criterion(find_unused_parameters=True)
