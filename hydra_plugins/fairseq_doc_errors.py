@@ -1,4 +1,4 @@
-"""fairseq-hydra-train prints an error of its YAML in one line.
+"""fairseq-hydra-train prints an error of its YAML in one line, and refuses a YAML file that is missing.
 
 It reads its YAML before it imports ``--user-dir``, but after Hydra has imported the modules of
 ``hydra_plugins``, which every program that uses Hydra does. In any other program this one does nothing.
@@ -11,3 +11,4 @@ if Path(sys.argv[0]).stem in ("fairseq-hydra-train", "hydra_train"):
     from fairseq_doc.fairseq_patches import error_messages
 
     error_messages.apply()
+    error_messages.check_settings_file(sys.argv)

@@ -1,9 +1,9 @@
 """What ``bleu`` and ``rouge`` share: their arguments, and how outputs and references are read."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, moses_remark
@@ -81,7 +81,7 @@ def read_texts(args: argparse.Namespace) -> Texts:
         raise FairseqDocError(
             f"--bootstrap: expected at least {MIN_BOOTSTRAP} resamples; got {args.bootstrap}"
         )
-    if len({Path(path).resolve() for path in args.outputs}) < len(args.outputs):
+    if len({os.path.realpath(path) for path in args.outputs}) < len(args.outputs):
         raise FairseqDocError(f"expected different outputs; got {', '.join(args.outputs)}")
     options = ReadOptions(
         args.bpe, args.tokenizer, args.lang, args.tokenized_reference, args.allow_unknown

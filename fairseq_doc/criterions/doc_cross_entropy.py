@@ -188,6 +188,11 @@ class DocCrossEntropyCriterion(FairseqCriterion):
             FairseqDocError: in evaluation, an NLL that is not finite.
         """
         target = sample["target"]
+        if target is None:  # a validation split; that of training was checked
+            raise FairseqDocError(
+                "a split has sources without targets: expected the .bin and .idx files of both "
+                "languages; got none of the target's; prepare the data again"
+            )
         net_output = model(**sample["net_input"])
         if model.training and self.label_smoothing:
             loss, nll = model.smoothed_nll(

@@ -8,6 +8,7 @@
     amp_scaling           with --amp gradients are divided by the loss scale once
     dictionary_files      a dictionary is read as every other text, and refused with its line
     binarised_data        binarised text is checked when it is opened
+    bpe_files             a damaged file of BPE codes is refused in one line
     interactive_input     fairseq-interactive reads its input as every other text
     last_batch            batches hold every sentence, the last few too
     loader_threads        threads and processes that load batches ahead end with their work
@@ -27,6 +28,7 @@ logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 from fairseq_doc.fairseq_patches import (
     amp_scaling,
     binarised_data,
+    bpe_files,
     checkpoint_reading,
     checkpoint_types,
     checkpoint_writing,
@@ -50,6 +52,7 @@ PATCHES = (
     amp_scaling,
     dictionary_files,
     binarised_data,
+    bpe_files,
     interactive_input,
     last_batch,
     loader_threads,

@@ -13,6 +13,7 @@ import struct
 import numpy as np
 from fairseq.data import indexed_dataset
 from fairseq.data.indexed_dataset import MMapIndexedDataset
+from fairseq.tasks.translation import TranslationTask
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
@@ -28,6 +29,7 @@ def apply() -> None:
         indexed_dataset.get_indexed_dataset_to_local
     )
     indexed_dataset.make_dataset = _of_checked_contents(indexed_dataset.make_dataset)
+    TranslationTask.load_dataset = _with_both_sides(TranslationTask.load_dataset)
     for kind in (MMapIndexedDataset, MMapIndexedDataset.Index):
         kind.__del__ = _also_when_half_made(kind.__del__)
 
@@ -56,6 +58,22 @@ def _of_checked_contents(make_dataset):
             return make_dataset(path, impl, fix_lua_indexing, dictionary)
 
     return make_checked
+
+
+def _with_both_sides(load_dataset):
+    """fairseq takes a training split without its target side, and fails at the first update."""
+
+    @functools.wraps(load_dataset)
+    def load_both(self, split, *args, **kwargs):
+        load_dataset(self, split, *args, **kwargs)
+        if split == self.cfg.train_subset and getattr(self.datasets[split], "tgt", 0) is None:
+            raise FairseqDocError(
+                f"split {split!r} in {self.cfg.data} has sources without targets: expected the .bin "
+                f"and .idx files of both languages, {self.cfg.source_lang} and "
+                f"{self.cfg.target_lang}; prepare the data again"
+            )
+
+    return load_both
 
 
 @contextlib.contextmanager

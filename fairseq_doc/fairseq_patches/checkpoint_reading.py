@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 
 from fairseq_doc.errors import FairseqDocError
 
+DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's: the newest, if there is one
 _ZIP = b"PK\x03\x04"
 _CHUNK = 1 << 20  # bytes read at once
 # Settings that name a file of embeddings, which training starts from.
@@ -30,8 +31,23 @@ logger = logging.getLogger(__name__)
 
 
 def apply() -> None:
-    """Replace the function that reads every checkpoint."""
+    """Replace the functions that read every checkpoint and that look for the one to continue."""
     checkpoint_utils.load_checkpoint_to_cpu = _checked(checkpoint_utils.load_checkpoint_to_cpu)
+    checkpoint_utils.load_checkpoint = _of_named_file(checkpoint_utils.load_checkpoint)
+
+
+def _of_named_file(load):
+    """fairseq trains from the beginning, without a word, where the file of --restore-file is missing."""
+
+    @functools.wraps(load)
+    def load_checkpoint(cfg, trainer, **arguments):
+        if cfg.restore_file != DEFAULT_RESTORE_FILE:
+            path = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
+            if not PathManager.isfile(path):
+                check_file(path)
+        return load(cfg, trainer, **arguments)
+
+    return load_checkpoint
 
 
 def _checked(load):

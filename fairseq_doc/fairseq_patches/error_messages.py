@@ -5,16 +5,20 @@ errors of fairseq listed here, as one line; every other exception keeps its trac
 fairseq's commands only: a program that uses this package as a library keeps its own hook.
 """
 
+import argparse
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from traceback import walk_tb
 
 import yaml
+from fairseq import registry
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from fairseq_doc.errors import first_usage_error, shown
+from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
 
 # What fairseq checks before this package can: how its message begins, and ours.
 _FAIRSEQ_MESSAGES = (
@@ -37,6 +41,10 @@ _FAIRSEQ_MESSAGES = (
         "the checkpoint was trained with the criterion {0}, and this run has {1}: give --criterion as "
         "for that checkpoint, or start again from its weights by --reset-optimizer "
         "--reset-dataloader --reset-meters",
+    ),
+    (
+        re.compile(r"Could not infer (task|model) type from"),
+        "the {0}: expected a name that is registered with fairseq; got another (_name in YAML)",
     ),
     (
         re.compile(r"Invalid loaded object type: (.*)"),
@@ -79,7 +87,12 @@ def print_usage_errors_in_one_line() -> None:
     previous = sys.excepthook
 
     def hook(kind, error, traceback):
-        usage_error = first_usage_error(error) or _our_message(error) or _of_settings(error)
+        usage_error = (
+            first_usage_error(error)
+            or _our_message(error)
+            or _of_settings(error)
+            or _of_unknown_name(error, traceback)
+        )
         if usage_error is None:
             previous(kind, error, traceback)
         else:
@@ -110,3 +123,31 @@ def _of_settings(error):
         text = ": ".join(" ".join(str(reason).split()) for reason in reasons)
         return f"settings in YAML: {text[:500]}"
     return None
+
+
+def _of_unknown_name(error, traceback):
+    """Our message where fairseq's registries do not know a name; None for any other error."""
+    if not isinstance(error, KeyError) or traceback is None:
+        return None
+    *_, (frame, _) = walk_tb(traceback)
+    if frame.f_code.co_filename != registry.__file__:
+        return None
+    return f"expected a name that is registered with fairseq; got {shown(str(error.args[0]))}"
+
+
+def check_settings_file(argv: Sequence[str]) -> None:
+    """Raise ``FairseqDocError`` where the command line of fairseq-hydra-train names a YAML file that
+    does not exist: it would use fairseq's own settings without a word."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-name", "-cn")
+    parser.add_argument("--config-dir", "-cd")
+    given = parser.parse_known_args(argv[1:])[0]
+    if not given.config_name or not given.config_dir:
+        return
+    name = given.config_name.removesuffix(".yaml") + ".yaml"
+    folders = (given.config_dir, os.path.join(os.path.dirname(registry.__file__), "config"))
+    if not any(os.path.isfile(os.path.join(folder, name)) for folder in folders):
+        raise FairseqDocError(
+            f"{os.path.join(given.config_dir, name)}: expected a file of settings in YAML, as "
+            "--config-dir and --config-name say; got none"
+        )

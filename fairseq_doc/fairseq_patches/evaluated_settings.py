@@ -6,14 +6,23 @@ another ``eval``, which knows numbers, texts, lists and their sums and products 
 """
 
 import ast
+import operator
 import sys
+from collections.abc import Sized
+from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
 
-_ALLOWED = (
-    *(ast.Expression, ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Load),
-    *(ast.UnaryOp, ast.UAdd, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div),
-)
+LARGEST = 1_000_000  # elements that a product may have
+_LISTS = {ast.Tuple: tuple, ast.List: list, ast.Set: set}
+_OPERATIONS: dict[type, Any] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 
 
 def apply() -> None:
@@ -33,12 +42,33 @@ def plain_value(text: str) -> object:
     if not isinstance(text, str):
         raise TypeError(f"expected a text to evaluate; got a {type(text).__name__}")
     try:
-        tree = ast.parse(text.strip(), mode="eval")
-        if all(isinstance(node, _ALLOWED) for node in ast.walk(tree)):
-            return eval(compile(tree, "<setting>", "eval"), {"__builtins__": {}})
-    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError):
-        pass
-    raise FairseqDocError(
-        f"expected a setting of numbers, texts and lists; got {shown(text)}, which is not evaluated, "
-        "since a checkpoint's settings must not run code"
-    )
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
+        raise FairseqDocError(
+            f"expected a setting of numbers, texts and lists; got {shown(text)}, which is not evaluated, "
+            "since a checkpoint's settings must not run code"
+        ) from None
+
+
+def _value(node: ast.AST | None) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return _LISTS[type(node)](map(_value, node.elts))
+    if isinstance(node, ast.Dict):
+        return dict(zip(map(_value, node.keys), map(_value, node.values), strict=True))
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATIONS:
+        return _OPERATIONS[type(node.op)](_value(node.operand))
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        left, right = _value(node.left), _value(node.right)
+        if isinstance(node.op, ast.Mult):
+            _check_product(left, right)
+        return _OPERATIONS[type(node.op)](left, right)
+    raise ValueError("another expression")
+
+
+def _check_product(left: Any, right: Any) -> None:
+    """Raise ``ValueError`` for a list that is repeated very often."""
+    for elements, times in ((left, right), (right, left)):
+        if isinstance(elements, Sized) and len(elements) * times > LARGEST:
+            raise ValueError("a long list")

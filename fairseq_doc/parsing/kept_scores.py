@@ -85,6 +85,10 @@ class KeptScores:
     def _read(self) -> list[np.ndarray]:
         """The scores of each sentence in the file."""
         lines = text_lines(self._path, MAX_LINE, errors="replace")
+        head = next(lines, "")
+        if self._head.startswith(head) and next(lines, None) is None:
+            return []  # nothing but the first line, or a part of it, where the disk was full
+        lines = text_lines(self._path, MAX_LINE, errors="replace")
         if next(lines, None) != self._head:
             raise FairseqDocError(
                 f"{self._path}: expected scores of these models on this list; got another file, or "

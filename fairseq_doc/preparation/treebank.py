@@ -11,6 +11,7 @@ The stages are ``text`` (the first three of these as files), ``data`` and ``pair
 """
 
 import glob
+import os
 import sys
 from collections import Counter
 from collections.abc import Container
@@ -86,10 +87,10 @@ def files_of(settings: Settings, split: str) -> list[Path]:
 def all_files(settings: Settings) -> dict[str, list[Path]]:
     """{split: its files}; ``FairseqDocError`` for one that two splits share."""
     found = {split: files_of(settings, split) for split in SPLITS}
-    split_of: dict[Path, str] = {}
+    split_of: dict[str, str] = {}
     for split, paths in found.items():
         for path in paths:
-            other = split_of.setdefault(path.resolve(), split)
+            other = split_of.setdefault(os.path.realpath(path), split)
             if other != split:
                 raise FairseqDocError(
                     f"{path}: expected other files for every split; got it for --{other} and "

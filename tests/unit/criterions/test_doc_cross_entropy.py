@@ -458,3 +458,8 @@ def test_parameters_used_after_the_forward_pass_are_not_unused(monkeypatch):
     criterion(find_unused_parameters=False)
     with pytest.raises(FairseqDocError, match="--find-unused-parameters .* not to be given"):
         criterion(find_unused_parameters=True)
+
+
+def test_a_split_without_targets_is_refused():
+    with pytest.raises(FairseqDocError, match="sources without targets"):
+        criterion()(None, {"target": None, "net_input": {}})

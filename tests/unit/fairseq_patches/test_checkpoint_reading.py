@@ -3,6 +3,7 @@ import pickle
 import warnings
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -14,6 +15,7 @@ from fairseq.distributed import utils as distributed_utils
 
 from fairseq_doc import registration  # noqa: F401
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.fairseq_patches import checkpoint_reading
 
 from ..conftest import assert_close
 
@@ -314,3 +316,18 @@ def test_a_file_without_checksums_is_named(tmp_path, caplog):
         save(checkpoint(), tmp_path / "c.pt")
         load(tmp_path / "c.pt")
         assert ("c.pt has no checksums" in caplog.text) == warned
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder"])
+def test_a_file_to_restore_that_is_none_is_refused(tmp_path, kind):
+    """fairseq would train from the beginning without a word."""
+    path = tmp_path / "begin.pt"
+    if kind == "folder":
+        path.mkdir()
+    seen = []
+    restoring = checkpoint_reading._of_named_file(lambda cfg, trainer: seen.append(cfg))
+    trainer = SimpleNamespace(checkpoint_suffix="")
+    message = refusal(restoring, SimpleNamespace(restore_file=str(path)), trainer)
+    assert str(path) in message and seen == []
+    restoring(SimpleNamespace(restore_file="checkpoint_last.pt"), trainer)  # the first start
+    assert len(seen) == 1

@@ -1,7 +1,10 @@
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from conftest import refusal
+from fairseq import criterions
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -96,3 +99,26 @@ def test_the_hook_is_installed_in_fairseqs_commands_alone(monkeypatch, program, 
     before = sys.excepthook
     error_messages.apply()
     assert (sys.excepthook is not before) == is_command
+
+
+def test_a_name_that_no_registry_knows_is_one_line(hook, capsys):
+    try:
+        criterions.build_criterion(SimpleNamespace(criterion="cross_entropie"), None)
+    except KeyError as error:
+        hook(KeyError, error, error.__traceback__)
+    message = capsys.readouterr().err
+    assert "expected a name that is registered with fairseq; got 'cross_entropie'" in message
+    error = KeyError("weight")  # of other code
+    hook(KeyError, error, None)
+    assert hook.passed == [(KeyError, error, None)]
+
+
+def test_a_missing_yaml_file_is_refused(tmp_path):
+    (tmp_path / "run.yaml").touch()
+    command = ["fairseq-hydra-train", "--config-dir", str(tmp_path), "--config-name"]
+    for name in ("run", "run.yaml", "config"):  # the last is fairseq's own
+        error_messages.check_settings_file([*command, name])
+    error_messages.check_settings_file(["fairseq-hydra-train", "task.data=bin"])
+    assert f"{tmp_path}/other.yaml: expected a file of settings" in refusal(
+        error_messages.check_settings_file, [*command, "other"]
+    )

@@ -120,13 +120,29 @@ def test_scores_after_a_sentence_of_another_size_are_computed_again(whole, tmp_p
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"3 0\n-1\t(S (DT a))\n", b"[1.0]\n", b"\xff\xfe\n", b"{}\n", b"[" * 100_000],
+    [b"3 0\n-1\t(S (DT a))\n", b"[1.0]\n", b"\xff\xfe\n", b"{}\n", b"[" * 100_000],
 )  # fmt: skip
 def test_a_file_of_something_else_is_refused_and_unchanged(tmp_path, content):
     file = tmp_path / "kept"
     file.write_bytes(content)
     assert "kept: expected scores of these models on this list" in refusal(KeptScores, file, STAMP)
     assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("length", [0, 10, -1])
+def test_a_first_line_that_is_cut_off_keeps_nothing(tmp_path, length):
+    """As a full disk leaves it."""
+    file = tmp_path / "kept"
+    with KeptScores(file, STAMP) as kept:
+        assert kept.take(0, [1]) is None
+        kept.append([np.array([-1.0])])
+    head = file.read_bytes().split(b"\n")[0] + b"\n"
+    file.write_bytes(head[:length])
+    with KeptScores(file, STAMP) as kept:
+        assert kept.take(0, [1]) is None
+        kept.append([np.array([-2.0])])
+    with KeptScores(file, STAMP) as kept:
+        assert kept.take(0, [1])[0].tolist() == [-2.0]
 
 
 @pytest.mark.parametrize(
