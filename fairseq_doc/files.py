@@ -202,7 +202,9 @@ def _opened(path: _Path) -> Iterator[_Input]:
     check_input(path)
     try:
         if path == "-":
-            stdin: Any = sys.stdin.buffer
+            stdin: Any = getattr(sys.stdin, "buffer", None)
+            if stdin is None:  # replaced, as a notebook does
+                stdin = io.BytesIO(sys.stdin.read().encode())
             yield _Input(stdin.readinto1, name)
         else:
             with open(path, "rb", buffering=0) as file:
@@ -267,13 +269,27 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
                 raise FairseqDocError(_exists(path))
             with _moved_into_place(Path(os.path.realpath(path)), mode, overwrite, binary) as file:
                 yield file
-    except FileExistsError:
-        raise FairseqDocError(_exists(path)) from None
     except BrokenPipeError:  # the reader has enough
         raise
     except OSError as error:
+        if not _concerns(error, path):
+            raise
         kept = "" if in_place else "; nothing was changed"
         raise FairseqDocError(f"cannot write {path}: {error.strerror or error}{kept}") from None
+
+
+def _concerns(error: OSError, path: _Path) -> bool:
+    """Whether an error is of this file or its temporary name, and not of another that was opened
+    meanwhile."""
+    name = os.path.basename(os.path.realpath(path))
+    named = [error.filename, error.filename2]
+    found = [os.path.basename(os.fsdecode(n)) for n in named if isinstance(n, str | bytes)]
+    return not found or any(n == name or n.startswith(_temporary(name)) for n in found)
+
+
+def _temporary(name: str) -> str:
+    """How the temporary name of a file begins."""
+    return f".{name[:40]}."
 
 
 def copy_file(source: _Path, destination: _Path) -> None:
@@ -357,7 +373,7 @@ def _moved_into_place(
 ) -> Iterator[IO[Any]]:
     """A new file that is moved to ``path`` at the end."""
     descriptor, new = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part"
+        dir=path.parent, prefix=_temporary(path.name), suffix=".part"
     )
     try:
         with _file(descriptor, binary) as file:
@@ -380,14 +396,14 @@ def _moved_into_place(
 
 
 def _move_to_a_free_name(new: str, path: Path) -> None:
-    """Raises FileExistsError where the name is taken."""
+    """Raise ``FairseqDocError`` where the name is taken."""
     try:
         os.link(new, path)  # the second name; the caller removes the first
     except FileExistsError:
-        raise
+        raise FairseqDocError(_exists(path)) from None
     except OSError:  # a disk without links
         if os.path.lexists(path):
-            raise FileExistsError from None
+            raise FairseqDocError(_exists(path)) from None
         os.replace(new, path)
 
 
@@ -401,6 +417,6 @@ def flush(path: _Path) -> None:
 
 
 def _umask() -> int:
-    mask = os.umask(0o077)
+    mask = os.umask(0o077)  # setting it is the only way to read it
     os.umask(mask)
     return mask

@@ -160,7 +160,7 @@ def reporting(name: str, as_json: bool) -> Iterator[tuple[Say, list[str]]]:
     except OSError as error:
         at = "" if error.filename is None else f" at {error.filename}"
         raise FairseqDocError(
-            f"{error.strerror or error}{at}; the same command goes on where this one stopped"
+            f"{error.strerror or error}{at}; run the same command to continue"
         ) from None
 
 

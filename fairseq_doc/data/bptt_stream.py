@@ -55,6 +55,11 @@ def load_stream(
     lines = [dataset[i].numpy() for i in range(len(dataset))]
     tokens = np.concatenate(lines) if lines else np.empty(0, dtype=np.int64)
     check_not_empty(len(tokens), split, path)
+    if tokens.min() < 0 or tokens.max() >= len(dictionary):  # of a form that is not mapped
+        raise FairseqDocError(
+            f"split {split!r} at {path} was binarised with another dictionary, or is damaged: it holds "
+            f"words from {tokens.min()} to {tokens.max()}, and the dictionary has {len(dictionary)}"
+        )
     if (tokens == dictionary.pad()).any():
         raise FairseqDocError(
             f"split {split!r} at {path} holds the padding symbol {dictionary.pad_word!r} as a word, "

@@ -1,8 +1,8 @@
 """With ``--amp`` gradients are divided by the loss scale once.
 
 torch's GradScaler knows an optimizer by its identity. fairseq unscales the gradients of the torch
-optimizer, for clipping, and then lets the scaler step fairseq's wrapper of it. The scaler takes the
-wrapper for another optimizer and divides again. At the first scale, 128, SGD then trains at 1/128 of its
+optimizer, for clipping, and then lets the scaler step fairseq's wrapper of it. The scaler treats
+the wrapper as a different optimizer and divides again. At the first scale, 128, SGD then trains at 1/128 of its
 learning rate. Here both calls get the torch optimizer.
 """
 

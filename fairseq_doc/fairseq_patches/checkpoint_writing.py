@@ -9,6 +9,7 @@ fairseq also writes checkpoint_best.pt after a validation inside an epoch. Fine-
 the best model at an epoch's end, so with them checkpoint_best.pt is that one too.
 """
 
+import errno
 import functools
 
 import torch
@@ -64,9 +65,10 @@ def _copying_whole(copy):
 
 
 def _not_saved(error):
+    full = getattr(error.__context__, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    remedy = "make room, and the same command" if full else "the same command then"
     return FairseqDocError(
-        f"{error}; the checkpoints before it are whole: make room, and the same command continues from "
-        "them"
+        f"{error}; the checkpoints before it are whole: {remedy} continues from them"
     )
 
 

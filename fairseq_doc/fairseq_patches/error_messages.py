@@ -89,11 +89,11 @@ def print_usage_errors_in_one_line() -> None:
     def hook(kind, error, traceback):
         usage_error = (
             first_usage_error(error)
-            or _our_message(error)
-            or _of_settings(error)
+            or our_message(error)
+            or (reads_yaml(sys.argv) and _of_settings(error))
             or _of_unknown_name(error, traceback)
         )
-        if usage_error is None:
+        if not usage_error:
             previous(kind, error, traceback)
         else:
             print(f"fairseq_doc: error: {usage_error}", file=sys.stderr)
@@ -101,7 +101,12 @@ def print_usage_errors_in_one_line() -> None:
     sys.excepthook = hook
 
 
-def _our_message(error):
+def reads_yaml(argv: list[str]) -> bool:
+    """Whether a command line starts fairseq-hydra-train."""
+    return bool(argv) and Path(argv[0]).stem in ("fairseq-hydra-train", "hydra_train")
+
+
+def our_message(error: BaseException | str) -> str | None:
     """Our message for an error of fairseq that the user can correct; None for any other."""
     for pattern, message in _FAIRSEQ_MESSAGES:
         match = pattern.match(str(error))
@@ -115,7 +120,7 @@ def _of_settings(error):
     """Our message for an error in the YAML that fairseq-hydra-train reads; None for any other."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
-        return f"{mark.name}: line {mark.line + 1} is no YAML: {error.problem}"
+        return f"{mark.name}: line {mark.line + 1} is not valid YAML: {error.problem}"
     if isinstance(error, UnicodeDecodeError):
         return f"expected text in UTF-8; got {shown(error.object[error.start :], 20)}"
     if isinstance(error, yaml.YAMLError | HydraException | OmegaConfBaseException):

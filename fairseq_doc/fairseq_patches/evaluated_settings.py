@@ -45,8 +45,8 @@ def plain_value(text: str) -> object:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
         raise FairseqDocError(
-            f"expected a setting of numbers, texts and lists; got {shown(text)}, which is not evaluated, "
-            "since a checkpoint's settings must not run code"
+            f"expected a setting of numbers, texts and lists; got {shown(text)}, which is not evaluated: "
+            "settings, which a checkpoint may bring along, must not run code"
         ) from None
 
 

@@ -4,6 +4,7 @@ fairseq prints a traceback after Ctrl-C, and a SIGTERM, as cluster schedulers se
 inside whatever it does.
 """
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -45,7 +46,9 @@ def _end_on_sigterm():
         if os.getpid() != process:  # a child, such as one that loads data
             os._exit(128 + number)
         signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
-        print(_message("terminated"), file=sys.stderr)
+        for child in multiprocessing.active_children():  # Python waits for them at its exit
+            child.terminate()
+        os.write(2, f"{_message('terminated')}\n".encode())  # print may be at work already
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, handler)

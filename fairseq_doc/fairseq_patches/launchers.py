@@ -20,13 +20,16 @@ from typing import Any
 
 import torch
 from fairseq.distributed import utils as distributed_utils
+from omegaconf import OmegaConf
 from torch import distributed
 from torch.distributed import distributed_c10d
 from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 
 from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
+from fairseq_doc.fairseq_patches.error_messages import our_message
 
 TIMEOUT = "FAIRSEQ_DOC_RENDEZVOUS_TIMEOUT"  # seconds that a worker waits for the others to start
+ALONE = "FAIRSEQ_DOC_LAUNCHER"  # "none": every process trains alone, whoever started it
 TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 ONE_PROCESS = ("eval-lm", "generate", "interactive")
 # What gloo says when the process at the other end is gone.
@@ -74,6 +77,8 @@ def place_of(environ: Mapping[str, str], port: int = -1) -> Place | None:
         FairseqDocError: an environment that is no launcher's.
     """
     place = None
+    if environ.get(ALONE) == "none":
+        return None
     if all(name in environ for name in TORCHRUN):
         place = _by_torchrun(environ)
     elif "SLURM_STEP_NODELIST" in environ and "SLURM_PROCID" in environ:  # a task of srun
@@ -206,7 +211,8 @@ def _command(argv):
 
 def _refuse_copies(argv):
     place = place_of(os.environ) if _command(argv) in ONE_PROCESS else None
-    if place is not None:
+    shares = {"--num-shards", "--distributed-world-size"} & {word.split("=")[0] for word in argv}
+    if place is not None and place.launcher == "torchrun" and not shares:
         raise FairseqDocError(
             f"fairseq-{_command(argv)} runs in one process: {place.launcher} started {place.workers}, "
             "and each would do all of the work; start it without a launcher"
@@ -228,6 +234,8 @@ def _placed(call_main):
                 raise
             if distributed.is_torchelastic_launched():
                 ErrorHandler().record_exception(usage_error)  # for torchrun's closing report
+            if usage_error is error:
+                raise
             raise usage_error from error
 
     return placed
@@ -279,12 +287,15 @@ def _in_time(distributed_init):
         try:
             rank = distributed_init(cfg)
         except (RuntimeError, ValueError) as error:
+            if "CUDA" in str(error):  # of the device, not of the others
+                raise
             settings = cfg.distributed_training
             raise FairseqDocError(_not_joined(settings, waiting, error)) from error
         finally:
             distributed.init_process_group = initialize
         limit = distributed_c10d._get_default_timeout(distributed.get_backend())
         distributed_c10d._set_pg_timeout(limit)
+        _check_same_training(cfg)
         return rank
 
     return join
@@ -302,7 +313,31 @@ def _not_joined(settings, waiting, error):
             "all of them to start; one has ended, see its output, or cannot be reached "
             f"({TIMEOUT} sets the seconds)"
         )
-    return f"{worker} cannot join the others at {address}: got {shown(reason)}"
+    *_, last = [line.strip() for line in str(error).splitlines() if line.strip()] or ["nothing"]
+    return f"{worker} cannot join the others at {address}: got {shown(last, 500)}"
+
+
+def _check_same_training(cfg):
+    """Independent trainings that one launcher started, such as the tasks of a search over seeds, must
+    not become workers of one."""
+    mine = {"common.seed": str(cfg.common.seed), "checkpoint.save_dir": cfg.checkpoint.save_dir}
+    for group in ("task", "model", "criterion", "optimizer", "lr_scheduler", "optimization"):
+        settings = getattr(cfg, group, None)
+        if OmegaConf.is_dict(settings):
+            values: Any = OmegaConf.to_container(settings)
+            mine |= {f"{group}.{name}": str(value) for name, value in values.items()}
+    mine.pop("task.data", None)  # may be a folder of each machine
+    everyones: list[dict[str, str]] = [{} for _ in range(distributed.get_world_size())]
+    distributed.all_gather_object(everyones, mine)
+    for rank, theirs in enumerate(everyones):
+        differing = sorted(k for k in mine if theirs.get(k) != everyones[0].get(k))
+        if differing:
+            name = differing[0]
+            raise FairseqDocError(
+                f"workers of one training must have the same settings: worker 0 has {name} "
+                f"{shown(everyones[0].get(name, ''))}, worker {rank} {shown(theirs.get(name, ''))}; "
+                f"for independent trainings set the environment variable {ALONE}=none"
+            )
 
 
 def explanation(error: BaseException | None) -> FairseqDocError | None:
@@ -311,7 +346,9 @@ def explanation(error: BaseException | None) -> FairseqDocError | None:
         text = " ".join(str(error).split())
         if isinstance(error, torch.multiprocessing.ProcessRaisedException):
             usage = re.search(r"FairseqDocError: (.*)\s*$", str(error))
-            return FairseqDocError(usage[1]) if usage else None
+            last = str(error).rstrip().rpartition("\n")[2].partition(": ")[2]
+            message = usage[1] if usage else our_message(last)
+            return FairseqDocError(message) if message else None
         if isinstance(error, torch.multiprocessing.ProcessExitedException):
             return FairseqDocError(f"a worker ended ({shown(text)}); {_REMEDY}")
         found = _LOST.search(text) if isinstance(error, RuntimeError) else None

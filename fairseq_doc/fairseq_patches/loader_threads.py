@@ -5,9 +5,9 @@ inside an epoch (``--max-update``, ``--stop-time-hours``) leaves that thread ins
 Python's exit can abort ("terminate called without an active exception", status 134, seen in 1 of
 14 runs with everything saved). Here the thread is ended first.
 
-With ``--num-workers`` the thread reads from processes. It stops at the last batch and leaves them to the
-garbage collector, which closes their queues before it tells them to end. It then waits 5 seconds for
-each, at any later moment: seen at every second checkpoint. Here the thread ends them.
+With ``--num-workers`` the thread reads from processes. fairseq does not end them after the last batch.
+The garbage collector does so later, and it closes their queues before it tells them to end. Training then
+stands still for 5 seconds for each process. Here the thread ends its processes.
 """
 
 import atexit

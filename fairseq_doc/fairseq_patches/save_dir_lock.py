@@ -1,7 +1,7 @@
 """One training writes to a folder of checkpoints at a time.
 
 fairseq lets two runs with one --save-dir mix their checkpoints. Here the first worker of a training holds
-a lock on the folder until its process ends, however it ends. What a killed run left there unfinished is
+a lock on the folder until it ends, however it ends. What a killed run left there unfinished is
 removed.
 """
 
@@ -11,17 +11,31 @@ import re
 from typing import IO
 
 from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
 
 from fairseq_doc.files import lock
 
-_UNFINISHED = re.compile(r"\.checkpoint.*\.pt\.\w{8}\.part")  # a temporary file of files.whole_file
+_UNFINISHED = re.compile(r"\.checkpoint.*\.\w{8}\.part")  # a temporary file of files.whole_file
 
 _locks: dict[str, IO[str]] = {}  # by path: open files, which hold the locks of this process
 
 
 def apply() -> None:
-    """Replace the function that restores a training, which comes before its first checkpoint."""
+    """Replace the functions that restore a training, before its first checkpoint, and that run it."""
     checkpoint_utils.load_checkpoint = _with_lock(checkpoint_utils.load_checkpoint)
+    distributed_utils.call_main = _releasing(distributed_utils.call_main)
+
+
+def _releasing(call_main):
+    @functools.wraps(call_main)
+    def run_and_release(*args, **kwargs):
+        try:
+            return call_main(*args, **kwargs)
+        finally:  # a notebook, or Hydra with several trainings, lives on
+            while _locks:
+                _locks.popitem()[1].close()
+
+    return run_and_release
 
 
 def _with_lock(load):

@@ -76,6 +76,7 @@ class KeptScores:
         except OSError as error:
             raise FairseqDocError(f"cannot write {self._path}: {error.strerror}") from None
         try:
+            # Not files.lock: text_lines closes another handle of this file, which would free that lock.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()

@@ -101,10 +101,10 @@ class StagedFolder:
         logs = [self.part / f"{name}.log" for name in self.names]
         report = "".join(log.read_text(encoding="utf-8") for log in logs)
         (data / "prepare.log").write_text(report, encoding="utf-8")
-        for path in data.rglob("*"):
-            if path.is_file():
-                flush(path)
+        for path in [*data.rglob("*"), data]:
+            flush(path)
         data.rename(destination)
+        flush(destination.absolute().parent)
         shutil.rmtree(self.part)
 
 

@@ -129,7 +129,7 @@ def why_unusable(line: str, bpe: str) -> str | None:
     """Why no split may hold this line of words, in a few words; None for a usable line."""
     if not line:
         return "is empty"
-    if holds_long_word(line):
+    if bpe == "subword_nmt" and holds_long_word(line):
         return f"holds a word of more than {MAX_WORD:,} characters"
     # sentencepiece joins characters that it does not know into one unit, also within a word.
     units = line if bpe == "sentencepiece" else line.split()

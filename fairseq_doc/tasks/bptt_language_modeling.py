@@ -232,21 +232,18 @@ class BpttLanguageModelingTask(FairseqTask):
         if not self._drawn_lengths:
             self._model.decoder.begin_update(window)
         self._windows_done = window + 1
-        try:
-            result = super().train_step(
-                sample, model, criterion, optimizer, update_num, ignore_grad
-            )
-        except RuntimeError:  # out of memory: fairseq drops the gradients of the whole update
-            self._drawn_lengths = []
-            raise
         self._drawn_lengths.append(sample["drawn_length"])
-        return result
+        try:
+            return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+        except RuntimeError:  # out of memory
+            if data_parallel_size() == 1:  # fairseq leaves the update out; several workers make it
+                self._drawn_lengths = []
+            raise
 
     def optimizer_step(self, optimizer, model, update_num):
         """One update at the learning rate times the mean drawn length of its windows over
         ``--bptt``."""
-        lengths = self._drawn_lengths or [self.cfg.bptt]  # none where no window fitted into memory
-        self._drawn_lengths = []
+        lengths, self._drawn_lengths = self._drawn_lengths, []
         rate = optimizer.get_lr()
         optimizer.set_lr(rate * sum(lengths) / (self.cfg.bptt * len(lengths)))
         optimizer.step()

@@ -57,15 +57,16 @@ def test_an_error_of_fairseq_that_the_user_can_correct_is_one_line(hook, capsys,
 @pytest.mark.parametrize(
     "text, facts",
     [
-        (b"a: [", ["line 1 is no YAML", "expected the node content"]),
-        (b"a: 1\n\tb: 2\n", ["line 2 is no YAML", "cannot start any token"]),
+        (b"a: [", ["line 1 is not valid YAML", "expected the node content"]),
+        (b"a: 1\n\tb: 2\n", ["line 2 is not valid YAML", "cannot start any token"]),
         (b"a: \x00", ["settings in YAML: ", "special characters are not allowed"]),
         (b"a: ${nothing}", ["settings in YAML: ", "'nothing' not found"]),
         (b"\xff", ["expected text in UTF-8; got b'\\xff'"]),
         (b"5", ["expected names and their values; got one value, of type int"]),
     ],
 )
-def test_broken_yaml_is_one_line(hook, capsys, tmp_path, text, facts):
+def test_broken_yaml_is_one_line(hook, capsys, tmp_path, monkeypatch, text, facts):
+    monkeypatch.setattr(sys, "argv", ["/env/bin/fairseq-hydra-train"])
     (tmp_path / "run.yaml").write_bytes(text)
     with pytest.raises((yaml.YAMLError, OmegaConfBaseException, ValueError, OSError)) as caught:
         OmegaConf.to_container(OmegaConf.load(tmp_path / "run.yaml"), resolve=True)
@@ -73,6 +74,14 @@ def test_broken_yaml_is_one_line(hook, capsys, tmp_path, text, facts):
     printed, message = capsys.readouterr()
     assert printed == "" and message.count("\n") == 1 and hook.passed == []
     assert all(fact in message for fact in facts), message
+
+
+def test_an_error_of_settings_in_another_program_keeps_its_traceback(hook, capsys, monkeypatch):
+    """It is one of the code: nothing was read from YAML."""
+    monkeypatch.setattr(sys, "argv", ["/env/bin/fairseq-train"])
+    error = OmegaConfBaseException("Key 'foo' is not in struct")
+    hook(type(error), error, None)
+    assert capsys.readouterr() == ("", "") and len(hook.passed) == 1
 
 
 def test_every_other_error_keeps_its_traceback(hook, capsys):

@@ -1,8 +1,10 @@
 """A command that is interrupted says so in one line, and its temporary files are removed."""
 
+import multiprocessing
 import os
 import signal
 import sys
+import time
 
 import pytest
 
@@ -20,7 +22,7 @@ def command(monkeypatch):
     signal.signal(signal.SIGTERM, handled)
 
 
-def test_sigterm_leaves_by_an_exception_and_removes_the_unfinished_file(command, tmp_path, capsys):
+def test_sigterm_leaves_by_an_exception_and_removes_the_unfinished_file(command, tmp_path, capfd):
     interruptions.apply()
     with pytest.raises(SystemExit) as ended, whole_file(tmp_path / "a.pt", binary=True) as file:
         file.write(b"half")
@@ -28,8 +30,19 @@ def test_sigterm_leaves_by_an_exception_and_removes_the_unfinished_file(command,
     assert ended.value.code == 143
     assert list(tmp_path.iterdir()) == []
     message = "fairseq_doc: terminated; the same command continues from the last checkpoint\n"
-    assert capsys.readouterr() == ("", message)
+    assert capfd.readouterr() == ("", message)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # a second one ends it at once
+
+
+def test_sigterm_ends_the_processes_that_python_would_wait_for(command):
+    """As fairseq starts them, one a GPU."""
+    interruptions.apply()
+    child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(100,))
+    child.start()
+    with pytest.raises(SystemExit):
+        os.kill(os.getpid(), signal.SIGTERM)
+    child.join(30)
+    assert child.exitcode == -signal.SIGTERM
 
 
 def test_a_child_ends_without_a_word(command, capfd):

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import refusal
+from omegaconf import OmegaConf
 from worker_processes import of_srun, of_torchrun
 
 from fairseq_doc.errors import FairseqDocError
@@ -195,6 +196,47 @@ def test_a_command_that_runs_in_one_process_refuses_copies(program, monkeypatch)
         monkeypatch.setenv(name, value)
     launchers._refuse_copies(["fairseq-train"])
     assert "runs in one process: torchrun started 2" in refusal(launchers._refuse_copies, [program])
+    launchers._refuse_copies([program, "--num-shards", "2"])  # each its share
+
+
+@pytest.mark.parametrize("environ", [of_torchrun(0, 2, 29500), of_srun(0, 2, "node7")])
+def test_a_launcher_can_be_ignored(environ):
+    assert place_of(environ) is not None
+    assert place_of({**environ, launchers.ALONE: "none"}) is None
+
+
+@pytest.mark.parametrize(
+    "changes, problem",
+    [
+        ({}, None),
+        ({"task": {"data": "/disk2/bin", "bptt": 70}}, None),
+        ({"task": {"data": "bin", "bptt": 35}}, "worker 0 has task.bptt '70', worker 1 '35'"),
+        ({"common": {"seed": 2}}, "worker 0 has common.seed '1', worker 1 '2'"),
+        ({"checkpoint": {"save_dir": "b"}}, "worker 0 has checkpoint.save_dir 'a', worker 1 'b'"),
+    ],
+)
+def test_independent_trainings_are_not_joined(changes, problem, monkeypatch):
+    """srun starts a search over seeds like the workers of one training."""
+    settings = {
+        "common": {"seed": 1},
+        "checkpoint": {"save_dir": "a"},
+        "task": {"data": "bin", "bptt": 70},
+    }
+    first, second = OmegaConf.create(settings), OmegaConf.create({**settings, **changes})
+    sent = []
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+
+    def gather(everyones, mine):
+        sent.append(mine)
+        everyones[:] = [sent[0], sent[-1]]
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    launchers._check_same_training(first)
+    if problem is None:
+        launchers._check_same_training(second)
+    else:
+        message = refusal(launchers._check_same_training, second)
+        assert problem in message and "FAIRSEQ_DOC_LAUNCHER=none" in message
 
 
 def test_validation_on_the_cpu_runs_in_one_process(monkeypatch):

@@ -65,7 +65,8 @@ def test_processes_end_with_their_thread_and_not_when_memory_is_collected(batche
     gc.disable()
     try:
         assert [int(next(ahead)) for _ in range(batches_read)] == list(range(batches_read))
-        assert len(set(multiprocessing.active_children()) - before) == 2
+        if batches_read == 3:  # after the last batch they may have ended already
+            assert len(set(multiprocessing.active_children()) - before) == 2
         end_loading()
         ahead._consumer.join()
         assert set(multiprocessing.active_children()) == before

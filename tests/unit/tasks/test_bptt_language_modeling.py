@@ -246,18 +246,21 @@ def test_a_step_is_taken_at_the_rate_times_the_mean_drawn_length_over_bptt(group
     assert_close(optimizer.taken, [20.0 * sum(g) / len(g) / 7 for g in groups])
 
 
-def test_a_window_that_does_not_fit_into_memory_has_no_part_in_the_rate(trained, monkeypatch):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_window_that_does_not_fit_into_memory(trained, monkeypatch, workers):
+    """One worker leaves the update out. Several make it, at the rate that all of them have."""
     criterion = DocCrossEntropyCriterion(trained.task, "paper", 0.0, 0.0, 0.0, False)
     step = (trained.model, criterion, trained.optimizer, 1)
     optimizer = RecordingOptimizer(20.0)
     trained.task.train_step(trained.windows[0], *step)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
         patch.setattr(criterion, "forward", mock.Mock(side_effect=RuntimeError("out of memory")))
+        patch.setattr(f"{BpttLanguageModelingTask.__module__}.data_parallel_size", lambda: workers)
         trained.task.train_step(trained.windows[1], *step)
-    trained.task.optimizer_step(optimizer, trained.model, 1)  # of no window
     trained.task.train_step(trained.windows[2], *step)
     trained.task.optimizer_step(optimizer, trained.model, 2)
-    assert_close(optimizer.taken, [20.0, 20.0 * trained.windows[2]["drawn_length"] / 7])
+    lengths = [trained.windows[k]["drawn_length"] for k in ([0, 1, 2] if workers == 2 else [2])]
+    assert_close(optimizer.taken, [20.0 * sum(lengths) / len(lengths) / 7])
 
 
 def test_the_rate_follows_the_draw_of_the_cut_last_window_too(trained):
