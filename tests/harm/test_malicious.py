@@ -1,0 +1,124 @@
+"""A malicious checkpoint of each kind, given to every command that loads one: its call does not run."""
+
+import contextlib
+import pickle
+import shutil
+
+import pytest
+import torch
+from conftest import PACKAGE
+from harm import malicious, oracles
+from harm.campaign import LIMITS, TIMEOUT, WHOLE
+from harm.targets import (
+    ATTENTION,
+    INTERACTIVE,
+    LM_TASK,
+    RERANK,
+    SCORE,
+    analysis,
+    doc,
+    eval_lm,
+    generate,
+    train_lm,
+    train_mt,
+)
+
+HUB = """from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModel
+LSTMDocLanguageModel.from_pretrained(".", "a.pt", "data").score("dog runs")"""
+MT_HUB = f"""from fairseq_doc.models.lstm_luong_doc import LSTMLuongDoc
+LSTMLuongDoc.from_pretrained(".", "mt.pt", "data", user_dir={str(PACKAGE)!r})"""
+LISTED = (*RERANK, "--output", "new")
+COMMANDS = {  # name: (group, checkpoint, words)
+    "fairseq-train": ("lm", "middle.pt", train_lm("data", "--restore-file", "middle.pt")),
+    "fairseq-train --finetune-from-model": (
+        *("lm", "a.pt"),
+        train_lm("data", "--finetune-from-model", "a.pt"),
+    ),
+    "fairseq-eval-lm": ("lm", "a.pt", eval_lm()),
+    "fairseq-validate": (
+        *("lm", "a.pt"),
+        ("fairseq-validate", "data", *LM_TASK, "--path", "a.pt", "--batch-size", "2"),
+    ),
+    "eval-lm": ("lm", "a.pt", analysis("eval-lm", "data", "b.pt:a.pt")),
+    "score": ("lm", "a.pt", SCORE),
+    "generate": ("lm", "a.pt", analysis("generate", "data", "a.pt", "--length", "5")),
+    "rank": ("lm", "a.pt", analysis("rank")),
+    "weights": ("lm", "a.pt", analysis("weights")),
+    "from_pretrained": ("lm", "a.pt", ("python", "-c", HUB)),
+    "rerank": ("trees", "lm.pt", doc(*LISTED)),
+    "fairseq-train of a translator": (
+        *("translation", "mt.pt"),
+        train_mt("data", "--restore-file", "mt.pt", "--max-epoch", "2"),
+    ),
+    "fairseq-generate": ("translation", "mt.pt", generate()),
+    "fairseq-generate --lm-path": (
+        *("translation", "mt.pt"),
+        ("fairseq-generate", *generate("plain")[1:], "--lm-path", "mt.pt"),
+    ),
+    "fairseq-interactive": ("translation", "mt.pt", INTERACTIVE),
+    "attention": ("translation", "mt.pt", ATTENTION),
+    "from_pretrained of a translator": ("translation", "mt.pt", ("python", "-c", MT_HUB)),
+}
+# In the short form a command meets some kinds, each kind some commands.
+SHARE = 1 if WHOLE else 9
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_call_in_a_checkpoint_does_not_run(name, server, inputs, tmp_path, record_property):
+    group, checkpoint, words = COMMANDS[name]
+    place = list(COMMANDS).index(name)
+    failures, refused, cases = [], 0, 0
+    for number, kind in enumerate(malicious.KINDS):
+        if (number + place) % SHARE:
+            continue
+        cases += 1
+        case = tmp_path / kind.__name__
+        shutil.copytree(inputs(group), case)
+        marker = case / malicious.MARKER
+        state = torch.load(case / checkpoint)
+        (case / checkpoint).write_bytes(kind(state, marker))
+        result = server.run(words, case, timeout=TIMEOUT, limits=LIMITS)
+        problem = "its call ran" if marker.exists() else _problem(kind, result)
+        if problem:
+            failures.append(f"{name}, {kind.__name__}: {problem}\n{result.err[-600:]}")
+        refused += result.status != 0
+        shutil.rmtree(case)
+    counts = {"cases": cases, "refused": refused, "failures": len(failures)}
+    record_property("harm", ("malicious checkpoints", counts))
+    if failures:
+        pytest.fail("\n".join(failures), pytrace=False)
+
+
+def _problem(kind, result):
+    if kind not in malicious.PLAIN and result.status == 0:
+        return "accepted"
+    if result.words[0] == "python":
+        return None if result.status in (0, 1) else f"status {result.status}"
+    return oracles.problem_of_ending(result, True)
+
+
+def test_the_calls_would_run(server, inputs, tmp_path):
+    """Where a checkpoint is read as a pickle without care, and where fairseq evaluates settings: else the
+    tests above would show nothing."""
+    for kind in malicious.KINDS:
+        if kind in (*malicious.PLAIN, malicious.pickle_in_another_folder):
+            continue
+        marker = tmp_path / f"{kind.__name__}.ran"
+        path = tmp_path / kind.__name__
+        path.write_bytes(kind(torch.load(inputs("lm") / "a.pt"), marker))
+        with contextlib.suppress(Exception):
+            if kind is malicious.pickled:
+                pickle.loads(path.read_bytes())
+            else:
+                torch.load(path, weights_only=False)
+        # torch reads the last of two
+        assert marker.exists() or kind is malicious.two_pickles_harmless_last, kind.__name__
+
+    case = tmp_path / "case"
+    shutil.copytree(inputs("translation"), case)
+    marker = case / malicious.MARKER
+    state = torch.load(case / "mt.pt")
+    (case / "mt.pt").write_bytes(malicious.evaluated_setting(state, marker))
+    words = [word for word in generate() if word not in ("--user-dir", str(PACKAGE))]
+    server.run(words, case, TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD="1")  # without this package
+    assert marker.exists()

@@ -1,0 +1,178 @@
+"""A disk that is full while a command writes, and power that fails: what was good stays good."""
+
+import json
+import re
+import shutil
+
+import pytest
+from harm import oracles
+from harm.campaign import WHOLE, listing
+from harm.inputs import LM_MODEL, LM_TRAINING
+from harm.interruptions import checkpoints_of
+from harm.targets import USER_DIR
+
+# Checkpoints of about 300 KB, so that a limit stops them and not the log.
+WIDE = [*LM_MODEL.replace("8", "48").replace("12,", "64,").split(), *LM_TRAINING.split()]
+SAVING = ["--save-interval-updates", "5", "--save-dir", "save", "--seed", "1"]
+SHARES = (0.2, 0.6, 0.99, 0.9999) if WHOLE else (0.6,)
+
+
+def training(epochs):
+    return ("fairseq-train", "data", *USER_DIR, *WIDE, *SAVING, "--max-epoch", str(epochs))
+
+
+@pytest.fixture(scope="module")
+def begun(server, inputs, tmp_path_factory):
+    """A folder with a run of one epoch."""
+    folder = tmp_path_factory.mktemp("begun") / "run"
+    folder.mkdir()
+    shutil.copytree(inputs("lm") / "data", folder / "data")
+    result = server.run(training(1), folder)
+    assert result.status == 0, result.err[-2000:]
+    return folder
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_a_full_disk_while_a_training_saves(share, server, begun, tmp_path, record_property):
+    record_property("harm", ("full disks", {"cases": 1}))
+    case, whole = tmp_path / "case", tmp_path / "whole"
+    for folder in (case, whole):
+        shutil.copytree(begun, folder)
+    size = (case / "save" / "checkpoint_last.pt").stat().st_size
+    assert size > 150_000
+    before = checkpoints_of(case)
+    limits = {"RLIMIT_FSIZE": int(size * share)}
+    result = server.run(training(2), case, limits=limits, full_exit=True)
+    assert result.status == 1, result.err[-2000:]
+    assert oracles.problem_of_ending(result, True) is None, result.err[-2000:]
+    assert re.search("cannot write|File too large|No space", result.err.splitlines()[-1])
+    assert checkpoints_of(case) == before
+    for folder in (case, whole):  # with space again
+        result = server.run(training(2), folder)
+        assert result.status == 0, result.err[-2000:]
+    assert checkpoints_of(case) == checkpoints_of(whole)
+
+
+WRITERS = {  # name: (group, words, the file that exists before)
+    "rerank --output": (
+        *("trees", "rerank data dev.nbest --path lm.pt --cpu --output new --overwrite"),
+        "new",
+    ),
+    "rerank --output-nbest": (
+        *("trees", "rerank data dev.nbest --path lm.pt --cpu --output-nbest new --overwrite"),
+        "new",
+    ),
+    "rerank --scores": ("trees", "rerank data dev.nbest --path lm.pt --cpu --scores new", None),
+    "collect-parses": (
+        *("trees", "collect-parses test.out --sentences test.mrg --output new --overwrite"),
+        "new",
+    ),
+    "weights": ("lm", "weights data --path a.pt --cpu --picture new.png --overwrite", "new.png"),
+    "curves": ("lm", "curves new.png a=train.log --overwrite", "new.png"),
+    "prepare-lm": ("lm", "prepare-lm text text new", None),
+    "prepare-mt": ("translation", "prepare-mt en de raw new --merges 40 --joint", None),
+    "prepare-parsing": ("trees", "prepare-parsing . new --threshold 2", None),
+}
+LIMIT = {"prepare-lm": 1000, "prepare-parsing": 3000, "weights": 3000, "curves": 3000}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_full_disk_while_another_command_writes(name, server, inputs, tmp_path, record_property):
+    record_property("harm", ("full disks", {"cases": 1}))
+    group, line, existing = WRITERS[name]
+    words = ("fairseq-doc", *line.split())
+    case = tmp_path / "case"
+    shutil.copytree(inputs(group), case)
+    if existing:
+        (case / existing).write_text("what was there\n")
+    before = listing(case)
+    limits = {"RLIMIT_FSIZE": LIMIT.get(name, 200)}
+    result = server.run(words, case, limits=limits)
+    assert result.status == 1, result.err[-2000:]
+    assert oracles.problem_of_ending(result, True) is None, result.err[-2000:]
+    after = listing(case)
+    left = [path for path in after if path not in before and not path.startswith("new.part")]
+    assert all(after[path] == content for path, content in before.items())
+    assert left in ([], ["new"] if name == "rerank --scores" else [])
+    result = server.run(words, case)  # with space again
+    assert result.status == 0, result.err[-2000:]
+
+
+@pytest.mark.parametrize("name", ["score", "weights", "evalb"])
+def test_standard_output_that_takes_nothing(name, server, inputs, tmp_path, record_property):
+    group, line = {
+        "score": ("lm", "score data --path a.pt --cpu --input lines.txt"),
+        "weights": ("lm", "weights data --path a.pt --cpu"),
+        "evalb": ("trees", "evalb dev.mrg best.mrg"),
+    }[name]
+    record_property("harm", ("full disks", {"cases": 1}))
+    before = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"
+    shutil.copytree(inputs(group), tmp_path / "case")
+    words = ("fairseq-doc", *line.split())
+    result = server.run(words, tmp_path / "case", before=before, full_exit=True)
+    assert result.status == 1 and "No space left" in result.err.splitlines()[-1], result.err
+    assert oracles.problem_of_ending(result, True) is None, result.err
+
+
+# What is put into place must be on the disk before: fsync of the file, the move, fsync of the folder.
+WATCH = """
+import json, os
+
+calls = []
+
+def watched(function, note):
+    def call(*args, **more):
+        before = note(args) if function is not fsync else None
+        result = function(*args, **more)
+        calls.append(before or note(args))
+        with open("calls.json", "w") as file:
+            json.dump(calls, file)
+        return result
+    return call
+
+def of_file(args):
+    found = os.stat(args[0])
+    path = os.readlink(f"/proc/self/fd/{args[0] if isinstance(args[0], int) else args[0].fileno()}")
+    return ["sync", path, found.st_ino, found.st_size, found.st_mtime_ns]
+
+def of_move(args):
+    found = os.stat(args[0])
+    return ["move", os.path.realpath(args[1]), found.st_ino, found.st_size, found.st_mtime_ns]
+
+fsync = os.fsync
+os.fsync = watched(fsync, of_file)
+for name in ("replace", "rename", "link"):
+    setattr(os, name, watched(getattr(os, name), of_move))
+"""
+
+
+@pytest.mark.parametrize(
+    "name, suffix", [("fairseq-train", ".pt"), ("rerank", "new"), ("curves", "new.png")]
+)
+def test_a_file_is_on_the_disk_before_it_is_put_into_place(
+    name, suffix, server, begun, inputs, tmp_path, record_property
+):
+    case = tmp_path / "case"
+    if name == "fairseq-train":
+        shutil.copytree(begun, case)
+        words = training(2)
+    else:
+        group, line, _ = WRITERS["rerank --output" if name == "rerank" else name]
+        shutil.copytree(inputs(group), case)
+        words = ("fairseq-doc", *line.split())
+    before = listing(case)
+    result = server.run(words, case, before=WATCH)
+    assert result.status == 0, result.err[-2000:]
+    calls = json.loads((case / "calls.json").read_text())
+    moved = set()
+    for place, (kind, path, *state) in enumerate(calls):
+        if kind != "move" or not path.endswith(suffix):
+            continue
+        moved.add(path)
+        assert ["sync", *state] in [[k, *s] for k, _, *s in calls[:place]], path
+        folder = path.rpartition("/")[0]
+        assert folder in [p for k, p, *_ in calls[place:] if k == "sync"], f"folder of {path}"
+    after = listing(case)
+    written = {str(case / path) for path in after if after[path] != before.get(path)}
+    assert moved and {path for path in written if path.endswith(suffix)} <= moved
+    record_property("harm", ("files put into place", {"cases": len(moved)}))
