@@ -349,8 +349,8 @@ def fits_log(original, mutilated, result, expected):
 
 
 def fits_merges(original, mutilated, result, expected):
-    """A file of subword_nmt's merges: two units a line after the version."""
-    lines = lines_of(mutilated)
+    """A file of subword_nmt's merges: two units a line after the version; empty lines at the end."""
+    lines = decoded(mutilated).rstrip("\n").split("\n")
     rest = lines[1:] if lines and lines[0].startswith("#version") else lines
     if any(len(line.split(" ")) != 2 for line in rest):
         return "a line that is no merge"

@@ -105,7 +105,7 @@ def test_settings_of_a_checkpoint_that_fairseq_would_evaluate(corpus, trained, t
     state["cfg"]["model"] = {"_name": "fconv_lm", "decoder_layers": code, "tokens_per_sample": 9}
     torch.save(state, tmp_path / "code.pt")
     error = error_of(fail_here(evaluation(corpus.data, tmp_path / "code.pt")))
-    assert "a checkpoint's settings must not run code" in error
+    assert "settings, which a checkpoint may bring along, must not run code" in error
     assert "is not evaluated" in refused("eval-lm", corpus.data, "--path", tmp_path / "code.pt")
     assert not (tmp_path / "ran").exists()
 
@@ -163,4 +163,6 @@ def test_broken_settings_in_yaml(tmp_path):
         tmp_path,
         PYTHONPATH=str(ROOT),
     )
-    assert f"{tmp_path}/run.yaml: line 3 is no YAML: expected <block end>" in error_of(output)
+    assert f"{tmp_path}/run.yaml: line 3 is not valid YAML: expected <block end>" in error_of(
+        output
+    )

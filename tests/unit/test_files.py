@@ -300,7 +300,7 @@ def test_a_file_that_appears_meanwhile_is_kept_unless_asked(links, tmp_path, mon
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "text"]
 
 
-def test_a_full_disk_is_told_in_one_line_and_changes_nothing(tmp_path):
+def test_a_full_disk_is_one_line_and_changes_nothing(tmp_path):
     (tmp_path / "text").write_text("old")
     code = (
         "import resource, signal, sys; from fairseq_doc.files import *\n"

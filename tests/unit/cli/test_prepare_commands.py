@@ -123,9 +123,7 @@ def test_another_preparation_of_the_same_destination_is_refused(command, tmp_pat
     assert (tmp_path / "bin" / "prepare.log").exists() and not part.exists()
 
 
-def test_a_full_disk_is_told_in_one_line_and_the_same_command_goes_on(
-    command, tmp_path, monkeypatch
-):
+def test_a_full_disk_is_one_line_and_the_same_command_continues(command, tmp_path, monkeypatch):
     name, arguments, options, _ = command
 
     def full(*_):
@@ -135,8 +133,7 @@ def test_a_full_disk_is_told_in_one_line_and_the_same_command_goes_on(
         patch.setattr("fairseq_cli.preprocess.main", full)
         err = doc(name, *arguments, "bin", *options, status=1)[1]
     assert err.splitlines()[-1] == (
-        f"fairseq-doc {name}: error: No space left on device; the same command goes on where this "
-        "one stopped"
+        f"fairseq-doc {name}: error: No space left on device; run the same command to continue"
     )
     assert "done before" in doc(name, *arguments, "bin", *options)[0]
     assert (tmp_path / "bin" / "prepare.log").exists()
