@@ -18,7 +18,7 @@ from harm import mutilations, oracles
 WHOLE = os.environ.get("FAIRSEQ_DOC_HARM") == "whole"
 TARGET = os.environ.get("FAIRSEQ_DOC_HARM_TARGET")
 RECIPE = os.environ.get("FAIRSEQ_DOC_HARM_RECIPE")
-CASES = 12 if WHOLE else 2  # of a target; one of a training in the short form
+CASES = 12 if WHOLE else 1  # of a target
 # To spare the machine: more memory than a command may need. Time is the processor's, since others may
 # be at work.
 LIMITS = {"RLIMIT_DATA": 6 * 10**9, "RLIMIT_CORE": 0, "RLIMIT_CPU": 20}
@@ -83,9 +83,7 @@ class Campaign:
         number = int(hashlib.sha256(target.name.encode()).hexdigest()[:8], 16)
         strategy = target.draws(data)
         found = [recipe for recipe in drawn(strategy, 2 * CASES, number) if _changes(data, recipe)]
-        if WHOLE:
-            return found[:CASES] + special(target)
-        return found[: 1 if "train" in target.words[0] else CASES]
+        return found[:CASES] + (special(target) if WHOLE else [])
 
     def expected(self, target):
         """The command's result on the unharmed inputs."""

@@ -60,7 +60,7 @@ COMMANDS = {  # name: (group, checkpoint, words)
     "from_pretrained of a translator": ("translation", "mt.pt", ("python", "-c", MT_HUB)),
 }
 # In the short form a command meets some kinds, each kind some commands.
-SHARE = 1 if WHOLE else 9
+SHARE = 1 if WHOLE else 11
 
 
 @pytest.mark.parametrize("name", COMMANDS)
