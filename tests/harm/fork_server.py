@@ -219,6 +219,7 @@ def wait_for(pid, timeout):
 def become(request):
     """Make this process what a shell starts for the command; the function to run."""
     os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     os.chdir(request["folder"])
     os.environ.update(request["environment"])
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
