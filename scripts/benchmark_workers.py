@@ -7,6 +7,8 @@ by torchrun. Nothing else should run on the machine, which needs a core a worker
 after the first updates, of all workers together. Rows:
 
     one worker                  batch 12, one thread: the baseline
+    two trainings               two of the baseline at once, which share nothing but the machine: no
+                                two workers can be faster
     two workers                 batch 12 each: an update reads twice the text
     two workers, same update    batch 6 each: the columns, and so the updates, of the baseline
 
@@ -26,28 +28,34 @@ from pathlib import Path
 from benchmark_tools import print_machine
 from benchmark_train_step import BIN, COMMON, LOG_INTERVAL, OURS, prepare
 
-ROWS = {
-    "one worker": (1, "--batch-size 12"),
-    "two workers": (2, "--batch-size 12"),
-    "two workers, same update": (2, "--batch-size 6"),
+ROWS = {  # trainings at once, workers of each, options
+    "one worker": (1, 1, "--batch-size 12"),
+    "two trainings": (2, 1, "--batch-size 12"),
+    "two workers": (1, 2, "--batch-size 12"),
+    "two workers, same update": (1, 2, "--batch-size 6"),
 }
 
 
-def train(data, save_dir, workers, options, updates):
-    """Tokens a second of one training, over all its workers."""
+def train(data, workers, options, updates):
+    """Start one training; its process."""
     package = Path(__file__).resolve().parent.parent / "fairseq_doc"
     settings = f"{COMMON} {OURS} {options} --max-update {updates} --log-interval {LOG_INTERVAL}"
-    launcher = [BIN / "torchrun", "--nproc-per-node", str(workers), BIN / "fairseq-train"]
-    folders = [data, "--save-dir", save_dir, "--user-dir", package, "--no-save"]
-    done = subprocess.run(
-        ["env", "OMP_NUM_THREADS=1", *launcher, *folders, *settings.split()],
+    launcher = ["--standalone", "--nproc-per-node", str(workers), BIN / "fairseq-train"]
+    words = [BIN / "torchrun", *launcher, data, "--user-dir", package, "--no-save"]
+    return subprocess.Popen(
+        ["env", "OMP_NUM_THREADS=1", *words, *settings.split()],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    if done.returncode or f"training on {workers} devices" not in done.stdout:
-        sys.exit(f"{workers} workers failed:\n{done.stdout[-2000:]}")
-    speeds = [float(s) for s in re.findall(r"train_inner .*?\bwps=([\d.]+)", done.stdout)]
+
+
+def speed(training, workers):
+    """Tokens a second of one training, over all its workers."""
+    output, _ = training.communicate()
+    if training.returncode or (workers > 1 and f"training on {workers} devices" not in output):
+        sys.exit(f"{workers} workers failed:\n{output[-2000:]}")
+    speeds = [float(s) for s in re.findall(r"train_inner .*?\bwps=([\d.]+)", output)]
     return statistics.median(speeds[2:])
 
 
@@ -70,9 +78,10 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data, _ = prepare(folder)
-        for number, (row, (workers, options)) in enumerate(ROWS.items()):
+        for row, (trainings, workers, options) in ROWS.items():
             options = f"{args.options} {options}"
-            speeds[row] = train(data, folder / str(number), workers, options, args.updates)
+            started = [train(data, workers, options, args.updates) for _ in range(trainings)]
+            speeds[row] = sum(speed(training, workers) for training in started)
             if not args.json:
                 ratio = speeds[row] / speeds["one worker"]
                 print(f"{row:25} {speeds[row]:7.0f} tokens/s  {ratio:5.2f}", flush=True)
@@ -80,6 +89,7 @@ def main():
         baseline = speeds["one worker"]
         figures = {
             "tokens_per_second": baseline,
+            "two_trainings_over_one": speeds["two trainings"] / baseline,
             "two_workers_over_one": speeds["two workers"] / baseline,
             "two_workers_same_update_over_one": speeds["two workers, same update"] / baseline,
         }
