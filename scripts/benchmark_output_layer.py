@@ -14,14 +14,13 @@ Ratios are against the faster of the first two ("plain"). Extra memory is the gr
 resident size beyond the inputs; it includes the gradients. The second table sets glibc's allocator to
 keep large blocks, so that the plain forms have no page faults.
 
-The environment variable FAIRSEQ_DOC_MATMUL, onednn or torch, forces the backend of ours.
+--backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces who multiplies ours' matrices.
 """
 
-import argparse
 import json
 import resource
 
-from benchmark_tools import measured_apart, print_machine, timed
+from benchmark_tools import make_parser, measured_apart, print_machine, timed
 
 SHAPES = {  # N tokens, J components, d, V
     "ptb": (840, 20, 280, 10_000),
@@ -140,12 +139,7 @@ def print_table(shape, allocator, results):
 
 def main():
     """Measure every row of every table, and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="one object of ratios, default allocator"
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--row", choices=ROWS, help="measure one row in this process")

@@ -10,7 +10,6 @@ process: the median of the repeats, in which the forms take turns. Forms:
     prefix tree        each distinct prefix once (evaluation/prefix_tree.py): what fairseq-doc rerank does
 """
 
-import argparse
 import json
 import statistics
 import sys
@@ -18,6 +17,7 @@ import time
 from itertools import chain
 
 import torch
+from benchmark_tools import make_parser, print_machine
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import load_ensemble
@@ -60,14 +60,14 @@ def main(arguments=None):
     Returns:
         The exit status: 0; 1 for an error that the user can correct, printed in one line.
     """
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("data", help="folder that fairseq-doc prepare-parsing wrote")
     parser.add_argument("nbest", help="n-best file")
     parser.add_argument("--path", required=True, help="checkpoint, or a.pt:b.pt")
     parser.add_argument("--sentences", type=int, default=40, help="(default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="(default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args(arguments)
+    print_machine(to_stderr=args.json)
     try:
         ensemble = load_ensemble(args.path, args.data)
         check_dictionary(ensemble.dictionary)

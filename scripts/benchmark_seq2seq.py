@@ -20,7 +20,7 @@ A training step is one of fairseq's trainer (loss, gradients, clipping, SGD) ove
 sentences. Generation is fairseq's SequenceGenerator with outputs of exactly --length words, so that all
 systems take the same number of steps. A system's peak is the largest resident size of its process.
 
-The environment variable FAIRSEQ_DOC_MATMUL, onednn or torch, forces the backend of ours.
+--backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces who multiplies ours' matrices.
 """
 
 import argparse
@@ -30,7 +30,7 @@ import resource
 import sys
 from pathlib import Path
 
-from benchmark_tools import measured_apart, print_machine, timed
+from benchmark_tools import make_parser, measured_apart, print_machine, timed
 
 from fairseq_doc.cli.arguments import positive
 
@@ -190,9 +190,7 @@ def table(found, args):
 
 def parse(arguments):
     """The arguments; ``forwarded`` holds the words that the workers get."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("data", help="folder of fairseq-preprocess")
     parser.add_argument("--source-lang", default="en", help="default: en")
     parser.add_argument("--target-lang", default="de", help="default: de")
@@ -208,7 +206,6 @@ def parse(arguments):
     parser.add_argument(
         "--threads", type=positive, default=os.cpu_count(), help="default: all cores"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--worker", choices=[*SYSTEMS, "products"], help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     args.forwarded = arguments

@@ -1,5 +1,6 @@
-"""What the benchmarks share: the machine's description, a measurement in a process of its own."""
+"""What the benchmarks share: arguments, the machine's description, measurements in other processes."""
 
+import argparse
 import json
 import os
 import platform
@@ -9,22 +10,62 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+# What matters to a matrix product, as /proc/cpuinfo names it: its widest vectors, half precision.
+WIDTHS = {"avx512f": "AVX-512", "avx2": "AVX2"}
+HALF = {"amx_bf16": "AMX", "avx512_bf16": "bfloat16"}
+
+
+def make_parser(description: str) -> argparse.ArgumentParser:
+    """A parser with the arguments of every benchmark."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object of figures")
+    parser.add_argument(
+        "--backend",
+        type=_backend,
+        metavar="onednn|torch",
+        help="who multiplies ours' float32 matrices (default: the faster on this processor)",
+    )
+    return parser
+
+
+def _backend(name: str) -> str:
+    """Force a backend, for the processes of a benchmark too."""
+    from fairseq_doc.errors import FairseqDocError
+    from fairseq_doc.ops.matmul import BACKENDS, force_backend
+
+    if name not in BACKENDS:
+        raise argparse.ArgumentTypeError(f"expected {' or '.join(BACKENDS)}; got {name!r}")
+    try:
+        force_backend(name)
+    except FairseqDocError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name
+
 
 def processor() -> str:
-    """The name of the processor's model."""
+    """The processor's name, its family and model (virtual machines often name no generation), and
+    what it has for matrix products."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        text = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+        text = ""
+    found = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        found[name.strip()] = value.strip()
+    name = found.get("model name") or platform.processor() or platform.machine()
+    flags = found.get("flags", "").split()
+    width = next((WIDTHS[flag] for flag in WIDTHS if flag in flags), None)
+    details = [f"{part} {found[part]}" for part in ("cpu family", "model") if part in found]
+    details += [width] if width else []
+    details += [HALF[flag] for flag in HALF if flag in flags]
+    return f"{name} ({', '.join(details)})" if details else name
 
 
 def machine() -> str:
-    """The processor, its cores, and who multiplies matrices: one line above every table.
-
-    The environment variable FAIRSEQ_DOC_MATMUL forces the backend.
-    """
+    """The processor, its cores, and who multiplies matrices: one line above every table."""
     import torch
 
     from fairseq_doc.ops import matmul

@@ -12,10 +12,9 @@ includes a validation and a checkpoint at the end. Rows:
     fairseq lstm_lm     fairseq's own LSTM language model, one softmax, embedding width 280, three
                         layers of equal width, 870, which gives the LSTMs as many weights (16.1M)
 
-The environment variable FAIRSEQ_DOC_MATMUL, onednn or torch, forces the backend of ours.
+--backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces who multiplies ours' matrices.
 """
 
-import argparse
 import json
 import os
 import re
@@ -25,7 +24,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmark_tools import print_machine
+from benchmark_tools import make_parser, print_machine
 
 VOCABULARY, TOKENS = 10_000, 60_000
 BIN = Path(sys.executable).parent
@@ -83,10 +82,7 @@ def train(data, save_dir, user_dir, options, updates):
 
 def main():
     """Train once for every row, and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", action="store_true", help="one object of figures")
+    parser = make_parser(__doc__)
     parser.add_argument("--updates", type=int, default=40)
     args = parser.parse_args()
     if args.updates < 4 * LOG_INTERVAL:

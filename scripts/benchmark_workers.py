@@ -16,7 +16,6 @@ Two workers sum 23 million gradients at every update. With batch 6 a worker does
 sums, and its products have fewer rows, so that their kernels are less efficient.
 """
 
-import argparse
 import json
 import re
 import statistics
@@ -25,7 +24,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmark_tools import print_machine
+from benchmark_tools import make_parser, print_machine
 from benchmark_train_step import BIN, COMMON, LOG_INTERVAL, OURS, prepare
 
 ROWS = {  # trainings at once, workers of each, options
@@ -61,10 +60,7 @@ def speed(training, workers):
 
 def main():
     """Train once for every row, and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", action="store_true", help="one object of figures")
+    parser = make_parser(__doc__)
     parser.add_argument("--updates", type=int, default=25)
     parser.add_argument(
         "--options", default="", help="of fairseq-train, such as those of a smaller model"

@@ -19,6 +19,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.ops.matmul import BACKENDS, force_backend
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "fairseq_doc"
@@ -33,6 +34,20 @@ SMALL_TRAINING = """--task bptt_language_modeling --criterion doc_cross_entropy
     --optimizer nt_asgd --lr-scheduler nt_asgd --lr 10 --clip-norm 0.25 --weight-decay 1.2e-6
     --batch-size 8 --batch-size-valid 4 --bptt 40 --num-workers 0 --seed 3 --cpu
     --log-format simple --log-interval 10"""
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--backend",
+        choices=BACKENDS,
+        help="who multiplies float32 matrices in every test (default: the faster on this processor)",
+    )
+
+
+def pytest_configure(config):
+    """The tests' commands inherit the backend."""
+    if config.getoption("--backend"):
+        force_backend(config.getoption("--backend"))
 
 
 def pytest_collection_modifyitems(config, items):

@@ -5,7 +5,7 @@ are not Intel's. oneDNN is in the same wheel and chooses its kernel by what the 
 a Zen 5 core it runs the products of the output layer about twice as fast; on an Intel Xeon MKL is a
 third faster. The backend follows from the processor's maker and never from a timing: the two round
 differently, and a resumed run must use the same one. The environment variable
-``FAIRSEQ_DOC_MATMUL`` forces one, ``onednn`` or ``torch``. oneDNN's dense float32 product is called
+``FAIRSEQ_DOC_MATMUL``, or :func:`force_backend`, forces one, ``onednn`` or ``torch``. oneDNN's dense float32 product is called
 through an operator that ``torch.compile`` also uses. Without that operator, or for tensors that are
 not float32 on a CPU, torch's own product is used.
 """
@@ -60,6 +60,23 @@ def default_backend() -> str:
 # The operator that torch.compile uses too; another torch may lack it.
 _ONEDNN_LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 backend = default_backend()
+
+
+def force_backend(name: str) -> None:
+    """Use ``onednn`` or ``torch`` from now on, in this process and in those that it starts.
+
+    Raises:
+        FairseqDocError: as :func:`default_backend`.
+    """
+    global backend
+    before = os.environ.get(BACKEND_VARIABLE, "")
+    os.environ[BACKEND_VARIABLE] = name
+    try:
+        backend = default_backend()
+    except FairseqDocError:
+        os.environ[BACKEND_VARIABLE] = before
+        raise
+
 
 # add_matmul_ makes its product in blocks of this many bytes. They stay in the cache, and they are
 # smaller than 32 MiB, above which glibc's allocator maps new pages for every block.

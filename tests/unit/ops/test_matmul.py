@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -145,3 +149,24 @@ def test_a_torch_without_the_operator_takes_its_own_products(monkeypatch):
     monkeypatch.setenv(matmul.BACKEND_VARIABLE, "onednn")
     with pytest.raises(FairseqDocError, match="does not"):
         matmul.default_backend()
+
+
+def test_a_forced_backend_holds_here_and_in_processes_that_are_started(monkeypatch):
+    for name in matmul.BACKENDS:
+        monkeypatch.setattr(matmul, "backend", "another")  # restored at the end
+        monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
+        matmul.force_backend(name)
+        assert matmul.backend == name
+        command = "from fairseq_doc.ops import matmul; print(matmul.backend)"
+        started = subprocess.run(
+            [sys.executable, "-c", command], capture_output=True, text=True, check=True
+        )
+        assert started.stdout.strip() == name
+
+
+def test_force_backend_refuses_another_name(monkeypatch):
+    before = matmul.backend
+    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
+    with pytest.raises(FairseqDocError, match="expected onednn or torch"):
+        matmul.force_backend("blas")
+    assert (matmul.backend, os.environ[matmul.BACKEND_VARIABLE]) == (before, "")
