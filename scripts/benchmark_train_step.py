@@ -11,10 +11,13 @@ includes a validation and a checkpoint at the end. Rows:
     one softmax         the same with one component
     fairseq lstm_lm     fairseq's own LSTM language model, one softmax, embedding width 280, three
                         layers of equal width, 870, which gives the LSTMs as many weights (16.1M)
+    LSTM alone          the LSTM layers of ours, forward and backward, without the rest of a step; the
+                        share is the part of a step of ours that they take
 
 --backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces who multiplies ours' matrices.
 """
 
+import argparse
 import json
 import os
 import re
@@ -24,9 +27,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmark_tools import make_parser, print_machine
+from benchmark_tools import make_parser, measured_apart, print_machine, timed
 
 VOCABULARY, TOKENS = 10_000, 60_000
+WINDOW, BATCH = 70, 12
 BIN = Path(sys.executable).parent
 LOG_INTERVAL = 5
 PLAIN_OUTPUT_PLUGIN = """
@@ -35,14 +39,14 @@ import fairseq_doc.registration
 from fairseq_doc.ops import reference
 mixture.mixture_nll = reference.mixture_nll
 """
-COMMON = """--clip-norm 0.25 --lr 20 --batch-size 12 --no-progress-bar --log-format simple --seed 1
+COMMON = f"""--clip-norm 0.25 --lr 20 --batch-size {BATCH} --no-progress-bar --log-format simple --seed 1
     --num-workers 0 --no-epoch-checkpoints --max-epoch 1000 --cpu"""
 OURS = """--task bptt_language_modeling --arch lstm_doc_lm_ptb --criterion doc_cross_entropy
     --doc-balance published --doc-lambda 0.001 --ar-alpha 2 --tar-beta 1 --optimizer nt_asgd
     --lr-scheduler nt_asgd --weight-decay 1.2e-6 --batch-size-valid 10"""
-FAIRSEQ = """--task language_modeling --arch lstm_lm --decoder-embed-dim 280 --decoder-hidden-size 870
+FAIRSEQ = f"""--task language_modeling --arch lstm_lm --decoder-embed-dim 280 --decoder-hidden-size 870
     --decoder-layers 3 --decoder-out-embed-dim 280 --share-decoder-input-output-embed
-    --criterion cross_entropy --optimizer sgd --tokens-per-sample 70 --sample-break-mode none
+    --criterion cross_entropy --optimizer sgd --tokens-per-sample {WINDOW} --sample-break-mode none
     --required-batch-size-multiple 1 --weight-decay 1.2e-6"""
 
 
@@ -80,11 +84,37 @@ def train(data, save_dir, user_dir, options, updates):
     return statistics.median(speeds[2:]), usage.ru_maxrss * 1024 / 1e9
 
 
+def lstm_speed(repeats=7):
+    """Tokens a second of our LSTM layers alone, forward and backward; the median."""
+    import torch
+
+    from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModelConfig
+    from fairseq_doc.modules.awd_lstm import AWDLSTM
+
+    cfg = LSTMDocLanguageModelConfig()
+    widths = [cfg.decoder_embed_dim, *map(int, cfg.layer_dims.split(","))]
+    lstm = AWDLSTM(widths, cfg.weight_dropout, cfg.hidden_dropout, cfg.output_dropout)
+    x = torch.randn(WINDOW, BATCH, widths[0], requires_grad=True)
+    gradients = [torch.randn(WINDOW, BATCH, width) for width in widths[1:]]
+
+    def step():
+        lstm.zero_grad()
+        outputs, _, _ = lstm(x, lstm.zero_state(BATCH, x))
+        torch.autograd.backward(outputs, gradients)
+
+    step()
+    return WINDOW * BATCH / statistics.median(timed(step) for _ in range(repeats))
+
+
 def main():
     """Train once for every row, and print."""
     parser = make_parser(__doc__)
     parser.add_argument("--updates", type=int, default=40)
+    parser.add_argument("--lstm", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.lstm:
+        print(json.dumps({"tokens_per_second": lstm_speed()}))
+        return
     if args.updates < 4 * LOG_INTERVAL:
         parser.error(f"--updates must be at least {4 * LOG_INTERVAL}; got {args.updates}")
 
@@ -106,11 +136,16 @@ def main():
                 speed, memory = results[row]
                 print(f"{row:19} {speed:7.0f} tokens/s  {memory:5.2f} GB peak", flush=True)
 
+    lstm = measured_apart(["--lstm"])["tokens_per_second"]
+    if not args.json:
+        print(f"{'LSTM alone':19} {lstm:7.0f} tokens/s")
+
     ours = results["ours"]
     figures = {
         "tokens_per_second": ours[0],
         "over_plain_output": ours[0] / results["ours, plain output"][0],
         "over_fairseq_lstm_lm": ours[0] / results["fairseq lstm_lm"][0],
+        "lstm_share": ours[0] / lstm,
         "peak_rss_gb": ours[1],
     }
     if args.json:
