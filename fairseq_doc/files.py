@@ -220,7 +220,7 @@ def _opened(path: _Path) -> Iterator[_Input]:
 
 def check_output(path: _Path, overwrite: bool = False) -> None:
     """Raise ``FairseqDocError`` where no file can be written to ``path``; called before any work. A
-    symlink stands for the file that it names; a device or a pipe can be written."""
+    symlink means its target; a device or a pipe can be written."""
     mode = _mode(path)
     if _is_written_in_place(path, mode):
         assert mode is not None

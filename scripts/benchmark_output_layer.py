@@ -12,9 +12,9 @@ Each row is measured in a process of its own. Nothing else should run on the mac
 
 Ratios are against the faster of the first two ("plain"). Extra memory is the growth of the peak
 resident size beyond the inputs; it includes the gradients. The second table sets glibc's allocator to
-keep large blocks, so that the plain forms have no page faults.
+keep large blocks, so that the plain forms have no page faults; --json leaves it out.
 
---backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces who multiplies ours' matrices.
+--backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces the library for ours' matrix products.
 """
 
 import json

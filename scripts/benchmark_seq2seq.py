@@ -20,7 +20,7 @@ A training step is one of fairseq's trainer (loss, gradients, clipping, SGD) ove
 sentences. Generation is fairseq's SequenceGenerator with outputs of exactly --length words, so that all
 systems take the same number of steps. A system's peak is the largest resident size of its process.
 
---backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces who multiplies ours' matrices.
+--backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces the library for ours' matrix products.
 """
 
 import argparse

@@ -25,7 +25,7 @@ def make_parser(description: str) -> argparse.ArgumentParser:
         "--backend",
         type=_backend,
         metavar="onednn|torch",
-        help="who multiplies ours' float32 matrices (default: the faster on this processor)",
+        help="library for ours' float32 matrix products (default: by the processor's maker)",
     )
     return parser
 
@@ -65,7 +65,7 @@ def processor() -> str:
 
 
 def machine() -> str:
-    """The processor, its cores, and who multiplies matrices: one line above every table."""
+    """The processor, its cores and the library for matrix products: one line above every table."""
     import torch
 
     from fairseq_doc.ops import matmul

@@ -14,7 +14,7 @@ includes a validation and a checkpoint at the end. Rows:
     LSTM alone          the LSTM layers of ours, forward and backward, without the rest of a step; the
                         share is the part of a step of ours that they take
 
---backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces who multiplies ours' matrices.
+--backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces the library for ours' matrix products.
 """
 
 import argparse

@@ -35,14 +35,14 @@ ROWS = {  # trainings at once, workers of each, options
 }
 
 
-def train(data, workers, options, updates):
-    """Start one training; its process."""
+def train(data, save_dir, workers, options, updates):
+    """Start one training; its process. Nothing is saved: an empty ``save_dir`` has nothing to resume."""
     package = Path(__file__).resolve().parent.parent / "fairseq_doc"
     settings = f"{COMMON} {OURS} {options} --max-update {updates} --log-interval {LOG_INTERVAL}"
     launcher = ["--standalone", "--nproc-per-node", str(workers), BIN / "fairseq-train"]
-    words = [BIN / "torchrun", *launcher, data, "--user-dir", package, "--no-save"]
+    folders = [data, "--save-dir", save_dir, "--user-dir", package, "--no-save"]
     return subprocess.Popen(
-        ["env", "OMP_NUM_THREADS=1", *words, *settings.split()],
+        ["env", "OMP_NUM_THREADS=1", BIN / "torchrun", *launcher, *folders, *settings.split()],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -76,7 +76,10 @@ def main():
         data, _ = prepare(folder)
         for row, (trainings, workers, options) in ROWS.items():
             options = f"{args.options} {options}"
-            started = [train(data, workers, options, args.updates) for _ in range(trainings)]
+            started = [
+                train(data, folder / "empty", workers, options, args.updates)
+                for _ in range(trainings)
+            ]
             speeds[row] = sum(speed(training, workers) for training in started)
             if not args.json:
                 ratio = speeds[row] / speeds["one worker"]

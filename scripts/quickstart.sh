@@ -16,7 +16,8 @@ runs=checkpoints/quickstart
 mkdir -p "$runs"
 [ -d "$data" ] || fairseq-doc prepare-lm pydoc "$data"
 
-# Little dropout and few epochs: the text is short, and both models are near their best after them.
+# Little dropout, since the text is short. With --nonmono 2 averaging started before epoch 29 for both
+# models and every seed that was tried.
 train() { # name, architecture, further options
     local name=$1 arch=$2
     echo "quickstart: training $name ($arch)"
@@ -45,7 +46,7 @@ found() { # name -> "perplexity tokens"
 }
 
 set -m # each of these is a job of its own, which ends with this script
-trap 'for job in $(jobs -pr); do kill -- "-$job"; done' EXIT
+trap 'for job in $(jobs -pr); do kill -- "-$job" 2>/dev/null || true; done' EXIT
 { train one_softmax lstm_awd_lm_small; evaluate one_softmax; } &
 softmax=$!
 [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ] || wait "$softmax"

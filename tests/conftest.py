@@ -40,7 +40,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--backend",
         choices=BACKENDS,
-        help="who multiplies float32 matrices in every test (default: the faster on this processor)",
+        help="library for float32 matrix products in every test (default: by the processor's maker)",
     )
 
 

@@ -159,7 +159,7 @@ def _problem(state):
 
 
 def _kind(value):
-    """The kind of a value, to be followed by what it stands for."""
+    """The kind of a value, as an error names it."""
     if value is None:
         return "nothing"
     return f"an empty {type(value).__name__}" if value in ({}, []) else f"a {type(value).__name__}"

@@ -6,8 +6,8 @@ Python's exit can abort ("terminate called without an active exception", status 
 14 runs with everything saved). Here the thread is ended first.
 
 With ``--num-workers`` the thread reads from processes. fairseq does not end them after the last batch.
-The garbage collector does so later, and it closes their queues before it tells them to end. Training then
-stands still for 5 seconds for each process. Here the thread ends its processes.
+The garbage collector does so later, and it closes their queues before it asks them to end. Training then
+waits 5 seconds for each process. Here the thread ends its processes.
 """
 
 import atexit

@@ -5,9 +5,9 @@ are not Intel's. oneDNN is in the same wheel and chooses its kernel by what the 
 a Zen 5 core it runs the products of the output layer about twice as fast; on an Intel Xeon MKL is a
 third faster. The backend follows from the processor's maker and never from a timing: the two round
 differently, and a resumed run must use the same one. The environment variable
-``FAIRSEQ_DOC_MATMUL``, or :func:`force_backend`, forces one, ``onednn`` or ``torch``. oneDNN's dense float32 product is called
-through an operator that ``torch.compile`` also uses. Without that operator, or for tensors that are
-not float32 on a CPU, torch's own product is used.
+``FAIRSEQ_DOC_MATMUL``, or :func:`force_backend`, forces one, ``onednn`` or ``torch``. oneDNN's dense
+float32 product is called through an operator that ``torch.compile`` also uses. Without that operator,
+or for tensors that are not float32 on a CPU, torch's own product is used.
 """
 
 import os
@@ -69,12 +69,14 @@ def force_backend(name: str) -> None:
         FairseqDocError: as :func:`default_backend`.
     """
     global backend
-    before = os.environ.get(BACKEND_VARIABLE, "")
+    before = os.environ.get(BACKEND_VARIABLE)
     os.environ[BACKEND_VARIABLE] = name
     try:
         backend = default_backend()
     except FairseqDocError:
-        os.environ[BACKEND_VARIABLE] = before
+        del os.environ[BACKEND_VARIABLE]
+        if before is not None:
+            os.environ[BACKEND_VARIABLE] = before
         raise
 
 

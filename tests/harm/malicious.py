@@ -71,7 +71,7 @@ def inside_the_settings(state, marker):
 
 
 def in_the_place(state, marker):
-    """In what tells a run where it stands."""
+    """In the position of a run in its data."""
     state["extra_state"]["train_iterator"]["harmless"] = Call(marker)
     return _saved(state)
 

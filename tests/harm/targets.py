@@ -86,7 +86,7 @@ def translations(result, folder):
 
 
 def checkpoint(path):
-    """A digest of a checkpoint's weights, optimizer state, and the place where it stands."""
+    """A digest of a checkpoint's weights, optimizer state and position in the data."""
     state = torch.load(path)
     digest = hashlib.sha256()
 

@@ -96,7 +96,7 @@ def test_every_other_error_keeps_its_traceback(hook, capsys):
     [
         ("/env/bin/fairseq-train", True),
         ("/env/lib/site-packages/fairseq_cli/train.py", True),
-        ("/home/me/train.py", False),
+        ("/programs/train.py", False),
         ("-c", False),
         ("", False),
     ],

@@ -76,7 +76,7 @@ def test_ctrl_c_is_one_line(command, monkeypatch, capsys, program, message):
 
 
 def test_other_programs_keep_their_handlers(command, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/home/me/train.py"])
+    monkeypatch.setattr(sys, "argv", ["/programs/train.py"])
     before = sys.excepthook
     interruptions.apply()
     assert sys.excepthook is before and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
