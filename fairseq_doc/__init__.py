@@ -20,6 +20,8 @@ The data goes through the files in this order, and each imports only from what l
     ops/matmul.py                    matrix products by the fastest kernel torch carries
     ops/reference.py                 the mixture NLL in its plain form: the definition
     ops/mixture_nll.py               the same, chunked, with its own backward
+    ops/lstm_cell.py                 an LSTM's step and its gradients
+    ops/lstm.py                      one LSTM layer with bfloat16 products, with its own backward
     ops/input_feeding.py             a Luong decoder's recurrence, with its own backward
     modules/dropout.py               locked, embedding and weight dropout
     modules/lstm.py                  one LSTM layer with other weights for one call

@@ -7,12 +7,13 @@ else should run on the machine. The speed is the median after the first updates.
 includes a validation and a checkpoint at the end. Rows:
 
     ours                20 components, lstm_doc_lm_ptb
+    ours, bfloat16      the same with --matmul-precision bfloat16
     ours, plain output  the same with the output operation in its plain form
     one softmax         the same with one component
     fairseq lstm_lm     fairseq's own LSTM language model, one softmax, embedding width 280, three
                         layers of equal width, 870, which gives the LSTMs as many weights (16.1M)
-    LSTM alone          the LSTM layers of ours, forward and backward, without the rest of a step; the
-                        share is the part of a step of ours that they take
+    LSTM alone          the LSTM layers of ours, forward and backward, without the rest of a step, in
+                        either precision; the share is the part of a step of ours that they take
 
 --backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces the library for ours' matrix products.
 """
@@ -84,16 +85,18 @@ def train(data, save_dir, user_dir, options, updates):
     return statistics.median(speeds[2:]), usage.ru_maxrss * 1024 / 1e9
 
 
-def lstm_speed(repeats=7):
+def lstm_speed(precision, repeats=7):
     """Tokens a second of our LSTM layers alone, forward and backward; the median."""
     import torch
 
     from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModelConfig
     from fairseq_doc.modules.awd_lstm import AWDLSTM
+    from fairseq_doc.ops.matmul import PRECISIONS
 
     cfg = LSTMDocLanguageModelConfig()
     widths = [cfg.decoder_embed_dim, *map(int, cfg.layer_dims.split(","))]
-    lstm = AWDLSTM(widths, cfg.weight_dropout, cfg.hidden_dropout, cfg.output_dropout)
+    dropouts = cfg.weight_dropout, cfg.hidden_dropout, cfg.output_dropout
+    lstm = AWDLSTM(widths, *dropouts, PRECISIONS[precision])
     x = torch.randn(WINDOW, BATCH, widths[0], requires_grad=True)
     gradients = [torch.randn(WINDOW, BATCH, width) for width in widths[1:]]
 
@@ -110,43 +113,52 @@ def main():
     """Train once for every row, and print."""
     parser = make_parser(__doc__)
     parser.add_argument("--updates", type=int, default=40)
-    parser.add_argument("--lstm", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--lstm", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.lstm:
-        print(json.dumps({"tokens_per_second": lstm_speed()}))
+        print(json.dumps({"tokens_per_second": lstm_speed(args.lstm)}))
         return
     if args.updates < 4 * LOG_INTERVAL:
         parser.error(f"--updates must be at least {4 * LOG_INTERVAL}; got {args.updates}")
 
     print_machine(to_stderr=args.json)
     package = Path(__file__).resolve().parent.parent / "fairseq_doc"
-    results = {}
+    speed, memory = {}, {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data, plugin = prepare(folder)
         rows = {
             "ours": (package, OURS),
+            "ours, bfloat16": (package, OURS + " --matmul-precision bfloat16"),
             "ours, plain output": (plugin, OURS),
             "one softmax": (package, OURS + " --doc-components 0,0,0,1"),
             "fairseq lstm_lm": (package, FAIRSEQ),
         }
         for number, (row, (user_dir, options)) in enumerate(rows.items()):
-            results[row] = train(data, folder / str(number), user_dir, options, args.updates)
+            speed[row], memory[row] = train(
+                data, folder / str(number), user_dir, options, args.updates
+            )
             if not args.json:
-                speed, memory = results[row]
-                print(f"{row:19} {speed:7.0f} tokens/s  {memory:5.2f} GB peak", flush=True)
+                print(
+                    f"{row:20} {speed[row]:7.0f} tokens/s  {memory[row]:5.2f} GB peak", flush=True
+                )
 
-    lstm = measured_apart(["--lstm"])["tokens_per_second"]
-    if not args.json:
-        print(f"{'LSTM alone':19} {lstm:7.0f} tokens/s")
+    lstm = {}
+    for precision in ("float32", "bfloat16"):
+        lstm[precision] = measured_apart(["--lstm", precision])["tokens_per_second"]
+        if not args.json:
+            print(f"LSTM alone, {precision:8} {lstm[precision]:7.0f} tokens/s")
 
-    ours = results["ours"]
+    ours, half = speed["ours"], speed["ours, bfloat16"]
     figures = {
-        "tokens_per_second": ours[0],
-        "over_plain_output": ours[0] / results["ours, plain output"][0],
-        "over_fairseq_lstm_lm": ours[0] / results["fairseq lstm_lm"][0],
-        "lstm_share": ours[0] / lstm,
-        "peak_rss_gb": ours[1],
+        "tokens_per_second": ours,
+        "over_plain_output": ours / speed["ours, plain output"],
+        "over_fairseq_lstm_lm": ours / speed["fairseq lstm_lm"],
+        "lstm_share": ours / lstm["float32"],
+        "peak_rss_gb": memory["ours"],
+        "bfloat16_over_float32": half / ours,
+        "bfloat16_over_fairseq_lstm_lm": half / speed["fairseq lstm_lm"],
+        "bfloat16_lstm_share": half / lstm["bfloat16"],
     }
     if args.json:
         print(json.dumps(figures))

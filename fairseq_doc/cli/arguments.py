@@ -11,6 +11,7 @@ from fairseq.logging.progress_bar import progress_bar
 from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.files import text_lines
+from fairseq_doc.ops.matmul import PRECISIONS
 
 
 def add_model_arguments(
@@ -23,6 +24,12 @@ def add_model_arguments(
     several = "; a.pt:b.pt:... averages the models' probabilities" if ensembles else ""
     parser.add_argument("--path", required=True, help=f"checkpoint{several}")
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+    parser.add_argument(
+        "--matmul-precision",
+        choices=PRECISIONS,
+        help="factors of the large products (default: as trained); bfloat16 is about twice as fast on "
+        "processors with AVX512_BF16 or AMX",
+    )
     if not progress:
         return
     parser.add_argument("--no-progress-bar", action="store_true", help="show no progress")
@@ -65,7 +72,8 @@ def positive(text: str) -> int:
 
 def ensemble_of(args: argparse.Namespace) -> Ensemble:
     """The models that ``data`` and ``--path`` name, on a GPU where there is one."""
-    ensemble = load_ensemble(args.path, args.data, getattr(args, "eval_window", None))
+    eval_window = getattr(args, "eval_window", None)
+    ensemble = load_ensemble(args.path, args.data, eval_window, args.matmul_precision)
     return ensemble.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
 
 

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     check_bpe(args)
     sentence = read_sentence(args.input, args.line)
     device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
-    translator = load_translator(args.path, args.data, args.beam, device)
+    translator = load_translator(args.path, args.data, args.beam, device, args.matmul_precision)
     attention = translator.attend(segmented(sentence, args, translator.task.cfg.source_lang))
     if args.picture:
         plot_attention(attention, args.picture)

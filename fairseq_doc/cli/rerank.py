@@ -22,6 +22,7 @@ from fairseq_doc.cli.tree_arguments import (
     warn_excluded,
 )
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.files import check_input, check_output, write_lines
 from fairseq_doc.parsing.bracketing import Parameters
 from fairseq_doc.parsing.kept_scores import KeptScores
@@ -107,9 +108,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         kept = None
         if args.scores:
-            kept = stack.enter_context(
-                KeptScores(args.scores, _stamp(args, ensemble.dictionary.symbols))
-            )
+            kept = stack.enter_context(KeptScores(args.scores, _stamp(args, ensemble)))
         base = BASES[args.score_base]
         sentences = read_sentences(
             args.nbest, ensemble.dictionary, base, gold, parameters, word_trees
@@ -186,8 +185,8 @@ def _parse_grid(text: str) -> list[float]:
     return [round(first + i * step, 10) for i in range(int((last - first) / step + 1e-9) + 1)]
 
 
-def _stamp(args: argparse.Namespace, symbols: Sequence[str]) -> dict[str, Any]:
-    """What the language model's scores depend on; ``symbols`` is its dictionary."""
+def _stamp(args: argparse.Namespace, ensemble: Ensemble) -> dict[str, Any]:
+    """What the language model's scores depend on."""
     paths = [*split_paths(args.path), args.nbest]
     if args.sentences:
         paths.append(args.sentences)
@@ -195,8 +194,13 @@ def _stamp(args: argparse.Namespace, symbols: Sequence[str]) -> dict[str, Any]:
     for path in paths:
         with open(path, "rb") as file:
             digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    symbols = ensemble.dictionary.symbols
     dictionary = hashlib.sha256("\n".join(symbols).encode()).hexdigest()
-    return {"sha256": digests, "dictionary": dictionary}
+    stamp = {"sha256": digests, "dictionary": dictionary}
+    precisions = ensemble.matmul_precisions
+    if set(precisions) != {"float32"}:
+        stamp["matmul_precision"] = precisions
+    return stamp
 
 
 def _check_gold(

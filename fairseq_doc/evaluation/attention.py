@@ -89,7 +89,11 @@ class Translator:
 
 
 def load_translator(
-    paths: Paths, data: str | os.PathLike, beam: int = 5, device: str = "cpu"
+    paths: Paths,
+    data: str | os.PathLike,
+    beam: int = 5,
+    device: str = "cpu",
+    precision: str | None = None,
 ) -> Translator:
     """Load a :class:`Translator`.
 
@@ -98,6 +102,7 @@ def load_translator(
         data: folder of ``fairseq-preprocess``, for its dictionaries.
         beam: see :class:`Translator`.
         device: where the models run.
+        precision: as in :func:`fairseq_doc.evaluation.ensemble.load_models`.
 
     Raises:
         FairseqDocError: as :func:`fairseq_doc.evaluation.ensemble.load_models`.
@@ -106,5 +111,5 @@ def load_translator(
         raise FairseqDocError(
             f"expected a folder of fairseq-preprocess, with a dictionary for each side; got {data}"
         )
-    models, task = load_models(paths, TASK, {"data": os.fspath(data)})
+    models, task = load_models(paths, TASK, {"data": os.fspath(data)}, precision)
     return Translator([model.to(device) for model in models], task, beam)

@@ -15,7 +15,9 @@ from fairseq.tasks import FairseqTask
 from fairseq.utils import split_paths
 
 from fairseq_doc.errors import FairseqDocError, first_usage_error
+from fairseq_doc.models.mixture_model import MixtureModel
 from fairseq_doc.modules.mixture import at_temperature, check_finite
+from fairseq_doc.ops.matmul import matmul_dtype
 from fairseq_doc.optim.nt_asgd import TASK
 
 Paths: TypeAlias = str | Sequence[str]  # "a.pt:b.pt" or ["a.pt", "b.pt"]
@@ -34,6 +36,13 @@ class Ensemble:
         # Any: mypy does not know fairseq's models.
         self.models: list[Any] = [model.eval() for model in models]
         self.task = task
+
+    @property
+    def matmul_precisions(self) -> list[str]:
+        """The dtype of the factors of each model's large products, as the device takes them."""
+        outputs = [model.decoder.output for model in self.models]
+        dtypes = [matmul_dtype(output.weight, output.precision) for output in outputs]
+        return [str(dtype).removeprefix("torch.") for dtype in dtypes]
 
     @property
     def dictionary(self) -> Dictionary:
@@ -167,7 +176,7 @@ def average_log_probs(of_models: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def load_models(
-    paths: Paths, task_name: str, overrides: dict[str, Any]
+    paths: Paths, task_name: str, overrides: dict[str, Any], precision: str | None = None
 ) -> tuple[list[torch.nn.Module], FairseqTask]:
     """Load checkpoints of one task, over one dictionary a side.
 
@@ -175,6 +184,7 @@ def load_models(
         paths: ``a.pt:b.pt`` or a list.
         task_name: the ``--task`` of their training.
         overrides: settings that replace those in the checkpoints.
+        precision: of the large products, ``float32`` or ``bfloat16``; None: as trained.
 
     Returns:
         (models, task).
@@ -196,6 +206,13 @@ def load_models(
             if usage_error is None:
                 raise
             raise FairseqDocError(f"{path}: {usage_error}") from error
+        if precision is not None:
+            if not isinstance(model, MixtureModel):
+                raise FairseqDocError(
+                    f"{path}: --matmul-precision expects a model of this package; got a "
+                    f"{type(model).__name__}"
+                )
+            model.set_matmul_precision(precision)
         models.append(model)
     return models, task
 
@@ -211,7 +228,10 @@ def _check_task(path: str, state: dict[str, Any], expected: str) -> None:
 
 
 def load_ensemble(
-    paths: Paths, data: str | os.PathLike, eval_window: int | None = None
+    paths: Paths,
+    data: str | os.PathLike,
+    eval_window: int | None = None,
+    precision: str | None = None,
 ) -> Ensemble:
     """Load an :class:`Ensemble`.
 
@@ -219,6 +239,7 @@ def load_ensemble(
         paths: checkpoints, ``a.pt:b.pt`` or a list.
         data: folder of ``fairseq-preprocess --only-source``, for its dictionary and splits.
         eval_window: tokens evaluated at once; None: as trained.
+        precision: as in :func:`load_models`.
 
     Raises:
         FairseqDocError: as :func:`load_models`.
@@ -226,4 +247,4 @@ def load_ensemble(
     overrides: dict[str, Any] = {"data": os.fspath(data)}
     if eval_window is not None:
         overrides["eval_window"] = eval_window
-    return Ensemble(*load_models(paths, TASK, overrides))
+    return Ensemble(*load_models(paths, TASK, overrides, precision))

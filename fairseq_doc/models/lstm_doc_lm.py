@@ -18,6 +18,7 @@ from fairseq_doc.models.mixture_model import (
     MixtureModel,
     check_positive,
     component_dim,
+    matmul_precision_field,
 )
 from fairseq_doc.models.presets import register_presets
 from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
@@ -29,6 +30,7 @@ from fairseq_doc.modules.mixture import (
     check_finite,
     parse_components,
 )
+from fairseq_doc.ops.matmul import PRECISIONS
 
 EMBEDDING_RANGE = 0.1
 
@@ -77,7 +79,10 @@ class LSTMDocDecoder(MixtureDecoder, FairseqDecoder):
         if cfg.untie_output:
             output_matrix = nn.Parameter(torch.empty(len(dictionary), dim))
             nn.init.uniform_(output_matrix, -EMBEDDING_RANGE, EMBEDDING_RANGE)
-        self.lstm = AWDLSTM(widths, cfg.weight_dropout, cfg.hidden_dropout, cfg.output_dropout)
+        precision = PRECISIONS[str(cfg.matmul_precision)]
+        self.lstm = AWDLSTM(
+            widths, cfg.weight_dropout, cfg.hidden_dropout, cfg.output_dropout, precision
+        )
         self.output = MixtureOutput(
             widths,
             components,
@@ -85,6 +90,7 @@ class LSTMDocDecoder(MixtureDecoder, FairseqDecoder):
             str(cfg.doc_activation),
             cfg.component_dropout,
             project=not cfg.plain_output,
+            precision=precision,
         )
         self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
         # Of training (True) and of evaluation (False): the state before each window of this update, and
@@ -237,6 +243,9 @@ class LSTMDocLanguageModelConfig(FairseqDataclass):
     )
     weight_dropout: float = field(
         default=0.5, metadata={"help": "DropConnect on the recurrent matrices"}
+    )
+    matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
+        matmul_precision_field()
     )
 
 

@@ -20,6 +20,7 @@ from fairseq_doc.models.mixture_model import (
     MixtureModel,
     check_positive,
     component_dim,
+    matmul_precision_field,
 )
 from fairseq_doc.models.presets import register_presets
 from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
@@ -39,6 +40,7 @@ from fairseq_doc.modules.mixture import (
     check_finite,
     parse_components,
 )
+from fairseq_doc.ops.matmul import PRECISIONS
 
 INITIAL_RANGE = 0.1
 WIDTHS = ("encoder_embed_dim", "decoder_embed_dim", "hidden_size")
@@ -58,6 +60,7 @@ class LuongEncoder(FairseqEncoder):
             cfg.dropout,
             not cfg.unidirectional_encoder,
             cfg.mix_directions,
+            PRECISIONS[str(cfg.matmul_precision)],
         )
         self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
 
@@ -115,6 +118,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
             cfg.dropout,
             str(cfg.attention_score),
             not cfg.no_input_feeding,
+            PRECISIONS[str(cfg.matmul_precision)],
         )
         self.output = MixtureOutput(
             [embed_dim] + [width] * (cfg.layers + 1),
@@ -122,6 +126,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
             output_matrix,
             str(cfg.doc_activation),
             project=not cfg.plain_output,
+            precision=PRECISIONS[str(cfg.matmul_precision)],
         )
         self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
 
@@ -282,6 +287,9 @@ class LSTMLuongDocConfig(FairseqDataclass):
     )
     decoder_embed_path: Optional[str] = field(
         default=None, metadata={"help": "pretrained target embeddings"}
+    )
+    matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
+        matmul_precision_field()
     )
 
 

@@ -1,5 +1,6 @@
 """What both models do: their decoders' settings and scores, the loss, the check of what they load."""
 
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.state_dict import check_state_dict
 from fairseq_doc.modules.mixture import MixtureOutput
+from fairseq_doc.ops.matmul import PRECISIONS
 
 NO_LIMIT = 10**9
 
@@ -38,6 +40,18 @@ def component_dim(cfg: Any, default: int, tied: bool, how_to_untie: str) -> int:
             f"--decoder-embed-dim, {cfg.decoder_embed_dim}; got {dim} ({how_to_untie})"
         )
     return dim
+
+
+def matmul_precision_field() -> Any:
+    """The option ``--matmul-precision`` of a model's dataclass."""
+    return field(
+        default="float32",
+        metadata={
+            "help": "factors of the large products (output matrix, W_j, LSTM layers of a million "
+            "weights); sums, softmaxes, states and parameters stay float32. bfloat16 is about twice as "
+            "fast on processors with AVX512_BF16 or AMX; on others it is float32, with a warning"
+        },
+    )
 
 
 class MixtureDecoder:
@@ -88,6 +102,14 @@ class MixtureModel:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See :meth:`fairseq_doc.modules.mixture.MixtureOutput.smoothed_nll`."""
         return self.decoder.output.smoothed_nll(net_output[0], target, smoothing, ignore_index)
+
+    def set_matmul_precision(self, name: str) -> None:
+        """Use another ``--matmul-precision`` than the model was built with: a key of
+        :data:`fairseq_doc.ops.matmul.PRECISIONS`."""
+        model: Any = self
+        for module in model.modules():
+            if hasattr(module, "precision"):
+                module.precision = PRECISIONS[name]
 
     def load_state_dict(
         self,

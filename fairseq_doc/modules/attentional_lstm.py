@@ -4,13 +4,13 @@ Axes: T target time, B sentences, R rows (hypotheses, as many of each sentence),
 layers, D width.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from fairseq_doc.modules.dropout import dropout_mask
+from fairseq_doc.modules.lstm import run_lstm
 from fairseq_doc.modules.luong_attention import LuongAttention
 from fairseq_doc.ops.input_feeding import (
     InputFeedingArguments,
@@ -18,6 +18,7 @@ from fairseq_doc.ops.input_feeding import (
     input_feeding,
     input_feeding_reference,
 )
+from fairseq_doc.ops.matmul import linear, matmul_dtype
 
 
 class State(NamedTuple):
@@ -98,6 +99,9 @@ class AttentionalLSTM(nn.Module):
         dropout: of each layer's output except the last one's.
         score: see :class:`fairseq_doc.modules.luong_attention.LuongAttention`.
         input_feeding: whether layer 1 reads a_{t-1}.
+        precision: of the factors of the LSTM layers' products, see
+            :func:`fairseq_doc.ops.matmul.matmul_dtype`; without input feeding, see
+            :func:`fairseq_doc.modules.lstm.run_lstm`.
     """
 
     def __init__(
@@ -108,6 +112,7 @@ class AttentionalLSTM(nn.Module):
         dropout: float = 0.0,
         score: str = "general",
         input_feeding: bool = True,
+        precision: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         first_width = embed_dim + width if input_feeding else embed_dim
@@ -116,6 +121,7 @@ class AttentionalLSTM(nn.Module):
         )
         self.attention = LuongAttention(width, score)
         self.width, self.dropout, self.input_feeding = width, dropout, input_feeding
+        self.precision = precision
 
     def prepare(self, memory: torch.Tensor, padding_mask: torch.Tensor) -> StepConstants:
         """
@@ -129,8 +135,9 @@ class AttentionalLSTM(nn.Module):
         embedding_weight = input_weights[0]
         if self.input_feeding:
             input_weights[0], embedding_weight = embedding_weight.tensor_split([self.width], dim=1)
+            dtype = matmul_dtype(memory, self.precision)
             joint_weights = [
-                torch.cat([input_weight, layer["weight_hh_l0"]], dim=1)
+                torch.cat([input_weight, layer["weight_hh_l0"]], dim=1).to(dtype)
                 for input_weight, layer in zip(input_weights, layers, strict=True)
             ]
         embedding_bias, *biases = (layer["bias_ih_l0"] + layer["bias_hh_l0"] for layer in layers)
@@ -174,7 +181,9 @@ class AttentionalLSTM(nn.Module):
 
     def _run_step_by_step(self, embedded, constants, state, masks):
         arguments = InputFeedingArguments(
-            gates=F.linear(embedded, constants.embedding_weight, constants.embedding_bias),
+            gates=linear(
+                embedded, constants.embedding_weight, constants.embedding_bias, self.precision
+            ),
             keys=constants.keys,
             values=constants.values,
             padding_mask=constants.padding_mask,
@@ -200,10 +209,12 @@ class AttentionalLSTM(nn.Module):
         return outputs, result.attentional, result.weights, state
 
     def _run_layer_by_layer(self, embedded, constants, state, masks):
+        layer: Any  # mypy does not know what a list of modules holds
         x, outputs, final_states = embedded, [], []
         first_states = zip(state.hidden.split(1), state.cell.split(1), strict=True)
         for layer, first_state, mask in zip(self.layers, first_states, [*masks, None], strict=True):
-            x, final_state = layer(x, tuple(part.contiguous() for part in first_state))
+            hidden, cell = (part.contiguous() for part in first_state)
+            x, final_state = run_lstm(layer, x, (hidden, cell), self.precision)
             final_states.append(final_state)
             x = x if mask is None else x * mask
             outputs.append(x)

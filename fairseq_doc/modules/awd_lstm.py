@@ -23,6 +23,7 @@ class AWDLSTM(nn.Module):
         weight_drop: DropConnect rate on each recurrent matrix, one mask a forward pass.
         hidden_dropout: locked dropout of h^1 .. h^{N-1}.
         output_dropout: locked dropout of h^N.
+        precision: of the products' factors, see :func:`fairseq_doc.modules.lstm.run_lstm`.
     """
 
     def __init__(
@@ -31,11 +32,12 @@ class AWDLSTM(nn.Module):
         weight_drop: float = 0.0,
         hidden_dropout: float = 0.0,
         output_dropout: float = 0.0,
+        precision: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.LSTM(below, width) for below, width in pairwise(widths))
         self.widths = list(widths[1:])  # D_1, ..., D_N
-        self.weight_drop = weight_drop
+        self.weight_drop, self.precision = weight_drop, precision
         self.dropouts = [hidden_dropout] * (len(self.layers) - 1) + [output_dropout]
 
     def zero_state(self, batch: int, like: torch.Tensor) -> States:
@@ -66,6 +68,6 @@ class AWDLSTM(nn.Module):
 
     def _run(self, layer, x, state):
         if not self.training or self.weight_drop == 0:
-            return layer(x, state)
+            return run_lstm(layer, x, state, self.precision)
         dropped = weight_dropout(layer.weight_hh_l0, self.weight_drop, True)
-        return run_lstm(layer, x, state, weight_hh_l0=dropped)
+        return run_lstm(layer, x, state, self.precision, weight_hh_l0=dropped)

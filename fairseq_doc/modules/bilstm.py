@@ -30,6 +30,7 @@ class BidirectionalLSTM(nn.Module):
         bidirectional: False leaves out the backward stack.
         mix: True: the sum of both directions after every layer is the next layer's input in both
             directions. False: the stacks do not mix.
+        precision: of the products' factors, see :func:`fairseq_doc.modules.lstm.run_lstm`.
     """
 
     def __init__(
@@ -40,13 +41,14 @@ class BidirectionalLSTM(nn.Module):
         dropout: float = 0.0,
         bidirectional: bool = True,
         mix: bool = False,
+        precision: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         self.stacks = nn.ModuleList(
             nn.ModuleList(nn.LSTM(embed_dim if n == 0 else width, width) for n in range(layers))
             for _ in range(2 if bidirectional else 1)
         )
-        self.dropout, self.mix = dropout, mix
+        self.dropout, self.mix, self.precision = dropout, mix, precision
 
     def forward(
         self, x: torch.Tensor, padding_mask: torch.Tensor
@@ -75,7 +77,7 @@ class BidirectionalLSTM(nn.Module):
             if n > 0:
                 inputs = self._next_inputs(inputs, reversal)
             results = [
-                _run_layer(layer, layer_input, at_padding)
+                _run_layer(layer, layer_input, at_padding, self.precision)
                 for layer, layer_input in zip(layers, inputs, strict=True)
             ]
             inputs = [output for output, _ in results]
@@ -97,17 +99,16 @@ class BidirectionalLSTM(nn.Module):
         return x if mask is None else x * mask
 
 
-def _run_layer(layer, x, at_padding):
+def _run_layer(layer, x, at_padding, precision):
     """The layer's output and final state, with its input gates closed where ``at_padding`` is 1."""
     if at_padding is None:
-        return layer(x)
+        return run_lstm(layer, x, None, precision)
     weight = layer.weight_ih_l0
     column = weight.new_zeros(len(weight), 1)
     column[: layer.hidden_size] = GATE_CLOSER  # the input gate's rows come first
-    zeros = x.new_zeros(1, x.size(1), layer.hidden_size)
     widened_weight = torch.cat([weight, column], dim=1)
     widened_input = torch.cat([x, at_padding], dim=2)
-    return run_lstm(layer, widened_input, (zeros, zeros), weight_ih_l0=widened_weight)
+    return run_lstm(layer, widened_input, None, precision, weight_ih_l0=widened_weight)
 
 
 def _sum_of_directions(outputs, reversal):

@@ -5,6 +5,7 @@ a component's vector.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.dropout import dropout_mask
+from fairseq_doc.ops.matmul import linear
 from fairseq_doc.ops.mixture_nll import (
     mixture_log_probs,
     mixture_nll,
@@ -82,6 +84,8 @@ class MixtureOutput(nn.Module):
         dropout: locked dropout of the k_j: one mask of d numbers a stream, shared over time and
             components.
         project: whether k_j = activation(W_j h^n + b_j), or k_1 = h^N.
+        precision: of the factors of the products with W and W_j, see
+            :func:`fairseq_doc.ops.matmul.matmul_dtype`.
     """
 
     def __init__(
@@ -92,13 +96,14 @@ class MixtureOutput(nn.Module):
         activation: str = "tanh",
         dropout: float = 0.0,
         project: bool = True,
+        precision: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         self.components = list(components)
         self.n_components = sum(components)
         self.dim = weight.size(1)
         self.activation = ACTIVATIONS[activation]
-        self.dropout = dropout
+        self.dropout, self.precision = dropout, precision
         self.weight = weight
         self.bias = nn.Parameter(torch.zeros(weight.size(0)))
         self.projections = nn.ModuleDict()
@@ -126,11 +131,12 @@ class MixtureOutput(nn.Module):
         last = layer_outputs[-1].contiguous()
         batch, time = last.shape[:2]
         vectors = []  # each (B, T, i_n d)
+        projection: Any  # mypy does not know what a dictionary of modules holds
         if self.projections:
             mask = dropout_mask((batch, 1, 1, self.dim), self.dropout, self.training, last)
             for n, projection in self.projections.items():
                 h = last if int(n) == len(layer_outputs) - 1 else layer_outputs[int(n)].contiguous()
-                k = self.activation(projection(h))
+                k = self.activation(linear(h, projection.weight, projection.bias, self.precision))
                 if mask is not None:
                     k = (k.view(batch, time, -1, self.dim) * mask).flatten(2)
                 vectors.append(k)
@@ -162,7 +168,14 @@ class MixtureOutput(nn.Module):
         :func:`fairseq_doc.ops.reference.mixture_nll`."""
         vectors, log_weights = self.unpack(mixture_params)
         return mixture_nll(
-            vectors, log_weights, self.weight, self.bias, target.flatten(), ignore_index, reduction
+            vectors,
+            log_weights,
+            self.weight,
+            self.bias,
+            target.flatten(),
+            ignore_index,
+            reduction,
+            precision=self.precision,
         )
 
     def smoothed_nll(
@@ -176,7 +189,14 @@ class MixtureOutput(nn.Module):
         :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`."""
         vectors, log_weights = self.unpack(mixture_params)
         return smoothed_mixture_nll(
-            vectors, log_weights, self.weight, self.bias, target.flatten(), smoothing, ignore_index
+            vectors,
+            log_weights,
+            self.weight,
+            self.bias,
+            target.flatten(),
+            smoothing,
+            ignore_index,
+            precision=self.precision,
         )
 
     def log_probs(self, mixture_params: torch.Tensor) -> torch.Tensor:
@@ -185,7 +205,9 @@ class MixtureOutput(nn.Module):
         inverse = mixture_params[..., -1:]  # 1 / T
         if (inverse == 1).all():
             vectors, log_weights = self.unpack(mixture_params)
-            log_probs = mixture_log_probs(vectors, log_weights, self.weight, self.bias)
+            log_probs = mixture_log_probs(
+                vectors, log_weights, self.weight, self.bias, precision=self.precision
+            )
             return log_probs.view(*mixture_params.shape[:-1], -1)
         log_probs = self.log_probs(mixture_params / inverse)
         return at_temperature(log_probs, inverse).to(log_probs.dtype)

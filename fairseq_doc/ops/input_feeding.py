@@ -23,13 +23,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fairseq_doc.ops.matmul import (
-    add_matmul_,
-    autocast_off,
-    dense_operand,
-    matmul,
-    matmul_dtype,
-)
+from fairseq_doc.ops.lstm_cell import CellGradients, CellSteps, lstm_cell
+from fairseq_doc.ops.matmul import add_matmul_, autocast_off, dense_operand, matmul, matmul_dtype
 from fairseq_doc.ops.reference import sum_dtype
 
 Attend = Callable[
@@ -50,7 +45,8 @@ class InputFeedingArguments(NamedTuple):
         hidden: h^n_0, (N, R, D).
         cell: c^n_0, (N, R, D).
         joint_weights: N matrices (4 D, 2 D): columns for x^n (for a_{t-1} in layer 1), then for
-            h^n_{t-1}.
+            h^n_{t-1}. Their dtype may be narrower than the others'; the other factor of their products
+            is then rounded to it.
         biases: N - 1 vectors (4 D,), of layers 2 to N.
         dropout_masks: N - 1 masks (T, R, D), zero or 1 / (1 - p), of the outputs of layers 1 to
             N - 1; or None each.
@@ -103,14 +99,6 @@ class InputFeedingResult(NamedTuple):
     cell: torch.Tensor
 
 
-def lstm_cell(gates: torch.Tensor, cell: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """One step of an LSTM: gates (B, 4 D) before their activations, in torch's order input,
-    forget, cell, output; cell (B, D). Returns h and c, (B, D)."""
-    i, f, g, o = gates.chunk(4, dim=1)
-    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(cell), cell
-
-
 def attend(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, padding_mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -154,7 +142,8 @@ def input_feeding_reference(
     for t in range(len(arguments.gates)):
         x = attentional
         for n, weight in enumerate(arguments.joint_weights):
-            z = torch.cat([x, hidden[n]], dim=1) @ weight.t()  # (R, 4 D)
+            joint = torch.cat([x, hidden[n]], dim=1).to(weight.dtype)
+            z = (joint @ weight.t()).to(x.dtype)  # (R, 4 D)
             z = z + (arguments.gates[t] if n == 0 else arguments.biases[n - 1])
             hidden[n], cell[n] = lstm_cell(z, cell[n])
             x = hidden[n]
@@ -195,61 +184,6 @@ class _Activations(NamedTuple):
             new.cells[n][0] = arguments.cell[n]
         return new
 
-    def step(self, n: int, t: int, gates: torch.Tensor, joint_weight: torch.Tensor) -> torch.Tensor:
-        """Compute step t of layer n.
-
-        Args:
-            n: the layer, from 0.
-            t: the step, from 0.
-            gates: what is added to the product: layer 1's gates from the embeddings (R, 4 D), or the
-                bias (4 D,).
-            joint_weight: (4 D, 2 D).
-
-        Returns:
-            h^n_t, (R, D).
-        """
-        width = self.cells[n].size(2)
-        z = self.gates[n][t]
-        z.copy_(gates)
-        add_matmul_(z, self.inputs[n][t], joint_weight)
-        z[:, : 2 * width].sigmoid_()
-        z[:, 2 * width : 3 * width].tanh_()
-        z[:, 3 * width :].sigmoid_()
-        i, f, g, o = z.chunk(4, dim=1)
-        c = torch.mul(f, self.cells[n][t], out=self.cells[n][t + 1]).addcmul_(i, g)
-        return torch.mul(o, torch.tanh(c), out=self.inputs[n][t + 1, :, width:])
-
-
-class _LayerGradients:
-    """The gradients of one layer's gates and states; :meth:`step` goes from the last step to the
-    first. The factors of d c and d h in d z do not depend on later steps, so the constructor computes
-    them all at once."""
-
-    def __init__(self, gates: torch.Tensor, cells: torch.Tensor, d_cell: torch.Tensor) -> None:
-        i, f, g, o = gates.chunk(4, dim=2)
-        tanh_c = torch.tanh(cells[1:])
-        # (T, R, 4 D): the factors of d c (i, f, g) and of d h (o); a step multiplies them.
-        self.d_z = torch.cat(
-            [g * i * (1 - i), cells[:-1] * f * (1 - f), i * (1 - g.square()), tanh_c * o * (1 - o)],
-            dim=2,
-        )
-        self.cell_slope = o * (1 - tanh_c.square())  # (T, R, D): d c / d h
-        self.forget = f
-        # From step t + 1:
-        self.d_cell = d_cell  # (R, D)
-        self.d_hidden: Any = 0.0  # (R, D) after a step
-
-    def step(self, t: int, d_h: torch.Tensor, joint_weight: torch.Tensor) -> torch.Tensor:
-        """d x^n_t from the whole d h^n_t, both (R, D)."""
-        rows, width = d_h.shape
-        d_c = torch.addcmul(self.d_cell, d_h, self.cell_slope[t])
-        d_z = self.d_z[t]
-        d_z[:, : 3 * width].view(rows, 3, width).mul_(d_c.unsqueeze(1))
-        d_z[:, 3 * width :].mul_(d_h)
-        self.d_cell = d_c * self.forget[t]
-        d_x, self.d_hidden = matmul(d_z, joint_weight.t()).split(width, dim=1)
-        return d_x
-
 
 class _InputFeeding(torch.autograd.Function):
     """Derivation, with d x for dL/dx and z for the gates before their activations:
@@ -258,9 +192,7 @@ class _InputFeeding(torch.autograd.Function):
         d u_t     = d a_t (1 - a_t^2)                     u: the tanh's argument
         d p_t     = values . d u_t,   d s_t = p_t (d p_t - sum_s p_ts d p_ts)
         d h^N_t   = given + W_q^T d u_t + sum_s d s_ts keys_s + (recurrent part of step t + 1)
-        d c       = d h o (1 - tanh(c)^2) + d c_{t+1} f_{t+1}
-        d z       = (d c g i(1 - i),  d c c_{t-1} f(1 - f),  d c i (1 - g^2),  d h tanh(c) o(1 - o))
-        [dx ; dh_{t-1}] = joint^T d z
+        [dx ; dh_{t-1}] = joint^T d z                      d z from d h: see ops/lstm_cell.py
 
     After the loop, with Z and X the rows of all steps, d joint = Z^T X, d W_q = U^T H, and for each
     sentence d keys = sum_t d s_t h^N_t^T, d values = sum_t p_t d u_t^T.
@@ -276,11 +208,17 @@ class _InputFeeding(torch.autograd.Function):
         (time, rows), (sentences, places, width) = gates.shape[:2], keys.shape
         saved = _Activations.start(arguments)
         weights = gates.new_empty(time, rows, places)
+        layers = [
+            CellSteps(z, c, x[1:, :, width:])
+            for z, c, x in zip(saved.gates, saved.cells, saved.inputs, strict=True)
+        ]
         keys_by_width = keys.transpose(1, 2)  # (B, D, S)
         padding_mask = arguments.padding_mask.unsqueeze(1)
         for t in range(time):
             for n, joint_weight in enumerate(arguments.joint_weights):
-                h = saved.step(n, t, gates[t] if n == 0 else biases[n - 1], joint_weight)
+                z = saved.gates[n][t].copy_(gates[t] if n == 0 else biases[n - 1])
+                add_matmul_(z, saved.inputs[n][t].to(joint_weight.dtype), joint_weight)
+                h = layers[n].step(t)
                 if n + 1 < n_layers:
                     next_input = saved.inputs[n + 1][t, :, :width]
                     mask = arguments.dropout_masks[n]
@@ -317,7 +255,8 @@ class _InputFeeding(torch.autograd.Function):
         slope = 1 - attentional.square()
         if d_cell is None:
             d_cell = keys.new_zeros(n_layers, rows, width)
-        layers = [_LayerGradients(*of_layer) for of_layer in zip(gates, cells, d_cell, strict=True)]
+        layers = [CellGradients(*of_layer) for of_layer in zip(gates, cells, d_cell, strict=True)]
+        d_hidden: list[Any] = [0.0] * n_layers  # the recurrent part of d h^n_t, from step t + 1
         d_u, d_scores = keys.new_empty(time, rows, width), torch.empty_like(weights)
         d_fed: Any = 0.0  # d a_t from step t + 1
         for t in reversed(range(time)):
@@ -330,20 +269,23 @@ class _InputFeeding(torch.autograd.Function):
             d_h = torch.bmm(d_s.view(sentences, -1, places), keys).view(rows, width)
             add_matmul_(d_h, d_u[t], query_weight.t())
             for n in reversed(range(n_layers)):
-                d_h = d_h + layers[n].d_hidden
+                d_h = d_h + d_hidden[n]
                 if d_outputs[n] is not None:
                     d_h += d_outputs[n][t]
-                d_h = layers[n].step(t, d_h, joints[n])
+                d_z = layers[n].step(t, d_h)
+                d_joint = matmul(d_z.to(joints[n].dtype), joints[n].t()).to(d_z.dtype)
+                d_h, d_hidden[n] = d_joint.split(width, dim=1)
                 if n > 0 and masks[n - 1] is not None:
                     d_h = d_h * masks[n - 1][t]
             d_fed = d_h
-        d_z = [layer.d_z.flatten(0, 1) for layer in layers]  # (T R, 4 D)
+        d_zs = [layer.d_z.flatten(0, 1) for layer in layers]  # (T R, 4 D)
         d_u, by_sentence = d_u.flatten(0, 1), (time, sentences, -1)
         d_joints = [
-            matmul(z.t(), x[:-1].flatten(0, 1).t()) for z, x in zip(d_z, inputs, strict=True)
+            matmul(z.to(joint.dtype).t(), x[:-1].flatten(0, 1).to(joint.dtype).t())
+            for z, x, joint in zip(d_zs, inputs, joints, strict=True)
         ]
         d_arguments = InputFeedingArguments(
-            gates=d_z[0].view(time, rows, 4 * width),
+            gates=d_zs[0].view(time, rows, 4 * width),
             keys=_sum_over_time(
                 d_scores.view(*by_sentence, places), top.reshape(*by_sentence, width)
             ),
@@ -353,10 +295,10 @@ class _InputFeeding(torch.autograd.Function):
             padding_mask=None,  # type: ignore[arg-type]  # it has no gradient
             query_weight=matmul(d_u.t(), top.flatten(0, 1).t()),
             attentional=d_fed,
-            hidden=torch.stack([layer.d_hidden for layer in layers]),
+            hidden=torch.stack(d_hidden),
             cell=torch.stack([layer.d_cell for layer in layers]),
             joint_weights=d_joints,
-            biases=[z.sum(0) for z in d_z[1:]],
+            biases=[z.sum(0) for z in d_zs[1:]],
             dropout_masks=[None] * len(masks),
         )
         return None, *d_arguments.flatten()
@@ -375,9 +317,9 @@ def input_feeding(arguments: InputFeedingArguments) -> InputFeedingResult:
     No gradient flows through the attention weights in the result. Under autocast everything is
     computed in autocast's dtype.
     """
-    dtype, n_layers = matmul_dtype(arguments.gates), len(arguments.joint_weights)
+    n_layers = len(arguments.joint_weights)
+    if torch.is_autocast_enabled(arguments.gates.device.type):
+        arguments = arguments.to(matmul_dtype(arguments.gates))
     with autocast_off(arguments.gates):
-        attentional, weights, cell, *outputs = _InputFeeding.apply(
-            n_layers, *arguments.to(dtype).flatten()
-        )
+        attentional, weights, cell, *outputs = _InputFeeding.apply(n_layers, *arguments.flatten())
     return InputFeedingResult(outputs, attentional, weights, cell)

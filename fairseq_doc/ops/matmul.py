@@ -8,22 +8,32 @@ differently, and a resumed run must use the same one. The environment variable
 ``FAIRSEQ_DOC_MATMUL``, or :func:`force_backend`, forces one, ``onednn`` or ``torch``. oneDNN's dense
 float32 product is called through an operator that ``torch.compile`` also uses. Without that operator,
 or for tensors that are not float32 on a CPU, torch's own product is used.
+
+Factors may be rounded to bfloat16 before a product (``precision``): processors with instructions for it
+multiply them twice as fast.
 """
 
+import functools
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
+
+logger = logging.getLogger(__name__)
 
 # oneDNN caches its primitives, by default 1,024 of them. An LSTM needs one for every length of a
 # window, and each holds megabytes. oneDNN reads this variable when it makes its first primitive.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "24")
 
+CPU_BFLOAT16 = ("avx512_bf16", "amx_bf16")  # as torch.cpu.get_capabilities() names them
 BACKENDS = ("onednn", "torch")
 BACKEND_VARIABLE = "FAIRSEQ_DOC_MATMUL"
+BFLOAT16_VARIABLE = "FAIRSEQ_DOC_BFLOAT16"
 
 
 def _is_intel() -> bool:
@@ -59,6 +69,7 @@ def default_backend() -> str:
 
 # The operator that torch.compile uses too; another torch may lack it.
 _ONEDNN_LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+_ONEDNN_PACK: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
 backend = default_backend()
 
 
@@ -85,13 +96,52 @@ def force_backend(name: str) -> None:
 BLOCK_BYTES = 12 * 2**20
 
 
-def matmul_dtype(tensor: torch.Tensor) -> torch.dtype:
-    """The dtype of products with ``tensor``: autocast's if it is on and the tensor is float32, else
-    the tensor's own."""
+# The precisions of the large products that a user may name.
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def matmul_dtype(tensor: torch.Tensor, precision: torch.dtype = torch.float32) -> torch.dtype:
+    """The dtype of products with ``tensor``: its own if it is not float32, else autocast's if that is
+    on, else ``precision`` where the device is faster in it."""
     kind = tensor.device.type
-    if torch.is_autocast_enabled(kind) and tensor.dtype == torch.float32:
+    if tensor.dtype != torch.float32:
+        return tensor.dtype
+    if torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)
-    return tensor.dtype
+    if precision == torch.bfloat16 and not bfloat16_is_faster(kind):
+        return torch.float32
+    return precision
+
+
+@functools.cache
+def bfloat16_is_faster(device_type: str) -> bool:
+    """Whether the device has instructions for products of bfloat16 numbers: a CPU AVX512_BF16 or AMX,
+    a GPU the compute capability 8.0. Without them such products are emulated, and slower than in
+    float32; a warning is then logged once. The environment variable ``FAIRSEQ_DOC_BFLOAT16`` forces
+    the answer, ``yes`` or ``no``.
+
+    Raises:
+        FairseqDocError: the variable has another value.
+    """
+    named = os.environ.get(BFLOAT16_VARIABLE, "")
+    if named not in ("", "yes", "no"):
+        raise FairseqDocError(
+            f"{BFLOAT16_VARIABLE}: expected yes or no, or nothing to ask the processor; got {named!r}"
+        )
+    faster = named == "yes" if named else _has_bfloat16(device_type)
+    if not faster:
+        logger.warning(
+            "--matmul-precision bfloat16: expected a processor with AVX512_BF16 or AMX, or a GPU of "
+            "compute capability 8.0 or more; got none of them, so the products are in float32"
+        )
+    return faster
+
+
+def _has_bfloat16(device_type: str) -> bool:
+    if device_type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    able = torch.cpu.get_capabilities()
+    return device_type == "cpu" and any(able.get(name) for name in CPU_BFLOAT16)
 
 
 def autocast_off(tensor: torch.Tensor) -> torch.autocast:
@@ -127,13 +177,31 @@ def dense_operand(matrix: torch.Tensor) -> torch.Tensor:
     return matrix.contiguous()
 
 
+def loop_operand(right: torch.Tensor, rows: int) -> torch.Tensor:
+    """``right`` (N, K) as :func:`matmul` reads it fastest when a loop multiplies it by ``rows`` rows
+    at every step: for oneDNN a bfloat16 matrix in its own layout, or a float32 one by columns."""
+    if right.dtype == torch.bfloat16 and right.device.type == "cpu" and _can_pack():
+        return _ONEDNN_PACK(dense_operand(right), rows)
+    if _onednn_applies(right, right):
+        return right.t().contiguous().t()
+    return right
+
+
+@functools.cache
+def _can_pack() -> bool:
+    return _ONEDNN_PACK is not None and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 def _is_dense(matrix: torch.Tensor) -> bool:
     # torch calls a matrix of one row contiguous whatever its strides are; oneDNN may not.
     return matrix.is_contiguous() and matrix.stride() == (matrix.size(1), 1)
 
 
 def matmul(
-    left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None
+    left: torch.Tensor,
+    right: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """``left @ right.T + bias``. Not differentiable.
 
@@ -141,15 +209,39 @@ def matmul(
         left: (M, K), any strides.
         right: (N, K), any strides.
         bias: (N,) or None.
+        out: (M, N), memory for the result if the kernel can write there; None: new memory.
 
     Returns:
         (M, N), contiguous.
     """
+    if right.is_mkldnn:  # from loop_operand
+        return _ONEDNN_LINEAR(left, right, bias, "none", [], "")
     if _onednn_applies(left, right):
         return _onednn(left, right, bias)
     if bias is None:
-        return torch.mm(left, right.t())
-    return torch.addmm(bias, left, right.t())
+        return torch.mm(left, right.t(), out=out)
+    return torch.addmm(bias, left, right.t(), out=out)
+
+
+def linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, precision: torch.dtype
+) -> torch.Tensor:
+    """``F.linear`` with the factors of its products, also of the gradients', in ``precision`` where
+    :func:`matmul_dtype` says so; the result has the dtype of ``x``.
+
+    Args:
+        x: (..., K).
+        weight: (N, K).
+        bias: (N,) or None.
+
+    Returns:
+        (..., N).
+    """
+    dtype = matmul_dtype(x, precision)
+    if dtype == x.dtype or torch.is_autocast_enabled(x.device.type):
+        return F.linear(x, weight, bias)
+    with torch.autocast(x.device.type, dtype):
+        return F.linear(x, weight, bias).to(x.dtype)
 
 
 def add_matmul_(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -164,4 +256,6 @@ def add_matmul_(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) ->
         return total
     if total.dtype == left.dtype:
         return total.addmm_(left, right.t())
-    return total.add_(torch.mm(left, right.t()))
+    # oneDNN takes a third more time for 301 rows than for 304 (AMD Zen 4).
+    padded = F.pad(left, (0, 0, 0, -len(left) % 16))
+    return total.add_(torch.mm(padded, right.t())[: len(left)])

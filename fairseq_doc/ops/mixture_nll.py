@@ -5,18 +5,20 @@ taken in chunks. The loss needs only the target's logit and each row's normalise
 token are in one chunk, so the chunk's gradients can be computed there too: three matrix products, no
 recomputation, memory for one chunk.
 
-Derivation. With l_jv = (W k_j + b)_v, the row's normaliser Z_j = sum_v exp(l_jv - m_j) where m_j is
-the row's maximum, and s_jv = exp(l_jv - m_j) / Z_j the softmax, the joint is
-a_j = log pi_j + log s_jy, and
+Derivation. With l_jv = (W k_j + b)_v, the row's normaliser Z_j = sum_v exp(l_jv) and s_jv =
+exp(l_jv) / Z_j the softmax, the joint is a_j = log pi_j + l_jy - log Z_j, and
 
     L       = -logsumexp_j a_j
     r_j     = exp(a_j + L)                     the posterior of component j
     dL/d log pi_j = -r_j
-    dL/d l_jv     =  r_j (s_jv - [v = y])  =  (r_j / Z_j) e_jv,   e_jv = exp(l_jv - m_j) - [v = y] Z_j
+    dL/d l_jv     =  r_j e_jv,   e_jv = s_jv - [v = y]
 
-so the (rows, V) array e is not scaled: its factor r_j / Z_j is applied to vectors of width d,
+so the (rows, V) array e is not scaled: its factor r_j is applied to vectors of width d,
 
-    dL/dk_j = (r_j / Z_j) e_j W,     dL/dW = sum_j e_j^T (r_j / Z_j) k_j,     dL/db = sum_j (r_j / Z_j) e_j.
+    dL/dk_j = r_j e_j W,     dL/dW = sum_j e_j^T r_j k_j,     dL/db = sum_j r_j e_j.
+
+A softmax is computed in place, and Z_j follows from its largest entry: log Z_j = m_j - log max_v s_jv,
+where m_j is the largest logit.
 
 dW is summed transposed, (d, V), with db as one more row of the same product.
 
@@ -24,7 +26,10 @@ With smoothed labels w_v = u for every word, plus a for the target, L = - sum_v 
 posterior at any word v is A_jv = pi_j s_jv / P(v), and with g_j = sum_v w_v A_jv = a r_j + u sum_v A_jv
 
     dL/d log pi_j = -g_j
-    dL/d l_jv     =  g_j s_jv - w_v A_jv  =  (1 / Z_j) (exp(l_jv - m_j) (g_j - u pi_j / P(v)) - a [v = y] r_j Z_j)
+    dL/d l_jv     =  g_j s_jv - w_v A_jv  =  s_jv (g_j - u pi_j / P(v)) - a [v = y] r_j
+
+The products may have factors of 16 bits. Everything between them, and all sums, then have 32: a block of
+logits is widened, its e is computed, and e is rounded once.
 """
 
 import math
@@ -38,10 +43,13 @@ from fairseq_doc.ops import reference
 from fairseq_doc.ops.matmul import add_matmul_, autocast_off, matmul, matmul_dtype
 from fairseq_doc.ops.reference import sum_dtype
 
-# Bytes of one chunk of float32 logits. On a CPU a chunk should fit in the last-level cache. Every
+# Bytes of one chunk of logits. On a CPU a chunk should fit in the last-level cache. Every
 # chunk also reads and writes the gradient of the output matrix, so a chunk is as large as that
 # matrix, within these bounds. Above the second, glibc's allocator maps new pages for every chunk.
 CPU_CHUNK_BYTES = (8 * 2**20, 30 * 2**20)
+# In 16 bits: the products take half the time, so the gradient is to be read half as often, and one
+# piece of memory holds every chunk's logits.
+CPU_CHUNK_BYTES_16 = (16 * 2**20, 60 * 2**20)
 GPU_CHUNK_BYTES = 512 * 2**20
 # Block size in which a CPU computes and mixes softmaxes; fits the second-level cache.
 CPU_BLOCK_BYTES = 2 * 2**20
@@ -51,18 +59,26 @@ CPU_BLOCK_BYTES = 2 * 2**20
 _NEGLIGIBLE = {dtype: torch.finfo(dtype).tiny ** 0.5 for dtype in (torch.float32, torch.float64)}
 
 
-def tokens_per_chunk(n_components: int, vocabulary: int, chunk_bytes: int) -> int:
-    """How many tokens' logits, J x V float32 numbers each, fit in ``chunk_bytes``; at least 1."""
-    return max(1, chunk_bytes // (4 * n_components * max(1, vocabulary)))
+def tokens_per_chunk(
+    n_components: int, vocabulary: int, chunk_bytes: int, itemsize: int = 4
+) -> int:
+    """How many tokens' logits, J x V numbers of ``itemsize`` bytes each, fit in ``chunk_bytes``; at
+    least 1."""
+    return max(1, chunk_bytes // (itemsize * n_components * max(1, vocabulary)))
 
 
-def _chunk_size(components: torch.Tensor, weight: torch.Tensor, chunk_bytes: int | None) -> int:
+def _chunk_size(
+    components: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype, chunk_bytes: int | None
+) -> int:
     if chunk_bytes is None:
         chunk_bytes = GPU_CHUNK_BYTES
         if components.device.type == "cpu":
-            least, most = CPU_CHUNK_BYTES
-            chunk_bytes = min(max(4 * weight.numel(), least), most)
-    return tokens_per_chunk(components.size(1), weight.size(0), chunk_bytes)
+            (least, most), size = CPU_CHUNK_BYTES, 4 * weight.numel()
+            if dtype.itemsize == 2:
+                (least, most), size = CPU_CHUNK_BYTES_16, 2 * size
+            chunk_bytes = min(max(size, least), most)
+    itemsize = min(4, dtype.itemsize)  # float64 is for tests
+    return tokens_per_chunk(components.size(1), weight.size(0), chunk_bytes, itemsize)
 
 
 def _even_chunk(tokens: int, chunk: int, most: int) -> int:
@@ -76,9 +92,11 @@ def _even_chunk(tokens: int, chunk: int, most: int) -> int:
     return max(1, even)
 
 
-def _matmul_dtype(components: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
+def _matmul_dtype(
+    components: torch.Tensor, weight: torch.Tensor, precision: torch.dtype
+) -> torch.dtype:
     """As :func:`fairseq_doc.ops.matmul.matmul_dtype`, and 16 bits if one of the two has them."""
-    dtype = matmul_dtype(components)
+    dtype = matmul_dtype(components, precision)
     return weight.dtype if weight.dtype in (torch.bfloat16, torch.float16) else dtype
 
 
@@ -127,13 +145,12 @@ Tokens = slice | torch.Tensor  # which of the N tokens are in a chunk: a range o
 
 
 class _Chunk(NamedTuple):
-    """One chunk of c tokens; ``exponentials`` are changed in place."""
+    """One chunk of c tokens; ``rows`` are changed in place."""
 
     tokens: Tokens
     components: torch.Tensor  # (c J, d)
     row_target: torch.Tensor  # (c J, 1): each row's target
-    exponentials: torch.Tensor  # (c J, V): exp(l_jv - m_j)
-    normaliser: torch.Tensor  # (c J, 1): Z_j, at least 1
+    rows: torch.Tensor  # (c J, V): e_jv; with smoothed labels s_jv, then dL/d l_jv
     joint: torch.Tensor  # (c, J): a_j
     nll: torch.Tensor  # (c,)
 
@@ -164,6 +181,7 @@ class _ChunkedLoss:
             self.chunks = counted.nonzero().squeeze(1).split(chunk)
         else:
             self.chunks = []
+        self.memory: torch.Tensor | None = None
         self.label_of_word, self.label_of_target = 0.0, 1.0  # u and a
         if settings.smoothing:
             self.label_of_word = settings.smoothing / max(1, weight.size(0) - 1)
@@ -198,9 +216,10 @@ class _ChunkedLoss:
         self, tokens: Tokens, token_scale: torch.Tensor | None, gradients: _Gradients
     ) -> tuple[torch.Tensor, torch.Tensor | float]:
         """The chunk's NLL (c,) and smoothing loss; its part is added to the gradients."""
-        chunk = self._forward(tokens)
+        wanted = any(gradients.wanted)
+        chunk = self._forward(tokens, wanted)
         smoothing_loss: torch.Tensor | float = 0.0
-        if not (any(gradients.wanted) or self.label_of_word):
+        if not (wanted or self.label_of_word):
             return chunk.nll, smoothing_loss
         posterior = (chunk.joint + chunk.nll.unsqueeze(1)).exp()  # (c, J): r_j
         posterior.masked_fill_(posterior < _NEGLIGIBLE[self.sum_dtype], 0)
@@ -232,58 +251,61 @@ class _ChunkedLoss:
             else None,
         )
 
-    def _forward(self, tokens: Tokens) -> _Chunk:
+    def _forward(self, tokens: Tokens, wanted: bool) -> _Chunk:
         j, d = self.components.shape[1:]
         k = self.components[tokens].reshape(-1, d)  # (c J, d)
         row_target = self.target[tokens].repeat_interleave(j).unsqueeze(1)  # (c J, 1)
-        rows = matmul(k, self.weight, self.bias).to(self.sum_dtype)  # (c J, V): logits
-        target_logit = rows.gather(1, row_target)  # (c J, 1)
-        top = rows.amax(1, keepdim=True)  # (c J, 1): m_j
-        rows.sub_(top).exp_()
-        normaliser = rows.sum(1, keepdim=True)  # (c J, 1)
-        log_softmax = (target_logit - top - normaliser.log()).view(-1, j)  # (c, J)
+        rows = matmul(k, self.weight, self.bias, self._memory(len(k)))  # (c J, V): logits
+        target_logit = rows.gather(1, row_target).to(self.sum_dtype)  # (c J, 1)
+        if self.label_of_word:
+            rows = rows.to(self.sum_dtype)
+            log_normaliser = _softmax_(rows)
+        else:
+            log_normaliser = _softmax_(rows, row_target if wanted else None)
+        log_softmax = (target_logit - log_normaliser).view(-1, j)  # (c, J)
         joint = self.log_weights[tokens] + log_softmax
-        return _Chunk(tokens, k, row_target, rows, normaliser, joint, -joint.logsumexp(1))
+        return _Chunk(tokens, k, row_target, rows, joint, -joint.logsumexp(1))
+
+    def _memory(self, n_rows: int) -> torch.Tensor | None:
+        """Memory for a chunk's logits, the same for all chunks; none in float32, where oneDNN's
+        product brings its own."""
+        if self.dtype == self.sum_dtype:
+            return None
+        if self.memory is None:
+            self.memory = self.weight.new_empty(n_rows, len(self.weight))
+        return self.memory[:n_rows]
 
     def _add_gradients(self, gradients: _Gradients, chunk: _Chunk, posterior: torch.Tensor) -> None:
         """Add the chunk to the gradients of the components, the matrix and the bias."""
-        rows, normaliser = chunk.exponentials, chunk.normaliser
-        factor: torch.Tensor | float
-        if self.label_of_word:  # rows are Z_j dL/d l_jv, made by _smooth
-            factor = 1.0
-        else:  # rows become e_jv
-            factor = posterior.view(-1, 1)  # (c J, 1)
-            rows.scatter_add_(1, chunk.row_target, -normaliser)
-        if self.dtype == self.sum_dtype:
-            factor = factor / normaliser
-        else:  # divided before rounding: 16 bits hold softmaxes better than their small factors
-            rows = rows.div_(normaliser).to(self.dtype)
+        rows = chunk.rows.to(self.dtype)
+        factor = posterior.view(-1, 1)  # (c J, 1); with smoothed labels the rows have it already
         if gradients.components is not None:
-            d_k = matmul(rows, self.weight.t()) * factor  # (c J, d)
-            shape = (-1, *self.components.shape[1:])
-            gradients.components[chunk.tokens] = d_k.view(shape).to(self.sum_dtype)
+            d_k = matmul(rows, self.weight.t()).to(self.sum_dtype)  # (c J, d)
+            if not self.label_of_word:
+                d_k *= factor
+            gradients.components[chunk.tokens] = d_k.view(-1, *self.components.shape[1:])
         if gradients.transposed is not None:
-            columns = []
+            if self.label_of_word:
+                factor = torch.ones_like(factor)
+            left = []
             if gradients.wanted.weight:
-                columns.append(chunk.components * factor)
+                left.append((chunk.components * factor).t())
             if gradients.wanted.bias:
-                columns.append(torch.ones_like(normaliser) * factor)
-            left = torch.cat(columns, dim=1).to(self.dtype)  # (c J, d + 1)
-            add_matmul_(gradients.transposed, left.t(), rows.t())
+                left.append(factor.t())
+            # (d + 1, c J), dense: in 16 bits its transpose takes a fifth more time
+            add_matmul_(gradients.transposed, torch.cat(left).to(self.dtype), rows.t())
 
     def _smooth(self, chunk: _Chunk, posterior: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss of the words' equal labels, and g (c, J); the chunk's exponentials become
-        Z_j dL/d l."""
-        rows, normaliser = chunk.exponentials, chunk.normaliser
+        """The loss of the words' equal labels, and g (c, J); the chunk's softmaxes become dL/d l."""
+        rows = chunk.rows
         by_token = rows.view(*posterior.shape, -1)  # (c, J, V)
         pi = self.log_weights[chunk.tokens].exp().unsqueeze(2)  # (c, J, 1)
-        share = pi / normaliser.view_as(pi)
         target = self.label_of_target * posterior.unsqueeze(2)  # (c, J, 1): a r_j
         word = self.label_of_word  # u
-        probs = torch.bmm(share.transpose(1, 2), by_token)  # (c, 1, V)
+        probs = torch.bmm(pi.transpose(1, 2), by_token)  # (c, 1, V)
         if probs.min() > _smallest(probs):
             inverse = probs.reciprocal()
-            g = target + word * share * torch.bmm(by_token, inverse.transpose(1, 2))  # (c, J, 1)
+            g = target + word * pi * torch.bmm(by_token, inverse.transpose(1, 2))  # (c, J, 1)
             by_token.mul_(g - word * pi * inverse)
             log_probs = probs.log_()
         else:  # some word has almost no probability in any component: in log space
@@ -293,9 +315,40 @@ class _ChunkedLoss:
             log_probs = joint.logsumexp(1, keepdim=True)  # (c, 1, V)
             posteriors = (joint - log_probs).exp()  # (c, J, V)
             g = target + word * posteriors.sum(2, keepdim=True)
-            by_token.mul_(g).sub_(posteriors * (word * normaliser.view_as(pi)))
-        rows.scatter_add_(1, chunk.row_target, -target.view(-1, 1) * normaliser)
+            by_token.mul_(g).sub_(posteriors * word)
+        rows.scatter_add_(1, chunk.row_target, -target.view(-1, 1))
         return -word * log_probs.sum(), g.squeeze(2)
+
+
+def _softmax_(rows: torch.Tensor, row_target: torch.Tensor | None = None) -> torch.Tensor:
+    """Replace logits (R, V) by their softmaxes in place, block by block.
+
+    Args:
+        rows: of any dtype; softmaxes are computed in float32 or wider and rounded at the end.
+        row_target: (R, 1); if given, one is subtracted at each row's target before the rounding.
+
+    Returns:
+        log Z of each row, (R, 1), in float32 or wider.
+    """
+    wide = sum_dtype(rows.dtype)
+    log_normaliser = rows.new_empty(len(rows), 1, dtype=wide)
+    block = len(rows)
+    if rows.device.type == "cpu":
+        block = tokens_per_chunk(1, rows.size(1), CPU_BLOCK_BYTES)
+    scratch = None if wide == rows.dtype else rows.new_empty(block, rows.size(1), dtype=wide)
+    for start in range(0, len(rows), block):
+        part = rows[start : start + block]
+        softmax = part if scratch is None else scratch[: len(part)].copy_(part)
+        top = softmax.amax(1, keepdim=True)
+        torch.softmax(softmax, 1, out=softmax)
+        top -= softmax.amax(1, keepdim=True).log_()
+        log_normaliser[start : start + block] = top
+        if row_target is not None:
+            target = row_target[start : start + block]
+            softmax.scatter_add_(1, target, softmax.new_full(target.shape, -1.0))
+        if scratch is not None:
+            part.copy_(softmax)
+    return log_normaliser
 
 
 class _MixtureNLL(torch.autograd.Function):
@@ -352,6 +405,7 @@ def mixture_nll(
     ignore_index: int = -100,
     reduction: str = "sum",
     chunk_bytes: int | None = None,
+    precision: torch.dtype = torch.float32,
 ) -> torch.Tensor:
     """-log P(target) in chunks; arguments and result as
     :func:`fairseq_doc.ops.reference.mixture_nll`.
@@ -360,12 +414,14 @@ def mixture_nll(
     and the result, is in float32. Ignored targets take no time.
 
     Args:
-        chunk_bytes: memory for one chunk of float32 logits; None: as much as the output
-            matrix, from 8 to 30 MiB, on a CPU, 512 MiB elsewhere.
+        chunk_bytes: memory for one chunk of float32 or 16-bit logits; None: as much as the output matrix, from 8 to
+            30 MiB, on a CPU, 512 MiB elsewhere.
+        precision: the dtype of the products' factors, see
+            :func:`fairseq_doc.ops.matmul.matmul_dtype`.
     """
     reference.check_shapes(components, log_weights, weight, bias, target)
     mixture = (components, log_weights, weight, bias)
-    nll, _ = _run(mixture, target, ignore_index, reduction != "none", chunk_bytes)
+    nll, _ = _run(mixture, target, ignore_index, reduction != "none", chunk_bytes, precision)
     return reference.reduce_nll(nll, target, ignore_index, reduction)
 
 
@@ -378,23 +434,25 @@ def smoothed_mixture_nll(
     smoothing: float,
     ignore_index: int = -100,
     chunk_bytes: int | None = None,
+    precision: torch.dtype = torch.float32,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The cross entropy against smoothed labels and the NLL, in chunks; arguments and result as
-    :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`, dtypes and ``chunk_bytes`` as in
-    :func:`mixture_nll`."""
+    :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`, dtypes, ``chunk_bytes`` and ``precision``
+    as in :func:`mixture_nll`."""
     reference.check_smoothing(smoothing)
     reference.check_shapes(components, log_weights, weight, bias, target)
     mixture = (components, log_weights, weight, bias)
-    return _run(mixture, target, ignore_index, True, chunk_bytes, smoothing)
+    return _run(mixture, target, ignore_index, True, chunk_bytes, precision, smoothing)
 
 
-def _run(mixture, target, ignore_index, summed, chunk_bytes, smoothing=0.0):
+def _run(mixture, target, ignore_index, summed, chunk_bytes, precision, smoothing=0.0):
     """(loss, NLL), both sums; or, with ``summed`` false, (the NLL of each target, None)."""
     components, _, weight, _ = mixture
+    dtype = _matmul_dtype(components, weight, precision)
     settings = _Settings(
         ignore_index=ignore_index,
-        dtype=_matmul_dtype(components, weight),
-        chunk=_chunk_size(components, weight, chunk_bytes),
+        dtype=dtype,
+        chunk=_chunk_size(components, weight, dtype, chunk_bytes),
         smoothing=smoothing,
     )
     with autocast_off(components):
@@ -418,19 +476,20 @@ def mixture_log_probs(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     chunk_bytes: int | None = None,
+    precision: torch.dtype = torch.float32,
 ) -> torch.Tensor:
     """log P of every word in chunks of tokens; arguments and result as
-    :func:`fairseq_doc.ops.reference.mixture_log_probs`.
+    :func:`fairseq_doc.ops.reference.mixture_log_probs`, ``precision`` as in :func:`mixture_nll`.
 
     Besides the result, (N, V), memory holds one chunk of logits, or all of them if a gradient is
     needed.
     """
     reference.check_shapes(components, log_weights, weight, bias)
-    chunk = _chunk_size(components, weight, chunk_bytes)
+    dtype = _matmul_dtype(components, weight, precision)
+    chunk = _chunk_size(components, weight, torch.float32, chunk_bytes)
     if chunk_bytes is None and components.device.type == "cpu":
         most = tokens_per_chunk(components.size(1), weight.size(0), CPU_CHUNK_BYTES[1])
         chunk = _even_chunk(len(components), chunk, most)
-    dtype = _matmul_dtype(components, weight)
     needs_gradient = _needs_gradient((components, log_weights, weight, bias))
     with autocast_off(components):
         components, weight = components.to(dtype), weight.to(dtype)

@@ -11,6 +11,7 @@ import toy_trees
 from conftest import doc
 
 from fairseq_doc.cli import rerank
+from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.parsing.bracketing import Parameters
 from fairseq_doc.parsing.nbest import read_nbest
 from fairseq_doc.parsing.reranking import (
@@ -279,6 +280,13 @@ def test_kept_scores_of_something_else_are_refused(folder, models, change):
         (folder / "a.pt").write_text("other weights")
     options = change if change.startswith("--") else ""
     message = refused_without_a_trace(f"{LINE} --scores kept --output best {options}", folder)
+    assert "kept: expected scores of these models on this list" in message
+
+
+def test_kept_scores_of_another_precision_are_refused(folder, models, monkeypatch):
+    result_of(f"{LINE} --scores kept")
+    monkeypatch.setattr(Ensemble, "matmul_precisions", ["bfloat16"])
+    message = refused_without_a_trace(f"{LINE} --scores kept --output best", folder)
     assert "kept: expected scores of these models on this list" in message
 
 

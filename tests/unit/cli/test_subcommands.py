@@ -114,7 +114,9 @@ def test_a_description_takes_one_model(command, models):
 
 
 def test_no_model_where_there_is_no_checkpoint(tmp_path):
-    args = SimpleNamespace(path=f"{tmp_path}/none.pt", data=str(tmp_path), cpu=True)
+    args = SimpleNamespace(
+        path=f"{tmp_path}/none.pt", data=str(tmp_path), cpu=True, matmul_precision=None
+    )
     with pytest.raises(FairseqDocError, match="no checkpoint at"):
         ensemble_of(args)
 

@@ -2,7 +2,9 @@ import pytest
 import torch
 from torch import nn
 
+from fairseq_doc.modules import lstm
 from fairseq_doc.modules.lstm import _in_one_buffer, run_lstm
+from fairseq_doc.ops import matmul
 
 from ..conftest import assert_close, gradients
 
@@ -65,3 +67,60 @@ def test_one_buffer_holds_the_same_weights_in_order():
     assert offsets == [0, 24 * 4, 24 * 4 + 24 * 6, 24 * 4 + 24 * 6 + 24]
     sum(part.sum() for part in parts.values()).backward()
     assert all(torch.equal(weight.grad, torch.ones_like(weight)) for weight in weights.values())
+
+
+# Half precision
+
+
+@pytest.fixture
+def own_layer(monkeypatch):
+    """The dtypes with which ``ops/lstm.py`` is called; every processor has bfloat16."""
+    calls = []
+
+    def recorded(*arguments):
+        calls.append(arguments[-1])
+        return real(*arguments)
+
+    real = lstm.lstm
+    monkeypatch.setattr(lstm, "lstm", recorded)
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
+    return calls
+
+
+def float32_case():
+    layer, x, state = layer_and_inputs()
+    return layer.float(), x.float(), tuple(part.float() for part in state)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_in_bfloat16_it_is_the_layer_up_to_rounding(monkeypatch, own_layer, replaced):
+    monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
+    layer, x, state = float32_case()
+    other = {"weight_hh_l0": (0.5 * layer.weight_hh_l0).detach()} if replaced else {}
+    found, exact = (
+        run_lstm(layer, x, state, precision, **other)
+        for precision in (torch.bfloat16, torch.float32)
+    )
+    assert own_layer == [torch.bfloat16]
+    for ours, expected in zip([found[0], *found[1]], [exact[0], *exact[1]], strict=True):
+        assert ours.dtype == torch.float32 and not torch.equal(ours, expected)
+        assert (ours - expected).norm() < 0.02 * expected.norm()
+    assert_close(
+        run_lstm(layer, x, None, torch.bfloat16), run_lstm(layer, x, zeros(x), torch.bfloat16)
+    )
+
+
+def zeros(x):
+    return x.new_zeros(1, B, 6), x.new_zeros(1, B, 6)
+
+
+@pytest.mark.parametrize("why", ["small", "autocast", "float64", "processor"])
+def test_layers_that_stay_torchs(monkeypatch, own_layer, why):
+    monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 10_000 if why == "small" else 0)
+    if why == "processor":
+        monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: False)
+    layer, x, state = layer_and_inputs() if why == "float64" else float32_case()
+    with torch.autocast("cpu", torch.bfloat16, enabled=why == "autocast"):
+        found = run_lstm(layer, x, state, torch.bfloat16)
+        assert_close(found, layer(x, state), rtol=0, atol=0)
+    assert own_layer == []

@@ -8,14 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from torch import nn
 
 from fairseq_doc.ops.input_feeding import (
     InputFeedingArguments,
     attend,
     input_feeding,
     input_feeding_reference,
-    lstm_cell,
     masked_softmax,
 )
 
@@ -210,13 +208,6 @@ def test_a_case_has_padding_and_dropout():
     case = Case(t=6, b=3, s=7, dropped=True)
     assert case.padding_mask.any() and not case.padding_mask.all(1).any()
     assert set(case.masks[0].unique().tolist()) == {0.0, 1 / 0.6}
-
-
-def test_lstm_cell_is_torchs():
-    cell = nn.LSTMCell(4, 5).double()
-    x, h, c = (torch.randn(3, width, dtype=torch.float64) for width in (4, 5, 5))
-    gates = x @ cell.weight_ih.t() + cell.bias_ih + h @ cell.weight_hh.t() + cell.bias_hh
-    assert_close(lstm_cell(gates, c), cell(x, (h, c)))
 
 
 def test_attend_by_hand():

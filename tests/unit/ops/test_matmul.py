@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops import matmul
 
-from ..conftest import assert_close
+from ..conftest import assert_close, gradients, leaves
 
 
 @pytest.fixture(params=["onednn", "torch"])
@@ -170,3 +170,115 @@ def test_force_backend_refuses_another_name(monkeypatch):
     with pytest.raises(FairseqDocError, match="expected onednn or torch"):
         matmul.force_backend("blas")
     assert (matmul.backend, os.environ[matmul.BACKEND_VARIABLE]) == (before, "")
+
+
+# Half precision
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    """A function that makes the processor one with or without bfloat16 instructions."""
+    matmul.bfloat16_is_faster.cache_clear()
+    monkeypatch.delenv(matmul.BFLOAT16_VARIABLE, raising=False)
+
+    def able(*names):
+        monkeypatch.setattr(
+            torch.cpu, "get_capabilities", lambda: {"avx2": True, **dict.fromkeys(names, True)}
+        )
+
+    yield able
+    matmul.bfloat16_is_faster.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "instructions, faster",
+    [((), False), (("avx512_f",), False), (("avx512_bf16",), True), (("amx_bf16",), True)],
+)
+def test_bfloat16_products_where_the_processor_has_instructions(
+    processor, caplog, instructions, faster
+):
+    processor(*instructions)
+    wide, narrow = torch.float32, torch.bfloat16
+    for _ in range(2):
+        dtype = matmul.matmul_dtype(numbers(2, 3), narrow)
+        assert dtype == (narrow if faster else wide)
+    warnings = [r.getMessage() for r in caplog.records if "--matmul-precision" in r.getMessage()]
+    assert len(warnings) == (0 if faster else 1), "one warning, however many products"
+    assert matmul.matmul_dtype(numbers(2, 3)) == wide
+
+
+@pytest.mark.parametrize("named, faster", [("yes", True), ("no", False)])
+@pytest.mark.parametrize("instructions", [(), ("avx512_bf16",)])
+def test_the_variable_forces_the_precision(processor, monkeypatch, named, faster, instructions):
+    processor(*instructions)
+    monkeypatch.setenv(matmul.BFLOAT16_VARIABLE, named)
+    assert matmul.bfloat16_is_faster("cpu") is faster
+
+
+def test_the_variable_has_two_values(processor, monkeypatch):
+    monkeypatch.setenv(matmul.BFLOAT16_VARIABLE, "maybe")
+    with pytest.raises(FairseqDocError, match="yes or no.*'maybe'"):
+        matmul.bfloat16_is_faster("cpu")
+
+
+def test_the_precision_is_of_float32_alone_and_autocast_comes_first(monkeypatch):
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
+    narrow = torch.bfloat16
+    assert matmul.matmul_dtype(numbers(2, dtype=torch.float64), narrow) == torch.float64
+    assert matmul.matmul_dtype(numbers(2, dtype=torch.float16), narrow) == torch.float16
+    with torch.autocast("cpu", torch.float16):
+        assert matmul.matmul_dtype(numbers(2), narrow) == torch.float16
+
+
+@pytest.mark.parametrize("precision", matmul.PRECISIONS.values(), ids=str)
+@pytest.mark.parametrize("biased", [False, True])
+def test_linear_and_its_gradients(monkeypatch, precision, biased):
+    """Against the products of rounded factors; the result and gradients are in float32."""
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
+    tensors = [numbers(3, 5, 7), numbers(11, 7), numbers(11) if biased else None]
+    x, weight, bias = leaves(tensors)
+    result = matmul.linear(x, weight, bias, precision)
+    upstream = numbers(3, 5, 11)
+    found = gradients((result * upstream).sum(), [p for p in (x, weight, bias) if p is not None])
+    rounded = leaves(None if p is None else p.to(precision).double() for p in tensors)
+    truth = F.linear(*rounded)
+    of_truth = gradients(
+        (truth * upstream.to(precision).double()).sum(), [p for p in rounded if p is not None]
+    )
+    assert result.dtype == torch.float32 and {p.dtype for p in found} == {torch.float32}
+    tolerance = 4 * torch.finfo(precision).eps
+    for ours, exact in zip([result, *found], [truth, *of_truth], strict=True):
+        assert (ours - exact).norm() <= tolerance * exact.norm()
+
+
+@pytest.mark.parametrize("dtype", matmul.PRECISIONS.values(), ids=str)
+@pytest.mark.parametrize("form", STRIDES)
+def test_an_operand_made_for_a_loop_gives_the_same_product(kernel, form, dtype):
+    left, right = numbers(5, 7, dtype=dtype), STRIDES[form](numbers(11, 7, dtype=dtype))
+    truth = torch.mm(left.double(), right.double().t())
+    result = matmul.matmul(left, matmul.loop_operand(right, 5))
+    tolerance = 2 * torch.finfo(dtype).eps
+    assert_close(result, truth, rtol=tolerance, atol=tolerance)
+
+
+def test_an_operand_for_a_loop_where_onednn_has_no_bfloat16(monkeypatch):
+    monkeypatch.setattr(matmul, "_can_pack", lambda: False)
+    right = numbers(11, 7, dtype=torch.bfloat16)
+    assert matmul.loop_operand(right, 5) is right
+
+
+@pytest.mark.parametrize("rows", [1, 15, 16, 17])
+def test_narrow_factors_of_any_number_of_rows(rows):
+    left, right = (numbers(n, 7, dtype=torch.bfloat16) for n in (rows, 11))
+    total = matmul.add_matmul_(torch.ones(rows, 11), left, right)
+    assert_close(total, 1 + torch.mm(left.double(), right.double().t()), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_result_in_given_memory(biased):
+    left, right = numbers(5, 7, dtype=torch.bfloat16), numbers(11, 7, dtype=torch.bfloat16)
+    memory = torch.empty(5, 11, dtype=torch.bfloat16)
+    bias = numbers(11, dtype=torch.bfloat16) if biased else None
+    result = matmul.matmul(left, right, bias, memory)
+    assert result.data_ptr() == memory.data_ptr()
+    assert_close(result, matmul.matmul(left, right, bias), rtol=0, atol=0)

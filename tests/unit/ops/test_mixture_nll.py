@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 
+from fairseq_doc.ops import matmul, reference
 from fairseq_doc.ops import mixture_nll as chunked
-from fairseq_doc.ops import reference
 from fairseq_doc.ops.mixture_nll import mixture_log_probs, mixture_nll, tokens_per_chunk
 
 from ..conftest import (
@@ -280,6 +280,31 @@ def test_float32_error_is_no_worse_than_the_plain_forms(kind, seed, scale):
         assert ours[name] <= 2 * plain[name] + 2e-7, (name, ours[name], plain[name])
 
 
+@pytest.mark.parametrize("kind", ["none", "sum", "smoothed"])
+@pytest.mark.parametrize("scale", [0.3, 1.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_bfloat16_error_is_no_worse_than_the_plain_forms(monkeypatch, kind, seed, scale):
+    """Against float64. The plain form has its products in bfloat16 by autocast."""
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
+    mixture = random_mixture(60, 4, 20, 300, seed=seed, dtype=torch.float32, scale=scale)
+    target = random_targets(60, 300, seed, ignored=[3])
+    with torch.autocast("cpu", torch.bfloat16):
+        _, plain = relative_errors("plain", kind, mixture, target)
+    settings = {"precision": torch.bfloat16, "chunk_bytes": chunk_bytes(7, 4, 300)}
+    found, ours = relative_errors("chunked", kind, mixture, target, **settings)
+    assert {x.dtype for x in found} == {torch.float32}
+    for name in plain:
+        assert 1e-7 < ours[name] < 0.02
+        assert ours[name] <= 1.25 * plain[name] + 1e-4, (name, ours[name], plain[name])
+
+
+def test_a_processor_without_bfloat16_gives_the_float32_result(monkeypatch):
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: False)
+    mixture, target = random_mixture(9, 3, 4, 6, dtype=torch.float32), random_targets(9, 6)
+    found = mixture_nll(*mixture, target, precision=torch.bfloat16)
+    assert_close(found, mixture_nll(*mixture, target), rtol=0, atol=0)
+
+
 @kinds
 @pytest.mark.parametrize("dtypes", ["all in bfloat16", "matrix and bias in bfloat16", "autocast"])
 def test_bfloat16(kind, dtypes):
@@ -307,9 +332,9 @@ def matmul_calls(monkeypatch):
     """Rows and dtypes of each product."""
     calls = []
 
-    def recorded(left, right, bias=None):
+    def recorded(left, right, *rest):
         calls.append((len(left), {left.dtype, right.dtype}))
-        return real(left, right, bias)
+        return real(left, right, *rest)
 
     real = chunked.matmul
     monkeypatch.setattr(chunked, "matmul", recorded)

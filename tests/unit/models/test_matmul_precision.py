@@ -1,0 +1,102 @@
+"""``--matmul-precision`` of both models: where it arrives, what it changes."""
+
+import pytest
+import torch
+
+from fairseq_doc.evaluation.ensemble import Ensemble
+from fairseq_doc.modules import lstm
+from fairseq_doc.ops import matmul
+
+from ..conftest import assert_close, random_tokens, small_model, small_translation_model
+
+IGNORED = -100
+
+
+@pytest.fixture(autouse=True)
+def every_layer(monkeypatch):
+    """LSTM layers of any size take part, and the processor has bfloat16."""
+    monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
+
+
+def language_model(**settings):
+    model = small_model(**settings).float()
+    tokens = random_tokens(3, 6)
+    return model, tokens, lambda: model(tokens, window=0)
+
+
+def translation_model(**settings):
+    model = small_translation_model(**settings, scale=4.0).float()
+    source, target = random_tokens(3, 5), random_tokens(3, 6, seed=1)
+    source[1, :2] = 1  # padding
+    return model, target, lambda: model(source, None, target)
+
+
+MODELS = {
+    "language model": (language_model, {}),
+    "one softmax": (language_model, {"doc_components": "0,0,1"}),
+    "encoder-decoder": (translation_model, {}),
+    "concat attention": (translation_model, {"attention_score": "concat"}),
+    "no input feeding": (translation_model, {"no_input_feeding": True}),
+}
+
+
+def loss_and_gradients(model, target, forward):
+    loss = model.token_nll(forward(), target, IGNORED)
+    return loss, torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_bfloat16_is_float32_up_to_rounding(name):
+    make, settings = MODELS[name]
+    loss, grads = loss_and_gradients(*make(**settings))
+    found, found_grads = loss_and_gradients(*make(**settings, matmul_precision="bfloat16"))
+    assert not torch.equal(found, loss)
+    assert abs(found - loss) < 0.01 * loss
+    for ours, exact in zip(found_grads, grads, strict=True):
+        assert ours.dtype == torch.float32
+        assert (ours - exact).norm() <= 0.05 * exact.norm() + 1e-5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_processor_without_bfloat16_gives_float32s_results(monkeypatch, name):
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: False)
+    make, settings = MODELS[name]
+    expected = loss_and_gradients(*make(**settings))
+    found = loss_and_gradients(*make(**settings, matmul_precision="bfloat16"))
+    assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_another_precision_than_the_model_was_built_with(name):
+    make, settings = MODELS[name]
+    model, target, forward = make(**settings, matmul_precision="bfloat16")
+    narrow = loss_and_gradients(model, target, forward)
+    model.set_matmul_precision("float32")
+    assert_close(
+        loss_and_gradients(model, target, forward),
+        loss_and_gradients(*make(**settings)),
+        rtol=0,
+        atol=0,
+    )
+    model.set_matmul_precision("bfloat16")
+    assert_close(loss_and_gradients(model, target, forward), narrow, rtol=0, atol=0)
+
+
+def test_an_ensemble_names_its_models_precisions(monkeypatch):
+    models = [language_model(matmul_precision=name)[0] for name in ("bfloat16", "float32")]
+    assert Ensemble(models, None).matmul_precisions == ["bfloat16", "float32"]
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: False)
+    assert Ensemble(models, None).matmul_precisions == ["float32", "float32"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_probabilities_of_all_words_sum_to_one(name):
+    make, settings = MODELS[name]
+    model, target, forward = make(**settings, matmul_precision="bfloat16")
+    output = forward()
+    log_probs = model.get_normalized_probs(output, log_probs=True)
+    assert log_probs.dtype == torch.float32
+    assert_close(log_probs.exp().sum(-1), torch.ones(target.shape), rtol=1e-5, atol=1e-5)
+    nll = -log_probs.gather(-1, target.unsqueeze(-1)).sum()
+    assert_close(nll, model.token_nll(output, target, IGNORED), rtol=1e-5, atol=1e-4)
