@@ -223,6 +223,23 @@ def training(data, save_dir, options="", model=SMALL_MODEL):
     )
 
 
+def load(path):
+    """A checkpoint, read as the package allows: weights and its own types."""
+    return torch.load(path)
+
+
+def assert_same_run(one, other):
+    """Equal weights, raw and averaged, stages and counters."""
+    one, other = load(one), load(other)
+    assert one["model"].keys() == other["model"].keys()
+    assert all(torch.equal(one["model"][k], other["model"][k]) for k in one["model"])
+    a, b = one["last_optimizer_state"], other["last_optimizer_state"]
+    assert a["trigger"] == b["trigger"] and a["param_groups"] == b["param_groups"]
+    assert a["state"].keys() == b["state"].keys()
+    for index, tensors in a["state"].items():
+        assert all(torch.equal(t, b["state"][index][name]) for name, t in tensors.items())
+
+
 SMALL_TRANSLATION = """--arch lstm_luong_doc --encoder-embed-dim 24 --decoder-embed-dim 20
     --hidden-size 28 --doc-components 1,0,1,2 --task translation -s src -t tgt
     --criterion doc_cross_entropy --doc-balance published --doc-lambda 0.001 --sentence-avg

@@ -8,23 +8,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from conftest import fail_here, run, run_here, start, training
-
-
-def load(path):
-    return torch.load(path)  # weights_only, with the types that the package allows
-
-
-def assert_same_run(one, other):
-    """Equal weights, raw and averaged, stages and counters."""
-    one, other = load(one), load(other)
-    assert one["model"].keys() == other["model"].keys()
-    assert all(torch.equal(one["model"][k], other["model"][k]) for k in one["model"])
-    a, b = one["last_optimizer_state"], other["last_optimizer_state"]
-    assert a["trigger"] == b["trigger"] and a["param_groups"] == b["param_groups"]
-    assert a["state"].keys() == b["state"].keys()
-    for index, tensors in a["state"].items():
-        assert all(torch.equal(t, b["state"][index][name]) for name, t in tensors.items())
+from conftest import assert_same_run, fail_here, load, run, run_here, start, training
 
 
 def stage_of(path):

@@ -1,0 +1,83 @@
+"""``--matmul-precision`` through the commands, on any processor: the variable forces both answers."""
+
+import json
+import shutil
+
+import pytest
+from conftest import (
+    assert_same_run,
+    doc,
+    evaluated,
+    evaluation,
+    last_validation,
+    load,
+    run_here,
+    training,
+)
+
+from fairseq_doc.ops.matmul import BFLOAT16_VARIABLE, bfloat16_is_faster
+
+OPTIONS = "--matmul-precision bfloat16 --save-interval-updates 10 --max-update 25"
+WARNING = "--matmul-precision bfloat16: expected a processor with AVX512_BF16 or AMX"
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    """A function that makes the processor one with (``yes``) or without bfloat16 instructions."""
+
+    def has_bfloat16(answer):
+        monkeypatch.setenv(BFLOAT16_VARIABLE, answer)
+        bfloat16_is_faster.cache_clear()
+
+    yield has_bfloat16
+    bfloat16_is_faster.cache_clear()
+
+
+def same_weights(one, other):
+    one, other = load(one)["model"], load(other)["model"]
+    return all(one[name].equal(other[name]) for name in one)
+
+
+def test_training_resuming_and_scoring(corpus, tmp_path, processor):
+    processor("yes")
+    whole = run_here(training(corpus.data, tmp_path / "a", OPTIONS))
+    assert WARNING not in whole
+    last = tmp_path / "a" / "checkpoint_last.pt"
+    run_here(training(corpus.data, tmp_path / "exact", "--max-update 25"))
+    assert not same_weights(last, tmp_path / "exact" / "checkpoint_last.pt")
+
+    (tmp_path / "b").mkdir()
+    middle = next((tmp_path / "a").glob("checkpoint_*_10.pt"))
+    shutil.copy(middle, tmp_path / "b" / "checkpoint_last.pt")
+    run_here(training(corpus.data, tmp_path / "b", OPTIONS))
+    assert_same_run(last, tmp_path / "b" / "checkpoint_last.pt")
+
+    options = "--gen-subset valid --batch-size 4"
+
+    def bits(further=""):
+        """As ``fairseq-doc eval-lm`` gives them, in all digits."""
+        line = f"eval-lm {corpus.data} --path {last} {options} {further} --cpu --json"
+        return json.loads(doc(*line.split(), "--no-progress-bar")[0])["bits"]
+
+    def rounded_bits(further=""):
+        """As ``fairseq-eval-lm`` prints them."""
+        return evaluated(run_here(evaluation(corpus.data, last, f"{options} {further}")))[1]
+
+    as_trained, exact = bits(), bits("--matmul-precision float32")
+    assert bits("--matmul-precision bfloat16") == as_trained
+    assert 0 < abs(as_trained - exact) < 0.01
+    assert abs(last_validation(whole)["nll_loss"] - as_trained) < 1e-3
+    assert abs(rounded_bits() - as_trained) < 1e-4
+    other = """--model-overrides '{"matmul_precision": "float32"}'"""
+    assert abs(rounded_bits(other) - exact) < 1e-4
+
+    processor("no")
+    assert bits() == exact
+
+
+def test_a_processor_without_bfloat16_trains_in_float32_and_says_so(corpus, tmp_path, processor):
+    processor("no")
+    output = run_here(training(corpus.data, tmp_path / "a", OPTIONS))
+    assert output.count(WARNING) == 1
+    run_here(training(corpus.data, tmp_path / "b", OPTIONS.replace("bfloat16", "float32")))
+    assert same_weights(*(tmp_path / name / "checkpoint_last.pt" for name in "ab"))
