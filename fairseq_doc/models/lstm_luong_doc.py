@@ -40,7 +40,7 @@ from fairseq_doc.modules.mixture import (
     check_finite,
     parse_components,
 )
-from fairseq_doc.ops.matmul import PRECISIONS
+from fairseq_doc.ops.matmul import PRECISIONS, can_branch_on
 
 INITIAL_RANGE = 0.1
 WIDTHS = ("encoder_embed_dim", "decoder_embed_dim", "hidden_size")
@@ -72,12 +72,12 @@ class LuongEncoder(FairseqEncoder):
 
         Returns:
             ``memory`` (B, S, D); ``padding_mask`` (B, S), true at padding; ``hidden`` and ``cell``,
-            (N, B, D); ``rows`` (R,), the sentence of each row.
+            (N, B, D); ``rows`` (R,), the sentence of each row, always on the CPU, which reads it.
         """
         padding_mask = src_tokens.eq(self.dictionary.pad())
         x = embedded_dropout(self.embedding, src_tokens.t(), self.source_dropout, self.training)
         memory, hidden, cell = self.lstm(x, padding_mask)
-        rows = torch.arange(len(src_tokens), device=src_tokens.device)
+        rows = torch.arange(len(src_tokens), device="cpu")
         return {
             "memory": memory,
             "padding_mask": padding_mask,
@@ -90,7 +90,7 @@ class LuongEncoder(FairseqEncoder):
         self, encoder_out: dict[str, torch.Tensor], new_order: torch.Tensor
     ) -> dict[str, torch.Tensor]:
         """Reorders the rows alone: a beam shares its sentence's memory."""
-        return {**encoder_out, "rows": encoder_out["rows"].index_select(0, new_order)}
+        return {**encoder_out, "rows": encoder_out["rows"].index_select(0, new_order.cpu())}
 
     def max_positions(self) -> int:
         """No limit except the task's."""
@@ -154,7 +154,8 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         tokens, words_first = prev_output_tokens, None
         if incremental_state is not None:
             tokens = tokens[:, -1:]
-        elif tokens[:, 0].eq(self.dictionary.pad()).any():  # padded on the left
+        elif not can_branch_on(tokens) or tokens[:, 0].eq(self.dictionary.pad()).any():
+            # Padded on the left, or perhaps.
             is_word = tokens.ne(self.dictionary.pad())
             words_first = is_word.argsort(dim=1, descending=True, stable=True)
             tokens = tokens.gather(1, words_first)
@@ -194,7 +195,8 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         if incremental_state is not None:
             cache = self.get_incremental_state(incremental_state, CACHE)
         if cache is None:
-            hidden, cell = (encoder_out[name].index_select(1, rows) for name in ("hidden", "cell"))
+            index = rows.to(encoder_out["hidden"].device)
+            hidden, cell = (encoder_out[name].index_select(1, index) for name in ("hidden", "cell"))
             cache = DecoderCache(
                 self.lstm.prepare(encoder_out["memory"], encoder_out["padding_mask"]),
                 self.lstm.start(hidden, cell),

@@ -4,6 +4,7 @@ Axes: T target time, B sentences, R rows (hypotheses, as many of each sentence),
 layers, D width.
 """
 
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -69,24 +70,29 @@ class DecoderCache:
         self.state = state
         self._constants = constants
         # The last selection.
-        self._sentences: torch.Tensor | None = None
+        self._sentences: list[int] | None = None
         self._selected = constants
 
     def constants_of(self, rows: torch.Tensor) -> StepConstants:
-        """The constants for the sentences of the rows (R,). Each sentence comes once if its rows are
+        """The constants for the sentences of the rows (R,), on the CPU. Each sentence comes once if its rows are
         side by side and all sentences have equally many; else it comes once per row."""
-        sentences, counts = torch.unique_consecutive(rows, return_counts=True)
-        if not (counts == counts[0]).all():
-            sentences = rows
-        if self._sentences is None or not torch.equal(sentences, self._sentences):
+        sentences = _sentences_of(rows)
+        if sentences != self._sentences:
             self._sentences = sentences
-            all_in_order = len(sentences) == len(self._constants.keys) and bool(
-                (sentences.diff() == 1).all()
-            )
             self._selected = self._constants
-            if not all_in_order:
-                self._selected = self._constants.index_select(sentences)
+            if sentences != list(range(len(self._constants.keys))):
+                index = torch.tensor(sentences, device=self._constants.keys.device)
+                self._selected = self._constants.index_select(index)
         return self._selected
+
+
+def _sentences_of(rows: torch.Tensor) -> list[int]:
+    """Each sentence once if its rows are side by side and all have equally many; else ``rows``."""
+    of_rows = rows.tolist()
+    runs = [(sentence, len(list(run))) for sentence, run in groupby(of_rows)]
+    if len({length for _, length in runs}) > 1:
+        return of_rows
+    return [sentence for sentence, _ in runs]
 
 
 class AttentionalLSTM(nn.Module):

@@ -9,6 +9,7 @@ from torch import nn
 
 from fairseq_doc.modules.dropout import dropout_mask
 from fairseq_doc.modules.lstm import run_lstm
+from fairseq_doc.ops.matmul import can_branch_on
 
 # Added to a gate before its sigmoid, so that the gate is exactly zero in every dtype.
 GATE_CLOSER = -1e4
@@ -66,8 +67,9 @@ class BidirectionalLSTM(nn.Module):
         mask = padding_mask.t()  # (S, B)
         forward_order = _padding_first_order(mask)
         mask = mask.gather(0, forward_order)
-        # (S, B, 1), 1 at padding
-        at_padding = mask.unsqueeze(2).to(x.dtype) if mask.any() else None
+        at_padding = None
+        if not can_branch_on(mask) or mask.any():
+            at_padding = mask.unsqueeze(2).to(x.dtype)  # (S, B, 1), 1 at padding
         reversal = _word_reversal(mask)
         inputs = [_reorder(x, forward_order)]
         if len(self.stacks) > 1:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.dropout import dropout_mask
-from fairseq_doc.ops.matmul import linear
+from fairseq_doc.ops.matmul import can_branch_on, linear
 from fairseq_doc.ops.mixture_nll import (
     mixture_log_probs,
     mixture_nll,
@@ -59,8 +59,11 @@ def check_finite(scores: torch.Tensor) -> None:
 
 
 def at_temperature(log_probs: torch.Tensor, inverse: torch.Tensor | float) -> torch.Tensor:
-    """log of P^(1/T), renormalised, from log P (..., V) and ``inverse`` = 1 / T; in float64."""
-    below_top = (log_probs - log_probs.amax(-1, keepdim=True)).double()
+    """log of P^(1/T), renormalised, from log P (..., V) and ``inverse`` = 1 / T; in float64 on a
+    CPU."""
+    below_top = log_probs - log_probs.amax(-1, keepdim=True)
+    if can_branch_on(log_probs):
+        below_top = below_top.double()
     return torch.log_softmax(below_top * inverse, dim=-1)
 
 
@@ -203,14 +206,17 @@ class MixtureOutput(nn.Module):
         """log P of every word, (B, T, V); if ``mixture_params`` was divided by a temperature T, the
         log of P^(1/T), renormalised."""
         inverse = mixture_params[..., -1:]  # 1 / T
-        if (inverse == 1).all():
-            vectors, log_weights = self.unpack(mixture_params)
-            log_probs = mixture_log_probs(
-                vectors, log_weights, self.weight, self.bias, precision=self.precision
-            )
-            return log_probs.view(*mixture_params.shape[:-1], -1)
-        log_probs = self.log_probs(mixture_params / inverse)
+        if can_branch_on(inverse) and (inverse == 1).all():
+            return self._log_probs(mixture_params)
+        log_probs = self._log_probs(mixture_params / inverse)
         return at_temperature(log_probs, inverse).to(log_probs.dtype)
+
+    def _log_probs(self, mixture_params: torch.Tensor) -> torch.Tensor:
+        vectors, log_weights = self.unpack(mixture_params)
+        log_probs = mixture_log_probs(
+            vectors, log_weights, self.weight, self.bias, precision=self.precision
+        )
+        return log_probs.view(*mixture_params.shape[:-1], -1)
 
 
 def _check_plain_output(widths: Sequence[int], components: Sequence[int], dim: int) -> None:

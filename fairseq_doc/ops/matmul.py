@@ -144,6 +144,12 @@ def _has_bfloat16(device_type: str) -> bool:
     return device_type == "cpu" and any(able.get(name) for name in CPU_BFLOAT16)
 
 
+def can_branch_on(tensor: torch.Tensor) -> bool:
+    """Whether the program may take a branch by the tensor's values at no cost. On a GPU it would wait
+    until everything before them is computed."""
+    return tensor.device.type == "cpu"
+
+
 def autocast_off(tensor: torch.Tensor) -> torch.autocast:
     """A context without autocast on the tensor's device: the code in it chooses every dtype."""
     return torch.autocast(tensor.device.type, enabled=False)

@@ -40,7 +40,13 @@ from typing import Any, NamedTuple
 import torch
 
 from fairseq_doc.ops import reference
-from fairseq_doc.ops.matmul import add_matmul_, autocast_off, matmul, matmul_dtype
+from fairseq_doc.ops.matmul import (
+    add_matmul_,
+    autocast_off,
+    can_branch_on,
+    matmul,
+    matmul_dtype,
+)
 from fairseq_doc.ops.reference import sum_dtype
 
 # Bytes of one chunk of logits. On a CPU a chunk should fit in the last-level cache. Every
@@ -77,7 +83,8 @@ def _chunk_size(
             if dtype.itemsize == 2:
                 (least, most), size = CPU_CHUNK_BYTES_16, 2 * size
             chunk_bytes = min(max(size, least), most)
-    itemsize = min(4, dtype.itemsize)  # float64 is for tests
+    # On a GPU 16-bit logits are widened in one piece; float64 is for tests.
+    itemsize = min(4, dtype.itemsize) if components.device.type == "cpu" else 4
     return tokens_per_chunk(components.size(1), weight.size(0), chunk_bytes, itemsize)
 
 
@@ -173,7 +180,13 @@ class _ChunkedLoss:
         self.bias = None if bias is None else bias.to(self.dtype)
         self.target = target
         counted, chunk = target.ne(settings.ignore_index), settings.chunk
-        self.all_counted = bool(counted.all())
+        self.ignored: torch.Tensor | None = None
+        self.all_counted = True
+        if not can_branch_on(target):  # the ignored tokens take part, and get zeros
+            self.ignored = counted.logical_not().unsqueeze(1)  # (N, 1)
+            self.target = target.where(counted, 0)
+        elif not counted.all():
+            self.all_counted = False
         self.chunks: Sequence[Tokens]
         if self.all_counted:
             self.chunks = [slice(start, start + chunk) for start in range(0, len(target), chunk)]
@@ -210,6 +223,8 @@ class _ChunkedLoss:
             chunk_nll, chunk_smoothing_loss = self._run_chunk(tokens, scale, gradients)
             nll[tokens] = chunk_nll
             smoothing_loss += chunk_smoothing_loss
+        if self.ignored is not None:
+            nll.masked_fill_(self.ignored.squeeze(1), 0)
         return nll, smoothing_loss, gradients
 
     def _run_chunk(
@@ -223,6 +238,8 @@ class _ChunkedLoss:
             return chunk.nll, smoothing_loss
         posterior = (chunk.joint + chunk.nll.unsqueeze(1)).exp()  # (c, J): r_j
         posterior.masked_fill_(posterior < _NEGLIGIBLE[self.sum_dtype], 0)
+        if self.ignored is not None:
+            posterior.masked_fill_(self.ignored[tokens], 0)
         if token_scale is not None:
             posterior *= token_scale
         g = posterior
@@ -301,9 +318,11 @@ class _ChunkedLoss:
         by_token = rows.view(*posterior.shape, -1)  # (c, J, V)
         pi = self.log_weights[chunk.tokens].exp().unsqueeze(2)  # (c, J, 1)
         target = self.label_of_target * posterior.unsqueeze(2)  # (c, J, 1): a r_j
-        word = self.label_of_word  # u
+        word: Any = self.label_of_word  # u
+        if self.ignored is not None:
+            word = word * (~self.ignored[chunk.tokens]).unsqueeze(2).to(pi.dtype)  # (c, 1, 1)
         probs = torch.bmm(pi.transpose(1, 2), by_token)  # (c, 1, V)
-        if probs.min() > _smallest(probs):
+        if can_branch_on(probs) and probs.min() > _smallest(probs):
             inverse = probs.reciprocal()
             g = target + word * pi * torch.bmm(by_token, inverse.transpose(1, 2))  # (c, J, 1)
             by_token.mul_(g - word * pi * inverse)
@@ -317,7 +336,7 @@ class _ChunkedLoss:
             g = target + word * posteriors.sum(2, keepdim=True)
             by_token.mul_(g).sub_(posteriors * word)
         rows.scatter_add_(1, chunk.row_target, -target.view(-1, 1))
-        return -word * log_probs.sum(), g.squeeze(2)
+        return -(word * log_probs.sum(2, keepdim=True)).sum(), g.squeeze(2)
 
 
 def _softmax_(rows: torch.Tensor, row_target: torch.Tensor | None = None) -> torch.Tensor:
@@ -380,8 +399,8 @@ class _MixtureNLL(torch.autograd.Function):
     def backward(ctx, grad_output, _):
         if ctx.summed:
             gradients = ctx.saved_tensors
-            # Reading the usual factor, one, saves a product; on a GPU it would wait for the result.
-            if grad_output.device.type != "cpu" or grad_output.item() != 1.0:
+            # Reading the usual factor, one, saves a product.
+            if not can_branch_on(grad_output) or grad_output.item() != 1.0:
                 gradients = [None if g is None else g * grad_output for g in gradients]
         else:
             *mixture, target = ctx.saved_tensors
@@ -521,10 +540,10 @@ def _log_probs_of_chunk(components, log_weights, weight, bias):
     if j == 1:
         return rows.log_softmax(1).add_(log_weights)
     rows = rows.view(c, j, weight.size(0))
+    if not can_branch_on(rows):
+        return rows.log_softmax(2).add_(log_weights.unsqueeze(2)).logsumexp(1)
     pi = log_weights.exp().unsqueeze(1)  # (c, 1, J)
-    block = max(1, c)
-    if rows.device.type == "cpu":
-        block = tokens_per_chunk(j, weight.size(0), CPU_BLOCK_BYTES)
+    block = tokens_per_chunk(j, weight.size(0), CPU_BLOCK_BYTES)
     probs = rows.new_empty(c, 1, weight.size(0))
     for start in range(0, c, block):
         tokens = slice(start, start + block)

@@ -10,6 +10,7 @@ import re
 import pytest
 import torch
 
+from fairseq_doc.modules import lstm
 from fairseq_doc.ops import matmul
 from fairseq_doc.ops.mixture_nll import mixture_log_probs, mixture_nll, smoothed_mixture_nll
 
@@ -134,6 +135,15 @@ LANGUAGE_MODELS = {
 }
 
 
+@pytest.fixture
+def bfloat16_kernels(monkeypatch, capfd):
+    """As ``kernels``, for products in bfloat16, which are oneDNN's with both backends."""
+    monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
+    kernels = Kernels(capfd)
+    yield kernels
+    assert kernels.reference() == [] != kernels.names
+
+
 @pytest.mark.parametrize("settings", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
 def test_language_models(kernels, settings):
     widths = {"decoder_embed_dim": 48, "layer_dims": "64,56,48"}
@@ -150,5 +160,33 @@ def test_encoder_decoders(kernels, option):
     model = small_translation_model(scale=1.0, **settings).float()
     sources, targets = padded(SOURCES, "left"), padded(TARGETS)
     with kernels:
+        train_and_evaluate(model, padded(NEXT_WORDS), sources, None, targets)
+        generate([model], beam=3)
+
+
+# A processor that emulates bfloat16 may have no other kernel for it.
+only_with_bfloat16 = pytest.mark.skipif(
+    not matmul._has_bfloat16("cpu"), reason="this processor has no bfloat16 instructions"
+)
+
+
+@only_with_bfloat16
+@pytest.mark.parametrize("settings", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
+def test_language_models_in_bfloat16(bfloat16_kernels, settings):
+    widths = {"decoder_embed_dim": 48, "layer_dims": "64,56,48", "matmul_precision": "bfloat16"}
+    model = small_model(n_words=200, **{"doc_components": "0,0,1,2", **widths, **settings}).float()
+    tokens = random_tokens(6, 13, n_words=200)
+    with bfloat16_kernels:
+        train_and_evaluate(model, tokens.roll(-1, 1), tokens)
+
+
+@only_with_bfloat16
+@pytest.mark.parametrize("option", OPTIONS)
+def test_encoder_decoders_in_bfloat16(bfloat16_kernels, option):
+    widths = {"encoder_embed_dim": 32, "decoder_embed_dim": 32, "hidden_size": 32}
+    settings = {**OPTIONS[option], **widths, "matmul_precision": "bfloat16"}
+    model = small_translation_model(scale=1.0, **settings).float()
+    sources, targets = padded(SOURCES, "left"), padded(TARGETS)
+    with bfloat16_kernels:
         train_and_evaluate(model, padded(NEXT_WORDS), sources, None, targets)
         generate([model], beam=3)

@@ -1,0 +1,156 @@
+"""What a GPU does, checked without one: nothing waits for it, and the branches that only a GPU takes
+give the same numbers.
+
+torch's fake tensors have shapes and no numbers: reading one, a boolean index, or a branch by a value
+raises an error. On a GPU each of these would wait until everything before it is computed.
+"""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+from fairseq_doc.models import lstm_luong_doc
+from fairseq_doc.modules import attentional_lstm, bilstm, mixture
+from fairseq_doc.ops import matmul, mixture_nll, reference
+
+from ..conftest import (
+    assert_close,
+    gradients,
+    leaves,
+    random_mixture,
+    random_targets,
+    random_tokens,
+    small_model,
+    small_translation_model,
+)
+
+DROPOUTS = {
+    "embed_dropout": 0.1,
+    "input_dropout": 0.2,
+    "hidden_dropout": 0.2,
+    "output_dropout": 0.2,
+    "component_dropout": 0.2,
+    "weight_dropout": 0.2,
+}
+LANGUAGE_MODELS = {
+    "DOC": DROPOUTS,
+    "one softmax": {**DROPOUTS, "doc_components": "0,0,1"},
+    "bfloat16": {**DROPOUTS, "matmul_precision": "bfloat16"},
+}
+PAD = 1
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """The branches of a GPU, on this processor."""
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
+    for module in (mixture_nll, mixture, bilstm, lstm_luong_doc):
+        monkeypatch.setattr(module, "can_branch_on", lambda tensor: False)
+
+
+def step(model, target, *inputs, **settings):
+    """A training step, then evaluation and all words' probabilities."""
+    model.train()
+    parameters = list(model.parameters())
+    output = model(*inputs, **settings)
+    for loss in (
+        model.token_nll(output, target, PAD),
+        model.token_nll(output, target, PAD, "none").sum(),
+        model.smoothed_nll(output, target, 0.1, PAD)[0],
+    ):
+        torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+    model.eval()
+    with torch.no_grad():
+        output = model(*inputs, **settings)
+        model.token_nll(output, target, PAD, "none")
+        return model.get_normalized_probs(output, log_probs=True)
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_a_language_model_never_waits(as_on_a_gpu, name):
+    model = small_model(**LANGUAGE_MODELS[name]).float()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        tokens = torch.zeros(3, 6, dtype=torch.long)
+        assert step(model, tokens, tokens, window=0).shape == (3, 6, 20)
+
+
+ENCODER_DECODERS = {
+    "input feeding": {},
+    "concat attention": {"attention_score": "concat"},
+    "no input feeding": {"no_input_feeding": True},
+    "mixed directions": {"mix_directions": True},
+    "bfloat16": {"matmul_precision": "bfloat16"},
+}
+
+
+@pytest.mark.parametrize("name", ENCODER_DECODERS)
+def test_a_training_step_of_an_encoder_decoder_never_waits(as_on_a_gpu, monkeypatch, name):
+    """The sentences of the rows are on the CPU, wherever the model is; here they are fake too."""
+    monkeypatch.setattr(attentional_lstm, "_sentences_of", lambda rows: [0, 1, 2])
+    model = small_translation_model(**ENCODER_DECODERS[name], dropout=0.2).float()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        source, target = (torch.zeros(3, time, dtype=torch.long) for time in (5, 6))
+        assert step(model, target, source, None, target).shape == (3, 6, 20)
+
+
+def test_the_check_finds_a_branch_by_a_value(monkeypatch):
+    """As on a CPU, where one is taken."""
+    model = small_model().float()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        tokens = torch.zeros(3, 6, dtype=torch.long)
+        with pytest.raises(DataDependentOutputException):
+            step(model, tokens, tokens, window=0)
+
+
+# The branches that only a GPU takes
+
+
+@pytest.mark.parametrize("kind", ["sum", "none", "smoothed"])
+@pytest.mark.parametrize("ignored", [(), (0, 4), range(7)], ids=["none", "some", "all"])
+def test_ignored_targets_that_take_part(as_on_a_gpu, kind, ignored):
+    """The word 2, which they are given, has no probability in one of them."""
+    mixture, target = random_mixture(7, 3, 4, 6), random_targets(7, 6, ignored=ignored)
+    mixture[3][0] = -1e4
+    results = []
+    for form in (mixture_nll, reference):
+        inputs = leaves(mixture)
+        if kind == "smoothed":
+            loss = torch.stack(form.smoothed_mixture_nll(*inputs, target, 0.1))
+        else:
+            loss = form.mixture_nll(*inputs, target, reduction=kind)
+        upstream = torch.linspace(1, 2, loss.numel(), dtype=loss.dtype).view_as(loss)
+        if kind == "smoothed":
+            results.append([loss, *gradients(loss[0], inputs)])
+        else:
+            results.append([loss, *gradients((loss * upstream).sum(), inputs)])
+    assert_close(*results)
+
+
+@pytest.mark.parametrize("j", [1, 3])
+def test_probabilities_of_all_words(as_on_a_gpu, j):
+    mixture = random_mixture(7, j, 4, 6)
+    found = mixture_nll.mixture_log_probs(*mixture)
+    assert_close(found, reference.mixture_log_probs(*mixture))
+
+
+@pytest.mark.parametrize("name", ENCODER_DECODERS)
+@pytest.mark.parametrize("side", ["left", "right", "none"])
+def test_an_encoder_decoder_gives_the_same(monkeypatch, name, side):
+    model = small_translation_model(**ENCODER_DECODERS[name])
+    source, target = random_tokens(3, 5), random_tokens(3, 6, seed=1)
+    if side != "none":
+        for tokens in (source, target):
+            tokens[1] = torch.cat([tokens.new_full((2,), PAD), tokens[1, 2:]])
+            if side == "right":
+                tokens[1] = tokens[1].roll(-2)
+    expected = outcome(model, source, target)
+    for module in (mixture_nll, mixture, bilstm, lstm_luong_doc):
+        monkeypatch.setattr(module, "can_branch_on", lambda tensor: False)
+    assert_close(outcome(model, source, target), expected, rtol=1e-6, atol=1e-7)
+
+
+def outcome(model, source, target):
+    output = model(source, None, target)
+    loss = model.token_nll(output, target, PAD)
+    log_probs = model.get_normalized_probs(output, log_probs=True)
+    return [loss, log_probs, *gradients(loss, list(model.parameters()))]
