@@ -18,7 +18,8 @@ all 500 wide, 2 layers, dropout .3:
 
 A training step is one of fairseq's trainer (loss, gradients, clipping, SGD) over --batch-size
 sentences. Generation is fairseq's SequenceGenerator with outputs of exactly --length words, so that all
-systems take the same number of steps. A system's peak is the largest resident size of its process.
+systems take the same number of steps. A system's peak is the largest resident size of its process, or,
+on a GPU, of what it allocated there.
 
 --backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces the library for ours' matrix products.
 """
@@ -58,19 +59,24 @@ class Worker:
 
     def __init__(self, args):
         import fairseq_doc  # noqa: F401, I001
+        import torch
         from fairseq import options, tasks
+        from fairseq.utils import move_to_cuda
         from fairseq.dataclass.utils import convert_namespace_to_omegaconf
         from fairseq.trainer import Trainer
 
         self.args = args
         words = f"""{args.data} -s {args.source_lang} -t {args.target_lang} {COMMON}
-            --batch-size {args.batch_size} {SYSTEMS.get(args.worker, FAIRSEQ)}""".split()
+            --batch-size {args.batch_size} {"--cpu" if args.cpu else ""} {SYSTEMS.get(args.worker, FAIRSEQ)}""".split()
         parser = options.get_training_parser()
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
         self.task = tasks.setup_task(cfg.task)
         self.task.load_dataset("train")
         # The first batches are warm-up: their shapes are new to the allocator and to kernel caches.
         self.batches = self._batches(args.batches + args.warm_up)
+        self.device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
+        if self.device == "cuda":
+            self.batches = [move_to_cuda(batch) for batch in self.batches]
         if args.worker in SYSTEMS:
             model = self.task.build_model(cfg.model)
             self.trainer = Trainer(cfg, self.task, model, self.task.build_criterion(cfg.criterion))
@@ -90,8 +96,15 @@ class Worker:
         measure = self._products if self.args.worker == "products" else self._system
         tokens = sum(batch["ntokens"] for batch in self.batches[self.args.warm_up :])
         found = measure()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return {**found, "tokens": tokens, "MB": peak // 1024}
+        return {**found, "tokens": tokens, "MB": self._peak() // 2**20}
+
+    def _peak(self):
+        """Bytes: of the GPU's memory, or the largest resident size."""
+        import torch
+
+        if self.device == "cuda":
+            return torch.cuda.max_memory_allocated()
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def _over_batches(self, step):
         for batch in self.batches[: self.args.warm_up]:
@@ -124,11 +137,11 @@ class Worker:
     def _products(self):
         import torch
 
-        weight = torch.randn(len(self.task.target_dictionary), WIDTH)
+        weight = torch.randn(len(self.task.target_dictionary), WIDTH, device=self.device)
 
         def training(batch):
-            vectors = torch.randn(MORE_COMPONENTS * batch["ntokens"], WIDTH)
-            gradients = torch.randn(len(vectors), len(weight))
+            vectors = weight.new_empty(MORE_COMPONENTS * batch["ntokens"], WIDTH).normal_()
+            gradients = weight.new_empty(len(vectors), len(weight)).normal_()
             return timed(
                 lambda: (
                     torch.mm(vectors, weight.t()),
@@ -138,7 +151,8 @@ class Worker:
             )
 
         def generation(batch, beam):
-            vectors = torch.randn(MORE_COMPONENTS * beam * batch["nsentences"], WIDTH)
+            rows = MORE_COMPONENTS * beam * batch["nsentences"]
+            vectors = weight.new_empty(rows, WIDTH).normal_()
             steps = range(self.args.length + 1)
             return timed(lambda: [torch.mm(vectors, weight.t()) for _ in steps])
 
@@ -202,6 +216,7 @@ def parse(arguments):
     parser.add_argument(
         "--length", type=positive, default=15, help="words of an output (default: 15)"
     )
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument("--rounds", type=positive, default=2, help="default: 2")
     parser.add_argument(
         "--threads", type=positive, default=os.cpu_count(), help="default: all cores"

@@ -82,10 +82,19 @@ def print_machine(to_stderr: bool) -> None:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that ``work()`` takes."""
+    """Seconds that ``work()`` takes, until a GPU has done its part."""
+    _wait()
     start = time.perf_counter()
     work()
+    _wait()
     return time.perf_counter() - start
+
+
+def _wait() -> None:
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def measured_apart(arguments: list[str], environment: dict[str, str] | None = None) -> dict:

@@ -41,7 +41,7 @@ from fairseq_doc.ops import reference
 mixture.mixture_nll = reference.mixture_nll
 """
 COMMON = f"""--clip-norm 0.25 --lr 20 --batch-size {BATCH} --no-progress-bar --log-format simple --seed 1
-    --num-workers 0 --no-epoch-checkpoints --max-epoch 1000 --cpu"""
+    --num-workers 0 --no-epoch-checkpoints --max-epoch 1000"""
 OURS = """--task bptt_language_modeling --arch lstm_doc_lm_ptb --criterion doc_cross_entropy
     --doc-balance published --doc-lambda 0.001 --ar-alpha 2 --tar-beta 1 --optimizer nt_asgd
     --lr-scheduler nt_asgd --weight-decay 1.2e-6 --batch-size-valid 10"""
@@ -51,15 +51,15 @@ FAIRSEQ = f"""--task language_modeling --arch lstm_lm --decoder-embed-dim 280 --
     --required-batch-size-multiple 1 --weight-decay 1.2e-6"""
 
 
-def prepare(folder):
+def prepare(folder, vocabulary=VOCABULARY, tokens=TOKENS):
     """Random text in which every word occurs, binarised."""
     import numpy as np
 
     rng = np.random.default_rng(0)
-    ranks = np.arange(1, VOCABULARY + 1)
-    words = rng.choice(VOCABULARY, size=TOKENS, p=(1 / ranks) / (1 / ranks).sum())
-    words[:VOCABULARY] = rng.permutation(VOCABULARY)
-    lines = [" ".join(f"w{w}" for w in words[i : i + 20]) for i in range(0, TOKENS, 20)]
+    ranks = np.arange(1, vocabulary + 1)
+    words = rng.choice(vocabulary, size=tokens, p=(1 / ranks) / (1 / ranks).sum())
+    words[:vocabulary] = rng.permutation(vocabulary)
+    lines = [" ".join(f"w{w}" for w in words[i : i + 20]) for i in range(0, tokens, 20)]
     (folder / "train.txt").write_text("\n".join(lines) + "\n")
     (folder / "valid.txt").write_text("\n".join(lines[:500]) + "\n")
     command = f"""--only-source --trainpref {folder}/train.txt --validpref {folder}/valid.txt
@@ -71,12 +71,18 @@ def prepare(folder):
     return folder / "bin", plugin
 
 
-def train(data, save_dir, user_dir, options, updates):
+def train(data, save_dir, user_dir, options, updates, environment=None):
     """(tokens a second, peak resident GB of 10^9 bytes) of one ``fairseq-train``."""
     settings = f"{COMMON} {options} --max-update {updates} --log-interval {LOG_INTERVAL}"
     folders = ["--save-dir", save_dir, "--user-dir", user_dir]
     command = [BIN / "fairseq-train", data, *folders, *settings.split()]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **(environment or {})},
+    )
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     if status:
@@ -136,7 +142,7 @@ def main():
         }
         for number, (row, (user_dir, options)) in enumerate(rows.items()):
             speed[row], memory[row] = train(
-                data, folder / str(number), user_dir, options, args.updates
+                data, folder / str(number), user_dir, f"{options} --cpu", args.updates
             )
             if not args.json:
                 print(

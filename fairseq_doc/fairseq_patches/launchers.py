@@ -147,7 +147,8 @@ def prepare(cfg: Any, environ: Mapping[str, str] | None = None) -> None:
     """Set ``cfg.distributed_training`` as the launcher says, and as the CPU needs it.
 
     Raises:
-        FairseqDocError: settings that contradict the launcher, or several workers on the CPU without one.
+        FairseqDocError: settings that contradict the launcher, several workers on the CPU without one,
+            more workers than GPUs, or training in 16 bits on the CPU.
     """
     settings = cfg.distributed_training
     if cfg.common.tpu or settings.pipeline_model_parallel:
@@ -168,7 +169,34 @@ def prepare(cfg: Any, environ: Mapping[str, str] | None = None) -> None:
             settings.distributed_no_spawn = True
             settings.device_id = 0 if on_cpu else place.local_rank % visible
     if on_cpu:
+        _check_sixteen_bits(cfg.common)
         _set_for_cpu(settings, visible)
+    else:
+        _check_gpus(settings, place, visible)
+
+
+def _check_sixteen_bits(common):
+    """fairseq's optimizers of 16 bits need a GPU; evaluation in 16 bits does not."""
+    if _command(sys.argv) not in ("train", "hydra-train") or not (common.fp16 or common.bf16):
+        return
+    raise FairseqDocError(
+        f"{'--fp16' if common.fp16 else '--bf16'}: expected a GPU to train in 16 bits; got a CPU, on "
+        "which --matmul-precision bfloat16 is the faster training"
+    )
+
+
+def _check_gpus(settings, place, visible):
+    """NCCL refuses two workers on one GPU, in the midst of the start."""
+    if settings.distributed_backend != "nccl":
+        return
+    workers = settings.distributed_world_size if settings.distributed_init_method is None else 1
+    if place is not None:
+        workers = place.local_rank + 1 if place.per_machine is None else place.per_machine
+    if workers > visible:
+        raise FairseqDocError(
+            f"expected a GPU for each worker of a machine; got {visible} for at least {workers}: start "
+            "fewer, or give --cpu"
+        )
 
 
 def _check_agreement(settings, place, visible):

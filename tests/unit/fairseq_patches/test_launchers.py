@@ -25,10 +25,10 @@ FAIRSEQ = {
 }
 
 
-def prepared(environ, cpu=True, **options):
+def prepared(environ, cpu=True, fp16=False, bf16=False, **options):
     """What is changed in fairseq's settings."""
     settings = SimpleNamespace(**{**FAIRSEQ, **options})
-    common = SimpleNamespace(cpu=cpu, tpu=False)
+    common = SimpleNamespace(cpu=cpu, tpu=False, fp16=fp16, bf16=bf16)
     prepare(SimpleNamespace(common=common, distributed_training=settings), environ)
     return {k: v for k, v in vars(settings).items() if v != FAIRSEQ[k]}
 
@@ -330,3 +330,40 @@ def test_a_rendezvous_that_fails_is_one_line(reason, message, monkeypatch):
     initialize = torch.distributed.init_process_group
     assert message in refusal(join, SimpleNamespace(distributed_training=settings))
     assert torch.distributed.init_process_group is initialize
+
+
+# Devices
+
+
+@pytest.mark.parametrize("option", ["fp16", "bf16"])
+@pytest.mark.parametrize("command", ["fairseq-train", "fairseq-hydra-train", "fairseq-eval-lm"])
+def test_training_in_sixteen_bits_needs_a_gpu(monkeypatch, gpus, option, command):
+    monkeypatch.setattr("sys.argv", [command])
+    gpus(0)
+    if command == "fairseq-eval-lm":
+        assert prepared({}, cpu=False, **{option: True}) == {}
+    else:
+        message = refusal(prepared, {}, cpu=False, **{option: True})
+        assert message.startswith(f"--{option}: expected a GPU") and "--matmul-precision" in message
+    gpus(1)
+    assert prepared({}, cpu=False, **{option: True}) == {}
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [of_torchrun(1, 2, 29500), {**of_srun(0, 2), "SLURM_STEP_NUM_NODES": "1"}],
+    ids=["torchrun", "srun"],
+)
+def test_two_workers_on_one_gpu_are_refused(gpus, environ):
+    gpus(1)
+    message = refusal(prepared, environ, cpu=False)
+    assert message.startswith("expected a GPU for each worker of a machine; got 1 for at least 2")
+    assert prepared(environ, cpu=False, distributed_backend="gloo")["distributed_world_size"] == 2
+    gpus(2)
+    assert prepared(environ, cpu=False)["distributed_world_size"] == 2
+
+
+def test_more_workers_than_gpus_without_a_launcher(gpus):
+    gpus(1)
+    assert "got 1 for at least 3" in refusal(prepared, {}, cpu=False, distributed_world_size=3)
+    assert prepared({}, cpu=False) == {}
