@@ -1,18 +1,25 @@
-"""Time and memory of the mixture's negative log likelihood, forward and backward, float32, on a CPU.
+"""Time, memory and error of the mixture's negative log likelihood, forward and backward, on a CPU.
 
     python scripts/benchmark_output_layer.py [--json] [--shapes ptb wikitext2] [--repeats 5]
 
-Each row is measured in a process of its own. Nothing else should run on the machine. Rows:
+Each row is measured in a process of its own. Nothing else should run on the machine. All but the last two
+rows are in float32. Rows:
 
     definition         fairseq_doc.ops.reference, log-softmax and log-sum-exp
     probabilities      sum_j pi_j softmax_j, then the logarithm, as MoS and DOC were published
     torch, chunked     torch.nn.functional.linear_cross_entropy per component, then log-sum-exp
     ours               fairseq_doc.ops.mixture_nll
     bare products      the three float32 matrix products of a step by torch.mm, into given memory
+    ours, bfloat16     ours with the products' factors in bfloat16
+    products, bfloat16 the three bare products in bfloat16
 
 Ratios are against the faster of the first two ("plain"). Extra memory is the growth of the peak
 resident size beyond the inputs; it includes the gradients. The second table sets glibc's allocator to
 keep large blocks, so that the plain forms have no page faults; --json leaves it out.
+
+At the end the errors against float64, for a quarter of the tokens: of the loss, and of the gradients in
+the Euclidean norm, relative to the norm. "plain, bfloat16" is the definition with its products in bfloat16
+by autocast.
 
 --backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces the library for ours' matrix products.
 """
@@ -33,8 +40,18 @@ ALLOCATORS = {
         "MALLOC_TRIM_THRESHOLD_": "17179869184",
     },
 }
-ROWS = ("definition", "probabilities", "torch, chunked", "ours", "bare products")
+ROWS = (
+    "definition",
+    "probabilities",
+    "torch, chunked",
+    "ours",
+    "bare products",
+    "ours, bfloat16",
+    "products, bfloat16",
+)
 PLAIN = ROWS[:2]
+ERRORS = "errors"
+INPUTS = ("components", "log weights", "matrix", "bias")
 
 
 def resident_bytes():
@@ -44,22 +61,31 @@ def resident_bytes():
     return now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def make_step(row, shape):
-    """A function that computes one row's loss and gradients."""
+def make_inputs(shape, device="cpu", tokens=None):
+    """[components, log weights, matrix, bias], which ask for gradients, and the targets."""
+    import torch
+
+    torch.manual_seed(0)
+    n, j, d, v = SHAPES[shape]
+    n = tokens or n
+    inputs = [
+        torch.randn(n, j, d).tanh_(),
+        torch.randn(n, j).log_softmax(1),
+        torch.empty(v, d).uniform_(-0.1, 0.1),
+        torch.zeros(v),
+    ]
+    return [x.to(device).requires_grad_() for x in inputs], torch.randint(v, (n,)).to(device)
+
+
+def losses(inputs, target):
+    """{row: a function that computes its loss}."""
     import torch
     from torch.nn import functional as F
 
     from fairseq_doc.ops import mixture_nll as ours
     from fairseq_doc.ops import reference
 
-    torch.manual_seed(0)
-    n, j, d, v = SHAPES[shape]
-    components = torch.randn(n, j, d).tanh_().requires_grad_()
-    log_weights = torch.randn(n, j).log_softmax(1).requires_grad_()
-    weight = torch.empty(v, d).uniform_(-0.1, 0.1).requires_grad_()
-    bias = torch.zeros(v).requires_grad_()
-    target = torch.randint(v, (n,))
-    inputs = (components, log_weights, weight, bias)
+    components, log_weights, weight, bias = inputs
 
     def probabilities():
         softmax = F.softmax(F.linear(components, weight, bias), dim=-1)
@@ -70,34 +96,75 @@ def make_step(row, shape):
         nll = F.linear_cross_entropy(
             components.flatten(0, 1),
             weight,
-            target.repeat_interleave(j),
+            target.repeat_interleave(log_weights.size(1)),
             linear_bias=bias,
             reduction="none",
             options=torch.nn.LinearCrossEntropyOptions(),
         )
-        return -(log_weights - nll.view(n, j)).logsumexp(1).sum()
+        return -(log_weights - nll.view_as(log_weights)).logsumexp(1).sum()
 
-    losses = {
+    return {
         "definition": lambda: reference.mixture_nll(*inputs, target),
         "probabilities": probabilities,
         "torch, chunked": torch_chunked,
         "ours": lambda: ours.mixture_nll(*inputs, target),
+        "ours, bfloat16": lambda: ours.mixture_nll(*inputs, target, precision=torch.bfloat16),
     }
-    if row == "bare products":
-        k, w = components.detach().flatten(0, 1), weight.detach()
-        rows, d_k, d_w = torch.empty(n * j, v), torch.empty_like(k), torch.empty_like(w)
 
-        def step():
-            torch.mm(k, w.t(), out=rows)
-            torch.mm(rows, w, out=d_k)
-            torch.mm(rows.t(), k, out=d_w)
 
-    else:
+def make_step(row, shape, device="cpu"):
+    """A function that computes one row's loss and gradients."""
+    import torch
 
-        def step():
-            torch.autograd.grad(losses[row](), inputs)
+    inputs, target = make_inputs(shape, device)
+    if row not in ("bare products", "products, bfloat16"):
+        loss = losses(inputs, target)[row]
+        return lambda: torch.autograd.grad(loss(), inputs)
+    dtype = torch.float32 if row == "bare products" else torch.bfloat16
+    k, w = inputs[0].detach().flatten(0, 1).to(dtype), inputs[2].detach().to(dtype)
+    rows, d_k, d_w = k.new_empty(len(k), len(w)), torch.empty_like(k), torch.empty_like(w)
 
-    return step
+    def products():
+        torch.mm(k, w.t(), out=rows)
+        torch.mm(rows, w, out=d_k)
+        torch.mm(rows.t(), k, out=d_w)
+
+    return products
+
+
+def errors(shape, device="cpu"):
+    """{form: {"loss" or an input's name: relative error of the loss or the gradient}}."""
+    import torch
+
+    inputs, target = make_inputs(shape, device, SHAPES[shape][0] // 4)
+
+    def results(row, inputs, autocast=False):
+        with torch.autocast(device, torch.bfloat16, enabled=autocast):
+            loss = losses(inputs, target)[row]()
+        return [loss, *torch.autograd.grad(loss, inputs)]
+
+    truth = results("definition", [x.detach().double().requires_grad_() for x in inputs])
+    found = {
+        "plain": results("definition", inputs),
+        "ours": results("ours", inputs),
+        "plain, bfloat16": results("definition", inputs, autocast=True),
+        "ours, bfloat16": results("ours, bfloat16", inputs),
+    }
+    return {
+        form: {
+            name: ((x - y).norm() / y.norm()).item()
+            for name, x, y in zip(("loss", *INPUTS), of_form, truth, strict=True)
+        }
+        for form, of_form in found.items()
+    }
+
+
+def print_errors(shape, of_forms, file=None):
+    """A line for each form."""
+    print(f"\n{shape}: errors against float64", file=file)
+    for form, of_form in of_forms.items():
+        line = "".join(f"  {name} {error:.1e}" for name, error in of_form.items())
+        print(f"  {form:16}{line}", file=file, flush=True)
 
 
 def measure(row, shape, repeats):
@@ -110,13 +177,16 @@ def measure(row, shape, repeats):
 
 
 def ratios(results):
-    """The three ratios of the ``ours`` row."""
+    """Ratios of the rows that are ours."""
     plain = min((results[row] for row in PLAIN), key=lambda r: r["seconds"])
-    ours = results["ours"]
+    ours, half = results["ours"], results["ours, bfloat16"]
     return {
         "times_as_fast_as_plain": plain["seconds"] / ours["seconds"],
         "time_over_bare_products": ours["seconds"] / results["bare products"]["seconds"],
         "extra_memory_over_plain": ours["extra_bytes"] / plain["extra_bytes"],
+        "bfloat16_times_as_fast": ours["seconds"] / half["seconds"],
+        "bfloat16_time_over_its_products": half["seconds"]
+        / results["products, bfloat16"]["seconds"],
     }
 
 
@@ -129,7 +199,7 @@ def print_table(shape, allocator, results):
     for row, result in results.items():
         seconds = result["seconds"]
         print(
-            f"  {row:15} {seconds:7.3f} s  {fastest / seconds:5.2f} x plain's speed  "
+            f"  {row:18} {seconds:7.3f} s  {fastest / seconds:5.2f} x plain's speed  "
             f"{seconds / products:5.2f} x the products' time  "
             f"{result['extra_bytes'] / 1e6:7.0f} MB extra"
         )
@@ -142,8 +212,11 @@ def main():
     parser = make_parser(__doc__)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--row", choices=ROWS, help="measure one row in this process")
+    parser.add_argument("--row", choices=(*ROWS, ERRORS), help="measure one row in this process")
     args = parser.parse_args()
+    if args.row == ERRORS:
+        print(json.dumps(errors(args.shapes[0])))
+        return
     if args.row:
         print(json.dumps(measure(args.row, args.shapes[0], args.repeats)))
         return
@@ -161,6 +234,11 @@ def main():
             found.setdefault(shape, ratios(results))
             if not args.json:
                 print_table(shape, allocator, results)
+    for shape in args.shapes:
+        of_forms = measured_apart(["--row", ERRORS, "--shapes", shape])
+        found[shape]["errors"] = of_forms
+        if not args.json:
+            print_errors(shape, of_forms)
     if args.json:
         print(json.dumps(found))
 

@@ -52,7 +52,7 @@ from fairseq_doc.ops.reference import sum_dtype
 # Bytes of one chunk of logits. On a CPU a chunk should fit in the last-level cache. Every
 # chunk also reads and writes the gradient of the output matrix, so a chunk is as large as that
 # matrix, within these bounds. Above the second, glibc's allocator maps new pages for every chunk.
-CPU_CHUNK_BYTES = (8 * 2**20, 30 * 2**20)
+CPU_CHUNK_BYTES = (16 * 2**20, 30 * 2**20)
 # In 16 bits: the products take half the time, so the gradient is to be read half as often, and one
 # piece of memory holds every chunk's logits.
 CPU_CHUNK_BYTES_16 = (16 * 2**20, 60 * 2**20)
@@ -433,8 +433,8 @@ def mixture_nll(
     and the result, is in float32. Ignored targets take no time.
 
     Args:
-        chunk_bytes: memory for one chunk of float32 or 16-bit logits; None: as much as the output matrix, from 8 to
-            30 MiB, on a CPU, 512 MiB elsewhere.
+        chunk_bytes: memory for one chunk of float32 or 16-bit logits; None: as much as the output matrix, from 16
+            to 30 MiB, on a CPU (in 16 bits up to 60), 512 MiB elsewhere.
         precision: the dtype of the products' factors, see
             :func:`fairseq_doc.ops.matmul.matmul_dtype`.
     """

@@ -1,6 +1,9 @@
 """scripts/benchmark_tools.py."""
 
+import json
+
 import pytest
+import torch
 from conftest import ROOT
 
 from fairseq_doc.ops import matmul
@@ -53,3 +56,39 @@ def test_another_backend_is_refused(tools, capsys):
     with pytest.raises(SystemExit):
         tools.make_parser("").parse_args(["--backend", "blas"])
     assert "expected onednn or torch; got 'blas'" in capsys.readouterr().err
+
+
+# scripts/benchmark_gpu.py, on the CPU
+
+
+@pytest.fixture
+def gpu_script(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import benchmark_gpu
+
+    shapes = dict(benchmark_gpu.output_layer.SHAPES)
+    yield benchmark_gpu
+    benchmark_gpu.output_layer.SHAPES.update(shapes)
+
+
+def test_the_output_part_measures_every_form_in_every_precision(gpu_script, monkeypatch, capsys):
+    words = "benchmark_gpu.py --device cpu --tiny --parts output --repeats 1 --json"
+    monkeypatch.setattr("sys.argv", words.split())
+    gpu_script.main()
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["gpu"] == "no GPU"
+    for shape in ("ptb", "wikitext2"):
+        of_shape = figures["output"][shape]
+        for precision in gpu_script.PRECISIONS:
+            assert set(of_shape[precision]) == set(gpu_script.output_layer.ROWS[:5])
+            assert all(found["ms"] > 0 for found in of_shape[precision].values())
+        for form, limit in (("ours", 1e-5), ("ours, bfloat16", 0.05)):
+            assert 0 < max(of_shape["errors"][form].values()) < limit
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_without_a_gpu_it_says_what_it_needs(gpu_script, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["benchmark_gpu.py"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="benchmark_gpu: expected a GPU .*; got none"):
+        gpu_script.main()
