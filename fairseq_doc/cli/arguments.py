@@ -27,8 +27,8 @@ def add_model_arguments(
     parser.add_argument(
         "--matmul-precision",
         choices=PRECISIONS,
-        help="factors of the large products (default: as trained); bfloat16 is about twice as fast on "
-        "processors with AVX512_BF16 or AMX",
+        help="precision of the factors of the large matrix products (default: as trained); bfloat16 is "
+        "faster on processors with AVX512_BF16 or AMX",
     )
     if not progress:
         return

@@ -47,9 +47,9 @@ def matmul_precision_field() -> Any:
     return field(
         default="float32",
         metadata={
-            "help": "factors of the large products (output matrix, W_j, LSTM layers of a million "
-            "weights); sums, softmaxes, states and parameters stay float32. bfloat16 is about twice as "
-            "fast on processors with AVX512_BF16 or AMX; on others it is float32, with a warning"
+            "help": "precision of the factors of the large matrix products: output matrix, W_j, LSTM "
+            "layers; sums, softmaxes, states and parameters stay float32. bfloat16 needs a processor "
+            "with AVX512_BF16 or AMX, or a GPU; others stay in float32, with a warning"
         },
     )
 

@@ -74,8 +74,8 @@ class DecoderCache:
         self._selected = constants
 
     def constants_of(self, rows: torch.Tensor) -> StepConstants:
-        """The constants for the sentences of the rows (R,), on the CPU. Each sentence comes once if its rows are
-        side by side and all sentences have equally many; else it comes once per row."""
+        """The constants for the sentences of the rows (R,), which are on the CPU. Each sentence comes
+        once if its rows are side by side and all sentences have equally many; else once per row."""
         sentences = _sentences_of(rows)
         if sentences != self._sentences:
             self._sentences = sentences

@@ -433,8 +433,8 @@ def mixture_nll(
     and the result, is in float32. Ignored targets take no time.
 
     Args:
-        chunk_bytes: memory for one chunk of float32 or 16-bit logits; None: as much as the output matrix, from 16
-            to 30 MiB, on a CPU (in 16 bits up to 60), 512 MiB elsewhere.
+        chunk_bytes: memory for one chunk of logits, 4 bytes each, or 2 in 16 bits on a CPU; None: as
+            much as the output matrix, from 16 to 30 MiB (in 16 bits 60), on a CPU; 512 MiB elsewhere.
         precision: the dtype of the products' factors, see
             :func:`fairseq_doc.ops.matmul.matmul_dtype`.
     """
