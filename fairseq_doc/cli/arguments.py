@@ -27,8 +27,8 @@ def add_model_arguments(
     parser.add_argument(
         "--matmul-precision",
         choices=PRECISIONS,
-        help="precision of the factors of the large matrix products (default: as trained); bfloat16 is "
-        "faster on processors with AVX512_BF16 or AMX",
+        help="precision of the large matrix products (default: as trained); bfloat16 is faster on "
+        "processors with AVX512_BF16 or AMX and on GPUs; others stay in float32, with a warning",
     )
     if not progress:
         return

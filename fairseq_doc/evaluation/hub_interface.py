@@ -61,12 +61,12 @@ class PretrainedLanguageModel(Ensemble):
 
 
 def from_pretrained(
-    folder: str, checkpoint_file: str, data: str | os.PathLike
+    folder: str, checkpoint_file: str, data: str | os.PathLike, precision: str | None = None
 ) -> PretrainedLanguageModel:
     """See :meth:`fairseq_doc.models.lstm_doc_lm.LSTMDocLanguageModel.from_pretrained`."""
     data = os.fspath(data)
     if data.startswith("."):
         data = os.path.join(folder, data)
     paths = [os.path.join(folder, name) for name in checkpoint_file.split(os.pathsep)]
-    ensemble = load_ensemble(paths, data)
+    ensemble = load_ensemble(paths, data, precision=precision)
     return PretrainedLanguageModel(ensemble.models, ensemble.task)

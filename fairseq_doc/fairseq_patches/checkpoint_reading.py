@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
-from omegaconf import OmegaConf
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from omegaconf import OmegaConf, open_dict
 
 from fairseq_doc.errors import FairseqDocError
 
@@ -63,6 +64,7 @@ def _checked(load):
                 f"{path} is not a whole checkpoint: expected one that fairseq-train wrote; got {problem}"
             )
         _forget_embedding_files(state)
+        _add_new_settings(state, args[0] if args else kwargs.get("arg_overrides"))
         return _fit_to_broadcast(state, kwargs)
 
     return load_checkpoint_to_cpu
@@ -172,6 +174,17 @@ def _forget_embedding_files(state):
         for name in _EMBEDDING_FILES:
             if getattr(settings, name, None) is not None:
                 setattr(settings, name, None)
+
+
+def _add_new_settings(state, overrides):
+    """fairseq overrides only what a checkpoint has, so that an option younger than the checkpoint would
+    be ignored without a word."""
+    settings = state["cfg"].get("model")
+    known = MODEL_DATACLASS_REGISTRY.get(getattr(settings, "_name", None))
+    for name in set(overrides or ()) & set(getattr(known, "__dataclass_fields__", ())):
+        if not hasattr(settings, name):
+            with open_dict(settings) if OmegaConf.is_config(settings) else contextlib.nullcontext():
+                setattr(settings, name, overrides[name])
 
 
 def _fit_to_broadcast(state, settings):

@@ -32,6 +32,9 @@ TIMEOUT = "FAIRSEQ_DOC_RENDEZVOUS_TIMEOUT"  # seconds that a worker waits for th
 ALONE = "FAIRSEQ_DOC_LAUNCHER"  # "none": every process trains alone, whoever started it
 TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 ONE_PROCESS = ("eval-lm", "generate", "interactive")
+# What NCCL says of two workers on one GPU.
+_SHARED_GPU = re.compile(r"Duplicate GPU detected", re.IGNORECASE)
+TOO_FEW_GPUS = "expected a GPU for each worker; got {}: start fewer workers, or give --cpu"
 # What gloo says when the process at the other end is gone.
 _LOST = re.compile(
     r"closed by peer|reset by peer|broken pipe|closed connection|timed out waiting .* operation|"
@@ -172,7 +175,7 @@ def prepare(cfg: Any, environ: Mapping[str, str] | None = None) -> None:
         _check_sixteen_bits(cfg.common)
         _set_for_cpu(settings, visible)
     else:
-        _check_gpus(settings, place, visible)
+        _check_gpus(settings, place, visible, os.environ if environ is None else environ)
 
 
 def _check_sixteen_bits(common):
@@ -185,18 +188,14 @@ def _check_sixteen_bits(common):
     )
 
 
-def _check_gpus(settings, place, visible):
-    """NCCL refuses two workers on one GPU, in the midst of the start."""
-    if settings.distributed_backend != "nccl":
-        return
+def _check_gpus(settings, place, visible, environ):
+    """Refuse more workers than GPUs on this machine where that is certain; a task of srun may see only
+    its own. NCCL refuses the rest, see :func:`explanation`."""
     workers = settings.distributed_world_size if settings.distributed_init_method is None else 1
-    if place is not None:
-        workers = place.local_rank + 1 if place.per_machine is None else place.per_machine
-    if workers > visible:
-        raise FairseqDocError(
-            f"expected a GPU for each worker of a machine; got {visible} for at least {workers}: start "
-            "fewer, or give --cpu"
-        )
+    if place is not None and place.launcher == "torchrun" and "CUDA_VISIBLE_DEVICES" not in environ:
+        workers = _number(environ, "LOCAL_WORLD_SIZE", "1")
+    if settings.distributed_backend == "nccl" and workers > visible:
+        raise FairseqDocError(TOO_FEW_GPUS.format(f"{visible} for {workers} workers"))
 
 
 def _check_agreement(settings, place, visible):
@@ -369,7 +368,8 @@ def _check_same_training(cfg):
 
 
 def explanation(error: BaseException | None) -> FairseqDocError | None:
-    """Our error for what a worker raises when another one has ended; None for any other error."""
+    """Our error for what a worker raises when another one has ended or has its GPU; None for any
+    other error."""
     while error is not None:
         text = " ".join(str(error).split())
         if isinstance(error, torch.multiprocessing.ProcessRaisedException):
@@ -379,6 +379,8 @@ def explanation(error: BaseException | None) -> FairseqDocError | None:
             return FairseqDocError(message) if message else None
         if isinstance(error, torch.multiprocessing.ProcessExitedException):
             return FairseqDocError(f"a worker ended ({shown(text)}); {_REMEDY}")
+        if _SHARED_GPU.search(text):
+            return FairseqDocError(TOO_FEW_GPUS.format("one for two workers"))
         found = _LOST.search(text) if isinstance(error, RuntimeError) else None
         if found:
             return FairseqDocError(f"another worker ended ({found[0]}), see its output; {_REMEDY}")

@@ -272,6 +272,7 @@ class LSTMDocLanguageModel(MixtureModel, FairseqLanguageModel):
         model_name_or_path: str,
         checkpoint_file: str = "model.pt",
         data_name_or_path: str = ".",
+        matmul_precision: str | None = None,
     ) -> Any:
         """As fairseq's, with ``.score``, ``.perplexity`` and ``.sample`` of a language model.
 
@@ -280,6 +281,7 @@ class LSTMDocLanguageModel(MixtureModel, FairseqLanguageModel):
             checkpoint_file: a file in it, or ``a.pt:b.pt`` for an ensemble.
             data_name_or_path: folder of ``fairseq-preprocess``; if it begins with a dot, relative to
                 the first.
+            matmul_precision: ``float32`` or ``bfloat16``; None: as trained.
 
         Returns:
             :class:`fairseq_doc.evaluation.hub_interface.PretrainedLanguageModel`.
@@ -287,7 +289,9 @@ class LSTMDocLanguageModel(MixtureModel, FairseqLanguageModel):
         # Imported here because evaluation/ imports this file.
         from fairseq_doc.evaluation.hub_interface import from_pretrained
 
-        return from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path)
+        return from_pretrained(
+            model_name_or_path, checkpoint_file, data_name_or_path, matmul_precision
+        )
 
 
 _MOS: dict[str, Any] = {"doc_components": "0,0,0,15"}

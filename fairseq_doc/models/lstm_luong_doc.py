@@ -29,6 +29,7 @@ from fairseq_doc.modules.attentional_lstm import (
     DecoderCache,
     State,
     StepConstants,
+    select,
 )
 from fairseq_doc.modules.bilstm import BidirectionalLSTM
 from fairseq_doc.modules.dropout import check_rates, dropout_mask, embedded_dropout
@@ -64,7 +65,7 @@ class LuongEncoder(FairseqEncoder):
         )
         self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
 
-    def forward(self, src_tokens: torch.Tensor, src_lengths: Any = None) -> dict[str, torch.Tensor]:
+    def forward(self, src_tokens: torch.Tensor, src_lengths: Any = None) -> dict[str, Any]:
         """
         Args:
             src_tokens: (B, S), padded on either side.
@@ -72,25 +73,25 @@ class LuongEncoder(FairseqEncoder):
 
         Returns:
             ``memory`` (B, S, D); ``padding_mask`` (B, S), true at padding; ``hidden`` and ``cell``,
-            (N, B, D); ``rows`` (R,), the sentence of each row, always on the CPU, which reads it.
+            (N, B, D); ``rows``, the sentence of each of the R rows, a list of numbers.
         """
         padding_mask = src_tokens.eq(self.dictionary.pad())
         x = embedded_dropout(self.embedding, src_tokens.t(), self.source_dropout, self.training)
         memory, hidden, cell = self.lstm(x, padding_mask)
-        rows = torch.arange(len(src_tokens), device="cpu")
         return {
             "memory": memory,
             "padding_mask": padding_mask,
             "hidden": hidden,
             "cell": cell,
-            "rows": rows,
+            "rows": list(range(len(src_tokens))),
         }
 
     def reorder_encoder_out(
-        self, encoder_out: dict[str, torch.Tensor], new_order: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
+        self, encoder_out: dict[str, Any], new_order: torch.Tensor
+    ) -> dict[str, Any]:
         """Reorders the rows alone: a beam shares its sentence's memory."""
-        return {**encoder_out, "rows": encoder_out["rows"].index_select(0, new_order.cpu())}
+        rows = encoder_out["rows"]
+        return {**encoder_out, "rows": [rows[index] for index in new_order.tolist()]}
 
     def max_positions(self) -> int:
         """No limit except the task's."""
@@ -133,7 +134,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
     def forward(
         self,
         prev_output_tokens: torch.Tensor,
-        encoder_out: dict[str, torch.Tensor],
+        encoder_out: dict[str, Any],
         incremental_state: dict | None = None,
     ) -> tuple[torch.Tensor, dict[str, Any]]:
         """
@@ -155,7 +156,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         if incremental_state is not None:
             tokens = tokens[:, -1:]
         elif not can_branch_on(tokens) or tokens[:, 0].eq(self.dictionary.pad()).any():
-            # Padded on the left, or perhaps.
+            # Padded on the left; on a GPU nobody looks.
             is_word = tokens.ne(self.dictionary.pad())
             words_first = is_word.argsort(dim=1, descending=True, stable=True)
             tokens = tokens.gather(1, words_first)
@@ -188,15 +189,14 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         return layers
 
     def _constants_and_state(
-        self, encoder_out: dict[str, torch.Tensor], incremental_state: dict | None
+        self, encoder_out: dict[str, Any], incremental_state: dict | None
     ) -> tuple[StepConstants, State]:
         """What is the same at every step, for the rows, and the state before the next step."""
         rows, cache = encoder_out["rows"], None
         if incremental_state is not None:
             cache = self.get_incremental_state(incremental_state, CACHE)
         if cache is None:
-            index = rows.to(encoder_out["hidden"].device)
-            hidden, cell = (encoder_out[name].index_select(1, index) for name in ("hidden", "cell"))
+            hidden, cell = (select(encoder_out[name], 1, rows) for name in ("hidden", "cell"))
             cache = DecoderCache(
                 self.lstm.prepare(encoder_out["memory"], encoder_out["padding_mask"]),
                 self.lstm.start(hidden, cell),

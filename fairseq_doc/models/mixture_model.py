@@ -47,9 +47,10 @@ def matmul_precision_field() -> Any:
     return field(
         default="float32",
         metadata={
-            "help": "precision of the factors of the large matrix products: output matrix, W_j, LSTM "
-            "layers; sums, softmaxes, states and parameters stay float32. bfloat16 needs a processor "
-            "with AVX512_BF16 or AMX, or a GPU; others stay in float32, with a warning"
+            "help": "precision of the large matrix products' factors and results: output matrix, W_j, "
+            "and on a CPU LSTM layers of a million weights; softmaxes, states and parameters stay "
+            "float32. bfloat16 needs a processor with AVX512_BF16 or AMX, or a GPU; others stay in "
+            "float32, with a warning"
         },
     )
 
@@ -104,8 +105,13 @@ class MixtureModel:
         return self.decoder.output.smoothed_nll(net_output[0], target, smoothing, ignore_index)
 
     def set_matmul_precision(self, name: str) -> None:
-        """Use another ``--matmul-precision`` than the model was built with: a key of
-        :data:`fairseq_doc.ops.matmul.PRECISIONS`."""
+        """Use another ``--matmul-precision`` than the model was built with.
+
+        Raises:
+            FairseqDocError: not ``float32`` or ``bfloat16``.
+        """
+        if name not in PRECISIONS:
+            raise FairseqDocError(f"expected {' or '.join(PRECISIONS)}; got {name!r}")
         model: Any = self
         for module in model.modules():
             if hasattr(module, "precision"):

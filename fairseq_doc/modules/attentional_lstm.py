@@ -49,13 +49,20 @@ class StepConstants(NamedTuple):
     joint_weights: list[torch.Tensor]  # N times (4 D, 2 D)
     biases: list[torch.Tensor]  # N - 1 times (4 D,)
 
-    def index_select(self, sentences: torch.Tensor) -> "StepConstants":
-        """The memory of ``sentences`` (B',), in that order."""
+    def select(self, sentences: list[int]) -> "StepConstants":
+        """The memory of ``sentences``, in that order."""
         return self._replace(
-            keys=self.keys.index_select(0, sentences),
-            values=self.values.index_select(0, sentences),
-            padding_mask=self.padding_mask.index_select(0, sentences),
+            keys=select(self.keys, 0, sentences),
+            values=select(self.values, 0, sentences),
+            padding_mask=select(self.padding_mask, 0, sentences),
         )
+
+
+def select(tensor: torch.Tensor, dim: int, indices: list[int]) -> torch.Tensor:
+    """``tensor.index_select``; the tensor itself where the indices are all of its own in order."""
+    if indices == list(range(tensor.size(dim))):
+        return tensor
+    return tensor.index_select(dim, torch.tensor(indices, device=tensor.device))
 
 
 class DecoderCache:
@@ -73,26 +80,17 @@ class DecoderCache:
         self._sentences: list[int] | None = None
         self._selected = constants
 
-    def constants_of(self, rows: torch.Tensor) -> StepConstants:
-        """The constants for the sentences of the rows (R,), which are on the CPU. Each sentence comes
-        once if its rows are side by side and all sentences have equally many; else once per row."""
-        sentences = _sentences_of(rows)
+    def constants_of(self, rows: list[int]) -> StepConstants:
+        """The constants for the sentences of the rows. Each sentence comes once if its rows are side by
+        side and all sentences have equally many; else once per row."""
+        runs = [(sentence, len(list(run))) for sentence, run in groupby(rows)]
+        sentences = rows
+        if len({length for _, length in runs}) == 1:
+            sentences = [sentence for sentence, _ in runs]
         if sentences != self._sentences:
             self._sentences = sentences
-            self._selected = self._constants
-            if sentences != list(range(len(self._constants.keys))):
-                index = torch.tensor(sentences, device=self._constants.keys.device)
-                self._selected = self._constants.index_select(index)
+            self._selected = self._constants.select(sentences)
         return self._selected
-
-
-def _sentences_of(rows: torch.Tensor) -> list[int]:
-    """Each sentence once if its rows are side by side and all have equally many; else ``rows``."""
-    of_rows = rows.tolist()
-    runs = [(sentence, len(list(run))) for sentence, run in groupby(of_rows)]
-    if len({length for _, length in runs}) > 1:
-        return of_rows
-    return [sentence for sentence, _ in runs]
 
 
 class AttentionalLSTM(nn.Module):

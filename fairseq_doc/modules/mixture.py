@@ -59,10 +59,10 @@ def check_finite(scores: torch.Tensor) -> None:
 
 
 def at_temperature(log_probs: torch.Tensor, inverse: torch.Tensor | float) -> torch.Tensor:
-    """log of P^(1/T), renormalised, from log P (..., V) and ``inverse`` = 1 / T; in float64 on a
-    CPU."""
+    """log of P^(1/T), renormalised, from log P (..., V) and ``inverse`` = 1 / T; on a CPU in
+    float64, which most GPUs are slow in."""
     below_top = log_probs - log_probs.amax(-1, keepdim=True)
-    if can_branch_on(log_probs):
+    if log_probs.device.type == "cpu":
         below_top = below_top.double()
     return torch.log_softmax(below_top * inverse, dim=-1)
 

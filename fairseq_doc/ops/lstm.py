@@ -6,8 +6,8 @@ Axes: T time, B columns, K width of the input, D of the layer.
 
 W_x x_t + b is one product for all steps, so a step has one product. Going back a step has one too,
 d h_{t-1} = W_h^T d z_t, and after the loop the matrices' gradients are one product each: with Z, X and
-H the rows of all steps, d W_x = Z^T X, d W_h = Z^T H, d x = Z W_x. States, sums and gradients have the
-input's dtype; the factors of the products may be rounded to a narrower one.
+H the rows of all steps, d W_x = Z^T X, d W_h = Z^T H, d x = Z W_x. States, gates and gradients have the
+input's dtype; the factors and the results of the products may be rounded to a narrower one.
 """
 
 from typing import Any
@@ -69,7 +69,7 @@ def lstm(
     input_weight: torch.Tensor,
     recurrent_weight: torch.Tensor,
     bias: torch.Tensor,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype,
 ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
     """
     Args:
@@ -78,14 +78,13 @@ def lstm(
         input_weight: W_x, (4 D, K), the gates in torch's order.
         recurrent_weight: W_h, (4 D, D).
         bias: (4 D,); torch's modules have two, which only occur as a sum.
-        dtype: of the factors of the products; None: the input's.
+        dtype: of the products' factors and results.
 
     Returns:
         The output (T, B, D) and the state after it.
     """
     hidden, cell = (part[0] for part in state)
     with autocast_off(x):
-        output, cell = _LSTM.apply(
-            x, hidden, cell, input_weight, recurrent_weight, bias, dtype or x.dtype
-        )
-    return output, (output[-1:], cell.unsqueeze(0))
+        output, cell = _LSTM.apply(x, hidden, cell, input_weight, recurrent_weight, bias, dtype)
+    # Copies: views would keep the states of all steps in memory.
+    return output, (output[-1:].clone(), cell.unsqueeze(0).clone())

@@ -11,7 +11,7 @@ float32 product is called through an operator that ``torch.compile`` also uses. 
 or for tensors that are not float32 on a CPU, torch's own product is used.
 
 Factors may be rounded to bfloat16 before a product (``precision``): processors with instructions for it
-multiply them twice as fast.
+multiply them twice as fast. Those products are always oneDNN's, which torch uses for them itself.
 """
 
 import functools
@@ -131,9 +131,10 @@ def bfloat16_is_faster(device_type: str) -> bool:
         )
     faster = named == "yes" if named else _has_bfloat16(device_type)
     if not faster:
+        got = f"{BFLOAT16_VARIABLE}=no" if named else "none of them"
         logger.warning(
-            "--matmul-precision bfloat16: expected a processor with AVX512_BF16 or AMX, or a GPU of "
-            "compute capability 8.0 or more; got none of them, so the products are in float32"
+            "matmul precision bfloat16: expected a processor with AVX512_BF16 or AMX, or a GPU of "
+            f"compute capability 8.0 or more; got {got}, so the products are in float32"
         )
     return faster
 
@@ -186,11 +187,9 @@ def dense_operand(matrix: torch.Tensor) -> torch.Tensor:
 
 def loop_operand(right: torch.Tensor, rows: int) -> torch.Tensor:
     """``right`` (N, K) as :func:`matmul` reads it fastest when a loop multiplies it by ``rows`` rows
-    at every step: for oneDNN a bfloat16 matrix in its own layout, or a float32 one by columns."""
+    at every step: a bfloat16 matrix on a CPU in oneDNN's own layout, any other as it is."""
     if right.dtype == torch.bfloat16 and right.device.type == "cpu" and _can_pack():
-        return _ONEDNN_PACK(dense_operand(right), rows)
-    if _onednn_applies(right, right):
-        return right.t().contiguous().t()
+        return _ONEDNN_PACK(right, rows)
     return right
 
 
@@ -234,7 +233,8 @@ def linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, precision: torch.dtype
 ) -> torch.Tensor:
     """``F.linear`` with the factors of its products, also of the gradients', in ``precision`` where
-    :func:`matmul_dtype` says so; the result has the dtype of ``x``.
+    :func:`matmul_dtype` says so; the result has the dtype of ``x``. Under autocast it is
+    ``F.linear``.
 
     Args:
         x: (..., K).
@@ -263,6 +263,8 @@ def add_matmul_(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) ->
         return total
     if total.dtype == left.dtype:
         return total.addmm_(left, right.t())
-    # oneDNN takes a third more time for 301 rows than for 304 (AMD Zen 4).
-    padded = F.pad(left, (0, 0, 0, -len(left) % 16))
-    return total.add_(torch.mm(padded, right.t())[: len(left)])
+    rows, missing = len(left), -len(left) % 16
+    if missing and left.device.type == "cpu" and rows > 16:
+        # oneDNN takes a third more time for 301 rows than for 304 (AMD Zen 4).
+        left = F.pad(left, (0, 0, 0, missing))
+    return total.add_(torch.mm(left, right.t())[:rows])

@@ -28,8 +28,8 @@ posterior at any word v is A_jv = pi_j s_jv / P(v), and with g_j = sum_v w_v A_j
     dL/d log pi_j = -g_j
     dL/d l_jv     =  g_j s_jv - w_v A_jv  =  s_jv (g_j - u pi_j / P(v)) - a [v = y] r_j
 
-The products may have factors of 16 bits. Everything between them, and all sums, then have 32: a block of
-logits is widened, its e is computed, and e is rounded once.
+The products may have factors and results of 16 bits. Everything between them, and the sums over chunks,
+then have 32: a block of logits is widened, its e is computed, and e is rounded once.
 """
 
 import math
@@ -359,7 +359,7 @@ def _softmax_(rows: torch.Tensor, row_target: torch.Tensor | None = None) -> tor
         part = rows[start : start + block]
         softmax = part if scratch is None else scratch[: len(part)].copy_(part)
         top = softmax.amax(1, keepdim=True)
-        torch.softmax(softmax, 1, out=softmax)
+        torch.softmax(softmax, 1, out=softmax)  # its kernels read a row before they write it
         top -= softmax.amax(1, keepdim=True).log_()
         log_normaliser[start : start + block] = top
         if row_target is not None:
@@ -430,11 +430,11 @@ def mixture_nll(
     :func:`fairseq_doc.ops.reference.mixture_nll`.
 
     Under autocast, or with 16-bit inputs, matrix products are in that dtype; everything between them,
-    and the result, is in float32. Ignored targets take no time.
+    and the result, is in float32. On a CPU ignored targets take no time.
 
     Args:
-        chunk_bytes: memory for one chunk of logits, 4 bytes each, or 2 in 16 bits on a CPU; None: as
-            much as the output matrix, from 16 to 30 MiB (in 16 bits 60), on a CPU; 512 MiB elsewhere.
+        chunk_bytes: memory for one chunk of logits; None: on a CPU as much as the output matrix, from
+            16 to 30 MiB, or with 16-bit products twice as much, up to 60; 512 MiB elsewhere.
         precision: the dtype of the products' factors, see
             :func:`fairseq_doc.ops.matmul.matmul_dtype`.
     """
@@ -468,10 +468,11 @@ def _run(mixture, target, ignore_index, summed, chunk_bytes, precision, smoothin
     """(loss, NLL), both sums; or, with ``summed`` false, (the NLL of each target, None)."""
     components, _, weight, _ = mixture
     dtype = _matmul_dtype(components, weight, precision)
+    of_logits = sum_dtype(dtype) if smoothing else dtype  # smoothed labels need them widened
     settings = _Settings(
         ignore_index=ignore_index,
         dtype=dtype,
-        chunk=_chunk_size(components, weight, dtype, chunk_bytes),
+        chunk=_chunk_size(components, weight, of_logits, chunk_bytes),
         smoothing=smoothing,
     )
     with autocast_off(components):

@@ -92,8 +92,8 @@ class KeptScores:
         lines = text_lines(self._path, MAX_LINE, errors="replace")
         if next(lines, None) != self._head:
             raise FairseqDocError(
-                f"{self._path}: expected scores of these models on this list; got another file, or "
-                "one of a version without checksums; remove it, and the same command computes the "
+                f"{self._path}: expected scores of these models on this list; got another file, one "
+                "of another --matmul-precision, or of a version without checksums; remove it, and the same command computes the "
                 "scores again, or name another"
             )
         kept: list[np.ndarray] = []

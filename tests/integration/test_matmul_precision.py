@@ -18,7 +18,7 @@ from conftest import (
 from fairseq_doc.ops.matmul import BFLOAT16_VARIABLE, bfloat16_is_faster
 
 OPTIONS = "--matmul-precision bfloat16 --save-interval-updates 10 --max-update 25"
-WARNING = "--matmul-precision bfloat16: expected a processor with AVX512_BF16 or AMX"
+WARNING = "matmul precision bfloat16: expected a processor with AVX512_BF16 or AMX"
 
 
 @pytest.fixture

@@ -54,8 +54,8 @@ def checkpoint(**more):
     }
 
 
-def load(path):
-    return checkpoint_utils.load_checkpoint_to_cpu(str(path))
+def load(path, overrides=None):
+    return checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
 
 
 def save_zip(value, path):
@@ -268,6 +268,18 @@ def test_the_file_of_embeddings_is_forgotten(tmp_path, legacy):
     loaded = load(tmp_path / "c.pt")
     for settings in (loaded["cfg"].model, loaded["args"] if legacy else loaded["cfg"].model):
         assert settings.encoder_embed_path is None and settings.decoder_embed_path is None
+
+
+@pytest.mark.parametrize("kind", ["DictConfig", "Namespace"])
+def test_an_option_younger_than_the_checkpoint_can_be_overridden(tmp_path, kind):
+    state = checkpoint()
+    settings = {"_name": "lstm_doc_lm", "layer_dims": "6,5"}
+    state["cfg"]["model"] = argparse.Namespace(**settings) if kind == "Namespace" else settings
+    save_zip(state, tmp_path / "c.pt")
+    overrides = {"matmul_precision": "bfloat16", "layer_dims": "7,5", "no_such_option": 1}
+    model = load(tmp_path / "c.pt", overrides)["cfg"].model
+    assert (model.matmul_precision, model.layer_dims) == ("bfloat16", "7,5")
+    assert not hasattr(load(tmp_path / "c.pt")["cfg"].model, "matmul_precision")
 
 
 # Code

@@ -349,21 +349,38 @@ def test_training_in_sixteen_bits_needs_a_gpu(monkeypatch, gpus, option, command
     assert prepared({}, cpu=False, **{option: True}) == {}
 
 
-@pytest.mark.parametrize(
-    "environ",
-    [of_torchrun(1, 2, 29500), {**of_srun(0, 2), "SLURM_STEP_NUM_NODES": "1"}],
-    ids=["torchrun", "srun"],
-)
-def test_two_workers_on_one_gpu_are_refused(gpus, environ):
+def test_two_workers_of_torchrun_on_one_gpu_are_refused(gpus):
+    environ = {**of_torchrun(1, 2, 29500), "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     gpus(1)
     message = refusal(prepared, environ, cpu=False)
-    assert message.startswith("expected a GPU for each worker of a machine; got 1 for at least 2")
+    assert message.startswith("expected a GPU for each worker; got 1 for 2 workers: ")
     assert prepared(environ, cpu=False, distributed_backend="gloo")["distributed_world_size"] == 2
     gpus(2)
     assert prepared(environ, cpu=False)["distributed_world_size"] == 2
 
 
+@pytest.mark.parametrize(
+    "environ",
+    [
+        pytest.param({**of_srun(0, 2), "SLURM_STEP_NUM_NODES": "1"}, id="a task with its own GPU"),
+        pytest.param(of_torchrun(1, 2, 29500), id="machines of one GPU, no local rank"),
+        pytest.param(
+            {**of_torchrun(1, 2, 1), "LOCAL_WORLD_SIZE": "2", "CUDA_VISIBLE_DEVICES": "3"},
+            id="a GPU assigned to each process",
+        ),
+    ],
+)
+def test_workers_that_may_have_a_gpu_each_are_not_refused(gpus, environ):
+    gpus(1)
+    assert prepared(environ, cpu=False)["distributed_world_size"] == 2
+
+
+def test_what_nccl_says_of_a_shared_gpu_is_explained():
+    error = RuntimeError("NCCL error: Duplicate GPU detected : rank 1 and rank 0 both on 100000")
+    assert str(explanation(error)).startswith("expected a GPU for each worker; got one for two")
+
+
 def test_more_workers_than_gpus_without_a_launcher(gpus):
     gpus(1)
-    assert "got 1 for at least 3" in refusal(prepared, {}, cpu=False, distributed_world_size=3)
+    assert "got 1 for 3 workers" in refusal(prepared, {}, cpu=False, distributed_world_size=3)
     assert prepared({}, cpu=False) == {}

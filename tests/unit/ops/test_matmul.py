@@ -202,17 +202,20 @@ def test_bfloat16_products_where_the_processor_has_instructions(
     for _ in range(2):
         dtype = matmul.matmul_dtype(numbers(2, 3), narrow)
         assert dtype == (narrow if faster else wide)
-    warnings = [r.getMessage() for r in caplog.records if "--matmul-precision" in r.getMessage()]
+    warnings = [r.getMessage() for r in caplog.records if "precision" in r.getMessage()]
     assert len(warnings) == (0 if faster else 1), "one warning, however many products"
     assert matmul.matmul_dtype(numbers(2, 3)) == wide
 
 
 @pytest.mark.parametrize("named, faster", [("yes", True), ("no", False)])
 @pytest.mark.parametrize("instructions", [(), ("avx512_bf16",)])
-def test_the_variable_forces_the_precision(processor, monkeypatch, named, faster, instructions):
+def test_the_variable_forces_the_precision(
+    processor, monkeypatch, caplog, named, faster, instructions
+):
     processor(*instructions)
     monkeypatch.setenv(matmul.BFLOAT16_VARIABLE, named)
     assert matmul.bfloat16_is_faster("cpu") is faster
+    assert ("got FAIRSEQ_DOC_BFLOAT16=no" in caplog.text) is not faster
 
 
 def test_the_variable_has_two_values(processor, monkeypatch):
