@@ -6,10 +6,13 @@ raises an error. On a GPU each of these would wait until everything before it is
 device to another, which may wait too, is not seen here.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
+from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyCriterion
 from fairseq_doc.models import lstm_luong_doc
 from fairseq_doc.modules import bilstm, mixture
 from fairseq_doc.ops import matmul, mixture_nll, reference
@@ -21,6 +24,7 @@ from ..conftest import (
     random_mixture,
     random_targets,
     random_tokens,
+    small_dictionary,
     small_model,
     small_translation_model,
 )
@@ -90,6 +94,30 @@ def test_a_training_step_of_an_encoder_decoder_never_waits(as_on_a_gpu, name):
     with FakeTensorMode(allow_non_fake_inputs=True):
         source, target = (torch.zeros(3, time, dtype=torch.long) for time in (5, 6))
         assert step(model, target, source, None, target).shape == (3, 6, 20)
+
+
+@pytest.mark.parametrize("kind", ["language model", "encoder-decoder"])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_the_training_objective_never_waits(as_on_a_gpu, kind, label_smoothing):
+    task = SimpleNamespace(target_dictionary=small_dictionary())
+    penalties = {"ar_alpha": 2.0, "tar_beta": 1.0} if kind == "language model" else {}
+    criterion = DocCrossEntropyCriterion(
+        task,
+        "published",
+        sentence_avg=False,
+        label_smoothing=label_smoothing,
+        **{"doc_lambda": 0.001, "ar_alpha": 0.0, "tar_beta": 0.0, **penalties},
+    )
+    model = small_model() if kind == "language model" else small_translation_model()
+    model.float().train()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        tokens = torch.zeros(3, 6, dtype=torch.long)
+        inputs = {"src_tokens": tokens, "window": 0}
+        if kind == "encoder-decoder":
+            inputs = {"src_tokens": tokens, "src_lengths": None, "prev_output_tokens": tokens}
+        sample = {"net_input": inputs, "target": tokens, "ntokens": 18}
+        loss, _, _ = criterion(model, sample)
+        torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
 
 
 def test_the_check_finds_a_branch_by_a_value(monkeypatch):
