@@ -93,8 +93,8 @@ class KeptScores:
         if next(lines, None) != self._head:
             raise FairseqDocError(
                 f"{self._path}: expected scores of these models on this list; got another file, one "
-                "of another --matmul-precision, or of a version without checksums; remove it, and the same command computes the "
-                "scores again, or name another"
+                "of another --matmul-precision or one of a version without checksums; remove it, and "
+                "the same command computes the scores again, or name another"
             )
         kept: list[np.ndarray] = []
         found = _checksum(self._head, 0)
