@@ -137,8 +137,9 @@ LANGUAGE_MODELS = {
 
 @pytest.fixture
 def bfloat16_kernels(monkeypatch, capfd):
-    """As ``kernels``, for products in bfloat16, which are oneDNN's with both backends."""
-    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
+    """As ``kernels``, for models of ``--matmul-precision bfloat16``: with bfloat16 instructions the
+    products are in bfloat16 (oneDNN's with both backends), without them in float32."""
+    monkeypatch.setattr(matmul, "backend", "onednn")
     monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
     monkeypatch.setattr(lstm, "LEAST_STEPS", 0)
     kernels = Kernels(capfd)
@@ -166,13 +167,6 @@ def test_encoder_decoders(kernels, option):
         generate([model], beam=3)
 
 
-# A processor that emulates bfloat16 may have no other kernel for it.
-only_with_bfloat16 = pytest.mark.skipif(
-    not matmul._has_bfloat16("cpu"), reason="this processor has no bfloat16 instructions"
-)
-
-
-@only_with_bfloat16
 @pytest.mark.parametrize("settings", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
 def test_language_models_in_bfloat16(bfloat16_kernels, settings):
     widths = {"decoder_embed_dim": 48, "layer_dims": "64,56,48", "matmul_precision": "bfloat16"}
@@ -182,7 +176,6 @@ def test_language_models_in_bfloat16(bfloat16_kernels, settings):
         train_and_evaluate(model, tokens.roll(-1, 1), tokens)
 
 
-@only_with_bfloat16
 @pytest.mark.parametrize("option", OPTIONS)
 def test_encoder_decoders_in_bfloat16(bfloat16_kernels, option):
     widths = {"encoder_embed_dim": 32, "decoder_embed_dim": 32, "hidden_size": 32}
