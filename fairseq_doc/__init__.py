@@ -19,7 +19,9 @@ The data goes through the files in this order, and each imports only from what l
     data/bptt_stream.py              stream -> columns -> (source, target) windows
     ops/matmul.py                    matrix products by the fastest kernel torch carries
     ops/reference.py                 the mixture NLL in its plain form: the definition
-    ops/mixture_nll.py               the same, chunked, with its own backward
+    ops/mixture_chunks.py            how many tokens the chunked forms take at once
+    ops/mixture_nll.py               the NLL in chunks, with its own backward
+    ops/mixture_log_probs.py         log P of every word in chunks
     ops/lstm_cell.py                 an LSTM's step and its gradients
     ops/lstm.py                      one LSTM layer with bfloat16 products, with its own backward
     ops/input_feeding.py             a Luong decoder's recurrence, with its own backward

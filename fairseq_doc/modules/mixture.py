@@ -14,11 +14,8 @@ from torch.nn import functional as F
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.dropout import dropout_mask
 from fairseq_doc.ops.matmul import can_branch_on, linear
-from fairseq_doc.ops.mixture_nll import (
-    mixture_log_probs,
-    mixture_nll,
-    smoothed_mixture_nll,
-)
+from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
+from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
 from fairseq_doc.ops.reference import sum_dtype
 
 ACTIVATIONS = {"tanh": torch.tanh, "linear": lambda x: x}

@@ -32,7 +32,6 @@ The products may have factors and results of 16 bits. Everything between them, a
 then have 32: a block of logits is widened, its e is computed, and e is rounded once.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -40,71 +39,19 @@ from typing import Any, NamedTuple
 import torch
 
 from fairseq_doc.ops import reference
-from fairseq_doc.ops.matmul import (
-    add_matmul_,
-    autocast_off,
-    can_branch_on,
-    matmul,
-    matmul_dtype,
+from fairseq_doc.ops.matmul import add_matmul_, autocast_off, can_branch_on, matmul
+from fairseq_doc.ops.mixture_chunks import (
+    chunk_size,
+    needs_gradient,
+    products_dtype,
+    smallest_sum,
+    tokens_per_block,
 )
 from fairseq_doc.ops.reference import sum_dtype
-
-# Bytes of one chunk of logits. On a CPU a chunk should fit in the last-level cache. Every
-# chunk also reads and writes the gradient of the output matrix, so a chunk is as large as that
-# matrix, within these bounds. Above the second, glibc's allocator maps new pages for every chunk.
-CPU_CHUNK_BYTES = (16 * 2**20, 30 * 2**20)
-# In 16 bits: the products take half the time, so the gradient is to be read half as often, and one
-# piece of memory holds every chunk's logits.
-CPU_CHUNK_BYTES_16 = (16 * 2**20, 60 * 2**20)
-GPU_CHUNK_BYTES = 512 * 2**20
-# Block size in which a CPU computes and mixes softmaxes; fits the second-level cache.
-CPU_BLOCK_BYTES = 2 * 2**20
 
 # A posterior below this is set to zero (a token's posteriors sum to one). Its products would be
 # denormal numbers, with which a CPU computes thirty times more slowly.
 _NEGLIGIBLE = {dtype: torch.finfo(dtype).tiny ** 0.5 for dtype in (torch.float32, torch.float64)}
-
-
-def tokens_per_chunk(
-    n_components: int, vocabulary: int, chunk_bytes: int, itemsize: int = 4
-) -> int:
-    """How many tokens' logits, J x V numbers of ``itemsize`` bytes each, fit in ``chunk_bytes``; at
-    least 1."""
-    return max(1, chunk_bytes // (itemsize * n_components * max(1, vocabulary)))
-
-
-def _chunk_size(
-    components: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype, chunk_bytes: int | None
-) -> int:
-    if chunk_bytes is None:
-        chunk_bytes = GPU_CHUNK_BYTES
-        if components.device.type == "cpu":
-            (least, most), size = CPU_CHUNK_BYTES, 4 * weight.numel()
-            if dtype.itemsize == 2:
-                (least, most), size = CPU_CHUNK_BYTES_16, 2 * size
-            chunk_bytes = min(max(size, least), most)
-    # On a GPU 16-bit logits are widened in one piece; float64 is for tests.
-    itemsize = min(4, dtype.itemsize) if components.device.type == "cpu" else 4
-    return tokens_per_chunk(components.size(1), weight.size(0), chunk_bytes, itemsize)
-
-
-def _even_chunk(tokens: int, chunk: int, most: int) -> int:
-    """Tokens per chunk, about ``chunk`` and at most ``most``, so that the chunks are equally large:
-    a small last chunk would read the whole output matrix again."""
-    n_chunks = max(1, round(tokens / chunk))
-    even = math.ceil(tokens / n_chunks)
-    if even > most:
-        n_chunks = math.ceil(tokens / chunk)
-        even = math.ceil(tokens / n_chunks)
-    return max(1, even)
-
-
-def _matmul_dtype(
-    components: torch.Tensor, weight: torch.Tensor, precision: torch.dtype
-) -> torch.dtype:
-    """As :func:`fairseq_doc.ops.matmul.matmul_dtype`, and 16 bits if one of the two has them."""
-    dtype = matmul_dtype(components, precision)
-    return weight.dtype if weight.dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 @dataclass(frozen=True)
@@ -322,7 +269,7 @@ class _ChunkedLoss:
         if self.ignored is not None:
             word = word * (~self.ignored[chunk.tokens]).unsqueeze(2).to(pi.dtype)  # (c, 1, 1)
         probs = torch.bmm(pi.transpose(1, 2), by_token)  # (c, 1, V)
-        if can_branch_on(probs) and probs.min() > _smallest(probs):
+        if can_branch_on(probs) and probs.min() > smallest_sum(probs):
             inverse = probs.reciprocal()
             g = target + word * pi * torch.bmm(by_token, inverse.transpose(1, 2))  # (c, J, 1)
             by_token.mul_(g - word * pi * inverse)
@@ -353,7 +300,7 @@ def _softmax_(rows: torch.Tensor, row_target: torch.Tensor | None = None) -> tor
     log_normaliser = rows.new_empty(len(rows), 1, dtype=wide)
     block = len(rows)
     if rows.device.type == "cpu":
-        block = tokens_per_chunk(1, rows.size(1), CPU_BLOCK_BYTES)
+        block = tokens_per_block(1, rows.size(1))
     scratch = None if wide == rows.dtype else rows.new_empty(block, rows.size(1), dtype=wide)
     for start in range(0, len(rows), block):
         part = rows[start : start + block]
@@ -467,16 +414,16 @@ def smoothed_mixture_nll(
 def _run(mixture, target, ignore_index, summed, chunk_bytes, precision, smoothing=0.0):
     """(loss, NLL), both sums; or, with ``summed`` false, (the NLL of each target, None)."""
     components, _, weight, _ = mixture
-    dtype = _matmul_dtype(components, weight, precision)
+    dtype = products_dtype(components, weight, precision)
     of_logits = sum_dtype(dtype) if smoothing else dtype  # smoothed labels need them widened
     settings = _Settings(
         ignore_index=ignore_index,
         dtype=dtype,
-        chunk=_chunk_size(components, weight, of_logits, chunk_bytes),
+        chunk=chunk_size(components, weight, of_logits, chunk_bytes),
         smoothing=smoothing,
     )
     with autocast_off(components):
-        if _needs_gradient(mixture):
+        if needs_gradient(mixture):
             return _MixtureNLL.apply(*mixture, target, summed, settings)
         chunked = _ChunkedLoss(mixture, target, settings)
         nll, smoothing_loss, _ = chunked.run()
@@ -484,77 +431,3 @@ def _run(mixture, target, ignore_index, summed, chunk_bytes, precision, smoothin
             return nll, None
         nll = nll.sum()
         return chunked.label_of_target * nll + smoothing_loss, nll
-
-
-def _needs_gradient(tensors: Sequence[torch.Tensor | None]) -> bool:
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-
-
-def mixture_log_probs(
-    components: torch.Tensor,
-    log_weights: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    chunk_bytes: int | None = None,
-    precision: torch.dtype = torch.float32,
-) -> torch.Tensor:
-    """log P of every word in chunks of tokens; arguments and result as
-    :func:`fairseq_doc.ops.reference.mixture_log_probs`, ``precision`` as in :func:`mixture_nll`.
-
-    Besides the result, (N, V), memory holds one chunk of logits, or all of them if a gradient is
-    needed.
-    """
-    reference.check_shapes(components, log_weights, weight, bias)
-    dtype = _matmul_dtype(components, weight, precision)
-    chunk = _chunk_size(components, weight, torch.float32, chunk_bytes)
-    if chunk_bytes is None and components.device.type == "cpu":
-        most = tokens_per_chunk(components.size(1), weight.size(0), CPU_CHUNK_BYTES[1])
-        chunk = _even_chunk(len(components), chunk, most)
-    needs_gradient = _needs_gradient((components, log_weights, weight, bias))
-    with autocast_off(components):
-        components, weight = components.to(dtype), weight.to(dtype)
-        log_weights = log_weights.to(sum_dtype(dtype))
-        bias = None if bias is None else bias.to(dtype)
-        if needs_gradient:
-            chunks = zip(components.split(chunk), log_weights.split(chunk), strict=True)
-            return torch.cat(
-                [reference.mixture_log_probs(k, log_pi, weight, bias) for k, log_pi in chunks]
-            )
-        if len(components) <= chunk:
-            return _log_probs_of_chunk(components, log_weights, weight, bias)
-        log_probs = log_weights.new_empty(len(components), weight.size(0))
-        for start in range(0, len(components), chunk):
-            tokens = slice(start, start + chunk)
-            log_probs[tokens] = _log_probs_of_chunk(
-                components[tokens], log_weights[tokens], weight, bias
-            )
-        return log_probs
-
-
-def _log_probs_of_chunk(components, log_weights, weight, bias):
-    """log P of every word, (c, V).
-
-    The softmaxes are mixed as probabilities, which takes half as many exponentials as in log space;
-    only if a probability is too small for that, log space is used."""
-    c, j, d = components.shape
-    rows = matmul(components.reshape(-1, d), weight, bias).to(log_weights.dtype)  # (c J, V)
-    if j == 1:
-        return rows.log_softmax(1).add_(log_weights)
-    rows = rows.view(c, j, weight.size(0))
-    if not can_branch_on(rows):
-        return rows.log_softmax(2).add_(log_weights.unsqueeze(2)).logsumexp(1)
-    pi = log_weights.exp().unsqueeze(1)  # (c, 1, J)
-    block = tokens_per_chunk(j, weight.size(0), CPU_BLOCK_BYTES)
-    probs = rows.new_empty(c, 1, weight.size(0))
-    for start in range(0, c, block):
-        tokens = slice(start, start + block)
-        torch.bmm(pi[tokens], rows[tokens].softmax(2), out=probs[tokens])
-    probs = probs.squeeze(1)  # (c, V)
-    if probs.numel() and probs.min() < _smallest(probs):
-        return reference.mixture_log_probs(components, log_weights, weight, bias)
-    return probs.log_()
-
-
-def _smallest(probs: torch.Tensor) -> float:
-    """A sum of probabilities below this number loses digits."""
-    return torch.finfo(probs.dtype).tiny ** 0.8

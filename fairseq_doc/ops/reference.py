@@ -4,8 +4,8 @@ Axes: N tokens, J mixture components, d width of a component's vector, V vocabul
 
     log P(y) = logsumexp_j( log pi_j + log softmax(W k_j + b)_y )          (Eq. 7 in log space)
 
-Everything (N, J, V) exists at once here. :mod:`fairseq_doc.ops.mixture_nll` computes the same in
-pieces, with the same signatures.
+Everything (N, J, V) exists at once here. :mod:`fairseq_doc.ops.mixture_nll` and
+:mod:`fairseq_doc.ops.mixture_log_probs` compute the same in pieces, with the same signatures.
 """
 
 import torch

@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 
-from fairseq_doc.ops import mixture_nll as chunked
-from fairseq_doc.ops import reference
-from fairseq_doc.ops.mixture_nll import mixture_log_probs, mixture_nll
+from fairseq_doc.ops import mixture_chunks, reference
+from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
+from fairseq_doc.ops.mixture_nll import mixture_nll
 
 from ..conftest import (
     assert_close,
@@ -21,27 +21,10 @@ from ..conftest import (
 )
 
 
-@pytest.mark.parametrize(
-    "tokens, chunk, most, even",
-    [
-        (128, 125, 200, 128),
-        (640, 125, 200, 128),
-        (128, 125, 125, 64),  # as large as may be already
-        (640, 125, 125, 107),
-        (1, 125, 200, 1),
-        (190, 125, 200, 95),
-        (250, 125, 125, 125),
-        (0, 5, 5, 1),
-    ],
-)
-def test_chunks_are_even(tokens, chunk, most, even):
-    assert chunked._even_chunk(tokens, chunk, most) == even
-
-
 @pytest.mark.parametrize("tokens", [1, 2, 7])
 def test_blocks_of_a_chunk_do_not_change_the_log_probs(monkeypatch, tokens):
     mixture = random_mixture(7, 3, 4, 6)
-    monkeypatch.setattr(chunked, "CPU_BLOCK_BYTES", 4 * 3 * 6 * tokens)
+    monkeypatch.setattr(mixture_chunks, "CPU_BLOCK_BYTES", 4 * 3 * 6 * tokens)
     assert_close(mixture_log_probs(*mixture), naive_probs(*mixture).log())
 
 

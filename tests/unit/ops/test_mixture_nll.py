@@ -8,9 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 
-from fairseq_doc.ops import matmul, reference
+from fairseq_doc.ops import matmul, mixture_chunks, reference
 from fairseq_doc.ops import mixture_nll as chunked
-from fairseq_doc.ops.mixture_nll import mixture_log_probs, mixture_nll, tokens_per_chunk
+from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
+from fairseq_doc.ops.mixture_nll import mixture_nll
 
 from ..conftest import (
     assert_close,
@@ -336,8 +337,9 @@ def matmul_calls(monkeypatch):
         calls.append((len(left), {left.dtype, right.dtype}))
         return real(left, right, *rest)
 
-    real = chunked.matmul
-    monkeypatch.setattr(chunked, "matmul", recorded)
+    real = matmul.matmul
+    for name in ("mixture_nll", "mixture_log_probs"):
+        monkeypatch.setattr(f"fairseq_doc.ops.{name}.matmul", recorded)
     return calls
 
 
@@ -354,17 +356,9 @@ def test_products_are_in_autocasts_dtype_unless_an_input_is_wider(matmul_calls, 
 # Chunks
 
 
-@pytest.mark.parametrize(
-    "j, v, size, tokens", [(20, 10_000, 24 * 2**20, 31), (1, 1, 11, 2), (2, 3, 24, 1), (9, 9, 1, 1)]
-)
-def test_tokens_per_chunk(j, v, size, tokens):
-    """The largest number whose float32 logits fit, and at least one."""
-    assert tokens_per_chunk(j, v, size) == tokens
-
-
 @pytest.mark.parametrize("kind", ["sum", "smoothed", "log_probs"])
 def test_no_product_holds_more_than_one_chunk(monkeypatch, matmul_calls, kind):
-    monkeypatch.setattr(chunked, "CPU_CHUNK_BYTES", [chunk_bytes(3, 2, 6)] * 2)
+    monkeypatch.setattr(mixture_chunks, "CPU_CHUNK_BYTES", [chunk_bytes(3, 2, 6)] * 2)
     mixture = random_mixture(8, 2, 4, 6)
     if kind == "log_probs":
         mixture_log_probs(*mixture)

@@ -12,7 +12,8 @@ import torch
 
 from fairseq_doc.modules import lstm
 from fairseq_doc.ops import matmul
-from fairseq_doc.ops.mixture_nll import mixture_log_probs, mixture_nll, smoothed_mixture_nll
+from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
+from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
 
 from ..conftest import (
     leaves,

@@ -1,0 +1,95 @@
+"""What the mixture's chunked forms share: how many tokens they take at once, and in which dtype."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from fairseq_doc.ops.matmul import matmul_dtype
+
+# Bytes of one chunk of logits. On a CPU a chunk should fit in the last-level cache. Every
+# chunk also reads and writes the gradient of the output matrix, so a chunk is as large as that
+# matrix, within these bounds. Above the second, glibc's allocator maps new pages for every chunk.
+CPU_CHUNK_BYTES = (16 * 2**20, 30 * 2**20)
+# In 16 bits: the products take half the time, so the gradient is to be read half as often, and one
+# piece of memory holds every chunk's logits.
+CPU_CHUNK_BYTES_16 = (16 * 2**20, 60 * 2**20)
+GPU_CHUNK_BYTES = 512 * 2**20
+# Block size in which a CPU computes and mixes softmaxes; fits the second-level cache.
+CPU_BLOCK_BYTES = 2 * 2**20
+
+
+def tokens_per_chunk(
+    n_components: int, vocabulary: int, chunk_bytes: int, itemsize: int = 4
+) -> int:
+    """How many tokens' logits, J x V numbers of ``itemsize`` bytes each, fit in ``chunk_bytes``; at
+    least 1."""
+    return max(1, chunk_bytes // (itemsize * n_components * max(1, vocabulary)))
+
+
+def chunk_size(
+    components: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype, chunk_bytes: int | None
+) -> int:
+    """Tokens of a chunk whose logits have ``dtype``.
+
+    Args:
+        components: (N, J, d).
+        weight: (V, d).
+        dtype: of the logits.
+        chunk_bytes: memory for one chunk of logits; None: as much as the output matrix, within the
+            bounds above, or on a GPU 512 MiB.
+    """
+    if chunk_bytes is None:
+        chunk_bytes = GPU_CHUNK_BYTES
+        if components.device.type == "cpu":
+            (least, most), size = CPU_CHUNK_BYTES, 4 * weight.numel()
+            if dtype.itemsize == 2:
+                (least, most), size = CPU_CHUNK_BYTES_16, 2 * size
+            chunk_bytes = min(max(size, least), most)
+    # On a GPU 16-bit logits are widened in one piece; float64 is for tests.
+    itemsize = min(4, dtype.itemsize) if components.device.type == "cpu" else 4
+    return tokens_per_chunk(components.size(1), weight.size(0), chunk_bytes, itemsize)
+
+
+def tokens_per_block(n_components: int, vocabulary: int) -> int:
+    """How many tokens' softmaxes a CPU computes and mixes at once."""
+    return tokens_per_chunk(n_components, vocabulary, CPU_BLOCK_BYTES)
+
+
+def even_chunk_size(components: torch.Tensor, weight: torch.Tensor, chunk_bytes: int | None) -> int:
+    """As :func:`chunk_size` for logits in float32; on a CPU, where ``chunk_bytes`` does not say how
+    large, all chunks have about the same size."""
+    chunk = chunk_size(components, weight, torch.float32, chunk_bytes)
+    if chunk_bytes is not None or components.device.type != "cpu":
+        return chunk
+    most = tokens_per_chunk(components.size(1), weight.size(0), CPU_CHUNK_BYTES[1])
+    return even_chunk(len(components), chunk, most)
+
+
+def even_chunk(tokens: int, chunk: int, most: int) -> int:
+    """Tokens per chunk, about ``chunk`` and at most ``most``, so that the chunks are equally large:
+    a small last chunk would read the whole output matrix again."""
+    n_chunks = max(1, round(tokens / chunk))
+    even = math.ceil(tokens / n_chunks)
+    if even > most:
+        n_chunks = math.ceil(tokens / chunk)
+        even = math.ceil(tokens / n_chunks)
+    return max(1, even)
+
+
+def products_dtype(
+    components: torch.Tensor, weight: torch.Tensor, precision: torch.dtype
+) -> torch.dtype:
+    """As :func:`fairseq_doc.ops.matmul.matmul_dtype`, and 16 bits if one of the two has them."""
+    dtype = matmul_dtype(components, precision)
+    return weight.dtype if weight.dtype in (torch.bfloat16, torch.float16) else dtype
+
+
+def needs_gradient(tensors: Sequence[torch.Tensor | None]) -> bool:
+    """Whether autograd will ask for the gradient of any of these."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
+def smallest_sum(probs: torch.Tensor) -> float:
+    """A sum of probabilities below this number loses digits."""
+    return torch.finfo(probs.dtype).tiny ** 0.8
