@@ -88,7 +88,7 @@ def output_part(args):
     """{shape: {precision: {row: {ms, extra_bytes}}, "errors": ...}}, printed on the way."""
     import torch
 
-    found = {}
+    found: dict[str, dict] = {}
     for shape in output_layer.SHAPES:
         of_shape = found[shape] = {}
         for precision in PRECISIONS:
@@ -118,7 +118,7 @@ def output_part(args):
 def train_part(args):
     """{size: {precision: tokens a second}}, printed on the way."""
     package = Path(__file__).resolve().parent.parent / "fairseq_doc"
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name:
         for size, (vocabulary, options) in TRAINED.items():
             folder = Path(name, size)
@@ -136,9 +136,9 @@ def train_part(args):
                     words += " --cpu"
                 speed, _ = train_step.train(
                     data,
-                    folder / precision,
                     package,
                     words,
+                    folder / precision,
                     args.updates,
                     ENVIRONMENTS[precision],
                 )
@@ -169,7 +169,7 @@ def seq2seq_part(args):
     figures = json.loads(done.stdout)
     for system, found in figures["systems"].items():
         line = "".join(f"  {name} {found[name]:.3f} s" for name in ("train", "beam 1", "beam 5"))
-        print(f"{system:15}{line}  {found['MB']:,} MB", file=args.table)
+        print(f"{system:20}{line}  {found['MB']:,} MB", file=args.table)
     for name, ratio in figures.items():
         if name != "systems":
             print(f"{name} {ratio:.2f}", file=args.table)

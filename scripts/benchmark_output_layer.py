@@ -77,7 +77,7 @@ def make_inputs(shape, device="cpu", tokens=None):
     return [x.to(device).requires_grad_() for x in inputs], torch.randint(v, (n,)).to(device)
 
 
-def losses(inputs, target):
+def losses(mixture, target):
     """{row: a function that computes its loss}."""
     import torch
     from torch.nn import functional as F
@@ -85,7 +85,10 @@ def losses(inputs, target):
     from fairseq_doc.ops import mixture_nll as ours
     from fairseq_doc.ops import reference
 
-    components, log_weights, weight, bias = inputs
+    components, log_weights, weight, bias = mixture
+
+    def loss(form, **settings):
+        return form.mixture_nll(components, log_weights, weight, bias, target, **settings)
 
     def probabilities():
         softmax = F.softmax(F.linear(components, weight, bias), dim=-1)
@@ -104,11 +107,11 @@ def losses(inputs, target):
         return -(log_weights - nll.view_as(log_weights)).logsumexp(1).sum()
 
     return {
-        "definition": lambda: reference.mixture_nll(*inputs, target),
+        "definition": lambda: loss(reference),
         "probabilities": probabilities,
         "torch, chunked": torch_chunked,
-        "ours": lambda: ours.mixture_nll(*inputs, target),
-        "ours, bfloat16": lambda: ours.mixture_nll(*inputs, target, precision=torch.bfloat16),
+        "ours": lambda: loss(ours),
+        "ours, bfloat16": lambda: loss(ours, precision=torch.bfloat16),
     }
 
 
@@ -222,7 +225,7 @@ def main():
         return
 
     print_machine(to_stderr=args.json)
-    found = {}
+    found: dict[str, dict] = {}
     for allocator, environment in ALLOCATORS.items():
         if args.json and environment:
             continue

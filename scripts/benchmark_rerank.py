@@ -43,7 +43,8 @@ FORMS = {ONE: one_at_a_time, LENGTH: by_length, TREE: score_prefix_tree}
 
 def measure(ensemble, candidates, repeats):
     """{form: median seconds}; the forms' scores must agree."""
-    seconds, scores = {form: [] for form in FORMS}, {}
+    seconds: dict[str, list[float]] = {form: [] for form in FORMS}
+    scores = {}
     for _ in range(repeats):
         for form, score in FORMS.items():
             start = time.perf_counter()
@@ -80,12 +81,13 @@ def main(arguments=None):
         print(f"benchmark_rerank: error: {error}", file=sys.stderr)
         return 1
     rates = {form: len(candidates) / taken for form, taken in seconds.items()}
+    over_one = {form: rate / rates[ONE] for form, rate in rates.items()}
     result = {
         "sentences": len(lists),
         "candidates": len(candidates),
         "threads": torch.get_num_threads(),
         "candidates_per_second": rates,
-        "over_one_at_a_time": {form: rate / rates[ONE] for form, rate in rates.items()},
+        "over_one_at_a_time": over_one,
     }
     if args.json:
         print(json.dumps(result))
@@ -95,9 +97,7 @@ def main(arguments=None):
         f"{result['threads']} threads"
     )
     for form, rate in rates.items():
-        print(
-            f"{form:15} {rate:8.1f} candidates a second  {result['over_one_at_a_time'][form]:6.2f}"
-        )
+        print(f"{form:15} {rate:8.1f} candidates a second  {over_one[form]:6.2f}")
     return 0
 
 

@@ -12,6 +12,8 @@ all 500 wide, 2 layers, dropout .3:
     one component  lstm_luong_doc --plain-output
     i_3=2          two components from the attentional vector
     i_2=i_3=2      four components, two from the upper LSTM layer
+    i_2=i_3=2, bfloat16
+                   the same with --matmul-precision bfloat16
     products       only the matrix products of the logits of three more components, by torch.mm: in
                    training one of the forward and two of the backward pass. Ours uses oneDNN where
                    that is faster, so the ratios to these products look better there.
@@ -29,6 +31,7 @@ import json
 import os
 import resource
 import sys
+from functools import partial
 from pathlib import Path
 
 from benchmark_tools import make_parser, measured_apart, print_machine, timed
@@ -48,6 +51,7 @@ SYSTEMS = {
     "one component": f"{OURS} --plain-output --doc-components 0,0,0,1",
     "i_3=2": f"{OURS} --doc-components 0,0,0,2",
     "i_2=i_3=2": f"{OURS} --doc-components 0,0,2,2",
+    "i_2=i_3=2, bfloat16": f"{OURS} --doc-components 0,0,2,2 --matmul-precision bfloat16",
 }
 MORE_COMPONENTS = 3  # of "i_2=i_3=2" than of "one component"
 WIDTH = 500
@@ -109,9 +113,7 @@ class Worker:
     def _over_batches(self, step):
         for batch in self.batches[: self.args.warm_up]:
             step(batch)
-        return sum(
-            timed(lambda batch=batch: step(batch)) for batch in self.batches[self.args.warm_up :]
-        )
+        return sum(timed(partial(step, batch)) for batch in self.batches[self.args.warm_up :])
 
     def _system(self):
         import torch
@@ -174,14 +176,17 @@ def fastest(rounds):
 
 
 def ratios(found):
-    """The four figures that compare the systems; for generation the worse of the beams."""
+    """The figures that compare the systems; for generation the worse of the beams."""
     plain, four, bare = found["one component"], found["i_2=i_3=2"], found["products"]
+    narrow = found["i_2=i_3=2, bfloat16"]
     beams = [f"beam {beam}" for beam in BEAMS]
     return {
         "train_over_fairseq": found["fairseq"]["train"] / plain["train"],
         "generate_over_fairseq": min(found["fairseq"][b] / plain[b] for b in beams),
         "extra_train_over_products": (four["train"] - plain["train"]) / bare["train"],
         "extra_generate_over_products": max((four[b] - plain[b]) / bare[b] for b in beams),
+        "train_bfloat16_over_float32": four["train"] / narrow["train"],
+        "generate_bfloat16_over_float32": min(four[b] / narrow[b] for b in beams),
     }
 
 
@@ -189,7 +194,7 @@ def table(found, args):
     """Lines of a table."""
     sentences = args.batches * args.batch_size
     heads = ["tokens/s", *(f"sentences/s, beam {beam}" for beam in BEAMS), "peak MB"]
-    lines = [f"{'':15}" + "".join(f"{head:>21}" for head in heads)]
+    lines = [f"{'':20}" + "".join(f"{head:>21}" for head in heads)]
     for name, of in found.items():
         speeds = [of["tokens"] / of["train"]] + [sentences / of[f"beam {beam}"] for beam in BEAMS]
         if name == "products":  # a time, not a speed
@@ -198,7 +203,7 @@ def table(found, args):
         else:
             cells = [f"{speed:,.0f}" if speed > 100 else f"{speed:.1f}" for speed in speeds]
             cells.append(f"{of['MB']:,}")
-        lines.append(f"{name:15}" + "".join(f"{cell:>21}" for cell in cells))
+        lines.append(f"{name:20}" + "".join(f"{cell:>21}" for cell in cells))
     return lines
 
 
@@ -239,11 +244,11 @@ def main():
     if not Path(args.data, f"dict.{args.target_lang}.txt").is_file():
         sys.exit(f"benchmark_seq2seq: expected a folder of prepare-mt, got {args.data}")
     print_machine(to_stderr=args.json)
-    rounds = {name: [] for name in [*SYSTEMS, "products"]}
+    rounds: dict[str, list[dict]] = {name: [] for name in [*SYSTEMS, "products"]}
     for number in range(args.rounds):
-        for name, found in rounds.items():
+        for name, of_rounds in rounds.items():
             print(f"round {number + 1} of {args.rounds}: {name}", file=sys.stderr, flush=True)
-            found.append(measured_apart([*args.forwarded, "--worker", name]))
+            of_rounds.append(measured_apart([*args.forwarded, "--worker", name]))
     found = {name: fastest(of) for name, of in rounds.items()}
     if args.json:
         print(json.dumps({**ratios(found), "systems": found}))

@@ -1,10 +1,12 @@
 """Tokens a second and peak memory of training at the paper's Penn Treebank size, on a CPU.
 
-    python scripts/benchmark_train_step.py [--json] [--updates 40]
+    python scripts/benchmark_train_step.py [--json] [--updates 40] [--rounds 3]
 
 Each row is one ``fairseq-train`` on the same random text of 10,000 words, batch 12, window 70. Nothing
-else should run on the machine. The speed is the median after the first updates. The peak resident size
-includes a validation and a checkpoint at the end. Rows:
+else should run on the machine. The rows take turns, once in every round, since a machine may become
+slower or faster in minutes. A row's speed is the median of the rounds, each the median after the first
+updates; a ratio is the median of the rounds' ratios. The peak resident size includes a validation and a
+checkpoint at the end. Rows:
 
     ours                20 components, lstm_doc_lm_ptb
     ours, bfloat16      the same with --matmul-precision bfloat16
@@ -29,6 +31,8 @@ import tempfile
 from pathlib import Path
 
 from benchmark_tools import make_parser, measured_apart, print_machine, timed
+
+from fairseq_doc.cli.arguments import positive
 
 VOCABULARY, TOKENS = 10_000, 60_000
 WINDOW, BATCH = 70, 12
@@ -75,20 +79,17 @@ def prepare(folder, vocabulary=VOCABULARY, tokens=TOKENS):
     return folder / "bin", plugin
 
 
-def train(data, save_dir, user_dir, options, updates, environment=None):
+def train(data, user_dir, options, save_dir, updates, environment=None):
     """(tokens a second, peak resident GB of 10^9 bytes) of one ``fairseq-train``."""
     settings = f"{COMMON} {options} --max-update {updates} --log-interval {LOG_INTERVAL}"
     folders = ["--save-dir", save_dir, "--user-dir", user_dir]
     command = [BIN / "fairseq-train", data, *folders, *settings.split()]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **(environment or {})},
-    )
-    output = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
+    with tempfile.TemporaryFile("w+") as log:
+        environment = {**os.environ, **(environment or {})}
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)
+        log.seek(0)
+        output = log.read()
     if status:
         sys.exit(f"{' '.join(map(str, command))}\nfailed:\n{output[-2000:]}")
     speeds = [float(s) for s in re.findall(r"train_inner .*?\bwps=([\d.]+)", output)]
@@ -119,10 +120,44 @@ def lstm_speed(precision, repeats=7):
     return WINDOW * BATCH / statistics.median(timed(step) for _ in range(repeats))
 
 
+def measure(rows, updates, report):
+    """One round: {row: (tokens a second, peak resident GB or None)}.
+
+    Args:
+        rows: {row: (data, user_dir, options)} of :func:`train`; the rows of the LSTM alone are added.
+        report: called with every row and what was found.
+    """
+    found = {}
+    for row, (data, user_dir, options) in rows.items():
+        with tempfile.TemporaryDirectory() as save_dir:
+            found[row] = train(data, user_dir, options, save_dir, updates)
+        report(row, found[row])
+    for precision in ("float32", "bfloat16"):
+        row = f"LSTM alone, {precision}"
+        found[row] = measured_apart(["--lstm", precision])["tokens_per_second"], None
+        report(row, found[row])
+    return found
+
+
+def ratios(found):
+    """The figures of one round, as :func:`measure` gives it."""
+    speed = {row: of for row, (of, _) in found.items()}
+    ours, half = speed["ours"], speed["ours, bfloat16"]
+    return {
+        "over_plain_output": ours / speed["ours, plain output"],
+        "over_fairseq_lstm_lm": ours / speed["fairseq lstm_lm"],
+        "lstm_share": ours / speed["LSTM alone, float32"],
+        "bfloat16_over_float32": half / ours,
+        "bfloat16_over_fairseq_lstm_lm": half / speed["fairseq lstm_lm"],
+        "bfloat16_lstm_share": half / speed["LSTM alone, bfloat16"],
+    }
+
+
 def main():
-    """Train once for every row, and print."""
+    """Train for every row, in every round, and print."""
     parser = make_parser(__doc__)
-    parser.add_argument("--updates", type=int, default=40)
+    parser.add_argument("--updates", type=int, default=40, help="of a row and round (default: 40)")
+    parser.add_argument("--rounds", type=positive, default=3, help="default: 3")
     parser.add_argument("--lstm", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.lstm:
@@ -133,48 +168,40 @@ def main():
 
     print_machine(to_stderr=args.json)
     package = Path(__file__).resolve().parent.parent / "fairseq_doc"
-    speed, memory = {}, {}
+    rounds = []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        data, plugin = prepare(folder)
+        data, plugin = prepare(Path(name))
         rows = {
-            "ours": (package, OURS),
-            "ours, bfloat16": (package, OURS + " --matmul-precision bfloat16"),
-            "ours, plain output": (plugin, OURS),
-            "one softmax": (package, OURS + " --doc-components 0,0,0,1"),
-            "fairseq lstm_lm": (package, FAIRSEQ),
+            "ours": (data, package, f"{OURS} --cpu"),
+            "ours, bfloat16": (data, package, f"{OURS} --cpu --matmul-precision bfloat16"),
+            "ours, plain output": (data, plugin, f"{OURS} --cpu"),
+            "one softmax": (data, package, f"{OURS} --cpu --doc-components 0,0,0,1"),
+            "fairseq lstm_lm": (data, package, f"{FAIRSEQ} --cpu"),
         }
-        for number, (row, (user_dir, options)) in enumerate(rows.items()):
-            speed[row], memory[row] = train(
-                data, folder / str(number), user_dir, f"{options} --cpu", args.updates
-            )
-            if not args.json:
+        for number in range(args.rounds):
+
+            def report(row, found, number=number):
                 print(
-                    f"{row:20} {speed[row]:7.0f} tokens/s  {memory[row]:5.2f} GB peak", flush=True
+                    f"round {number + 1} of {args.rounds}: {row}, {found[0]:.0f} tokens/s",
+                    file=sys.stderr,
+                    flush=True,
                 )
 
-    lstm = {}
-    for precision in ("float32", "bfloat16"):
-        lstm[precision] = measured_apart(["--lstm", precision])["tokens_per_second"]
-        if not args.json:
-            print(f"LSTM alone, {precision:8} {lstm[precision]:7.0f} tokens/s")
+            rounds.append(measure(rows, args.updates, report))
 
-    ours, half = speed["ours"], speed["ours, bfloat16"]
-    figures = {
-        "tokens_per_second": ours,
-        "over_plain_output": ours / speed["ours, plain output"],
-        "over_fairseq_lstm_lm": ours / speed["fairseq lstm_lm"],
-        "lstm_share": ours / lstm["float32"],
-        "peak_rss_gb": memory["ours"],
-        "bfloat16_over_float32": half / ours,
-        "bfloat16_over_fairseq_lstm_lm": half / speed["fairseq lstm_lm"],
-        "bfloat16_lstm_share": half / lstm["bfloat16"],
-    }
+    speed = {row: statistics.median(of[row][0] for of in rounds) for row in rounds[0]}
+    memory = {row: max(of[row][1] for of in rounds) for row in rows}
+    by_round = [ratios(of) for of in rounds]
+    figures = {"tokens_per_second": speed["ours"], "peak_rss_gb": memory["ours"]}
+    figures |= {name: statistics.median(of[name] for of in by_round) for name in by_round[0]}
     if args.json:
         print(json.dumps(figures))
-    else:
-        for name, value in figures.items():
-            print(f"ours: {name} {value:.3f}")
+        return
+    for row in speed:
+        peak = f"  {memory[row]:5.2f} GB peak" if row in memory else ""
+        print(f"{row:20} {speed[row]:7.0f} tokens/s{peak}")
+    for name, value in figures.items():
+        print(f"ours: {name} {value:.3f}")
 
 
 if __name__ == "__main__":

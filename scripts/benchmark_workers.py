@@ -41,8 +41,9 @@ def train(data, save_dir, workers, options, updates):
     settings = f"{COMMON} {OURS} {options} --max-update {updates} --log-interval {LOG_INTERVAL}"
     launcher = ["--standalone", "--nproc-per-node", str(workers), BIN / "fairseq-train"]
     folders = [data, "--save-dir", save_dir, "--user-dir", package, "--no-save"]
+    words = ["env", "OMP_NUM_THREADS=1", BIN / "torchrun", *launcher, *folders, *settings.split()]
     return subprocess.Popen(
-        ["env", "OMP_NUM_THREADS=1", BIN / "torchrun", *launcher, *folders, *settings.split()],
+        list(map(str, words)),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

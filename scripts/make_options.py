@@ -98,8 +98,10 @@ def config_rows(config: type) -> Iterator[tuple[str, str, str]]:
 
 
 def _choices_of(entry: Field) -> str:
-    choices = isinstance(entry.type, type) and issubclass(entry.type, Enum)
-    return f"; one of {', '.join(code(choice.value) for choice in entry.type)}" if choices else ""
+    kind = entry.type
+    if not (isinstance(kind, type) and issubclass(kind, Enum)):
+        return ""
+    return f"; one of {', '.join(code(choice.value) for choice in kind)}"
 
 
 def _default_of(entry: Field) -> str:

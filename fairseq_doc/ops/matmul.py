@@ -5,10 +5,10 @@ On a CPU, torch gives a float32 ``mm`` to MKL, which chooses its kernel by the p
 kernel by what the processor can do. On a Zen 5 core it runs the products of the output layer about twice
 as fast, on Zen 4 a quarter faster, also with 256-bit vectors; on an Intel Xeon MKL is a third faster. So
 the backend follows from the maker, and never from a timing: the two round differently, and a resumed run
-must use the same one. The environment variable
-``FAIRSEQ_DOC_MATMUL``, or :func:`force_backend`, forces one, ``onednn`` or ``torch``. oneDNN's dense
-float32 product is called through an operator that ``torch.compile`` also uses. Without that operator,
-or for tensors that are not float32 on a CPU, torch's own product is used.
+must use the same one. The environment variable ``FAIRSEQ_DOC_MATMUL``, or :func:`force_backend`, forces
+one, ``onednn`` or ``torch``. oneDNN's dense float32 product is called through an operator that
+``torch.compile`` also uses. Without that operator, or for tensors that are not float32 on a CPU, torch's
+own product is used.
 
 Factors may be rounded to bfloat16 before a product (``precision``): processors with instructions for it
 multiply them twice as fast. Those products are always oneDNN's, which torch uses for them itself.
@@ -92,10 +92,9 @@ def force_backend(name: str) -> None:
         raise
 
 
-# add_matmul_ makes its product in blocks of this many bytes. They stay in the cache, and they are
-# smaller than 32 MiB, above which glibc's allocator maps new pages for every block.
+# add_matmul_ makes its product in blocks of this many bytes of float32. They stay in the cache, and they
+# are smaller than 32 MiB, above which glibc's allocator maps new pages for every block.
 BLOCK_BYTES = 24 * 2**20
-
 
 # The precisions of the large products that a user may name.
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -254,17 +253,23 @@ def linear(
 def add_matmul_(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """``total += left @ right.T`` in place; shapes as in :func:`matmul`. ``total`` may be of a
     wider dtype than the factors."""
+    height = max(1, BLOCK_BYTES // (4 * max(1, len(right))))
     if _onednn_applies(left, right):
-        height = max(1, BLOCK_BYTES // (4 * right.size(0)))
         right = dense_operand(right)
-        for start in range(0, left.size(0), height):
+        for start in range(0, len(left), height):
             block = slice(start, start + height)
             total[block].add_(_onednn(left[block], right))
         return total
     if total.dtype == left.dtype:
         return total.addmm_(left, right.t())
-    rows, missing = len(left), -len(left) % 16
-    if missing and left.device.type == "cpu" and rows > 16:
-        # oneDNN takes a third more time for 301 rows than for 304 (AMD Zen 4).
-        left = F.pad(left, (0, 0, 0, missing))
-    return total.add_(torch.mm(left, right.t())[:rows])
+    if left.device.type != "cpu":
+        return total.add_(torch.mm(left, right.t()))
+    # oneDNN sums in float32, in memory of its own that is as large as a block.
+    height = max(16, height // 16 * 16)
+    for rows, part in zip(total.split(height), left.split(height), strict=True):
+        count, missing = len(part), -len(part) % 16
+        if count > 16 and missing:
+            # It takes a third more time for 301 rows than for 304 (AMD Zen 4).
+            part = F.pad(part, (0, 0, 0, missing))
+        rows.add_(torch.mm(part, right.t())[:count])
+    return total

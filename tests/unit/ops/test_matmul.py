@@ -270,8 +270,10 @@ def test_an_operand_for_a_loop_where_onednn_has_no_bfloat16(monkeypatch):
     assert matmul.loop_operand(right, 5) is right
 
 
-@pytest.mark.parametrize("rows", [1, 15, 16, 17])
-def test_narrow_factors_of_any_number_of_rows(rows):
+@pytest.mark.parametrize("block_rows", [1, 16, 40, 1000])
+@pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 40, 70])
+def test_narrow_factors_of_any_number_of_rows(monkeypatch, rows, block_rows):
+    monkeypatch.setattr(matmul, "BLOCK_BYTES", 4 * 11 * block_rows)
     left, right = (numbers(n, 7, dtype=torch.bfloat16) for n in (rows, 11))
     total = matmul.add_matmul_(torch.ones(rows, 11), left, right)
     assert_close(total, 1 + torch.mm(left.double(), right.double().t()), rtol=2e-2, atol=2e-2)
