@@ -12,17 +12,19 @@ Nothing else should run on the GPU. Nothing is downloaded: texts are random. Par
     seq2seq   training and generation of lstm_luong_doc against fairseq's own LSTM
               (benchmark_seq2seq.py)
 
-The last is measured as torch is by default. The first two are measured in three precisions:
+Each is measured in three precisions:
 
     float32   products in full float32, cuDNN's too
     tf32      products of float32 numbers rounded to tf32, as torch allows by
               set_float32_matmul_precision("high")
-    bfloat16  ours: --matmul-precision bfloat16; the plain forms: autocast; the products: bfloat16 factors
+    bfloat16  ours: --matmul-precision bfloat16, in the encoder-decoder's table a row of its own; the
+              plain forms: autocast; the products: bfloat16 factors
 
 --tiny shrinks everything, to try the script; with --device cpu without a GPU.
 """
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -35,13 +37,14 @@ import benchmark_train_step as train_step
 from benchmark_tools import make_parser, print_machine, timed
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
+SEQ2SEQ_PRECISIONS = ("float32", "tf32")  # benchmark_seq2seq.py has a row in bfloat16
 PARTS = ("output", "train", "seq2seq")
 PTB_TOKENS = 929_589  # of its training text, with the end marks
 TRAINED = {  # vocabulary, options
     "ptb": (10_000, "--batch-size 12"),
     "wikitext2": (33_278, "--arch lstm_doc_lm_wt2 --batch-size 15"),
 }
-ENVIRONMENTS = {  # of a training; cuDNN uses tf32 by default, cuBLAS does not
+ENVIRONMENTS = {  # of a process; cuDNN uses tf32 by default, cuBLAS does not
     "float32": {"NVIDIA_TF32_OVERRIDE": "0"},
     "tf32": {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"},
     "bfloat16": {"NVIDIA_TF32_OVERRIDE": "0"},
@@ -154,7 +157,7 @@ def train_part(args):
 
 
 def seq2seq_part(args):
-    """The figures of benchmark_seq2seq.py on random sentences, its table printed."""
+    """{precision: the figures of benchmark_seq2seq.py} on random sentences, printed on the way."""
     with tempfile.TemporaryDirectory() as name:
         data = parallel_data(Path(name), 60 if args.tiny else 2_000)
         script = Path(__file__).with_name("benchmark_seq2seq.py")
@@ -163,17 +166,29 @@ def seq2seq_part(args):
             words += ["--batches", "1", "--warm-up", "0", "--batch-size", "4", "--length", "3"]
         if args.device == "cpu":
             words.append("--cpu")
-        done = subprocess.run([sys.executable, script, data, *words], stdout=subprocess.PIPE)
-    if done.returncode:
-        sys.exit(f"benchmark_gpu: {script.name} failed")
-    figures = json.loads(done.stdout)
+        figures = {}
+        for precision in SEQ2SEQ_PRECISIONS:
+            done = subprocess.run(
+                [sys.executable, script, data, *words],
+                stdout=subprocess.PIPE,
+                env={**os.environ, **ENVIRONMENTS[precision]},
+            )
+            if done.returncode:
+                sys.exit(f"benchmark_gpu: {script.name} failed")
+            figures[precision] = json.loads(done.stdout)
+            print_seq2seq(precision, figures[precision], args.table)
+    return figures
+
+
+def print_seq2seq(precision, figures, file):
+    """A line for each system, and the ratios."""
+    print(f"\nencoder-decoder, {precision}", file=file)
     for system, found in figures["systems"].items():
         line = "".join(f"  {name} {found[name]:.3f} s" for name in ("train", "beam 1", "beam 5"))
-        print(f"{system:20}{line}  {found['MB']:,} MB", file=args.table)
+        print(f"{system:20}{line}  {found['MB']:,} MB", file=file)
     for name, ratio in figures.items():
         if name != "systems":
-            print(f"{name} {ratio:.2f}", file=args.table)
-    return figures
+            print(f"{name} {ratio:.2f}", file=file, flush=True)
 
 
 def parallel_data(folder, sentences):

@@ -53,6 +53,8 @@ softmax=$!
 train doc lstm_doc_lm_small --doc-components 0,0,2,2 --component-dropout 0.1 \
     --doc-balance published --doc-lambda 0.001 &
 doc=$!
+# The first that fails ends the script, and with it the other. 127: there is nothing to wait for.
+while [ -n "$(jobs -pr)" ]; do wait -n || [ $? = 127 ]; done
 wait "$softmax"
 wait "$doc"
 evaluate doc &

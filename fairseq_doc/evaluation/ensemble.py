@@ -17,7 +17,7 @@ from fairseq.utils import split_paths
 from fairseq_doc.errors import FairseqDocError, first_usage_error
 from fairseq_doc.models.mixture_model import MixtureModel
 from fairseq_doc.modules.mixture import at_temperature, check_finite
-from fairseq_doc.ops.matmul import matmul_dtype
+from fairseq_doc.ops.matmul import PRECISIONS, matmul_dtype
 from fairseq_doc.optim.nt_asgd import TASK
 
 Paths: TypeAlias = str | Sequence[str]  # "a.pt:b.pt" or ["a.pt", "b.pt"]
@@ -190,8 +190,13 @@ def load_models(
         (models, task).
 
     Raises:
-        FairseqDocError: no such file, one of another task, or one over another dictionary.
+        FairseqDocError: no such file, one of another task, or one over another dictionary; no such
+            precision.
     """
+    if precision is not None and precision not in PRECISIONS:
+        raise FairseqDocError(
+            f"--matmul-precision: expected {' or '.join(PRECISIONS)}; got {precision!r}"
+        )
     paths = split_paths(paths) if isinstance(paths, str) else list(paths)
     models, task = [], None
     for path in paths:

@@ -8,6 +8,7 @@ A GPU machine without a launcher stays fairseq's: one command, which starts one 
 """
 
 import functools
+import logging
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 
 from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
 from fairseq_doc.fairseq_patches.error_messages import our_message
+
+logger = logging.getLogger(__name__)
 
 TIMEOUT = "FAIRSEQ_DOC_RENDEZVOUS_TIMEOUT"  # seconds that a worker waits for the others to start
 ALONE = "FAIRSEQ_DOC_LAUNCHER"  # "none": every process trains alone, whoever started it
@@ -151,13 +155,14 @@ def prepare(cfg: Any, environ: Mapping[str, str] | None = None) -> None:
 
     Raises:
         FairseqDocError: settings that contradict the launcher, several workers on the CPU without one,
-            more workers than GPUs, or training in 16 bits on the CPU.
+            more workers than GPUs, or training in 16 bits that cannot be.
     """
     settings = cfg.distributed_training
+    on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+    _check_sixteen_bits(cfg, on_cpu)
     if cfg.common.tpu or settings.pipeline_model_parallel:
         return
     visible = torch.cuda.device_count()  # what fairseq takes for the number of workers
-    on_cpu = cfg.common.cpu or not torch.cuda.is_available()
     place = None
     if settings.distributed_init_method in (None, "env://"):
         place = place_of(os.environ if environ is None else environ, settings.distributed_port)
@@ -172,20 +177,39 @@ def prepare(cfg: Any, environ: Mapping[str, str] | None = None) -> None:
             settings.distributed_no_spawn = True
             settings.device_id = 0 if on_cpu else place.local_rank % visible
     if on_cpu:
-        _check_sixteen_bits(cfg.common)
         _set_for_cpu(settings, visible)
     else:
         _check_gpus(settings, place, visible, os.environ if environ is None else environ)
 
 
-def _check_sixteen_bits(common):
-    """fairseq's optimizers of 16 bits need a GPU; evaluation in 16 bits does not."""
-    if _command(sys.argv) not in ("train", "hydra-train") or not (common.fp16 or common.bf16):
+def _check_sixteen_bits(cfg, on_cpu):
+    """fairseq's optimizers of 16 bits need a GPU, and its ``--bf16`` a TPU; evaluation in 16 bits does
+    not."""
+    common = cfg.common
+    if _command(sys.argv) not in ("train", "hydra-train"):
         return
-    raise FairseqDocError(
-        f"{'--fp16' if common.fp16 else '--bf16'}: expected a GPU to train in 16 bits; got a CPU, on "
-        "which --matmul-precision bfloat16 is the faster training"
-    )
+    if on_cpu and common.amp:
+        logger.warning(
+            "--amp: fairseq trains in float32 on a CPU; --matmul-precision bfloat16 is the faster training"
+        )
+    if not (common.fp16 or common.bf16):
+        return
+    name = "--fp16" if common.fp16 else "--bf16"
+    if on_cpu and (not common.tpu or common.cpu):
+        raise FairseqDocError(
+            f"{name}: expected a GPU to train in 16 bits; got a CPU, on which --matmul-precision "
+            "bfloat16 is the faster training"
+        )
+    if common.tpu and find_spec("torch_xla") is None:
+        raise FairseqDocError(
+            "--bf16: fairseq-train takes it for a TPU, expected torch_xla; got none. On a GPU give --amp, "
+            "or --matmul-precision bfloat16"
+        )
+    if getattr(cfg.model, "matmul_precision", "float32") != "float32":
+        raise FairseqDocError(
+            f"{name} trains a model in 16 bits: expected --matmul-precision float32; got bfloat16, which "
+            "is for models in float32"
+        )
 
 
 def _check_gpus(settings, place, visible, environ):

@@ -48,9 +48,9 @@ def matmul_precision_field() -> Any:
         default="float32",
         metadata={
             "help": "precision of the large matrix products' factors and results: output matrix, W_j, "
-            "and on a CPU LSTM layers of a million weights; softmaxes, states and parameters stay "
-            "float32. bfloat16 needs a processor with AVX512_BF16 or AMX, or a GPU; others stay in "
-            "float32, with a warning"
+            "a decoder's layers with input feeding, and, in training on a CPU, other LSTM layers of a "
+            "million weights; softmaxes, states and parameters stay float32. bfloat16 needs a "
+            "processor with AVX512_BF16 or AMX, or a GPU; others stay in float32, with a warning"
         },
     )
 
@@ -105,13 +105,8 @@ class MixtureModel:
         return self.decoder.output.smoothed_nll(net_output[0], target, smoothing, ignore_index)
 
     def set_matmul_precision(self, name: str) -> None:
-        """Use another ``--matmul-precision`` than the model was built with.
-
-        Raises:
-            FairseqDocError: not ``float32`` or ``bfloat16``.
-        """
-        if name not in PRECISIONS:
-            raise FairseqDocError(f"expected {' or '.join(PRECISIONS)}; got {name!r}")
+        """Use another ``--matmul-precision``, ``float32`` or ``bfloat16``, than the model was built
+        with."""
         model: Any = self
         for module in model.modules():
             if hasattr(module, "precision"):

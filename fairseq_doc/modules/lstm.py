@@ -8,11 +8,8 @@ from fairseq_doc.ops.matmul import matmul_dtype
 
 State = tuple[torch.Tensor, torch.Tensor]  # (h, c), each (1, B, D)
 
-# Weights in a layer from which bfloat16 pays: 240 wide torch's float32 layer is twice as fast as ours
-# with bfloat16 products, 620 wide it is slower (AMD Zen 4, windows of 70 steps).
+# Weights in a layer from which bfloat16 pays; docs/performance.md has the measurement.
 LEAST_WEIGHTS = 1_000_000
-# Steps from which it pays: the matrices are rounded and packed at every call.
-LEAST_STEPS = 8
 
 
 def run_lstm(
@@ -30,8 +27,7 @@ def run_lstm(
         x: (T, B, width).
         state: (h, c), each (1, B, D); None: zeros.
         precision: of the products' factors, see :func:`fairseq_doc.ops.matmul.matmul_dtype`. Layers of
-            fewer than ``LEAST_WEIGHTS`` weights, inputs of fewer than ``LEAST_STEPS`` steps and GPUs
-            ignore it.
+            fewer than ``LEAST_WEIGHTS`` weights, evaluation and GPUs ignore it.
         replaced: weights by their parameters' names, such as ``weight_hh_l0``.
 
     Returns:
@@ -58,10 +54,11 @@ def run_lstm(
 
 def _in_lower_precision(layer: nn.LSTM, x: torch.Tensor, precision: torch.dtype) -> bool:
     """Whether ``ops/lstm.py`` runs the layer. Its loop over steps is for CPUs, a GPU has cuDNN's; under
-    autocast torch's layer is given what autocast chooses."""
+    autocast torch's layer is given what autocast chooses. In evaluation torch's layer takes half its
+    time in training, and a step of one token would round all weights for itself."""
     return (
         precision != torch.float32
-        and len(x) >= LEAST_STEPS
+        and layer.training
         and sum(weight.numel() for weight in layer.parameters()) >= LEAST_WEIGHTS
         and x.device.type == "cpu"
         and not torch.is_autocast_enabled("cpu")

@@ -24,7 +24,15 @@ from typing import Any, NamedTuple
 import torch
 
 from fairseq_doc.ops.lstm_cell import CellGradients, CellSteps, lstm_cell
-from fairseq_doc.ops.matmul import add_matmul_, autocast_off, dense_operand, matmul, matmul_dtype
+from fairseq_doc.ops.matmul import (
+    add_matmul_,
+    autocast_off,
+    backward_without_autocast,
+    dense_operand,
+    loop_operand,
+    matmul,
+    matmul_dtype,
+)
 from fairseq_doc.ops.reference import sum_dtype
 
 Attend = Callable[
@@ -214,10 +222,13 @@ class _InputFeeding(torch.autograd.Function):
         ]
         keys_by_width = keys.transpose(1, 2)  # (B, D, S)
         padding_mask = arguments.padding_mask.unsqueeze(1)
+        operands, dtype = arguments.joint_weights, arguments.joint_weights[0].dtype
+        if time > 1:
+            operands = [loop_operand(joint_weight, rows) for joint_weight in operands]
         for t in range(time):
-            for n, joint_weight in enumerate(arguments.joint_weights):
+            for n, operand in enumerate(operands):
                 z = saved.gates[n][t].copy_(gates[t] if n == 0 else biases[n - 1])
-                add_matmul_(z, saved.inputs[n][t].to(joint_weight.dtype), joint_weight)
+                add_matmul_(z, saved.inputs[n][t].to(dtype), operand)
                 h = layers[n].step(t)
                 if n + 1 < n_layers:
                     next_input = saved.inputs[n + 1][t, :, :width]
@@ -245,6 +256,7 @@ class _InputFeeding(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
+    @backward_without_autocast
     def backward(ctx, d_attentional, _, d_cell, *d_outputs):
         n_layers = ctx.n_layers
         keys, values, query_weight, weights, *saved = ctx.saved_tensors
@@ -256,6 +268,7 @@ class _InputFeeding(torch.autograd.Function):
         if d_cell is None:
             d_cell = keys.new_zeros(n_layers, rows, width)
         layers = [CellGradients(*of_layer) for of_layer in zip(gates, cells, d_cell, strict=True)]
+        operands, dtype = [loop_operand(joint.t(), rows) for joint in joints], joints[0].dtype
         d_hidden: list[Any] = [0.0] * n_layers  # the recurrent part of d h^n_t, from step t + 1
         d_u, d_scores = keys.new_empty(time, rows, width), torch.empty_like(weights)
         d_fed: Any = 0.0  # d a_t from step t + 1
@@ -273,7 +286,7 @@ class _InputFeeding(torch.autograd.Function):
                 if d_outputs[n] is not None:
                     d_h += d_outputs[n][t]
                 d_z = layers[n].step(t, d_h)
-                d_joint = matmul(d_z.to(joints[n].dtype), joints[n].t()).to(d_z.dtype)
+                d_joint = matmul(d_z.to(dtype), operands[n]).to(d_z.dtype)
                 d_h, d_hidden[n] = d_joint.split(width, dim=1)
                 if n > 0 and masks[n - 1] is not None:
                     d_h = d_h * masks[n - 1][t]
@@ -281,8 +294,8 @@ class _InputFeeding(torch.autograd.Function):
         d_zs = [layer.d_z.flatten(0, 1) for layer in layers]  # (T R, 4 D)
         d_u, by_sentence = d_u.flatten(0, 1), (time, sentences, -1)
         d_joints = [
-            matmul(z.to(joint.dtype).t(), x[:-1].flatten(0, 1).to(joint.dtype).t())
-            for z, x, joint in zip(d_zs, inputs, joints, strict=True)
+            matmul(z.to(dtype).t(), x[:-1].flatten(0, 1).to(dtype).t())
+            for z, x in zip(d_zs, inputs, strict=True)
         ]
         d_arguments = InputFeedingArguments(
             gates=d_zs[0].view(time, rows, 4 * width),

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fairseq_doc.ops.lstm_cell import CellGradients, CellSteps
-from fairseq_doc.ops.matmul import autocast_off, loop_operand, matmul
+from fairseq_doc.ops.matmul import autocast_off, backward_without_autocast, loop_operand, matmul
 
 
 class _LSTM(torch.autograd.Function):
@@ -37,6 +37,7 @@ class _LSTM(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
+    @backward_without_autocast
     def backward(ctx, d_output, d_cell):
         inputs, input_weight, recurrent_weight, gates, hiddens, cells = ctx.saved_tensors
         dtype, needed = inputs.dtype, ctx.needs_input_grad

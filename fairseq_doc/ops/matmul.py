@@ -3,8 +3,8 @@
 On a CPU, torch gives a float32 ``mm`` to MKL, which chooses its kernel by the processor's maker and uses
 256-bit vectors at most on processors that are not Intel's. oneDNN is in the same wheel and chooses its
 kernel by what the processor can do. On a Zen 5 core it runs the products of the output layer about twice
-as fast, on Zen 4 a quarter faster, also with 256-bit vectors; on an Intel Xeon MKL is a third faster. So
-the backend follows from the maker, and never from a timing: the two round differently, and a resumed run
+as fast, on Zen 4 up to a third faster; on an Intel Xeon MKL is faster (docs/performance.md). So the
+backend follows from the maker, and never from a timing: the two round differently, and a resumed run
 must use the same one. The environment variable ``FAIRSEQ_DOC_MATMUL``, or :func:`force_backend`, forces
 one, ``onednn`` or ``torch``. oneDNN's dense float32 product is called through an operator that
 ``torch.compile`` also uses. Without that operator, or for tensors that are not float32 on a CPU, torch's
@@ -17,8 +17,9 @@ multiply them twice as fast. Those products are always oneDNN's, which torch use
 import functools
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch.nn import functional as F
@@ -26,6 +27,8 @@ from torch.nn import functional as F
 from fairseq_doc.errors import FairseqDocError
 
 logger = logging.getLogger(__name__)
+
+_Backward = TypeVar("_Backward", bound=Callable[..., Any])
 
 # oneDNN caches its primitives, by default 1,024 of them. An LSTM needs one for every length of a
 # window, and each holds megabytes. oneDNN reads this variable when it makes its first primitive.
@@ -123,11 +126,7 @@ def bfloat16_is_faster(device_type: str) -> bool:
     Raises:
         FairseqDocError: the variable has another value.
     """
-    named = os.environ.get(BFLOAT16_VARIABLE, "")
-    if named not in ("", "yes", "no"):
-        raise FairseqDocError(
-            f"{BFLOAT16_VARIABLE}: expected yes or no, or nothing to ask the processor; got {named!r}"
-        )
+    named = _forced_bfloat16()
     faster = named == "yes" if named else _has_bfloat16(device_type)
     if not faster:
         got = f"{BFLOAT16_VARIABLE}=no" if named else "none of them"
@@ -138,11 +137,30 @@ def bfloat16_is_faster(device_type: str) -> bool:
     return faster
 
 
+def _forced_bfloat16() -> str:
+    named = os.environ.get(BFLOAT16_VARIABLE, "")
+    if named not in ("", "yes", "no"):
+        raise FairseqDocError(
+            f"{BFLOAT16_VARIABLE}: expected yes or no, or nothing to ask the processor; got {named!r}"
+        )
+    return named
+
+
+_forced_bfloat16()  # a wrong value is an error at the start, not at the first product
+
+
 def _has_bfloat16(device_type: str) -> bool:
     if device_type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     able = torch.cpu.get_capabilities()
-    return device_type == "cpu" and any(able.get(name) for name in CPU_BFLOAT16)
+    if device_type != "cpu" or not any(able.get(name) for name in CPU_BFLOAT16):
+        return False
+    # ONEDNN_MAX_CPU_ISA can take from oneDNN what the processor has.
+    return _onednn_has_bfloat16()
+
+
+def _onednn_has_bfloat16() -> bool:
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def can_branch_on(tensor: torch.Tensor) -> bool:
@@ -154,6 +172,18 @@ def can_branch_on(tensor: torch.Tensor) -> bool:
 def autocast_off(tensor: torch.Tensor) -> torch.autocast:
     """A context without autocast on the tensor's device: the code in it chooses every dtype."""
     return torch.autocast(tensor.device.type, enabled=False)
+
+
+def backward_without_autocast(backward: _Backward) -> _Backward:
+    """A decorator of an autograd function's backward, which saved a tensor: the code in it chooses
+    every dtype, also where autograd is called under autocast."""
+
+    @functools.wraps(backward)
+    def run(ctx, *gradients):
+        with autocast_off(ctx.saved_tensors[0]):
+            return backward(ctx, *gradients)
+
+    return cast(_Backward, run)
 
 
 def _onednn_applies(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -194,7 +224,7 @@ def loop_operand(right: torch.Tensor, rows: int) -> torch.Tensor:
 
 @functools.cache
 def _can_pack() -> bool:
-    return _ONEDNN_PACK is not None and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return _ONEDNN_PACK is not None and _onednn_has_bfloat16()
 
 
 def _is_dense(matrix: torch.Tensor) -> bool:
@@ -253,6 +283,8 @@ def linear(
 def add_matmul_(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """``total += left @ right.T`` in place; shapes as in :func:`matmul`. ``total`` may be of a
     wider dtype than the factors."""
+    if right.is_mkldnn:  # from loop_operand
+        return total.add_(matmul(left, right))
     height = max(1, BLOCK_BYTES // (4 * max(1, len(right))))
     if _onednn_applies(left, right):
         right = dense_operand(right)

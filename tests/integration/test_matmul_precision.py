@@ -4,17 +4,23 @@ import json
 import shutil
 
 import pytest
+import toy_translation
 from conftest import (
     assert_same_run,
     doc,
     evaluated,
     evaluation,
+    generate,
+    generated,
     last_validation,
     load,
+    preprocessing,
     run_here,
     training,
+    translation_training,
 )
 
+from fairseq_doc.modules import lstm
 from fairseq_doc.ops.matmul import BFLOAT16_VARIABLE, bfloat16_is_faster
 
 OPTIONS = "--matmul-precision bfloat16 --save-interval-updates 10 --max-update 25"
@@ -38,8 +44,9 @@ def same_weights(one, other):
     return all(one[name].equal(other[name]) for name in one)
 
 
-def test_training_resuming_and_scoring(corpus, tmp_path, processor):
+def test_training_resuming_and_scoring(corpus, tmp_path, processor, monkeypatch):
     processor("yes")
+    monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
     whole = run_here(training(corpus.data, tmp_path / "a", OPTIONS))
     assert WARNING not in whole
     last = tmp_path / "a" / "checkpoint_last.pt"
@@ -81,3 +88,23 @@ def test_a_processor_without_bfloat16_trains_in_float32_and_says_so(corpus, tmp_
     assert output.count(WARNING) == 1
     run_here(training(corpus.data, tmp_path / "b", OPTIONS.replace("bfloat16", "float32")))
     assert same_weights(*(tmp_path / name / "checkpoint_last.pt" for name in "ab"))
+
+
+def test_an_encoder_decoder_trains_resumes_and_generates(tmp_path, processor, monkeypatch):
+    processor("yes")
+    monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
+    toy_translation.write_corpus(tmp_path / "text", "reverse", 200, 20, 20)
+    data = tmp_path / "bin"
+    run_here(preprocessing(tmp_path / "text", data))
+    options = "--matmul-precision bfloat16 --save-interval-updates 3 --max-update 6"
+    run_here(translation_training(data, tmp_path / "a", options))
+    last = tmp_path / "a" / "checkpoint_last.pt"
+    run_here(translation_training(data, tmp_path / "exact", "--max-update 6"))
+    assert not same_weights(last, tmp_path / "exact" / "checkpoint_last.pt")
+
+    (tmp_path / "b").mkdir()
+    middle = next((tmp_path / "a").glob("checkpoint_*_3.pt"))
+    shutil.copy(middle, tmp_path / "b" / "checkpoint_last.pt")
+    run_here(translation_training(data, tmp_path / "b", options))
+    assert same_weights(last, tmp_path / "b" / "checkpoint_last.pt")
+    assert len(generated(generate(data, last, "--beam 2 --max-len-b 5"))) == 20

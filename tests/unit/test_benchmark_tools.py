@@ -87,8 +87,47 @@ def test_the_output_part_measures_every_form_in_every_precision(gpu_script, monk
     assert torch.get_float32_matmul_precision() == "highest"
 
 
+def test_the_training_part_trains_in_its_precision(gpu_script, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_script, "TRAINED", {"ptb": gpu_script.TRAINED["ptb"]})
+    monkeypatch.setattr(gpu_script, "PRECISIONS", ("bfloat16",))
+    words = "benchmark_gpu.py --device cpu --tiny --parts train --updates 20 --json"
+    monkeypatch.setattr("sys.argv", words.split())
+    gpu_script.main()
+    out, err = capsys.readouterr()
+    assert json.loads(out)["train"]["ptb"]["bfloat16"] > 0
+    assert "s an epoch of Penn Treebank" in err
+
+
 def test_without_a_gpu_it_says_what_it_needs(gpu_script, monkeypatch):
     monkeypatch.setattr("sys.argv", ["benchmark_gpu.py"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit, match="benchmark_gpu: expected a GPU .*; got none"):
         gpu_script.main()
+
+
+# scripts/benchmark_train_step.py
+
+
+def test_the_plain_output_is_trained_too(gpu_script, tmp_path):
+    step = gpu_script.train_step
+    data, plugin = step.prepare(tmp_path, vocabulary=50, tokens=20_000)
+    options = f"{step.OURS} --cpu {gpu_script.TINY_MODEL}"
+    speed, peak = step.train(data, plugin, options, tmp_path / "saved", 20)
+    assert speed > 0 and 0.1 < peak < 10
+
+
+def test_ratios_of_a_round(gpu_script):
+    rows = ["ours", "ours, bfloat16", "ours, plain output", "fairseq lstm_lm"]
+    speeds = dict(zip(rows, (4.0, 6.0, 1.0, 2.0), strict=True))
+    speeds |= {"LSTM alone, float32": 16.0, "LSTM alone, bfloat16": 18.0}
+    found = gpu_script.train_step.ratios({row: (speed, None) for row, speed in speeds.items()})
+    assert found == pytest.approx(
+        {
+            "over_plain_output": 4,
+            "over_fairseq_lstm_lm": 2,
+            "lstm_share": 1 / 4,
+            "bfloat16_over_float32": 1.5,
+            "bfloat16_over_fairseq_lstm_lm": 3,
+            "bfloat16_lstm_share": 1 / 3,
+        }
+    )

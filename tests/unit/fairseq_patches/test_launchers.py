@@ -25,11 +25,16 @@ FAIRSEQ = {
 }
 
 
-def prepared(environ, cpu=True, fp16=False, bf16=False, **options):
+COMMON = {"cpu": True, "tpu": False, "fp16": False, "bf16": False, "amp": False}
+
+
+def prepared(environ, matmul_precision="float32", **options):
     """What is changed in fairseq's settings."""
+    common = SimpleNamespace(**{name: options.pop(name, COMMON[name]) for name in COMMON})
     settings = SimpleNamespace(**{**FAIRSEQ, **options})
-    common = SimpleNamespace(cpu=cpu, tpu=False, fp16=fp16, bf16=bf16)
-    prepare(SimpleNamespace(common=common, distributed_training=settings), environ)
+    model = SimpleNamespace(matmul_precision=matmul_precision)
+    cfg = SimpleNamespace(common=common, distributed_training=settings, model=model)
+    prepare(cfg, environ)
     return {k: v for k, v in vars(settings).items() if v != FAIRSEQ[k]}
 
 
@@ -347,6 +352,38 @@ def test_training_in_sixteen_bits_needs_a_gpu(monkeypatch, gpus, option, command
         assert message.startswith(f"--{option}: expected a GPU") and "--matmul-precision" in message
     gpus(1)
     assert prepared({}, cpu=False, **{option: True}) == {}
+
+
+def test_fairseq_train_takes_bf16_for_a_tpu(monkeypatch, gpus):
+    """fairseq's options.py sets ``tpu`` with ``--bf16``, whatever the machine has."""
+    monkeypatch.setattr("sys.argv", ["fairseq-train"])
+    for count in (0, 1):
+        gpus(count)
+        message = refusal(prepared, {}, cpu=False, tpu=True, bf16=True)
+        assert message.startswith("--bf16: fairseq-train takes it for a TPU, expected torch_xla; ")
+        assert refusal(prepared, {}, tpu=True, bf16=True).startswith("--bf16: expected a GPU")
+    monkeypatch.setattr(launchers, "find_spec", lambda name: name)
+    assert prepared({}, cpu=False, tpu=True, bf16=True) == {}
+
+
+@pytest.mark.parametrize("option", ["fp16", "bf16"])
+def test_a_model_in_sixteen_bits_has_no_other_precision(monkeypatch, gpus, option):
+    monkeypatch.setattr("sys.argv", ["fairseq-hydra-train"])
+    gpus(1)
+    settings = {"cpu": False, option: True}
+    message = refusal(prepared, {}, matmul_precision="bfloat16", **settings)
+    assert message.startswith(
+        f"--{option} trains a model in 16 bits: expected --matmul-precision f"
+    )
+
+
+def test_amp_on_a_cpu_is_said_to_be_float32(monkeypatch, gpus, caplog):
+    monkeypatch.setattr("sys.argv", ["fairseq-train"])
+    gpus(1)
+    prepared({}, cpu=False, amp=True)
+    assert caplog.text == ""
+    prepared({}, amp=True)
+    assert "--amp: fairseq trains in float32 on a CPU" in caplog.text
 
 
 def test_two_workers_of_torchrun_on_one_gpu_are_refused(gpus):

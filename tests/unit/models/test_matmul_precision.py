@@ -16,7 +16,6 @@ IGNORED = -100
 def every_layer(monkeypatch):
     """LSTM layers of any size take part, and the processor has bfloat16."""
     monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
-    monkeypatch.setattr(lstm, "LEAST_STEPS", 0)
     monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
 
 

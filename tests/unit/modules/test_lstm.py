@@ -95,7 +95,6 @@ def float32_case():
 @pytest.mark.parametrize("replaced", [False, True])
 def test_in_bfloat16_it_is_the_layer_up_to_rounding(monkeypatch, own_layer, replaced):
     monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
-    monkeypatch.setattr(lstm, "LEAST_STEPS", T)
     layer, x, state = float32_case()
     other = {"weight_hh_l0": (0.5 * layer.weight_hh_l0).detach()} if replaced else {}
     found, exact = (
@@ -115,13 +114,13 @@ def zeros(x):
     return x.new_zeros(1, B, 6), x.new_zeros(1, B, 6)
 
 
-@pytest.mark.parametrize("why", ["small", "short", "autocast", "float64", "processor"])
+@pytest.mark.parametrize("why", ["small", "evaluation", "autocast", "float64", "processor"])
 def test_layers_that_stay_torchs(monkeypatch, own_layer, why):
     monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 10_000 if why == "small" else 0)
-    monkeypatch.setattr(lstm, "LEAST_STEPS", T + 1 if why == "short" else T)
     if why == "processor":
         monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: False)
     layer, x, state = layer_and_inputs() if why == "float64" else float32_case()
+    layer.train(why != "evaluation")
     with torch.autocast("cpu", torch.bfloat16, enabled=why == "autocast"):
         found = run_lstm(layer, x, state, torch.bfloat16)
         assert_close(found, layer(x, state), rtol=0, atol=0)

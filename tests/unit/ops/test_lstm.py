@@ -116,8 +116,14 @@ def test_error_is_no_worse_than_the_plain_forms(monkeypatch, backend, factors, s
         assert ours < 8 * floor
 
 
-def test_under_autocast_it_keeps_its_own_dtypes():
-    inputs = case(3, 2, 4, 3, dtype=torch.float32)
-    outside = own(*inputs)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert_close(own(*inputs), outside, rtol=0, atol=0)
+@pytest.mark.parametrize("backend", matmul.BACKENDS)
+def test_under_autocast_it_keeps_its_own_dtypes(monkeypatch, backend):
+    """Forward and backward."""
+    monkeypatch.setattr(matmul, "backend", backend)
+    tensors, found = case(3, 2, 4, 3, dtype=torch.float32), []
+    for enabled in (False, True):
+        inputs = leaves(tensors)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            result = own(*inputs)
+            found.append([result[0], *result[1], *gradients(weighted(result), inputs)])
+    assert_close(*found, rtol=0, atol=0)

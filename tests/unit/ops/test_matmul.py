@@ -264,6 +264,13 @@ def test_an_operand_made_for_a_loop_gives_the_same_product(kernel, form, dtype):
     assert_close(result, truth, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("rows", [1, 5, 17])
+def test_a_product_with_an_operand_made_for_a_loop_is_added(rows):
+    left, right = (numbers(n, 7, dtype=torch.bfloat16) for n in (rows, 11))
+    total = matmul.add_matmul_(torch.ones(rows, 11), left, matmul.loop_operand(right, rows))
+    assert_close(total, 1 + torch.mm(left.double(), right.double().t()), rtol=2e-2, atol=2e-2)
+
+
 def test_an_operand_for_a_loop_where_onednn_has_no_bfloat16(monkeypatch):
     monkeypatch.setattr(matmul, "_can_pack", lambda: False)
     right = numbers(11, 7, dtype=torch.bfloat16)

@@ -1,8 +1,11 @@
 """How many tokens are taken at once."""
 
 import pytest
+import torch
 
-from fairseq_doc.ops.mixture_chunks import even_chunk, tokens_per_chunk
+from fairseq_doc.ops.mixture_chunks import chunk_size, even_chunk, tokens_per_chunk
+
+MIB = 2**20
 
 
 @pytest.mark.parametrize(
@@ -28,3 +31,28 @@ def test_tokens_per_chunk(j, v, size, tokens):
 )
 def test_chunks_are_even(tokens, chunk, most, even):
     assert even_chunk(tokens, chunk, most) == even
+
+
+@pytest.mark.parametrize(
+    "device, words, dtype, chunk_bytes, expected",
+    [
+        ("cpu", 1_000, "float32", None, 16 * MIB),  # a matrix of 1.2 MB: the lower bound
+        ("cpu", 20_000, "float32", None, 4 * 20_000 * 300),  # as large as the matrix
+        ("cpu", 33_278, "float32", None, 30 * MIB),
+        ("cpu", 20_000, "float64", None, 4 * 20_000 * 300),
+        ("cpu", 1_000, "bfloat16", None, 16 * MIB),
+        ("cpu", 20_000, "bfloat16", None, 2 * 4 * 20_000 * 300),
+        ("cpu", 33_278, "bfloat16", None, 60 * MIB),
+        ("cpu", 20_000, "bfloat16", 5 * MIB, 5 * MIB),
+        ("meta", 20_000, "float32", None, 512 * MIB),
+        ("meta", 20_000, "bfloat16", None, 256 * MIB),  # widened in one piece
+    ],
+)
+def test_bytes_of_a_chunks_logits(device, words, dtype, chunk_bytes, expected):
+    """In the logits' own dtype, at most 32 bits."""
+    components = torch.empty(9, 7, 300, device="cpu" if device == "cpu" else "meta")
+    weight = torch.empty(words, 300, device=components.device)
+    dtype = getattr(torch, dtype)
+    found = chunk_size(components, weight, dtype, chunk_bytes)
+    of_a_token = 7 * words * min(4, dtype.itemsize)
+    assert found * of_a_token <= expected < (found + 1) * of_a_token

@@ -64,12 +64,13 @@ def test_the_log_shows_the_reference_kernel(capfd):
 
 @pytest.fixture(params=matmul.BACKENDS)
 def kernels(request, monkeypatch, capfd):
-    """At the end no product has reached the reference kernel, and with oneDNN some were its."""
+    """At the end no product has reached the reference kernel, and with oneDNN some were its. torch's own
+    products are MKL's on x86-64, and may be oneDNN's elsewhere."""
     monkeypatch.setattr(matmul, "backend", request.param)
     kernels = Kernels(capfd)
     yield kernels
     assert kernels.reference() == []
-    assert bool(kernels.names) == (request.param == "onednn")
+    assert kernels.names or request.param == "torch"
 
 
 @pytest.mark.parametrize("size", [(1, 7, 11), (16, 48, 24), (130, 260, 70)])
@@ -142,7 +143,6 @@ def bfloat16_kernels(monkeypatch, capfd):
     products are in bfloat16 (oneDNN's with both backends), without them in float32."""
     monkeypatch.setattr(matmul, "backend", "onednn")
     monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
-    monkeypatch.setattr(lstm, "LEAST_STEPS", 0)
     kernels = Kernels(capfd)
     yield kernels
     assert kernels.reference() == [] != kernels.names
