@@ -156,7 +156,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         if incremental_state is not None:
             tokens = tokens[:, -1:]
         elif not can_branch_on(tokens) or tokens[:, 0].eq(self.dictionary.pad()).any():
-            # Padded on the left; on a GPU nobody looks.
+            # Padded on the left; on a GPU, where the question would wait, every batch is reordered.
             is_word = tokens.ne(self.dictionary.pad())
             words_first = is_word.argsort(dim=1, descending=True, stable=True)
             tokens = tokens.gather(1, words_first)

@@ -58,6 +58,20 @@ def test_another_backend_is_refused(tools, capsys):
     assert "expected onednn or torch; got 'blas'" in capsys.readouterr().err
 
 
+def test_forms_take_turns_and_the_fastest_run_counts(tools, monkeypatch):
+    seconds = iter([9.0, 9.0, 3.0, 5.0, 4.0, 2.0])
+    ran = []
+
+    def timed(work):
+        work()
+        return next(seconds)
+
+    monkeypatch.setattr(tools, "timed", timed)
+    forms = {name: lambda name=name: ran.append(name) for name in "ab"}
+    assert tools.fastest_in_turns(forms, 2) == {"a": 3, "b": 2}
+    assert ran == ["a", "b"] * 3
+
+
 # scripts/benchmark_gpu.py, on the CPU
 
 

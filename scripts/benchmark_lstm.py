@@ -1,0 +1,70 @@
+"""Forward and backward of one LSTM layer: torch's, and the package's own in both precisions.
+
+    python scripts/benchmark_lstm.py [--json] [--threads 1] [--backend torch]
+
+Windows of 70 steps, 12 columns. Forms take turns in each of --repeats rounds; a form's time is its
+fastest. The package runs torch's layer in float32, and its own (ops/lstm.py) in bfloat16 for wide layers.
+Nothing else should run on the machine.
+"""
+
+import json
+
+from benchmark_tools import fastest_in_turns, make_parser, print_machine
+
+from fairseq_doc.cli.arguments import positive
+
+TIME, COLUMNS = 70, 12
+SIZES = ((280, 960), (960, 960), (960, 620), (240, 240))  # width of the input, of the layer
+
+
+def make_forms(below, width):
+    """{form: a function that runs it forward and backward}."""
+    import torch
+
+    from fairseq_doc.ops.lstm import lstm
+
+    layer = torch.nn.LSTM(below, width)
+    input_weight, recurrent_weight, *biases = layer.parameters()
+    x = torch.randn(TIME, COLUMNS, below, requires_grad=True)
+    state = torch.zeros(1, COLUMNS, width), torch.zeros(1, COLUMNS, width)
+    d_output = torch.randn(TIME, COLUMNS, width)
+    inputs = [x, *layer.parameters()]
+
+    def own(dtype):
+        return lstm(x, state, input_weight, recurrent_weight, biases[0] + biases[1], dtype)[0]
+
+    def both_ways(forward):
+        return lambda: torch.autograd.grad(forward(), inputs, d_output)
+
+    return {
+        "torch, float32": both_ways(lambda: layer(x, state)[0]),
+        "own, float32": both_ways(lambda: own(torch.float32)),
+        "own, bfloat16": both_ways(lambda: own(torch.bfloat16)),
+    }
+
+
+def main():
+    """Measure every size, and print."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--repeats", type=positive, default=7, help="default: 7")
+    parser.add_argument("--threads", type=positive, help="default: torch's")
+    args = parser.parse_args()
+    import torch
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    print_machine(to_stderr=args.json)
+    found = {}
+    for below, width in SIZES:
+        name = f"{below}, {width}"
+        seconds = fastest_in_turns(make_forms(below, width), args.repeats)
+        found[name] = {form: 1000 * taken for form, taken in seconds.items()}
+        if not args.json:
+            line = "".join(f"  {form} {ms:6.1f} ms" for form, ms in found[name].items())
+            print(f"{name:10}{line}", flush=True)
+    if args.json:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""The matrix products behind --backend and the sizes of chunks: GFLOP/s of MKL and oneDNN.
+
+    python scripts/benchmark_matmul.py [--json]
+    ONEDNN_MAX_CPU_ISA=AVX2 python scripts/benchmark_matmul.py     # oneDNN with 256-bit vectors
+
+R rows of width d and a matrix of V rows: one chunk of the output operation at the sizes of Penn Treebank and
+WikiText-2, and an LSTM layer's input over a window. Products:
+
+    logits          (R, d) x (d, V)
+    d components    (R, V) x (V, d)
+    d matrix        (d, R) x (R, V)
+
+on one thread and on all cores, the fastest of --repeats; also with bfloat16 factors, which are oneDNN's
+with both. The forms take turns. Then the output
+operation itself by bytes of a chunk, at both sizes: seconds, --repeats turns. Nothing else should run on
+the machine.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+
+from benchmark_tools import fastest_in_turns, make_parser, print_machine
+
+from fairseq_doc.cli.arguments import positive
+
+SIZES = {
+    "ptb": (280, 280, 10_000),
+    "wikitext2": (225, 300, 33_278),
+    "lstm": (840, 960, 3_840),
+}  # R, d, V
+CHUNKS = (8, 16, 30)  # MiB
+TOKENS = {"ptb": 420, "wikitext2": 120}  # of the output operation
+
+
+def gflops(repeats, rows, width, words):
+    """{product: {library or ``bfloat16``: GFLOP/s}}."""
+    import torch
+
+    from fairseq_doc.ops import matmul
+
+    k, weight = torch.randn(rows, width), torch.randn(words, width)
+    e = torch.rand(rows, words)
+    operands = {
+        "logits": (k, weight),
+        "d components": (e, weight.t()),
+        "d matrix": (k.t(), e.t()),
+    }
+    operations = 2e-9 * rows * width * words  # a multiplication and an addition each
+    found: dict[str, dict[str, float]] = {}
+    for product, (left, right) in operands.items():
+        narrow = left.bfloat16(), right.bfloat16()
+        forms: dict[str, Callable[[], object]] = {
+            library: partial(_by, library, left, right) for library in matmul.BACKENDS
+        }
+        forms["bfloat16"] = partial(matmul.matmul, *narrow)
+        seconds = fastest_in_turns(forms, repeats)
+        found[product] = {form: operations / taken for form, taken in seconds.items()}
+    return found
+
+
+def _by(library, left, right):
+    from fairseq_doc.ops import matmul
+
+    matmul.force_backend(library)
+    return matmul.matmul(left, right)
+
+
+def seconds_by_chunk(size, repeats):
+    """{size of a chunk: seconds of the output operation, forward and backward}."""
+    import torch
+
+    from fairseq_doc.ops.mixture_nll import mixture_nll
+
+    _, width, words = SIZES[size]
+    tokens, j = TOKENS[size], 20
+    components = torch.randn(tokens, j, width).tanh_().requires_grad_()
+    log_weights = torch.randn(tokens, j).log_softmax(1).requires_grad_()
+    weight = torch.empty(words, width).uniform_(-0.1, 0.1).requires_grad_()
+    bias, target = torch.zeros(words, requires_grad=True), torch.randint(words, (tokens,))
+    inputs = components, log_weights, weight, bias
+
+    def run(mib):
+        loss = mixture_nll(components, log_weights, weight, bias, target, chunk_bytes=mib * 2**20)
+        return torch.autograd.grad(loss, inputs)
+
+    forms: dict[str, Callable[[], object]] = {f"{mib} MiB": partial(run, mib) for mib in CHUNKS}
+    return fastest_in_turns(forms, repeats)
+
+
+def main():
+    """Measure, and print."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--repeats", type=positive, default=5, help="default: 5")
+    args = parser.parse_args()
+    import torch
+
+    from fairseq_doc.ops import matmul
+
+    print_machine(to_stderr=args.json)
+    own = matmul.backend
+    found: dict[str, dict[str, dict]] = {"products": {}, "chunks": {}}
+    for threads in sorted({1, os.cpu_count() or 1}):
+        torch.set_num_threads(threads)
+        for size, shape in SIZES.items():
+            of_size = gflops(args.repeats, *shape)
+            found["products"][f"{size}, {threads}"] = of_size
+            for product, of_product in of_size.items():
+                speeds = "".join(f"  {form} {x:4.0f}" for form, x in of_product.items())
+                if not args.json:
+                    print(f"{threads} threads  {size:10}{product:13}{speeds} GFLOP/s", flush=True)
+    matmul.force_backend(own)
+    for size in TOKENS:
+        found["chunks"][size] = of_chunks = seconds_by_chunk(size, args.repeats)
+        if not args.json:
+            line = "".join(f"  {chunk} {seconds:.3f} s" for chunk, seconds in of_chunks.items())
+            print(f"output operation, {size:10}{line}", flush=True)
+    if args.json:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
