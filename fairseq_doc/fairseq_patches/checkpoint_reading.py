@@ -11,6 +11,7 @@ import functools
 import logging
 import os
 import pickle
+import pickletools
 import zipfile
 from typing import Any
 
@@ -25,6 +26,8 @@ from fairseq_doc.errors import FairseqDocError
 DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's: the newest, if there is one
 _ZIP = b"PK\x03\x04"
 _CHUNK = 1 << 20  # bytes read at once
+# At the start of a file of torch before 1.6: its mark, version, system, the object, the storages' keys.
+_PICKLES = 5
 # Settings that name a file of embeddings, which training starts from.
 _EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
 
@@ -121,7 +124,8 @@ def _clear_errors(path):
     except FairseqDocError:
         raise
     except pickle.UnpicklingError as error:
-        if "weights_only" not in str(error) and "Unsupported" not in str(error):
+        known = "weights_only" in str(error) or "Unsupported" in str(error)
+        if not known or _is_cut_short(path):
             raise _damaged(path, error) from error
         raise FairseqDocError(
             f"{path} was refused: a checkpoint may hold tensors and plain values, and this one holds "
@@ -136,6 +140,25 @@ def _clear_errors(path):
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise FairseqDocError(f"cannot read {path}: {error.strerror}") from error
         raise _damaged(path, error) from error
+
+
+def _is_cut_short(path):
+    """Whether a file of torch before 1.6 ends inside one of its first pickles: the half of a name is
+    also a name that is not allowed. Nothing is built from them."""
+    with open(path, "rb") as file:
+        if file.read(len(_ZIP)) == _ZIP:
+            return False  # an archive ends with its directory
+        file.seek(0)
+        size = os.path.getsize(path)
+        for _ in range(_PICKLES):
+            if file.tell() == size:
+                return False
+            try:
+                for _ in pickletools.genops(file):
+                    pass
+            except ValueError:
+                return True
+    return False
 
 
 def _problem(state):

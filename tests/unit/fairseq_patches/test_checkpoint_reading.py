@@ -128,6 +128,19 @@ def test_a_truncated_checkpoint(tmp_path, save, share):
         load(path)
 
 
+@pytest.mark.parametrize("name", [b"torch.FloatStorage", b"torch._utils", b"_rebuild_tensor_v2"])
+def test_an_old_checkpoint_cut_inside_a_name(tmp_path, name):
+    """The half of a name is no name that a checkpoint may have."""
+    path = tmp_path / "c.pt"
+    save_old(checkpoint(), path)
+    whole = path.read_bytes()
+    if name not in whole:
+        name = name.replace(b".", b"\n", 1)  # module and class, a line each
+    path.write_bytes(whole[: whole.index(name) + len(name) - 3])
+    with pytest.raises(FairseqDocError, match=r"c\.pt is not a whole checkpoint: expected a file"):
+        load(path)
+
+
 def test_a_text_file(tmp_path):
     (tmp_path / "c.pt").write_text("a corpus , not a checkpoint\n")
     with pytest.raises(FairseqDocError, match="is not a whole checkpoint: .* of another kind"):
