@@ -4,10 +4,10 @@ On a CPU, torch gives a float32 ``mm`` to MKL, which chooses its kernel by the p
 256-bit vectors at most on processors that are not Intel's. oneDNN is in the same wheel and chooses its
 kernel by what the processor can do. It runs the products of the output layer about twice as fast on Zen 5
 and up to twice as fast on Zen 4; on an Intel Xeon MKL was faster. So the backend follows from the maker,
-and never from a timing: the two round differently, and a resumed run must use the same one. The environment variable ``FAIRSEQ_DOC_MATMUL``, or :func:`force_backend`, forces
-one, ``onednn`` or ``torch``. oneDNN's dense float32 product is called through an operator that
-``torch.compile`` also uses. Without that operator, or for tensors that are not float32 on a CPU, torch's
-own product is used.
+and never from a timing: the two round differently, and a resumed run must use the same one. The
+environment variable ``FAIRSEQ_DOC_MATMUL``, or :func:`force_backend`, forces one, ``onednn`` or ``torch``.
+oneDNN's dense float32 product is called through an operator that ``torch.compile`` also uses. Without that
+operator, or for tensors that are not float32 on a CPU, torch's own product is used.
 
 Factors may be rounded to bfloat16 before a product (``precision``): processors with instructions for it
 multiply them twice as fast. Those products are always oneDNN's, which torch uses for them itself.
