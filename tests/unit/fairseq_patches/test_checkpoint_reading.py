@@ -128,6 +128,14 @@ def test_a_truncated_checkpoint(tmp_path, save, share):
         load(path)
 
 
+def test_a_refused_pickle_that_asks_for_petabytes(tmp_path):
+    """A name that is not allowed, then a text of 2^60 bytes (BINUNICODE8)."""
+    path = tmp_path / "c.pt"
+    path.write_bytes(b"\x80\x04cposix\nsystem\n\x8d" + (2**60).to_bytes(8, "little") + b"x.")
+    with pytest.raises(FairseqDocError, match=r"c\.pt is not a whole checkpoint: expected a file"):
+        load(path)
+
+
 @pytest.mark.parametrize("name", [b"torch.FloatStorage", b"torch._utils", b"_rebuild_tensor_v2"])
 def test_an_old_checkpoint_cut_inside_a_name(tmp_path, name):
     """The half of a name is no name that a checkpoint may have."""
