@@ -22,8 +22,9 @@ The data goes through the files in this order, and each imports only from what l
     ops/mixture_chunks.py            how many tokens the chunked forms take at once
     ops/mixture_nll.py               the NLL in chunks, with its own backward
     ops/mixture_log_probs.py         log P of every word in chunks
-    ops/lstm_cell.py                 an LSTM's step and its gradients
-    ops/lstm.py                      one LSTM layer with bfloat16 products, with its own backward
+    ops/gated_cell.py                a step of an LSTM or RHN and its gradients
+    ops/nas_cell.py                  a step of the NAS cell and its gradients
+    ops/recurrence.py                one of them over a window, with its own backward
     ops/input_feeding.py             a Luong decoder's recurrence, with its own backward
     modules/dropout.py               locked, embedding and weight dropout
     modules/lstm.py                  one LSTM layer with other weights for one call

@@ -33,6 +33,18 @@ PARTS = 9
 ORDER = (1, 0, 2, 5, 7, 4, 6)  # of a_k + b_k in z
 
 
+def input_order(a: torch.Tensor, dim: int) -> torch.Tensor:
+    """Eight parts k = 0 .. 7 along ``dim`` in the order of z's first eight."""
+    parts = a.chunk(8, dim)
+    return torch.cat([parts[3], *(parts[k] for k in ORDER)], dim)
+
+
+def state_order(b: torch.Tensor, dim: int) -> torch.Tensor:
+    """Eight parts k = 0 .. 7 along ``dim`` in the order of z's last eight."""
+    parts = b.chunk(8, dim)
+    return torch.cat([*(parts[k] for k in ORDER), parts[3]], dim)
+
+
 def nas_cell(a: torch.Tensor, b: torch.Tensor, cell: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """One step in its plain form: a and b, (R, 8 D), for k = 0 .. 7; cell (R, D). Returns m and c."""
     x = [p + q for p, q in zip(a.chunk(8, dim=1), b.chunk(8, dim=1), strict=True)]

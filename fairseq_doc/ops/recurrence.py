@@ -28,8 +28,8 @@ from fairseq_doc.ops.gated_cell import (
     lstm_cell,
     n_gates,
 )
-from fairseq_doc.ops.nas_cell import ORDER, PARTS, NASGradients, NASSteps, nas_cell
 from fairseq_doc.ops.matmul import autocast_off, loop_operand, matmul
+from fairseq_doc.ops.nas_cell import PARTS, NASGradients, NASSteps, nas_cell
 
 
 class Cell(NamedTuple):
@@ -116,11 +116,12 @@ class _Recurrence(torch.autograd.Function):
         state_mask, recurrent_mask = masks
         gates = inputs.new_zeros(time, depth, rows, wide + more)
         gates[:, 0, :, :wide] = inputs
-        for l, bias in enumerate(biases, start=1):
-            gates[:, l] = bias
+        for level, bias in enumerate(biases, start=1):
+            gates[:, level] = bias
         gates = gates.flatten(0, 1)  # (S, R, G D)
         hiddens = inputs.new_empty(len(gates) + 1, rows, width)
         hiddens[0] = hidden
+        steps: Any
         if cell.name == "rhn":
             cells = None
             steps = GatedSteps(gates, hiddens, cell.gates, recurrent_mask)
@@ -167,12 +168,10 @@ class _Recurrence(torch.autograd.Function):
             d_hidden = d_hidden.add_(d_read) if cell.name == "rhn" else d_read
         read = hiddens[:-1] if state_mask is None else hiddens[:-1] * state_mask
         by_depth = [
-            (gradients.d_z[l::depth, :, more:].flatten(0, 1), read[l::depth].flatten(0, 1))
-            for l in range(depth)
+            (gradients.d_z[level::depth, :, more:].flatten(0, 1), read[level::depth].flatten(0, 1))
+            for level in range(depth)
         ]
-        d_weights = [
-            matmul(z.to(dtype).t(), x.to(dtype).t()).to(gates.dtype) for z, x in by_depth
-        ]
+        d_weights = [matmul(z.to(dtype).t(), x.to(dtype).t()).to(gates.dtype) for z, x in by_depth]
         d_biases = [z.sum(0) for z, _ in by_depth[1:]]
         d_cell_state = None if cell.name == "rhn" else gradients.d_cell
         d_inputs = gradients.d_z[::depth, :, : len(weights[0])]
