@@ -1,7 +1,7 @@
 """Direct Output Connection (Takase, Suzuki, Nagata; EMNLP 2018) as a fairseq plugin.
 
 The data goes through the files in this order, and each imports only from what lies before it (except
-``LSTMDocLanguageModel.from_pretrained``, which calls ``evaluation/hub_interface.py``):
+``MixtureLanguageModel.from_pretrained``, which calls ``evaluation/hub_interface.py``):
 
     errors.py                        what a user can correct, in one line
     files.py                         lines of UTF-8 files in and out
@@ -29,6 +29,7 @@ The data goes through the files in this order, and each imports only from what l
     modules/dropout.py               locked, embedding and weight dropout
     modules/lstm.py                  one LSTM layer with other weights for one call
     modules/awd_lstm.py              state in; every layer's output and the state out
+    modules/recurrent_stack.py       layers of equal width, added up
     modules/bilstm.py                embedded source -> memory, the decoder's first state
     modules/luong_attention.py       query, memory, mask -> attentional vector, weights
     modules/attentional_lstm.py      embedded target -> every layer's output, attention
@@ -38,7 +39,9 @@ The data goes through the files in this order, and each imports only from what l
     models/state_dict.py             whether a checkpoint fits a model
     models/mixture_model.py          what both models do with their mixture
     models/presets.py                named settings of a model
+    models/language_model.py         the state carried over windows, scores
     models/lstm_doc_lm.py            config, decoder, language model, presets
+    models/lstm_melis_lm.py          config, decoder, language model of Melis et al., presets
     models/lstm_luong_doc.py         config, encoder, decoder, encoder-decoder, presets
     optim/training_stages.py         validation losses -> when to average, restart, stop
     optim/nt_asgd.py                 SGD, averaging, fine-tuning stages
