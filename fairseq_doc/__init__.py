@@ -1,7 +1,7 @@
 """Direct Output Connection (Takase, Suzuki, Nagata; EMNLP 2018) as a fairseq plugin.
 
 The data goes through the files in this order, and each imports only from what lies before it (except
-``LSTMDocLanguageModel.from_pretrained``, which calls ``evaluation/hub_interface.py``):
+``MixtureLanguageModel.from_pretrained``, which calls ``evaluation/hub_interface.py``):
 
     errors.py                        what a user can correct, in one line
     files.py                         lines of UTF-8 files in and out
@@ -22,12 +22,14 @@ The data goes through the files in this order, and each imports only from what l
     ops/mixture_chunks.py            how many tokens the chunked forms take at once
     ops/mixture_nll.py               the NLL in chunks, with its own backward
     ops/mixture_log_probs.py         log P of every word in chunks
-    ops/lstm_cell.py                 an LSTM's step and its gradients
-    ops/lstm.py                      one LSTM layer with bfloat16 products, with its own backward
+    ops/gated_cell.py                a step of an LSTM or RHN and its gradients
+    ops/nas_cell.py                  a step of the NAS cell and its gradients
+    ops/recurrence.py                one of them over a window, with its own backward
     ops/input_feeding.py             a Luong decoder's recurrence, with its own backward
     modules/dropout.py               locked, embedding and weight dropout
     modules/lstm.py                  one LSTM layer with other weights for one call
     modules/awd_lstm.py              state in; every layer's output and the state out
+    modules/recurrent_stack.py       layers of equal width, added up
     modules/bilstm.py                embedded source -> memory, the decoder's first state
     modules/luong_attention.py       query, memory, mask -> attentional vector, weights
     modules/attentional_lstm.py      embedded target -> every layer's output, attention
@@ -37,7 +39,9 @@ The data goes through the files in this order, and each imports only from what l
     models/state_dict.py             whether a checkpoint fits a model
     models/mixture_model.py          what both models do with their mixture
     models/presets.py                named settings of a model
+    models/language_model.py         the state carried over windows, scores
     models/lstm_doc_lm.py            config, decoder, language model, presets
+    models/lstm_melis_lm.py          config, decoder, language model of Melis et al., presets
     models/lstm_luong_doc.py         config, encoder, decoder, encoder-decoder, presets
     optim/training_stages.py         validation losses -> when to average, restart, stop
     optim/nt_asgd.py                 SGD, averaging, fine-tuning stages

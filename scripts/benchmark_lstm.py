@@ -3,7 +3,7 @@
     python scripts/benchmark_lstm.py [--json] [--threads 1] [--backend torch]
 
 Windows of 70 steps, 12 columns. Forms take turns in each of --repeats rounds; a form's time is its
-fastest. The package runs torch's layer in float32, and its own (ops/lstm.py) in bfloat16 for wide layers.
+fastest. The package runs torch's layer in float32, and its own (ops/recurrence.py) in bfloat16 for wide layers.
 Nothing else should run on the machine.
 """
 
@@ -21,7 +21,8 @@ def make_forms(below, width):
     """{form: a function that runs it forward and backward}."""
     import torch
 
-    from fairseq_doc.ops.lstm import lstm
+    from fairseq_doc.ops.matmul import linear
+    from fairseq_doc.ops.recurrence import Cell, recurrence
 
     layer = torch.nn.LSTM(below, width)
     input_weight, recurrent_weight, *biases = layer.parameters()
@@ -31,7 +32,9 @@ def make_forms(below, width):
     inputs = [x, *layer.parameters()]
 
     def own(dtype):
-        return lstm(x, state, input_weight, recurrent_weight, biases[0] + biases[1], dtype)[0]
+        inputs = linear(x, input_weight, None, dtype) + (biases[0] + biases[1])
+        hidden, cell = (part[0] for part in state)
+        return recurrence(Cell(), inputs, hidden, cell, [recurrent_weight], dtype=dtype).output
 
     def both_ways(forward):
         return lambda: torch.autograd.grad(forward(), inputs, d_output)

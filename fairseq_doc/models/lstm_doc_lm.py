@@ -9,27 +9,19 @@ from typing import Any, Optional
 import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.models import FairseqDecoder, FairseqLanguageModel
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDecoder
 from fairseq_doc.models.mixture_model import (
-    MixtureDecoder,
-    MixtureModel,
     check_positive,
     component_dim,
     matmul_precision_field,
 )
 from fairseq_doc.models.presets import register_presets
-from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
-from fairseq_doc.modules.awd_lstm import AWDLSTM, States
+from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.dropout import check_rates, embedded_dropout, locked_dropout
-from fairseq_doc.modules.mixture import (
-    ACTIVATIONS,
-    MixtureOutput,
-    check_finite,
-    parse_components,
-)
+from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput, parse_components
 from fairseq_doc.ops.matmul import PRECISIONS
 
 EMBEDDING_RANGE = 0.1
@@ -48,15 +40,10 @@ def parse_widths(text: str) -> list[int]:
     return widths
 
 
-class LSTMDocDecoder(MixtureDecoder, FairseqDecoder):
-    """Embedding, AWD-LSTM and mixture; carries the LSTM's state from one window to the next.
-
-    The decoder keeps the carried state because ``fairseq-eval-lm`` calls only the model. Training and
-    evaluation have a state each; window 0 starts from zeros.
-    """
+class LSTMDocDecoder(RecurrentDecoder):
+    """Embedding, AWD-LSTM and mixture."""
 
     def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
-        super().__init__(dictionary)
         widths = [cfg.decoder_embed_dim] + parse_widths(cfg.layer_dims)
         components = parse_components(cfg.doc_components, len(widths) - 1)
         check_rates(
@@ -68,22 +55,19 @@ class LSTMDocDecoder(MixtureDecoder, FairseqDecoder):
             weight_dropout=cfg.weight_dropout,
         )
         check_positive(decoder_embed_dim=cfg.decoder_embed_dim)
-        dim = component_dim(
-            cfg, cfg.decoder_embed_dim, not cfg.untie_output, "or give --untie-output"
-        )
-        self.embed_dropout, self.input_dropout = cfg.embed_dropout, cfg.input_dropout
-
-        self.embedding = nn.Parameter(torch.empty(len(dictionary), widths[0]))
-        nn.init.uniform_(self.embedding, -EMBEDDING_RANGE, EMBEDDING_RANGE)
-        output_matrix = self.embedding
+        tied_to = None if cfg.untie_output else widths[0]
+        dim = component_dim(cfg, widths[0], tied_to, "or give --untie-output")
+        embedding = nn.Parameter(torch.empty(len(dictionary), widths[0]))
+        nn.init.uniform_(embedding, -EMBEDDING_RANGE, EMBEDDING_RANGE)
+        output_matrix = embedding
         if cfg.untie_output:
             output_matrix = nn.Parameter(torch.empty(len(dictionary), dim))
             nn.init.uniform_(output_matrix, -EMBEDDING_RANGE, EMBEDDING_RANGE)
         precision = PRECISIONS[str(cfg.matmul_precision)]
-        self.lstm = AWDLSTM(
+        lstm = AWDLSTM(
             widths, cfg.weight_dropout, cfg.hidden_dropout, cfg.output_dropout, precision
         )
-        self.output = MixtureOutput(
+        output = MixtureOutput(
             widths,
             components,
             output_matrix,
@@ -92,114 +76,13 @@ class LSTMDocDecoder(MixtureDecoder, FairseqDecoder):
             project=not cfg.plain_output,
             precision=precision,
         )
-        self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
-        # Of training (True) and of evaluation (False): the state before each window of this update, and
-        # before the next window, which is the newest.
-        self._states: dict[bool, dict[int, States]] = {True: {}, False: {}}
+        super().__init__(dictionary, embedding, lstm, output)
+        self.embed_dropout, self.input_dropout = cfg.embed_dropout, cfg.input_dropout
 
-    def forward(
-        self, src_tokens: torch.Tensor, window: int | None = None, src_lengths: Any = None
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """
-        Args:
-            src_tokens: (B, T) word indices, without padding.
-            window: the window's number in its epoch. 0 starts from a state of zeros; k > 0
-                continues from the state after window k - 1, the first time and again. None: zeros, and
-                nothing is carried.
-            src_lengths: unused; fairseq passes it.
-
-        Returns:
-            mixture_params: (B, T, J d + J + 1), see :class:`MixtureOutput`.
-            extra: ``log_weights`` (B, T, J); ``dropped`` and ``undropped``, h^N after and before
-                its dropout, (T, B, D_N).
-        """
-        tokens = src_tokens.t()  # (T, B)
-        embedded = embedded_dropout(self.embedding, tokens, self.embed_dropout, self.training)
-        x = locked_dropout(embedded, self.input_dropout, self.training)  # (T, B, D_0)
-        before = self._state_before(window, x)
-        outputs, undropped, after = self.lstm(x, before)
-        if window is not None:
-            self._keep(window, before, after)
-        by_stream = [h.transpose(0, 1) for h in [x] + outputs]  # each (B, T, D_n)
-        mixture_params, log_weights = self.output(by_stream)
-        return mixture_params, {
-            "log_weights": log_weights,
-            "dropped": outputs[-1],
-            "undropped": undropped,
-        }
-
-    def _state_before(self, window: int | None, x: torch.Tensor) -> States:
-        batch = x.size(1)
-        if not window:  # None or 0
-            return self.lstm.zero_state(batch, x)
-        states = self._states[self.training]
-        before = states.get(window)
-        if before is None and states and self.training:
-            # The first window after a resume, or after one that did not fit into memory.
-            before = states[max(states)]
-        if before is None or before[0][0].size(1) != batch:
-            raise FairseqDocError(
-                f"window {window} needs the state of {batch} columns after window {window - 1}, and "
-                "there is none: resume from a checkpoint of the same run, or start at epoch 1 again "
-                "with its weights by --reset-dataloader"
-            )
-        return before
-
-    def _keep(self, window: int, before: States, after: States) -> None:
-        """Keep the states around a window. fairseq may repeat it: with ``--amp`` an update whose
-        gradients overflow, in evaluation a window that did not fit into memory."""
-        states = self._states[self.training]
-        if window == 0 or not self.training:
-            states.clear()
-        states[window] = before
-        states[window + 1] = [(h.detach(), c.detach()) for h, c in after]
-
-    def begin_update(self, window: int) -> None:
-        """Drop the training states before windows earlier than ``window``, the update's first."""
-        states = self._states[True]
-        for earlier in [k for k in states if k < window and k != max(states)]:
-            del states[earlier]
-
-    def carried_state(self) -> torch.Tensor | None:
-        """The training state after the last window, (B, 2 D_1 + ... + 2 D_N): h and c of each
-        layer side by side; or None."""
-        states = self._states[True]
-        if not states:
-            return None
-        return torch.cat([part[0] for layer in states[max(states)] for part in layer], dim=1)
-
-    def set_carried_state(self, state: torch.Tensor) -> None:
-        """The opposite of :meth:`carried_state`; moves the state to this module's device."""
-        state = state.to(self.embedding.device, self.embedding.dtype)
-        widths = [width for width in self.lstm.widths for _ in range(2)]
-        parts = [part.unsqueeze(0).contiguous() for part in state.split(widths, dim=1)]
-        self._states[True] = {0: list(zip(parts[::2], parts[1::2], strict=True))}
-
-    def reorder_evaluation_state(self, rows: torch.Tensor) -> None:
-        """Let the next window of evaluation continue from these streams of the last one.
-
-        Args:
-            rows: (B',) indices of its B streams, in any order, repeats allowed.
-        """
-        states = self._states[False]
-        newest = max(states)
-        states[newest] = [
-            (h.index_select(1, rows), c.index_select(1, rows)) for h, c in states[newest]
-        ]  # each (1, B', D_n)
-
-    def get_normalized_probs(
-        self, net_output: tuple, log_probs: bool, sample: dict | None = None
-    ) -> torch.Tensor:
-        """(B, T, V) probabilities or their logarithms, in float32 or wider.
-
-        Raises:
-            FairseqDocError: in evaluation, a target of ``sample`` whose score is not finite;
-                ``fairseq-eval-lm`` would leave it out of the perplexity.
-        """
-        scores = super().get_normalized_probs(net_output, log_probs=True)  # (B, T, V)
-        if sample is not None and not self.training:
-            check_finite(scores.gather(-1, sample["target"].unsqueeze(-1)))
-        return scores if log_probs else scores.exp()
+    def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The embeddings of tokens (T, B) after both dropouts, (T, B, D_0)."""
+        rows = embedded_dropout(self.embedding, tokens, self.embed_dropout, self.training)
+        return locked_dropout(rows, self.input_dropout, self.training)
 
 
 @dataclass
@@ -249,7 +132,7 @@ class LSTMDocLanguageModelConfig(FairseqDataclass):
     )
 
 
-class LSTMDocLanguageModel(MixtureModel, FairseqLanguageModel):
+class LSTMDocLanguageModel(MixtureLanguageModel):
     """AWD-LSTM-DOC (Takase et al., 2018, section 5)."""
 
     @classmethod
@@ -259,39 +142,6 @@ class LSTMDocLanguageModel(MixtureModel, FairseqLanguageModel):
             FairseqDocError: settings that do not fit together.
         """
         return cls(LSTMDocDecoder(cfg, task.target_dictionary))
-
-    def forward(
-        self, src_tokens: torch.Tensor, **kwargs: Any
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """See :meth:`LSTMDocDecoder.forward`."""
-        return self.decoder(src_tokens, **kwargs)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        model_name_or_path: str,
-        checkpoint_file: str = "model.pt",
-        data_name_or_path: str = ".",
-        matmul_precision: str | None = None,
-    ) -> Any:
-        """As fairseq's, with ``.score``, ``.perplexity`` and ``.sample`` of a language model.
-
-        Args:
-            model_name_or_path: folder of the checkpoints.
-            checkpoint_file: a file in it, or ``a.pt:b.pt`` for an ensemble.
-            data_name_or_path: folder of ``fairseq-preprocess``; if it begins with a dot, relative to
-                the first.
-            matmul_precision: ``float32`` or ``bfloat16``; None: as trained.
-
-        Returns:
-            :class:`fairseq_doc.evaluation.hub_interface.PretrainedLanguageModel`.
-        """
-        # Imported here because evaluation/ imports this file.
-        from fairseq_doc.evaluation.hub_interface import from_pretrained
-
-        return from_pretrained(
-            model_name_or_path, checkpoint_file, data_name_or_path, matmul_precision
-        )
 
 
 _MOS: dict[str, Any] = {"doc_components": "0,0,0,15"}

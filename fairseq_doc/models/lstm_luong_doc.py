@@ -110,7 +110,8 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         self.embedding = embedding
         tied = cfg.share_decoder_input_output_embed or cfg.share_all_embeddings
         default_dim = embed_dim if tied else width
-        dim = component_dim(cfg, default_dim, tied, "or leave out the option that ties it")
+        tied_to = embed_dim if tied else None
+        dim = component_dim(cfg, default_dim, tied_to, "or leave out the option that ties it")
         output_matrix = embedding if tied else nn.Parameter(torch.empty(len(dictionary), dim))
         self.lstm = AttentionalLSTM(
             embed_dim,

@@ -20,13 +20,13 @@ def check_positive(**settings: int) -> None:
             raise FairseqDocError(f"--{name.replace('_', '-')} must be at least 1; got {value}")
 
 
-def component_dim(cfg: Any, default: int, tied: bool, how_to_untie: str) -> int:
+def component_dim(cfg: Any, default: int, embed_dim: int | None, how_to_untie: str) -> int:
     """d, the width of the component vectors and of the output matrix.
 
     Args:
         cfg: the model's configuration.
         default: d without ``--component-dim``.
-        tied: whether the output matrix is the embedding.
+        embed_dim: width of the embedding where it is the output matrix; None where it is not.
         how_to_untie: for the message.
 
     Raises:
@@ -34,10 +34,10 @@ def component_dim(cfg: Any, default: int, tied: bool, how_to_untie: str) -> int:
     """
     dim = default if cfg.component_dim is None else cfg.component_dim
     check_positive(component_dim=dim)
-    if tied and dim != cfg.decoder_embed_dim:
+    if embed_dim is not None and dim != embed_dim:
         raise FairseqDocError(
-            "the output matrix is tied to the embedding, so --component-dim must be "
-            f"--decoder-embed-dim, {cfg.decoder_embed_dim}; got {dim} ({how_to_untie})"
+            "the output matrix is tied to the embedding, so --component-dim must be the embedding's "
+            f"width, {embed_dim}; got {dim} ({how_to_untie})"
         )
     return dim
 

@@ -9,7 +9,9 @@ from torch import nn
 from fairseq_doc.modules.dropout import locked_dropout, weight_dropout
 from fairseq_doc.modules.lstm import run_lstm
 
-States = list[tuple[torch.Tensor, torch.Tensor]]  # (h, c) of each layer, each (1, B, D_n)
+States = list[
+    tuple[torch.Tensor, ...]
+]  # h and c of each layer, each (1, B, D_n); an RHN has h alone
 
 
 class AWDLSTM(nn.Module):

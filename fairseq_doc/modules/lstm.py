@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from fairseq_doc.ops.lstm import lstm
-from fairseq_doc.ops.matmul import matmul_dtype
+from fairseq_doc.ops.matmul import linear, matmul_dtype
+from fairseq_doc.ops.recurrence import Cell, recurrence
 
 State = tuple[torch.Tensor, torch.Tensor]  # (h, c), each (1, B, D)
 
@@ -38,9 +38,14 @@ def run_lstm(
         state = zeros, zeros
     if _in_lower_precision(layer, x, precision):
         weights = {**dict(layer.named_parameters()), **replaced}
-        bias = weights["bias_ih_l0"] + weights["bias_hh_l0"]
-        matrices = weights["weight_ih_l0"], weights["weight_hh_l0"]
-        return lstm(x, state, *matrices, bias, precision)
+        bias = weights["bias_ih_l0"] + weights["bias_hh_l0"]  # torch has two
+        inputs = linear(x, weights["weight_ih_l0"], None, precision) + bias
+        hidden, cell = (part[0] for part in state)
+        matrices = [weights["weight_hh_l0"]]
+        output, last = recurrence(Cell("lstm"), inputs, hidden, cell, matrices, dtype=precision)
+        assert last is not None
+        # Copies: views would keep the states of all steps in memory.
+        return output, (output[-1:].clone(), last.unsqueeze(0))
     if not replaced:
         return layer(x, state)
     weights = {**dict(layer.named_parameters()), **replaced}
@@ -53,9 +58,9 @@ def run_lstm(
 
 
 def _in_lower_precision(layer: nn.LSTM, x: torch.Tensor, precision: torch.dtype) -> bool:
-    """Whether ``ops/lstm.py`` runs the layer. Its loop over steps is for CPUs, a GPU has cuDNN's; under
-    autocast torch's layer is given what autocast chooses. In evaluation torch's layer takes half its
-    time in training, and a step of one token would round all weights for itself."""
+    """Whether ``ops/recurrence.py`` runs the layer. Its loop over steps is for CPUs, a GPU has
+    cuDNN's; under autocast torch's layer is given what autocast chooses. In evaluation torch's layer
+    takes half its time in training, and a step of one token would round all weights for itself."""
     return (
         precision != torch.float32
         and layer.training

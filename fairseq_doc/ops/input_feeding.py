@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fairseq_doc.ops.lstm_cell import CellGradients, CellSteps, lstm_cell
+from fairseq_doc.ops.gated_cell import CellGradients, CellSteps, lstm_cell
 from fairseq_doc.ops.matmul import (
     add_matmul_,
     autocast_off,
@@ -200,7 +200,7 @@ class _InputFeeding(torch.autograd.Function):
         d u_t     = d a_t (1 - a_t^2)                     u: the tanh's argument
         d p_t     = values . d u_t,   d s_t = p_t (d p_t - sum_s p_ts d p_ts)
         d h^N_t   = given + W_q^T d u_t + sum_s d s_ts keys_s + (recurrent part of step t + 1)
-        [dx ; dh_{t-1}] = joint^T d z                      d z from d h: see ops/lstm_cell.py
+        [dx ; dh_{t-1}] = joint^T d z                      d z from d h: see ops/gated_cell.py
 
     After the loop, with Z and X the rows of all steps, d joint = Z^T X, d W_q = U^T H, and for each
     sentence d keys = sum_t d s_t h^N_t^T, d values = sum_t p_t d u_t^T.

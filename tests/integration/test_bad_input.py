@@ -28,7 +28,7 @@ def error_of(output):
         ("--doc-components 0,0,-1,2", "none negative; got -1"),
         ("--doc-components 0,0,0,0", "at least one positive; got none"),
         ("--doc-components a,b", "expected 4 numbers"),
-        ("--component-dim 17", "must be --decoder-embed-dim, 16; got 17"),
+        ("--component-dim 17", "must be the embedding's width, 16; got 17"),
         ("--plain-output --doc-components 0,0,0,1", "a last layer 16 wide"),
         ("--layer-dims 24,x,20", "expected positive widths"),
         ("--component-dropout 1.5", "--component-dropout must be in [0, 1); got 1.5"),

@@ -103,7 +103,7 @@ def test_widths_that_cannot_be(text):
     [
         ({"layer_dims": "6,0"}, "--layer-dims"),
         ({"doc_components": "1,2"}, "--doc-components 1,2"),
-        ({"component_dim": 3}, "--component-dim must be --decoder-embed-dim, 4; got 3"),
+        ({"component_dim": 3}, "--component-dim must be the embedding's width, 4; got 3"),
         ({"plain_output": True}, "--plain-output"),
         ({"embed_dropout": 1.0}, "--embed-dropout must be in"),
         ({"input_dropout": -1.0}, "--input-dropout must be in"),

@@ -108,7 +108,7 @@ PLAIN, TIED = OPTIONS["plain output"], OPTIONS["tied"]
         ({"target_dropout": 1.5}, "--target-dropout must be in"),
         ({"plain_output": True}, "--plain-output .* expected --doc-components 0,0,0,1"),
         ({**PLAIN, "component_dim": 3}, "--plain-output .* a last layer 3 wide"),
-        ({**TIED, "component_dim": 5}, "--component-dim must be --decoder-embed-dim, 4; got 5"),
+        ({**TIED, "component_dim": 5}, "--component-dim must be the embedding's width, 4; got 5"),
         ({"mix_directions": True, "unidirectional_encoder": True}, "--mix-directions"),
         ({"share_all_embeddings": True}, "--joined-dictionary"),
         (

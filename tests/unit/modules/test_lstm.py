@@ -74,15 +74,15 @@ def test_one_buffer_holds_the_same_weights_in_order():
 
 @pytest.fixture
 def own_layer(monkeypatch):
-    """The dtypes with which ``ops/lstm.py`` is called; every processor has bfloat16."""
+    """The dtypes with which ``ops/recurrence.py`` is called; every processor has bfloat16."""
     calls = []
 
-    def recorded(*arguments):
-        calls.append(arguments[-1])
-        return real(*arguments)
+    def recorded(*arguments, dtype):
+        calls.append(dtype)
+        return real(*arguments, dtype=dtype)
 
-    real = lstm.lstm
-    monkeypatch.setattr(lstm, "lstm", recorded)
+    real = lstm.recurrence
+    monkeypatch.setattr(lstm, "recurrence", recorded)
     monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
     return calls
 

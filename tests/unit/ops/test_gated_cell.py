@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_doc.ops.lstm_cell import CellGradients, CellSteps, lstm_cell
+from fairseq_doc.ops.gated_cell import CellGradients, CellSteps, lstm_cell
 
 from ..conftest import assert_close, gradients, leaves
 

@@ -1,0 +1,187 @@
+"""What the language models share: the state carried from window to window, scores, Python's interface.
+
+Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import FairseqDecoder, FairseqLanguageModel
+from torch import nn
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.models.mixture_model import MixtureDecoder, MixtureModel
+from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
+from fairseq_doc.modules.awd_lstm import States
+from fairseq_doc.modules.mixture import MixtureOutput, check_finite
+
+
+class RecurrentDecoder(MixtureDecoder, FairseqDecoder):
+    """Embedding, recurrent layers and mixture; carries the layers' state from one window to the next.
+
+    The decoder keeps the carried state because ``fairseq-eval-lm`` calls only the model. Training and
+    evaluation have a state each; window 0 starts from zeros.
+
+    Args:
+        dictionary: the words.
+        embedding: (V, D_0).
+        lstm: the layers, see :class:`fairseq_doc.modules.awd_lstm.AWDLSTM` for what they are asked.
+        output: the mixture.
+    """
+
+    def __init__(
+        self, dictionary: Dictionary, embedding: nn.Parameter, lstm: Any, output: MixtureOutput
+    ) -> None:
+        super().__init__(dictionary)
+        self.embedding, self.lstm, self.output = embedding, lstm, output
+        self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
+        # Of training (True) and of evaluation (False): the state before each window of this update, and
+        # before the next window, which is the newest.
+        self._states: dict[bool, dict[int, States]] = {True: {}, False: {}}
+
+    def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The embeddings of tokens (T, B) after their dropout, (T, B, D_0)."""
+        raise NotImplementedError
+
+    def forward(
+        self, src_tokens: torch.Tensor, window: int | None = None, src_lengths: Any = None
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """
+        Args:
+            src_tokens: (B, T) word indices, without padding.
+            window: the window's number in its epoch. 0 starts from a state of zeros; k > 0
+                continues from the state after window k - 1, the first time and again. None: zeros, and
+                nothing is carried.
+            src_lengths: unused; fairseq passes it.
+
+        Returns:
+            mixture_params: (B, T, J d + J + 1), see :class:`MixtureOutput`.
+            extra: ``log_weights`` (B, T, J); ``dropped`` and ``undropped``, h^N after and before
+                its dropout, (T, B, D_N).
+        """
+        x = self.embedded(src_tokens.t())  # (T, B, D_0)
+        before = self._state_before(window, x)
+        outputs, undropped, after = self.lstm(x, before)
+        if window is not None:
+            self._keep(window, before, after)
+        by_stream = [h.transpose(0, 1) for h in [x] + outputs]  # each (B, T, D_n)
+        mixture_params, log_weights = self.output(by_stream)
+        return mixture_params, {
+            "log_weights": log_weights,
+            "dropped": outputs[-1],
+            "undropped": undropped,
+        }
+
+    def _state_before(self, window: int | None, x: torch.Tensor) -> States:
+        batch = x.size(1)
+        if not window:  # None or 0
+            return self.lstm.zero_state(batch, x)
+        states = self._states[self.training]
+        before = states.get(window)
+        if before is None and states and self.training:
+            # The first window after a resume, or after one that did not fit into memory.
+            before = states[max(states)]
+        if before is None or before[0][0].size(1) != batch:
+            raise FairseqDocError(
+                f"window {window} needs the state of {batch} columns after window {window - 1}, and "
+                "there is none: resume from a checkpoint of the same run, or start at epoch 1 again "
+                "with its weights by --reset-dataloader"
+            )
+        return before
+
+    def _keep(self, window: int, before: States, after: States) -> None:
+        """Keep the states around a window. fairseq may repeat it: with ``--amp`` an update whose
+        gradients overflow, in evaluation a window that did not fit into memory."""
+        states = self._states[self.training]
+        if window == 0 or not self.training:
+            states.clear()
+        states[window] = before
+        states[window + 1] = [tuple(part.detach() for part in layer) for layer in after]
+
+    def begin_update(self, window: int) -> None:
+        """Drop the training states before windows earlier than ``window``, the update's first."""
+        states = self._states[True]
+        for earlier in [k for k in states if k < window and k != max(states)]:
+            del states[earlier]
+
+    def carried_state(self) -> torch.Tensor | None:
+        """The training state after the last window, (B, 2 D_1 + ... + 2 D_N): h and c of each
+        layer side by side (an RHN has h alone); or None."""
+        states = self._states[True]
+        if not states:
+            return None
+        return torch.cat([part[0] for layer in states[max(states)] for part in layer], dim=1)
+
+    def set_carried_state(self, state: torch.Tensor) -> None:
+        """The opposite of :meth:`carried_state`; moves the state to this module's device."""
+        state = state.to(self.embedding.device, self.embedding.dtype)
+        zeros = self.lstm.zero_state(len(state), state)
+        widths = [part.size(2) for layer in zeros for part in layer]
+        parts = iter(state.split(widths, dim=1))
+        self._states[True] = {
+            0: [tuple(next(parts).unsqueeze(0).contiguous() for _ in layer) for layer in zeros]
+        }
+
+    def reorder_evaluation_state(self, rows: torch.Tensor) -> None:
+        """Let the next window of evaluation continue from these streams of the last one.
+
+        Args:
+            rows: (B',) indices of its B streams, in any order, repeats allowed.
+        """
+        states = self._states[False]
+        newest = max(states)
+        states[newest] = [
+            tuple(part.index_select(1, rows) for part in layer) for layer in states[newest]
+        ]  # each (1, B', D_n)
+
+    def get_normalized_probs(
+        self, net_output: tuple, log_probs: bool, sample: dict | None = None
+    ) -> torch.Tensor:
+        """(B, T, V) probabilities or their logarithms, in float32 or wider.
+
+        Raises:
+            FairseqDocError: in evaluation, a target of ``sample`` whose score is not finite;
+                ``fairseq-eval-lm`` would leave it out of the perplexity.
+        """
+        scores = super().get_normalized_probs(net_output, log_probs=True)  # (B, T, V)
+        if sample is not None and not self.training:
+            check_finite(scores.gather(-1, sample["target"].unsqueeze(-1)))
+        return scores if log_probs else scores.exp()
+
+
+class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
+    """A language model whose decoder is a :class:`RecurrentDecoder`."""
+
+    def forward(
+        self, src_tokens: torch.Tensor, **kwargs: Any
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """See :meth:`RecurrentDecoder.forward`."""
+        return self.decoder(src_tokens, **kwargs)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        matmul_precision: str | None = None,
+    ) -> Any:
+        """As fairseq's, with ``.score``, ``.perplexity`` and ``.sample`` of a language model.
+
+        Args:
+            model_name_or_path: folder of the checkpoints.
+            checkpoint_file: a file in it, or ``a.pt:b.pt`` for an ensemble.
+            data_name_or_path: folder of ``fairseq-preprocess``; if it begins with a dot, relative to
+                the first.
+            matmul_precision: ``float32`` or ``bfloat16``; None: as trained.
+
+        Returns:
+            :class:`fairseq_doc.evaluation.hub_interface.PretrainedLanguageModel`.
+        """
+        # Imported here because evaluation/ imports this file.
+        from fairseq_doc.evaluation.hub_interface import from_pretrained
+
+        return from_pretrained(
+            model_name_or_path, checkpoint_file, data_name_or_path, matmul_precision
+        )

@@ -1,0 +1,277 @@
+"""``lstm_melis_lm``: the language models of Melis, Dyer and Blunsom (2018), and their presets.
+
+Axes: V vocabulary, E width of the embedding, D of the layers, N layers.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from omegaconf import OmegaConf
+from torch import nn
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDecoder
+from fairseq_doc.models.mixture_model import (
+    check_positive,
+    component_dim,
+    matmul_precision_field,
+)
+from fairseq_doc.models.presets import register_presets
+from fairseq_doc.modules.awd_lstm import States
+from fairseq_doc.modules.dropout import check_rates, dropout_mask
+from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput, parse_components
+from fairseq_doc.modules.recurrent_stack import RecurrentStack, truncated_normal_
+from fairseq_doc.ops.gated_cell import KINDS
+from fairseq_doc.ops.matmul import PRECISIONS
+from fairseq_doc.ops.recurrence import Cell
+
+CELLS = ("lstm", "rhn", "nas")
+
+
+def embedding_width(ratio: float, width: int) -> int:
+    """E of layers D = ``width``: their ``ratio``, at most D."""
+    return max(1, round(min(ratio, 1.0) * width))
+
+
+class MelisDecoder(RecurrentDecoder):
+    """Embedding, layers of equal width and mixture, initialised as deepmind/lamb does."""
+
+    def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
+        width = cfg.hidden_size
+        embed_dim = embedding_width(cfg.embedding_ratio, width)
+        tied_to = None if cfg.untie_output else embed_dim
+        dim = component_dim(cfg, embed_dim, tied_to, "or give --untie-output")
+        n_words, precision = len(dictionary), PRECISIONS[str(cfg.matmul_precision)]
+        embedding = nn.Parameter(torch.empty(n_words, embed_dim))
+        truncated_normal_(embedding, 1 / math.sqrt(embed_dim))
+        output_matrix = embedding
+        if cfg.untie_output:
+            output_matrix = nn.Parameter(torch.empty(n_words, dim))
+            truncated_normal_(output_matrix, 1 / math.sqrt(dim))
+        one_softmax = cfg.doc_components is None
+        output_dim = dim if one_softmax else width
+        components = [0] * (cfg.layers + 1) + [1]
+        if not one_softmax:
+            components = parse_components(cfg.doc_components, cfg.layers + 1)
+        stack = RecurrentStack(
+            Cell(str(cfg.cell), str(cfg.gates)),
+            embed_dim,
+            width,
+            output_dim,
+            cfg.layers,
+            cfg.rhn_depth if str(cfg.cell) == "rhn" else 1,
+            [n for n, count in enumerate(components[:-1]) if count],
+            cfg.intra_layer_dropout,
+            cfg.state_dropout,
+            cfg.recurrent_dropout,
+            cfg.output_dropout,
+            precision,
+        )
+        output = MixtureOutput(
+            [embed_dim] + [width] * cfg.layers + [output_dim],
+            components,
+            output_matrix,
+            str(cfg.doc_activation),
+            cfg.component_dropout,
+            project=not one_softmax,
+            precision=precision,
+        )
+        super().__init__(dictionary, embedding, stack, output)
+        self.input_dropout, self.reset_rate = cfg.input_dropout, cfg.state_reset
+
+    def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The embeddings of tokens (T, B) after dropout of each entry, (T, B, E)."""
+        rows = nn.functional.embedding(tokens, self.embedding)
+        mask = dropout_mask(rows.shape, self.input_dropout, self.training, rows)
+        return rows if mask is None else rows * mask
+
+    def _state_before(self, window: int | None, x: torch.Tensor) -> States:
+        """As that of all models; in training a stream's state is zero with the probability
+        ``--state-reset``."""
+        state = super()._state_before(window, x)
+        if not window or not self.training or self.reset_rate == 0:
+            return state
+        kept = torch.rand(1, x.size(1), 1, device=x.device) >= self.reset_rate
+        return [tuple(part * kept for part in layer) for layer in state]
+
+
+def width_of_budget(cfg: Any, dictionary: Dictionary) -> int:
+    """The largest width of the layers with which the model has at most ``--num-params`` parameters.
+
+    Raises:
+        FairseqDocError: width 1 has more.
+    """
+
+    def parameters(width: int) -> int:
+        sized = OmegaConf.merge(cfg, {"hidden_size": width})
+        with torch.device("meta"):
+            decoder = MelisDecoder(sized, dictionary)
+        return sum(parameter.numel() for parameter in decoder.parameters())
+
+    least = parameters(1)
+    if least > cfg.num_params:
+        raise FairseqDocError(
+            f"--num-params: expected at least {least:,}, which layers of width 1 have with "
+            f"{len(dictionary):,} words; got {cfg.num_params:,}"
+        )
+    fits, too_wide = 1, 2
+    while parameters(too_wide) <= cfg.num_params:
+        fits, too_wide = too_wide, 2 * too_wide
+    while too_wide - fits > 1:
+        middle = (fits + too_wide) // 2
+        if parameters(middle) <= cfg.num_params:
+            fits = middle
+        else:
+            too_wide = middle
+    return fits
+
+
+@dataclass
+class LSTMMelisLanguageModelConfig(FairseqDataclass):
+    """The defaults are the paper's Penn Treebank LSTM of one layer and 10M parameters."""
+
+    cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
+        default="lstm", metadata={"help": "recurrence of every layer"}
+    )
+    gates: ChoiceEnum(list(KINDS)) = field(  # type: ignore[valid-type]
+        default="capped",
+        metadata={
+            "help": "input gate of an LSTM, transform gate of an RHN: its own (untied), one minus the "
+            "forget gate (tied), or the smaller of the two (capped)"
+        },
+    )
+    layers: int = field(default=1, metadata={"help": "layers, whose outputs are added"})
+    rhn_depth: int = field(default=5, metadata={"help": "micro-steps of an RHN in a step"})
+    hidden_size: int = field(default=1194, metadata={"help": "width of the layers"})
+    num_params: Optional[int] = field(
+        default=None,
+        metadata={"help": "take the largest width with at most as many parameters"},
+    )
+    embedding_ratio: float = field(
+        default=0.2245,
+        metadata={"help": "width of the embedding over that of the layers, at most 1"},
+    )
+    untie_output: bool = field(
+        default=False, metadata={"help": "give the output a matrix of its own, not the embedding"}
+    )
+    doc_components: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "components from each layer, i_0,...,i_(N+1), layer 0 the embedding, N+1 the "
+            "sum of the layers (default: one softmax straight from the sum, projected to the "
+            "embedding's width)"
+        },
+    )
+    doc_activation: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
+        default="tanh",
+        metadata={"help": "activation of the component vectors, applied to W_j h^n + b_j"},
+    )
+    component_dim: Optional[int] = field(
+        default=None,
+        metadata={"help": "width d of the component vectors (default: the embedding's)"},
+    )
+    component_dropout: float = field(
+        default=0.0, metadata={"help": "locked dropout of the component vectors k_j"}
+    )
+    input_dropout: float = field(default=0.58, metadata={"help": "dropout of the embeddings"})
+    intra_layer_dropout: float = field(
+        default=0.0, metadata={"help": "dropout of the inputs of layers 2 to N"}
+    )
+    state_dropout: float = field(
+        default=0.215,
+        metadata={
+            "help": "dropout of the states that the recurrent products read, one mask a window"
+        },
+    )
+    recurrent_dropout: float = field(
+        default=0.0,
+        metadata={"help": "dropout inside the cell, one mask a window, instead of --state-dropout"},
+    )
+    output_dropout: float = field(
+        default=0.327, metadata={"help": "dropout of the layers' sum, and of its projection"}
+    )
+    state_reset: float = field(
+        default=0.01,
+        metadata={"help": "probability that a stream's carried state is set to zero, a window"},
+    )
+    matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
+        matmul_precision_field()
+    )
+
+
+class LSTMMelisLanguageModel(MixtureLanguageModel):
+    """The models of Melis et al. (2018)."""
+
+    @classmethod
+    def build_model(cls, cfg: Any, task: Any) -> "LSTMMelisLanguageModel":
+        """
+        Raises:
+            FairseqDocError: settings that do not fit together.
+        """
+        check_rates(
+            input_dropout=cfg.input_dropout,
+            intra_layer_dropout=cfg.intra_layer_dropout,
+            state_dropout=cfg.state_dropout,
+            recurrent_dropout=cfg.recurrent_dropout,
+            output_dropout=cfg.output_dropout,
+            component_dropout=cfg.component_dropout,
+            state_reset=cfg.state_reset,
+        )
+        check_positive(layers=cfg.layers, rhn_depth=cfg.rhn_depth, hidden_size=cfg.hidden_size)
+        dictionary = task.target_dictionary
+        if cfg.num_params is not None:
+            cfg.hidden_size = width_of_budget(cfg, dictionary)
+            cfg.num_params = None  # so that a checkpoint has the width, whatever is overridden
+        return cls(MelisDecoder(cfg, dictionary))
+
+
+# What differs from the config's defaults; widths, ratios and dropouts of deepmind/lamb's scripts.
+PRESETS: dict[str, dict[str, Any]] = {
+    "lstm_melis_lm": {},
+    "lstm_melis_lm_ptb_10m": {},
+    "lstm_melis_lm_ptb_24m": {
+        "layers": 4,
+        "hidden_size": 723,
+        "embedding_ratio": 1.0,
+        "input_dropout": 0.634,
+        "intra_layer_dropout": 0.309,
+        "state_dropout": 0.643,
+        "output_dropout": 0.701,
+    },
+    "lstm_melis_lm_wt2_24m": {
+        "layers": 2,
+        "hidden_size": 1227,
+        "embedding_ratio": 0.1215,
+        "input_dropout": 0.484,
+        "intra_layer_dropout": 0.092,
+        "state_dropout": 0.454,
+        "output_dropout": 0.391,
+    },
+    "lstm_melis_lm_enwik8_27m": {
+        "layers": 4,
+        "hidden_size": 911,
+        "embedding_ratio": 1.0,
+        "untie_output": True,
+        "input_dropout": 0.197,
+        "intra_layer_dropout": 0.031,
+        "state_dropout": 0.081,
+        "output_dropout": 0.070,
+    },
+    "lstm_melis_lm_enwik8_46m": {
+        "layers": 4,
+        "hidden_size": 1192,
+        "embedding_ratio": 1.0,
+        "untie_output": True,
+        "input_dropout": 0.034,
+        "intra_layer_dropout": 0.012,
+        "state_dropout": 0.062,
+        "output_dropout": 0.280,
+    },
+}
+
+
+register_presets(LSTMMelisLanguageModel, LSTMMelisLanguageModelConfig, PRESETS)

@@ -1,0 +1,197 @@
+"""Recurrent layers of equal width whose outputs are added up (Melis et al., 2018).
+
+Axes: T time, B streams, E width of the embedding, D of the layers, F of the output, N layers.
+
+    layer 1 reads the embedding, layer n the output of layer n - 1
+    h = h^1 + ... + h^N,    output = P h to one softmax of width E other than D, else h
+
+P is a matrix alone, without bias or activation. Components read h itself: their W_j project it.
+
+Dropouts: of the layers' inputs from the second on (``intra_layer``) and of h and of the output
+(``output``), each entry on its own; of what the recurrent products read of the state (``state``), or of
+g inside the cell (``recurrent``; Semeniuta et al., 2016), with one mask a stream and window.
+"""
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import nn
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.modules.awd_lstm import States
+from fairseq_doc.modules.dropout import dropout_mask
+from fairseq_doc.ops.matmul import linear, matmul_dtype
+from fairseq_doc.ops.nas_cell import input_order, state_order
+from fairseq_doc.ops.recurrence import Cell, recurrence
+
+
+class RecurrentLayer(nn.Module):
+    """One layer: its parameters and their initial values.
+
+    Every gate's weights of the input and of the state have the standard deviation 1 / sqrt(fan in),
+    truncated at two of them (deepmind/lamb).
+
+    Args:
+        cell: which recurrence.
+        below: width of the input.
+        width: D.
+        depth: micro-steps of an RHN; 1 for the others.
+    """
+
+    def __init__(self, cell: Cell, below: int, width: int, depth: int = 1) -> None:
+        super().__init__()
+        self.cell, self.width = cell.check(), width
+        rows = cell.products * width
+        self.input_weight = nn.Parameter(torch.empty(rows, below))
+        self.state_weights = nn.ParameterList(torch.empty(rows, width) for _ in range(depth))
+        biases = 0 if cell.name == "nas" else depth
+        self.biases = nn.ParameterList(torch.zeros(rows) for _ in range(biases))
+        for weight in (self.input_weight, *self.state_weights):
+            truncated_normal_(weight, 1 / math.sqrt(weight.size(1)))
+        with torch.no_grad():
+            for bias in self.biases:
+                if cell.name == "lstm":
+                    truncated_normal_(bias, 1 / math.sqrt(width))
+                of_f = slice(0, width) if cell.gates == "tied" else slice(width, 2 * width)
+                bias[of_f] += 1
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        state: tuple[torch.Tensor, ...],
+        state_mask: torch.Tensor | None,
+        recurrent_mask: torch.Tensor | None,
+        precision: torch.dtype,
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """
+        Args:
+            x: (T, B, width of the input).
+            state: before the first step, each (1, B, D).
+            state_mask, recurrent_mask: (B, D) or None.
+            precision: of the products' factors.
+
+        Returns:
+            The output (T, B, D) and the state after it.
+        """
+        input_weight: torch.Tensor = self.input_weight
+        matrices: list[torch.Tensor] = list(self.state_weights)
+        if self.cell.name == "nas":
+            input_weight, matrices = input_order(input_weight, 0), [state_order(matrices[0], 0)]
+        inputs = linear(x, input_weight, None, precision)
+        first_bias, *biases = list(self.biases) or [None]
+        if first_bias is not None:
+            inputs = inputs + first_bias
+        hidden, *cell_state = (part[0] for part in state)
+        output, last = recurrence(
+            self.cell,
+            inputs,
+            hidden,
+            cell_state[0] if cell_state else None,
+            matrices,
+            biases,
+            state_mask,
+            recurrent_mask,
+            matmul_dtype(inputs, precision),
+        )
+        after = (output[-1:].clone(),)
+        return output, after if last is None else (*after, last.unsqueeze(0))
+
+
+class RecurrentStack(nn.Module):
+    """The layers, their sum and its projection.
+
+    Args:
+        cell: of every layer.
+        embed_dim: E.
+        width: D.
+        output_dim: F, with a projection if it is not D.
+        layers: N.
+        depth: micro-steps of an RHN.
+        read: the layers, from 1, whose outputs the mixture reads: they are dropped as h is.
+        intra_layer, state, recurrent, output: rates of dropout, see above.
+        precision: of the products' factors, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        embed_dim: int,
+        width: int,
+        output_dim: int,
+        layers: int = 1,
+        depth: int = 1,
+        read: Collection[int] = (),
+        intra_layer: float = 0.0,
+        state: float = 0.0,
+        recurrent: float = 0.0,
+        output: float = 0.0,
+        precision: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        if state and recurrent:
+            raise FairseqDocError(
+                "expected --state-dropout or --recurrent-dropout; got both, of which one must be 0"
+            )
+        self.layers = nn.ModuleList(
+            RecurrentLayer(cell, width if n else embed_dim, width, depth) for n in range(layers)
+        )
+        self.projection = None
+        if output_dim != width:
+            self.projection = nn.Parameter(torch.empty(output_dim, width))
+            nn.init.orthogonal_(self.projection)
+        self.width, self.read = width, set(read)
+        self.parts = 1 if cell.name == "rhn" else 2
+        self.intra_layer, self.output, self.precision = intra_layer, output, precision
+        self.state_dropout, self.recurrent_dropout = state, recurrent
+
+    def zero_state(self, batch: int, like: torch.Tensor) -> States:
+        """The state of zeros, dtype and device of ``like``."""
+        shape = (1, batch, self.width)
+        return [tuple(like.new_zeros(shape) for _ in range(self.parts)) for _ in self.layers]
+
+    def forward(
+        self, x: torch.Tensor, state: States
+    ) -> tuple[list[torch.Tensor], torch.Tensor, States]:
+        """
+        Args:
+            x: the embedded words after their dropout, (T, B, E).
+            state: before the first step.
+
+        Returns:
+            outputs: [h^1, ..., h^N, output], the last (T, B, F) after dropout, the others (T, B, D).
+            undropped: the output before its last dropout, (T, B, F).
+            state: after the last step.
+        """
+        batch = x.size(1)
+        outputs: list[torch.Tensor] = []
+        new_state = []
+        total: Any = 0.0
+        for n, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True), start=1):
+            if n > 1:
+                x = self._dropped(x, self.intra_layer)
+            state_mask, recurrent_mask = (
+                dropout_mask((batch, self.width), rate, self.training, x)
+                for rate in (self.state_dropout, self.recurrent_dropout)
+            )
+            x, after = layer(x, layer_state, state_mask, recurrent_mask, self.precision)
+            outputs.append(self._dropped(x, self.output) if n in self.read else x)
+            new_state.append(after)
+            total = total + x
+        undropped = total
+        if self.projection is not None:
+            total = self._dropped(total, self.output)
+            undropped = linear(total, self.projection, None, self.precision)
+        outputs.append(self._dropped(undropped, self.output))
+        return outputs, undropped, new_state
+
+    def _dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
+        """Each entry dropped on its own."""
+        mask = dropout_mask(x.shape, rate, self.training, x)
+        return x if mask is None else x * mask
+
+
+def truncated_normal_(weight: torch.Tensor, deviation: float) -> None:
+    """Normal numbers of mean 0, drawn again where they are more than two deviations from it."""
+    nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)

@@ -1,0 +1,159 @@
+"""One step of the cell that neural architecture search found (Zoph and Le, 2017), and its gradients.
+
+Axes: T steps, R rows, D width. With a_k = W_k x_t and b_k = U_k m_{t-1}, k = 0 .. 7, both without biases,
+
+    g_0, g_2, g_5, g_7 = sigmoid(a_k + b_k),    g_1 = relu(a_1 + b_1),    g_3 = relu(a_3 b_3)
+    g_4, g_6 = tanh(a_k + b_k)
+    p_0 = tanh(tanh(g_0 g_1) + c_{t-1}),  p_1 = tanh(g_2 + g_3)
+    p_2 = tanh(g_4 g_5),                  p_3 = sigmoid(g_6 + g_7)
+    c_t = p_0 p_1,    m_t = tanh(c_t q),  q = tanh(p_2 + p_3)
+
+(as deepmind/lamb has it, after TensorFlow's NASCell). g_3 alone needs a and b apart. So z_t holds nine
+parts of width D, in the order
+
+    a_3;  a_k + b_k for k = 1, 0, 2, 5, 7, 4, 6;  b_3
+
+whose first eight the input's product gives and whose last eight the product with m_{t-1}.
+
+With d x for dL/dx and e_t = d m_t (1 - m_t^2):
+
+    d c_t       = (given by step t + 1) + e q,      d c_{t-1} = d c p_1 (1 - p_0^2)
+    d (g_0 g_1) = d c_{t-1} (1 - tanh(g_0 g_1)^2)
+    d g_2 = d g_3 = d c p_0 (1 - p_1^2)
+    d p_2 = d p_3 = e c (1 - q^2),   d (g_4 g_5) = d p_2 (1 - p_2^2),   d g_6 = d g_7 = d p_3 p_3 (1 - p_3)
+
+so that every d z is d c or e times a factor that no later step changes.
+"""
+
+import torch
+
+from fairseq_doc.ops.gated_cell import sigmoid_slope, tanh_slope
+
+PARTS = 9
+ORDER = (1, 0, 2, 5, 7, 4, 6)  # of a_k + b_k in z
+
+
+def input_order(a: torch.Tensor, dim: int) -> torch.Tensor:
+    """Eight parts k = 0 .. 7 along ``dim`` in the order of z's first eight."""
+    parts = a.chunk(8, dim)
+    return torch.cat([parts[3], *(parts[k] for k in ORDER)], dim)
+
+
+def state_order(b: torch.Tensor, dim: int) -> torch.Tensor:
+    """Eight parts k = 0 .. 7 along ``dim`` in the order of z's last eight."""
+    parts = b.chunk(8, dim)
+    return torch.cat([*(parts[k] for k in ORDER), parts[3]], dim)
+
+
+def nas_cell(a: torch.Tensor, b: torch.Tensor, cell: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """One step in its plain form: a and b, (R, 8 D), for k = 0 .. 7; cell (R, D). Returns m and c."""
+    x = [p + q for p, q in zip(a.chunk(8, dim=1), b.chunk(8, dim=1), strict=True)]
+    product = a.chunk(8, dim=1)[3] * b.chunk(8, dim=1)[3]
+    g = [torch.sigmoid(x[0]), torch.relu(x[1]), torch.sigmoid(x[2]), torch.relu(product)]
+    g += [torch.tanh(x[4]), torch.sigmoid(x[5]), torch.tanh(x[6]), torch.sigmoid(x[7])]
+    cell = torch.tanh(torch.tanh(g[0] * g[1]) + cell) * torch.tanh(g[2] + g[3])
+    q = torch.tanh(torch.tanh(g[4] * g[5]) + torch.sigmoid(g[6] + g[7]))
+    return torch.tanh(cell * q), cell
+
+
+class NASSteps:
+    """The steps into given memory, from the first to the last.
+
+    Args:
+        gates: (T, R, 9 D), in the order above; row t is z_t before ``step(t)``. After it a_3 and b_3
+            stay, and the other parts are g_k.
+        cells: (T + 1, R, D); row 0 is c_0.
+        hiddens: (T, R, D), for m_1 .. m_T.
+    """
+
+    def __init__(self, gates: torch.Tensor, cells: torch.Tensor, hiddens: torch.Tensor) -> None:
+        width = cells.size(2)
+        parts = [part.unbind(0) for part in gates.split(width, dim=2)]
+        self._a3, self._g1, self._g0, self._g2, self._g5, self._g7, self._g4, self._g6 = parts[:8]
+        self._b3 = parts[8]
+        self._sigmoids = gates[:, :, 2 * width : 6 * width].unbind(0)
+        self._tanhs = gates[:, :, 6 * width : 8 * width].unbind(0)
+        self._cells, self._hiddens = cells.unbind(0), hiddens.unbind(0)
+
+    def step(self, t: int) -> torch.Tensor:
+        """Compute c_{t+1} and m_{t+1}, both (R, D), from z_t and c_t (t from 0); returns m_{t+1}."""
+        self._g1[t].relu_()
+        self._sigmoids[t].sigmoid_()
+        self._tanhs[t].tanh_()
+        p0, p1, _, _, q = _from_gates(
+            self._g0[t], self._g1[t], self._g2[t], self._a3[t], self._b3[t],
+            self._g4[t], self._g5[t], self._g6[t], self._g7[t], self._cells[t],
+        )  # fmt: skip
+        cell = torch.mul(p0, p1, out=self._cells[t + 1])
+        return torch.tanh(cell * q, out=self._hiddens[t])
+
+
+def _from_gates(g0, g1, g2, a3, b3, g4, g5, g6, g7, cell):
+    """p_0 .. p_3 and q."""
+    p0 = torch.mul(g0, g1).tanh_().add_(cell).tanh_()
+    p1 = torch.mul(a3, b3).relu_().add_(g2).tanh_()
+    p2 = torch.mul(g4, g5).tanh_()
+    p3 = torch.add(g6, g7).sigmoid_()
+    return p0, p1, p2, p3, torch.tanh(p2 + p3)
+
+
+class NASGradients:
+    """The gradients of z and c, from the last step to the first.
+
+    Args:
+        gates: what :class:`NASSteps` left, (T, R, 9 D).
+        cells: c_0 .. c_T, (T + 1, R, D).
+        hiddens: m_1 .. m_T, (T, R, D).
+        d_cell: d c_T from outside, (R, D).
+
+    Attributes:
+        d_z: (T, R, 9 D); row t is d z_t after ``step(t)``.
+        d_cell: d c_{t-1} after ``step(t)``, (R, D).
+    """
+
+    def __init__(
+        self,
+        gates: torch.Tensor,
+        cells: torch.Tensor,
+        hiddens: torch.Tensor,
+        d_cell: torch.Tensor,
+    ) -> None:
+        time, rows, width = hiddens.shape
+        a3, g1, g0, g2, g5, g7, g4, g6, b3 = gates.split(width, dim=2)
+        p0, p1, p2, p3, q = _from_gates(g0, g1, g2, a3, b3, g4, g5, g6, g7, cells[:-1])
+        tanh_product = torch.tanh(g0 * g1)
+        self.d_z = torch.empty_like(gates)
+        of = self.d_z.split(width, dim=2)
+        self._of_before = p1 * tanh_slope(p0)  # d c_{t-1} / d c_t
+        to_product = self._of_before * tanh_slope(tanh_product)
+        to_sum = p0 * tanh_slope(p1)  # d g_2 / d c_t
+        active = (a3 * b3 > 0) * to_sum
+        torch.mul(active, b3, out=of[0])
+        torch.mul(to_product * g0, g1 > 0, out=of[1])
+        torch.mul(to_product * g1, sigmoid_slope(g0), out=of[2])
+        torch.mul(to_sum, sigmoid_slope(g2), out=of[3])
+        torch.mul(active, a3, out=of[8])
+        to_q = cells[1:] * tanh_slope(q)  # d p_2 / e
+        to_p2, to_p3 = to_q * tanh_slope(p2), to_q * sigmoid_slope(p3)
+        torch.mul(to_p2 * g4, sigmoid_slope(g5), out=of[4])
+        torch.mul(to_p3, sigmoid_slope(g7), out=of[5])
+        torch.mul(to_p2 * g5, tanh_slope(g4), out=of[6])
+        torch.mul(to_p3, tanh_slope(g6), out=of[7])
+        of_parts = self.d_z.view(time, rows, PARTS, width)
+        self._of_cell = of_parts[:, :, :4].unbind(0), of_parts[:, :, 8].unbind(0)
+        self._of_e = of_parts[:, :, 4:8].unbind(0)
+        self._d_z = self.d_z.unbind(0)
+        self._slope, self._q = tanh_slope(hiddens).unbind(0), q.unbind(0)
+        self._of_before = self._of_before.unbind(0)
+        self.d_cell = d_cell
+
+    def step(self, t: int, d_hidden: torch.Tensor) -> torch.Tensor:
+        """d z_t, (R, 9 D), from the whole d m_t, (R, D)."""
+        e = d_hidden * self._slope[t]
+        d_c = torch.addcmul(self.d_cell, e, self._q[t])
+        four, last = self._of_cell
+        four[t].mul_(d_c.unsqueeze(1))
+        last[t].mul_(d_c)
+        self._of_e[t].mul_(e.unsqueeze(1))
+        self.d_cell = d_c.mul_(self._of_before[t])
+        return self._d_z[t]

@@ -1,0 +1,168 @@
+"""The recurrences against a loop of plain cells, in float64."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.ops import matmul
+from fairseq_doc.ops.gated_cell import KINDS
+from fairseq_doc.ops.nas_cell import input_order, state_order
+from fairseq_doc.ops.recurrence import Cell, recurrence, recurrence_reference
+
+from ..conftest import assert_close, gradients, leaves
+
+CELLS = [Cell(name, gates) for name in ("lstm", "rhn") for gates in KINDS] + [Cell("nas")]
+each_cell = pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(cell))
+
+
+class Case:
+    """Numbers for one cell: inputs, state, matrices and biases, and masks."""
+
+    def __init__(
+        self, cell, t=4, r=3, d=5, depth=1, masks=(), seed=0, dtype=torch.float64, scale=1
+    ):
+        self.cell, self.depth = cell, depth
+        rng = torch.Generator().manual_seed(seed)
+
+        def numbers(*shape):
+            drawn = torch.randn(*shape, generator=rng, dtype=torch.float64)
+            return (scale * drawn).to(dtype)
+
+        wide = cell.products * d
+        self.tensors = [numbers(t, r, wide), numbers(r, d)]
+        self.tensors += [] if cell.name == "rhn" else [numbers(r, d)]
+        self.tensors += [numbers(wide, d) for _ in range(depth)]
+        self.tensors += [numbers(wide) for _ in range(depth - 1)]
+        self.masks = {
+            name: (torch.rand(r, d, generator=rng).round() * 2).to(dtype) for name in masks
+        }
+
+    def run(self, form, tensors, **settings):
+        """[output, last cell state if there is one]."""
+        inputs, hidden, *rest = tensors
+        cell_state = None if self.cell.name == "rhn" else rest.pop(0)
+        matrices, biases = rest[: self.depth], rest[self.depth :]
+        if form is recurrence and self.cell.name == "nas":
+            inputs, matrices = input_order(inputs, 2), [state_order(matrices[0], 0)]
+        state = inputs, hidden, cell_state
+        result = form(self.cell, *state, matrices, biases, **self.masks, **settings)
+        return [x for x in result if x is not None]
+
+    def results(self, form, asking=None, **settings):
+        """What ``run`` gives, and the gradients of the tensors that ask for one."""
+        inputs = [
+            x.clone().requires_grad_(asking is None or n in asking)
+            for n, x in enumerate(self.tensors)
+        ]
+        found = self.run(form, inputs, **settings)
+        return found + list(gradients(weighted(found), [x for x in inputs if x.requires_grad]))
+
+
+def weighted(results):
+    """A scalar on which every number has another influence."""
+    return sum(
+        (x * torch.linspace(-1, 2, x.numel(), dtype=x.dtype).view(x.shape)).sum() for x in results
+    )
+
+
+def rounded_reference(factors):
+    """The plain form whose products have their factors rounded, as autocast has them."""
+
+    def form(cell, inputs, hidden, *rest, **settings):
+        with torch.autocast("cpu", factors, enabled=factors != torch.float32):
+            return recurrence_reference(cell, inputs, hidden, *rest, **settings)
+
+    return form
+
+
+@each_cell
+@given(
+    t=st.integers(1, 4), r=st.integers(1, 3), d=st.integers(1, 4), depth=st.integers(1, 3),
+    seed=st.integers(0, 99),
+    masks=st.sets(st.sampled_from(["state_mask", "recurrent_mask"])),
+)  # fmt: skip
+def test_values_and_gradients_are_the_plain_forms(cell, t, r, d, depth, seed, masks):
+    if cell.name == "nas":
+        masks -= {"recurrent_mask"}
+    case = Case(cell, t, r, d, depth if cell.name == "rhn" else 1, sorted(masks), seed)
+    assert_close(case.results(recurrence), case.results(recurrence_reference))
+
+
+@each_cell
+def test_gradients_are_those_of_finite_differences(cell):
+    case = Case(cell, 3, 2, 2, depth=2 if cell.name == "rhn" else 1, masks=["state_mask"])
+    inputs = leaves(case.tensors)
+    assert torch.autograd.gradcheck(lambda *x: tuple(case.run(recurrence, x)), inputs)
+
+
+@each_cell
+def test_an_input_without_a_gradient(cell):
+    case = Case(cell)
+    for number in range(len(case.tensors)):
+        asking = [n for n in range(len(case.tensors)) if n != number]
+        assert_close(case.results(recurrence, asking), case.results(recurrence_reference, asking))
+
+
+def test_the_untied_lstm_is_torchs_layer():
+    layer = nn.LSTM(4, 5).double()
+    x, h, c = (torch.randn(*shape).double() for shape in ((6, 3, 4), (1, 3, 5), (1, 3, 5)))
+    w = dict(layer.named_parameters())
+    u = x @ w["weight_ih_l0"].t() + w["bias_ih_l0"] + w["bias_hh_l0"]
+    output, cell = recurrence(Cell(), u, h[0], c[0], [w["weight_hh_l0"]])
+    expected, (_, last) = layer(x, (h, c))
+    assert_close([output, cell], [expected, last[0]])
+
+
+@pytest.mark.parametrize("gates", KINDS)
+def test_a_capped_cell_stays_between_minus_one_and_one(gates):
+    """c = f c + i g with f + i at most 1; an untied cell adds up."""
+    u = torch.full((30, 1, (3 if gates == "tied" else 4) * 2), 5.0)
+    zeros, weight = torch.zeros(1, 2), torch.zeros(u.size(2), 2)
+    _, cell = recurrence(Cell("lstm", gates), u, zeros, zeros, [weight])
+    assert (cell.abs().max() <= 1) == (gates != "untied")
+
+
+@pytest.mark.parametrize("backend", matmul.BACKENDS)
+@pytest.mark.parametrize("factors", [torch.float32, torch.bfloat16])
+@each_cell
+def test_error_is_no_worse_than_the_plain_forms(monkeypatch, backend, factors, cell):
+    """Against float64, in the Euclidean norm, with the same rounding of factors."""
+    monkeypatch.setattr(matmul, "backend", backend)
+    depth = 3 if cell.name == "rhn" else 1
+    settings = {"t": 12, "r": 4, "d": 24, "depth": depth, "scale": 0.3}
+    case, exact = Case(cell, dtype=torch.float32, **settings), Case(cell, **settings)
+    exact.tensors = [x.double() for x in case.tensors]
+    truth = exact.results(recurrence_reference)
+    forms = {
+        "ours": case.results(recurrence, dtype=factors),
+        "plain": case.results(rounded_reference(factors)),
+    }
+    floor = torch.finfo(factors).eps
+    errors = {
+        form: [((x - y).norm() / y.norm()).item() for x, y in zip(found, truth, strict=True)]
+        for form, found in forms.items()
+    }
+    assert {x.dtype for x in forms["ours"]} == {torch.float32}
+    for ours, plain in zip(errors["ours"], errors["plain"], strict=True):
+        assert ours <= 1.5 * plain + 0.2 * floor, errors
+        assert ours < 16 * floor
+
+
+@pytest.mark.parametrize("backend", matmul.BACKENDS)
+@each_cell
+def test_under_autocast_it_keeps_its_own_dtypes(monkeypatch, backend, cell):
+    """Forward and backward."""
+    monkeypatch.setattr(matmul, "backend", backend)
+    case = Case(cell, dtype=torch.float32)
+    outside = case.results(recurrence)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_close(case.results(recurrence), outside, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("cell", [Cell("gru"), Cell("lstm", "open")])
+def test_an_unknown_cell_is_refused(cell):
+    with pytest.raises(FairseqDocError, match="expected the cell lstm"):
+        cell.check()
