@@ -1,5 +1,5 @@
-"""``doc_cross_entropy``: NLL or, with smoothed labels, cross entropy; + lambda_beta beta + AR + TAR,
-each logged apart.
+"""``doc_cross_entropy``: NLL or, with smoothed labels, cross entropy; + lambda_beta beta + AR + TAR +
+L2, each logged apart.
 
 Axes: B streams, T time, J components. fairseq divides gradients by the sample size (tokens, or
 sentences with ``--sentence-avg``) summed over workers, so every penalty, a mean, is multiplied by
@@ -19,7 +19,7 @@ from omegaconf import II
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.mixture import check_finite
-from fairseq_doc.ops.reference import check_smoothing
+from fairseq_doc.ops.reference import check_smoothing, sum_dtype
 
 BALANCES = ("paper", "published")
 
@@ -112,6 +112,13 @@ def activation_penalties(
     return ar, (undropped[1:] - undropped[:-1]).square().mean()
 
 
+def half_square_norm(model: torch.nn.Module) -> torch.Tensor:
+    """L2 before its factor: half the sum of the squares of all trained parameters, biases too
+    (Melis et al., 2018)."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return 0.5 * torch.stack([p.to(sum_dtype(p.dtype)).square().sum() for p in trained]).sum()
+
+
 def attention_entropy(weights: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
     """The sum of the attention's entropies over all real target tokens; for the log.
 
@@ -144,6 +151,11 @@ class DocCrossEntropyConfig(FairseqDataclass):
     tar_beta: float = field(
         default=0.0, metadata={"help": "factor of the mean square of its differences in time"}
     )
+    l2: float = field(
+        default=0.0,
+        metadata={"help": "factor of half the sum of squares of all parameters, added to the loss of a "
+                  "token (of a column with --sentence-avg) before gradients are clipped"},
+    )  # fmt: skip
     label_smoothing: float = field(
         default=0.0,
         metadata={"help": "share of the target's probability given to all other words alike"},
@@ -165,6 +177,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         tar_beta,
         sentence_avg,
         label_smoothing=0.0,
+        l2=0.0,
         find_unused_parameters=False,
     ):
         super().__init__(task)
@@ -177,7 +190,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         self.label_smoothing = label_smoothing
         self.balance_form = BALANCES.index(str(doc_balance))
         self.doc_lambda, self.ar_alpha, self.tar_beta = doc_lambda, ar_alpha, tar_beta
-        self.sentence_avg = sentence_avg
+        self.l2, self.sentence_avg = l2, sentence_avg
 
     def forward(self, model, sample, reduce=True):
         """
@@ -222,6 +235,10 @@ class DocCrossEntropyCriterion(FairseqCriterion):
                 "--ar-alpha and --tar-beta are penalties of a language model's last layer: expected "
                 f"0 with this model; got {self.ar_alpha} and {self.tar_beta}"
             )
+        if self.l2 and model.training:
+            norm = half_square_norm(model)
+            terms.append((self.l2, norm))
+            logged["l2"] = norm.data * sample_size
         if model.training:
             for factor, term in terms:
                 if factor:
@@ -244,7 +261,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         if "attn_entropy" in total:
             entropy = total["attn_entropy"] / tokens / math.log(2)
             metrics.log_scalar("attn_entropy", entropy, tokens, round=3)
-        for name in ("ar", "tar"):
+        for name in ("ar", "tar", "l2"):
             if name in total:
                 metrics.log_scalar(name, total[name] / size, size, round=5)
 

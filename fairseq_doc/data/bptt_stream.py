@@ -3,6 +3,9 @@
 A stream of n tokens is cut into C equal columns, what is left over is dropped, and each column is
 read in windows: input w_s .. w_{s+len-1}, target w_{s+1} .. w_{s+len}. Every position of a column
 except its first is a target exactly once, C (n // C - 1) targets in all.
+
+Endless columns (Melis et al., 2018) do not cut the stream: each starts at a line of its own and reads the
+whole stream round and round.
 """
 
 import math
@@ -18,6 +21,7 @@ from fairseq_doc.errors import FairseqDocError
 HALVING_PROBABILITY = 0.05
 LENGTH_DEVIATION = 5
 SHORTEST_DRAW = 5
+LARGEST_SHIFT = 100  # lines by which the start of an endless column is moved at most
 
 
 class TokenStream(FairseqDataset):
@@ -119,6 +123,47 @@ def columns_of(stream: TokenStream, n_columns: int) -> torch.Tensor:
     return stream.tokens[: length * n_columns].view(n_columns, length)
 
 
+def endless_columns(
+    stream: TokenStream, n_columns: int, first_step: int, steps: int, seed: int, end_mark: int
+) -> torch.Tensor:
+    """A part of endless columns: tokens ``first_step`` .. ``first_step + steps`` of each.
+
+    The columns start at lines equally far from one another, counted from a random line, each moved by
+    up to 100 lines, less where that would pass its neighbour's (deepmind/lamb). A stream with fewer
+    lines than columns is cut into tokens instead. The random numbers depend on ``seed`` alone.
+
+    Args:
+        stream: (n,) tokens.
+        n_columns: C.
+        first_step: the first step, from 0.
+        steps: how many targets a column has.
+        seed: of the starts.
+        end_mark: the token that ends a line.
+
+    Returns:
+        (C, steps + 1), one more token than targets.
+
+    Raises:
+        FairseqDocError: no column, or more columns than tokens.
+    """
+    tokens = stream.tokens
+    if not 1 <= n_columns <= len(tokens):
+        raise FairseqDocError(
+            f"split {stream.split!r}: expected 1 to {len(tokens)} columns, its number of tokens; got "
+            f"{n_columns}"
+        )
+    starts = np.flatnonzero(np.roll(tokens.numpy(), 1) == end_mark)  # of lines
+    if len(starts) < n_columns:
+        starts = np.arange(len(tokens))
+    rng = np.random.default_rng(seed)
+    first = rng.integers(len(starts))
+    largest = min(LARGEST_SHIFT, (len(starts) // n_columns - 1) // 2)
+    shifts = rng.integers(-largest, largest + 1, n_columns)
+    lines = (first + np.arange(n_columns) * len(starts) // n_columns + shifts) % len(starts)
+    positions = starts[lines][:, None] + np.arange(first_step, first_step + steps + 1)
+    return tokens[torch.from_numpy(positions % len(tokens))]
+
+
 class BpttWindows(torch.utils.data.Dataset):
     """Windows over some columns; item i is window i as a whole fairseq batch.
 
@@ -126,10 +171,18 @@ class BpttWindows(torch.utils.data.Dataset):
         columns: (B, L) tokens, this worker's columns.
         lengths: drawn window lengths; their sum is at least L - 1.
         first_column: index of the first of these columns among all workers'.
+        first_window: number of window 0; above 0 where the columns go on from the epoch before.
     """
 
-    def __init__(self, columns: torch.Tensor, lengths: list[int], first_column: int = 0) -> None:
+    def __init__(
+        self,
+        columns: torch.Tensor,
+        lengths: list[int],
+        first_column: int = 0,
+        first_window: int = 0,
+    ) -> None:
         self.columns = columns
+        self.first_window = first_window
         self.lengths = lengths
         self.starts = np.cumsum([0] + lengths[:-1])
         self.first_column = first_column
@@ -141,8 +194,8 @@ class BpttWindows(torch.utils.data.Dataset):
         """
         A dict of copies, each as small as it looks: a data worker that sent a view would copy all
         columns into shared memory. ``net_input.src_tokens`` (B, T) and ``target`` (B, T), one step later;
-        ``net_input.window``, the window's number in the epoch; ``ntokens``, the number of targets;
-        ``drawn_length``, also of a last window that is cut shorter; ``id`` (B,).
+        ``net_input.window``, the window's number in the epoch, or since the columns' start; ``ntokens``,
+        the number of targets; ``drawn_length``, also of a last window that is cut shorter; ``id`` (B,).
         """
         batch, length = self.columns.shape
         start = int(self.starts[index])
@@ -155,7 +208,7 @@ class BpttWindows(torch.utils.data.Dataset):
             "net_input": {
                 "src_tokens": _copy(self.columns[:, start:stop]),
                 "src_lengths": torch.full((batch,), stop - start),
-                "window": index,
+                "window": self.first_window + index,
             },
             "target": _copy(self.columns[:, start + 1 : stop + 1]),
             "drawn_length": self.lengths[index],

@@ -4,6 +4,7 @@
     checkpoint_reading    a damaged or dangerous checkpoint is refused in one clear sentence
     evaluated_settings    a setting that fairseq evaluates as Python is a value, and runs no code
     checkpoint_writing    a checkpoint is whole, and on the disk, before it replaces another
+    best_checkpoint       checkpoint_best.pt is the best of all validations
     save_dir_lock         one training writes to a folder of checkpoints at a time
     amp_scaling           with --amp gradients are divided by the loss scale once
     dictionary_files      a dictionary is read as every other text, and refused with its line
@@ -27,6 +28,7 @@ logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 from fairseq_doc.fairseq_patches import (
     amp_scaling,
+    best_checkpoint,
     binarised_data,
     bpe_files,
     checkpoint_reading,
@@ -48,6 +50,7 @@ PATCHES = (
     checkpoint_reading,
     evaluated_settings,
     checkpoint_writing,
+    best_checkpoint,
     save_dir_lock,
     amp_scaling,
     dictionary_files,

@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, List, Optional
 
 import torch
 from fairseq.data import Dictionary, iterators
@@ -16,11 +16,13 @@ from fairseq_doc.data.bptt_stream import (
     BpttWindows,
     columns_of,
     draw_lengths,
+    endless_columns,
     fixed_lengths,
     load_stream,
 )
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.optim.nt_asgd import NTASGD, TASK
+from fairseq_doc.optim.plateau_schedule import PlateauSchedule
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +43,15 @@ class BpttLanguageModelingConfig(FairseqDataclass):
         metadata={"help": "tokens evaluated at once, over all columns: with one column, the "
                   "window's length; it changes memory and speed, not the result"},
     )  # fmt: skip
+    updates_per_epoch: Optional[int] = field(
+        default=None,
+        metadata={"help": "an epoch is as many updates; the columns start at places of their own and "
+                  "read the whole text round and round in windows of --bptt steps, without "
+                  "--max-length-delta, and no epoch's end resets the state (default: an epoch is "
+                  "one pass over the text, in windows of random length)"},
+    )  # fmt: skip
     seed: int = II("common.seed")
+    update_freq: List[int] = II("optimization.update_freq")
     train_subset: str = II("dataset.train_subset")
     valid_subset: str = II("dataset.valid_subset")
     valid_metric: str = II("checkpoint.best_checkpoint_metric")
@@ -65,6 +75,7 @@ class BpttLanguageModelingTask(FairseqTask):
         self._first_column = 0
         self._layout: Any = None  # of the training windows; a resume in mid-epoch needs the same
         self._windows_done = 0
+        self._end_of_epoch = 0  # the number of the window after the epoch's last
         self._drawn_lengths: list[int] = []  # of the windows in this update
         self._carried: torch.Tensor | None = None  # the training state of all workers' columns
         self._valid_epoch: int | None = None
@@ -81,6 +92,15 @@ class BpttLanguageModelingTask(FairseqTask):
                 raise FairseqDocError(
                     f"--{name.replace('_', '-')} must be at least 1 step; got {getattr(cfg, name)}"
                 )
+        if cfg.updates_per_epoch is not None and cfg.updates_per_epoch < 1:
+            raise FairseqDocError(
+                f"--updates-per-epoch must be at least 1; got {cfg.updates_per_epoch}"
+            )
+        if cfg.updates_per_epoch is not None and len(cfg.update_freq) != 1:
+            raise FairseqDocError(
+                "--updates-per-epoch needs the same number of batches in all updates: expected one "
+                f"--update-freq; got {','.join(map(str, cfg.update_freq))}"
+            )
         if cfg.max_length_delta < 0:
             raise FairseqDocError(
                 f"--max-length-delta must be at least 0; got {cfg.max_length_delta}"
@@ -155,12 +175,35 @@ class BpttLanguageModelingTask(FairseqTask):
         training = dataset.split == self.cfg.train_subset
         _check_batches(max_sentences, max_tokens, skip_remainder_batch)
         n_columns = max_sentences * num_shards if training else max_sentences
-        columns = self._columns(dataset, n_columns, num_shards)
-        steps = columns.size(1) - 1
+        cfg, first_window = self.cfg, 0
+        if training and cfg.updates_per_epoch is not None:
+            windows = cfg.updates_per_epoch * cfg.update_freq[0]
+            first_window = (epoch - 1) * windows
+            lengths = [cfg.bptt] * windows
+            columns = endless_columns(
+                dataset,
+                n_columns,
+                first_window * cfg.bptt,
+                windows * cfg.bptt,
+                cfg.seed,
+                self.dictionary.eos(),
+            )
+            self._log_once(
+                dataset.split,
+                n_columns,
+                f"{n_columns} columns read the {len(dataset):,} tokens round and round from lines of "
+                "their own",
+            )
+        else:
+            columns = self._columns(dataset, n_columns, num_shards)
+            steps = columns.size(1) - 1
+            if training:
+                lengths = draw_lengths(steps, cfg.bptt, cfg.max_length_delta, cfg.seed, epoch)
+            else:
+                lengths = fixed_lengths(steps, max(1, cfg.eval_window // n_columns))
         if training:
-            cfg = self.cfg
-            lengths = draw_lengths(steps, cfg.bptt, cfg.max_length_delta, cfg.seed, epoch)
             self._first_column = shard_id * max_sentences
+            self._end_of_epoch = first_window + len(lengths)
             self._layout = {
                 "columns": n_columns,
                 "tokens": len(dataset),
@@ -169,13 +212,12 @@ class BpttLanguageModelingTask(FairseqTask):
                 "max_length_delta": cfg.max_length_delta,
                 "seed": cfg.seed,
             }
-        else:
-            lengths = fixed_lengths(steps, max(1, self.cfg.eval_window // n_columns))
         return self._iterator(
             columns,
             lengths,
             shard_id,
             num_shards,
+            first_window,
             num_workers=num_workers,
             epoch=epoch,
             buffer_size=data_buffer_size,
@@ -189,19 +231,24 @@ class BpttLanguageModelingTask(FairseqTask):
             )
         columns = columns_of(dataset, n_columns)
         targets = n_columns * (columns.size(1) - 1)
-        if (dataset.split, n_columns) not in self._logged:
-            self._logged.add((dataset.split, n_columns))
-            left_out = len(dataset) - 1 - targets
-            logger.info(
-                f"{dataset.split}: {len(dataset):,} tokens in {n_columns} columns of "
-                f"{columns.size(1):,}; {targets:,} targets scored, {left_out:,} left out"
-            )
+        left_out = len(dataset) - 1 - targets
+        self._log_once(
+            dataset.split,
+            n_columns,
+            f"{len(dataset):,} tokens in {n_columns} columns of {columns.size(1):,}; {targets:,} "
+            f"targets scored, {left_out:,} left out",
+        )
         return columns
 
-    def _iterator(self, columns, lengths, shard_id, num_shards, **settings):
+    def _log_once(self, split, n_columns, sizes):
+        if (split, n_columns) not in self._logged:
+            self._logged.add((split, n_columns))
+            logger.info(f"{split}: {sizes}")
+
+    def _iterator(self, columns, lengths, shard_id, num_shards, first_window=0, **settings):
         share = len(columns) // num_shards
         first = shard_id * share
-        windows = BpttWindows(columns[first : first + share], lengths, first)
+        windows = BpttWindows(columns[first : first + share], lengths, first, first_window)
         return iterators.EpochBatchIterator(
             dataset=windows,
             collate_fn=windows.collater,
@@ -259,9 +306,14 @@ class BpttLanguageModelingTask(FairseqTask):
             nt_asgd.optimizer.show_average()
 
     def post_validate(self, model, stats, agg):
-        """Keep the first validation subset's loss, the one that schedulers get."""
-        if self._valid_loss is None:
-            self._valid_loss = stats[self.cfg.valid_metric]
+        """Keep the first validation subset's loss, the one that schedulers get; that of an epoch's end
+        goes to ``--lr-scheduler plateau``."""
+        if self._valid_loss is not None:
+            return
+        self._valid_loss = stats[self.cfg.valid_metric]
+        schedule = PlateauSchedule.of(model)
+        if schedule is not None and self._windows_done == self._end_of_epoch:
+            schedule.observe(float(self._valid_loss))
 
     # Checkpoints
 
@@ -270,18 +322,19 @@ class BpttLanguageModelingTask(FairseqTask):
         the model, and returns what fairseq passes to :meth:`set_checkpoint_dict` on a resume.
 
         At an epoch's end fairseq saves before it passes the epoch's loss to the scheduler, so the
-        loss is included. In mid-epoch the carried state is included.
+        loss is included. The carried state is included where the next window needs it.
         """
         nt_asgd = NTASGD.of(self._model)
         if nt_asgd is not None:
             nt_asgd.optimizer.show_average()
-        epoch_ended = self._windows_done == self._layout["windows"]
+        epoch_ended = self._windows_done == self._end_of_epoch
+        resets = epoch_ended and self.cfg.updates_per_epoch is None
         loss = None if self._valid_loss is None else float(self._valid_loss)
         validated = epoch_ended and loss is not None
         return {
             type(self).__name__: {
                 "layout": self._layout,
-                "carried": None if epoch_ended else self._carried,
+                "carried": None if resets else self._carried,
                 "epoch_loss": [self._valid_epoch, loss] if validated else None,
                 "loss": loss,
             }

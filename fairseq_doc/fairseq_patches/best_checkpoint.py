@@ -1,0 +1,50 @@
+"""checkpoint_best.pt is the best of all validations.
+
+fairseq writes it only where it writes other checkpoints too, so that the best validation between two of
+them is lost. Here a best validation that fairseq has not saved is written to checkpoint_best.pt alone.
+With ``--save-interval 10 --no-epoch-checkpoints`` every validation counts, and checkpoint_last.pt is
+written at each tenth.
+"""
+
+import copy
+import functools
+
+import fairseq_cli.train
+from fairseq import checkpoint_utils
+
+
+def apply() -> None:
+    """Replace the function that validates and saves."""
+    fairseq_cli.train.validate_and_save = _keeping_best(fairseq_cli.train.validate_and_save)
+
+
+def _keeping_best(validate_and_save):
+    @functools.wraps(validate_and_save)
+    def run(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+        losses, should_stop = validate_and_save(
+            cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch
+        )
+        if losses[0] is not None and _is_new_best(cfg.checkpoint, losses[0]):
+            checkpoint_utils.save_checkpoint(
+                _best_only(cfg.checkpoint), trainer, epoch_itr, losses[0]
+            )
+        return losses, should_stop
+
+    return run
+
+
+def _is_new_best(cfg, loss):
+    """Whether no checkpoint has been written at this validation, and its loss is the best so far."""
+    best = getattr(checkpoint_utils.save_checkpoint, "best", None)
+    if best is None:
+        return True
+    return loss > best if cfg.maximize_best_checkpoint_metric else loss < best
+
+
+def _best_only(cfg):
+    """The same settings without any checkpoint but the best."""
+    cfg = copy.copy(cfg)
+    cfg.no_epoch_checkpoints = cfg.no_last_checkpoints = True
+    cfg.save_interval_updates = cfg.keep_interval_updates = 0
+    cfg.keep_last_epochs = 0
+    return cfg
