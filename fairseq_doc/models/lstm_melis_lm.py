@@ -27,9 +27,7 @@ from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput, parse_compon
 from fairseq_doc.modules.recurrent_stack import RecurrentStack, truncated_normal_
 from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.matmul import PRECISIONS
-from fairseq_doc.ops.recurrence import Cell
-
-CELLS = ("lstm", "rhn", "nas")
+from fairseq_doc.ops.recurrence import CELLS, Cell
 
 
 def embedding_width(ratio: float, width: int) -> int:
@@ -222,6 +220,8 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
             state_reset=cfg.state_reset,
         )
         check_positive(layers=cfg.layers, rhn_depth=cfg.rhn_depth, hidden_size=cfg.hidden_size)
+        if cfg.embedding_ratio <= 0:
+            raise FairseqDocError(f"--embedding-ratio must be above 0; got {cfg.embedding_ratio}")
         dictionary = task.target_dictionary
         if cfg.num_params is not None:
             cfg.hidden_size = width_of_budget(cfg, dictionary)

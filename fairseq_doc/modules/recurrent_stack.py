@@ -134,6 +134,11 @@ class RecurrentStack(nn.Module):
             raise FairseqDocError(
                 "expected --state-dropout or --recurrent-dropout; got both, of which one must be 0"
             )
+        if recurrent and cell.name == "nas":
+            raise FairseqDocError(
+                "--recurrent-dropout is defined for an LSTM and an RHN: expected 0 with --cell nas; got "
+                f"{recurrent}"
+            )
         self.layers = nn.ModuleList(
             RecurrentLayer(cell, width if n else embed_dim, width, depth) for n in range(layers)
         )

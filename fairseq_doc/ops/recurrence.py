@@ -31,13 +31,15 @@ from fairseq_doc.ops.gated_cell import (
 from fairseq_doc.ops.matmul import autocast_off, backward_without_autocast, loop_operand, matmul
 from fairseq_doc.ops.nas_cell import PARTS, NASGradients, NASSteps, nas_cell
 
+CELLS = ("lstm", "rhn", "nas")
+
 
 class Cell(NamedTuple):
     """Which recurrence.
 
     Attributes:
         name: ``lstm``, ``rhn`` or ``nas``.
-        gates: one of ``KINDS``; of the first two.
+        gates: one of ``KINDS``, for the first two.
     """
 
     name: str = "lstm"
@@ -57,10 +59,10 @@ class Cell(NamedTuple):
 
     def check(self) -> "Cell":
         """The cell itself; ``FairseqDocError`` where there is no such cell."""
-        if self.name not in ("lstm", "rhn") or self.gates not in KINDS:
+        if self.name not in CELLS or self.gates not in KINDS:
             raise FairseqDocError(
-                f"expected the cell lstm or rhn with gates {', '.join(KINDS)}; got {self.name} "
-                f"with {self.gates}"
+                f"expected a cell of {', '.join(CELLS)} with gates of {', '.join(KINDS)}; got "
+                f"{self.name} with {self.gates}"
             )
         return self
 

@@ -107,7 +107,7 @@ class Plateau:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The opposite of :meth:`state_dict`. A training that had stopped goes on where the settings
         now allow it."""
-        vars(self).update(state)
+        vars(self).update(state, best_losses=list(state["best_losses"]))
         if self.checks:
             self.reason = self._reason()
 

@@ -205,6 +205,23 @@ def test_every_term_reaches_the_parameters():
 
 
 @pytest.mark.parametrize("sentence_avg", [False, True])
+def test_l2_is_half_the_squares_of_all_parameters(sentence_avg):
+    """Biases too, a tied matrix once, a frozen one not."""
+    model, batch = small_model(), sample()
+    model.decoder.output.mixture_weights.weight.requires_grad_(False)
+    plain, size, _ = criterion(sentence_avg=sentence_avg)(model, batch)
+    loss, _, log = criterion(sentence_avg=sentence_avg, l2=0.3)(model, batch)
+    trained = {id(p): p for p in model.parameters() if p.requires_grad}.values()
+    squares = sum((p.detach() ** 2).sum() for p in trained)
+    assert_close(loss - plain, size * 0.3 * squares / 2)
+    assert_close(log["l2"], size * squares / 2)
+    weight = model.decoder.output.bias
+    found = gradients(loss, [weight])[0] - gradients(plain, [weight])[0]
+    assert_close(found, size * 0.3 * weight.detach())
+    assert_close(criterion(l2=0.3)(model.eval(), batch)[0], criterion()(model, batch)[0])
+
+
+@pytest.mark.parametrize("sentence_avg", [False, True])
 def test_evaluation_is_the_nll_alone(sentence_avg):
     model, batch = small_model().eval(), sample()
     loss, size, log = criterion(sentence_avg=sentence_avg, **FACTORS)(model, batch)

@@ -9,6 +9,7 @@ from fairseq_doc.data.bptt_stream import (
     TokenStream,
     columns_of,
     draw_lengths,
+    endless_columns,
     fixed_lengths,
     load_stream,
 )
@@ -157,6 +158,68 @@ def test_the_cut_last_window_keeps_its_drawn_length():
     last = BpttWindows(torch.arange(22).view(2, 11), [4, 4, 9])[2]
     assert last["target"].shape == (2, 2)
     assert (last["ntokens"], last["drawn_length"]) == (4, 9)
+
+
+# Endless columns
+
+
+def lines_of(*lengths):
+    """A stream whose lines have these lengths; each token is its position + 4, the end marks are 2."""
+    tokens = 4 + torch.arange(sum(lengths))
+    tokens[torch.tensor(lengths).cumsum(0) - 1] = 2
+    return TokenStream(tokens, "train")
+
+
+@given(
+    n_columns=st.integers(1, 9),
+    first=st.integers(0, 500),
+    steps=st.integers(1, 400),
+    seed=st.integers(0, 99),
+    n_lines=st.integers(1, 40),
+)
+def test_endless_columns_read_the_stream_round_and_round(n_columns, first, steps, seed, n_lines):
+    stream = lines_of(*([3, 5, 2, 7] * 10)[:n_lines], 6)
+    n_columns, n = min(n_columns, len(stream)), len(stream)
+    columns = endless_columns(stream, n_columns, 0, first + steps, seed, 2)
+    assert columns.shape == (n_columns, first + steps + 1)
+    part = endless_columns(stream, n_columns, first, steps, seed, 2)
+    assert torch.equal(part, columns[:, first:])
+    positions = {int(token): n for n, token in enumerate(stream.tokens) if token != 2}
+    for column in columns.tolist():
+        at = next(positions[token] - k for k, token in enumerate(column) if token != 2)
+        assert column == [int(stream.tokens[(at + k) % n]) for k in range(len(column))]
+        if n_lines + 1 >= n_columns:
+            assert stream.tokens[(at - 1) % n] == 2  # it starts at a line
+
+
+def test_endless_columns_start_far_from_one_another():
+    """1,000 lines of 10: 4 columns start 250 lines apart, each moved by up to 100."""
+    stream = lines_of(*[10] * 1000)
+    seen = set()
+    for seed in range(20):
+        starts = (endless_columns(stream, 4, 0, 1, seed, 2)[:, 0] - 4) // 10
+        gaps = (starts.roll(-1) - starts) % 1000
+        assert gaps.sum() == 1000 and gaps.min() >= 50 and gaps.max() <= 450
+        seen |= set(starts.tolist())
+    assert len(seen) > 60
+    again = endless_columns(stream, 4, 0, 1, 7, 2)
+    assert torch.equal(again, endless_columns(stream, 4, 0, 1, 7, 2))
+
+
+def test_more_columns_than_lines_start_inside_lines():
+    columns = endless_columns(lines_of(8, 8), 8, 0, 15, 1, 2)
+    assert len(set(columns[:, 0].tolist())) >= 4
+
+
+@pytest.mark.parametrize("n_columns", [0, 11])
+def test_endless_columns_that_cannot_be(n_columns):
+    with pytest.raises(FairseqDocError, match=f"expected 1 to 10 columns.*got {n_columns}"):
+        endless_columns(lines_of(10), n_columns, 0, 1, 1, 2)
+
+
+def test_windows_of_a_later_epoch_go_on_counting():
+    windows = BpttWindows(torch.arange(22).view(2, 11), [5, 5], first_window=40)
+    assert [windows[i]["net_input"]["window"] for i in range(2)] == [40, 41]
 
 
 # Files

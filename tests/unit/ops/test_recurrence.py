@@ -164,5 +164,5 @@ def test_under_autocast_it_keeps_its_own_dtypes(monkeypatch, backend, cell):
 
 @pytest.mark.parametrize("cell", [Cell("gru"), Cell("lstm", "open")])
 def test_an_unknown_cell_is_refused(cell):
-    with pytest.raises(FairseqDocError, match="expected the cell lstm"):
+    with pytest.raises(FairseqDocError, match="expected a cell of lstm"):
         cell.check()

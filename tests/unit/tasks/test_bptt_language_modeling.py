@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyCriterion
-from fairseq_doc.data.bptt_stream import TokenStream, draw_lengths
+from fairseq_doc.data.bptt_stream import TokenStream, draw_lengths, endless_columns
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.optim.nt_asgd import NTASGD, NTASGDConfig
 from fairseq_doc.tasks.bptt_language_modeling import (
@@ -32,6 +32,7 @@ def config(**changes):
         "valid_metric": "loss",
         "context_window": 0,
         "valid_subset": "valid",
+        "update_freq": [1],
     }
     return BpttLanguageModelingConfig(**{**settings, **changes})
 
@@ -43,6 +44,18 @@ def task(**changes):
 def stream(n=200, split="train"):
     """Tokens that are their own positions modulo 16, without fairseq's four symbols."""
     return TokenStream(4 + torch.arange(n) % 16, split)
+
+
+def nt_asgd_config():
+    return NTASGDConfig(
+        lr=[0.5],
+        lr_scheduler_name="nt_asgd",
+        task_name="bptt_language_modeling",
+        fp16=False,
+        bf16=False,
+        maximize_best_checkpoint_metric=False,
+        nonmono=0,
+    )
 
 
 def batches(iterator):
@@ -59,18 +72,7 @@ def trained():
     """A task that trains a small model with averaging, two columns, and its windows."""
     it = task()
     model = small_model()
-    optimizer = NTASGD(
-        NTASGDConfig(
-            lr=[0.5],
-            lr_scheduler_name="nt_asgd",
-            task_name="bptt_language_modeling",
-            fp16=False,
-            bf16=False,
-            maximize_best_checkpoint_metric=False,
-            nonmono=0,
-        ),
-        model.parameters(),
-    )
+    optimizer = NTASGD(nt_asgd_config(), model.parameters())
     criterion = DocCrossEntropyCriterion(it, "paper", 0.0, 0.0, 0.0, False)
     it._model = model
     windows = batches(it.get_batch_iterator(stream(), max_sentences=2))
@@ -95,6 +97,11 @@ def trained():
         ({"bptt": 0}, "--bptt must be at least 1 step; got 0"),
         ({"eval_window": 0}, "--eval-window must be at least 1 step; got 0"),
         ({"max_length_delta": -1}, "--max-length-delta must be at least 0; got -1"),
+        ({"updates_per_epoch": 0}, "--updates-per-epoch must be at least 1; got 0"),
+        (
+            {"updates_per_epoch": 5, "update_freq": [1, 2]},
+            "--updates-per-epoch.*expected one --update-freq; got 1,2",
+        ),
         ({"context_window": 5}, "--context-window: expected 0.*got 5"),
         ({"valid_subset": "valid,train"}, "expected splits other than --train-subset, train"),
         ({"data": "/nowhere"}, "no dictionary at /nowhere/dict.txt"),
@@ -309,6 +316,33 @@ def test_in_mid_epoch_the_carried_state_is_saved_and_taken_up(trained):
     other.get_batch_iterator(stream(), max_sentences=2)
     other.set_checkpoint_dict(state)
     assert_close(other._model.decoder.carried_state(), state["carried"], rtol=0, atol=0)
+
+
+def test_endless_columns_go_on_at_an_epochs_end():
+    """Epochs of 4 updates of 2 windows: windows count on, tokens follow, and the state is saved and
+    taken up."""
+    it = task(updates_per_epoch=4, update_freq=[2])
+    it._model = model = small_model()
+    optimizer = NTASGD(nt_asgd_config(), model.parameters())
+    criterion = DocCrossEntropyCriterion(it, "paper", 0.0, 0.0, 0.0, False)
+    columns, expected = [], endless_columns(stream(), 2, 0, 2 * 8 * 7, 1, 2)
+    for epoch in (1, 2):
+        windows = batches(it.get_batch_iterator(stream(), max_sentences=2, epoch=epoch))
+        assert [w["net_input"]["window"] for w in windows] == list(range(8 * epoch - 8, 8 * epoch))
+        assert {w["drawn_length"] for w in windows} == {7}
+        columns.append(side_by_side(windows))
+        for window in windows:
+            it.train_step(window, model, criterion, optimizer, 1)
+            it.optimizer_step(optimizer, model, 1)
+        state = state_of(it)
+        assert_close(state["carried"], model.decoder.carried_state(), rtol=0, atol=0)
+        other = task(updates_per_epoch=4, update_freq=[2])
+        other._model = small_model()
+        following = other.get_batch_iterator(stream(), max_sentences=2, epoch=epoch + 1)
+        other.set_checkpoint_dict(state)
+        first = batches(following)[0]["net_input"]
+        other._model.decoder(**first)  # window 8 or 16, from the state of the window before
+    assert torch.equal(torch.cat(columns, dim=1), expected[:, 1:])
 
 
 def test_a_saved_model_is_the_average(trained):

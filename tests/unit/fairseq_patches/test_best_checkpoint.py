@@ -1,0 +1,60 @@
+from types import SimpleNamespace
+
+import pytest
+from fairseq import checkpoint_utils
+
+from fairseq_doc.fairseq_patches import best_checkpoint
+
+
+@pytest.fixture
+def saved(monkeypatch):
+    """What ``save_checkpoint`` was asked to write: (loss, may it write more than the best)."""
+    calls = []
+
+    def save(cfg, trainer, epoch_itr, loss):
+        others = not (cfg.no_epoch_checkpoints and cfg.no_last_checkpoints)
+        calls.append((loss, others))
+        best = getattr(save, "best", loss)
+        save.best = max(best, loss) if cfg.maximize_best_checkpoint_metric else min(best, loss)
+
+    monkeypatch.setattr(checkpoint_utils, "save_checkpoint", save)
+    return calls
+
+
+def run(losses, saves, maximize=False):
+    """Validate with these losses; fairseq itself saves at some of them."""
+    checkpoint = SimpleNamespace(
+        maximize_best_checkpoint_metric=maximize,
+        no_epoch_checkpoints=False,
+        no_last_checkpoints=False,
+        save_interval_updates=7,
+        keep_interval_updates=7,
+        keep_last_epochs=7,
+    )
+    cfg, script = SimpleNamespace(checkpoint=checkpoint), iter(zip(losses, saves, strict=True))
+
+    def validate_and_save(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+        loss, does_save = next(script)
+        if does_save:
+            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, loss)
+        return [loss], False
+
+    keeping = best_checkpoint._keeping_best(validate_and_save)
+    for loss in losses:
+        assert keeping(cfg, None, None, None, ["valid"], True) == ([loss], False)
+    assert not checkpoint.no_last_checkpoints  # the run's own settings stay
+
+
+def test_a_best_validation_between_two_checkpoints_is_saved_alone(saved):
+    run([5.0, 6.0, 4.0, 4.5, 3.0, 2.0], [False, False, False, True, True, False])
+    assert saved == [(5.0, False), (4.0, False), (4.5, True), (3.0, True), (2.0, False)]
+
+
+def test_a_score_that_is_maximised(saved):
+    run([5.0, 6.0, 4.0], [True, False, False], maximize=True)
+    assert saved == [(5.0, True), (6.0, False)]
+
+
+def test_without_a_validation_nothing_is_saved(saved):
+    run([None], [False])
+    assert saved == []

@@ -1,0 +1,238 @@
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.models.lstm_melis_lm import PRESETS, MelisDecoder, embedding_width
+from fairseq_doc.ops.gated_cell import KINDS
+
+from ..conftest import assert_close, random_tokens, small_dictionary
+
+B, T, V = 3, 8, 20
+NO_DROPOUT = {
+    "input_dropout": 0.0,
+    "state_dropout": 0.0,
+    "output_dropout": 0.0,
+    "state_reset": 0.0,
+}
+CELLS = [("lstm", kind) for kind in KINDS] + [("rhn", "untied"), ("nas", "capped")]
+
+
+def build(preset="lstm_melis_lm", n_words=V, **settings):
+    """A model with the settings of a preset, as fairseq builds it."""
+    cfg = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[preset]())
+    task = SimpleNamespace(target_dictionary=small_dictionary(n_words))
+    return MODEL_REGISTRY[preset].build_model(OmegaConf.merge(cfg, settings), task)
+
+
+def small(seed=0, **settings):
+    """A narrow model of two layers without dropout, in training mode, in float64."""
+    torch.manual_seed(seed)
+    narrow = {"hidden_size": 6, "embedding_ratio": 0.5, "layers": 2}
+    return build(**{**narrow, **NO_DROPOUT, **settings}).double()
+
+
+def n_parameters(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def log_probs(model, *args, **kwargs):
+    return model.get_normalized_probs(model(*args, **kwargs), log_probs=True)
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    "preset, n_words, budget, parameters",
+    [
+        ("lstm_melis_lm", 10_001, 10_000_000, 9_997_549),
+        ("lstm_melis_lm_ptb_10m", 10_001, 10_000_000, 9_997_549),
+        ("lstm_melis_lm_ptb_24m", 10_001, 24_000_000, 23_979_620),
+        ("lstm_melis_lm_wt2_24m", 33_279, 24_000_000, 23_982_129),
+        ("lstm_melis_lm_enwik8_27m", 206, 27_000_000, 26_947_586),
+        ("lstm_melis_lm_enwik8_46m", 206, 46_000_000, 45_978_030),
+    ],
+)
+def test_parameters_are_the_published_ones(preset, n_words, budget, parameters):
+    """The preset's width, and the width found for the budget."""
+    with torch.device("meta"):
+        assert n_parameters(build(preset, n_words)) == parameters
+        assert n_parameters(build(preset, n_words, num_params=budget)) == parameters
+
+
+@given(
+    budget=st.integers(2_000, 60_000),
+    ratio=st.floats(0.05, 1.5),
+    layers=st.integers(1, 3),
+    cell=st.sampled_from(CELLS),
+    components=st.booleans(),
+    untied=st.booleans(),
+)
+def test_the_width_is_the_largest_within_the_budget(
+    budget, ratio, layers, cell, components, untied
+):
+    counts = ",".join("0" * (layers + 1)) + ",3" if components else None
+    settings = {
+        "embedding_ratio": ratio, "layers": layers, "cell": cell[0], "gates": cell[1],
+        "doc_components": counts, "untie_output": untied,
+    }  # fmt: skip
+    with torch.device("meta"):
+        model = build(num_params=budget, **settings)
+        width = model.decoder.lstm.width
+        assert n_parameters(model) <= budget
+        assert n_parameters(build(hidden_size=width + 1, **settings)) > budget
+        assert n_parameters(build(hidden_size=width, **settings)) == n_parameters(model)
+
+
+@given(st.floats(0.001, 3), st.integers(1, 2000))
+def test_the_embedding_is_at_most_as_wide_as_the_layers(ratio, width):
+    found = embedding_width(ratio, width)
+    assert 1 <= found <= width
+    assert found == width if ratio >= 1 else abs(found - ratio * width) <= 1
+
+
+def test_a_checkpoint_has_the_width_and_not_the_budget():
+    cfg = OmegaConf.structured(MODEL_DATACLASS_REGISTRY["lstm_melis_lm"](num_params=5_000))
+    task = SimpleNamespace(target_dictionary=small_dictionary(V))
+    model = MODEL_REGISTRY["lstm_melis_lm"].build_model(cfg, task)
+    assert cfg.num_params is None and cfg.hidden_size == model.decoder.lstm.width
+
+
+# Building
+
+
+@pytest.mark.parametrize(
+    "settings, problem",
+    [
+        ({"num_params": 50}, "--num-params: expected at least 64, .*with 20 words; got 50"),
+        ({"layers": 0}, "--layers must be at least 1; got 0"),
+        ({"rhn_depth": 0, "cell": "rhn"}, "--rhn-depth must be at least 1; got 0"),
+        ({"hidden_size": 0}, "--hidden-size must be at least 1; got 0"),
+        ({"embedding_ratio": 0.0}, "--embedding-ratio must be above 0; got 0.0"),
+        ({"component_dim": 5}, "--component-dim must be the embedding's width, 3; got 5"),
+        ({"doc_components": "1,2"}, "--doc-components 1,2"),
+        ({"state_dropout": 1.0}, "--state-dropout must be in"),
+        ({"input_dropout": -0.1}, "--input-dropout must be in"),
+        ({"intra_layer_dropout": 1.0}, "--intra-layer-dropout must be in"),
+        ({"output_dropout": 1.0}, "--output-dropout must be in"),
+        ({"recurrent_dropout": 1.0}, "--recurrent-dropout must be in"),
+        ({"state_reset": 1.0}, "--state-reset must be in"),
+        ({"state_dropout": 0.1, "recurrent_dropout": 0.1}, "got both, of which one must be 0"),
+    ],
+)
+def test_settings_that_do_not_fit_together(settings, problem):
+    with pytest.raises(FairseqDocError, match=problem):
+        small(**settings)
+
+
+def test_output_matrix_is_the_embedding_unless_untied():
+    tied, untied = small().decoder, small(untie_output=True).decoder
+    assert tied.output.weight is tied.embedding
+    assert not torch.equal(untied.output.weight, untied.embedding)
+    narrow = small(untie_output=True, component_dim=2)
+    assert narrow.decoder.output.weight.shape == (V, 2)
+    assert_close(log_probs(narrow, random_tokens(B, T)).exp().sum(-1), torch.ones(B, T))
+
+
+def test_initial_values():
+    """Embedding and an untied output 1 / sqrt(width), cut at two deviations; the bias is zero."""
+    decoder = build(n_words=500, hidden_size=100, embedding_ratio=0.5, untie_output=True).decoder
+    for matrix in (decoder.embedding, decoder.output.weight):
+        deviation = 1 / math.sqrt(50)
+        assert matrix.abs().max() <= 2 * deviation
+        assert abs(matrix.std() / (0.8796 * deviation) - 1) < 0.02
+    assert not decoder.output.bias.any()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_sets_what_differs(preset):
+    """And nothing else."""
+    default = MODEL_DATACLASS_REGISTRY["lstm_melis_lm"]()
+    assert all(getattr(default, name) != value for name, value in PRESETS[preset].items())
+
+
+# Forward
+
+
+@pytest.mark.parametrize("cell", CELLS, ids="-".join)
+@pytest.mark.parametrize("components", [None, "0,0,0,3", "1,2,0,2"])
+def test_probabilities_sum_to_one_and_windows_in_a_row_equal_one(cell, components):
+    settings = {"cell": cell[0], "gates": cell[1], "doc_components": components}
+    model, tokens = small(**settings).eval(), random_tokens(B, T)
+    whole = log_probs(model, tokens)
+    assert_close(whole.exp().sum(-1), torch.ones(B, T))
+    parts = [log_probs(model, part, window=n) for n, part in enumerate(tokens.split(3, dim=1))]
+    assert_close(torch.cat(parts, dim=1), whole)
+
+
+def test_one_softmax_reads_the_projected_sum():
+    model, tokens = small(), random_tokens(B, T)
+    decoder = model.decoder
+    x = decoder.embedding[tokens.t()]
+    outputs, _, _ = decoder.lstm(x, decoder.lstm.zero_state(B, x))
+    h = (outputs[0] + outputs[1]) @ decoder.lstm.projection.t()  # (T, B, E)
+    scores = h @ decoder.embedding.t() + decoder.output.bias
+    assert_close(log_probs(model, tokens), scores.log_softmax(-1).transpose(0, 1))
+
+
+def test_components_read_the_embedding_the_layers_and_their_sum():
+    """Without a projection of the sum: each component has its own."""
+    decoder = small(doc_components="1,2,0,2").decoder
+    assert decoder.lstm.projection is None
+    widths = {n: p.in_features for n, p in decoder.output.projections.items()}
+    assert widths == {"0": 3, "1": 6, "3": 6}
+    assert decoder.lstm.read == {0, 1}
+
+
+def test_each_entry_of_the_embedded_words_is_dropped_on_its_own():
+    model = small(input_dropout=0.5)
+    rows = model.decoder.embedded(torch.full((40, 50), 7))
+    scaled = rows / model.decoder.embedding[7]
+    assert set(scaled.round().unique().tolist()) == {0.0, 2.0}
+    assert abs((scaled == 0).double().mean() - 0.5) < 0.03
+
+
+def test_a_streams_state_is_reset_with_the_given_probability():
+    """In training alone; each stream's h and c of all layers at once."""
+    model = small(state_reset=0.3)
+    tokens = random_tokens(400, 2)
+    model(tokens, window=0)
+    model(tokens, window=1)
+    before = model.decoder._states[True][1]
+    flat = torch.cat([part[0] for layer in before for part in layer], dim=1)  # (400, 4 D)
+    reset = (flat == 0).all(dim=1)
+    assert torch.equal(reset, (flat == 0).any(dim=1))
+    assert abs(reset.double().mean() - 0.3) < 0.08
+    whole = model.decoder._states[True][2]
+    model.eval()
+    model(tokens, window=0)
+    model(tokens, window=1)
+    assert not (model.decoder._states[False][1][0][0] == 0).any()
+    assert all((part != 0).all() for layer in whole for part in layer)
+
+
+def test_a_carried_state_can_be_taken_to_another_model():
+    for cell in ("lstm", "rhn", "nas"):
+        model, other = small(cell=cell), small(cell=cell)
+        tokens = random_tokens(B, 2 * T)
+        model(tokens[:, :T], window=0)
+        state = model.decoder.carried_state()
+        assert state.shape == (B, 6 * 2 * (1 if cell == "rhn" else 2))
+        other.decoder.set_carried_state(state)
+        second = tokens[:, T:]
+        assert_close(log_probs(other, second, window=1), log_probs(model, second, window=1))
+
+
+def test_the_decoder_is_what_its_settings_say():
+    decoder = small(cell="rhn", gates="tied", rhn_depth=3, layers=1).decoder
+    assert isinstance(decoder, MelisDecoder)
+    (layer,) = decoder.lstm.layers
+    assert (layer.cell.name, layer.cell.gates, len(layer.state_weights)) == ("rhn", "tied", 3)
+    assert len(small(cell="lstm").decoder.lstm.layers[0].state_weights) == 1

@@ -1,0 +1,205 @@
+"""The stack against a loop of plain cells, in float64."""
+
+import math
+
+import pytest
+import torch
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.modules import recurrent_stack
+from fairseq_doc.modules.recurrent_stack import RecurrentStack, truncated_normal_
+from fairseq_doc.ops.gated_cell import KINDS
+from fairseq_doc.ops.recurrence import Cell, recurrence_reference
+
+from ..conftest import assert_close
+
+T, B, E, D = 5, 3, 4, 6
+CELLS = [Cell(name, gates) for name in ("lstm", "rhn") for gates in KINDS] + [Cell("nas")]
+each_cell = pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(cell))
+
+
+def make_stack(cell=CELLS[2], layers=2, output_dim=E, seed=0, **settings):
+    torch.manual_seed(seed)
+    depth = 3 if cell.name == "rhn" else 1
+    return RecurrentStack(cell, E, D, output_dim, layers, depth, **settings).double()
+
+
+def random_input(seed=0, time=T):
+    return torch.randn(time, B, E, generator=torch.Generator().manual_seed(seed)).double()
+
+
+def plain(stack, x, state, state_masks=None, recurrent_masks=None):
+    """[h^1, ..., h^N, output] without elementwise dropout, by recurrence_reference."""
+    outputs, new_state = [], []
+    for n, (layer, before) in enumerate(zip(stack.layers, state, strict=True)):
+        u = x @ layer.input_weight.t()
+        first, *biases = list(layer.biases) or [0.0]
+        hidden, *rest = (part[0] for part in before)
+        x, last = recurrence_reference(
+            layer.cell,
+            u + first,
+            hidden,
+            rest[0] if rest else None,
+            list(layer.state_weights),
+            biases,
+            None if state_masks is None else state_masks[n],
+            None if recurrent_masks is None else recurrent_masks[n],
+        )
+        outputs.append(x)
+        new_state.append((x[-1:],) if last is None else (x[-1:], last[None]))
+    total = sum(outputs)
+    return outputs + [
+        total if stack.projection is None else total @ stack.projection.t()
+    ], new_state
+
+
+@each_cell
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("output_dim", [E, D])
+def test_it_is_the_sum_of_layers_that_read_one_another(cell, layers, output_dim):
+    stack = make_stack(cell, layers, output_dim)
+    x = random_input()
+    outputs, undropped, state = stack(x, stack.zero_state(B, x))
+    expected, last = plain(stack, x, stack.zero_state(B, x))
+    assert_close([*outputs, undropped], [*expected, expected[-1]])
+    assert_close(state, last)
+    assert undropped.shape == (T, B, output_dim)
+    assert (stack.projection is None) == (output_dim == D)
+
+
+@each_cell
+def test_the_state_goes_on_where_it_was(cell):
+    stack, x = make_stack(cell), random_input(time=7)
+    whole, _, last = stack(x, stack.zero_state(B, x))
+    first, _, state = stack(x[:3], stack.zero_state(B, x))
+    second, _, state = stack(x[3:], state)
+    assert_close([torch.cat(parts) for parts in zip(first, second, strict=True)], whole)
+    assert_close(state, last)
+
+
+@pytest.mark.parametrize("cell", [Cell("lstm", "capped"), Cell("rhn", "untied"), Cell("nas")])
+def test_state_dropout_has_one_mask_a_stream_and_window(cell, monkeypatch):
+    """Shared over the steps, and by all micro-steps; the carried state is whole."""
+    stack, x = make_stack(cell, state=0.5), random_input()
+    masks = []
+
+    def keeping(shape, rate, training, like):
+        mask = dropout_mask(shape, rate, training, like)
+        if mask is not None:
+            masks.append(mask)
+        return mask
+
+    dropout_mask = recurrent_stack.dropout_mask
+    monkeypatch.setattr(recurrent_stack, "dropout_mask", keeping)
+    outputs, _, state = stack(x, stack.zero_state(B, x))
+    assert [mask.shape for mask in masks] == [(B, D)] * 2
+    assert set(torch.cat(masks).unique().tolist()) == {0.0, 2.0}
+    expected, last = plain(stack, x, stack.zero_state(B, x), state_masks=masks)
+    assert_close([outputs, state], [expected, last])
+    again, _, _ = stack(x, stack.zero_state(B, x))
+    assert not torch.equal(again[-1], outputs[-1])
+    assert not torch.equal(masks[0], masks[2])
+
+
+@pytest.mark.parametrize("cell", [Cell("lstm", "tied"), Cell("rhn", "capped")])
+def test_recurrent_dropout_has_one_mask_a_stream_and_window(cell, monkeypatch):
+    stack, x = make_stack(cell, recurrent=0.5), random_input()
+    masks = [torch.bernoulli(torch.full((B, D), 0.5)).double() * 2 for _ in range(2)]
+    rest = iter(masks)
+    monkeypatch.setattr(
+        recurrent_stack, "dropout_mask", lambda shape, rate, *_: next(rest) if rate else None
+    )
+    outputs, _, _ = stack(x, stack.zero_state(B, x))
+    assert_close(outputs, plain(stack, x, stack.zero_state(B, x), recurrent_masks=masks)[0])
+
+
+def dropped_share(x, undropped):
+    """The share of zeros, after a check that the rest is scaled."""
+    kept = x != 0
+    assert_close(x[kept], (undropped / kept.double().mean().item())[kept], rtol=0.2, atol=1e-3)
+    return 1 - kept.double().mean().item()
+
+
+def test_elementwise_dropouts():
+    """Intra-layer: the inputs of layers from the second on, not the sum. Output: the sum, and its
+    projection. Layers that the mixture reads are dropped as the sum is."""
+    torch.manual_seed(1)
+    x = torch.randn(40, 50, E).double()
+    stack = make_stack(output_dim=D, output=0.25, read=[1])
+    outputs, undropped, _ = stack(x, stack.zero_state(50, x))
+    expected, _ = plain(stack, x, stack.zero_state(50, x))
+    assert_close(undropped, expected[-1])
+    assert abs(dropped_share(outputs[-1], expected[-1]) - 0.25) < 0.01
+    assert abs(dropped_share(outputs[0], expected[0]) - 0.25) < 0.01
+    assert_close(outputs[1], expected[1])
+
+    stack = make_stack(intra_layer=0.5)
+    outputs, _, _ = stack(x, stack.zero_state(50, x))
+    expected, _ = plain(stack, x, stack.zero_state(50, x))
+    assert_close(outputs[0], expected[0])
+    assert not torch.allclose(outputs[1], expected[1])
+    assert_close(outputs[-1], (outputs[0] + outputs[1]) @ stack.projection.t())
+
+    stack = make_stack(output=0.5)
+    outputs, undropped, _ = stack(x, stack.zero_state(50, x))
+    assert not torch.allclose(undropped, plain(stack, x, stack.zero_state(50, x))[0][-1])
+    assert abs((outputs[-1] == 0).double().mean() - 0.5) < 0.01
+
+
+def test_evaluation_drops_nothing():
+    stack = make_stack(intra_layer=0.5, state=0.5, output=0.5).eval()
+    x = random_input()
+    outputs, _, _ = stack(x, stack.zero_state(B, x))
+    assert_close(outputs, plain(stack, x, stack.zero_state(B, x))[0])
+
+
+@pytest.mark.parametrize("gates", KINDS)
+def test_initial_values(gates):
+    """Truncated normal: 1 / sqrt(fan in), each source apart; an LSTM's forget gate has the mean 1."""
+    torch.manual_seed(0)
+    width, below = 400, 100
+    stack = RecurrentStack(Cell("lstm", gates), below, width, below, layers=2)
+    for n, layer in enumerate(stack.layers):
+        assert within(layer.input_weight, 1 / math.sqrt(width if n else below))
+        assert within(layer.state_weights[0], 1 / math.sqrt(width))
+        (bias,) = layer.biases
+        forget = 0 if gates == "tied" else 1
+        for gate, part in enumerate(bias.split(width)):
+            assert within(part - float(gate == forget), 1 / math.sqrt(width), tolerance=0.15)
+    identity = stack.projection @ stack.projection.t()
+    assert_close(identity, torch.eye(below), rtol=0, atol=1e-5)
+
+
+def within(values, deviation, tolerance=0.03):
+    """A normal distribution cut at two deviations has .88 of them."""
+    spread = values.std().item() / (0.8796 * deviation)
+    return values.abs().max() <= 2.0001 * deviation and abs(spread - 1) < tolerance
+
+
+def test_initial_biases_of_a_recurrent_highway_network():
+    """1 for the carry gate, else 0."""
+    for layer in make_stack(Cell("rhn", "untied")).layers:
+        assert len(layer.biases) == 3
+        for bias in layer.biases:
+            assert bias.tolist() == [0.0] * D + [1.0] * D + [0.0] * D
+    for layer in make_stack(Cell("rhn", "tied")).layers:
+        assert layer.biases[0].tolist() == [1.0] * D + [0.0] * D
+    assert all(not list(layer.biases) for layer in make_stack(Cell("nas")).layers)
+
+
+def test_truncated_normal():
+    drawn = torch.empty(20_000)
+    truncated_normal_(drawn, 0.3)
+    assert within(drawn, 0.3)
+
+
+@pytest.mark.parametrize(
+    "settings, problem",
+    [
+        ({"state": 0.1, "recurrent": 0.1}, "--state-dropout or --recurrent-dropout; got both"),
+        ({"cell": Cell("nas"), "recurrent": 0.1}, "expected 0 with --cell nas; got 0.1"),
+    ],
+)
+def test_settings_that_do_not_fit_together(settings, problem):
+    with pytest.raises(FairseqDocError, match=problem):
+        make_stack(**settings)
