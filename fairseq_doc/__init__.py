@@ -45,11 +45,15 @@ The data goes through the files in this order, and each imports only from what l
     models/lstm_luong_doc.py         config, encoder, decoder, encoder-decoder, presets
     optim/training_stages.py         validation losses -> when to average, restart, stop
     optim/nt_asgd.py                 SGD, averaging, fine-tuning stages
+    optim/plateau.py                 validation losses -> when to lower the learning rate, when to stop
+    optim/plateau_schedule.py        a learning-rate scheduler that does so
     tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation
     criterions/doc_cross_entropy.py  NLL + beta + AR + TAR, logged apart
     registration.py                  imports what fairseq registers
     evaluation/ensemble.py           checkpoints -> models whose probabilities are averaged
     evaluation/progress.py           progress bars, or none
+    evaluation/temperature.py        probabilities at other temperatures
+    evaluation/monte_carlo.py        probabilities as means over samples of dropout
     evaluation/perplexity.py         the evaluator: a split, the state carried over it
     evaluation/scoring.py            plain text -> log-probabilities of its sentences
     evaluation/prefix_tree.py        sentences that begin alike -> their log-probabilities

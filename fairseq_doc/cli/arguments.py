@@ -73,7 +73,10 @@ def positive(text: str) -> int:
 def ensemble_of(args: argparse.Namespace) -> Ensemble:
     """The models that ``data`` and ``--path`` name, on a GPU where there is one."""
     eval_window = getattr(args, "eval_window", None)
-    ensemble = load_ensemble(args.path, args.data, eval_window, args.matmul_precision)
+    dropout_scale = getattr(args, "dropout_scale", None) or 1.0
+    ensemble = load_ensemble(
+        args.path, args.data, eval_window, args.matmul_precision, dropout_scale
+    )
     return ensemble.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
 
 

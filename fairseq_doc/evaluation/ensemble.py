@@ -176,7 +176,11 @@ def average_log_probs(of_models: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def load_models(
-    paths: Paths, task_name: str, overrides: dict[str, Any], precision: str | None = None
+    paths: Paths,
+    task_name: str,
+    overrides: dict[str, Any],
+    precision: str | None = None,
+    dropout_scale: float = 1.0,
 ) -> tuple[list[torch.nn.Module], FairseqTask]:
     """Load checkpoints of one task, over one dictionary a side.
 
@@ -185,6 +189,7 @@ def load_models(
         task_name: the ``--task`` of their training.
         overrides: settings that replace those in the checkpoints.
         precision: of the large products, ``float32`` or ``bfloat16``; None: as trained.
+        dropout_scale: factor of all dropout rates.
 
     Returns:
         (models, task).
@@ -202,6 +207,8 @@ def load_models(
     for path in paths:
         state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
         _check_task(path, state, task_name)
+        if dropout_scale != 1.0:
+            _scale_dropouts(state["cfg"].model, dropout_scale)
         try:
             (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
                 [path], task=task, state=state
@@ -222,6 +229,12 @@ def load_models(
     return models, task
 
 
+def _scale_dropouts(settings: Any, scale: float) -> None:
+    for name in settings:
+        if name.endswith("dropout"):
+            settings[name] *= scale
+
+
 def _check_task(path: str, state: dict[str, Any], expected: str) -> None:
     settings = state.get("cfg") or {}
     task = getattr(settings.get("task"), "_name", None) or getattr(state.get("args"), "task", None)
@@ -237,6 +250,7 @@ def load_ensemble(
     data: str | os.PathLike,
     eval_window: int | None = None,
     precision: str | None = None,
+    dropout_scale: float = 1.0,
 ) -> Ensemble:
     """Load an :class:`Ensemble`.
 
@@ -244,7 +258,7 @@ def load_ensemble(
         paths: checkpoints, ``a.pt:b.pt`` or a list.
         data: folder of ``fairseq-preprocess --only-source``, for its dictionary and splits.
         eval_window: tokens evaluated at once; None: as trained.
-        precision: as in :func:`load_models`.
+        precision, dropout_scale: as in :func:`load_models`.
 
     Raises:
         FairseqDocError: as :func:`load_models`.
@@ -252,4 +266,4 @@ def load_ensemble(
     overrides: dict[str, Any] = {"data": os.fspath(data)}
     if eval_window is not None:
         overrides["eval_window"] = eval_window
-    return Ensemble(*load_models(paths, TASK, overrides, precision))
+    return Ensemble(*load_models(paths, TASK, overrides, precision, dropout_scale))

@@ -39,6 +39,32 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder):
         # Of training (True) and of evaluation (False): the state before each window of this update, and
         # before the next window, which is the newest.
         self._states: dict[bool, dict[int, States]] = {True: {}, False: {}}
+        self._samples_dropout = False
+
+    @property
+    def dropping(self) -> bool:
+        """Whether dropout is on: in training, and in evaluation by its samples."""
+        return self.training or self._samples_dropout
+
+    @property
+    def masks_of_each_stream(self) -> bool:
+        """Whether every stream of a batch has dropout masks of its own."""
+        raise NotImplementedError
+
+    def sample_dropout(self, on: bool) -> None:
+        """Drop as in training, in evaluation too (Monte-Carlo dropout), or stop that."""
+        self._samples_dropout = on
+        for module in (self.lstm, self.output):
+            module.train(on or self.training)
+
+    @property
+    def evaluation_states(self) -> dict[int, States]:
+        """The states that evaluation carries; to be given back unread."""
+        return self._states[False]
+
+    @evaluation_states.setter
+    def evaluation_states(self, states: dict[int, States]) -> None:
+        self._states[False] = states
 
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         """The embeddings of tokens (T, B) after their dropout, (T, B, D_0)."""

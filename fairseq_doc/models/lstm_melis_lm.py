@@ -84,8 +84,13 @@ class MelisDecoder(RecurrentDecoder):
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         """The embeddings of tokens (T, B) after dropout of each entry, (T, B, E)."""
         rows = nn.functional.embedding(tokens, self.embedding)
-        mask = dropout_mask(rows.shape, self.input_dropout, self.training, rows)
+        mask = dropout_mask(rows.shape, self.input_dropout, self.dropping, rows)
         return rows if mask is None else rows * mask
+
+    @property
+    def masks_of_each_stream(self) -> bool:
+        """Every mask is of one stream."""
+        return True
 
     def _state_before(self, window: int | None, x: torch.Tensor) -> States:
         """As that of all models; in training a stream's state is zero with the probability

@@ -258,12 +258,21 @@ class BpttLanguageModelingTask(FairseqTask):
         )
 
     def eval_lm_dataloader(
-        self, dataset, batch_size=None, num_shards=1, shard_id=0, num_workers=0, **unused
+        self,
+        dataset,
+        batch_size=None,
+        num_shards=1,
+        shard_id=0,
+        num_workers=0,
+        length=None,
+        **unused,
     ):
-        """Windows of ``--eval-window`` over ``--batch-size`` columns (1 when absent)."""
+        """Windows of ``length`` steps, or of ``--eval-window`` tokens, over ``--batch-size`` columns
+        (1 when absent)."""
         n_columns = 1 if batch_size is None else batch_size
         columns = self._columns(dataset, n_columns, num_shards)
-        lengths = fixed_lengths(columns.size(1) - 1, max(1, self.cfg.eval_window // n_columns))
+        length = length or max(1, self.cfg.eval_window // n_columns)
+        lengths = fixed_lengths(columns.size(1) - 1, length)
         iterator = self._iterator(columns, lengths, shard_id, num_shards, num_workers=num_workers)
         return iterator.next_epoch_itr(shuffle=False)
 

@@ -146,6 +146,9 @@ def test_eval_lm(models, path, n_models):
         "models": n_models,
         "split": "test",
         "columns": 3,
+        "temperature": 1.0,
+        "searched": {},
+        "samples": 0,
     }
     for shown in (f"{expected.perplexity:.2f}", f"{expected.bits:.4f}", "96 tokens", "3 left out"):
         assert shown in text

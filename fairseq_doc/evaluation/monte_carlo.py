@@ -1,0 +1,95 @@
+"""Probabilities as the mean over samples of the dropout masks, and at several temperatures at once.
+
+Each of K samples is a pass over the whole text with dropout as in training and a carried state of its
+own. Masks that last for a window are drawn anew every --bptt steps, as in training. The samples'
+probabilities are averaged at each token: their arithmetic mean, or their geometric mean, renormalised,
+which for one softmax is the mean of the logits (Melis et al., 2018). Without samples it is the usual
+evaluation, without dropout ("mean-field").
+
+Axes: K samples, B columns, T time, N tokens, V vocabulary, S temperatures, C mixture parameters.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+
+from fairseq_doc.evaluation.ensemble import average_log_probs
+from fairseq_doc.evaluation.temperature import at_temperatures
+
+# (tokens (B, T), window) -> mixture parameters (K, B, T, C).
+Forward: TypeAlias = Callable[[torch.Tensor, int], torch.Tensor]
+
+AVERAGES = ("arithmetic", "geometric")
+# Bytes of log P that are in memory at once; glibc maps new pages for every block above 32 MiB.
+BLOCK_BYTES = 2**24
+
+
+@contextmanager
+def sampled(model: Any, samples: int) -> Iterator[Forward]:
+    """A language model's forward pass with K = ``samples`` samples; 0: K = 1, without dropout. Until
+    the end of the context the model drops as in training."""
+    decoder = model.decoder
+    states: list[Any] = [{} for _ in range(samples)]
+
+    def without_samples(source, window):
+        return model(source, window=window)[0][None]
+
+    def samples_side_by_side(source, window):
+        params = model(source.repeat(samples, 1), window=window)[0]
+        return params.unflatten(0, (samples, -1))
+
+    def one_by_one(source, window):
+        found = []
+        for k in range(samples):
+            decoder.evaluation_states = states[k]
+            found.append(model(source, window=window)[0])
+            states[k] = decoder.evaluation_states
+        return torch.stack(found)
+
+    if not samples:
+        yield without_samples
+        return
+    decoder.sample_dropout(True)
+    try:
+        yield samples_side_by_side if decoder.masks_of_each_stream else one_by_one
+    finally:
+        decoder.sample_dropout(False)
+
+
+def mean_log_probs(
+    model: Any,
+    params: torch.Tensor,
+    target: torch.Tensor,
+    temperatures: Sequence[float] = (1.0,),
+    average: str = "arithmetic",
+) -> torch.Tensor:
+    """log of the mean of the samples' P^(1/T)(target), natural logarithm.
+
+    Args:
+        model: the language model.
+        params: of its samples, (K, N, C).
+        target: (N,) words.
+        temperatures: T, S of them.
+        average: of the samples, one of ``AVERAGES``; P^(1/T) of the geometric mean is of the mean P.
+
+    Returns:
+        (S, N), float64.
+    """
+    samples, output = len(params), model.decoder.output
+    if list(temperatures) == [1.0] and (average == "arithmetic" or samples == 1):
+        nll = model.token_nll((params,), target.repeat(samples), -100, reduction="none")
+        return average_log_probs([*-nll.double().view(samples, 1, -1)])
+    block = max(1, BLOCK_BYTES // (4 * len(output.weight)))
+    parts = []
+    for some, words in zip(params.split(block, dim=1), target.split(block), strict=True):
+        if average == "geometric" and samples > 1:
+            mean = sum(output.log_probs(sample) for sample in some) / samples
+            parts.append(at_temperatures(mean.log_softmax(-1), words, temperatures))
+        else:
+            of_samples = [
+                at_temperatures(output.log_probs(sample), words, temperatures) for sample in some
+            ]
+            parts.append(average_log_probs(of_samples))
+    return torch.cat(parts, dim=1)

@@ -1,0 +1,158 @@
+"""Means over samples of dropout against passes one by one, in float64."""
+
+import pytest
+import torch
+
+from fairseq_doc.evaluation.monte_carlo import AVERAGES, mean_log_probs, sampled
+from fairseq_doc.evaluation.perplexity import evaluate, evaluate_at
+
+from ..conftest import assert_close, random_tokens
+from ..models.test_lstm_melis_lm import small
+from .conftest import ensemble, peaked_model
+
+K, B, T, V = 4, 3, 5, 20
+AWD = {"weight_dropout": 0.5, "embed_dropout": 0.3, "hidden_dropout": 0.3}
+
+
+def model_with_dropout(kind):
+    if kind == "melis":
+        return small(input_dropout=0.3, state_dropout=0.4, output_dropout=0.3).eval()
+    return peaked_model(**AWD)
+
+
+each_kind = pytest.mark.parametrize("kind", ["melis", "awd"])
+
+
+@each_kind
+@torch.no_grad()
+def test_samples_differ_and_carry_a_state_each(kind):
+    """Streams with masks of their own go side by side; DropConnect's mask is shared, so its samples
+    go one by one."""
+    model = model_with_dropout(kind)
+    assert model.decoder.masks_of_each_stream == (kind == "melis")
+    tokens = random_tokens(B, 2 * T)
+    with sampled(model, K) as forward:
+        first = forward(tokens[:, :T], 0)
+        second = forward(tokens[:, T:], 1)
+        assert first.shape[:3] == second.shape[:3] == (K, B, T)
+        for params in (first, second):
+            for k in range(1, K):
+                assert not torch.equal(params[0], params[k])
+    assert not model.decoder.dropping
+    assert not any(module.training for module in model.modules())
+    whole = model(tokens)[0]  # without dropout again
+    assert_close(model(tokens)[0], whole, rtol=0, atol=0)
+
+
+@each_kind
+@torch.no_grad()
+def test_the_carried_state_is_of_the_same_sample(kind):
+    """With the rates at zero after the first window, each sample goes on from a state of its own."""
+    model = model_with_dropout(kind)
+    tokens, decoder = random_tokens(B, 2 * T), model.decoder
+    with sampled(model, K) as forward:
+        forward(tokens[:, :T], 0)
+        if kind == "melis":
+            states = [
+                [tuple(part[:, k * B : (k + 1) * B] for part in layer) for layer in newest]
+                for newest in [decoder.evaluation_states[1]]
+                for k in range(K)
+            ]
+            decoder.input_dropout = decoder.lstm.state_dropout = decoder.lstm.output = 0.0
+        else:
+            decoder.embed_dropout = decoder.lstm.weight_drop = 0.0
+            decoder.lstm.dropouts = [0.0, 0.0]
+            states = None
+        found = forward(tokens[:, T:], 1)
+    if states is None:
+        assert all(not torch.equal(found[0], found[k]) for k in range(1, K))
+        return
+    for k, state in enumerate(states):
+        decoder.evaluation_states = {1: state}
+        assert_close(found[k], model(tokens[:, T:], window=1)[0])
+
+
+@torch.no_grad()
+def test_without_samples_nothing_is_dropped():
+    model, tokens = model_with_dropout("melis"), random_tokens(B, T)
+    with sampled(model, 0) as forward:
+        assert_close(forward(tokens, 0), model(tokens)[0][None], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize("temperatures", [[1.0], [0.8, 1.0, 1.3]])
+@pytest.mark.parametrize("samples", [1, K])
+@torch.no_grad()
+def test_means_by_hand(average, temperatures, samples, monkeypatch):
+    monkeypatch.setattr("fairseq_doc.evaluation.monte_carlo.BLOCK_BYTES", 4 * V * 4)
+    model = peaked_model()
+    params = torch.stack(
+        [model(random_tokens(B, T, seed=k))[0].flatten(0, 1) for k in range(samples)]
+    )
+    target = random_tokens(1, B * T, seed=9)[0]
+    found = mean_log_probs(model, params, target, temperatures, average)
+    of_samples = model.decoder.output.log_probs(params).exp()  # (K, N, V)
+    for row, temperature in zip(found, temperatures, strict=True):
+        if average == "arithmetic":
+            powers = of_samples ** (1 / temperature)
+            probs = (powers / powers.sum(-1, keepdim=True)).mean(0)
+        else:
+            powers = of_samples.prod(0) ** (1 / samples / temperature)
+            probs = powers / powers.sum(-1, keepdim=True)
+        assert_close(row.exp(), probs.gather(1, target[:, None])[:, 0])
+
+
+def test_one_softmaxs_geometric_mean_is_the_mean_of_its_logits():
+    model = small().eval()
+    params = torch.randn(K, 7, model.decoder.output.dim + 2).double()
+    params[..., -2], params[..., -1] = 0.0, 1.0  # one component of weight one
+    target = random_tokens(1, 7)[0]
+    output = model.decoder.output
+    logits = params[..., :-2] @ output.weight.t() + output.bias  # (K, 7, V)
+    expected = logits.mean(0).log_softmax(-1).gather(1, target[:, None])[:, 0]
+    assert_close(mean_log_probs(model, params, target, average="geometric")[0], expected)
+
+
+# The whole evaluation
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+def test_without_dropout_samples_change_nothing(text, average):
+    it = ensemble(peaked_model(), small().eval(), folder=text.folder)
+    (found,) = evaluate_at(it, "test", samples=3, average=average, columns=2)
+    expected = evaluate(it, "test", columns=2)
+    assert found.nll == pytest.approx(expected.nll, rel=1e-9)
+    assert (found.tokens, found.left_out) == (expected.tokens, expected.left_out)
+
+
+def test_masks_are_drawn_anew_every_bptt_steps(text):
+    """And not every --eval-window tokens."""
+    it = ensemble(model_with_dropout("melis"), folder=text.folder, bptt=7, eval_window=1000)
+    lengths = []
+    forward = type(it.models[0]).forward
+
+    class Spy(type(it.models[0])):
+        def forward(self, src_tokens, **kwargs):
+            lengths.append(src_tokens.shape)
+            return forward(self, src_tokens, **kwargs)
+
+    it.models[0].__class__ = Spy
+    evaluate_at(it, "test", samples=2)
+    assert lengths[0] == (2, 7) and len(lengths) == -(-120 // 7)
+
+
+def test_an_average_of_many_samples_is_below_the_mean_of_their_losses(text):
+    """Jensen: the NLL of the arithmetic mean is at most the mean of the samples' NLLs."""
+    it = ensemble(model_with_dropout("melis"), folder=text.folder)
+    torch.manual_seed(0)
+    single = [evaluate_at(it, "test", samples=1)[0].nll for _ in range(5)]
+    (many,) = evaluate_at(it, "test", samples=40)
+    assert many.nll < sum(single) / 5
+
+
+def test_every_temperature_in_one_pass(text):
+    it = ensemble(peaked_model(), folder=text.folder)
+    several = evaluate_at(it, "test", [0.7, 1.0, 1.4])
+    alone = [evaluate_at(it, "test", [t])[0] for t in (0.7, 1.0, 1.4)]
+    assert [e.nll for e in several] == pytest.approx([e.nll for e in alone], rel=1e-9)
+    assert several[1].nll == pytest.approx(evaluate(it, "test").nll, rel=1e-9)
