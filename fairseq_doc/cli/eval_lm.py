@@ -7,6 +7,7 @@ from typing import Any
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
     add_split_arguments,
+    bits_a_character,
     ensemble_of,
     positive,
     progress_of,
@@ -31,9 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token; ``tokens``, the number
-    of scored ones; ``left_out``, the number of others; ``models``, their number; ``split``;
-    ``columns``; ``seconds``, without loading the models."""
+    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token, and where a token is a
+    byte the same as ``bits_per_character``; ``tokens``, the number of scored ones; ``left_out``, the
+    number of others; ``models``, their number; ``split``; ``columns``; ``seconds``, without loading
+    the models."""
     ensemble = ensemble_of(args)
     start = time.perf_counter()
     result = evaluate(ensemble, args.gen_subset, args.batch_size, progress_of(args))
@@ -41,6 +43,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "perplexity": result.perplexity,
         "nll": result.nll,
         "bits": result.bits,
+        **bits_a_character(ensemble.unit, result.bits),
         "tokens": result.tokens,
         "left_out": result.left_out,
         "models": len(ensemble.models),
@@ -52,9 +55,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """One line."""
+    token = "character" if "bits_per_character" in result else "token"
     return (
-        "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits a token, NLL {nll:.2f} nats over "
+        "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits a {token}, NLL {nll:.2f} nats over "
         "{tokens:,} tokens; {left_out:,} left out; models: {models}; {seconds:.1f} s".format(
-            **result
+            token=token, **result
         )
     )
