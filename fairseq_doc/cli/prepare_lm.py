@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         type=int,
         metavar="N",
-        help="words that occur less often in training become <unk> (default: 0; pydoc: 2); with "
-        "--unit byte bytes (default: 0)",
+        help="words, or bytes, that occur less often in training become <unk> (default: 0; words of "
+        "pydoc: 2)",
     )
     add_workers(parser)
 

@@ -3,10 +3,12 @@ import os
 from collections import Counter
 
 import conftest
+import numpy as np
 import pytest
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_doc.preparation import language_model
+from fairseq_doc.preparation.byte_tokens import NAMES
 from fairseq_doc.preparation.language_model import PUBLISHED, SPLITS, Counts, Settings, prepare
 
 from .conftest import binarised, contents, interrupting, lines_of, refusal, write
@@ -212,6 +214,23 @@ def test_every_byte_is_a_token(bytes_folder, tmp_path):
     ]
     of_bytes(bytes_folder, tmp_path / "rare", threshold=2)
     assert lines_of(tmp_path / "rare" / "dict.txt") == ["<0x61> 3"]
+
+
+def test_the_files_are_those_that_fairseq_writes_for_the_names_of_the_bytes(tmp_path):
+    folder, named = tmp_path / "bytes", tmp_path / "named"
+    for path in (folder, named, tmp_path / "fairseq"):
+        path.mkdir()
+    rng = np.random.default_rng(0)
+    for split in SPLITS:
+        data = rng.integers(0, 40, 500, dtype=np.uint8).tobytes() + b"\n"
+        (folder / f"{split}.txt").write_bytes(data)
+        lines = data[:-1].split(b"\n")
+        write(named / f"{split}.txt", [" ".join(NAMES[byte] for byte in line) for line in lines])
+    _, files = of_bytes(folder, tmp_path / "bin")
+    list(language_model.binarise(named, tmp_path / "fairseq"))
+    expected = contents(tmp_path / "fairseq")
+    assert set(expected) == DATA - {"prepare.log"}
+    assert {name: files[name] for name in expected} == expected
 
 
 @pytest.fixture
