@@ -4,6 +4,7 @@ A line feed is the end mark, so an entry of a split is a line, as fairseq-prepro
 that does not end in a line feed has no end mark there.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -18,15 +19,21 @@ if TYPE_CHECKING:
     from fairseq.data import Dictionary
 
 CHUNK = 1 << 22  # bytes in memory at once
-_ARCHIVES = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
+MAX_LINE = (1 << 31) - 1  # bytes; fairseq's index has 32 bits for it
+_ARCHIVES = {
+    "gzip": rb"\x1f\x8b\x08",
+    "zip": rb"PK\x03\x04",
+    "bzip2": rb"BZh[1-9]1AY&SY",
+    "xz": rb"\xfd7zXZ\x00",
+}
 
 
 def check_not_packed(path: Path) -> None:
     """Raise ``FairseqDocError`` for a compressed file, whose bytes are not the text's."""
     with open(path, "rb") as file:
-        start = file.read(max(map(len, _ARCHIVES)))
-    for magic, kind in _ARCHIVES.items():
-        if start.startswith(magic):
+        start = file.read(16)
+    for kind, beginning in _ARCHIVES.items():
+        if re.match(beginning, start):
             raise FairseqDocError(f"{path}: expected the text itself; got a {kind} file: unpack it")
 
 
@@ -100,6 +107,9 @@ def binarise_bytes(path: Path, prefix: Path, dictionary: "Dictionary") -> tuple[
 
     Returns:
         The numbers of lines and of unknown bytes.
+
+    Raises:
+        FairseqDocError: a line of more than ``MAX_LINE`` bytes.
     """
     from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 
@@ -115,6 +125,11 @@ def binarise_bytes(path: Path, prefix: Path, dictionary: "Dictionary") -> tuple[
             ends.append(np.flatnonzero(chunk == LINE_FEED) + size + 1)
             size += len(chunk)
     sizes = np.diff(np.unique(np.concatenate([[0], *ends, [size]])))
+    if sizes.max() > MAX_LINE:
+        raise FairseqDocError(
+            f"{path.name}: expected lines of at most {MAX_LINE:,} bytes; got one of {sizes.max():,}: "
+            "split it"
+        )
     with MMapIndexedDataset.Index.writer(f"{prefix}.idx", dtype) as index:
         index.write(sizes.tolist())
     return len(sizes), unknown

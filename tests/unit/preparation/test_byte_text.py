@@ -74,6 +74,14 @@ def test_bytes_outside_the_dictionary_are_unknown_and_counted(tmp_path, chunk):
     assert lines == [[4, 3, 5, 2], [3, 2]] and counted == (2, 2)
 
 
+def test_a_line_has_to_fit_fairseqs_index(tmp_path, monkeypatch):
+    monkeypatch.setattr(byte_text, "MAX_LINE", 3)
+    assert binarised(tmp_path, b"ab\nab")[1] == (2, 0)
+    (tmp_path / "text").write_bytes(b"a\nabc\n")
+    message = conftest.refusal(binarise_bytes, tmp_path / "text", tmp_path / "split", EVERY_BYTE)
+    assert "text: expected lines of at most 3 bytes; got one of 4: split it" in message
+
+
 def test_a_dictionary_is_in_order_of_frequency_without_the_line_feed():
     counts = np.bincount(list(b"b\xffb\n\n\n\naa c"), minlength=256)
     dictionary = make_dictionary(counts)
@@ -115,7 +123,7 @@ def test_a_compressed_file_is_refused(tmp_path, pack, kind):
     assert f"got a {kind} file: unpack it" in message
 
 
-@pytest.mark.parametrize("text", [b"", b"P", b"PK", b"a\x1f\x8b"])
+@pytest.mark.parametrize("text", [b"", b"P", b"PK", b"BZh9", b"a\x1f\x8b\x08"])
 def test_other_files_are_not_taken_for_compressed_ones(tmp_path, text):
     (tmp_path / "text").write_bytes(text)
     check_not_packed(tmp_path / "text")
