@@ -9,10 +9,12 @@ The data goes through the files in this order, and each imports only from what l
     preparation/                     text and trees -> binarised data
         tokenization.py              Moses, the kinds of BPE, reserved symbols
         stages.py                    folders that are made in stages and can be resumed
+        byte_tokens.py               plain text <-> words or bytes as tokens
+        byte_text.py                 bytes -> dictionary and binarised splits
         binarisation.py              fairseq-preprocess, and whether it kept every token
         parallel_text.py             raw pairs -> clean, tokenised, segmented, binarised
         pydoc_text.py                the text that every Python carries
-        language_model.py            text -> one stream of words
+        language_model.py            text -> one stream of words or bytes
         trees.py                     trees in brackets
         symbols.py                   trees <-> symbols of a language model or a parser
         treebank.py                  trees -> streams and pairs of symbols

@@ -3,15 +3,19 @@
 import argparse
 import logging
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
 from fairseq.logging.progress_bar import progress_bar
+from fairseq.utils import split_paths
 
 from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.files import text_lines
 from fairseq_doc.ops.matmul import PRECISIONS
+from fairseq_doc.preparation.binarisation import load_dictionary
+from fairseq_doc.preparation.byte_tokens import BYTE, unit_of
 
 
 def add_model_arguments(
@@ -96,6 +100,16 @@ def progress_of(args: argparse.Namespace) -> Progress:
     return bar
 
 
-def read_lines(path: str) -> list[str]:
+def unit_of_data(args: argparse.Namespace) -> str:
+    """What a token of the data folder is, ``word`` or ``byte``: known before the models are loaded."""
+    return unit_of(load_dictionary(Path(split_paths(args.data)[0]) / "dict.txt"))
+
+
+def bits_a_character(unit: str, bits: float) -> dict[str, float]:
+    """The entry of a result where a token is a byte: ``bits``, the mean of a token; else none."""
+    return {"bits_per_character": bits} if unit == BYTE else {}
+
+
+def read_lines(path: str, errors: str = "strict") -> list[str]:
     """:func:`fairseq_doc.files.text_lines` as a list."""
-    return list(text_lines(path))
+    return list(text_lines(path, errors=errors))

@@ -10,6 +10,7 @@ import torch
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
     add_split_arguments,
+    bits_a_character,
     ensemble_of,
     positive,
     progress_of,
@@ -71,10 +72,11 @@ def _temperature(text: str) -> float | str:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token; ``tokens``, the number
-    of scored ones; ``left_out``, the number of others; ``models``, their number; ``split``;
-    ``columns``; ``temperature``; ``searched``, {temperature: perplexity on the searched split};
-    ``samples``, 0 without Monte-Carlo evaluation; ``seconds``, without loading the models."""
+    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token, and where a token is a
+    byte the same as ``bits_per_character``; ``tokens``, the number of scored ones; ``left_out``, the
+    number of others; ``models``, their number; ``split``; ``columns``; ``temperature``; ``searched``,
+    {temperature: perplexity on the searched split}; ``samples``, 0 without Monte-Carlo evaluation;
+    ``seconds``, without loading the models."""
     _check(args)
     ensemble = ensemble_of(args)
     start = time.perf_counter()
@@ -93,6 +95,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "perplexity": result.perplexity,
         "nll": result.nll,
         "bits": result.bits,
+        **bits_a_character(ensemble.unit, result.bits),
         "tokens": result.tokens,
         "left_out": result.left_out,
         "models": len(ensemble.models),
@@ -141,10 +144,11 @@ def _evaluations(
 
 def as_text(result: dict[str, Any]) -> str:
     """One line, and one more for each setting beyond the usual evaluation."""
+    token = "character" if "bits_per_character" in result else "token"
     lines = [
-        "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits a token, NLL {nll:.2f} nats over "
+        "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits a {token}, NLL {nll:.2f} nats over "
         "{tokens:,} tokens; {left_out:,} left out; models: {models}; {seconds:.1f} s".format(
-            **result
+            token=token, **result
         )
     ]
     if result["samples"]:

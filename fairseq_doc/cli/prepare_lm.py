@@ -14,13 +14,23 @@ from fairseq_doc.cli.preparation_arguments import (
 )
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.binarisation import counts_of
-from fairseq_doc.preparation.language_model import CORPORA, PYDOC, SPLITS, Settings, prepare
+from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
+from fairseq_doc.preparation.language_model import (
+    CORPORA,
+    ENWIK8,
+    PYDOC,
+    SPLITS,
+    Settings,
+    prepare,
+)
 
 NAME = "prepare-lm"
 HELP = "binarise text for a language model"
 EXAMPLE = """fairseq-doc prepare-lm ptb ptb/ data-bin/ptb
-  fairseq-doc prepare-lm pydoc data-bin/pydoc"""
-THRESHOLDS = {PYDOC: 2}  # of the other corpora 0
+  fairseq-doc prepare-lm pydoc data-bin/pydoc
+  fairseq-doc prepare-lm enwik8 enwik8 data-bin/enwik8
+  fairseq-doc prepare-lm text mytext/ data-bin/mytext --unit byte"""
+THRESHOLDS = {(PYDOC, WORD): 2}  # of the others 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,23 +38,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "corpus",
         metavar="CORPUS",
-        help="ptb or wikitext2, whose published counts are checked; text, any other; pydoc, the text "
-        "that every Python carries",
+        help="ptb, wikitext2 or enwik8, whose published counts are checked; text, any other; pydoc, "
+        "the text that every Python carries",
     )
     parser.add_argument(
         "folder",
         metavar="FOLDER",
         nargs="?",
         type=Path,
-        help="folder of train.txt, valid.txt and test.txt, one sentence a line, tokens apart; pydoc "
-        "takes none",
+        help="folder of train.txt, valid.txt and test.txt, one sentence a line, tokens apart; for "
+        "enwik8 its file of 100 MB; pydoc takes none",
     )
     add_destination(parser, "CORPUS")
+    parser.add_argument(
+        "--unit",
+        choices=UNITS,
+        help="what a token is; with byte, every byte of the text, whatever its encoding (default: "
+        "word; enwik8: byte)",
+    )
     parser.add_argument(
         "--threshold",
         type=int,
         metavar="N",
-        help="words that occur less often in training become <unk> (default: 0; pydoc: 2)",
+        help="words, or bytes, that occur less often in training become <unk> (default: 0; words of "
+        "pydoc: 2)",
     )
     add_workers(parser)
 
@@ -52,30 +69,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """``destination``; ``types`` in fairseq's dictionary; ``splits``, each with its ``sentences`` and
     ``tokens``; ``report``, the lines that were printed."""
-    folder, destination = _folders(args.corpus, args.folder, args.destination)
+    source, destination = _places(args.corpus, args.folder, args.destination)
+    unit = args.unit or (BYTE if args.corpus == ENWIK8 else WORD)
     threshold = args.threshold
     if threshold is None:
-        threshold = THRESHOLDS.get(args.corpus, 0)
+        threshold = THRESHOLDS.get((args.corpus, unit), 0)
     with reporting(NAME, args.json) as (say, report):
-        prepare(Settings(args.corpus, folder, threshold), destination, args.workers, say)
+        prepare(Settings(args.corpus, source, threshold, unit), destination, args.workers, say)
     return result_of(destination, report, **counts_of(destination / "dict.txt", SPLITS))
 
 
-def _folders(
-    corpus: str, folder: Path | None, destination: Path | None
-) -> tuple[Path | None, Path]:
-    """The folder of the text, None for pydoc, and the destination."""
+def _places(corpus: str, source: Path | None, destination: Path | None) -> tuple[Path | None, Path]:
+    """The folder or file of the text, None for pydoc, and the destination."""
     if corpus not in CORPORA:
-        raise FairseqDocError(f"expected ptb, wikitext2 or text; got {corpus}; see --help")
+        *others, last = CORPORA
+        raise FairseqDocError(f"expected {', '.join(others)} or {last}; got {corpus}; see --help")
     if corpus == PYDOC:
         if destination is not None:
             raise FairseqDocError(
-                f"expected prepare-lm pydoc [DESTDIR]; got {folder} {destination}"
+                f"expected prepare-lm pydoc [DESTDIR]; got {source} {destination}"
             )
-        folder, destination = None, folder
-    elif folder is None:
-        raise FairseqDocError(f"expected prepare-lm {corpus} FOLDER [DESTDIR]; got no folder")
-    return folder, destination or DATA_BIN / corpus
+        source, destination = None, source
+    elif source is None:
+        kind = "file" if corpus == ENWIK8 else "folder"
+        raise FairseqDocError(
+            f"expected prepare-lm {corpus} {kind.upper()} [DESTDIR]; got no {kind}"
+        )
+    return source, destination or DATA_BIN / corpus
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -7,10 +7,12 @@ from typing import Any
 
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
+    bits_a_character,
     ensemble_of,
     positive,
     progress_of,
     read_lines,
+    unit_of_data,
 )
 from fairseq_doc.errors import shown
 from fairseq_doc.evaluation.perplexity import Evaluation
@@ -22,6 +24,7 @@ from fairseq_doc.evaluation.scoring import (
     check_sentences,
     score_text,
 )
+from fairseq_doc.preparation.byte_tokens import BYTE, text_of
 
 NAME = "score"
 HELP = "log-probabilities of plain text, one sentence a line"
@@ -54,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-words",
         type=positive,
         default=MAX_WORDS,
-        help=f"most words of a line (default: {MAX_WORDS:,})",
+        help=f"most words, or bytes, of a line (default: {MAX_WORDS:,})",
     )
     parser.add_argument(
         "--max-tokens",
@@ -65,13 +68,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """``log_prob``, natural logarithm, and ``tokens`` over all lines; ``unknown``, words outside the
+    """``log_prob``, natural logarithm, and ``tokens`` over all lines; where a token is a byte, their
+    ``bits_per_character``; ``unknown``, words outside the
     dictionary with their counts; ``seconds``, without loading the models; ``sentences``, each with
     its ``text``, ``log_prob``, ``tokens`` and ``unknown`` words. With --output-word-probs also their
     ``words`` and ``word_log_probs``, the end mark last (0 for an unscored first word)."""
     at = "" if args.input == "-" else f"{args.input}: "
-    lines = read_lines(args.input)
-    tokenized = check_sentences(lines, args.state, args.empty_lines, args.max_words, at)
+    unit = unit_of_data(args)
+    lines = read_lines(args.input, "surrogateescape" if unit == BYTE else "strict")
+    tokenized = check_sentences(lines, args.state, args.empty_lines, args.max_words, at, unit)
     ensemble = ensemble_of(args)
     start = time.perf_counter()
     scored = score_text(ensemble, tokenized, args.state, args.max_tokens, progress_of(args))
@@ -79,7 +84,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     sentences = []
     for words, sentence in zip(tokenized, scored.sentences, strict=True):
         entry: dict[str, Any] = {
-            "text": " ".join(words),
+            "text": text_of(words, unit) if unit == BYTE else " ".join(words),
             "log_prob": sentence.log_prob,
             "tokens": sentence.tokens,
             "unknown": sentence.unknown,
@@ -88,29 +93,31 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             entry["words"] = sentence.words
             entry["word_log_probs"] = sentence.word_log_probs
         sentences.append(entry)
-    _report(scored, seconds)
+    total = Evaluation(-scored.log_prob, scored.tokens)
+    _report(scored, total, unit, seconds)
     return {
         "log_prob": scored.log_prob,
         "tokens": scored.tokens,
+        **bits_a_character(unit, total.bits),
         "unknown": dict(scored.unknown),
         "seconds": seconds,
         "sentences": sentences,
     }
 
 
-def _report(scored: TextScore, seconds: float) -> None:
+def _report(scored: TextScore, total: Evaluation, unit: str, seconds: float) -> None:
     """Print the totals and the unknown words on standard error."""
-    perplexity = Evaluation(-scored.log_prob, scored.tokens).perplexity
+    bits = f", {total.bits:.4f} bits a character" if unit == BYTE else ""
     lines = [
         f"{len(scored.sentences):,} sentences, {scored.tokens:,} tokens, log-probability "
-        f"{scored.log_prob:.4f}, perplexity {perplexity:.2f}; {seconds:.1f} s"
+        f"{scored.log_prob:.4f}, perplexity {total.perplexity:.2f}{bits}; {seconds:.1f} s"
     ]
     if scored.unknown:
         words = [word if len(word) < 80 else shown(word) for word in list(scored.unknown)[:SHOWN]]
         if len(scored.unknown) > SHOWN:
             words.append("...")
         lines.append(
-            f"words outside the dictionary, scored as <unk>: {scored.unknown.total():,}, of "
+            f"{unit}s outside the dictionary, scored as <unk>: {scored.unknown.total():,}, of "
             f"{len(scored.unknown):,} types: {', '.join(words)}"
         )
     for line in lines:
@@ -118,8 +125,8 @@ def _report(scored: TextScore, seconds: float) -> None:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """One line for each sentence: its log-probability, a tab, its words, with their own log-probabilities
-    where --output-word-probs asks for them."""
+    """One line for each sentence: its log-probability, a tab, its text, or where --output-word-probs
+    asks for them its words with their own log-probabilities."""
     lines = [f"{sentence['log_prob']:.4f}\t{_words(sentence)}" for sentence in result["sentences"]]
     return "\n".join(lines)
 

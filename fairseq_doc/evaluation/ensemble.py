@@ -19,6 +19,7 @@ from fairseq_doc.models.mixture_model import MixtureModel
 from fairseq_doc.modules.mixture import at_temperature, check_finite
 from fairseq_doc.ops.matmul import PRECISIONS, matmul_dtype
 from fairseq_doc.optim.nt_asgd import TASK
+from fairseq_doc.preparation.byte_tokens import unit_of
 
 Paths: TypeAlias = str | Sequence[str]  # "a.pt:b.pt" or ["a.pt", "b.pt"]
 
@@ -48,6 +49,11 @@ class Ensemble:
     def dictionary(self) -> Dictionary:
         """The dictionary of all models and of the task."""
         return self.task.dictionary
+
+    @property
+    def unit(self) -> str:
+        """What a token is: ``word`` or ``byte``."""
+        return unit_of(self.dictionary)
 
     @property
     def device(self) -> torch.device:

@@ -5,13 +5,14 @@ lm.score(["the company said it will"])[0].log_prob
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
 from fairseq_doc.evaluation.perplexity import Evaluation, evaluate
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, SentenceScore, check_sentences, score_text
+from fairseq_doc.preparation.byte_tokens import text_of, tokens_of
 
 
 class PretrainedLanguageModel(Ensemble):
@@ -31,7 +32,8 @@ class PretrainedLanguageModel(Ensemble):
         empty_sentences: bool = False,
         max_tokens: int = MAX_TOKENS,
     ) -> SentenceScore | list[SentenceScore]:
-        """Score sentences, strings of words separated by blanks.
+        """Score sentences, strings of words separated by blanks, or of anything where the model reads
+        bytes.
 
         Args:
             sentences: a string, or a list of them.
@@ -46,7 +48,7 @@ class PretrainedLanguageModel(Ensemble):
             FairseqDocError: an empty sentence.
         """
         lines = [sentences] if isinstance(sentences, str) else sentences
-        tokenized = check_sentences(lines, state, empty_sentences, max_words=None)
+        tokenized = check_sentences(lines, state, empty_sentences, max_words=None, unit=self.unit)
         scores = score_text(self, tokenized, state, max_tokens).sentences
         return scores[0] if isinstance(sentences, str) else scores
 
@@ -55,9 +57,14 @@ class PretrainedLanguageModel(Ensemble):
         return evaluate(self, split, columns)
 
     def sample(self, prompt: str = "", length: int = 100, **settings: Any) -> list[list[str]]:
-        """Continue a prompt. Returns the drawn words of each sample, see
-        :func:`fairseq_doc.evaluation.sampling.sample_text`."""
-        return sample_text(self, prompt.split(), length, **settings)
+        """Continue a prompt. Returns the drawn tokens of each sample, see
+        :func:`fairseq_doc.evaluation.sampling.sample_text`; :meth:`text` joins them."""
+        return sample_text(self, tokens_of(prompt, self.unit), length, **settings)
+
+    def text(self, tokens: Iterable[str]) -> str:
+        """The plain text of tokens, such as those of a sample, see
+        :func:`fairseq_doc.preparation.byte_tokens.text_of`."""
+        return text_of(tokens, self.unit)
 
 
 def from_pretrained(

@@ -39,7 +39,8 @@ class Evaluation:
 
     @property
     def bits(self) -> float:
-        """Mean NLL of a token, base 2, as fairseq logs losses."""
+        """Mean NLL of a token, base 2, as fairseq logs losses: bits a character where a token is a
+        byte."""
         return self.nll / self.tokens / math.log(2)
 
 

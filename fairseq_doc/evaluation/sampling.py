@@ -27,8 +27,8 @@ def sample_text(
 
     Args:
         ensemble: the models.
-        prompt: words; may be empty.
-        length: number of words to draw, end marks included.
+        prompt: tokens; may be empty.
+        length: number of tokens to draw, end marks included.
         samples: number of texts.
         temperature: T > 0; each model draws from P^(1/T), renormalised. At T = 1 it is P.
         top_k: draw from the k most probable words only; None: from all.
@@ -36,7 +36,7 @@ def sample_text(
         progress: see :mod:`fairseq_doc.evaluation.progress`.
 
     Returns:
-        A list of words for each sample, without the prompt. ``<s>`` and ``<pad>`` are never drawn.
+        A list of tokens for each sample, without the prompt. ``<s>`` and ``<pad>`` are never drawn.
 
     Raises:
         FairseqDocError: a setting out of its range.

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
-from fairseq.tokenizer import tokenize_line
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.preparation.byte_tokens import WORD, tokens_of
 
 STATES = ("fresh", "carried")
 MAX_TOKENS = 4000  # targets scored at once: changes memory and speed, not results
@@ -80,15 +80,17 @@ def check_sentences(
     empty_sentences: bool = False,
     max_words: int | None = MAX_WORDS,
     at: str = "",
+    unit: str = WORD,
 ) -> list[list[str]]:
-    """Split sentences into words.
+    """Split sentences into words or bytes.
 
     Args:
-        sentences: strings of words separated by blanks.
+        sentences: strings of words separated by blanks, or of anything where a token is a byte.
         state: with ``carried``, empty sentences are part of the text.
         empty_sentences: whether they are allowed with ``fresh`` too.
-        max_words: in a sentence; None: any number.
+        max_words: in a sentence, or bytes; None: any number.
         at: beginning of an error message, such as the name of a file.
+        unit: what a token is, see :func:`fairseq_doc.preparation.byte_tokens.tokens_of`.
 
     Returns:
         A list of lists of words.
@@ -101,7 +103,7 @@ def check_sentences(
         raise FairseqDocError(f"{at}expected at least one sentence, got none")
     tokenized = []
     for number, sentence in enumerate(sentences, start=1):
-        words = tokenize_line(sentence)
+        words = tokens_of(sentence, unit)
         if not words and not empty_sentences and state == "fresh":
             raise FairseqDocError(
                 f"{at}line {number} is empty: expected a sentence a line; give --empty-lines (in Python, "
@@ -109,7 +111,7 @@ def check_sentences(
             )
         if max_words is not None and len(words) > max_words:
             raise FairseqDocError(
-                f"{at}line {number} has {len(words):,} words: expected one sentence, at most "
+                f"{at}line {number} has {len(words):,} {unit}s: expected one sentence, at most "
                 f"{max_words:,}; is it a text without line ends? If not, give --max-words"
             )
         tokenized.append(words)

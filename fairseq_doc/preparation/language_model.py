@@ -1,12 +1,16 @@
-"""Text, one sentence a line, tokens apart -> data for ``--task bptt_language_modeling``."""
+"""Text, one sentence a line, tokens apart, or any text by its bytes -> data for
+``--task bptt_language_modeling``."""
 
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
+from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import check_input, text_lines, write_lines
+from fairseq_doc.files import check_input, copy_file, text_lines, write_lines
 from fairseq_doc.preparation import pydoc_text
 from fairseq_doc.preparation.binarisation import (
     check_lengths,
@@ -14,6 +18,14 @@ from fairseq_doc.preparation.binarisation import (
     load_split,
     preprocess,
 )
+from fairseq_doc.preparation.byte_text import (
+    binarise_bytes,
+    check_not_packed,
+    copy_bytes,
+    count_bytes,
+    make_dictionary,
+)
+from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
 from fairseq_doc.preparation.stages import Lines, Say, check_destination, make_stamp, staged
 
 SPLITS = ("train", "valid", "test")
@@ -22,18 +34,19 @@ SPLITS = ("train", "valid", "test")
 @dataclass(frozen=True)
 class Counts:
     """A published corpus: tokens of each split with one end mark a line, and types with the end
-    mark."""
+    mark. Of a corpus of bytes: bytes of each split, and kinds of bytes in all three."""
 
     tokens: dict[str, int]
     types: int
 
 
+ENWIK8, TEXT, PYDOC = "enwik8", "text", "pydoc"
 # Of Penn Treebank the paper's Table 1 prints one token more for each split.
 PUBLISHED = {
     "ptb": Counts({"train": 929_589, "valid": 73_760, "test": 82_430}, types=10_000),
     "wikitext2": Counts({"train": 2_088_628, "valid": 217_646, "test": 245_569}, types=33_278),
+    ENWIK8: Counts({"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}, types=205),
 }
-TEXT, PYDOC = "text", "pydoc"
 CORPORA = (*PUBLISHED, TEXT, PYDOC)
 
 
@@ -42,32 +55,72 @@ class Settings:
     """What decides the result, with the text itself.
 
     Attributes:
-        corpus: one of ``CORPORA``. The counts of published ones are checked.
-        folder: it holds train.txt, valid.txt and test.txt; None for ``pydoc``.
-        threshold: words that occur less often in training are unknown.
+        corpus: one of ``CORPORA``.
+        source: a folder of train.txt, valid.txt and test.txt; for ``enwik8`` a file, whose first bytes
+            are training, the next validation, the last test; None for ``pydoc``.
+        threshold: tokens that occur less often in training are unknown.
+        unit: ``word``, or ``byte``: every byte of the text is a token, the line feed the end mark.
+        counts: what is checked, and for ``enwik8`` also the sizes of the splits; None: the published
+            counts of the corpus, where it has any.
     """
 
     corpus: str
-    folder: Path | None = None
+    source: Path | None = None
     threshold: int = 0
+    unit: str = WORD
+    counts: Counts | None = None
+
+    @property
+    def expected(self) -> Counts | None:
+        """The counts that are checked; None: none."""
+        return self.counts or PUBLISHED.get(self.corpus)
 
 
 def check(settings: Settings, destination: Path) -> None:
     """Raise ``FairseqDocError`` where a preparation cannot start: before any work."""
     if settings.threshold < 0:
         raise FairseqDocError(f"--threshold must be at least 0; got {settings.threshold}")
+    if settings.unit not in UNITS:
+        raise FairseqDocError(f"--unit: expected {' or '.join(UNITS)}; got {settings.unit}")
+    if settings.corpus == ENWIK8 and settings.unit != BYTE:
+        raise FairseqDocError(f"--unit: expected byte for {ENWIK8}; got {settings.unit}")
     check_destination(destination)
-    if settings.folder is not None:
-        check_text(settings.folder)
+    for path in _files(settings).values():
+        check_input(path, again=True)
+        if settings.unit == BYTE:
+            check_not_packed(path)
+    if settings.corpus == ENWIK8:
+        _check_size(settings)
 
 
-def check_text(folder: Path) -> None:
-    """Raise ``FairseqDocError`` where the folder does not hold text of every split."""
-    for split in SPLITS:
-        path = folder / f"{split}.txt"
+def _check_size(settings: Settings) -> None:
+    """Raise ``FairseqDocError`` unless the file of ``enwik8`` has as many bytes as its splits."""
+    path, counts = settings.source, settings.expected
+    assert path is not None and counts is not None
+    expected, size = sum(counts.tokens.values()), path.stat().st_size
+    if size != expected:
+        raise FairseqDocError(
+            f"{path}: expected the {expected:,} bytes of {ENWIK8}; got {size:,}; any other text is "
+            "prepared by: prepare-lm text FOLDER --unit byte"
+        )
+
+
+def _files(settings: Settings) -> dict[str, Path]:
+    """{name: a file of the text}.
+
+    Raises:
+        FairseqDocError: a file that is not there.
+    """
+    source = settings.source
+    if source is None:
+        return {}
+    if settings.corpus == ENWIK8:
+        return {ENWIK8: source}
+    files = {f"{split}.txt": source / f"{split}.txt" for split in SPLITS}
+    for path in files.values():
         if not path.exists():
             raise FairseqDocError(f"expected text in {path}; got no file")
-        check_input(path, again=True)
+    return files
 
 
 def line_lengths(lines: Iterable[str]) -> list[int]:
@@ -94,15 +147,66 @@ def copy_text(text: Path, folder: Path, published: Counts | None = None) -> Line
         path = text / f"{split}.txt"
         copy = folder / path.name
         write_lines(copy, text_lines(path))
-        lengths = line_lengths(text_lines(copy))
-        if not lengths:
+        expected = None if published is None else published.tokens[split]
+        yield _count_tokens(copy, path, expected)
+
+
+def _count_tokens(copy: Path, path: Path, expected: int | None) -> str:
+    """A line on the tokens of a copy of a split.
+
+    Raises:
+        FairseqDocError: none, or others than expected, at ``path``.
+    """
+    lengths = line_lengths(text_lines(copy))
+    if not lengths:
+        raise FairseqDocError(f"expected text in {path}; got an empty file")
+    if expected is not None and sum(lengths) != expected:
+        raise FairseqDocError(
+            f"{path}: expected {expected} tokens, as published; got {sum(lengths)}"
+        )
+    return f"{path.stem}: {sum(lengths)} tokens with one end mark a line"
+
+
+def copy_whole(text: Path, folder: Path, published: Counts | None = None) -> Lines:
+    """Stage ``text`` of bytes: the files as they are.
+
+    Args, Yields, Raises: as :func:`copy_text`. The published counts are of words.
+    """
+    for split in SPLITS:
+        path = text / f"{split}.txt"
+        if path.stat().st_size == 0:
             raise FairseqDocError(f"expected text in {path}; got an empty file")
-        yield f"{split}: {sum(lengths)} tokens with one end mark a line"
-        if published is not None and sum(lengths) != published.tokens[split]:
-            raise FairseqDocError(
-                f"{path}: expected {published.tokens[split]} tokens, as published; got "
-                f"{sum(lengths)}"
-            )
+        if published is not None:
+            yield _count_tokens(path, path, published.tokens[split])
+        copy_file(path, folder / path.name)
+        yield f"{split}: {path.stat().st_size} bytes"
+
+
+def cut_file(path: Path, folder: Path, counts: Counts) -> Lines:
+    """Stage ``text`` of a corpus in one file of bytes: its parts.
+
+    Args:
+        path: the file.
+        folder: empty, to be filled.
+        counts: bytes of each part, and kinds of bytes in all.
+
+    Yields:
+        Lines of what was counted.
+
+    Raises:
+        FairseqDocError: other kinds than expected.
+    """
+    found = np.zeros(256, np.int64)
+    with open(path, "rb") as file:
+        for split in SPLITS:
+            found += copy_bytes(file, folder / f"{split}.txt", counts.tokens[split])
+            yield f"{split}: {counts.tokens[split]} bytes"
+    kinds = np.count_nonzero(found)
+    yield f"{kinds} kinds of bytes"
+    if kinds != counts.types:
+        raise FairseqDocError(
+            f"{path}: expected {counts.types} kinds of bytes, as published; got {kinds}"
+        )
 
 
 def binarise(
@@ -149,6 +253,51 @@ def binarise(
         )
 
 
+def binarise_text_of_bytes(text: Path, folder: Path, threshold: int = 0) -> Lines:
+    """Stage ``data`` of bytes.
+
+    Args:
+        text: folder of train.txt, valid.txt and test.txt, none of them empty.
+        folder: empty, to be filled.
+        threshold: see :class:`Settings`.
+
+    Yields:
+        Lines of what was counted.
+
+    Raises:
+        FairseqDocError: training text without any byte but line feeds.
+    """
+    dictionary = make_dictionary(count_bytes(text / "train.txt"), threshold)
+    dictionary.save(str(folder / "dict.txt"))
+    yield f"dictionary: {len(dictionary)} types"
+    for split in SPLITS:
+        path = text / f"{split}.txt"
+        lines, unknown = binarise_bytes(path, folder / split, dictionary)
+        yield (
+            f"{split}: {lines} lines and {path.stat().st_size} bytes binarised, {unknown} of them <unk>"
+        )
+    checksums.write(folder, [path.name for path in folder.iterdir()])
+
+
+def _copied(settings: Settings, folder: Path) -> Lines:
+    """Stage ``text`` of any corpus."""
+    source, expected = settings.source, settings.expected
+    if source is None:
+        return pydoc_text.write(folder)
+    if settings.corpus == ENWIK8:
+        assert expected is not None
+        return cut_file(source, folder, expected)
+    copy = copy_whole if settings.unit == BYTE else copy_text
+    return copy(source, folder, expected)
+
+
+def _binarised(settings: Settings, text: Path, folder: Path, workers: int) -> Lines:
+    """Stage ``data`` of any corpus."""
+    if settings.unit == BYTE:
+        return binarise_text_of_bytes(text, folder, settings.threshold)
+    return binarise(text, folder, settings.expected, settings.threshold, workers)
+
+
 def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = print) -> None:
     """Prepare ``destination``, or go on with it.
 
@@ -166,23 +315,12 @@ def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = 
     if workers < 1:
         raise FairseqDocError(f"--workers must be at least 1; got {workers}")
     check(settings, destination)
-    files = {}
     made_by = {"fairseq": fairseq.__version__}
-    given = settings.folder
-    if given is None:
+    if settings.source is None:
         made_by["python"] = sys.version
-    else:
-        files = {f"{split}.txt": given / f"{split}.txt" for split in SPLITS}
     decided = asdict(settings)
-    del decided["folder"]  # the same text elsewhere gives the same data
-    with staged(destination, make_stamp(decided, files, made_by), say) as stages:
-        published = PUBLISHED.get(settings.corpus)
-        if given is None:
-            text = stages.run("text", pydoc_text.write)
-        else:
-            text = stages.run("text", lambda folder: copy_text(given, folder, published))
-        data = stages.run(
-            "data",
-            lambda folder: binarise(text, folder, published, settings.threshold, workers),
-        )
-        stages.finish(data, destination, [text] if given is None else [])
+    del decided["source"]  # the same text elsewhere gives the same data
+    with staged(destination, make_stamp(decided, _files(settings), made_by), say) as stages:
+        text = stages.run("text", lambda folder: _copied(settings, folder))
+        data = stages.run("data", lambda folder: _binarised(settings, text, folder, workers))
+        stages.finish(data, destination, [text] if settings.source is None else [])

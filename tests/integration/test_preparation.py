@@ -23,11 +23,14 @@ def test_the_scripts_forward_to_the_commands(tmp_path, name):
     assert run([script, "a b", "--c"]).splitlines() == [f"prepare-{name}", "a b", "--c"]
 
 
-@pytest.mark.parametrize("seconds", [0, 0.05, 0.2, 0.5])
-def test_a_preparation_that_is_killed_goes_on(tmp_path, seconds):
+@pytest.mark.parametrize(
+    "unit, seconds",
+    [("word", 0), ("word", 0.05), ("word", 0.2), ("word", 0.5), ("byte", 0), ("byte", 0.02)],
+)
+def test_a_preparation_that_is_killed_goes_on(tmp_path, unit, seconds):
     """Wherever it is killed: the files are those of a whole preparation."""
     toy_language.write_corpus(tmp_path / "text", 30_000, 3_000, 3_000)
-    settings = Settings("text", tmp_path / "text")
+    settings = Settings("text", tmp_path / "text", unit=unit)
     work = multiprocessing.get_context("fork").Process(
         target=prepare, args=(settings, tmp_path / "bin")
     )

@@ -169,8 +169,16 @@ def test_headlines_have_settings_of_their_own(raw, tmp_path):
 @pytest.mark.parametrize(
     "arguments, facts",
     [
-        (["music", "raw"], ["expected ptb, wikitext2 or text; got music"]),
+        (["music", "raw"], ["expected ptb, wikitext2, enwik8, text or pydoc; got music"]),
         (["text"], ["prepare-lm text FOLDER", "no folder"]),
+        (["enwik8"], ["prepare-lm enwik8 FILE", "no file"]),
+        (
+            ["enwik8", "{raw}/train.txt"],
+            ["expected the 100,000,000 bytes of enwik8", "--unit byte"],
+        ),
+        (["enwik8", "{raw}/nothing"], ["cannot read", "nothing: No such file"]),
+        (["enwik8", "{raw}"], ["raw: expected a file", "got a folder"]),
+        (["enwik8", "{raw}/train.txt", "bin", "--unit", "word"], ["expected byte for enwik8"]),
         (["pydoc", "raw", "bin"], ["pydoc [DESTDIR]", "raw bin"]),
         (["ptb", "{raw}", "bin"], ["expected 929589 tokens, as published"]),
     ],
@@ -190,3 +198,14 @@ def test_pydoc_needs_no_folder_and_drops_words_that_occur_once(tmp_path, monkeyp
     counts = (tmp_path / "data-bin" / "pydoc" / "dict.txt").read_text().splitlines()
     assert min(int(line.split()[-1]) for line in counts) == 2
     assert (tmp_path / "data-bin" / "pydoc" / "text" / "train.txt").exists()
+
+
+def test_a_text_of_bytes_has_no_threshold_unless_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = json.loads(doc("prepare-lm", "pydoc", "--unit", "byte", "--json")[0])
+    for split, counts in result["splits"].items():
+        path = tmp_path / "data-bin" / "pydoc" / "text" / f"{split}.txt"
+        assert counts["tokens"] == path.stat().st_size
+    symbols = (tmp_path / "data-bin" / "pydoc" / "dict.txt").read_text().splitlines()
+    assert symbols[0].startswith("<0x20> ") and result["types"] == len(symbols) + 4
+    assert min(int(line.split()[-1]) for line in symbols) == 1

@@ -6,6 +6,7 @@ import json
 import shlex
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,8 +19,10 @@ from fairseq_doc.evaluation.rank import log_prob_rank
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.evaluation.weights import mixture_weights
+from fairseq_doc.preparation.byte_text import binarise_bytes, make_dictionary
+from fairseq_doc.preparation.byte_tokens import text_of
 
-from ..conftest import random_tokens, write_split
+from ..conftest import random_tokens, small_dictionary, small_model, write_split
 from ..evaluation.conftest import ensemble, peaked_model
 
 SHOWING_PROGRESS = (eval_lm, score, generate, rank, weights, rerank)
@@ -30,6 +33,7 @@ DESCRIBING_ONE = (rank, weights)  # the others take ensembles, or no model
 def models(tmp_path, monkeypatch):
     """Two models over a text; the number of paths in --path says how many of them are used."""
     write_split(tmp_path, "test", random_tokens(4, 25).tolist())
+    small_dictionary().save(str(tmp_path / "dict.txt"))
     both = [peaked_model(seed=0), peaked_model(seed=1)]
 
     def of(args):
@@ -247,8 +251,14 @@ def test_generate(models, capsys):
     result, text = run(f'generate {models.data} --path a.pt:b.pt --prompt " w1  w2" {options}')
     both = ensemble(*models.both)
     expected = sample_text(both, ["w1", "w2"], 7, 2, 0.5, 3, 4)
-    assert result == {"prompt": ["w1", "w2"], "samples": expected, "end": "</s>"}
-    assert text.split()[:2] == ["w1", "w2"]
+    texts = [text_of(["w1", "w2", *sample], "word") for sample in expected]
+    assert result == {
+        "prompt": ["w1", "w2"],
+        "samples": expected,
+        "end": "</s>",
+        "texts": texts,
+    }
+    assert text == "\n\n".join(texts) and text.split()[:2] == ["w1", "w2"]
     assert capsys.readouterr() == ("", "")
 
 
@@ -266,17 +276,67 @@ def test_a_prompt_that_is_not_utf8_is_refused_before_any_work(capsys):
 
 
 @pytest.mark.parametrize(
-    "prompt, samples, text",
-    [
-        ([], [["a", "b"]], "a b"),
-        (["x"], [["a", "</s>", "b", "c"]], "x a\nb c"),
-        (["x"], [["a", "</s>"], ["b"]], "x a\n\nx b"),
-        (["x", "</s>"], [["a"]], "x\na"),
-        ([], [["a", "</s>", "</s>", "b"]], "a\n\nb"),
-    ],
+    "texts, printed",
+    [(["a b"], "a b"), (["x a\n", "x b"], "x a\n\nx b"), (["a\n\nb\n\n"], "a\n\nb")],
 )
-def test_text_of_generate(prompt, samples, text):
-    assert generate.as_text({"prompt": prompt, "samples": samples, "end": "</s>"}) == text
+def test_text_of_generate(texts, printed):
+    assert generate.as_text({"texts": texts}) == printed
+
+
+# Bytes
+
+
+@pytest.fixture
+def model_of_bytes(tmp_path, monkeypatch):
+    """A model over the bytes of a text, ``a\\xc3\\xa9`` and the line feed, in place of checkpoints."""
+    dictionary = make_dictionary(np.bincount(list("aaé".encode()), minlength=256))
+    dictionary.save(str(tmp_path / "dict.txt"))
+    text = tmp_path / "text"
+    text.write_bytes("aé\naaé\n".encode() * 5)
+    binarise_bytes(text, tmp_path / "test", dictionary)
+    model = small_model(len(dictionary), dictionary=dictionary).eval()
+    whole = ensemble(model, folder=tmp_path, dictionary=dictionary)
+    for command in (eval_lm, score, generate):
+        monkeypatch.setattr(command, "ensemble_of", lambda _: whole)
+    return SimpleNamespace(data=tmp_path, ensemble=whole, text=text)
+
+
+def test_a_model_of_bytes_has_bits_a_character(model_of_bytes, capsys):
+    data, bits = model_of_bytes.data, evaluate(model_of_bytes.ensemble, "test").bits
+    result, text = run(f"eval-lm {data} --path a.pt")
+    assert result["bits_per_character"] == result["bits"] == pytest.approx(bits, rel=1e-12)
+    assert f"{bits:.4f} bits a character" in text and "perplexity" in text
+    # eval-lm does not score the first byte; score reads the same text.
+    line = f"score {data} --path a.pt --state carried --input {model_of_bytes.text}"
+    result, text = run(line)
+    assert result["bits_per_character"] == pytest.approx(bits, rel=1e-9)
+    assert result["tokens"] == 44
+    assert [row.split("\t")[1] for row in text.splitlines()] == ["aé", "aaé"] * 5
+    assert f"{bits:.4f} bits a character" in capsys.readouterr().err
+
+
+def test_any_bytes_are_scored(model_of_bytes, capsys):
+    (model_of_bytes.data / "odd").write_bytes(b"\x61\xff \r\n")
+    result, _ = run(f"score {model_of_bytes.data} --path a.pt --input {model_of_bytes.data}/odd")
+    (sentence,) = result["sentences"]
+    assert (sentence["text"], sentence["tokens"]) == ("a\ufffd \r", 5)
+    assert result["unknown"] == {"<0xFF>": 1, "<0x20>": 1, "<0x0D>": 1}
+    assert "bytes outside the dictionary" in capsys.readouterr().err
+    with pytest.raises(FairseqDocError, match="line 1 has 4 bytes"):
+        run(
+            f"score {model_of_bytes.data} --path a.pt --input {model_of_bytes.data}/odd --max-words 3"
+        )
+
+
+def test_a_model_of_bytes_continues_plain_text(model_of_bytes, capsys):
+    line = f"generate {model_of_bytes.data} --path a.pt --prompt 'aé\na b' --length 30 --samples 2"
+    result, text = run(line)
+    assert result["prompt"] == ["<0x61>", "<0xC3>", "<0xA9>", "</s>", "<0x61>", "<0x20>", "<0x62>"]
+    assert result["samples"] == sample_text(model_of_bytes.ensemble, result["prompt"], 30, 2)
+    assert all(part.startswith("aé\na b") for part in result["texts"])
+    assert all(set(part) <= set("aé\n\ufffd b") for part in result["texts"])
+    assert text == generate.as_text(result)
+    assert capsys.readouterr().err.endswith(": <0x20>, <0x62>\n")
 
 
 # rank

@@ -244,6 +244,21 @@ def test_lines_are_one_stream(tmp_path):
     assert (len(stream), stream.split, stream[3]) == (9, "train", 7)
 
 
+def test_several_files_of_a_split_are_one_stream_too(tmp_path):
+    path = write_split(tmp_path, "train", [[5, 6, 2], [7, 2]])
+    write_split(tmp_path, "train1", [[8, 9, 9, 2]])
+    stream = load_stream(path, "train", small_dictionary(), combine=True)
+    assert stream.tokens.tolist() == [5, 6, 2, 7, 2, 8, 9, 9, 2]
+
+
+def test_a_stream_outlives_its_file_and_can_be_written(tmp_path):
+    path = write_split(tmp_path, "train", [[5, 6, 2]])
+    stream = load_stream(path, "train", small_dictionary())
+    (tmp_path / "train.bin").unlink()
+    stream.tokens += 1
+    assert stream.tokens.tolist() == [6, 7, 3]
+
+
 @pytest.mark.parametrize(
     "lines, problem",
     [

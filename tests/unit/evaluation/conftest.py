@@ -67,8 +67,8 @@ class ProgressSpy:
         return iterable
 
 
-def ensemble(*models, folder="none", **changes):
-    """An ensemble over the small dictionary; its task reads splits of ``folder``."""
+def ensemble(*models, folder="none", dictionary=None, **changes):
+    """An ensemble, over the small dictionary by default; its task reads splits of ``folder``."""
     settings = {
         "data": str(folder),
         "bptt": 7,
@@ -81,7 +81,7 @@ def ensemble(*models, folder="none", **changes):
         "valid_subset": "valid",
     }
     cfg = BpttLanguageModelingConfig(**{**settings, **changes})
-    return Ensemble(models, BpttLanguageModelingTask(cfg, small_dictionary()))
+    return Ensemble(models, BpttLanguageModelingTask(cfg, dictionary or small_dictionary()))
 
 
 @torch.no_grad()

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -6,8 +7,9 @@ from fairseq_doc.evaluation.hub_interface import PretrainedLanguageModel
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import SentenceScore, score_text
+from fairseq_doc.preparation.byte_text import make_dictionary
 
-from ..conftest import random_tokens, write_split
+from ..conftest import random_tokens, small_model, write_split
 from .conftest import ensemble, peaked_model
 
 
@@ -57,3 +59,20 @@ def test_moving_it_keeps_what_it_can_do(lm):
     before = lm.score("w1 w2").log_prob
     moved = lm.to(torch.float32)
     assert moved.score("w1 w2").log_prob == pytest.approx(before, rel=1e-5)
+
+
+def test_a_model_of_bytes_takes_and_gives_plain_text():
+    dictionary = make_dictionary(np.bincount(list(b"ab "), minlength=256))
+    plain = ensemble(
+        small_model(len(dictionary), dictionary=dictionary).eval(), dictionary=dictionary
+    )
+    lm = PretrainedLanguageModel(plain.models, plain.task)
+    assert lm.unit == "byte"
+    assert lm.score("a b").words == ["<0x61>", "<0x20>", "<0x62>", "</s>"]
+    (sample,) = lm.sample("a b", 20)
+    assert len(sample) == 20 and set(lm.text(sample)) <= set("ab \n\ufffd")
+    assert lm.text(["<0x61>", "</s>", "<unk>"]) == "a\n\ufffd"
+
+
+def test_the_text_of_words_has_blanks_and_line_ends(lm):
+    assert lm.unit == "word" and lm.text(["w1", "w2", "</s>", "w3"]) == "w1 w2\nw3"

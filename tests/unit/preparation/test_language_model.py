@@ -3,10 +3,12 @@ import os
 from collections import Counter
 
 import conftest
+import numpy as np
 import pytest
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 
 from fairseq_doc.preparation import language_model
+from fairseq_doc.preparation.byte_tokens import NAMES
 from fairseq_doc.preparation.language_model import PUBLISHED, SPLITS, Counts, Settings, prepare
 
 from .conftest import binarised, contents, interrupting, lines_of, refusal, write
@@ -163,3 +165,163 @@ def test_pydoc_text_is_kept_beside_its_data(tmp_path):
 
 def test_the_destination_may_be_in_a_folder_that_does_not_exist(text, tmp_path):
     assert set(prepared(text, tmp_path / "x" / "bin")[1]) == DATA
+
+
+# Bytes
+
+
+def of_bytes(text, destination, corpus="text", **settings):
+    """(what was reported, the files) of a preparation by bytes."""
+    said = []
+    prepare(Settings(corpus, text, unit="byte", **settings), destination, say=said.append)
+    return said, contents(destination)
+
+
+def tokens(data, split):
+    """The tokens of a split, line by line."""
+    dictionary = Dictionary.load(str(data / "dict.txt"))
+    lines = data_utils.load_indexed_dataset(str(data / split), dictionary)
+    return [[dictionary[token] for token in line.tolist()] for line in lines]
+
+
+@pytest.fixture
+def bytes_folder(tmp_path):
+    """A folder of bytes, some of them not UTF-8."""
+    folder = tmp_path / "bytes"
+    folder.mkdir()
+    (folder / "train.txt").write_bytes(b"aab\n\na\xff")
+    (folder / "valid.txt").write_bytes(b"\xef\xbb\xbfa\r\n")
+    (folder / "test.txt").write_bytes(b"b")
+    return folder
+
+
+def test_every_byte_is_a_token(bytes_folder, tmp_path):
+    said, files = of_bytes(bytes_folder, tmp_path / "bin")
+    assert set(files) == DATA and said == files["prepare.log"].decode().splitlines()
+    assert lines_of(tmp_path / "bin" / "dict.txt") == ["<0x61> 3", "<0x62> 1", "<0xFF> 1"]
+    a, b, end, unknown = "<0x61>", "<0x62>", "</s>", "<unk>"
+    assert tokens(tmp_path / "bin", "train") == [[a, a, b, end], [end], [a, "<0xFF>"]]
+    assert tokens(tmp_path / "bin", "valid") == [[unknown, unknown, unknown, a, unknown, end]]
+    assert tokens(tmp_path / "bin", "test") == [[b]]
+    assert said == [
+        "train: 7 bytes",
+        "valid: 6 bytes",
+        "test: 1 bytes",
+        "dictionary: 7 types",
+        "train: 3 lines and 7 bytes binarised, 0 of them <unk>",
+        "valid: 1 lines and 6 bytes binarised, 4 of them <unk>",
+        "test: 1 lines and 1 bytes binarised, 0 of them <unk>",
+    ]
+    of_bytes(bytes_folder, tmp_path / "rare", threshold=2)
+    assert lines_of(tmp_path / "rare" / "dict.txt") == ["<0x61> 3"]
+
+
+def test_the_files_are_those_that_fairseq_writes_for_the_names_of_the_bytes(tmp_path):
+    folder, named = tmp_path / "bytes", tmp_path / "named"
+    for path in (folder, named, tmp_path / "fairseq"):
+        path.mkdir()
+    rng = np.random.default_rng(0)
+    for split in SPLITS:
+        data = rng.integers(0, 40, 500, dtype=np.uint8).tobytes() + b"\n"
+        (folder / f"{split}.txt").write_bytes(data)
+        lines = data[:-1].split(b"\n")
+        write(named / f"{split}.txt", [" ".join(NAMES[byte] for byte in line) for line in lines])
+    _, files = of_bytes(folder, tmp_path / "bin")
+    list(language_model.binarise(named, tmp_path / "fairseq"))
+    expected = contents(tmp_path / "fairseq")
+    assert set(expected) == DATA - {"prepare.log"}
+    assert {name: files[name] for name in expected} == expected
+
+
+@pytest.fixture
+def whole(tmp_path):
+    """One file of 20 bytes of 5 kinds, for splits of 12, 5 and 3 bytes."""
+    path = tmp_path / "whole"
+    path.write_bytes(b"ab\nabc\nabcab" + b"c\nabc" + b"\xc3c\n")
+    return path
+
+
+SPLIT = Counts({"train": 12, "valid": 5, "test": 3}, types=5)
+
+
+def test_a_file_is_cut_into_its_splits(whole, tmp_path):
+    said, files = of_bytes(whole, tmp_path / "bin", "enwik8", counts=SPLIT)
+    assert set(files) == DATA
+    names = {"a": "<0x61>", "b": "<0x62>", "c": "<0x63>", "\n": "</s>", "?": "<unk>"}
+    for split, lines in (
+        ("train", ["ab\n", "abc\n", "abcab"]),
+        ("valid", ["c\n", "abc"]),
+        ("test", ["?c\n"]),
+    ):
+        assert tokens(tmp_path / "bin", split) == [[names[c] for c in line] for line in lines]
+    assert said[:5] == ["train: 12 bytes", "valid: 5 bytes", "test: 3 bytes", "5 kinds of bytes",
+                        "dictionary: 7 types"]  # fmt: skip
+    assert said[-1] == "test: 1 lines and 3 bytes binarised, 1 of them <unk>"
+
+
+def test_an_interrupted_preparation_of_bytes_goes_on_to_the_same_result(
+    whole, tmp_path, monkeypatch
+):
+    expected = of_bytes(whole, tmp_path / "whole_bin", "enwik8", counts=SPLIT)
+    stage = interrupting(language_model.binarise_text_of_bytes)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        name = "binarise_text_of_bytes"
+        patch.setattr(language_model, name, lambda text, folder, _: stage(text, folder))
+        of_bytes(whole, tmp_path / "bin", "enwik8", counts=SPLIT)
+    assert not (tmp_path / "bin").exists()
+    said, files = of_bytes(whole, tmp_path / "bin", "enwik8", counts=SPLIT)
+    assert said == ["text: done before", *expected[0]] and files == expected[1]
+
+
+def test_the_published_sizes_of_enwik8():
+    counts = Settings("enwik8", unit="byte").expected
+    assert sum(counts.tokens.values()) == 100_000_000 and counts.types == 205
+    assert counts.tokens["train"] == 90_000_000
+
+
+@pytest.mark.parametrize(
+    "content, facts",
+    [
+        (b"ab\n", ["expected the 20 bytes of enwik8; got 3", "prepare-lm text FOLDER --unit byte"]),
+        (b"a" * 21, ["expected the 20 bytes", "got 21"]),
+        (b"ab\nabc\nabcabc\nabcccc\n", ["expected the 20 bytes"]),
+        (b"ab\nabc\nabcabc\nabccc\n", ["expected 5 kinds of bytes, as published; got 4"]),
+        (gzip.compress(b"ab\n"), ["expected the text itself; got a gzip file: unpack it"]),
+        (b"PK\x03\x04", ["got a zip file: unpack it"]),
+    ],
+)
+def test_another_file_than_the_published_one_is_refused(whole, tmp_path, content, facts):
+    whole.write_bytes(content)
+    message = refusal(tmp_path, of_bytes, whole, tmp_path / "bin", "enwik8", counts=SPLIT)
+    assert all(fact in message for fact in facts)
+
+
+@pytest.mark.parametrize(
+    "content, facts",
+    [
+        (None, ["test.txt", "got no file"]),
+        (b"", ["test.txt", "got an empty file"]),
+        (gzip.compress(b"a\n"), ["test.txt: expected the text itself; got a gzip file"]),
+    ],
+)
+def test_bytes_that_cannot_be_used_are_refused(bytes_folder, tmp_path, content, facts):
+    (bytes_folder / "test.txt").unlink()
+    if content is not None:
+        (bytes_folder / "test.txt").write_bytes(content)
+    message = refusal(tmp_path, of_bytes, bytes_folder, tmp_path / "bin")
+    assert all(fact in message for fact in facts)
+
+
+def test_units_that_cannot_be_used_are_refused(whole, tmp_path):
+    for corpus, unit, fact in (("enwik8", "word", "byte for enwik8"), ("text", "bit", "got bit")):
+        settings = Settings(corpus, whole, unit=unit)
+        assert fact in refusal(tmp_path, prepare, settings, tmp_path / "bin")
+
+
+def test_the_words_of_a_published_text_are_counted_in_bytes_too(text, tmp_path):
+    said, _ = of_bytes(text, tmp_path / "bin", "ptb", counts=COUNTS)
+    size = (text / "train.txt").stat().st_size
+    assert said[:2] == ["train: 12 tokens with one end mark a line", f"train: {size} bytes"]
+    other = Counts({**COUNTS.tokens, "test": 6}, 5)
+    message = refusal(tmp_path, of_bytes, text, tmp_path / "other", "ptb", counts=other)
+    assert "expected 6 tokens, as published; got 5" in message

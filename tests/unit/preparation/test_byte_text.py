@@ -1,0 +1,129 @@
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+
+import conftest
+import numpy as np
+import pytest
+from fairseq.data import data_utils
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.data.bptt_stream import load_stream
+from fairseq_doc.preparation import byte_text
+from fairseq_doc.preparation.byte_text import (
+    binarise_bytes,
+    check_not_packed,
+    copy_bytes,
+    count_bytes,
+    make_dictionary,
+)
+from fairseq_doc.preparation.byte_tokens import NAMES
+
+EVERY_BYTE = make_dictionary(np.ones(256, np.int64))
+texts = st.lists(st.sampled_from([b"\n", b"a", b"b\xff", b"\r\n", b" \x00"]), min_size=1).map(
+    b"".join
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files in it are written anew by every example."""
+    return tmp_path_factory.mktemp("bytes")
+
+
+@pytest.fixture(params=[1, 3, 1 << 22])
+def chunk(request, monkeypatch):
+    monkeypatch.setattr(byte_text, "CHUNK", request.param)
+
+
+def binarised(folder, text, dictionary=EVERY_BYTE):
+    """(lines of the binarised text as tokens, what was counted)."""
+    (folder / "text").write_bytes(text)
+    counted = binarise_bytes(folder / "text", folder / "split", dictionary)
+    dataset = data_utils.load_indexed_dataset(str(folder / "split"), dictionary)
+    return [line.tolist() for line in dataset], counted
+
+
+@given(text=st.one_of(texts, st.binary(min_size=2)))
+def test_any_bytes_come_back_from_the_stream(folder, text):
+    (folder / "text").write_bytes(text + b"\n.")
+    binarise_bytes(folder / "text", folder / "split", EVERY_BYTE)
+    stream = load_stream(str(folder / "split"), "split", EVERY_BYTE)
+    byte_of = {EVERY_BYTE.index(name): byte for byte, name in enumerate(NAMES)}
+    assert bytes(byte_of[token] for token in stream.tokens.tolist()) == text + b"\n."
+
+
+@pytest.mark.parametrize("text", [b"a\n\nb", b"\n", b"a", b"ab\n", b"\n\n\nabcdefg\nh\n"])
+def test_an_entry_is_a_line_and_the_last_has_an_end_mark_only_where_the_text_has_one(
+    tmp_path, chunk, text
+):
+    lines, counted = binarised(tmp_path, text)
+    expected = [
+        [EVERY_BYTE.index(NAMES[byte]) for byte in line] for line in text.splitlines(keepends=True)
+    ]
+    assert lines == expected and counted == (len(expected), 0)
+    assert (lines[-1][-1] == EVERY_BYTE.eos()) == text.endswith(b"\n")
+
+
+def test_bytes_outside_the_dictionary_are_unknown_and_counted(tmp_path, chunk):
+    dictionary = make_dictionary(np.bincount(list(b"aab"), minlength=256))
+    lines, counted = binarised(tmp_path, b"axb\ny\n", dictionary)
+    assert lines == [[4, 3, 5, 2], [3, 2]] and counted == (2, 2)
+
+
+def test_a_line_has_to_fit_fairseqs_index(tmp_path, monkeypatch):
+    monkeypatch.setattr(byte_text, "MAX_LINE", 3)
+    assert binarised(tmp_path, b"ab\nab")[1] == (2, 0)
+    (tmp_path / "text").write_bytes(b"a\nabc\n")
+    message = conftest.refusal(binarise_bytes, tmp_path / "text", tmp_path / "split", EVERY_BYTE)
+    assert "text: expected lines of at most 3 bytes; got one of 4: split it" in message
+
+
+def test_a_dictionary_is_in_order_of_frequency_without_the_line_feed():
+    counts = np.bincount(list(b"b\xffb\n\n\n\naa c"), minlength=256)
+    dictionary = make_dictionary(counts)
+    assert dictionary.symbols[4:] == ["<0x61>", "<0x62>", "<0x20>", "<0x63>", "<0xFF>"]
+    assert dictionary.count[4:] == [2, 2, 1, 1, 1]
+    assert make_dictionary(counts, threshold=2).symbols[4:] == ["<0x61>", "<0x62>"]
+
+
+def test_a_text_of_line_feeds_has_no_dictionary():
+    counts = np.bincount(list(b"\n\n\na"), minlength=256)
+    assert "at least 2 times; got none" in conftest.refusal(make_dictionary, counts, 2)
+
+
+def test_copies_follow_each_other_in_the_file(tmp_path, chunk):
+    source = tmp_path / "source"
+    source.write_bytes(bytes(range(10)))
+    with open(source, "rb") as file:
+        first = copy_bytes(file, tmp_path / "a", 7)
+        rest = copy_bytes(file, tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes() == source.read_bytes()
+    assert len((tmp_path / "a").read_bytes()) == first.sum() == 7
+    assert (first + rest == count_bytes(source)).all()
+
+
+def zipped(data):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("enwik8", data)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "pack, kind",
+    [(gzip.compress, "gzip"), (zipped, "zip"), (bz2.compress, "bzip2"), (lzma.compress, "xz")],
+)
+def test_a_compressed_file_is_refused(tmp_path, pack, kind):
+    (tmp_path / "text").write_bytes(pack(b"text"))
+    message = conftest.refusal(check_not_packed, tmp_path / "text")
+    assert f"got a {kind} file: unpack it" in message
+
+
+@pytest.mark.parametrize("text", [b"", b"P", b"PK", b"BZh9", b"a\x1f\x8b\x08"])
+def test_other_files_are_not_taken_for_compressed_ones(tmp_path, text):
+    (tmp_path / "text").write_bytes(text)
+    check_not_packed(tmp_path / "text")
