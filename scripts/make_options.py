@@ -16,8 +16,9 @@ from omegaconf import MISSING as REQUIRED
 
 from fairseq_doc.cli.main import make_parser
 from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyConfig
-from fairseq_doc.models import lstm_doc_lm, lstm_luong_doc
+from fairseq_doc.models import lstm_doc_lm, lstm_luong_doc, lstm_melis_lm
 from fairseq_doc.optim.nt_asgd import NTASGDConfig
+from fairseq_doc.optim.plateau_schedule import PlateauScheduleConfig
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingConfig
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
@@ -33,6 +34,9 @@ LANGUAGE_MODEL_NOTES = """`--doc-components 0,0,0,15` is a mixture of softmaxes 
 tanh(W_1 h^3); with `--plain-output` it is a plain AWD-LSTM. The presets `lstm_doc_lm_ptb`, `lstm_doc_lm_wt2`,
 `lstm_mos_lm_ptb` and `lstm_awd_lm_ptb` have the published sizes (22.8M, 36.6M, 21.5M and 24.2M parameters); those that end
 in `_small` are for two cores.
+"""
+MELIS_NOTES = """[melis.md](melis.md) describes these models. The presets have the published sizes (`_ptb_10m`: 9,997,549
+parameters with 10,001 words) and the rates of deepmind/lamb's scripts. An embedding ratio above 1 counts as 1.
 """
 ENCODER_DECODER_NOTES = """`--doc-components 0,0,0,1` with `--plain-output` is the base system, one softmax. The presets
 `lstm_luong_doc_iwslt16` (500 wide) and `lstm_luong_doc_gigaword` (400) have the published widths;
@@ -173,6 +177,10 @@ def page() -> str:
         table(list(config_rows(lstm_doc_lm.LSTMDocLanguageModelConfig))),
         LANGUAGE_MODEL_NOTES,
         preset_table(lstm_doc_lm.PRESETS),
+        "### Language model: `--arch lstm_melis_lm`\n",
+        table(list(config_rows(lstm_melis_lm.LSTMMelisLanguageModelConfig))),
+        MELIS_NOTES,
+        preset_table(lstm_melis_lm.PRESETS),
         "### Encoder-decoder: `--arch lstm_luong_doc`\n",
         table(list(config_rows(lstm_luong_doc.LSTMLuongDocConfig))),
         ENCODER_DECODER_NOTES,
@@ -185,6 +193,8 @@ def page() -> str:
         CRITERION_NOTES,
         "## Optimizer: `--optimizer nt_asgd --lr-scheduler nt_asgd`\n",
         table(list(config_rows(NTASGDConfig))),
+        "## Scheduler: `--lr-scheduler plateau`\n",
+        table(list(config_rows(PlateauScheduleConfig))),
         "## Commands\n",
         COMMANDS_NOTES,
     ]

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Tune one system on Penn Treebank with a budget of 1M parameters, and train the best settings with three seeds:
+#     examples/equal_tuning/tune.sh SYSTEM DATA STUDIES
+# SYSTEM: lstm1, lstm2, rhn5, nas1 (one softmax), mos3 or doc3 (three components on the LSTM of two layers);
+# DATA: the folder of fairseq-doc prepare-lm ptb; STUDIES: a folder for the studies. A second call resumes.
+set -euo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+system="$1" data="$2" studies="$3"
+case "$system" in
+    lstm1) model="--layers 1" ;;
+    lstm2) model="--layers 2" ;;
+    rhn5) model="--cell rhn --rhn-depth 5" ;;
+    nas1) model="--cell nas" ;;
+    mos3) model="--layers 2 --doc-components 0,0,0,3" ;;
+    doc3) model="--layers 2 --doc-components 0,1,0,2" ;;
+    *) echo "expected lstm1, lstm2, rhn5, nas1, mos3 or doc3; got $system" >&2; exit 1 ;;
+esac
+mkdir -p "$studies"
+study=(--study "$system" --storage "sqlite:///$studies/$system.db" --dir "$studies/$system")
+# Four epochs in 20 checks; the learning rate drops after check 16 at the latest. --stop-above: 7 bits are a
+# perplexity of 128.
+fairseq-doc tune "$here/space.yaml" "${study[@]}" --trials 12 --startup-trials 6 -- \
+    fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" --task bptt_language_modeling \
+    --arch lstm_melis_lm --num-params 1000000 $model --matmul-precision bfloat16 \
+    --criterion doc_cross_entropy --sentence-avg --optimizer adam --adam-betas "(0.0, 0.999)" --adam-eps 1e-9 \
+    --clip-norm 10 --batch-size 32 --bptt 35 --updates-per-epoch 166 \
+    --lr-scheduler plateau --lr-patience 4 --drop-at 16 --max-checks 20 \
+    --stop-patience 6 --stop-ramp 8 --stop-above 7.0,6.95 \
+    --best-checkpoint-metric nll_loss --batch-size-valid 32 --eval-window 4000 \
+    --no-epoch-checkpoints --num-workers 0 --seed 1 --log-format simple --log-interval 166
+fairseq-doc tune "${study[@]}" --rerun best --seeds 3
+fairseq-doc tune "${study[@]}" --report "$studies/$system/report" --overwrite

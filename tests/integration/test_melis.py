@@ -1,0 +1,196 @@
+"""The models and the training of Melis et al. (2018), by the commands that a user types."""
+
+import json
+import re
+
+import pytest
+import torch
+from conftest import (
+    SMALL_TRAINING,
+    doc,
+    evaluated,
+    evaluation,
+    fail_here,
+    load,
+    refused,
+    run_here,
+    training,
+)
+
+MODEL = """--arch lstm_melis_lm --num-params 8000 --embedding-ratio 0.5 --layers 2 --input-dropout 0.1
+    --state-dropout 0.1 --output-dropout 0.1"""
+TRAINING = """--task bptt_language_modeling --criterion doc_cross_entropy --sentence-avg --l2 1e-5
+    --optimizer adam --adam-betas (0.0,0.999) --adam-eps 1e-9 --clip-norm 10 --lr 0.01
+    --lr-scheduler plateau --updates-per-epoch 20 --batch-size 8 --batch-size-valid 4 --bptt 10
+    --best-checkpoint-metric nll_loss --num-workers 0 --seed 3 --cpu --no-epoch-checkpoints
+    --log-format simple --log-interval 10"""
+
+
+def melis_training(data, save_dir, options=""):
+    """The command line of a small training run."""
+    own = training(data, save_dir, options, model=MODEL)
+    return own.replace(SMALL_TRAINING, TRAINING)
+
+
+def same_run(one, other):
+    one, other = load(one), load(other)
+    assert all(torch.equal(one["model"][name], x) for name, x in other["model"].items())
+    for key in ("num_updates", "lr_scheduler_state"):
+        assert one["optimizer_history"][-1][key] == other["optimizer_history"][-1][key]
+    states = [run["last_optimizer_state"]["state"] for run in (one, other)]
+    for index, tensors in states[0].items():
+        for name, x in tensors.items():
+            assert torch.equal(torch.as_tensor(x), torch.as_tensor(states[1][index][name]))
+
+
+@pytest.fixture(scope="module")
+def melis(corpus, tmp_path_factory):
+    """An uninterrupted run of six checks, three times the text."""
+    folder = tmp_path_factory.mktemp("melis")
+    output = run_here(
+        melis_training(corpus.data, folder, "--max-checks 6 --lr-patience 1 --save-interval 1")
+    )
+    return folder, output
+
+
+def losses_of(output):
+    return [float(x) for x in re.findall(r"valid on .*?\| nll_loss ([\d.]+)", output)]
+
+
+def test_it_learns_ends_at_its_last_check_and_keeps_the_best(melis):
+    folder, output = melis
+    losses = losses_of(output)
+    assert len(losses) == 6 and min(losses) < losses[0]
+    assert "training ends at check 6: check 6 was the last" in output
+    assert sorted(path.name for path in folder.glob("*.pt")) == [
+        "checkpoint_best.pt",
+        "checkpoint_last.pt",
+    ]
+    assert load(folder / "checkpoint_best.pt")["extra_state"]["best"] == min(losses)
+
+
+@pytest.mark.parametrize("first", ["--max-checks 3", "--max-update 50"])
+def test_a_run_cut_at_a_check_or_inside_an_epoch_goes_on_equally(corpus, melis, tmp_path, first):
+    """The window after an epoch's end goes on from its state."""
+    run_here(melis_training(corpus.data, tmp_path, f"--lr-patience 1 {first}"))
+    if "--max-update" in first:  # whose extra validation of update 50 is no check
+        assert load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 50
+    run_here(melis_training(corpus.data, tmp_path, "--max-checks 6 --lr-patience 1"))
+    same_run(tmp_path / "checkpoint_last.pt", melis[0] / "checkpoint_last.pt")
+
+
+def test_the_best_validation_is_kept_between_checkpoints(corpus, melis, tmp_path):
+    options = "--max-checks 6 --lr-patience 1 --save-interval 4"
+    output = run_here(melis_training(corpus.data, tmp_path, options))
+    assert losses_of(output) == losses_of(melis[1])
+    best, expected = (load(path / "checkpoint_best.pt") for path in (tmp_path, melis[0]))
+    assert best["extra_state"]["best"] == expected["extra_state"]["best"]
+    for name, x in expected["model"].items():
+        assert torch.equal(best["model"][name], x)
+
+
+def test_a_run_that_promises_too_little_ends_early(corpus, tmp_path):
+    options = "--max-checks 9 --stop-above 0.5 --stop-patience 2 --lr 1e-5"
+    output = run_here(melis_training(corpus.data, tmp_path, options))
+    assert re.search(
+        r"training ends at check 3: the loss would only fall to [\d.]+, and 0.5", output
+    )
+
+
+@pytest.mark.parametrize("cell", ["rhn", "nas"])
+def test_other_cells_train_and_evaluate(corpus, tmp_path, cell):
+    options = f"--max-checks 2 --cell {cell} --layers 1"
+    output = run_here(melis_training(corpus.data, tmp_path, options))
+    assert losses_of(output)[1] < losses_of(output)[0]
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    perplexity, _, _ = evaluated(run_here(evaluation(corpus.data, checkpoint)))
+    found = json.loads(doc("eval-lm", corpus.data, "--path", checkpoint, "--json", "--cpu")[0])
+    assert found["perplexity"] == pytest.approx(perplexity, abs=0.006)
+
+
+def test_every_evaluation_of_language_models_takes_them(corpus, melis, trained):
+    """fairseq-eval-lm and eval-lm agree; scores, an ensemble with an AWD-LSTM, rank, text."""
+    checkpoint = melis[0] / "checkpoint_best.pt"
+    perplexity, _, tokens = evaluated(run_here(evaluation(corpus.data, checkpoint)))
+    settings = [corpus.data, "--cpu", "--path"]
+
+    def json_of(command, *options, stdin=b""):
+        return json.loads(doc(command, *settings, *options, "--json", stdin=stdin)[0])
+
+    alone = json_of("eval-lm", checkpoint)
+    assert alone["tokens"] == tokens
+    assert alone["perplexity"] == pytest.approx(perplexity, abs=0.006)
+    other = trained.folder / "checkpoint_best.pt"
+    both = json_of("eval-lm", f"{checkpoint}:{other}")
+    assert both["models"] == 2
+    assert both["perplexity"] < max(alone["perplexity"], json_of("eval-lm", other)["perplexity"])
+    text = (corpus.text / "test.txt").read_bytes()
+    assert json_of("score", checkpoint, "--state", "carried", stdin=text)["tokens"] > 0
+    assert json_of("rank", checkpoint, "--gen-subset", "valid")["rank"] > 1
+    assert doc("generate", *settings, checkpoint, "--length", "5")[0].strip()
+
+
+def test_samples_and_temperature(corpus, melis):
+    settings = [
+        "eval-lm",
+        corpus.data,
+        "--cpu",
+        "--path",
+        melis[0] / "checkpoint_best.pt",
+        "--json",
+    ]
+    plain = json.loads(doc(*settings)[0])
+    searched = json.loads(doc(*settings, "--temperature", "search")[0])
+    assert len(searched["searched"]) == 14
+    temperature = f"{searched['temperature']:.4f}"
+    assert searched["searched"][temperature] == min(searched["searched"].values())
+    samples = [*settings, "--samples", "5", "--batch-size", "2"]
+    first, again, other, none = (
+        json.loads(doc(*samples, *more)[0])["nll"]
+        for more in ([], [], ["--seed", "2"], ["--dropout-scale", "1e-9"])
+    )
+    assert first == again != other
+    two = json.loads(doc(*settings, "--batch-size", "2")[0])
+    assert none == pytest.approx(two["nll"], rel=1e-5)
+    assert abs(first / two["nll"] - 1) < 0.1 and plain["samples"] == 0
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ("--num-params 30", "--num-params: expected at least"),
+        ("--recurrent-dropout 0.1", "got both, of which one must be 0"),
+        ("--stop-above 4", "expected --stop-above: --max-checks beside it"),
+        ("--validate-interval-updates 5", "expected no --validate-interval-updates"),
+        ("--updates-per-epoch 0", "--updates-per-epoch must be at least 1; got 0"),
+        ("--batch-size 10000000", "expected 1 to"),
+    ],
+)
+def test_bad_settings(corpus, tmp_path, options, problem):
+    output = fail_here(melis_training(corpus.data, tmp_path, f"--max-update 1 {options}"))
+    assert problem in output.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ("--temperature 0", "--temperature must be above 0; got 0"),
+        ("--seed 2", "--seed is of the samples .* expected --samples K beside it"),
+        ("--average geometric", "--average is of the samples"),
+        ("--samples 3 --eval-window 9", "expected no --eval-window; got 9"),
+        ("--samples 3 --dropout-scale -1", "--dropout-scale must be at least 0; got -1"),
+        ("--samples 3 --dropout-scale 20", "--input-dropout must be in"),
+    ],
+)
+def test_bad_evaluations(corpus, melis, options, problem):
+    path = melis[0] / "checkpoint_best.pt"
+    assert re.search(problem, refused("eval-lm", corpus.data, "--path", path, *options.split()))
+
+
+def test_a_checkpoint_of_the_other_architecture_is_refused(corpus, trained, tmp_path):
+    output = fail_here(
+        melis_training(
+            corpus.data, tmp_path, f"--restore-file {trained.folder / 'checkpoint_best.pt'}"
+        )
+    )
+    assert "checkpoint" in output.splitlines()[-1] and "lstm" in output.splitlines()[-1]
