@@ -12,7 +12,7 @@ from fairseq_doc.evaluation.plotting import new_figure, save_figure
 from fairseq_doc.tuning.slots import Slot
 from fairseq_doc.tuning.space import Choices, Range, Space
 
-COLUMNS = 3  # of the slices
+COLUMNS = 3  # of the slices; four for more than six options
 _Path = str | os.PathLike[str]
 
 
@@ -36,10 +36,8 @@ def _limits(values: Sequence[float], maximize: bool) -> tuple[float, float, int]
     worse = -1 if maximize else 1
     ordered = sorted(values, key=lambda value: worse * value)
     best, edge = ordered[0], ordered[math.ceil(0.75 * (len(ordered) - 1))]
-    far = edge + 1.5 * (edge - best)
-    last = max(ordered, key=lambda value: worse * value)
-    if worse * (far - last) > 0 or far == best:
-        far = last
+    bound = edge + 1.5 * (edge - best) if edge != best else ordered[-1]
+    far = max((value for value in values if worse * (bound - value) >= 0), key=lambda v: worse * v)
     margin = 0.05 * abs(far - best) or 0.05 * abs(best) or 1.0
     low, high = min(best, far) - margin, max(best, far) + margin
     return low, high, sum(not low <= value <= high for value in values)
@@ -81,7 +79,7 @@ def plot_slices(
 ) -> None:
     """Plot the values against each option (Figure 2 of Melis et al.); later trials are darker."""
     finite, note = _finite(slots)
-    columns = min(COLUMNS, len(space))
+    columns = min(COLUMNS if len(space) <= 6 else COLUMNS + 1, len(space))
     rows = math.ceil(len(space) / columns)
     figure, grid = new_figure(1.5 + 3.2 * columns, 0.9 + 2.6 * rows, rows, columns)
     values = [_value(slot) for slot in finite]
@@ -148,12 +146,18 @@ def plot_parallel(
     axes.set_xlim(-0.45, len(space) + 0.45)
     axes.set_ylim(-0.04, 1.04)
     axes.set_yticks([])
-    names = [f"--{option}".replace("-dropout", "-\ndropout") for option in space]
+    names = [_in_two_lines(f"--{option}") for option in space]
     axes.set_xticks(list(places), [*names, f"validation\n{metric}"])
     for side in ("top", "left", "right", "bottom"):
         axes.spines[side].set_visible(False)
     _title(axes, _beyond("darker lines are better", beyond))
     save_figure(figure, path)
+
+
+def _in_two_lines(option: str) -> str:
+    """A long name, broken at its last hyphen."""
+    first, _, last = option.rpartition("-")
+    return f"{first}-\n{last}" if len(option) > 13 and first != "-" else option
 
 
 def _write_ticks(axes: Any, place: int, ticks: Sequence[tuple[float, str]]) -> None:
@@ -195,16 +199,32 @@ def _position(value: Any, parameter: Range | Choices) -> float:
 
 
 def _scale(axes: Any, parameter: Range | Choices) -> None:
+    """The axis of a slice: the whole range, and ticks that do not overlap."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
     if isinstance(parameter, Choices):
         axes.set_xticks(range(len(parameter.values)), [str(value) for value in parameter.values])
         axes.set_xlim(-0.5, len(parameter.values) - 0.5)
-    elif parameter.log:
+        return
+    low, high = float(parameter.low), float(parameter.high)
+    if parameter.log:
         axes.set_xscale("log")
+        few = high < 30 * low
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_major_formatter("{x:g}")
+        margin = (high / low) ** 0.04
+        axes.set_xlim(low / margin, high * margin)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=parameter.whole))
+        margin = 0.04 * (high - low)
+        axes.set_xlim(low - margin, high + margin)
 
 
 def _beyond(note: str, beyond: int) -> str:
     """The note, and how many values are beyond the axis."""
-    far = f"{beyond} worse values are beyond the axis" if beyond else ""
+    verb = "value is" if beyond == 1 else "values are"
+    far = f"{beyond} worse {verb} beyond the axis" if beyond else ""
     return "; ".join(part for part in (note, far) if part)
 
 
