@@ -129,6 +129,8 @@ def _parsed(words: Sequence[str], what: str) -> tuple[ArgumentParser, Namespace]
         if usage_error is not None:
             raise usage_error from None
         reason = " ".join(f"{type(error).__name__}: {error}".split())
+        if reason == "RuntimeError:":  # of fairseq, for a model that it does not know
+            reason = "no --arch, the model, is given"
     reason = reason or "it asks for help or ends at once"
     raise FairseqDocError(f"{what}: expected what {PROGRAM} takes; it says: {reason[:500]}")
 

@@ -98,10 +98,9 @@ def is_one_too_many(trial: FrozenTrial, trials: Sequence[FrozenTrial], wanted: i
     enough slots of lower numbers are live."""
     mine = slot_number(trial)
     for slot in slots_of(trials):
-        if slot.number != mine:
-            continue
-        earlier = [other for other in slot.trials if other.number < trial.number]
-        if slot.failed or slot.complete or any(other.state in _OPEN for other in earlier):
+        others = [t for t in slot.trials if slot.number == mine and t.number != trial.number]
+        done = [t for t in others if t.state.is_finished() and t.user_attrs.get(ENDED) != STOPPED]
+        if done or any(t.state in _OPEN and t.number < trial.number for t in others):
             return True
     lower = [slot for slot in slots_of(trials) if slot.number < mine and not slot.failed]
     return len(lower) >= wanted

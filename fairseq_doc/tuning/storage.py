@@ -127,6 +127,7 @@ def open_storage(url: str, create: bool) -> BaseStorage:
             f"--storage: expected sqlite:///FILE, FILE.journal, postgresql://... or mysql://...; got "
             f"{shown(url)}"
         ) from None
+    shown_url = database.render_as_string(hide_password=True)
     arguments: dict[str, Any] = {}
     if database.get_backend_name() == "sqlite":
         if database.database in (None, "", ":memory:"):
@@ -141,12 +142,11 @@ def open_storage(url: str, create: bool) -> BaseStorage:
             return get_storage(RDBStorage(url, engine_kwargs=arguments))
         except ImportError as error:
             raise FairseqDocError(
-                f"--storage {url}: expected its Python driver, such as psycopg2 or mysqlclient; got "
+                f"--storage {shown_url}: expected its Python driver, such as psycopg2 or mysqlclient; got "
                 f"none ({_gist(error)})"
             ) from None
         except Exception as error:  # sqlalchemy's, alembic's, Optuna's and the driver's own
             if not _is_passing(error) or time.monotonic() > deadline:
-                shown_url = database.render_as_string(hide_password=True)
                 raise FairseqDocError(
                     f"--storage {shown_url}: expected a database that can be opened; it says: "
                     f"{_gist(error)}"
@@ -157,10 +157,15 @@ def open_storage(url: str, create: bool) -> BaseStorage:
 def _open_journal(path: str, create: bool) -> BaseStorage:
     _check_file(path, create)
     try:
+        with open(path, "ab+") as file:  # made where there is none
+            file.seek(0)
+            first = file.readline(1 << 20)
+        if first and "op_code" not in json.loads(first):
+            raise ValueError
         return JournalStorage(JournalFileBackend(path))
     except OSError as error:
         raise FairseqDocError(f"--storage: cannot open {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise FairseqDocError(
             f"--storage: expected {path} to be a journal of Optuna; got another or a damaged file"
         ) from None

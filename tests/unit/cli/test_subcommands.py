@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_doc.cli import eval_lm, generate, rank, rerank, score, weights
+from fairseq_doc.cli import eval_lm, generate, rank, rerank, score, tune, weights
 from fairseq_doc.cli.arguments import ensemble_of, positive, progress_of
 from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser
 from fairseq_doc.errors import FairseqDocError
@@ -22,7 +22,7 @@ from fairseq_doc.evaluation.weights import mixture_weights
 from ..conftest import random_tokens, write_split
 from ..evaluation.conftest import ensemble, peaked_model
 
-SHOWING_PROGRESS = (eval_lm, score, generate, rank, weights, rerank)
+SHOWING_PROGRESS = (eval_lm, score, generate, rank, weights, rerank, tune)
 DESCRIBING_ONE = (rank, weights)  # the others take ensembles, or no model
 
 
