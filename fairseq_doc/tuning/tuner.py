@@ -117,6 +117,9 @@ class Tuner:
                         return
                     idle_until = time.monotonic() + IDLE
                 time.sleep(POLL)
+        except KeyboardInterrupt:
+            self._show.line("interrupted: stops the trainings; the same command goes on with them")
+            raise
         finally:
             self._stop()
 
