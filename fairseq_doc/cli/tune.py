@@ -294,8 +294,6 @@ def _rerun_lines(result: dict[str, Any]) -> Sequence[str]:
     if result["mean"] is not None:
         deviation = result["deviation"]
         spread = "of one value" if deviation is None else f"{deviation:.4f}"
-        lines.append(
-            f"mean {result['mean']:.4f}, standard deviation {spread}, min {result['low']:.4f}, max "
-            f"{result['high']:.4f}"
-        )
+        ends = f"min {result['low']:.4f}, max {result['high']:.4f}"
+        lines.append(f"mean {result['mean']:.4f}, standard deviation {spread}, {ends}")
     return lines

@@ -9,6 +9,8 @@ from tqdm import tqdm
 
 from fairseq_doc.tuning.slots import Slot, best_slot
 
+BAR = "{bar}| {n_fmt} of {total_fmt} trials, {elapsed}, {remaining} left{postfix}"
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -59,7 +61,12 @@ class OnStandardError(Silent):
         self._bar = None
         if bar and sys.stderr.isatty():
             self._bar = tqdm(
-                total=wanted, initial=complete, unit="trial", file=sys.stderr, dynamic_ncols=True
+                total=wanted,
+                initial=complete,
+                file=sys.stderr,
+                dynamic_ncols=True,
+                smoothing=0,  # several trials may end at once
+                bar_format=BAR,
             )
 
     def line(self, text: str) -> None:

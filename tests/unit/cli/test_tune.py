@@ -147,7 +147,9 @@ def test_a_bar_on_a_terminal(monkeypatch):
     shown.close()
     printed = terminal.getvalue()
     assert (
-        "trial 0: loss 2\n" in printed and "2/3" in printed and "1 running, best 2.0000" in printed
+        "trial 0: loss 2\n" in printed
+        and "2 of 3 trials" in printed
+        and "1 running, best 2.0000" in printed
     )
     assert progress.OnStandardError(3, bar=False)._bar is None
 

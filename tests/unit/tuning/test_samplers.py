@@ -62,7 +62,7 @@ def test_two_processes_draw_different_points(kind):
     assert len(set(pairs)) == 4
 
 
-def test_kinds(monkeypatch):
+def test_kinds():
     assert set(MAKERS) | {"qmc"} == set(NAMES)
     for kind, expected in (("gp", GPSampler), ("tpe", TPESampler), ("random", RandomSampler)):
         assert type(MAKERS[kind](3)) is expected

@@ -16,6 +16,7 @@ from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning import tuner as tuner_module
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.processes import this_process
+from fairseq_doc.tuning.samplers import distributions
 from fairseq_doc.tuning.slots import ENDED, OWNER, SLOT, STOPPED, UNUSED, slots_of
 
 from .conftest import choosing
@@ -119,8 +120,6 @@ def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch):
 
 def dead_trial(tuned, log=None, ended=True):
     """A trial whose process is gone; its log."""
-    from fairseq_doc.tuning.samplers import distributions
-
     trial = tuned.study.ask(distributions(tuned.stamp.space))
     if ended:
         trial.set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})
