@@ -78,6 +78,8 @@ def plot_slices(
     slots: Sequence[Slot], space: Space, metric: str, maximize: bool, path: _Path
 ) -> None:
     """Plot the values against each option (Figure 2 of Melis et al.); later trials are darker."""
+    from matplotlib.ticker import MaxNLocator
+
     finite, note = _finite(slots)
     columns = min(COLUMNS if len(space) <= 6 else COLUMNS + 1, len(space))
     rows = math.ceil(len(space) / columns)
@@ -103,7 +105,8 @@ def plot_slices(
         axes.set_visible(False)
     for axes in panels[::columns]:
         axes.set_ylabel(f"validation {metric}")
-    figure.colorbar(points, ax=panels, label="trial", aspect=40, pad=0.01)
+    whole = MaxNLocator(8, integer=True)
+    figure.colorbar(points, ax=panels, label="trial", aspect=40, pad=0.01, ticks=whole)
     _title(figure, _beyond(note, beyond))
     save_figure(figure, path)
 
@@ -209,7 +212,7 @@ def _scale(axes: Any, parameter: Range | Choices) -> None:
     low, high = float(parameter.low), float(parameter.high)
     if parameter.log:
         axes.set_xscale("log")
-        few = high < 30 * low
+        few = high <= 100 * low
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.xaxis.set_major_formatter("{x:g}")
