@@ -75,6 +75,20 @@ The data goes through the files in this order, and each imports only from what l
     parsing/kept_scores.py           scores in a file, so that an interrupted run goes on
     parsing/reranking.py             lists, scored by language models and by the parser (Table 11)
     parsing/outputs.py               an encoder-decoder's outputs -> lists of trees
+    tuning/                          which options of a training are best
+        space.py                     a YAML file -> options and their ranges
+        command.py                   the command line that is tuned, read by fairseq's parser
+        launch.py                    a program that ends with its parent
+        training.py                  one training: process, folder, log -> its value
+        processes.py                 who works on a trial, and whether it is still there
+        slots.py                     which trials count, go on or are one too many
+        storage.py                   a study in Optuna's storages, and what it was made with
+        samplers.py                  which settings are tried next
+        progress.py                  a line a trial, and a bar
+        tuner.py                     settings -> trainings -> values, resumed after any end
+        rerun.py                     a trial with other seeds -> the spread of its value
+        figures.py                   history, slices, importances, parallel coordinates
+        report.py                    a study -> best command, table, JSON, pictures
     cli/                             ``fairseq-doc``, one file a command
 
 Importing this package alone imports neither torch nor fairseq, so that ``fairseq_doc.ops`` and

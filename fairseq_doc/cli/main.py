@@ -33,6 +33,7 @@ from fairseq_doc.cli import (
     rerank,
     rouge,
     score,
+    tune,
     weights,
 )
 from fairseq_doc.errors import first_usage_error
@@ -40,7 +41,7 @@ from fairseq_doc.fairseq_patches import interruptions
 
 GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "prepare": (prepare_lm, prepare_mt, prepare_headline, prepare_parsing),
-    "train": (),
+    "train": (tune,),
     "evaluate": (eval_lm, score, generate, bleu, rouge),
     "analyse": (rank, weights, curves, attention),
     "parse": (collect_parses, rerank, evalb),
@@ -59,7 +60,7 @@ def overview() -> str:
     for group, commands in GROUPS.items():
         rows = [(command.NAME, command.HELP) for command in commands]
         if group == "train":
-            rows += TRAINING
+            rows = [*TRAINING, *rows]
         lines += ["", f"{group}:"]
         lines += [f"  {name:<20} {summary}" for name, summary in rows]
     return "\n".join(lines)

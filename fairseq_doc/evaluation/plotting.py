@@ -28,7 +28,7 @@ def check_plot_path(path: str | os.PathLike, overwrite: bool = False) -> None:
 def plot_curves(curves: dict[str, LearningCurve], path: str | os.PathLike) -> None:
     """Plot perplexity over epochs, one curve for each name: a ring where averaging starts, a diamond
     where a fine-tuning stage starts."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for name, curve in curves.items():
         epochs, perplexities = list(curve.perplexities), list(curve.perplexities.values())
         (line,) = axes.plot(epochs, perplexities, marker=".", label=name)
@@ -43,7 +43,7 @@ def plot_curves(curves: dict[str, LearningCurve], path: str | os.PathLike) -> No
     axes.set_ylabel("validation perplexity")
     axes.grid(alpha=0.3, which="both")
     axes.legend()
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _mark(
@@ -81,7 +81,7 @@ def _use_log_scale(axes: Any, smallest: float, largest: float) -> None:
 
 def plot_weights(weights: MixtureWeights, path: str | os.PathLike) -> None:
     """Plot one bar for each component, coloured by its layer."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     totals = weights.by_layer
     numbers = range(1, len(weights.weights) + 1)
     for colour, layer in enumerate(totals):
@@ -96,14 +96,14 @@ def plot_weights(weights: MixtureWeights, path: str | os.PathLike) -> None:
     axes.set_ylabel("mean weight")
     axes.set_title(f"coefficient of variation {weights.coefficient_of_variation:.3f}")
     axes.legend()
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_attention(attention: Attention, path: str | os.PathLike) -> None:
     """Plot a heat map: a row for each output word, a column for each source word, darker for more
     weight."""
     columns, rows = len(attention.source), len(attention.output)
-    figure, axes = _figure(2 + 0.32 * columns, 1.5 + 0.28 * rows)
+    figure, axes = new_figure(2 + 0.32 * columns, 1.5 + 0.28 * rows)
     image = axes.imshow(attention.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     # Without parse_math matplotlib would read a word such as $x$ as a formula.
     plain: dict[str, Any] = {"parse_math": False}
@@ -114,17 +114,21 @@ def plot_attention(attention: Attention, path: str | os.PathLike) -> None:
     axes.xaxis.set_label_position("top")
     axes.set_ylabel("output")
     figure.colorbar(image, label="attention weight")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
-def _figure(width: float = 7, height: float = 4.5) -> tuple[Any, Any]:
+def new_figure(
+    width: float = 7, height: float = 4.5, rows: int = 1, columns: int = 1
+) -> tuple[Any, Any]:
+    """An empty figure of so many inches, and its axes: an array of them where there are several."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()
+    return figure, figure.subplots(rows, columns)
 
 
-def _save(figure: Any, path: str | os.PathLike) -> None:
+def save_figure(figure: Any, path: str | os.PathLike) -> None:
+    """Write a figure in the format that the name ends in."""
     path = Path(path)
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=130, format=path.suffix[1:].lower())

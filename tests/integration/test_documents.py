@@ -31,8 +31,13 @@ case " $* " in
   *" --task translation "*) set -- "$@" {SMALL_TRANSLATION} ;;
   *) set -- "$@" {SMALL} ;;
 esac""",
-    # A toy corpus has no published counts, and few pairs of letters to merge.
-    "fairseq-doc": """
+    # A toy corpus has no published counts, and few pairs of letters to merge. Two trials are tuned.
+    "fairseq-doc": f"""
+case "$*" in
+  tune*--trials*)
+    for word; do shift; [ "$word" = 60 ] && word=2; set -- "$@" "$word"; done
+    set -- "$@" {SMALL} ;;
+esac
 case $1 in
   prepare-lm) shift 2; set -- prepare-lm text "$@" ;;
   prepare-mt | prepare-headline) set -- "$@" --merges 18 ;;

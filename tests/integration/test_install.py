@@ -73,6 +73,8 @@ def test_the_wheel_holds_every_module_and_its_version(installed):
     packed = set(zipfile.ZipFile(wheel).namelist())
     assert {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")} <= packed
     assert {"fairseq_doc/py.typed", "hydra_plugins/fairseq_doc_errors.py"} <= packed
+    spaces = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.yaml")}
+    assert spaces and spaces <= packed
     assert fairseq_doc.__version__ in wheel.name
 
 

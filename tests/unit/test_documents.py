@@ -99,7 +99,7 @@ def test_every_file_named_in_the_documents_exists():
             folders = (
                 "preparation|data|ops|modules|models|optim|tasks|criterions|evaluation|scoring"
             )
-            if re.fullmatch(rf"({folders}|parsing|cli|fairseq_patches)/\w+\.py", word):
+            if re.fullmatch(rf"({folders}|parsing|tuning|cli|fairseq_patches)/\w+\.py", word):
                 assert (ROOT / "fairseq_doc" / word).exists() or "NAME" in word, word
 
 

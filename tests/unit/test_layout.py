@@ -74,7 +74,7 @@ def test_a_file_imports_only_from_what_lies_before_it():
     assert wrong == [EXCEPTION]
 
 
-TYPED = ("ops", "modules", "models", "evaluation", "scoring", "parsing", "preparation")
+TYPED = ("ops", "modules", "models", "evaluation", "scoring", "parsing", "preparation", "tuning")
 
 
 def public_functions(tree):

@@ -50,6 +50,12 @@ def test_the_output_layer_does_not_import_fairseq():
     assert imported == "[]"
 
 
+def test_the_command_line_does_not_import_optuna():
+    """Which only ``fairseq-doc tune`` needs."""
+    imported = python("import sys, fairseq_doc.cli.main\nprint('optuna' in sys.modules)")
+    assert imported.splitlines()[-1] == "False"
+
+
 @pytest.mark.parametrize(
     "before", ["import fairseq_doc.ops.mixture_nll", "import fairseq_doc.evaluation.ensemble", ""]
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_doc.cli import eval_lm, generate, rank, rerank, score, weights
+from fairseq_doc.cli import eval_lm, generate, rank, rerank, score, tune, weights
 from fairseq_doc.cli.arguments import ensemble_of, positive, progress_of
 from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser
 from fairseq_doc.errors import FairseqDocError
@@ -25,7 +25,7 @@ from fairseq_doc.preparation.byte_tokens import text_of
 from ..conftest import random_tokens, small_dictionary, small_model, write_split
 from ..evaluation.conftest import ensemble, peaked_model
 
-SHOWING_PROGRESS = (eval_lm, score, generate, rank, weights, rerank)
+SHOWING_PROGRESS = (eval_lm, score, generate, rank, weights, rerank, tune)
 DESCRIBING_ONE = (rank, weights)  # the others take ensembles, or no model
 
 

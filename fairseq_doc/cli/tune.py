@@ -1,0 +1,299 @@
+"""``fairseq-doc tune``."""
+
+import argparse
+import contextlib
+import importlib.util
+import math
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.tuning.space import read_space, ready_spaces, short
+
+NAME = "tune"
+HELP = "find the options of a training that give the best validation, by Optuna"
+EXAMPLE = (
+    "fairseq-doc tune space.yaml --study ptb --storage sqlite:///tune.db --trials 60 --workers 2 "
+    "-- fairseq-train data-bin/ptb --user-dir fairseq_doc --arch lstm_doc_lm --max-epoch 5\n"
+    "  fairseq-doc tune --study ptb --storage sqlite:///tune.db --report report\n"
+    "  fairseq-doc tune --study ptb --storage sqlite:///tune.db --rerun best --seeds 5"
+)
+SAMPLERS = ("gp", "tpe", "qmc", "random")
+TRIALS = 60
+SEEDS = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.usage = (
+        "fairseq-doc tune [-h] [SPACE] --study NAME --storage URL [options] [-- fairseq-train ...]"
+    )
+    parser.add_argument(
+        "space",
+        nargs="?",
+        help="YAML file of options and their ranges, or one of the ready spaces: "
+        + ", ".join(ready_spaces()),
+    )
+    parser.add_argument("--study", required=True, metavar="NAME", help="begun, joined or continued")
+    parser.add_argument(
+        "--storage",
+        required=True,
+        metavar="URL",
+        help="sqlite:///FILE, for one machine; FILE.journal, postgresql://... or mysql://..., for "
+        "several",
+    )
+    parser.add_argument(
+        "--trials",
+        type=int,
+        metavar="N",
+        help=f"complete ones at the end, of all processes together (default: {TRIALS})",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="K", help="trainings at once (default: 1)"
+    )
+    parser.add_argument(
+        "--sampler",
+        choices=SAMPLERS,
+        default="gp",
+        help="Gaussian process, tree of Parzen estimators, Sobol points, or random (default: gp)",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the sampler (default: 1)")
+    parser.add_argument("--dir", help="folder of the trials (default: tune/NAME)")
+    parser.add_argument(
+        "--keep",
+        choices=("best", "all"),
+        default="best",
+        help="whose checkpoints stay (default: best)",
+    )
+    parser.add_argument(
+        "--report", metavar="FOLDER", help="write the best command, a table and pictures there"
+    )
+    parser.add_argument(
+        "--rerun",
+        metavar="TRIAL",
+        help="train a trial, best or a number, again with the seeds 1 to --seeds",
+    )
+    parser.add_argument("--seeds", type=int, metavar="N", help=f"of --rerun (default: {SEEDS})")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing report")
+    parser.add_argument("--no-progress-bar", action="store_true", help="show no progress")
+    parser.set_defaults(training=None)
+    parse = parser.parse_known_args
+
+    def parse_before_the_training(words: Any = None, namespace: Any = None) -> Any:
+        """argparse gives an optional argument and the words after -- to the wrong places."""
+        words = list(words or ())
+        end = words.index("--") if "--" in words else len(words)
+        args, unknown = parse(words[:end], namespace)
+        if end < len(words):
+            args.training = words[end + 1 :]
+        return args, unknown
+
+    setattr(parser, "parse_known_args", parse_before_the_training)  # noqa: B010
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """``study``, ``metric``, and one of: ``complete``, ``diverged``, ``failed`` and ``best``, with its
+    ``trial``, ``value``, ``settings``, ``command`` and ``folder``; with ``--report`` the ``files``
+    and the ``best``; with ``--rerun`` the ``trial``, ``runs``, ``mean``, ``deviation``, ``low`` and
+    ``high``."""
+    _check(args)
+    if importlib.util.find_spec("optuna") is None:
+        raise FairseqDocError("expected Optuna; got none: pip install 'fairseq_doc[tune]'")
+    from fairseq_doc.tuning.storage import silence
+
+    silence()
+    with _ended_by_sigterm():
+        if args.report is not None:
+            return _report(args)
+        return _tune(args) if args.rerun is None else _rerun(args)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise ``FairseqDocError`` where the arguments do not fit together."""
+    if args.report is not None and args.rerun is not None:
+        raise FairseqDocError("expected --report or --rerun; got both")
+    other = "--report" if args.report is not None else "--rerun" if args.rerun is not None else ""
+    if other and (args.space is not None or args.training is not None or args.trials is not None):
+        raise FairseqDocError(
+            f"{other} reads a study: expected no space, no --trials and no command after --; got one"
+        )
+    if not other and args.space is None:
+        raise FairseqDocError(
+            f"expected a space, a YAML file or one of {', '.join(ready_spaces())}; got none"
+        )
+    if args.rerun is None and args.seeds is not None:
+        raise FairseqDocError("--seeds is for --rerun; --seed is the sampler's")
+    for name in ("trials", "workers", "seeds"):
+        number = getattr(args, name)
+        if number is not None and number < 1:
+            raise FairseqDocError(f"--{name}: expected at least 1; got {number}")
+    if not 0 <= args.seed < 2**32:
+        raise FairseqDocError(f"--seed: expected a number from 0 to 4294967295; got {args.seed}")
+    if not args.study.strip() or os.sep in args.study or args.study in (".", ".."):
+        raise FairseqDocError(f"--study: expected a name without /; got {shown(args.study)}")
+
+
+def _tune(args: argparse.Namespace) -> dict[str, Any]:
+    from fairseq_doc.tuning.command import read_command
+    from fairseq_doc.tuning.slots import slots_of
+    from fairseq_doc.tuning.storage import claim_folder, open_storage, open_study
+    from fairseq_doc.tuning.tuner import Plan, Tuner
+
+    space = read_space(args.space)
+    command = read_command(args.training or [], space)
+    storage = open_storage(args.storage, create=True)
+    study, stamp = open_study(storage, args.study, space, command)
+    folder = _folder(args)
+    claim_folder(folder, stamp)
+    trials = args.trials or TRIALS
+    complete = sum(slot.complete for slot in slots_of(study.get_trials(deepcopy=False)))
+    show = _progress(args, trials, complete)
+    plan = Plan(trials, args.workers, folder, args.sampler, args.seed, args.keep == "all")
+    with contextlib.closing(show):
+        Tuner(study, stamp, plan, show).run()
+    return _result(args, study, stamp, folder)
+
+
+def _result(args: argparse.Namespace, study: Any, stamp: Any, folder: Path) -> dict[str, Any]:
+    """What a tuning has found."""
+    from fairseq_doc.tuning.report import best_command, describe
+    from fairseq_doc.tuning.slots import best_slot, slots_of
+    from fairseq_doc.tuning.tuner import folder_of
+
+    slots = slots_of(study.get_trials(deepcopy=False))
+    states = [describe(slot)["state"] for slot in slots]
+    best = best_slot(slots, stamp.command.maximize)
+    result: dict[str, Any] = {
+        "study": args.study,
+        "metric": stamp.command.metric,
+        "complete": sum(slot.complete for slot in slots),
+        "diverged": states.count("diverged"),
+        "failed": states.count("failed"),
+        "best": None,
+    }
+    if best is not None:
+        result["best"] = describe(best) | {
+            "command": best_command(stamp, best.settings),
+            "folder": str(folder_of(folder, best.number)),
+        }
+    return result
+
+
+def _report(args: argparse.Namespace) -> dict[str, Any]:
+    from fairseq_doc.tuning.report import FILES, check_report, write_report
+    from fairseq_doc.tuning.slots import slots_of
+    from fairseq_doc.tuning.storage import load_study, open_storage
+
+    study, stamp = load_study(open_storage(args.storage, create=False), args.study)
+    folder = Path(args.report)
+    check_report(folder, args.overwrite)
+    slots = slots_of(study.get_trials(deepcopy=False))
+    written = write_report(study, stamp, slots, folder)
+    return {
+        "study": args.study,
+        "metric": stamp.command.metric,
+        "best": written["best"],
+        "files": [str(folder / name) for name in FILES],
+    }
+
+
+def _rerun(args: argparse.Namespace) -> dict[str, Any]:
+    from fairseq_doc.tuning.rerun import rerun, spread
+    from fairseq_doc.tuning.slots import best_slot, slots_of
+    from fairseq_doc.tuning.storage import claim_folder, load_study, open_storage
+
+    study, stamp = load_study(open_storage(args.storage, create=False), args.study)
+    slots = slots_of(study.get_trials(deepcopy=False))
+    slot = best_slot(slots, stamp.command.maximize)
+    if args.rerun != "best":
+        slot = next((slot for slot in slots if str(slot.number) == args.rerun), None)
+    if slot is None or slot.settings.keys() != stamp.space.keys():
+        numbers = ", ".join(str(slot.number) for slot in slots[:20]) or "none"
+        raise FairseqDocError(
+            f"--rerun: expected best, where a trial is complete, or one of the trials {numbers}; got "
+            f"{shown(args.rerun)}"
+        )
+    folder = _folder(args)
+    claim_folder(folder, stamp)
+    seeds = args.seeds or SEEDS
+    show = _progress(args, seeds, 0, bar=False)
+    with contextlib.closing(show):
+        runs = rerun(stamp, slot, seeds, args.workers, folder, show=show)
+    found = spread([run.value for run in runs])
+    return {
+        "study": args.study,
+        "metric": stamp.command.metric,
+        "trial": slot.number,
+        "settings": slot.settings,
+        "runs": [{"seed": run.seed, "value": run.value, "folder": str(run.folder)} for run in runs],
+        "mean": found and found.mean,
+        "deviation": found and found.deviation,
+        "low": found and found.low,
+        "high": found and found.high,
+    }
+
+
+def _folder(args: argparse.Namespace) -> Path:
+    return Path(args.dir or Path("tune") / args.study)
+
+
+def _progress(args: argparse.Namespace, wanted: int, complete: int, bar: bool = True) -> Any:
+    from fairseq_doc.tuning.progress import OnStandardError, Silent
+
+    if args.no_progress_bar or args.json:
+        return Silent()
+    return OnStandardError(wanted, complete, bar)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM, as cluster schedulers send it, is Ctrl-C: the trainings are stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """A line a fact."""
+    if "runs" in result:
+        return "\n".join(_rerun_lines(result))
+    best = result["best"]
+    lines = []
+    if "files" not in result:
+        lines.append(
+            f"study {result['study']}: {result['complete']} trials complete, "
+            f"{result['diverged']} of them diverged; {result['failed']} failed"
+        )
+    if best is not None:
+        lines.append(f"best: trial {best['trial']}, {result['metric']} {best['value']:.4f}")
+        lines.append(f"settings: {short(best['settings'])}")
+    if best is not None and "folder" in best:
+        lines.append(f"folder: {best['folder']}")
+    lines += [f"wrote {name}" for name in result.get("files", ())]
+    return "\n".join(lines)
+
+
+def _rerun_lines(result: dict[str, Any]) -> Sequence[str]:
+    lines = [f"trial {result['trial']}: {short(result['settings'])}"]
+    for run in result["runs"]:
+        value = "diverged" if math.isinf(run["value"]) else f"{run['value']:.4f}"
+        lines.append(f"seed {run['seed']}: {result['metric']} {value}")
+    if result["mean"] is not None:
+        deviation = result["deviation"]
+        spread = "of one value" if deviation is None else f"{deviation:.4f}"
+        ends = f"min {result['low']:.4f}, max {result['high']:.4f}"
+        lines.append(f"mean {result['mean']:.4f}, standard deviation {spread}, {ends}")
+    return lines

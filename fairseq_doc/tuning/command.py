@@ -1,0 +1,146 @@
+"""The command line that is tuned, read by fairseq's own parser before any work."""
+
+import contextlib
+import difflib
+import io
+import os
+import shlex
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq import options
+
+from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
+from fairseq_doc.tuning.space import Space, option_words
+
+PROGRAM = "fairseq-train"
+# Options that the tuner sets, or without which there is no value: (name in fairseq's settings, why).
+_REFUSED = (
+    ("save_dir", "--save-dir: expected none, since every trial gets its own; leave it out"),
+    (
+        "no_save",
+        "--no-save: expected checkpoints, from which a trial's value is read; leave it out",
+    ),
+    (
+        "disable_validation",
+        "--disable-validation: expected validations, whose best is a trial's value; leave it out",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line of fairseq-train without what is tuned.
+
+    Attributes:
+        words: from ``fairseq-train`` on.
+        metric: what the best checkpoint is chosen by.
+        maximize: whether more of it is better.
+    """
+
+    words: tuple[str, ...]
+    metric: str
+    maximize: bool
+
+
+def read_command(words: Sequence[str], space: Space) -> Command:
+    """Check a command line, and that it takes the values at both ends of every range.
+
+    Raises:
+        FairseqDocError: no fairseq-train, what it would refuse itself, an option of the space that it
+            does not know or that the command line gives, or one that the tuner sets.
+    """
+    if not words:
+        raise FairseqDocError(
+            f"expected -- {PROGRAM} DATA ... after the other arguments: the training to tune; got none"
+        )
+    if os.path.basename(words[0]) != PROGRAM:
+        raise FairseqDocError(
+            f"expected a command that begins with {PROGRAM} after --; got {shown(words[0])}"
+        )
+    parser, args = _parsed(words[1:], "the command after --")
+    given = _destinations(parser, words[1:])
+    for name, problem in _REFUSED:
+        if name in given:
+            raise FairseqDocError(problem)
+    known = parser._option_string_actions
+    for option in space:
+        action = known.get(f"--{option}")
+        if action is None:
+            names = [name.lstrip("-") for name in known]
+            near = difflib.get_close_matches(option, names, n=1)
+            hint = f"; did you mean --{near[0]}?" if near else ""
+            raise FairseqDocError(
+                f"the space has --{option}: expected an option of this training; {PROGRAM} has no such "
+                f"option with these settings{hint}"
+            )
+        if action.dest in given:
+            raise FairseqDocError(
+                f"--{option}: expected in the space or in the command after --; got both; leave one out"
+            )
+        if action.dest in dict(_REFUSED):
+            raise FairseqDocError(f"the space has --{option}, which must be the same in all trials")
+    for turn in range(max(len(values.ends()) for values in space.values())):
+        ends = [values.ends() for values in space.values()]
+        settings = {option: end[turn % len(end)] for option, end in zip(space, ends, strict=True)}
+        added = option_words(settings)
+        _parsed([*words[1:], *added], f"the command with {shlex.join(added)}")
+    return Command(
+        tuple(words), args.best_checkpoint_metric, bool(args.maximize_best_checkpoint_metric)
+    )
+
+
+def program_for(words: Sequence[str]) -> list[str]:
+    """The words that start the training: the file that is named, the script beside this Python's, the
+    one on the path, or the module."""
+    if os.sep in words[0]:
+        return [words[0]]
+    beside = Path(sys.executable).parent / PROGRAM
+    if beside.exists():
+        return [str(beside)]
+    found = shutil.which(PROGRAM)
+    return [found] if found else [sys.executable, "-m", "fairseq_cli.train"]
+
+
+def _destinations(parser: ArgumentParser, words: Sequence[str]) -> set[str]:
+    """The settings that a command line gives, by fairseq's names."""
+    known = parser._option_string_actions
+    names = [word.partition("=")[0] for word in words]
+    return {known[name].dest for name in names if name in known}
+
+
+def _parsed(words: Sequence[str], what: str) -> tuple[ArgumentParser, Namespace]:
+    """fairseq's parser, which knows more options after it has read the words, and the settings."""
+    printed = io.StringIO()
+    try:
+        with _as_its_process(words), contextlib.redirect_stderr(printed):
+            with contextlib.redirect_stdout(printed):
+                parser = options.get_training_parser()
+                return parser, options.parse_args_and_arch(parser, input_args=list(words))
+    except SystemExit:
+        lines = [line for line in printed.getvalue().splitlines() if line.strip()]
+        reason = lines[-1].partition("error: ")[2] if lines else ""
+    except Exception as error:  # of fairseq's reading, or of a --user-dir
+        usage_error = first_usage_error(error)
+        if usage_error is not None:
+            raise usage_error from None
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        if reason == "RuntimeError:":  # of fairseq, for a model that it does not know
+            reason = "no --arch, the model, is given"
+    reason = reason or "it asks for help or ends at once"
+    raise FairseqDocError(f"{what}: expected what {PROGRAM} takes; it says: {reason[:500]}")
+
+
+@contextlib.contextmanager
+def _as_its_process(words: Sequence[str]) -> Iterator[None]:
+    """fairseq looks for --user-dir in sys.argv."""
+    before = sys.argv
+    sys.argv = [PROGRAM, *words]
+    try:
+        yield
+    finally:
+        sys.argv = before

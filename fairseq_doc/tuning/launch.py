@@ -1,0 +1,27 @@
+"""Start a program that ends when its parent does, also when the parent is killed.
+
+Run as a file, without what site-packages would import: ``python -I -S launch.py PARENT PROGRAM ...``.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1  # of Linux; it survives the exec below
+
+
+def main() -> None:
+    """Ask the kernel for a SIGKILL at the parent's end, and become the program."""
+    parent, program = int(sys.argv[1]), sys.argv[2:]
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the kernel knew
+        sys.exit(128 + signal.SIGKILL)
+    try:
+        os.execv(program[0], program)
+    except OSError as error:
+        sys.exit(f"cannot start {program[0]}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""A study as files: its best command line, a table of its trials, JSON, and pictures."""
+
+import json
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.study import Study
+from optuna.trial import TrialState
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import check_output, whole_file, write_lines
+from fairseq_doc.tuning.figures import plot_history, plot_importances, plot_parallel, plot_slices
+from fairseq_doc.tuning.slots import PROBLEM, Slot, best_slot
+from fairseq_doc.tuning.space import Settings, as_json, option_words
+from fairseq_doc.tuning.storage import Stamp
+
+FILES = (
+    "best.sh",
+    "trials.tsv",
+    "report.json",
+    "history.png",
+    "slice.png",
+    "importances.png",
+    "parallel.png",
+)
+LEAST_FOR_IMPORTANCES = 5  # finite values
+
+
+def best_command(stamp: Stamp, settings: Settings) -> str:
+    """The command line with these settings, quoted for a shell."""
+    return shlex.join([*stamp.command.words, *option_words(settings)])
+
+
+def describe(slot: Slot) -> dict[str, Any]:
+    """A trial as what JSON can hold."""
+    state = slot.last.state.name.lower()
+    if slot.complete:
+        state = "diverged" if math.isinf(slot.last.value or 0.0) else "complete"
+    elif slot.failed:
+        state = "failed"
+    elif not slot.running:
+        state = "interrupted"
+    return {
+        "trial": slot.number,
+        "state": state,
+        "value": slot.last.value if slot.complete else None,
+        "seconds": round(slot.seconds, 1),
+        "settings": slot.settings,
+        "problem": slot.last.user_attrs.get(PROBLEM, ""),
+    }
+
+
+def check_report(folder: Path, overwrite: bool) -> None:
+    """Raise ``FairseqDocError`` where the files cannot be written; called before any work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FairseqDocError(f"cannot make the folder {folder}: {error.strerror}") from None
+    for name in FILES:
+        check_output(folder / name, overwrite)
+
+
+def write_report(study: Study, stamp: Stamp, slots: Sequence[Slot], folder: Path) -> dict[str, Any]:
+    """Write the files of a report.
+
+    Returns:
+        What ``report.json`` holds.
+
+    Raises:
+        FairseqDocError: no trial has a finite value.
+    """
+    maximize = stamp.command.maximize
+    best = best_slot(slots, maximize)
+    if best is None:
+        raise FairseqDocError(
+            f"study {study.study_name}: expected a trial that is complete and did not diverge; got "
+            f"none of {len(slots)}"
+        )
+    finite = [slot for slot in slots if slot.complete and math.isfinite(slot.last.value or 0.0)]
+    importances = _importances(study, finite, stamp)
+    result = {
+        "study": study.study_name,
+        "metric": stamp.command.metric,
+        "maximize": maximize,
+        "space": as_json(stamp.space),
+        "command": shlex.join(stamp.command.words),
+        "best": describe(best) | {"command": best_command(stamp, best.settings)},
+        "importances": importances,
+        "trials": [describe(slot) for slot in slots],
+    }
+    value = f"{stamp.command.metric} {best.last.value:.6g}"
+    write_lines(
+        folder / "best.sh",
+        [
+            "#!/usr/bin/env bash",
+            f"# Trial {best.number}, the best of {len(slots)} trials of the study "
+            f"{study.study_name}: {value}.",
+            "# Further options go to fairseq-train and override these.",
+            f'{best_command(stamp, best.settings)} "$@"',
+        ],
+    )
+    (folder / "best.sh").chmod(0o755)
+    write_lines(folder / "trials.tsv", _table(slots, list(stamp.space)))
+    with whole_file(folder / "report.json") as file:
+        json.dump(_strict(result), file, indent=1, ensure_ascii=False)
+        file.write("\n")
+    metric = stamp.command.metric
+    plot_history(slots, metric, maximize, folder / "history.png")
+    plot_slices(slots, stamp.space, metric, maximize, folder / "slice.png")
+    plot_importances(importances, folder / "importances.png")
+    plot_parallel(finite, stamp.space, metric, maximize, folder / "parallel.png")
+    return result
+
+
+def _importances(study: Study, finite: Sequence[Slot], stamp: Stamp) -> dict[str, float]:
+    """PED-ANOVA's share of every option, largest first; {} where it cannot say."""
+    if len(finite) < LEAST_FOR_IMPORTANCES:
+        return {}
+    copy = optuna.create_study(direction="maximize" if stamp.command.maximize else "minimize")
+    copy.add_trials([slot.last for slot in finite if slot.last.state == TrialState.COMPLETE])
+    try:
+        found = get_param_importances(copy, evaluator=PedAnovaImportanceEvaluator())
+    except (ValueError, RuntimeError):  # all values are the same
+        return {}
+    return {name: float(share) for name, share in found.items() if math.isfinite(share)}
+
+
+def _table(slots: Sequence[Slot], options: Sequence[str]) -> list[str]:
+    lines = ["\t".join(["trial", "state", "value", "minutes", *options])]
+    for slot in slots:
+        row = describe(slot)
+        value = "" if row["value"] is None else repr(row["value"])
+        settings = [str(row["settings"].get(option, "")) for option in options]
+        minutes = f"{row['seconds'] / 60:.2f}"
+        lines.append("\t".join([str(slot.number), row["state"], value, minutes, *settings]))
+    return lines
+
+
+def _strict(value: Any) -> Any:
+    """The same with null for infinite numbers, which JSON has no word for."""
+    if isinstance(value, dict):
+        return {key: _strict(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

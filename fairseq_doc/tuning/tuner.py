@@ -1,0 +1,265 @@
+"""The tuner: settings from the sampler, a training for each, their values into the study.
+
+Several processes, on several machines, may work on one study. All that they share is the storage.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.tuning import slots as kept
+from fairseq_doc.tuning.processes import HEARTBEAT, this_process
+from fairseq_doc.tuning.progress import Silent, Standing, duration, number
+from fairseq_doc.tuning.samplers import distributions, make_sampler
+from fairseq_doc.tuning.slots import Slot, best_slot, is_dead, is_one_too_many, slots_of
+from fairseq_doc.tuning.space import short
+from fairseq_doc.tuning.storage import Stamp, patiently
+from fairseq_doc.tuning.training import (
+    LOG,
+    Outcome,
+    Training,
+    earlier_outcome,
+    remove_checkpoints,
+    stop_all,
+)
+
+POLL = 0.1  # seconds between looks at the trainings
+IDLE = 2.0  # seconds between looks at the storage while there is nothing to begin
+FAILURES = 3  # in a row, after which a tuning ends
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do.
+
+    Attributes:
+        trials: complete ones of the whole study at the end.
+        workers: trainings at once, in this process.
+        folder: of the trials.
+        sampler: one of ``samplers.NAMES``.
+        seed: of the sampler.
+        keep_all: whether the checkpoints of trials that are not the best stay.
+        program: the words that start a training; None finds fairseq-train.
+    """
+
+    trials: int
+    workers: int
+    folder: Path
+    sampler: str = "gp"
+    seed: int = 1
+    keep_all: bool = False
+    program: Sequence[str] | None = None
+
+
+@dataclass
+class _Running:
+    trial: FrozenTrial
+    slot: int
+    training: Training
+    seconds: float = field(default=0.0)  # at the last time stamp
+
+
+def threads_for(workers: int) -> int:
+    """Threads of one of so many trainings at once."""
+    return max(1, len(os.sched_getaffinity(0)) // workers)
+
+
+def folder_of(folder: Path, slot: int) -> Path:
+    """The folder of a trial."""
+    return folder / f"trial-{slot:04d}"
+
+
+class Tuner:
+    """Tunes until enough trials of the study are complete.
+
+    Args:
+        study: of Optuna.
+        stamp: what it was made with.
+        plan: what to do.
+        show: the progress.
+    """
+
+    def __init__(self, study: Study, stamp: Stamp, plan: Plan, show: Silent | None = None) -> None:
+        self._study = study
+        self._stamp = stamp
+        self._plan = plan
+        self._show = show or Silent()
+        self._storage = study._storage
+        self._running: dict[int, _Running] = {}  # by the number of the trial
+        self._failures = 0  # in a row
+        self._me = this_process()
+        study.sampler = make_sampler(plan.sampler, plan.seed, stamp.space, self._claim)
+
+    def run(self) -> None:
+        """Tune. After an interruption the same call goes on.
+
+        Raises:
+            FairseqDocError: the first training failed, or several in a row.
+        """
+        try:
+            idle_until = 0.0
+            while True:
+                if self._collect():
+                    idle_until = 0.0
+                if time.monotonic() >= idle_until:
+                    slots = self._fill()
+                    self._show.update(Standing.of(slots, self._stamp.command.maximize))
+                    complete = sum(slot.complete for slot in slots)
+                    if not self._running and complete >= self._plan.trials:
+                        return
+                    idle_until = time.monotonic() + IDLE
+                time.sleep(POLL)
+        except KeyboardInterrupt:
+            self._show.line("interrupted: stops the trainings; the same command goes on with them")
+            raise
+        finally:
+            self._stop()
+
+    # The trials
+
+    def _trials(self) -> list[FrozenTrial]:
+        return patiently(self._study.get_trials, deepcopy=False)
+
+    def _mark(self, trial: FrozenTrial, **attributes: object) -> bool:
+        """Set user attributes; whether the trial was still open."""
+        try:
+            for name, value in attributes.items():
+                patiently(self._storage.set_trial_user_attr, trial._trial_id, name, value)
+        except UpdateFinishedTrialError:
+            return False
+        return True
+
+    def _claim(self, trial: FrozenTrial) -> None:
+        self._mark(trial, **{kept.OWNER: self._me, kept.HEARTBEAT_AT: time.time()})
+
+    def _close(self, trial: FrozenTrial, why: str, **attributes: object) -> None:
+        """Close a trial as failed, unless another process was faster."""
+        if self._mark(trial, **{kept.ENDED: why, **attributes}):
+            patiently(self._study.tell, trial.number, state=TrialState.FAIL, skip_if_finished=True)
+
+    def _recover(self) -> list[FrozenTrial]:
+        """The trials, after those whose process is gone are closed and enqueued to go on."""
+        mine, now = set(self._running), time.time()
+        trials = self._trials()
+        running = [trial for trial in trials if trial.state == TrialState.RUNNING]
+        dead = [trial for trial in running if is_dead(trial, mine, self._me, now)]
+        for trial in dead:
+            drawn = trial.params.keys() == self._stamp.space.keys()
+            self._close(trial, kept.STOPPED if drawn else kept.UNUSED)
+        trials = self._trials() if dead else trials
+        live = [slot for slot in slots_of(trials) if not slot.failed]
+        enqueued = [slot for slot in live[: self._plan.trials] if slot.interrupted]
+        for slot in enqueued:
+            patiently(self._study.enqueue_trial, slot.settings, user_attrs={kept.SLOT: slot.number})
+        return self._trials() if enqueued else trials
+
+    def _fill(self) -> list[Slot]:
+        """Begin trainings while there are free workers and trials left to begin; the study's slots."""
+        while True:
+            trials = self._recover()
+            slots = slots_of(trials)
+            live = sum(not slot.failed for slot in slots)
+            waiting = any(trial.state == TrialState.WAITING for trial in trials)
+            enough = sum(slot.complete for slot in slots) >= self._plan.trials
+            nothing_left = enough or (live >= self._plan.trials and not waiting)
+            if nothing_left or len(self._running) >= self._plan.workers or not self._begin():
+                return slots
+
+    def _begin(self) -> bool:
+        """Begin the next trial; whether it was needed."""
+        own = patiently(self._study.ask, distributions(self._stamp.space))
+        trials = self._trials()
+        trial = next(trial for trial in trials if trial.number == own.number)
+        if is_one_too_many(trial, trials, self._plan.trials):
+            self._close(trial, kept.UNUSED)
+            return False
+        slot = kept.slot_number(trial)
+        folder = folder_of(self._plan.folder, slot)
+        command = self._stamp.command
+        training = Training(command, trial.params, folder, self._plan.program)
+        now = _Running(trial, slot, training)
+        self._running[trial.number] = now
+        before = earlier_outcome(folder, command) if slot != trial.number else None
+        if before is not None:  # its process died after the training had ended
+            self._finish(now, before)
+        else:
+            training.start(threads_for(self._plan.workers))
+        return True
+
+    def _collect(self) -> bool:
+        """Store the values of trainings that have ended; whether there were any."""
+        ended = False
+        for running in list(self._running.values()):
+            outcome = running.training.poll()
+            if outcome is not None:
+                ended = True
+                self._finish(running, outcome)
+            elif running.training.seconds - running.seconds > HEARTBEAT:
+                running.seconds = running.training.seconds
+                self._mark(running.trial, **_times(running))
+        return ended
+
+    def _finish(self, running: _Running, outcome: Outcome) -> None:
+        trial, seconds = running.trial, running.training.seconds
+        if outcome.value is None:
+            self._close(trial, kept.FAILED, **{kept.PROBLEM: outcome.problem}, **_times(running))
+        elif self._mark(trial, **_times(running)):
+            patiently(self._study.tell, trial.number, outcome.value, skip_if_finished=True)
+        del self._running[trial.number]
+        self._say(running.slot, outcome, seconds, trial)
+        self._remove_checkpoints()
+        if outcome.value is not None:
+            self._failures = 0
+            return
+        self._failures += 1
+        where = folder_of(self._plan.folder, running.slot) / LOG
+        slots = slots_of(self._trials())
+        if not any(slot.complete for slot in slots):
+            raise FairseqDocError(
+                f"trial {running.slot} failed, and none before it was complete: {outcome.problem} "
+                f"({where}); nothing else was tried"
+            )
+        if self._failures >= FAILURES:
+            raise FairseqDocError(
+                f"{FAILURES} trials in a row failed, the last with: {outcome.problem} ({where}); the "
+                "same command goes on with other settings"
+            )
+
+    def _say(self, slot: int, outcome: Outcome, seconds: float, trial: FrozenTrial) -> None:
+        if outcome.value is None:
+            result = f"failed: {outcome.problem}"
+        else:
+            result = f"{self._stamp.command.metric} {number(outcome.value)}"
+        self._show.line(f"trial {slot}: {result}, {duration(seconds)}, {short(trial.params)}")
+
+    def _remove_checkpoints(self) -> None:
+        """Those of this folder's trials that have ended and are not the best."""
+        if self._plan.keep_all:
+            return
+        slots = slots_of(self._trials())
+        best = best_slot(slots, self._stamp.command.maximize)
+        for slot in slots:
+            if (slot.complete or slot.failed) and slot is not best:
+                remove_checkpoints(folder_of(self._plan.folder, slot.number))
+
+    def _stop(self) -> None:
+        """End the trainings; those that had not ended by themselves go on at the next call."""
+        stop_all([running.training for running in self._running.values()])
+        for running in self._running.values():
+            with contextlib.suppress(FairseqDocError):  # the storage may be what failed
+                self._close(running.trial, kept.STOPPED, **_times(running))
+        self._running.clear()
+
+
+def _times(running: _Running) -> dict[str, float]:
+    """The time stamp of a trial, and the seconds of its training."""
+    seconds = round(running.training.seconds, 1)
+    return {kept.HEARTBEAT_AT: time.time(), kept.SECONDS: seconds}

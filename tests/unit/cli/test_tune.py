@@ -1,0 +1,160 @@
+"""``fairseq-doc tune``: its line, its errors, and what it prints; trainings are a small program."""
+
+import importlib.util
+import io
+import json
+import math
+import os
+import signal
+import sys
+
+import pytest
+from conftest import PACKAGE, ROOT, doc, refused
+
+from fairseq_doc.cli.main import make_parser
+from fairseq_doc.tuning import progress
+from fairseq_doc.tuning import training as training_module
+
+SPACE = "lr: {low: 1e-4, high: 1.0, log: true}\n"
+BASE = f"fairseq-train data --user-dir {PACKAGE} --arch lstm_doc_lm --task bptt_language_modeling".split()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a space, where fairseq-train is a program that takes no time."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "space.yaml").write_text(SPACE)
+    fake = [sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_training.py")]
+    monkeypatch.setattr(training_module, "program_for", lambda words: fake)
+    return tmp_path
+
+
+STUDY = ("--study", "s", "--storage", "sqlite:///a.db")
+TUNE = ("tune", "space.yaml", *STUDY, "--sampler", "random")
+
+
+def test_the_words_after_the_dashes_are_the_training():
+    for words in (
+        "tune a.yaml --study s --storage u -- t --lr 3 -- x",
+        "tune --study s --storage u a.yaml",
+    ):
+        args = make_parser().parse_args(words.split())
+        expected = ["t", "--lr", "3", "--", "x"] if " -- " in words else None
+        assert (args.space, args.training, args.study) == ("a.yaml", expected, "s")
+    with pytest.raises(SystemExit):
+        make_parser().parse_args("tune a b --study s --storage u".split())
+
+
+def test_tune_report_and_rerun(folder):
+    out, err = doc(*TUNE, "--trials", 3, "--workers", 2, "--", *BASE)
+    assert "study s: 3 trials complete, 0 of them diverged; 0 failed" in out
+    assert "best: trial " in out and "folder: tune/s/trial-000" in out
+    lines = err.splitlines()
+    assert len([line for line in lines if line.startswith("trial ")]) == 3
+
+    out, err = doc(*TUNE, "--trials", 3, "--json", "--", *BASE)
+    result = json.loads(out)
+    assert err == "" and result["complete"] == 3 and result["best"]["command"].startswith("fairseq")
+    number, value = result["best"]["trial"], result["best"]["value"]
+    assert (folder / result["best"]["folder"] / "checkpoints").is_dir()
+
+    out, _ = doc("tune", *STUDY, "--report", "report")
+    assert "wrote report/best.sh" in out and (folder / "report" / "slice.png").exists()
+    assert "report/best.sh exists" in refused("tune", *STUDY, "--report", "report")
+    doc("tune", *STUDY, "--report", "report", "--overwrite")
+
+    out, err = doc("tune", *STUDY, "--rerun", "best", "--seeds", 2)
+    assert f"trial {number}: --lr" in out and "standard deviation 0.0071" in out
+    assert "seed 2: loss" in err
+    out, _ = doc("tune", *STUDY, "--rerun", number, "--seeds", 2, "--json")
+    result = json.loads(out)
+    assert result["mean"] == pytest.approx(value + 0.015) and len(result["runs"]) == 2
+    out, _ = doc("tune", *STUDY, "--rerun", number, "--seeds", 1)
+    assert "standard deviation of one value" in out
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (STUDY, "expected a space, a YAML file or one of awd"),
+        (("none.yaml", *STUDY), "none.yaml: expected a YAML file"),
+        (("space.yaml", *STUDY), "expected -- fairseq-train DATA"),
+        (("space.yaml", *STUDY, "--trials", "0"), "--trials: expected at least 1; got 0"),
+        (("space.yaml", *STUDY, "--workers", "-1"), "--workers: expected at least 1; got -1"),
+        (("space.yaml", *STUDY, "--seed", "-1"), "--seed: expected a number from 0"),
+        (("space.yaml", *STUDY, "--seeds", "2"), "--seeds is for --rerun"),
+        ((*STUDY, "--rerun", "best", "--seeds", "0"), "--seeds: expected at least 1"),
+        ((*STUDY, "--rerun", "best"), "there is no a.db"),
+        ((*STUDY, "--report", "r"), "there is no a.db"),
+        ((*STUDY, "--report", "r", "--rerun", "best"), "got both"),
+        (("space.yaml", *STUDY, "--report", "r"), "--report reads a study"),
+        ((*STUDY, "--rerun", "1", "--trials", "3"), "--rerun reads a study"),
+        (("space.yaml", "--study", "a/b", "--storage", "sqlite:///a.db"), "a name without /"),
+        (("space.yaml", "--study", "s", "--storage", "a.db", "--", *BASE), "got 'a.db'"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(words, problem, folder):
+    assert problem in refused("tune", *words)
+    assert [path.name for path in folder.iterdir()] == ["space.yaml"]
+
+
+def test_errors_of_a_study(folder):
+    doc(*TUNE, "--trials", 1, "--", *BASE)
+    assert "'s'; got 't'" in refused("tune", "--study", "t", *STUDY[2:], "--report", "r")
+    assert "one of the trials 0; got '7'" in refused("tune", *STUDY, "--rerun", 7)
+    assert "is of another command" in refused(*TUNE, "--", *BASE, "--fp16")
+    (folder / "space.yaml").write_text("lr: {low: 1, high: 2}")
+    assert "is of another space" in refused(*TUNE, "--", *BASE)
+    (folder / "space.yaml").write_text(SPACE)
+    other = ("tune", "space.yaml", "--study", "t", *STUDY[2:], "--dir", "tune/s", "--", *BASE)
+    assert "trials of another study" in refused(*other)
+
+
+def test_without_optuna(folder, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "optuna" else find(name)
+    )
+    assert "pip install 'fairseq_doc[tune]'" in refused(*TUNE, "--", *BASE)
+
+
+def test_sigterm_is_an_interruption(folder, monkeypatch):
+    """The trainings are stopped, and the trial goes on later."""
+    monkeypatch.setenv("FAKE_SECONDS", "30")
+    start = training_module.Training.start
+
+    def start_and_end(training, threads):
+        start(training, threads)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(training_module.Training, "start", start_and_end)
+    before = signal.getsignal(signal.SIGTERM)
+    out, _ = doc(*TUNE, "--trials", 2, "--", *BASE, status=130)
+    assert out == "" and signal.getsignal(signal.SIGTERM) is before
+    monkeypatch.setattr(training_module.Training, "start", start)
+    monkeypatch.setenv("FAKE_SECONDS", "0")
+    out, _ = doc(*TUNE, "--trials", 2, "--", *BASE)
+    assert "2 trials complete" in out
+
+
+def test_a_bar_on_a_terminal(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    shown = progress.OnStandardError(3, complete=1)
+    shown.line("trial 0: loss 2")
+    shown.update(progress.Standing(2, 1, 2.0))
+    shown.close()
+    printed = terminal.getvalue()
+    assert (
+        "trial 0: loss 2\n" in printed
+        and "2 of 3 trials" in printed
+        and "1 running, best 2.0000" in printed
+    )
+    assert progress.OnStandardError(3, bar=False)._bar is None
+
+
+def test_numbers_as_they_are_shown():
+    assert [progress.duration(s) for s in (12, 90, 5400)] == ["12 s", "1.5 min", "1.5 h"]
+    values = [progress.number(value) for value in (None, math.inf, 2.0)]
+    assert values == ["no value", "diverged", "2.0000"]

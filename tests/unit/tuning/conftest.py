@@ -1,0 +1,72 @@
+"""Studies whose trainings are a small program instead of fairseq-train."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from conftest import ROOT
+
+from fairseq_doc.tuning import tuner as tuner_module
+from fairseq_doc.tuning.command import Command
+from fairseq_doc.tuning.slots import slots_of
+from fairseq_doc.tuning.space import parse_space
+from fairseq_doc.tuning.storage import claim_folder, open_storage, open_study, silence
+from fairseq_doc.tuning.tuner import Plan, Tuner
+
+PROGRAM = [sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_training.py")]
+COMMAND = Command(("fairseq-train", "data"), "loss", False)
+SPACE = parse_space({"lr": {"low": "1e-4", "high": 1.0, "log": True}}, "space")
+
+
+def choosing(*actions):
+    """A space whose trainings end in these ways."""
+    return parse_space({"lr": {"low": 0.001, "high": 1.0}, "act": {"choices": list(actions)}}, "s")
+
+
+class Lines:
+    """What a tuner shows."""
+
+    def __init__(self):
+        self.lines, self.standings = [], []
+
+    def line(self, text):
+        self.lines.append(text)
+
+    def update(self, standing):
+        self.standings.append(standing)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    silence()
+    monkeypatch.setattr(tuner_module, "POLL", 0.01)
+    monkeypatch.setattr(tuner_module, "IDLE", 0.1)
+
+
+@pytest.fixture
+def study_in(tmp_path):
+    """``study_in(url)``: a study there, ``tuner(trials, ...)`` on it, and ``slots()``."""
+
+    def opened(url=None, space=SPACE, command=COMMAND, name="s"):
+        storage = open_storage(url or f"sqlite:///{tmp_path}/tune.db", create=True)
+        study, stamp = open_study(storage, name, space, command)
+        folder = tmp_path / "tune"
+        claim_folder(folder, stamp)
+        shown = Lines()
+
+        def tuner(trials, workers=1, **settings):
+            plan = Plan(
+                trials, workers, folder, **{"sampler": "random", **settings}, program=PROGRAM
+            )
+            return Tuner(study, stamp, plan, shown)
+
+        return SimpleNamespace(
+            study=study,
+            stamp=stamp,
+            folder=folder,
+            shown=shown,
+            tuner=tuner,
+            slots=lambda: slots_of(study.get_trials()),
+        )
+
+    return opened

@@ -1,0 +1,168 @@
+"""Reports and reruns."""
+
+import csv
+import json
+import math
+import random
+import shlex
+import subprocess
+
+import matplotlib.image
+import pytest
+from conftest import refusal
+from optuna.trial import TrialState, create_trial
+
+from fairseq_doc.tuning.figures import _limits, _ticks
+from fairseq_doc.tuning.report import FILES, check_report, describe, write_report
+from fairseq_doc.tuning.rerun import rerun, spread
+from fairseq_doc.tuning.samplers import distributions
+from fairseq_doc.tuning.space import Choices, Range, parse_space
+
+from .conftest import COMMAND, PROGRAM, choosing
+
+SPACE = parse_space(
+    {
+        "lr": {"low": "1e-4", "high": 1.0, "log": True},
+        "dropout": {"low": 0, "high": 0.9},
+        "layers": {"low": 1, "high": 4},
+        "act": {"choices": ["train", "x $y"]},
+    },
+    "x",
+)
+
+
+def filled(study_in, values, space=SPACE, command=COMMAND):
+    """A study with these values."""
+    tuned = study_in(space=space, command=command)
+    rng = random.Random(1)
+    for value in values:
+        settings = {option: p.at(rng.random()) for option, p in space.items()}
+        state = TrialState.FAIL if value is None else TrialState.COMPLETE
+        tuned.study.add_trial(
+            create_trial(
+                state=state,
+                value=value,
+                params=settings,
+                distributions=distributions(space),
+                user_attrs={"seconds": 90.0} | ({} if value is not None else {"problem": "why"}),
+            )
+        )
+    return tuned
+
+
+def report(tuned, folder):
+    check_report(folder, False)
+    return write_report(tuned.study, tuned.stamp, tuned.slots(), folder)
+
+
+def test_the_files_of_a_report(study_in, tmp_path):
+    values = [5.0, math.inf, 4.0, None, 6.0, 3.25, 4.5, 40.0]
+    tuned = filled(study_in, values)
+    folder = tmp_path / "new" / "report"
+    result = report(tuned, folder)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    best = tuned.slots()[5].settings
+    assert result["best"]["trial"] == 5 and result["best"]["settings"] == best
+
+    rows = list(csv.DictReader((folder / "trials.tsv").open(), delimiter="\t"))
+    assert [row["state"] for row in rows].count("complete") == 6
+    assert rows[1]["state"] == "diverged" and rows[3]["state"] == "failed"
+    assert rows[5]["value"] == "3.25" and rows[5]["minutes"] == "1.50"
+    assert rows[5]["lr"] == repr(best["lr"]) and rows[5]["act"] == best["act"]
+
+    kept = json.loads((folder / "report.json").read_text())
+    assert kept["best"]["value"] == 3.25 and kept["trials"][1]["value"] is None
+    assert kept["trials"][3]["problem"] == "why"
+    assert sum(kept["importances"].values()) == pytest.approx(1)
+
+    script = folder / "best.sh"
+    echoed = subprocess.run(
+        ["bash", "-c", f"fairseq-train() {{ printf '%s\\n' \"$@\"; }}; . {script} --more"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert echoed == [*shlex.split(result["best"]["command"])[1:], "--more"]
+    assert script.stat().st_mode & 0o111
+    for name in FILES[3:]:
+        image = matplotlib.image.imread(folder / name)
+        assert image.shape[0] > 100 and image.shape[1] > 400 and image[..., :3].std() > 0.01
+
+
+def test_a_report_does_not_replace_another_without_being_asked(study_in, tmp_path):
+    tuned = filled(study_in, [1.0])
+    report(tuned, tmp_path / "r")
+    assert "exists; remove it" in refusal(check_report, tmp_path / "r", False)
+    check_report(tmp_path / "r", True)
+    assert "cannot make the folder" in refusal(check_report, tmp_path / "r" / "best.sh", False)
+
+
+@pytest.mark.parametrize("values", [[2.0], [2.0, 2.0], [2.0] * 9, [math.inf] * 4 + [1.0, 2.0]])
+def test_reports_of_little(values, study_in, tmp_path):
+    result = report(filled(study_in, values), tmp_path / "r")
+    assert result["best"]["value"] == min(values)
+
+
+@pytest.mark.parametrize("values", [[], [math.inf], [None]])
+def test_no_report_without_a_finite_value(values, study_in, tmp_path):
+    tuned = filled(study_in, values)
+    message = refusal(write_report, tuned.study, tuned.stamp, tuned.slots(), tmp_path)
+    assert "expected a trial that is complete and did not diverge; got none of" in message
+
+
+def test_states(study_in):
+    tuned = filled(study_in, [1.0])
+    tuned.study.ask(distributions(SPACE))
+    assert [describe(slot)["state"] for slot in tuned.slots()] == ["complete", "running"]
+
+
+def test_axes_leave_out_far_values():
+    low, high, beyond = _limits([5.0, 5.1, 5.2, 5.3, 90.0], False)
+    assert low < 5 and 5.3 < high < 6 and beyond == 1
+    low, high, beyond = _limits([50.0, 49.0, 48.0, 47.0, 1.0], True)
+    assert 40 < low < 47 and high > 50 and beyond == 1
+    assert _limits([3.0], False)[2] == _limits([3.0, 3.0], True)[2] == 0
+    assert [label for _, label in _ticks(Range(1, 3))] == ["1", "2", "3"]
+    assert [height for height, _ in _ticks(Choices(("a", "b")))] == [0.25, 0.75]
+
+
+def test_reruns_are_done_once_and_go_on(study_in):
+    tuned = study_in()
+    tuned.tuner(1).run()
+    slot = tuned.slots()[0]
+
+    def again(seeds, workers=2):
+        tuned.shown.lines.clear()
+        return rerun(tuned.stamp, slot, seeds, workers, tuned.folder, PROGRAM, tuned.shown)
+
+    runs = again(3)
+    base = slot.last.value
+    assert [run.seed for run in runs] == [1, 2, 3]
+    assert [run.value for run in runs] == pytest.approx([base + 0.01 * n for n in (1, 2, 3)])
+    assert runs[0].folder == tuned.folder / "rerun-0000-seed1"
+    assert "--seed 1 --save-dir" in (runs[0].folder / "command.txt").read_text()
+    log = runs[2].folder / "log.txt"
+    log.write_text(log.read_text().replace("done training", "was interrupted"))
+    assert again(4)[:3] == runs
+    done = [line for line in tuned.shown.lines if "done before" in line]
+    assert len(done) == 2 and len(tuned.shown.lines) == 4
+    assert "starts at step 5" in log.read_text()
+    found = spread([run.value for run in runs])
+    assert found.mean == pytest.approx(base + 0.02) and found.deviation == pytest.approx(0.01)
+    assert (found.low, found.high) == (runs[0].value, runs[2].value)
+
+
+def test_a_rerun_that_fails_and_one_that_is_at_work(study_in):
+    tuned = study_in(space=choosing("train"))
+    tuned.tuner(1).run()
+    slot = tuned.slots()[0]
+    slot.settings.update(act="fail")
+    failing = [*PROGRAM[:-1], "/none.py"]
+    message = refusal(rerun, tuned.stamp, slot, 2, 1, tuned.folder, failing)
+    assert "seed 1 failed: " in message and "rerun-0000-seed1/log.txt" in message
+
+
+def test_spread():
+    assert spread([]) is None and spread([math.inf]) is None
+    assert spread([2.0, math.inf]).deviation is None
+    assert spread([1.0, 3.0]).deviation == pytest.approx(math.sqrt(2))

@@ -1,0 +1,162 @@
+"""One training: how it ended, and its value."""
+
+import math
+import os
+import sys
+
+import pytest
+import torch
+from conftest import refusal
+
+from fairseq_doc.tuning.command import Command, program_for
+from fairseq_doc.tuning.training import (
+    Training,
+    best_value,
+    earlier_outcome,
+    outcome_of,
+    remove_checkpoints,
+)
+
+LOSS = Command(("fairseq-train", "data"), "loss", False)
+SCORE = Command(("fairseq-train", "data"), "bleu", True)
+
+
+def write(folder, log="", **bests):
+    """A training's folder."""
+    checkpoints = folder / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (folder / "log.txt").write_text(log)
+    for name, best in bests.items():
+        state = {"extra_state": {"best": best} if best is not None else {}}
+        torch.save(
+            {"model": {"w": torch.zeros(1000)}, **state}, checkpoints / f"checkpoint_{name}.pt"
+        )
+
+
+@pytest.mark.parametrize(
+    "bests, lowest, highest",
+    [
+        ({"last": 3.5}, 3.5, 3.5),
+        ({"best": 3.5}, 3.5, 3.5),
+        ({"last": 3.0, "best": 4.0}, 3.0, 4.0),
+        ({"last": math.nan, "best": 4.0}, 4.0, 4.0),
+        ({"last": None, "best": 4.0}, 4.0, 4.0),
+    ],
+)
+def test_the_best_validation_of_a_checkpoint(bests, lowest, highest, tmp_path):
+    write(tmp_path, **bests)
+    assert best_value(tmp_path / "checkpoints", False) == lowest
+    assert best_value(tmp_path / "checkpoints", True) == highest
+
+
+def test_a_training_without_a_value(tmp_path):
+    assert "expected a checkpoint" in refusal(best_value, tmp_path, False)
+    write(tmp_path / "a", last=None)
+    assert "did the training validate" in refusal(best_value, tmp_path / "a/checkpoints", False)
+    torch.save([1], tmp_path / "checkpoint_last.pt")
+    assert "another or a damaged file" in refusal(best_value, tmp_path, False)
+    (tmp_path / "checkpoint_last.pt").write_bytes(b"PK\x03\x04 cut")
+    assert "not a whole checkpoint" in refusal(best_value, tmp_path, False)
+    write(tmp_path / "b")
+    outcome = outcome_of(tmp_path / "b", LOSS, 0)
+    assert outcome.value is None and "expected a checkpoint" in outcome.problem
+
+
+def test_a_checkpoint_that_carries_code_is_not_run(tmp_path):
+    torch.save({"extra_state": Code(str(tmp_path / "ran"))}, tmp_path / "checkpoint_last.pt")
+    assert "another or a damaged file" in refusal(best_value, tmp_path, False)
+    assert not (tmp_path / "ran").exists()
+
+
+class Code:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "FloatingPointError: gradients are Nan/Inf",
+        "FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding. Try",
+        "FloatingPointError: AMP: Minimum loss scale reached (0.0001). Your loss is probably exploding.",
+        "fairseq_doc: error: a score is not finite: expected every target to have a log probability, "
+        "got nan; has the training diverged?",
+    ],
+)
+def test_divergence(end, tmp_path):
+    write(tmp_path, f"epoch 1\n{end}\n", last=3.0)
+    assert outcome_of(tmp_path, LOSS, 1).value == math.inf
+    assert outcome_of(tmp_path, SCORE, 1).value == -math.inf
+    assert earlier_outcome(tmp_path, LOSS).value == math.inf
+
+
+def test_a_best_that_is_not_a_number_is_the_worst(tmp_path):
+    write(tmp_path, last=math.nan)
+    assert outcome_of(tmp_path, LOSS, 0).value == math.inf
+
+
+@pytest.mark.parametrize(
+    "log, status, problem",
+    [
+        ("a\nValueError: b\n\n", 1, "ValueError: b"),
+        ("10%|#\r20%|##\rRuntimeError: c", 1, "RuntimeError: c"),
+        ("", 3, "exit status 3, nothing printed"),
+        ("a\n", -9, "it was ended by SIGKILL"),
+        ("FloatingPointError: gradients are inconsistent between workers", 1, "FloatingPointError"),
+    ],
+)
+def test_failures(log, status, problem, tmp_path):
+    write(tmp_path, log, last=3.0)
+    outcome = outcome_of(tmp_path, LOSS, status)
+    assert outcome.value is None and outcome.problem.startswith(problem)
+    assert earlier_outcome(tmp_path, LOSS) is None
+
+
+def test_what_a_log_says_of_a_training_whose_process_is_gone(tmp_path):
+    assert earlier_outcome(tmp_path / "none", LOSS) is None
+    write(tmp_path / "a", "x\n2026 | INFO | done training in 12.3 seconds\n", last=3.0)
+    assert earlier_outcome(tmp_path / "a", LOSS).value == 3.0
+    write(tmp_path / "b", "done training in 12.3 seconds\n")  # its checkpoints are gone
+    assert earlier_outcome(tmp_path / "b", LOSS) is None
+
+
+def test_the_program(monkeypatch, tmp_path):
+    beside = os.path.join(os.path.dirname(sys.executable), "fairseq-train")
+    assert program_for(["fairseq-train"]) == [beside]
+    assert program_for(["/opt/fairseq-train"]) == ["/opt/fairseq-train"]
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert program_for(["fairseq-train"]) == [str(tmp_path / "python"), "-m", "fairseq_cli.train"]
+
+
+def test_threads_and_a_program_that_is_missing(tmp_path, monkeypatch):
+    printing = [sys.executable, "-c", "import os; print(os.environ['OMP_NUM_THREADS'])"]
+    for given, expected in ((None, "3"), ("7", "7")):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        if given:
+            monkeypatch.setenv("OMP_NUM_THREADS", given)
+        training = Training(LOSS, {"lr": 0.1}, tmp_path / expected, printing)
+        training.start(3)
+        training.end(30)
+        assert (tmp_path / expected / "log.txt").read_text().strip() == expected
+    training = Training(LOSS, {}, tmp_path / "x", ["/none/fairseq-train"])
+    training.start(1)
+    training.end(30)
+    assert training.poll().problem == "cannot start /none/fairseq-train: No such file or directory"
+    (tmp_path / "file").touch()
+    blocked = Training(LOSS, {}, tmp_path / "file" / "x", printing)
+    assert "cannot write" in refusal(blocked.start, 1)
+
+
+def test_only_checkpoints_are_removed(tmp_path):
+    write(tmp_path / "trial", "a", last=1.0)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    for name in ("trial", "link", "none"):
+        remove_checkpoints(tmp_path / name)
+    assert [path.name for path in (tmp_path / "trial").iterdir()] == ["log.txt"]
+    assert (tmp_path / "elsewhere").exists()

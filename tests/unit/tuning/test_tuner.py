@@ -1,0 +1,291 @@
+"""Tuning with trainings that take no time: values, failures, resuming, several tuners at once."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from conftest import ROOT, refusal
+from optuna.trial import TrialState
+
+from fairseq_doc.tuning import training as training_module
+from fairseq_doc.tuning import tuner as tuner_module
+from fairseq_doc.tuning.command import Command
+from fairseq_doc.tuning.processes import this_process
+from fairseq_doc.tuning.samplers import distributions
+from fairseq_doc.tuning.slots import ENDED, OWNER, SLOT, STOPPED, UNUSED, slots_of
+
+from .conftest import choosing
+
+KINDS = ["sqlite:///{}/a.db", "{}/a.journal", "journal:///{}/b.journal"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_trial_has_its_value_and_only_the_best_its_checkpoints(kind, study_in, tmp_path):
+    tuned = study_in(kind.format(tmp_path))
+    tuned.tuner(5, workers=2).run()
+    slots = tuned.slots()
+    assert [slot.number for slot in slots] == list(range(5)) and all(s.complete for s in slots)
+    for slot in slots:
+        expected = (math.log10(slot.settings["lr"]) + 2) ** 2
+        assert slot.last.value == pytest.approx(expected)
+        folder = tuned.folder / f"trial-{slot.number:04d}"
+        words = (folder / "command.txt").read_text().split()
+        assert words[:4] == ["fairseq-train", "data", "--lr", repr(slot.settings["lr"])]
+        assert words[4:] == ["--save-dir", str(folder / "checkpoints")]
+        assert "done training" in (folder / "log.txt").read_text()
+    best = min(slots, key=lambda slot: slot.last.value).number
+    assert [p.parent.name for p in tuned.folder.glob("*/checkpoints")] == [f"trial-{best:04d}"]
+    assert len(tuned.shown.lines) == 5 and tuned.shown.standings[-1].complete == 5
+    assert tuned.shown.lines[0].startswith("trial ") and " --lr " in tuned.shown.lines[0]
+
+
+def test_a_second_call_has_nothing_to_do_and_a_third_wants_more(study_in):
+    tuned = study_in()
+    tuned.tuner(2, keep_all=True).run()
+    before = tuned.study.get_trials()
+    tuned.tuner(2).run()
+    assert tuned.study.get_trials() == before
+    tuned.tuner(4, keep_all=True).run()
+    assert len(tuned.slots()) == 4
+
+
+def test_trainings_that_diverge_count_as_worst(study_in):
+    tuned = study_in(space=choosing("diverge", "nan"))
+    tuned.tuner(4).run()
+    assert [slot.last.value for slot in tuned.slots()] == [math.inf] * 4
+    assert all("diverged" in line for line in tuned.shown.lines)
+
+
+def test_a_maximised_metric(study_in):
+    command = Command(("fairseq-train", "data"), "accuracy", True)
+    tuned = study_in(space=choosing("train", "diverge"), command=command)
+    tuned.tuner(6).run()
+    values = [slot.last.value for slot in tuned.slots()]
+    assert -math.inf in values and tuned.study.direction.name == "MAXIMIZE"
+    (kept,) = tuned.folder.glob("*/checkpoints")
+    assert int(kept.parent.name[-4:]) == max(range(6), key=values.__getitem__)
+
+
+def test_the_first_failure_ends_a_tuning(study_in):
+    tuned = study_in(space=choosing("fail"))
+    message = refusal(tuned.tuner(60, workers=1).run)
+    assert "trial 0 failed" in message and "ValueError: it cannot" in message
+    assert f"{tuned.folder}/trial-0000/log.txt" in message
+    assert len(tuned.slots()) == 1 and tuned.slots()[0].failed
+
+
+def test_three_failures_in_a_row_end_a_tuning(study_in):
+    tuned = study_in(space=choosing("train", "fail"))
+    tuner = tuned.tuner(40)
+    message = refusal(tuner.run)
+    slots = tuned.slots()
+    assert [slot.failed for slot in slots[-3:]] == [True] * 3 and slots[-4].complete
+    assert "3 trials in a row failed, the last with: ValueError: it cannot" in message
+    wanted = sum(slot.complete for slot in slots)
+    tuned.tuner(wanted).run()  # failed ones do not count
+    assert len(tuned.slots()) == len(slots)
+
+
+def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch):
+    tuned = study_in()
+    monkeypatch.setenv("FAKE_SECONDS", "30")
+    tuner = tuned.tuner(3, workers=2)
+    begun = []
+
+    def interrupt(standing):
+        begun[:] = [running.training for running in tuner._running.values()]
+        raise KeyboardInterrupt
+
+    tuned.shown.update = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        tuner.run()
+    assert len(begun) == 2 and all(t._process.poll() is not None for t in begun)
+    assert [slot.interrupted for slot in tuned.slots()] == [True, True]
+    settings = [slot.settings for slot in tuned.slots()]
+
+    monkeypatch.setenv("FAKE_SECONDS", "0")
+    tuned.shown.update = lambda standing: None
+    tuned.tuner(3, workers=2).run()
+    assert [slot.settings for slot in tuned.slots()][:2] == settings
+    assert [slot.complete for slot in tuned.slots()] == [True] * 3
+    names = [f"trial-{slot.number:04d}" for slot in tuned.slots()]
+    assert sorted(path.name for path in tuned.folder.glob("trial*")) == names
+    assert names[:2] == ["trial-0000", "trial-0001"]
+
+
+def dead_trial(tuned, log=None, ended=True):
+    """A trial whose process is gone; its log."""
+    trial = tuned.study.ask(distributions(tuned.stamp.space))
+    if ended:
+        trial.set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})
+    if log is not None:
+        folder = tuned.folder / f"trial-{trial.number:04d}"
+        folder.mkdir()
+        (folder / "log.txt").write_text(log)
+    return trial
+
+
+def test_a_dead_trial_that_had_finished_is_read_not_trained(study_in):
+    tuned = study_in()
+    tuned.tuner(1).run()
+    folder = tuned.folder / "trial-0001"
+    dead = dead_trial(tuned, "x\ndone training in 0.3 seconds\n")
+    (tuned.folder / "trial-0000" / "checkpoints").rename(folder / "checkpoints")
+    tuned.tuner(2).run()
+    one = tuned.slots()[1]
+    assert one.complete and one.settings == dead.params
+    assert one.last.value == tuned.slots()[0].last.value
+    assert (folder / "log.txt").read_text() == "x\ndone training in 0.3 seconds\n"
+    assert not (folder / "command.txt").exists()
+
+
+def test_a_dead_trial_that_had_diverged_is_not_trained_again(study_in):
+    tuned = study_in()
+    dead_trial(tuned, "FloatingPointError: gradients are Nan/Inf\n")
+    tuned.tuner(1).run()
+    assert tuned.slots()[0].last.value == math.inf
+
+
+def test_a_dead_trial_without_settings_is_dropped(study_in):
+    tuned = study_in()
+    tuned.study.ask().set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})
+    tuned.tuner(2).run()
+    first = tuned.study.get_trials()[0]
+    assert first.state == TrialState.FAIL and first.user_attrs[ENDED] == UNUSED
+    assert [slot.number for slot in tuned.slots()] == [1, 2]
+
+
+def test_a_trial_of_another_machine_is_waited_for_until_it_is_stale(study_in, monkeypatch):
+    tuned = study_in()
+    trial = dead_trial(tuned, ended=False)
+    trial.set_user_attr(OWNER, {**this_process(), "machine": "another"})
+    trial.set_user_attr("heartbeat", time.time() - 599.5)
+    begin = time.monotonic()
+    tuned.tuner(1).run()
+    assert 0.3 < time.monotonic() - begin < 20
+    assert tuned.study.get_trials()[0].user_attrs[ENDED] == STOPPED
+    assert tuned.study.get_trials()[1].user_attrs[SLOT] == 0 and tuned.slots()[0].complete
+
+
+def test_heartbeats_and_seconds_are_written(study_in, monkeypatch):
+    monkeypatch.setattr(tuner_module, "HEARTBEAT", 0.05)
+    monkeypatch.setenv("FAKE_SECONDS", "0.5")
+    tuned = study_in()
+    beats = []
+    tuned.shown.update = lambda standing: beats.extend(
+        trial.user_attrs.get("seconds", 0) for trial in tuned.study.get_trials()
+    )
+    tuned.tuner(1).run()
+    assert any(0 < seconds < tuned.slots()[0].seconds for seconds in beats)
+    assert 0.5 <= tuned.slots()[0].seconds < 20
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_two_tuners_on_one_study(kind, study_in, tmp_path):
+    """Never more trials than wanted, none twice, and no two alike."""
+    study_in(kind.format(tmp_path))
+    opened = [study_in(kind.format(tmp_path)) for _ in range(2)]
+    problems = []
+
+    def run(tuned):
+        try:
+            tuned.tuner(7, workers=2).run()
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=run, args=(tuned,)) for tuned in opened]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert problems == [] and not any(thread.is_alive() for thread in threads)
+    slots = opened[0].slots()
+    assert sum(slot.complete for slot in slots) == len(slots) == 7
+    assert len({slot.settings["lr"] for slot in slots}) == 7
+    lines = [line for tuned in opened for line in tuned.shown.lines]
+    assert len(lines) == len(set(lines)) == 7
+    for slot in slots:
+        log = tuned_log(opened[0], slot)
+        assert log.count("starts at step 0") == 1 and log.count("done training") == 1
+
+
+def tuned_log(tuned, slot):
+    return (tuned.folder / f"trial-{slot.number:04d}" / "log.txt").read_text()
+
+
+TUNING = """
+import sys
+from pathlib import Path
+from fairseq_doc.tuning.command import Command
+from fairseq_doc.tuning.space import parse_space
+from fairseq_doc.tuning.storage import open_storage, open_study, silence
+from fairseq_doc.tuning.tuner import Plan, Tuner
+silence()
+url, folder, program = sys.argv[1:4]
+space = parse_space({"lr": {"low": "1e-4", "high": 1.0, "log": True}}, "space")
+command = Command(("fairseq-train", "data"), "loss", False)
+study, stamp = open_study(open_storage(url, create=True), "s", space, command)
+program = [sys.executable, "-I", "-S", program]
+Tuner(study, stamp, Plan(4, 2, Path(folder), "random", program=program)).run()
+"""
+
+
+def tuning(folder, tmp_path, url, seconds):
+    """A tuner in a process of its own."""
+    program = str(ROOT / "tests" / "fake_training.py")
+    return subprocess.Popen(
+        [sys.executable, "-c", TUNING, url, str(folder), program],
+        env={**os.environ, "FAKE_SECONDS": seconds, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def children(pid):
+    """The processes of a process."""
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def test_a_killed_tuner_takes_its_trainings_along_and_goes_on(study_in, tmp_path):
+    tuned = study_in()
+    url = f"sqlite:///{tmp_path}/tune.db"
+    process = tuning(tuned.folder, tmp_path, url, "60")
+    deadline = time.monotonic() + 60
+    pattern = "trial-000[01]/checkpoints/*"
+    while len(list(tuned.folder.glob(pattern))) < 2 and len(children(process.pid)) < 2:
+        assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    trainings = children(process.pid)
+    assert len(trainings) == 2
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    while any(os.path.exists(f"/proc/{pid}") for pid in trainings):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert [slot.running for slot in tuned.slots()] == [True, True]
+    tuned.tuner(4, workers=2).run()
+    slots = tuned.slots()
+    assert [slot.complete for slot in slots] == [True] * 4
+    assert [slot.number for slot in slots][:2] == [0, 1]
+    assert len(slots_of(tuned.study.get_trials())[0].trials) == 2
+
+
+def test_what_does_not_end_is_killed(study_in, monkeypatch):
+    monkeypatch.setattr(training_module, "STOP_AFTER", 0.2)
+    monkeypatch.setenv("FAKE_SECONDS", "30")
+    monkeypatch.setattr(training_module.signal, "SIGTERM", signal.SIGCONT)  # is not heard
+    tuned = study_in()
+    tuner = tuned.tuner(1)
+    begin = time.monotonic()
+    tuner._fill()
+    (running,) = tuner._running.values()
+    tuner._stop()
+    assert running.training._process.returncode == -signal.SIGKILL
+    assert time.monotonic() - begin < 20 and tuned.slots()[0].interrupted
