@@ -23,6 +23,7 @@ EXAMPLE = (
     "  fairseq-doc tune --study ptb --storage sqlite:///tune.db --rerun best --seeds 5"
 )
 SAMPLERS = ("gp", "tpe", "qmc", "random")
+LEARNING = SAMPLERS[:2]
 TRIALS = 60
 SEEDS = 5
 
@@ -60,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SAMPLERS,
         default="gp",
         help="Gaussian process, tree of Parzen estimators, Sobol points, or random (default: gp)",
+    )
+    parser.add_argument(
+        "--startup-trials",
+        type=int,
+        metavar="N",
+        help="random trials before gp and tpe learn from them (default: 10)",
     )
     parser.add_argument("--seed", type=int, default=1, help="of the sampler (default: 1)")
     parser.add_argument("--dir", help="folder of the trials (default: tune/NAME)")
@@ -127,10 +134,16 @@ def _check(args: argparse.Namespace) -> None:
         )
     if args.rerun is None and args.seeds is not None:
         raise FairseqDocError("--seeds is for --rerun; --seed is the sampler's")
-    for name in ("trials", "workers", "seeds"):
+    for name in ("trials", "workers", "seeds", "startup_trials"):
         number = getattr(args, name)
         if number is not None and number < 1:
-            raise FairseqDocError(f"--{name}: expected at least 1; got {number}")
+            option = f"--{name.replace('_', '-')}"
+            raise FairseqDocError(f"{option}: expected at least 1; got {number}")
+    if args.startup_trials is not None and args.sampler not in LEARNING:
+        raise FairseqDocError(
+            f"--startup-trials: expected --sampler {' or '.join(LEARNING)}, which learn after them; "
+            f"got --sampler {args.sampler}"
+        )
     if not 0 <= args.seed < 2**32:
         raise FairseqDocError(f"--seed: expected a number from 0 to 4294967295; got {args.seed}")
     if not args.study.strip() or os.sep in args.study or args.study in (".", ".."):
@@ -139,6 +152,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _tune(args: argparse.Namespace) -> dict[str, Any]:
     from fairseq_doc.tuning.command import read_command
+    from fairseq_doc.tuning.samplers import STARTUP
     from fairseq_doc.tuning.slots import slots_of
     from fairseq_doc.tuning.storage import claim_folder, open_storage, open_study
     from fairseq_doc.tuning.tuner import Plan, Tuner
@@ -152,7 +166,9 @@ def _tune(args: argparse.Namespace) -> dict[str, Any]:
     trials = args.trials or TRIALS
     complete = sum(slot.complete for slot in slots_of(study.get_trials(deepcopy=False)))
     show = _progress(args, trials, complete)
-    plan = Plan(trials, args.workers, folder, args.sampler, args.seed, args.keep == "all")
+    startup = STARTUP if args.startup_trials is None else args.startup_trials
+    keep_all = args.keep == "all"
+    plan = Plan(trials, args.workers, folder, args.sampler, args.seed, startup, keep_all)
     with contextlib.closing(show):
         Tuner(study, stamp, plan, show).run()
     return _result(args, study, stamp, folder)

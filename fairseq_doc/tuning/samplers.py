@@ -22,21 +22,26 @@ from scipy.stats import qmc
 from fairseq_doc.tuning.space import Choices, Range, Space
 
 STARTUP = 10  # trials that must be complete before GP and TPE learn from them; random before
-MAKERS: dict[str, Callable[[int], BaseSampler]] = {
-    "gp": lambda seed: GPSampler(
-        seed=seed, n_startup_trials=STARTUP, warn_independent_sampling=False
+# (seed, random trials) -> a sampler
+MAKERS: dict[str, Callable[[int, int], BaseSampler]] = {
+    "gp": lambda seed, startup: GPSampler(
+        seed=seed, n_startup_trials=startup, warn_independent_sampling=False
     ),
-    "tpe": lambda seed: TPESampler(
-        seed=seed, n_startup_trials=STARTUP, multivariate=True, warn_independent_sampling=False
+    "tpe": lambda seed, startup: TPESampler(
+        seed=seed, n_startup_trials=startup, multivariate=True, warn_independent_sampling=False
     ),
-    "random": lambda seed: RandomSampler(seed=seed),
+    "random": lambda seed, startup: RandomSampler(seed=seed),
 }
 FIXED = "fixed_params"  # Optuna's name for the settings of an enqueued trial
 NAMES = ("gp", "tpe", "qmc", "random")
 
 
 def make_sampler(
-    kind: str, seed: int, space: Space, on_start: Callable[[FrozenTrial], None]
+    kind: str,
+    seed: int,
+    space: Space,
+    on_start: Callable[[FrozenTrial], None],
+    startup: int = STARTUP,
 ) -> BaseSampler:
     """The sampler of a study.
 
@@ -45,8 +50,9 @@ def make_sampler(
         seed: of the study.
         space: what is tuned.
         on_start: takes a new trial before its settings are drawn, which can take long.
+        startup: trials that must be complete before ``gp`` and ``tpe`` learn; random before.
     """
-    return _SamplerOfTrials(kind, seed, space, on_start)
+    return _SamplerOfTrials(kind, seed, space, on_start, startup)
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
@@ -101,8 +107,14 @@ class _SamplerOfTrials(BaseSampler):
     """Hands each trial to a sampler of its own."""
 
     def __init__(
-        self, kind: str, seed: int, space: Space, on_start: Callable[[FrozenTrial], None]
+        self,
+        kind: str,
+        seed: int,
+        space: Space,
+        on_start: Callable[[FrozenTrial], None],
+        startup: int,
     ) -> None:
+        self._startup = startup
         self._kind = kind
         self._seed = seed
         self._space = space
@@ -115,7 +127,7 @@ class _SamplerOfTrials(BaseSampler):
             self._sampler = SobolSampler(self._seed, self._space)
         else:
             own = np.random.SeedSequence([self._seed, trial.number]).generate_state(1)[0]
-            self._sampler = MAKERS[self._kind](int(own) % 2**31)
+            self._sampler = MAKERS[self._kind](int(own) % 2**31, self._startup)
         self._sampler.before_trial(study, trial)
 
     def infer_relative_search_space(

@@ -18,7 +18,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.tuning import slots as kept
 from fairseq_doc.tuning.processes import HEARTBEAT, this_process
 from fairseq_doc.tuning.progress import Silent, Standing, duration, number
-from fairseq_doc.tuning.samplers import distributions, make_sampler
+from fairseq_doc.tuning.samplers import STARTUP, distributions, make_sampler
 from fairseq_doc.tuning.slots import Slot, best_slot, is_dead, is_one_too_many, slots_of
 from fairseq_doc.tuning.space import short
 from fairseq_doc.tuning.storage import Stamp, patiently
@@ -46,6 +46,7 @@ class Plan:
         folder: of the trials.
         sampler: one of ``samplers.NAMES``.
         seed: of the sampler.
+        startup: its first trials, which are random.
         keep_all: whether the checkpoints of trials that are not the best stay.
         program: the words that start a training; None finds fairseq-train.
     """
@@ -55,6 +56,7 @@ class Plan:
     folder: Path
     sampler: str = "gp"
     seed: int = 1
+    startup: int = STARTUP
     keep_all: bool = False
     program: Sequence[str] | None = None
 
@@ -96,7 +98,9 @@ class Tuner:
         self._running: dict[int, _Running] = {}  # by the number of the trial
         self._failures = 0  # in a row
         self._me = this_process()
-        study.sampler = make_sampler(plan.sampler, plan.seed, stamp.space, self._claim)
+        study.sampler = make_sampler(
+            plan.sampler, plan.seed, stamp.space, self._claim, plan.startup
+        )
 
     def run(self) -> None:
         """Tune. After an interruption the same call goes on.

@@ -80,6 +80,14 @@ def test_tune_report_and_rerun(folder):
         (("none.yaml", *STUDY), "none.yaml: expected a YAML file"),
         (("space.yaml", *STUDY), "expected -- fairseq-train DATA"),
         (("space.yaml", *STUDY, "--trials", "0"), "--trials: expected at least 1; got 0"),
+        (
+            ("space.yaml", *STUDY, "--startup-trials", "0"),
+            "--startup-trials: expected at least 1; got 0",
+        ),
+        (
+            ("space.yaml", *STUDY, "--sampler", "qmc", "--startup-trials", "3"),
+            "--startup-trials: expected --sampler gp or tpe",
+        ),
         (("space.yaml", *STUDY, "--workers", "-1"), "--workers: expected at least 1; got -1"),
         (("space.yaml", *STUDY, "--seed", "-1"), "--seed: expected a number from 0"),
         (("space.yaml", *STUDY, "--seeds", "2"), "--seeds is for --rerun"),

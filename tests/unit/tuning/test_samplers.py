@@ -65,7 +65,7 @@ def test_two_processes_draw_different_points(kind):
 def test_kinds():
     assert set(MAKERS) | {"qmc"} == set(NAMES)
     for kind, expected in (("gp", GPSampler), ("tpe", TPESampler), ("random", RandomSampler)):
-        assert type(MAKERS[kind](3)) is expected
+        assert type(MAKERS[kind](3, 5)) is expected
 
 
 def test_the_command_line_names_them():
@@ -83,6 +83,16 @@ def test_gp_learns_after_its_random_trials_also_from_infinite_values():
     found = draw(study, STARTUP + 8, value)
     assert sum(settings["layers"] == 3 for settings in found[STARTUP:]) >= 5
     assert sum(settings["lr"] > 0.3 for settings in found[STARTUP:]) <= 3
+
+
+@pytest.mark.parametrize("kind", ["gp", "tpe"])
+def test_fewer_random_trials(kind):
+    """After 3 of them both learn, with another point than the one that 10 random trials give."""
+    found = []
+    for startup in (3, 10):
+        sampler = make_sampler(kind, 1, SPACE, lambda trial: None, startup)
+        found.append(draw(optuna.create_study(sampler=sampler), 4))
+    assert found[0][:3] == found[1][:3] and found[0][3] != found[1][3]
 
 
 def test_sobol_points_fill_the_space_evenly():
