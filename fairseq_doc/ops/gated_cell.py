@@ -22,9 +22,13 @@ With d x for dL/dx, and d i' either given to i or, negative, to f:
 :func:`lstm_cell` and :func:`gated_sum` are the plain forms.
 """
 
+from collections.abc import Callable
+
 import torch
 
 KINDS = ("untied", "tied", "capped")
+# The factors of so many numbers of z are computed at once; a MiB of float32 stays in a core's cache.
+BLOCK_NUMBERS = 2**18
 
 
 def n_gates(kind: str, output: bool) -> int:
@@ -68,7 +72,7 @@ class GatedSteps:
     """The steps of x into given memory, from the first to the last.
 
     Args:
-        gates: (T, R, G D); row t is z_t before ``step(t)`` and i, f, g after it.
+        gates: (T, R, G D), for i, f, g of every step.
         states: (T + 1, R, D); row 0 is x_0.
         kind: one of ``KINDS``.
         mask: of g, (R, D); None: no dropout.
@@ -88,11 +92,14 @@ class GatedSteps:
         self._sigmoids = gates[:, :, : first * width].unbind(0)
         self._states = states.unbind(0)
         self._kind, self._mask = kind, mask
+        self._sizes = [first * width, width]
 
-    def step(self, t: int) -> torch.Tensor:
-        """Compute x_{t+1}, (R, D), from z_t and x_t (t from 0), and return it."""
-        self._sigmoids[t].sigmoid_()
-        f, g, i = self._f[t], self._g[t].tanh_(), self._i[t]
+    def step(self, t: int, z: torch.Tensor) -> torch.Tensor:
+        """Compute x_{t+1}, (R, D), from z_t, (R, G D), and x_t (t from 0), and return it. z_t may be
+        row t of the memory for the gates."""
+        of_sigmoids, of_g = z.split(self._sizes, dim=1)
+        torch.sigmoid(of_sigmoids, out=self._sigmoids[t])
+        f, g, i = self._f[t], torch.tanh(of_g, out=self._g[t]), self._i[t]
         if self._kind != "untied":
             room = torch.rsub(f, 1)
             i = room if self._kind == "tied" else torch.minimum(room, i, out=room)
@@ -105,7 +112,7 @@ class CellSteps(GatedSteps):
     """The steps of an LSTM.
 
     Args:
-        gates: (T, R, G D); row t is z_t before ``step(t)`` and i, f, g, o after it.
+        gates: (T, R, G D), for i, f, g, o of every step.
         cells: (T + 1, R, D); row 0 is c_0.
         hiddens: (T, R, D), for h_1 .. h_T.
         kind, mask: see :class:`GatedSteps`.
@@ -122,18 +129,42 @@ class CellSteps(GatedSteps):
         super().__init__(gates, cells, kind, mask)
         self._o = gates[:, :, -cells.size(2) :].unbind(0)
         self._hiddens = hiddens.unbind(0)
+        self._without_o = [sum(self._sizes), cells.size(2)]
 
-    def step(self, t: int) -> torch.Tensor:
+    def step(self, t: int, z: torch.Tensor) -> torch.Tensor:
         """Compute c_{t+1} and h_{t+1}, both (R, D), from z_t and c_t (t from 0); returns h_{t+1}."""
-        cell = super().step(t)
-        return torch.mul(self._o[t].sigmoid_(), torch.tanh(cell), out=self._hiddens[t])
+        others, of_o = z.split(self._without_o, dim=1)
+        cell = super().step(t, others)
+        o = torch.sigmoid(of_o, out=self._o[t])
+        return torch.mul(o, torch.tanh(cell), out=self._hiddens[t])
+
+
+class BlocksOfSteps:
+    """Steps from the last to the first, prepared block by block, so that a block stays in the cache.
+
+    Args:
+        gates: (T, R, G D).
+        prepare: prepares a slice of steps.
+    """
+
+    def __init__(self, gates: torch.Tensor, prepare: Callable[[slice], None]) -> None:
+        self._first, self._prepare = len(gates), prepare
+        self._length = max(1, BLOCK_NUMBERS // max(1, gates[0].numel()))
+
+    def place(self, t: int) -> int:
+        """Where step t is in its block, which is prepared now if it is not."""
+        while t < self._first:
+            block = slice(max(0, self._first - self._length), self._first)
+            self._prepare(block)
+            self._first = block.start
+        return t - self._first
 
 
 class GatedGradients:
     """The gradients of z and x, from the last step to the first.
 
-    The factors of d x in d z do not depend on later steps, so they are computed here for all steps at
-    once; :meth:`step` multiplies them.
+    The factors of d x in d z do not depend on later steps. They are computed for a block of steps that
+    stays in the cache; :meth:`step` multiplies them.
 
     Args:
         gates: i, f, g of every step, and o of an LSTM, (T, R, G D).
@@ -151,36 +182,41 @@ class GatedGradients:
         kind: str = "untied",
         mask: torch.Tensor | None = None,
     ) -> None:
-        time, rows, width = states[1:].shape
-        count, before = n_gates(kind, False), states[:-1]
+        self._gates, self._states, self._kind, self._mask = gates, states, kind, mask
+        width, count = states.size(2), n_gates(kind, False)
         self.d_z = torch.empty_like(gates)
-        parts, factors = gates.split(width, dim=2), self.d_z.split(width, dim=2)
+        parts = self.d_z[:, :, : count * width].unflatten(2, (count, width))
+        self._factors, self._d_z = parts.unbind(0), self.d_z.unbind(0)
+        self._forget = gates[:, :, (count - 2) * width : (count - 1) * width].unbind(0)
+        self._blocks = BlocksOfSteps(gates, self._compute_factors)
+
+    def _compute_factors(self, block: slice) -> None:
+        """Write the factors of d x of some steps into their rows of d z."""
+        gates, before, mask = self._gates[block], self._states[block], self._mask
+        width, count = before.size(2), n_gates(self._kind, False)
+        parts, factors = gates.split(width, dim=2), self.d_z[block].split(width, dim=2)
         f, g = parts[count - 2 : count]
         of_f, of_g = factors[count - 2 : count]
         masked = g if mask is None else g * mask
-        if kind == "untied":
+        if self._kind == "untied":
             i = parts[0]
-            torch.mul(before, sigmoid_slope(f), out=of_f)
-            torch.mul(masked, sigmoid_slope(i), out=factors[0])
+            through_sigmoid(before, f, of_f)
+            through_sigmoid(masked, i, factors[0])
         else:
-            i = 1 - f
-            to_f = masked
-            if kind == "capped":
-                closed = parts[0] >= i  # (T, R, D): where the cap holds
-                i = torch.minimum(i, parts[0])
-                to_f = masked * closed
-                torch.mul(masked - to_f, sigmoid_slope(parts[0]), out=factors[0])
-            torch.mul(before - to_f, sigmoid_slope(f), out=of_f)
-        torch.mul(i, tanh_slope(g), out=of_g)
+            i, to_f = torch.rsub(f, 1), masked
+            if self._kind == "capped":
+                to_f = masked * (parts[0] >= i)  # where the cap holds
+                through_sigmoid(masked - to_f, parts[0], factors[0])
+                torch.minimum(i, parts[0], out=i)
+            through_sigmoid(before - to_f, f, of_f)
+        through_tanh(i, g, of_g)
         if mask is not None:
             of_g *= mask
-        self._factors = self.d_z[:, :, : count * width].view(time, rows, count, width).unbind(0)
-        self._d_z = self.d_z.unbind(0)
-        self._forget = f.unbind(0)
 
     def step(self, t: int, d_state: torch.Tensor) -> torch.Tensor:
         """d z_t, (R, G D), from the whole d x_t, (R, D), which becomes d x_{t-1} as far as it goes
         through the sum."""
+        self._blocks.place(t)
         self._factors[t].mul_(d_state.unsqueeze(1))
         d_state.mul_(self._forget[t])
         return self._d_z[t]
@@ -209,26 +245,30 @@ class CellGradients(GatedGradients):
         mask: torch.Tensor | None = None,
     ) -> None:
         super().__init__(gates, cells, kind, mask)
-        width = cells.size(2)
-        o, of_o = gates[:, :, -width:], self.d_z[:, :, -width:]
-        tanh_c = torch.tanh(cells[1:])
-        torch.mul(tanh_c, sigmoid_slope(o), out=of_o)
-        self._of_d_hidden = of_o.unbind(0)
-        self._cell_slope = tanh_slope(tanh_c).mul_(o).unbind(0)  # each (R, D): d c / d h
+        self._of_d_hidden = self.d_z[:, :, -cells.size(2) :].unbind(0)
         self.d_cell = d_cell
+
+    def _compute_factors(self, block: slice) -> None:
+        super()._compute_factors(block)
+        width = self._states.size(2)
+        o, of_o = (x[block, :, -width:] for x in (self._gates, self.d_z))
+        tanh_c = torch.tanh(self._states[block.start + 1 : block.stop + 1])
+        through_sigmoid(tanh_c, o, of_o)
+        self._cell_slope = through_tanh(o, tanh_c, tanh_c).unbind(0)  # each (R, D): d c / d h
 
     def step(self, t: int, d_hidden: torch.Tensor) -> torch.Tensor:
         """d z_t, (R, G D), from the whole d h_t, (R, D)."""
-        self.d_cell = torch.addcmul(self.d_cell, d_hidden, self._cell_slope[t])
+        place = self._blocks.place(t)
+        self.d_cell = torch.addcmul(self.d_cell, d_hidden, self._cell_slope[place])
         self._of_d_hidden[t].mul_(d_hidden)
         return super().step(t, self.d_cell)
 
 
-def sigmoid_slope(y: torch.Tensor) -> torch.Tensor:
-    """y (1 - y)."""
-    return torch.addcmul(y, y, y, value=-1)
+def through_sigmoid(d_y: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """d_y y (1 - y) into ``out``: the gradient of z from that of y = sigmoid(z), in one pass."""
+    return torch.ops.aten.sigmoid_backward.grad_input(d_y, y, grad_input=out)
 
 
-def tanh_slope(y: torch.Tensor) -> torch.Tensor:
-    """1 - y^2."""
-    return y.square().neg_().add_(1)
+def through_tanh(d_y: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """d_y (1 - y^2) into ``out``: the gradient of z from that of y = tanh(z), in one pass."""
+    return torch.ops.aten.tanh_backward.grad_input(d_y, y, grad_input=out)

@@ -257,12 +257,37 @@ def matmul(
     return torch.addmm(bias, left, right.t(), out=out)
 
 
+class _Linear(torch.autograd.Function):
+    """``F.linear`` by :func:`matmul`."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        return matmul(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], len(weight))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    @backward_without_autocast
+    def backward(ctx, d_output):
+        x, weight = ctx.saved_tensors
+        d_rows = d_output.flatten(0, -2)
+        d_x = d_weight = d_bias = None
+        if ctx.needs_input_grad[0]:
+            d_x = matmul(d_rows, weight.t()).view_as(x)
+        if ctx.needs_input_grad[1]:
+            d_weight = matmul(d_rows.t(), x.flatten(0, -2).t())
+        if ctx.has_bias and ctx.needs_input_grad[2]:
+            d_bias = d_rows.sum(0)
+        return d_x, d_weight, d_bias
+
+
 def linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, precision: torch.dtype
 ) -> torch.Tensor:
     """``F.linear`` with the factors of its products, also of the gradients', in ``precision`` where
-    :func:`matmul_dtype` says so; the result has the dtype of ``x``. Under autocast it is
-    ``F.linear``.
+    :func:`matmul_dtype` says so; the result has the dtype of ``x``. In float32 on a CPU the products
+    are :func:`matmul`'s. Under autocast it is ``F.linear``.
 
     Args:
         x: (..., K).
@@ -273,6 +298,8 @@ def linear(
         (..., N).
     """
     dtype = matmul_dtype(x, precision)
+    if dtype == x.dtype and _onednn_applies(x, weight):
+        return _Linear.apply(x, weight, bias)
     if dtype == x.dtype or torch.is_autocast_enabled(x.device.type):
         return F.linear(x, weight, bias)
     with torch.autocast(x.device.type, dtype):

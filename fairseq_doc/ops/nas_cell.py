@@ -27,7 +27,7 @@ so that every d z is d c or e times a factor that no later step changes.
 
 import torch
 
-from fairseq_doc.ops.gated_cell import sigmoid_slope, tanh_slope
+from fairseq_doc.ops.gated_cell import BlocksOfSteps, through_sigmoid, through_tanh
 
 PARTS = 9
 ORDER = (1, 0, 2, 5, 7, 4, 6)  # of a_k + b_k in z
@@ -60,23 +60,29 @@ class NASSteps:
     """The steps into given memory, from the first to the last.
 
     Args:
-        gates: (T, R, 9 D), in the order above; row t is z_t before ``step(t)``. After it a_3 and b_3
-            stay, and the other parts are g_k.
+        gates: (T, R, 9 D), in the order above, for a_3, g_k and b_3 of every step.
         cells: (T + 1, R, D); row 0 is c_0.
         hiddens: (T, R, D), for m_1 .. m_T.
     """
 
     def __init__(self, gates: torch.Tensor, cells: torch.Tensor, hiddens: torch.Tensor) -> None:
         width = cells.size(2)
+        self._width = width
         parts = [part.unbind(0) for part in gates.split(width, dim=2)]
         self._a3, self._g1, self._g0, self._g2, self._g5, self._g7, self._g4, self._g6 = parts[:8]
         self._b3 = parts[8]
+        self._sums = gates[:, :, width : 8 * width].unbind(0)
         self._sigmoids = gates[:, :, 2 * width : 6 * width].unbind(0)
         self._tanhs = gates[:, :, 6 * width : 8 * width].unbind(0)
         self._cells, self._hiddens = cells.unbind(0), hiddens.unbind(0)
 
-    def step(self, t: int) -> torch.Tensor:
-        """Compute c_{t+1} and m_{t+1}, both (R, D), from z_t and c_t (t from 0); returns m_{t+1}."""
+    def step(self, t: int, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """Compute c_{t+1} and m_{t+1}, both (R, D), from c_t and the products a, with x_t, and b,
+        with m_t, both (R, 8 D) (t from 0); returns m_{t+1}."""
+        width = self._width
+        self._a3[t].copy_(a[:, :width])
+        self._b3[t].copy_(b[:, 7 * width :])
+        torch.add(a[:, width:], b[:, : 7 * width], out=self._sums[t])
         self._g1[t].relu_()
         self._sigmoids[t].sigmoid_()
         self._tanhs[t].tanh_()
@@ -118,42 +124,48 @@ class NASGradients:
         hiddens: torch.Tensor,
         d_cell: torch.Tensor,
     ) -> None:
-        time, rows, width = hiddens.shape
-        a3, g1, g0, g2, g5, g7, g4, g6, b3 = gates.split(width, dim=2)
-        p0, p1, p2, p3, q = _from_gates(g0, g1, g2, a3, b3, g4, g5, g6, g7, cells[:-1])
+        self._gates, self._cells, self._hiddens = gates, cells, hiddens
+        self.d_z, self.d_cell = torch.empty_like(gates), d_cell
+        parts = self.d_z.unflatten(2, (PARTS, cells.size(2)))
+        self._of_cell = parts[:, :, :4].unbind(0), parts[:, :, 8].unbind(0)
+        self._of_e = parts[:, :, 4:8].unbind(0)
+        self._d_z = self.d_z.unbind(0)
+        self._blocks = BlocksOfSteps(gates, self._compute_factors)
+
+    def _compute_factors(self, block: slice) -> None:
+        """Write the factors of d c and e of some steps into their rows of d z."""
+        before, after = self._cells[block], self._cells[block.start + 1 : block.stop + 1]
+        a3, g1, g0, g2, g5, g7, g4, g6, b3 = self._gates[block].chunk(PARTS, dim=2)
+        p0, p1, p2, p3, q = _from_gates(g0, g1, g2, a3, b3, g4, g5, g6, g7, before)
         tanh_product = torch.tanh(g0 * g1)
-        self.d_z = torch.empty_like(gates)
-        of = self.d_z.split(width, dim=2)
-        self._of_before = p1 * tanh_slope(p0)  # d c_{t-1} / d c_t
-        to_product = self._of_before * tanh_slope(tanh_product)
-        to_sum = p0 * tanh_slope(p1)  # d g_2 / d c_t
+        of, new = self.d_z[block].chunk(PARTS, dim=2), torch.empty_like
+        of_before = through_tanh(p1, p0, new(p0))  # d c_{t-1} / d c_t
+        to_product = through_tanh(of_before, tanh_product, tanh_product)
+        to_sum = through_tanh(p0, p1, new(p1))  # d g_2 / d c_t
         active = (a3 * b3 > 0) * to_sum
         torch.mul(active, b3, out=of[0])
         torch.mul(to_product * g0, g1 > 0, out=of[1])
-        torch.mul(to_product * g1, sigmoid_slope(g0), out=of[2])
-        torch.mul(to_sum, sigmoid_slope(g2), out=of[3])
+        through_sigmoid(to_product * g1, g0, of[2])
+        through_sigmoid(to_sum, g2, of[3])
         torch.mul(active, a3, out=of[8])
-        to_q = cells[1:] * tanh_slope(q)  # d p_2 / e
-        to_p2, to_p3 = to_q * tanh_slope(p2), to_q * sigmoid_slope(p3)
-        torch.mul(to_p2 * g4, sigmoid_slope(g5), out=of[4])
-        torch.mul(to_p3, sigmoid_slope(g7), out=of[5])
-        torch.mul(to_p2 * g5, tanh_slope(g4), out=of[6])
-        torch.mul(to_p3, tanh_slope(g6), out=of[7])
-        of_parts = self.d_z.view(time, rows, PARTS, width)
-        self._of_cell = of_parts[:, :, :4].unbind(0), of_parts[:, :, 8].unbind(0)
-        self._of_e = of_parts[:, :, 4:8].unbind(0)
-        self._d_z = self.d_z.unbind(0)
-        self._slope, self._q = tanh_slope(hiddens).unbind(0), q.unbind(0)
-        self._of_before = self._of_before.unbind(0)
-        self.d_cell = d_cell
+        to_q = through_tanh(after, q, new(q))  # d p_2 / e
+        to_p2, to_p3 = through_tanh(to_q, p2, p2), through_sigmoid(to_q, p3, p3)
+        through_sigmoid(to_p2 * g4, g5, of[4])
+        through_sigmoid(to_p3, g7, of[5])
+        through_tanh(to_p2 * g5, g4, of[6])
+        through_tanh(to_p3, g6, of[7])
+        hiddens = self._hiddens[block]
+        self._slope = through_tanh(torch.ones_like(hiddens), hiddens, new(hiddens)).unbind(0)
+        self._of_before, self._q = of_before.unbind(0), q.unbind(0)
 
     def step(self, t: int, d_hidden: torch.Tensor) -> torch.Tensor:
         """d z_t, (R, 9 D), from the whole d m_t, (R, D)."""
-        e = d_hidden * self._slope[t]
-        d_c = torch.addcmul(self.d_cell, e, self._q[t])
+        place = self._blocks.place(t)
+        e = d_hidden * self._slope[place]
+        d_c = torch.addcmul(self.d_cell, e, self._q[place])
         four, last = self._of_cell
         four[t].mul_(d_c.unsqueeze(1))
         last[t].mul_(d_c)
         self._of_e[t].mul_(e.unsqueeze(1))
-        self.d_cell = d_c.mul_(self._of_before[t])
+        self.d_cell = d_c.mul_(self._of_before[place])
         return self._d_z[t]

@@ -112,15 +112,10 @@ def recurrence_reference(
 class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx, cell, dtype, masks, inputs, hidden, cell_state, *matrices):
-        (time, rows, wide), width, depth = inputs.shape, hidden.size(1), (len(matrices) + 1) // 2
-        more = cell.parts * width - wide  # columns that the input's product does not give
+        (time, rows, _), width, depth = inputs.shape, hidden.size(1), (len(matrices) + 1) // 2
         weights, biases = matrices[:depth], matrices[depth:]
         state_mask, recurrent_mask = masks
-        gates = inputs.new_zeros(time, depth, rows, wide + more)
-        gates[:, 0, :, :wide] = inputs
-        for level, bias in enumerate(biases, start=1):
-            gates[:, level] = bias
-        gates = gates.flatten(0, 1)  # (S, R, G D)
+        gates = inputs.new_empty(time * depth, rows, cell.parts * width)  # (S, R, G D)
         hiddens = inputs.new_empty(len(gates) + 1, rows, width)
         hiddens[0] = hidden
         steps: Any
@@ -135,10 +130,17 @@ class _Recurrence(torch.autograd.Function):
             else:
                 steps = CellSteps(gates, cells, hiddens[1:], cell.gates, recurrent_mask)
         operands = [loop_operand(weight.to(dtype), rows) for weight in weights]
-        for k, z in enumerate(gates[:, :, more:].unbind(0)):
-            read = hidden if state_mask is None else hidden * state_mask
-            z += matmul(read.to(dtype), operands[k % depth])
-            hidden = steps.step(k)
+        for t, u in enumerate(inputs.unbind(0)):
+            for level, (operand, added) in enumerate(zip(operands, [u, *biases], strict=True)):
+                read = hidden if state_mask is None else hidden * state_mask
+                if cell.name == "nas":
+                    product = matmul(read.to(dtype), operand).to(u.dtype)
+                    hidden = steps.step(t, added, product)
+                elif level and dtype == u.dtype:
+                    hidden = steps.step(t * depth + level, matmul(read, operand, added))
+                else:
+                    product = matmul(read.to(dtype), operand).to(u.dtype)
+                    hidden = steps.step(t * depth + level, product.add_(added))
         ctx.cell, ctx.dtype = cell, dtype
         ctx.save_for_backward(gates, hiddens, cells, state_mask, recurrent_mask, *weights)
         return hiddens[depth::depth], None if cells is None else cells[-1]
@@ -165,10 +167,13 @@ class _Recurrence(torch.autograd.Function):
                 d_hidden = given.clone() if d_hidden is None else d_hidden.add_(given)
             d_z = gradients.step(k, d_hidden)[:, more:]
             d_read = matmul(d_z.to(dtype), operands[k % depth]).to(d_z.dtype)
-            if state_mask is not None:
-                d_read *= state_mask
             # An RHN's step has left in d_hidden what goes through the sum.
-            d_hidden = d_hidden.add_(d_read) if cell.name == "rhn" else d_read
+            if cell.name == "rhn" and state_mask is not None:
+                d_hidden.addcmul_(d_read, state_mask)
+            elif cell.name == "rhn":
+                d_hidden += d_read
+            else:
+                d_hidden = d_read if state_mask is None else d_read.mul_(state_mask)
         read = hiddens[:-1] if state_mask is None else hiddens[:-1] * state_mask
         by_depth = [
             (gradients.d_z[level::depth, :, more:].flatten(0, 1), read[level::depth].flatten(0, 1))

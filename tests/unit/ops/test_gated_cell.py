@@ -27,7 +27,7 @@ def run_steps(gates, cell, hiddens):
     gates, cells = gates.clone(), gates.new_empty(T + 1, R, D)
     cells[0] = cell
     steps = CellSteps(gates, cells, hiddens)
-    returned = [steps.step(t) for t in range(T)]
+    returned = [steps.step(t, gates[t]) for t in range(T)]
     assert_close(torch.stack(returned), hiddens)
     return gates, cells
 

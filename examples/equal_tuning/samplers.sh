@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Compare the Gaussian process with random search on a cheap space: bytes of Python's own texts, 200 updates a trial,
+# 40 trials, three repeats each:
+#     examples/equal_tuning/samplers.sh DATA STUDIES
+# DATA: the folder of fairseq-doc prepare-lm pydoc --unit byte; STUDIES: a folder for the studies. A second call resumes.
+set -euo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+data="$1" studies="$2"
+mkdir -p "$studies"
+for seed in 1 2 3; do
+    for sampler in gp random; do
+        name="$sampler$seed"
+        fairseq-doc tune "$here/cheap_space.yaml" --study "$name" --storage "sqlite:///$studies/$name.db" \
+            --dir "$studies/$name" --trials 40 --sampler "$sampler" --seed "$seed" -- \
+            fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" --task bptt_language_modeling \
+            --arch lstm_melis_lm --hidden-size 64 \
+            --criterion doc_cross_entropy --sentence-avg --optimizer adam --adam-betas "(0.0, 0.999)" \
+            --adam-eps 1e-9 --clip-norm 10 --batch-size 20 --bptt 50 --updates-per-epoch 200 \
+            --lr-scheduler plateau --max-checks 1 --best-checkpoint-metric nll_loss \
+            --batch-size-valid 40 --eval-window 8000 --no-epoch-checkpoints --num-workers 0 --seed 1
+        fairseq-doc tune --study "$name" --storage "sqlite:///$studies/$name.db" --report "$studies/$name/report" \
+            --overwrite
+    done
+done
