@@ -98,6 +98,9 @@ def force_backend(name: str) -> None:
 # are smaller than 32 MiB, above which glibc's allocator maps new pages for every block.
 BLOCK_BYTES = 24 * 2**20
 
+# Multiply-adds of a linear layer from which oneDNN's kernel makes up for the time of the call.
+LEAST_LINEAR = 2**23
+
 # The precisions of the large products that a user may name.
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -264,19 +267,20 @@ class _Linear(torch.autograd.Function):
     def forward(ctx, x, weight, bias):
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
-        return matmul(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], len(weight))
+        rows = x.reshape(-1, x.size(-1))
+        return matmul(rows, weight, bias).view(*x.shape[:-1], len(weight))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     @backward_without_autocast
     def backward(ctx, d_output):
         x, weight = ctx.saved_tensors
-        d_rows = d_output.flatten(0, -2)
+        d_rows, rows = d_output.reshape(-1, len(weight)), x.reshape(-1, x.size(-1))
         d_x = d_weight = d_bias = None
         if ctx.needs_input_grad[0]:
             d_x = matmul(d_rows, weight.t()).view_as(x)
         if ctx.needs_input_grad[1]:
-            d_weight = matmul(d_rows.t(), x.flatten(0, -2).t())
+            d_weight = matmul(d_rows.t(), rows.t())
         if ctx.has_bias and ctx.needs_input_grad[2]:
             d_bias = d_rows.sum(0)
         return d_x, d_weight, d_bias
@@ -298,7 +302,7 @@ def linear(
         (..., N).
     """
     dtype = matmul_dtype(x, precision)
-    if dtype == x.dtype and _onednn_applies(x, weight):
+    if dtype == x.dtype and _onednn_applies(x, weight) and x.numel() * len(weight) >= LEAST_LINEAR:
         return _Linear.apply(x, weight, bias)
     if dtype == x.dtype or torch.is_autocast_enabled(x.device.type):
         return F.linear(x, weight, bias)

@@ -233,11 +233,13 @@ def test_the_precision_is_of_float32_alone_and_autocast_comes_first(monkeypatch)
         assert matmul.matmul_dtype(numbers(2), narrow) == torch.float16
 
 
+@pytest.mark.parametrize("least", [0, matmul.LEAST_LINEAR])
 @pytest.mark.parametrize("precision", matmul.PRECISIONS.values(), ids=str)
 @pytest.mark.parametrize("biased", [False, True])
-def test_linear_and_its_gradients(monkeypatch, precision, biased):
+def test_linear_and_its_gradients(monkeypatch, kernel, precision, biased, least):
     """Against the products of rounded factors; the result and gradients are in float32."""
     monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
+    monkeypatch.setattr(matmul, "LEAST_LINEAR", least)
     tensors = [numbers(3, 5, 7), numbers(11, 7), numbers(11) if biased else None]
     x, weight, bias = leaves(tensors)
     result = matmul.linear(x, weight, bias, precision)
@@ -252,6 +254,21 @@ def test_linear_and_its_gradients(monkeypatch, precision, biased):
     tolerance = 4 * torch.finfo(precision).eps
     for ours, exact in zip([result, *found], [truth, *of_truth], strict=True):
         assert (ours - exact).norm() <= tolerance * exact.norm()
+
+
+@pytest.mark.parametrize("form", STRIDES)
+@pytest.mark.parametrize("number", range(3))
+def test_a_linear_layer_of_any_strides_and_partial_gradients(monkeypatch, kernel, form, number):
+    monkeypatch.setattr(matmul, "LEAST_LINEAR", 0)
+    tensors = [STRIDES[form](numbers(5, 7)), numbers(11, 7), numbers(11)]
+    found, truth = [], []
+    for results, make in ((found, lambda x: x), (truth, lambda x: x.double())):
+        x, weight, bias = inputs = [make(tensor).detach().clone() for tensor in tensors]
+        inputs[number].requires_grad_()
+        form_of = F.linear if results is truth else lambda *a: matmul.linear(*a, torch.float32)
+        output = form_of(STRIDES[form](x), weight, bias)
+        results += [output, *gradients(output.square().sum(), [inputs[number]])]
+    assert_close(found, truth, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", matmul.PRECISIONS.values(), ids=str)
