@@ -25,10 +25,12 @@ SMALL_TRANSLATION = (
     "--encoder-embed-dim 16 --decoder-embed-dim 16 --hidden-size 12 --max-update 3 --cpu "
     "--warmup-updates 0 --batch-size 32"
 )
+SMALL_MELIS = "--num-params 8000 --updates-per-epoch 2 --max-checks 2 --batch-size 4 --cpu"
 SHIMS = {
     "fairseq-train": f"""
 case " $* " in
   *" --task translation "*) set -- "$@" {SMALL_TRANSLATION} ;;
+  *" lstm_melis_lm "*) set -- "$@" {SMALL_MELIS} ;;
   *) set -- "$@" {SMALL} ;;
 esac""",
     # A toy corpus has no published counts, and few pairs of letters to merge. Two trials are tuned.

@@ -115,6 +115,7 @@ def fairseq_options(monkeypatch):
     ours = "--criterion doc_cross_entropy".split()
     for parts in (
         "--task bptt_language_modeling --arch lstm_doc_lm --optimizer nt_asgd --lr-scheduler nt_asgd",
+        "--task bptt_language_modeling --arch lstm_melis_lm --optimizer adam --lr-scheduler plateau",
         "--task translation --arch lstm_luong_doc --optimizer adam --lr-scheduler fixed",
         "--task translation --arch lstm_luong_wmt_en_de --optimizer sgd --lr-scheduler fixed",
     ):
@@ -157,7 +158,8 @@ def test_options_page_leaves_nothing_out(make_options):
         for option in parser._option_string_actions:
             if option.startswith("--") and option not in ("--help", "--json"):
                 assert re.search(rf"{option}[` ,]", section), option
-    for preset in (*make_options.lstm_doc_lm.PRESETS, *make_options.lstm_luong_doc.PRESETS):
+    models = (make_options.lstm_doc_lm, make_options.lstm_melis_lm, make_options.lstm_luong_doc)
+    for preset in [name for model in models for name in model.PRESETS]:
         assert f"`--arch {preset}`" in page
     assert not re.search(r"^\|.*%\(", page, flags=re.MULTILINE)
     tables = [line for line in page.splitlines() if line.startswith("|")]

@@ -345,6 +345,16 @@ def test_endless_columns_go_on_at_an_epochs_end():
     assert torch.equal(torch.cat(columns, dim=1), expected[:, 1:])
 
 
+def test_endless_columns_of_workers_are_those_of_one():
+    def targets(shards, shard):
+        it = task(updates_per_epoch=3).get_batch_iterator(
+            stream(), max_sentences=4 // shards, num_shards=shards, shard_id=shard, epoch=5
+        )
+        return side_by_side(batches(it))
+
+    assert torch.equal(torch.cat([targets(2, 0), targets(2, 1)]), targets(1, 0))
+
+
 def test_a_saved_model_is_the_average(trained):
     trained.optimizer.optimizer.start_averaging()
     weight, raw = trained.model.decoder.embedding, []
