@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import warnings
@@ -91,7 +92,13 @@ def start(command, cwd=ROOT, **changes):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=_heed_interrupts,
     )
+
+
+def _heed_interrupts():
+    """A background job, and so what it starts, ignores SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run(command, cwd=ROOT, **changes):

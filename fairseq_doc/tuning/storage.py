@@ -172,12 +172,12 @@ def _open_journal(path: str, create: bool) -> BaseStorage:
 
 
 def _check_file(path: str, create: bool) -> None:
-    if os.path.isfile(path):
+    if os.path.lexists(path):  # asked once: another process may make it at any moment
+        if not os.path.isfile(path):
+            raise FairseqDocError(f"--storage: expected a file; {path} is something else")
         if not os.access(path, os.R_OK | os.W_OK):
             raise FairseqDocError(f"--storage: expected a file that can be written to; got {path}")
         return
-    if os.path.lexists(path):
-        raise FairseqDocError(f"--storage: expected a file; {path} is something else")
     folder = os.path.dirname(os.path.abspath(path))
     if not create:
         raise FairseqDocError(f"--storage: expected the file of a study; there is no {path}")
