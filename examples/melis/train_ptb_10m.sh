@@ -8,7 +8,7 @@ fairseq-train "${DATA:-data-bin/ptb}" --user-dir "${USER_DIR:-fairseq_doc}" \
     --arch lstm_melis_lm_ptb_10m \
     --criterion doc_cross_entropy --sentence-avg --l2 1.24e-4 \
     --optimizer adam --adam-betas "(0.0,0.999)" --adam-eps 1e-9 --lr 0.00418 --clip-norm 10 \
-    --lr-scheduler plateau --lr-shrink 0.1 --lr-patience 30 --drop-at 900 --max-checks 1000 \
+    --lr-scheduler plateau --lr-shrink 0.1 --lr-patience 26 --drop-at 900 --max-checks 1000 \
     --stop-patience 30 --stop-ramp 60 \
     --batch-size 64 --batch-size-valid 32 --eval-window 4000 --seed 1 --num-workers 0 \
     --distributed-world-size 1 \

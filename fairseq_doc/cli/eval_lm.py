@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="K",
         help="Monte-Carlo evaluation: average K passes with dropout as in training, its masks drawn anew "
-        "every --bptt steps of the training (default: one pass without dropout)",
+        "every --bptt steps of the (first) model's training (default: one pass without dropout)",
     )
     parser.add_argument(
         "--average",
@@ -68,7 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _temperature(text: str) -> float | str:
-    return text if text == SEARCH else float(text)
+    try:
+        return text if text == SEARCH else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number or {SEARCH}; got {text!r}") from None
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

@@ -24,6 +24,8 @@ EXAMPLE = (
 )
 SAMPLERS = ("gp", "tpe", "qmc", "random")
 LEARNING = SAMPLERS[:2]
+DEFAULTS = {"workers": 1, "sampler": "gp", "seed": 1, "keep": "best"}
+OF_TUNING: tuple[str, ...] = ("trials", "sampler", "startup_trials", "keep", "seed")
 TRIALS = 60
 SEEDS = 5
 
@@ -53,13 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"complete ones at the end, of all processes together (default: {TRIALS})",
     )
-    parser.add_argument(
-        "--workers", type=int, default=1, metavar="K", help="trainings at once (default: 1)"
-    )
+    parser.add_argument("--workers", type=int, metavar="K", help="trainings at once (default: 1)")
     parser.add_argument(
         "--sampler",
         choices=SAMPLERS,
-        default="gp",
         help="Gaussian process, tree of Parzen estimators, Sobol points, or random (default: gp)",
     )
     parser.add_argument(
@@ -68,12 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="random trials before gp and tpe learn from them (default: 10)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the sampler (default: 1)")
+    parser.add_argument("--seed", type=int, help="of the sampler (default: 1)")
     parser.add_argument("--dir", help="folder of the trials (default: tune/NAME)")
     parser.add_argument(
         "--keep",
         choices=("best", "all"),
-        default="best",
         help="whose checkpoints stay (default: best)",
     )
     parser.add_argument(
@@ -105,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """``study``, ``metric``, and one of: ``complete``, ``diverged``, ``failed`` and ``best``, with its
     ``trial``, ``value``, ``settings``, ``command`` and ``folder``; with ``--report`` the ``files``
-    and the ``best``; with ``--rerun`` the ``trial``, ``runs``, ``mean``, ``deviation``, ``low`` and
+    and the ``best``; with ``--rerun`` the ``trial``, ``runs``, ``diverged``, ``mean``, ``deviation``, ``low`` and
     ``high``."""
     _check(args)
     if importlib.util.find_spec("optuna") is None:
@@ -120,20 +118,31 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise ``FairseqDocError`` where the arguments do not fit together."""
+    """Fill in defaults; raise ``FairseqDocError`` where the arguments do not fit together."""
     if args.report is not None and args.rerun is not None:
         raise FairseqDocError("expected --report or --rerun; got both")
     other = "--report" if args.report is not None else "--rerun" if args.rerun is not None else ""
-    if other and (args.space is not None or args.training is not None or args.trials is not None):
+    if other and (args.space is not None or args.training is not None):
         raise FairseqDocError(
-            f"{other} reads a study: expected no space, no --trials and no command after --; got one"
+            f"{other} reads a study: expected no space and no command after --; got one"
         )
+    unused = OF_TUNING if other else ()
+    unused += ("workers",) if other == "--report" else ()
+    for name in unused:
+        if getattr(args, name) is not None:
+            raise FairseqDocError(
+                f"{other} reads a study: expected no --{name.replace('_', '-')}; got "
+                f"{getattr(args, name)}"
+            )
     if not other and args.space is None:
         raise FairseqDocError(
             f"expected a space, a YAML file or one of {', '.join(ready_spaces())}; got none"
         )
     if args.rerun is None and args.seeds is not None:
         raise FairseqDocError("--seeds is for --rerun; --seed is the sampler's")
+    for name, value in DEFAULTS.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
     for name in ("trials", "workers", "seeds", "startup_trials"):
         number = getattr(args, name)
         if number is not None and number < 1:
@@ -146,8 +155,11 @@ def _check(args: argparse.Namespace) -> None:
         )
     if not 0 <= args.seed < 2**32:
         raise FairseqDocError(f"--seed: expected a number from 0 to 4294967295; got {args.seed}")
-    if not args.study.strip() or os.sep in args.study or args.study in (".", ".."):
-        raise FairseqDocError(f"--study: expected a name without /; got {shown(args.study)}")
+    wrong = os.sep in args.study or args.study in (".", "..") or not args.study.isprintable()
+    if wrong or not args.study.strip():
+        raise FairseqDocError(
+            f"--study: expected a name without / and control characters; got {shown(args.study)}"
+        )
 
 
 def _tune(args: argparse.Namespace) -> dict[str, Any]:
@@ -246,6 +258,7 @@ def _rerun(args: argparse.Namespace) -> dict[str, Any]:
         "trial": slot.number,
         "settings": slot.settings,
         "runs": [{"seed": run.seed, "value": run.value, "folder": str(run.folder)} for run in runs],
+        "diverged": sum(math.isinf(run.value) for run in runs),
         "mean": found and found.mean,
         "deviation": found and found.deviation,
         "low": found and found.low,
@@ -312,4 +325,6 @@ def _rerun_lines(result: dict[str, Any]) -> Sequence[str]:
         spread = "of one value" if deviation is None else f"{deviation:.4f}"
         ends = f"min {result['low']:.4f}, max {result['high']:.4f}"
         lines.append(f"mean {result['mean']:.4f}, standard deviation {spread}, {ends}")
+    if result["diverged"]:
+        lines.append(f"left out: {result['diverged']} of {len(result['runs'])}, which diverged")
     return lines

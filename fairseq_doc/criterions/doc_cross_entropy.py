@@ -182,6 +182,8 @@ class DocCrossEntropyCriterion(FairseqCriterion):
     ):
         super().__init__(task)
         check_smoothing(label_smoothing)
+        if not 0 <= l2 < math.inf:
+            raise FairseqDocError(f"--l2 must be at least 0; got {l2}")
         if find_unused_parameters and _distributed():
             raise FairseqDocError(
                 "--find-unused-parameters takes the output layer's parameters, which the loss reads "

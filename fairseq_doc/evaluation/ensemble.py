@@ -29,7 +29,7 @@ class Ensemble:
     token, as in the paper's Tables 7 and 8. Each carries its own LSTM state.
 
     Args:
-        models: ``lstm_doc_lm`` models.
+        models: language models of this package.
         task: the ``bptt_language_modeling`` task with their dictionary.
     """
 

@@ -16,10 +16,11 @@ GRID = tuple(1 / (factor / 100) for factor in range(106, 78, -2))
 
 
 def check_temperatures(temperatures: Sequence[float]) -> None:
-    """Raise ``FairseqDocError`` for a temperature that is not a positive number."""
+    """Raise ``FairseqDocError`` for a temperature outside [.01, 100]: beyond it P is the same for all
+    words, or one for a single word, in the numbers that there are."""
     for temperature in temperatures:
-        if not 0 < temperature < float("inf"):
-            raise FairseqDocError(f"--temperature must be above 0; got {temperature}")
+        if not 0.01 <= temperature <= 100:
+            raise FairseqDocError(f"--temperature: expected .01 to 100; got {temperature}")
 
 
 def at_temperatures(

@@ -1,9 +1,10 @@
-"""checkpoint_best.pt is the best of all validations.
+"""checkpoint_best.pt is the best of all validations, checkpoint_last.pt that of the training's end.
 
 fairseq writes it only where it writes other checkpoints too, so that the best validation between two of
 them is lost. Here a best validation that fairseq has not saved is written to checkpoint_best.pt alone.
-With ``--save-interval 10 --no-epoch-checkpoints`` every validation counts, and checkpoint_last.pt is
-written at each tenth.
+With ``--save-interval 10 --no-epoch-checkpoints`` every validation counts, and checkpoint_last.pt is written
+at each tenth. Where the learning-rate scheduler ends the training in between, checkpoint_last.pt is
+written too, so that the same command finds the training at its end.
 """
 
 import copy
@@ -24,10 +25,12 @@ def _keeping_best(validate_and_save):
         losses, should_stop = validate_and_save(
             cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch
         )
-        if losses[0] is not None and _is_new_best(cfg.checkpoint, losses[0]):
-            checkpoint_utils.save_checkpoint(
-                _best_only(cfg.checkpoint), trainer, epoch_itr, losses[0]
-            )
+        settings = cfg.checkpoint
+        saved = should_stop or (end_of_epoch and epoch_itr.epoch % settings.save_interval == 0)
+        ends = getattr(trainer.lr_scheduler, "ended", False) and not saved
+        if losses[0] is not None and (ends or _is_new_best(settings, losses[0])):
+            chosen = _without_others(settings, last=ends)
+            checkpoint_utils.save_checkpoint(chosen, trainer, epoch_itr, losses[0])
         return losses, should_stop
 
     return run
@@ -41,10 +44,10 @@ def _is_new_best(cfg, loss):
     return loss > best if cfg.maximize_best_checkpoint_metric else loss < best
 
 
-def _best_only(cfg):
-    """The same settings without any checkpoint but the best."""
+def _without_others(cfg, last):
+    """The same settings without any checkpoint but the best and, where ``last``, the last."""
     cfg = copy.copy(cfg)
-    cfg.no_epoch_checkpoints = cfg.no_last_checkpoints = True
+    cfg.no_epoch_checkpoints, cfg.no_last_checkpoints = True, cfg.no_last_checkpoints or not last
     cfg.save_interval_updates = cfg.keep_interval_updates = 0
     cfg.keep_last_epochs = 0
     return cfg

@@ -148,8 +148,10 @@ class LSTMMelisLanguageModelConfig(FairseqDataclass):
         },
     )
     layers: int = field(default=1, metadata={"help": "layers, whose outputs are added"})
-    rhn_depth: int = field(default=5, metadata={"help": "micro-steps of an RHN in a step"})
-    hidden_size: int = field(default=1194, metadata={"help": "width of the layers"})
+    rhn_depth: int = field(default=5, metadata={"help": "micro-steps of --cell rhn in a step"})
+    hidden_size: int = field(
+        default=1194, metadata={"help": "width of the layers, without --num-params"}
+    )
     num_params: Optional[int] = field(
         default=None,
         metadata={"help": "take the largest width with at most as many parameters"},
@@ -182,7 +184,8 @@ class LSTMMelisLanguageModelConfig(FairseqDataclass):
     )
     input_dropout: float = field(default=0.58, metadata={"help": "dropout of the embeddings"})
     intra_layer_dropout: float = field(
-        default=0.0, metadata={"help": "dropout of the inputs of layers 2 to N"}
+        default=0.0,
+        metadata={"help": "dropout of the inputs of layers 2 to N, with --layers above 1"},
     )
     state_dropout: float = field(
         default=0.215,
@@ -202,7 +205,7 @@ class LSTMMelisLanguageModelConfig(FairseqDataclass):
         metadata={"help": "probability that a stream's carried state is set to zero, a window"},
     )
     matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
-        matmul_precision_field()
+        matmul_precision_field("output matrix, W_j, projection and all layers")
     )
 
 
@@ -225,6 +228,16 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
             state_reset=cfg.state_reset,
         )
         check_positive(layers=cfg.layers, rhn_depth=cfg.rhn_depth, hidden_size=cfg.hidden_size)
+        if cfg.layers == 1 and cfg.intra_layer_dropout:
+            raise FairseqDocError(
+                "--intra-layer-dropout is of the inputs of layers 2 to N: expected 0 with --layers 1; "
+                f"got {cfg.intra_layer_dropout}"
+            )
+        if cfg.doc_components is None and cfg.component_dropout:
+            raise FairseqDocError(
+                "--component-dropout is of the component vectors: expected 0 without --doc-components; "
+                f"got {cfg.component_dropout}"
+            )
         if cfg.embedding_ratio <= 0:
             raise FairseqDocError(f"--embedding-ratio must be above 0; got {cfg.embedding_ratio}")
         dictionary = task.target_dictionary

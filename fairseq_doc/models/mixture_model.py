@@ -42,14 +42,19 @@ def component_dim(cfg: Any, default: int, embed_dim: int | None, how_to_untie: s
     return dim
 
 
-def matmul_precision_field() -> Any:
-    """The option ``--matmul-precision`` of a model's dataclass."""
+USUAL_PRODUCTS = (
+    "output matrix, W_j, a decoder's layers with input feeding, and, in training on a CPU, other LSTM "
+    "layers of a million weights"
+)
+
+
+def matmul_precision_field(products: str = USUAL_PRODUCTS) -> Any:
+    """The option ``--matmul-precision`` of a model's dataclass, for these products."""
     return field(
         default="float32",
         metadata={
-            "help": "precision of the large matrix products' factors and results: output matrix, W_j, "
-            "a decoder's layers with input feeding, and, in training on a CPU, other LSTM layers of a "
-            "million weights; softmaxes, states and parameters stay float32. bfloat16 needs a "
+            "help": f"precision of the large matrix products' factors and results: {products}; "
+            "softmaxes, states and parameters stay float32. bfloat16 needs a "
             "processor with AVX512_BF16 or AMX, or a GPU; others stay in float32, with a warning"
         },
     )

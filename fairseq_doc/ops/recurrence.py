@@ -72,7 +72,7 @@ class RecurrenceResult(NamedTuple):
 
     Attributes:
         output: the state h after every step, (T, R, D).
-        cell: an LSTM's c after the last step, (R, D); None of a recurrent highway network.
+        cell: c of an LSTM or a NAS cell after the last step, (R, D); None of an RHN.
     """
 
     output: torch.Tensor
@@ -200,9 +200,9 @@ def recurrence(
     """
     Args:
         cell: which recurrence.
-        inputs: u = W x + b, (T, R, G D) with ``cell.parts`` = G.
+        inputs: u = W x + b, (T, R, G D) with G = ``cell.products``.
         hidden: h before the first step, (R, D).
-        cell_state: an LSTM's c before the first step, (R, D); None of an RHN.
+        cell_state: c of an LSTM or a NAS cell before the first step, (R, D); None of an RHN.
         weights: W_l of the L micro-steps, each (G D, D).
         biases: b_l of the micro-steps after the first, each (G D,).
         state_mask: (R, D), multiplies what the products read of h; None: no dropout.

@@ -59,7 +59,7 @@ class Plateau:
         self.best_losses.append(min(best, loss))
         settings, check = self.settings, self.checks
         drops = check > max(self.best_check, self.last_drop) + settings.lr_patience
-        drops |= self.drops == 0 and check == settings.drop_at
+        drops |= self.drops == 0 and 0 < settings.drop_at <= check
         if drops:
             self.drops, self.last_drop = self.drops + 1, check
         self.reason = self._reason()
@@ -120,6 +120,16 @@ def check_settings(settings: PlateauSettings) -> list[tuple[str, str]]:
             wrong.append((f"--{name.replace('_', '-')}", "at least 0"))
     if settings.stop_above and not settings.max_checks:
         wrong.append(("--stop-above", "--max-checks beside it, up to which the loss is expected"))
-    if settings.stop_ramp and not (settings.stop_patience or settings.stop_above):
+    if settings.stop_ramp and not settings.stop_patience:
         wrong.append(("--stop-ramp", "--stop-patience beside it, which it lowers"))
+    if any(not math.isfinite(limit) for limit in settings.stop_above):
+        wrong.append(("--stop-above", "finite numbers"))
+    if settings.stop_above and not (settings.stop_patience or settings.lr_patience):
+        wrong.append(
+            ("--stop-above", "--stop-patience beside it: how many checks are looked back on")
+        )
+    if not settings.drop_at and 0 < settings.stop_patience <= settings.lr_patience:
+        wrong.append(
+            ("--stop-patience", "more than --lr-patience: training would end before the rate drops")
+        )
     return wrong

@@ -101,7 +101,7 @@ def plateau_settings(cfg: Any) -> PlateauSettings:
 
 @register_lr_scheduler(NAME, dataclass=PlateauScheduleConfig)
 class PlateauSchedule(FairseqLRScheduler):
-    """fairseq's wrapper. The end is a learning rate of ``--stop-min-lr`` or 0, at which fairseq stops."""
+    """fairseq's wrapper. The end is a learning rate of ``--stop-min-lr``, at which fairseq stops."""
 
     _by_parameter: MutableMapping[int, "PlateauSchedule"] = weakref.WeakValueDictionary()
 
@@ -117,6 +117,11 @@ class PlateauSchedule(FairseqLRScheduler):
         """The schedule of the training of ``model``, or None."""
         first = next((p for p in model.parameters() if p.requires_grad), None)
         return cls._by_parameter.get(id(first))
+
+    @property
+    def ended(self) -> bool:
+        """Whether training ends here."""
+        return bool(self.plateau.reason)
 
     def observe(self, loss: float) -> None:
         """Take the validation loss of an epoch's end."""

@@ -101,6 +101,11 @@ class BpttLanguageModelingTask(FairseqTask):
                 "--updates-per-epoch needs the same number of batches in all updates: expected one "
                 f"--update-freq; got {','.join(map(str, cfg.update_freq))}"
             )
+        if cfg.updates_per_epoch is not None and len(split_paths(cfg.data)) != 1:
+            raise FairseqDocError(
+                "--updates-per-epoch reads one text round and round: expected one data folder; got "
+                f"{cfg.data}"
+            )
         if cfg.max_length_delta < 0:
             raise FairseqDocError(
                 f"--max-length-delta must be at least 0; got {cfg.max_length_delta}"
@@ -209,7 +214,7 @@ class BpttLanguageModelingTask(FairseqTask):
                 "tokens": len(dataset),
                 "windows": len(lengths),
                 "bptt": cfg.bptt,
-                "max_length_delta": cfg.max_length_delta,
+                "max_length_delta": None if cfg.updates_per_epoch else cfg.max_length_delta,
                 "seed": cfg.seed,
             }
         return self._iterator(
@@ -359,9 +364,10 @@ class BpttLanguageModelingTask(FairseqTask):
             if state["layout"] != self._layout:
                 differing = {k: v for k, v in state["layout"].items() if v != self._layout[k]}
                 raise FairseqDocError(
-                    f"the checkpoint is in mid-epoch with {differing}: expected the same, got "
-                    f"{ {k: self._layout[k] for k in differing} }; resume with the same data and "
-                    "options, or start at epoch 1 again with these weights by --reset-dataloader"
+                    f"the checkpoint is inside a pass over the text, with {differing}: expected the same, "
+                    f"got { {k: self._layout[k] for k in differing} }; resume with the same data and "
+                    "options, or start at epoch 1 again with these weights by --reset-dataloader "
+                    "(--reset-lr-scheduler forgets the validations so far)"
                 )
             share = state["layout"]["columns"] // data_parallel_size()
             mine = slice(self._first_column, self._first_column + share)

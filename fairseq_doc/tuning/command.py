@@ -22,6 +22,11 @@ PROGRAM = "fairseq-train"
 _REFUSED = (
     ("save_dir", "--save-dir: expected none, since every trial gets its own; leave it out"),
     (
+        "restore_file",
+        "--restore-file: expected none, since its best validation would count as every trial's; "
+        "--finetune-from-model starts from a model",
+    ),
+    (
         "no_save",
         "--no-save: expected checkpoints, from which a trial's value is read; leave it out",
     ),

@@ -12,7 +12,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.study import Study
 from optuna.trial import TrialState
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import check_output, whole_file, write_lines
 from fairseq_doc.tuning.figures import plot_history, plot_importances, plot_parallel, plot_slices
 from fairseq_doc.tuning.slots import PROBLEM, Slot, best_slot
@@ -99,7 +99,7 @@ def write_report(study: Study, stamp: Stamp, slots: Sequence[Slot], folder: Path
         [
             "#!/usr/bin/env bash",
             f"# Trial {best.number}, the best of {len(slots)} trials of the study "
-            f"{study.study_name}: {value}.",
+            f"{shown(study.study_name)}: {shown(value)}.",
             "# Further options go to fairseq-train and override these.",
             f'{best_command(stamp, best.settings)} "$@"',
         ],

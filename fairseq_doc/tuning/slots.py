@@ -81,7 +81,8 @@ class Slot:
 
 def slot_number(trial: FrozenTrial) -> int:
     """The slot that a trial belongs to."""
-    return trial.user_attrs.get(SLOT, trial.number)
+    number = trial.user_attrs.get(SLOT)
+    return number if isinstance(number, int) and number >= 0 else trial.number
 
 
 def slots_of(trials: Iterable[FrozenTrial]) -> list[Slot]:

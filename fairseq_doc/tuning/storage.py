@@ -30,7 +30,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import write_lines
-from fairseq_doc.tuning.command import Command
+from fairseq_doc.tuning.command import PROGRAM, Command
 from fairseq_doc.tuning.space import Space, as_json, parse_space
 
 STAMP = "fairseq_doc"  # the user attribute of a study
@@ -67,9 +67,26 @@ class Stamp:
 
     @classmethod
     def from_json(cls, data: Any, name: str) -> "Stamp":
-        """The stamp of the study ``name``."""
-        command = Command(tuple(data["command"]), data["metric"], data["maximize"])
-        return cls(parse_space(data["space"], f"study {name}"), command, data["id"])
+        """The stamp of the study ``name``.
+
+        Raises:
+            FairseqDocError: it is damaged, or its command is not a fairseq-train found by that name.
+        """
+        try:
+            words = [str(word) for word in data["command"]]
+            metric, maximize = str(data["metric"]), bool(data["maximize"])
+            space, study_id = data["space"], str(data["id"])
+        except (KeyError, TypeError):
+            raise FairseqDocError(
+                f"--study {shown(name)}: expected what fairseq-doc tune wrote; it is damaged"
+            ) from None
+        if not words or os.path.basename(words[0]) != PROGRAM:
+            raise FairseqDocError(
+                f"--study {shown(name)}: expected a command of {PROGRAM}; got {shown(' '.join(words[:1]))}"
+            )
+        # Not the place of a program on another machine, or what someone else has put there.
+        command = Command((PROGRAM, *words[1:]), metric, maximize)
+        return cls(parse_space(space, f"study {name}"), command, study_id)
 
 
 def silence() -> None:
@@ -165,7 +182,7 @@ def _open_journal(path: str, create: bool) -> BaseStorage:
         return JournalStorage(JournalFileBackend(path))
     except OSError as error:
         raise FairseqDocError(f"--storage: cannot open {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError, AssertionError):
         raise FairseqDocError(
             f"--storage: expected {path} to be a journal of Optuna; got another or a damaged file"
         ) from None
@@ -206,7 +223,11 @@ def load_study(storage: BaseStorage, name: str) -> tuple[Study, Stamp]:
         raise FairseqDocError(
             f"--study {name}: expected a study that fairseq-doc tune made; another program made it"
         )
-    return study, Stamp.from_json(json.loads(data), name)
+    try:
+        found = json.loads(data)
+    except (TypeError, ValueError):
+        found = None
+    return study, Stamp.from_json(found, name)
 
 
 def open_study(

@@ -208,7 +208,10 @@ class Tuner:
                 self._finish(running, outcome)
             elif running.training.seconds - running.seconds > HEARTBEAT:
                 running.seconds = running.training.seconds
-                self._mark(running.trial, **_times(running))
+                if not self._mark(running.trial, **_times(running)):
+                    # Closed by another process, which took this one for dead, or by another program.
+                    stop_all([running.training])
+                    del self._running[running.trial.number]
         return ended
 
     def _finish(self, running: _Running, outcome: Outcome) -> None:

@@ -74,6 +74,13 @@ def test_both_forms_give_the_same_configuration(path, tmp_path, monkeypatch):
     assert components is None or components in shlex.join(words)
 
 
+def test_a_learning_rate_drops_before_training_ends():
+    settings = [by_yaml(path)["lr_scheduler"] for path in RECIPES]
+    plateaus = [found for found in settings if found["_name"] == "plateau"]
+    assert len(plateaus) == 5
+    assert all(found["lr_patience"] < found["stop_patience"] for found in plateaus)
+
+
 def test_a_recipe_trains_by_hydra(corpus, tmp_path):
     small = [
         'model.doc_components="0,0,1,2"',

@@ -87,10 +87,13 @@ def test_the_best_validation_is_kept_between_checkpoints(corpus, melis, tmp_path
     assert best["extra_state"]["best"] == expected["extra_state"]["best"]
     for name, x in expected["model"].items():
         assert torch.equal(best["model"][name], x)
+    same_run(tmp_path / "checkpoint_last.pt", melis[0] / "checkpoint_last.pt")
+    output = run_here(melis_training(corpus.data, tmp_path, options))
+    assert not losses_of(output)  # it has ended
 
 
 def test_a_run_that_promises_too_little_ends_early(corpus, tmp_path):
-    options = "--max-checks 9 --stop-above 0.5 --stop-patience 2 --lr 1e-5"
+    options = "--max-checks 9 --stop-above 0.5 --stop-patience 2 --lr-patience 1 --lr 1e-5"
     output = run_here(melis_training(corpus.data, tmp_path, options))
     assert re.search(
         r"training ends at check 3: the loss would only fall to [\d.]+, and 0.5", output
@@ -164,6 +167,9 @@ def test_samples_and_temperature(corpus, melis):
         ("--validate-interval-updates 5", "expected no --validate-interval-updates"),
         ("--updates-per-epoch 0", "--updates-per-epoch must be at least 1; got 0"),
         ("--batch-size 10000000", "expected 1 to"),
+        ("--l2=-1", "--l2 must be at least 0; got -1.0"),
+        ("--layers 1 --intra-layer-dropout 0.1", "expected 0 with --layers 1; got 0.1"),
+        ("--stop-patience 5", "more than --lr-patience: training would end before"),
     ],
 )
 def test_bad_settings(corpus, tmp_path, options, problem):
@@ -174,7 +180,7 @@ def test_bad_settings(corpus, tmp_path, options, problem):
 @pytest.mark.parametrize(
     "options, problem",
     [
-        ("--temperature 0", "--temperature must be above 0; got 0"),
+        ("--temperature 0", "--temperature: expected .01 to 100; got 0"),
         ("--seed 2", "--seed is of the samples .* expected --samples K beside it"),
         ("--average geometric", "--average is of the samples"),
         ("--samples 3 --eval-window 9", "expected no --eval-window; got 9"),
@@ -193,4 +199,4 @@ def test_a_checkpoint_of_the_other_architecture_is_refused(corpus, trained, tmp_
             corpus.data, tmp_path, f"--restore-file {trained.folder / 'checkpoint_best.pt'}"
         )
     )
-    assert "checkpoint" in output.splitlines()[-1] and "lstm" in output.splitlines()[-1]
+    assert "another architecture" in output.splitlines()[-1]

@@ -97,6 +97,13 @@ def test_tune_report_and_rerun(folder):
         ((*STUDY, "--report", "r", "--rerun", "best"), "got both"),
         (("space.yaml", *STUDY, "--report", "r"), "--report reads a study"),
         ((*STUDY, "--rerun", "1", "--trials", "3"), "--rerun reads a study"),
+        (
+            (*STUDY, "--report", "r", "--sampler", "gp"),
+            "--report reads a study: expected no --sampler",
+        ),
+        ((*STUDY, "--report", "r", "--workers", "2"), "expected no --workers; got 2"),
+        ((*STUDY, "--rerun", "1", "--startup-trials", "3"), "expected no --startup-trials; got 3"),
+        (("space.yaml", "--study", "a\nb", "--storage", "sqlite:///a.db"), "control characters"),
         (("space.yaml", "--study", "a/b", "--storage", "sqlite:///a.db"), "a name without /"),
         (("space.yaml", "--study", "s", "--storage", "a.db", "--", *BASE), "got 'a.db'"),
     ],

@@ -35,5 +35,5 @@ def test_the_published_grid():
 @pytest.mark.parametrize("temperature", [0.0, -1.0, math.inf, math.nan])
 def test_temperatures_that_cannot_be(temperature):
     check_temperatures([0.5, 2.0])
-    with pytest.raises(FairseqDocError, match=f"must be above 0; got {temperature}"):
+    with pytest.raises(FairseqDocError, match=f"expected .01 to 100; got {temperature}"):
         check_temperatures([1.0, temperature])

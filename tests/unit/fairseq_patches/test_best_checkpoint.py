@@ -12,7 +12,7 @@ def saved(monkeypatch):
     calls = []
 
     def save(cfg, trainer, epoch_itr, loss):
-        others = not (cfg.no_epoch_checkpoints and cfg.no_last_checkpoints)
+        others = not cfg.no_epoch_checkpoints or not cfg.no_last_checkpoints
         calls.append((loss, others))
         best = getattr(save, "best", loss)
         save.best = max(best, loss) if cfg.maximize_best_checkpoint_metric else min(best, loss)
@@ -21,8 +21,9 @@ def saved(monkeypatch):
     return calls
 
 
-def run(losses, saves, maximize=False):
-    """Validate with these losses; fairseq itself saves at some of them."""
+def run(losses, saves, maximize=False, ends=False):
+    """Validate with these losses; fairseq itself saves at some of them. ``ends``: the scheduler ends the
+    training at the last one."""
     checkpoint = SimpleNamespace(
         maximize_best_checkpoint_metric=maximize,
         no_epoch_checkpoints=False,
@@ -30,6 +31,7 @@ def run(losses, saves, maximize=False):
         save_interval_updates=7,
         keep_interval_updates=7,
         keep_last_epochs=7,
+        save_interval=1000,
     )
     cfg, script = SimpleNamespace(checkpoint=checkpoint), iter(zip(losses, saves, strict=True))
 
@@ -40,8 +42,11 @@ def run(losses, saves, maximize=False):
         return [loss], False
 
     keeping = best_checkpoint._keeping_best(validate_and_save)
-    for loss in losses:
-        assert keeping(cfg, None, None, None, ["valid"], True) == ([loss], False)
+    trainer = SimpleNamespace(lr_scheduler=SimpleNamespace(ended=False))
+    for number, loss in enumerate(losses, 1):
+        trainer.lr_scheduler.ended = ends and number == len(losses)
+        epoch = SimpleNamespace(epoch=number)
+        assert keeping(cfg, trainer, None, epoch, ["valid"], True) == ([loss], False)
     assert not checkpoint.no_last_checkpoints  # the run's own settings stay
 
 
@@ -53,6 +58,11 @@ def test_a_best_validation_between_two_checkpoints_is_saved_alone(saved):
 def test_a_score_that_is_maximised(saved):
     run([5.0, 6.0, 4.0], [True, False, False], maximize=True)
     assert saved == [(5.0, True), (6.0, False)]
+
+
+def test_the_last_checkpoint_is_written_where_the_scheduler_ends_the_training(saved):
+    run([5.0, 6.0], [True, False], ends=True)
+    assert saved == [(5.0, True), (6.0, True)]
 
 
 def test_without_a_validation_nothing_is_saved(saved):

@@ -118,6 +118,8 @@ def test_a_checkpoint_has_the_width_and_not_the_budget():
         ({"embedding_ratio": 0.0}, "--embedding-ratio must be above 0; got 0.0"),
         ({"component_dim": 5}, "--component-dim must be the embedding's width, 3; got 5"),
         ({"doc_components": "1,2"}, "--doc-components 1,2"),
+        ({"layers": 1, "intra_layer_dropout": 0.1}, "expected 0 with --layers 1; got 0.1"),
+        ({"component_dropout": 0.1}, "expected 0 without --doc-components; got 0.1"),
         ({"state_dropout": 1.0}, "--state-dropout must be in"),
         ({"input_dropout": -0.1}, "--input-dropout must be in"),
         ({"intra_layer_dropout": 1.0}, "--intra-layer-dropout must be in"),

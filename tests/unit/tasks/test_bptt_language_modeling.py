@@ -97,6 +97,7 @@ def trained():
         ({"bptt": 0}, "--bptt must be at least 1 step; got 0"),
         ({"eval_window": 0}, "--eval-window must be at least 1 step; got 0"),
         ({"max_length_delta": -1}, "--max-length-delta must be at least 0; got -1"),
+        ({"updates_per_epoch": 5, "data": "a:b"}, "expected one data folder; got a:b"),
         ({"updates_per_epoch": 0}, "--updates-per-epoch must be at least 1; got 0"),
         (
             {"updates_per_epoch": 5, "update_freq": [1, 2]},
@@ -402,6 +403,8 @@ def test_a_resume_in_mid_epoch_with_other_windows_is_refused(trained, changes, n
     other = task(**changes)
     other._model = small_model()
     other.get_batch_iterator(stream(n), max_sentences=columns)
-    with pytest.raises(FairseqDocError, match="the checkpoint is in mid-epoch with") as caught:
+    with pytest.raises(
+        FairseqDocError, match="the checkpoint is inside a pass over the text, with"
+    ) as caught:
         other.set_checkpoint_dict(state)
     assert problem in str(caught.value)

@@ -53,6 +53,7 @@ def test_a_translation():
         ([*BASE, "--fp16", "--tpu"], "Cannot combine --fp16 and --tpu"),
         ([*BASE, "--save-dir", "x"], "--save-dir: expected none"),
         ([*BASE, "--save-dir=x"], "--save-dir: expected none"),
+        ([*BASE, "--restore-file", "x.pt"], "--restore-file: expected none"),
         ([*BASE, "--no-save"], "--no-save: expected checkpoints"),
         ([*BASE, "--disable-validation"], "--disable-validation: expected validations"),
         ([*BASE, "--lr", "3"], "--lr: expected in the space or in the command after --; got both"),

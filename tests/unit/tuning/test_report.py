@@ -12,6 +12,7 @@ import pytest
 from conftest import refusal
 from optuna.trial import TrialState, create_trial
 
+from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.figures import _limits, _ticks
 from fairseq_doc.tuning.report import FILES, check_report, describe, write_report
 from fairseq_doc.tuning.rerun import rerun, spread
@@ -160,6 +161,16 @@ def test_a_rerun_that_fails_and_one_that_is_at_work(study_in):
     failing = [*PROGRAM[:-1], "/none.py"]
     message = refusal(rerun, tuned.stamp, slot, 2, 1, tuned.folder, failing)
     assert "seed 1 failed: " in message and "rerun-0000-seed1/log.txt" in message
+
+
+def test_a_script_of_a_metric_that_is_a_command(study_in, tmp_path):
+    """Names from a storage stay in the comment."""
+    metric = f"loss\ntouch {tmp_path}/made #"
+    tuned = filled(study_in, [1.0, 2.0], command=Command(COMMAND.words, metric, False))
+    check_report(tmp_path / "r", False)
+    write_report(tuned.study, tuned.stamp, tuned.slots(), tmp_path / "r")
+    lines = (tmp_path / "r" / "best.sh").read_text().splitlines()
+    assert [line[0] for line in lines[:3]] == ["#"] * 3 and lines[3].startswith("fairseq-train ")
 
 
 def test_spread():

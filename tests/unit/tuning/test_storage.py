@@ -87,6 +87,37 @@ def test_a_study_of_another_program(tmp_path):
     assert "another program made it" in refusal(load_study, storage, "s")
 
 
+def test_a_journal_of_unknown_records(tmp_path):
+    (tmp_path / "a.journal").write_text('{"op_code": 99, "worker_id": "x"}\n')
+    assert "to be a journal of Optuna" in refusal(open_storage, f"{tmp_path}/a.journal", True)
+
+
+@pytest.mark.parametrize(
+    "stamp, problem",
+    [
+        ("{", "is damaged"),
+        ("7", "is damaged"),
+        ('{"space": {}}', "is damaged"),
+        ('{"command": [], "metric": "m", "maximize": 0, "space": {}, "id": "x"}', "got ''"),
+        (
+            '{"command": ["/x/evil.sh"], "metric": "m", "maximize": 0, "space": {}, "id": "x"}',
+            "evil",
+        ),
+    ],
+)
+def test_a_stamp_that_is_damaged_or_starts_another_program(tmp_path, stamp, problem):
+    storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
+    study, _ = open_study(storage, "s", SPACE, COMMAND)
+    study.set_user_attr("fairseq_doc", stamp)
+    assert problem in refusal(load_study, storage, "s")
+
+
+def test_the_place_of_a_program_is_not_taken_from_the_storage(tmp_path):
+    storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
+    open_study(storage, "s", SPACE, Command(("/opt/fairseq-train", "data"), "loss", False))
+    assert load_study(storage, "s")[1].command.words == ("fairseq-train", "data")
+
+
 def test_many_open_one_study_at_once(tmp_path):
     """One makes the tables and the study, the others join it."""
     found, problems = [], []

@@ -185,6 +185,26 @@ def test_heartbeats_and_seconds_are_written(study_in, monkeypatch):
     assert 0.5 <= tuned.slots()[0].seconds < 20
 
 
+def test_a_training_whose_trial_another_program_closes_is_ended(study_in, monkeypatch):
+    monkeypatch.setattr(tuner_module, "HEARTBEAT", 0.05)
+    monkeypatch.setenv("FAKE_SECONDS", "30")
+    tuned = study_in()
+    closed = []
+
+    def close(standing):
+        running = [t for t in tuned.study.get_trials() if t.state == TrialState.RUNNING]
+        if running and not closed and "seconds" in running[0].user_attrs:
+            closed.append(running[0].number)
+            monkeypatch.setenv("FAKE_SECONDS", "0")
+            tuned.study.tell(running[0].number, state=TrialState.FAIL)
+
+    tuned.shown.update = close
+    begin = time.monotonic()
+    tuned.tuner(1).run()
+    assert closed == [0] and time.monotonic() - begin < 20
+    assert [slot.complete for slot in tuned.slots()] == [False, True]
+
+
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_two_tuners_on_one_study(kind, study_in, tmp_path):
     """Never more trials than wanted, none twice, and no two alike."""
