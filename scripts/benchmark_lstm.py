@@ -7,11 +7,9 @@ fastest. The package runs torch's layer in float32, and its own (ops/recurrence.
 Nothing else should run on the machine.
 """
 
-import json
+from functools import partial
 
-from benchmark_tools import fastest_in_turns, make_parser, print_machine
-
-from fairseq_doc.cli.arguments import positive
+from benchmark_tools import compare_layers
 
 TIME, COLUMNS = 70, 12
 SIZES = ((280, 960), (960, 960), (960, 620), (240, 240))  # width of the input, of the layer
@@ -48,25 +46,8 @@ def make_forms(below, width):
 
 def main():
     """Measure every size, and print."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--repeats", type=positive, default=7, help="default: 7")
-    parser.add_argument("--threads", type=positive, help="default: torch's")
-    args = parser.parse_args()
-    import torch
-
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    print_machine(to_stderr=args.json)
-    found = {}
-    for below, width in SIZES:
-        name = f"{below}, {width}"
-        seconds = fastest_in_turns(make_forms(below, width), args.repeats)
-        found[name] = {form: 1000 * taken for form, taken in seconds.items()}
-        if not args.json:
-            line = "".join(f"  {form} {ms:6.1f} ms" for form, ms in found[name].items())
-            print(f"{name:10}{line}", flush=True)
-    if args.json:
-        print(json.dumps(found))
+    rows = {f"{below}, {width}": partial(make_forms, below, width) for below, width in SIZES}
+    compare_layers(__doc__, rows)
 
 
 if __name__ == "__main__":

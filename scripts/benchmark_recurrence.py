@@ -7,12 +7,9 @@ matrix products alone, forward and backward, by the same kernels. Forms take tur
 form's time is its fastest. Nothing else should run on the machine.
 """
 
-import json
-from typing import Any
+from functools import partial
 
-from benchmark_tools import fastest_in_turns, make_parser, print_machine
-
-from fairseq_doc.cli.arguments import positive
+from benchmark_tools import compare_layers
 
 TIME, COLUMNS = 35, 64
 # Widths of the published sizes and of smaller ones.
@@ -73,28 +70,12 @@ def make_forms(name, gates, depth, width):
 
 def main():
     """Measure every cell and width, and print."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--repeats", type=positive, default=7, help="default: 7")
-    parser.add_argument("--threads", type=positive, help="default: torch's")
-    args = parser.parse_args()
-    import torch
-
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    print_machine(to_stderr=args.json)
-    found: dict[str, dict[str, Any]] = {}
-    for width in WIDTHS:
-        for name, cell in CELLS.items():
-            seconds = fastest_in_turns(make_forms(*cell, width), args.repeats)
-            row = {form: 1000 * taken for form, taken in seconds.items()}
-            row["own / torch's LSTM"] = row["own"] / row["torch's LSTM"]
-            row["own / products"] = row["own"] / row["products"]
-            found[f"{width}, {name}"] = row
-            if not args.json:
-                line = "".join(f"  {form} {value:7.2f}" for form, value in row.items())
-                print(f"{width:5} {name:18} {line}", flush=True)
-    if args.json:
-        print(json.dumps(found))
+    rows = {
+        f"{width}, {name}": partial(make_forms, *cell, width)
+        for width in WIDTHS
+        for name, cell in CELLS.items()
+    }
+    compare_layers(__doc__, rows, ratios=[("own", "torch's LSTM"), ("own", "products")])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 # What matters to a matrix product, as /proc/cpuinfo names it: its widest vectors, half precision.
@@ -100,6 +100,44 @@ def fastest_in_turns(forms: dict[str, Callable[[], object]], repeats: int) -> di
             if number:
                 seconds[form].append(taken)
     return {form: min(of_form) for form, of_form in seconds.items()}
+
+
+def compare_layers(
+    description: str,
+    rows: Mapping[str, Callable[[], dict[str, Callable[[], object]]]],
+    ratios: Sequence[tuple[str, str]] = (),
+) -> None:
+    """A whole benchmark: milliseconds of the forms of each row, and ratios of two forms.
+
+    Args:
+        description: of the script.
+        rows: {name: a function that makes its forms}.
+        ratios: pairs of forms, the second one the baseline.
+    """
+    import torch
+
+    from fairseq_doc.cli.arguments import positive
+
+    parser = make_parser(description)
+    parser.add_argument("--repeats", type=positive, default=7, help="default: 7")
+    parser.add_argument("--threads", type=positive, help="default: torch's")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    print_machine(to_stderr=args.json)
+    found = {}
+    for name, make_forms in rows.items():
+        seconds = fastest_in_turns(make_forms(), args.repeats)
+        found[name] = {form: 1000 * taken for form, taken in seconds.items()}
+        line = "".join(f"  {form} {ms:.1f} ms" for form, ms in found[name].items())
+        for form, baseline in ratios:
+            ratio = seconds[form] / seconds[baseline]
+            found[name][f"{form} / {baseline}"] = ratio
+            line += f"  {form} / {baseline} {ratio:.2f}"
+        if not args.json:
+            print(f"{name:26}{line}", flush=True)
+    if args.json:
+        print(json.dumps(found))
 
 
 def _wait() -> None:

@@ -3,6 +3,7 @@
 Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components, V vocabulary.
 """
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.mixture import MixtureOutput, check_finite
 
 
-class RecurrentDecoder(MixtureDecoder, FairseqDecoder):
+class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
     """Embedding, recurrent layers and mixture; carries the layers' state from one window to the next.
 
     The decoder keeps the carried state because ``fairseq-eval-lm`` calls only the model. Training and
@@ -47,9 +48,9 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder):
         return self.training or self._samples_dropout
 
     @property
+    @abstractmethod
     def masks_of_each_stream(self) -> bool:
         """Whether every stream of a batch has dropout masks of its own."""
-        raise NotImplementedError
 
     def sample_dropout(self, on: bool) -> None:
         """Drop as in training, in evaluation too (Monte-Carlo dropout), or stop that."""
@@ -66,9 +67,9 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder):
     def evaluation_states(self, states: dict[int, States]) -> None:
         self._states[False] = states
 
+    @abstractmethod
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         """The embeddings of tokens (T, B) after their dropout, (T, B, D_0)."""
-        raise NotImplementedError
 
     def forward(
         self, src_tokens: torch.Tensor, window: int | None = None, src_lengths: Any = None

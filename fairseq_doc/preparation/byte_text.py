@@ -117,10 +117,10 @@ def binarise_bytes(path: Path, prefix: Path, dictionary: "Dictionary") -> tuple[
     # The end mark's name is a symbol of fairseq's own, so the line feed needs no case of its own.
     index_of = np.array([dictionary.index(name) for name in NAMES], dtype)
     size, unknown, ends = 0, 0, []
-    with open(path, "rb") as text, open(f"{prefix}.bin", "wb") as binarised:
+    with open(path, "rb") as text, whole_file(f"{prefix}.bin", binary=True) as binarised:
         for chunk in _chunks(text):
             tokens = index_of[chunk]
-            tokens.tofile(binarised)
+            binarised.write(tokens)
             unknown += int((tokens == dictionary.unk()).sum())
             ends.append(np.flatnonzero(chunk == LINE_FEED) + size + 1)
             size += len(chunk)
