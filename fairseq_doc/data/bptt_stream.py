@@ -8,6 +8,7 @@ Endless columns (Melis et al., 2018) do not cut the stream: each starts at a lin
 whole stream round and round.
 """
 
+import functools
 import math
 import os
 from typing import Any
@@ -31,6 +32,12 @@ class TokenStream(FairseqDataset):
     def __init__(self, tokens: torch.Tensor, split: str) -> None:
         self.tokens = tokens
         self.split = split
+
+    @functools.cache  # noqa: B019  # an epoch of endless columns asks, and a stream lasts as long as its task
+    def line_starts(self, end_mark: int) -> np.ndarray:
+        """The positions after every ``end_mark``, in their order; after the last token comes the
+        first."""
+        return np.sort((np.flatnonzero(self.tokens.numpy() == end_mark) + 1) % len(self.tokens))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -163,7 +170,7 @@ def endless_columns(
             f"split {stream.split!r}: expected 1 to {len(tokens)} columns, its number of tokens; got "
             f"{n_columns}"
         )
-    starts = np.flatnonzero(np.roll(tokens.numpy(), 1) == end_mark)  # of lines
+    starts = stream.line_starts(end_mark)
     if len(starts) < n_columns:
         starts = np.arange(len(tokens))
     rng = np.random.default_rng(seed)

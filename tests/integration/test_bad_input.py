@@ -142,7 +142,7 @@ def test_a_resume_in_mid_epoch_with_other_windows(corpus, trained, tmp_path):
     middle = sorted(trained.folder.glob("checkpoint_*_*.pt"))[0]
     shutil.copy(middle, tmp_path / "checkpoint_last.pt")
     output = fail_here(training(corpus.data, tmp_path, f"{trained.options} --bptt 30"))
-    assert "in mid-epoch" in error_of(output) and "'bptt': 40" in error_of(output)
+    assert "inside a pass over the text" in error_of(output) and "'bptt': 40" in error_of(output)
 
 
 def test_a_context_window_is_refused(corpus, trained):
