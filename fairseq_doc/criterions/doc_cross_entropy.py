@@ -1,5 +1,5 @@
 """``doc_cross_entropy``: NLL or, with smoothed labels, cross entropy; + lambda_beta beta + AR + TAR +
-L2, each logged apart.
+L2 + weight norms, each logged apart.
 
 Axes: B streams, T time, J components. fairseq divides gradients by the sample size (tokens, or
 sentences with ``--sentence-avg``) summed over workers, so every penalty, a mean, is multiplied by
@@ -119,6 +119,13 @@ def half_square_norm(model: torch.nn.Module) -> torch.Tensor:
     return 0.5 * torch.stack([p.to(sum_dtype(p.dtype)).square().sum() for p in trained]).sum()
 
 
+def norm_deviation(weight: torch.Tensor, norm: float) -> torch.Tensor:
+    """Weight-norm regularisation before its factor (after Herold et al., 2018): the mean over the words
+    of (|w_v| - norm)^2, with the rows w_v of the output matrix ``weight`` (V, d)."""
+    norms = torch.linalg.vector_norm(weight.to(sum_dtype(weight.dtype)), dim=1)  # (V,)
+    return (norms - norm).square().mean()
+
+
 def attention_entropy(weights: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
     """The sum of the attention's entropies over all real target tokens; for the log.
 
@@ -156,6 +163,14 @@ class DocCrossEntropyConfig(FairseqDataclass):
         metadata={"help": "factor of half the sum of squares of all parameters, added to the loss of a "
                   "token (of a column with --sentence-avg) before gradients are clipped"},
     )  # fmt: skip
+    weight_norm: float = field(
+        default=0.0,
+        metadata={"help": "factor of the mean over the words of (|w| - --weight-norm-target)^2, with w "
+                  "the word's row of the output matrix (after Herold et al., 2018)"},
+    )  # fmt: skip
+    weight_norm_target: float = field(
+        default=2.0, metadata={"help": "the norm that --weight-norm pulls the rows to"}
+    )
     label_smoothing: float = field(
         default=0.0,
         metadata={"help": "share of the target's probability given to all other words alike"},
@@ -178,12 +193,16 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         sentence_avg,
         label_smoothing=0.0,
         l2=0.0,
+        weight_norm=0.0,
+        weight_norm_target=2.0,
         find_unused_parameters=False,
     ):
         super().__init__(task)
         check_smoothing(label_smoothing)
-        if not 0 <= l2 < math.inf:
-            raise FairseqDocError(f"--l2 must be at least 0; got {l2}")
+        factors = {"l2": l2, "weight-norm": weight_norm, "weight-norm-target": weight_norm_target}
+        for name, value in factors.items():
+            if not 0 <= value < math.inf:
+                raise FairseqDocError(f"--{name} must be at least 0; got {value}")
         if find_unused_parameters and _distributed():
             raise FairseqDocError(
                 "--find-unused-parameters takes the output layer's parameters, which the loss reads "
@@ -193,6 +212,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         self.balance_form = BALANCES.index(str(doc_balance))
         self.doc_lambda, self.ar_alpha, self.tar_beta = doc_lambda, ar_alpha, tar_beta
         self.l2, self.sentence_avg = l2, sentence_avg
+        self.weight_norm, self.weight_norm_target = weight_norm, weight_norm_target
 
     def forward(self, model, sample, reduce=True):
         """
@@ -241,6 +261,10 @@ class DocCrossEntropyCriterion(FairseqCriterion):
             norm = half_square_norm(model)
             terms.append((self.l2, norm))
             logged["l2"] = norm.data * sample_size
+        if self.weight_norm and model.training:
+            deviation = norm_deviation(model.decoder.output.weight, self.weight_norm_target)
+            terms.append((self.weight_norm, deviation))
+            logged["weight_norm"] = deviation.data * sample_size
         if model.training:
             for factor, term in terms:
                 if factor:
@@ -263,7 +287,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         if "attn_entropy" in total:
             entropy = total["attn_entropy"] / tokens / math.log(2)
             metrics.log_scalar("attn_entropy", entropy, tokens, round=3)
-        for name in ("ar", "tar", "l2"):
+        for name in ("ar", "tar", "l2", "weight_norm"):
             if name in total:
                 metrics.log_scalar(name, total[name] / size, size, round=5)
 

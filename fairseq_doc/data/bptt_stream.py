@@ -2,7 +2,8 @@
 
 A stream of n tokens is cut into C equal columns, what is left over is dropped, and each column is
 read in windows: input w_s .. w_{s+len-1}, target w_{s+1} .. w_{s+len}. Every position of a column
-except its first is a target exactly once, C (n // C - 1) targets in all.
+except its first is a target exactly once, C (n // C - 1) targets in all. With partial shuffling each
+column is rotated by an offset of its own before it is read; its seam is one wrong context.
 
 Endless columns (Melis et al., 2018) do not cut the stream: each starts at a line of its own and reads the
 whole stream round and round.
@@ -23,6 +24,7 @@ from fairseq_doc.errors import FairseqDocError
 HALVING_PROBABILITY = 0.05
 LENGTH_DEVIATION = 5
 SHORTEST_DRAW = 5
+PARTIAL_SHUFFLE = 1  # keeps its random numbers apart from the lengths', which (seed, epoch) give
 LARGEST_SHIFT = 100  # lines by which the start of an endless column is moved at most
 
 
@@ -141,6 +143,14 @@ def columns_of(stream: TokenStream, n_columns: int) -> torch.Tensor:
     return stream.tokens[: length * n_columns].view(n_columns, length)
 
 
+def column_offsets(n_columns: int, length: int, seed: int, epoch: int) -> torch.Tensor:
+    """By how many tokens each column is rotated to the left in an epoch (partial shuffling; Press,
+    2019): (C,) independent uniform integers from 0 to ``length`` - 1. They depend on the arguments
+    alone, so that workers agree and a resume repeats them."""
+    rng = np.random.default_rng((seed, epoch, PARTIAL_SHUFFLE))
+    return torch.from_numpy(rng.integers(length, size=n_columns))
+
+
 def endless_columns(
     stream: TokenStream, n_columns: int, first_step: int, steps: int, seed: int, end_mark: int
 ) -> torch.Tensor:
@@ -190,6 +200,7 @@ class BpttWindows(torch.utils.data.Dataset):
         lengths: drawn window lengths; their sum is at least L - 1.
         first_column: index of the first of these columns among all workers'.
         first_window: number of window 0; above 0 where the columns go on from the epoch before.
+        offsets: (B,), by how many tokens each column is rotated to the left; None: none is.
     """
 
     def __init__(
@@ -198,8 +209,10 @@ class BpttWindows(torch.utils.data.Dataset):
         lengths: list[int],
         first_column: int = 0,
         first_window: int = 0,
+        offsets: torch.Tensor | None = None,
     ) -> None:
         self.columns = columns
+        self.offsets = offsets
         self.first_window = first_window
         self.lengths = lengths
         self.starts = np.cumsum([0] + lengths[:-1])
@@ -218,17 +231,21 @@ class BpttWindows(torch.utils.data.Dataset):
         batch, length = self.columns.shape
         start = int(self.starts[index])
         stop = min(start + self.lengths[index], length - 1)
+        tokens = self.columns[:, start : stop + 1]
+        if self.offsets is not None:
+            steps = self.offsets.unsqueeze(1) + torch.arange(start, stop + 1)  # (B, T + 1)
+            tokens = self.columns.gather(1, steps % length)
         columns = torch.arange(self.first_column, self.first_column + batch)
         return {
             "id": columns + index * batch,
             "nsentences": batch,
             "ntokens": batch * (stop - start),
             "net_input": {
-                "src_tokens": _copy(self.columns[:, start:stop]),
+                "src_tokens": _copy(tokens[:, :-1]),
                 "src_lengths": torch.full((batch,), stop - start),
                 "window": self.first_window + index,
             },
-            "target": _copy(self.columns[:, start + 1 : stop + 1]),
+            "target": _copy(tokens[:, 1:]),
             "drawn_length": self.lengths[index],
         }
 

@@ -14,6 +14,7 @@ from omegaconf import II, MISSING
 
 from fairseq_doc.data.bptt_stream import (
     BpttWindows,
+    column_offsets,
     columns_of,
     draw_lengths,
     endless_columns,
@@ -49,6 +50,11 @@ class BpttLanguageModelingConfig(FairseqDataclass):
                   "read the whole text round and round in windows of --bptt steps, without "
                   "--max-length-delta, and no epoch's end resets the state (default: an epoch is "
                   "one pass over the text, in windows of random length)"},
+    )  # fmt: skip
+    partial_shuffle: bool = field(
+        default=False,
+        metadata={"help": "rotate every training column by a random offset of its own in each epoch "
+                  "(Press, 2019)"},
     )  # fmt: skip
     seed: int = II("common.seed")
     update_freq: List[int] = II("optimization.update_freq")
@@ -105,6 +111,11 @@ class BpttLanguageModelingTask(FairseqTask):
             raise FairseqDocError(
                 "--updates-per-epoch reads one text round and round: expected one data folder; got "
                 f"{cfg.data}"
+            )
+        if cfg.updates_per_epoch is not None and cfg.partial_shuffle:
+            raise FairseqDocError(
+                "--partial-shuffle rotates the columns of one pass over the text, and "
+                "--updates-per-epoch has columns without an end: expected one of the two; got both"
             )
         if cfg.max_length_delta < 0:
             raise FairseqDocError(
@@ -180,7 +191,7 @@ class BpttLanguageModelingTask(FairseqTask):
         training = dataset.split == self.cfg.train_subset
         _check_batches(max_sentences, max_tokens, skip_remainder_batch)
         n_columns = max_sentences * num_shards if training else max_sentences
-        cfg, first_window = self.cfg, 0
+        cfg, first_window, offsets = self.cfg, 0, None
         if training and cfg.updates_per_epoch is not None:
             windows = cfg.updates_per_epoch * cfg.update_freq[0]
             first_window = (epoch - 1) * windows
@@ -204,6 +215,8 @@ class BpttLanguageModelingTask(FairseqTask):
             steps = columns.size(1) - 1
             if training:
                 lengths = draw_lengths(steps, cfg.bptt, cfg.max_length_delta, cfg.seed, epoch)
+                if cfg.partial_shuffle:
+                    offsets = column_offsets(n_columns, steps + 1, cfg.seed, epoch)
             else:
                 lengths = fixed_lengths(steps, max(1, cfg.eval_window // n_columns))
         if training:
@@ -216,6 +229,7 @@ class BpttLanguageModelingTask(FairseqTask):
                 "bptt": cfg.bptt,
                 "max_length_delta": None if cfg.updates_per_epoch else cfg.max_length_delta,
                 "seed": cfg.seed,
+                "partial_shuffle": cfg.partial_shuffle,
             }
         return self._iterator(
             columns,
@@ -223,6 +237,7 @@ class BpttLanguageModelingTask(FairseqTask):
             shard_id,
             num_shards,
             first_window,
+            offsets,
             num_workers=num_workers,
             epoch=epoch,
             buffer_size=data_buffer_size,
@@ -250,10 +265,14 @@ class BpttLanguageModelingTask(FairseqTask):
             self._logged.add((split, n_columns))
             logger.info(f"{split}: {sizes}")
 
-    def _iterator(self, columns, lengths, shard_id, num_shards, first_window=0, **settings):
+    def _iterator(
+        self, columns, lengths, shard_id, num_shards, first_window=0, offsets=None, **settings
+    ):
         share = len(columns) // num_shards
-        first = shard_id * share
-        windows = BpttWindows(columns[first : first + share], lengths, first, first_window)
+        mine = slice(shard_id * share, (shard_id + 1) * share)
+        if offsets is not None:
+            offsets = offsets[mine]
+        windows = BpttWindows(columns[mine], lengths, mine.start, first_window, offsets)
         return iterators.EpochBatchIterator(
             dataset=windows,
             collate_fn=windows.collater,
@@ -361,15 +380,17 @@ class BpttLanguageModelingTask(FairseqTask):
             FairseqDocError: a resume in mid-epoch with other windows.
         """
         if state["carried"] is not None:
-            if state["layout"] != self._layout:
-                differing = {k: v for k, v in state["layout"].items() if v != self._layout[k]}
+            # Versions before 0.6.0 had no partial shuffling.
+            layout = {"partial_shuffle": False, **state["layout"]}
+            if layout != self._layout:
+                differing = {k: v for k, v in layout.items() if v != self._layout[k]}
                 raise FairseqDocError(
                     f"the checkpoint is inside a pass over the text, with {differing}: expected the same, "
                     f"got { {k: self._layout[k] for k in differing} }; resume with the same data and "
                     "options, or start at epoch 1 again with these weights by --reset-dataloader "
                     "(--reset-lr-scheduler forgets the validations so far)"
                 )
-            share = state["layout"]["columns"] // data_parallel_size()
+            share = layout["columns"] // data_parallel_size()
             mine = slice(self._first_column, self._first_column + share)
             self._model.decoder.set_carried_state(state["carried"][mine])
         nt_asgd = NTASGD.of(self._model)

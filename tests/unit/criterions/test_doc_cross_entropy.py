@@ -222,6 +222,30 @@ def test_l2_is_half_the_squares_of_all_parameters(sentence_avg):
 
 
 @pytest.mark.parametrize("sentence_avg", [False, True])
+def test_weight_norms_are_pulled_to_the_target(sentence_avg):
+    model, batch = small_model(), sample()
+    options = {"sentence_avg": sentence_avg}
+    plain, size, _ = criterion(**options)(model, batch)
+    options.update(weight_norm=0.3, weight_norm_target=1.5)
+    loss, _, log = criterion(**options)(model, batch)
+    weight = model.decoder.output.weight
+    deviations = weight.detach().norm(dim=1) - 1.5
+    assert_close(loss - plain, size * 0.3 * deviations.square().mean())
+    assert_close(log["weight_norm"], size * deviations.square().mean())
+    found = gradients(loss, [weight])[0] - gradients(plain, [weight])[0]
+    unit = weight.detach() / weight.detach().norm(dim=1, keepdim=True)
+    assert_close(found, size * 0.3 * 2 * deviations[:, None] * unit / len(weight))
+    assert_close(criterion(**options)(model.eval(), batch)[0], criterion()(model, batch)[0])
+
+
+@pytest.mark.parametrize("name", ["l2", "weight_norm", "weight_norm_target"])
+@pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
+def test_factors_that_cannot_be(name, value):
+    with pytest.raises(FairseqDocError, match=f"--{name.replace('_', '-')} must be at least 0"):
+        criterion(**{name: value})
+
+
+@pytest.mark.parametrize("sentence_avg", [False, True])
 def test_evaluation_is_the_nll_alone(sentence_avg):
     model, batch = small_model().eval(), sample()
     loss, size, log = criterion(sentence_avg=sentence_avg, **FACTORS)(model, batch)

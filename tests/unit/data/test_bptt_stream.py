@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fairseq_doc.data.bptt_stream import (
     BpttWindows,
     TokenStream,
+    column_offsets,
     columns_of,
     draw_lengths,
     endless_columns,
@@ -124,6 +125,37 @@ def test_windows_score_every_position_but_the_first_once_in_order(n, n_columns, 
     assert torch.equal(sources, columns[:, :-1])
     assert torch.equal(targets, columns[:, 1:])
     assert sum(s["ntokens"] for s in samples) == n_columns * (n // n_columns - 1)
+
+
+# Partial shuffling
+
+
+@given(st.integers(2, 300), st.integers(1, 9), st.integers(1, 80), st.integers(1, 9))
+def test_rotated_columns_read_the_same_tokens_from_another_one_on(n, n_columns, bptt, epoch):
+    """Each is a permutation of its column, and its seam is the only changed context."""
+    n_columns = min(n_columns, n // 2)
+    columns = columns_of(numbered(n), n_columns)
+    length = columns.size(1)
+    offsets = column_offsets(n_columns, length, seed=3, epoch=epoch)
+    assert offsets.min() >= 0 and offsets.max() < length
+    windows = BpttWindows(columns, fixed_lengths(length - 1, bptt), offsets=offsets)
+    samples = [windows[i] for i in range(len(windows))]
+    first = samples[0]["net_input"]["src_tokens"][:, :1]
+    read = torch.cat([first] + [s["target"] for s in samples], dim=1)  # (C, L)
+    for found, column, offset in zip(read, columns, offsets.tolist(), strict=True):
+        assert found.tolist() == [*column[offset:].tolist(), *column[:offset].tolist()]
+    sources = torch.cat([s["net_input"]["src_tokens"] for s in samples], dim=1)
+    assert torch.equal(sources, read[:, :-1])
+
+
+def test_offsets_are_uniform_independent_and_follow_from_seed_and_epoch():
+    one = column_offsets(40_000, 8, seed=1, epoch=1)
+    counts = torch.bincount(one, minlength=8).double()
+    assert (counts / 5000 - 1).abs().max() < 0.06  # 4 standard deviations of a uniform count
+    assert torch.equal(one, column_offsets(40_000, 8, seed=1, epoch=1))
+    for seed, epoch in ((2, 1), (1, 2)):
+        equal = (one == column_offsets(40_000, 8, seed=seed, epoch=epoch)).double().mean()
+        assert abs(equal - 1 / 8) < 0.01
 
 
 def test_a_window_is_a_whole_fairseq_batch():

@@ -103,6 +103,7 @@ def trained():
             {"updates_per_epoch": 5, "update_freq": [1, 2]},
             "--updates-per-epoch.*expected one --update-freq; got 1,2",
         ),
+        ({"updates_per_epoch": 5, "partial_shuffle": True}, "expected one of the two; got both"),
         ({"context_window": 5}, "--context-window: expected 0.*got 5"),
         ({"valid_subset": "valid,train"}, "expected splits other than --train-subset, train"),
         ({"data": "/nowhere"}, "no dictionary at /nowhere/dict.txt"),
@@ -356,6 +357,37 @@ def test_endless_columns_of_workers_are_those_of_one():
     assert torch.equal(torch.cat([targets(2, 0), targets(2, 1)]), targets(1, 0))
 
 
+def test_partial_shuffling_rotates_training_columns_alike_on_all_workers():
+    def targets(shards=1, shard=0, split="train", epoch=5, **changes):
+        it = task(**changes).get_batch_iterator(
+            stream(split=split),
+            max_sentences=4 // shards if split == "train" else 4,
+            num_shards=shards,
+            shard_id=shard,
+            epoch=epoch,
+        )
+        return side_by_side(batches(it))
+
+    shuffled = targets(partial_shuffle=True)
+    assert shuffled.shape == targets().shape and not torch.equal(shuffled, targets())
+    assert torch.equal(shuffled, targets(partial_shuffle=True))
+    assert not torch.equal(shuffled, targets(partial_shuffle=True, epoch=6))
+    of_workers = [targets(2, shard, partial_shuffle=True) for shard in (0, 1)]
+    assert torch.equal(torch.cat(of_workers), shuffled)
+    assert torch.equal(targets(split="valid", partial_shuffle=True), targets(split="valid"))
+
+
+def test_a_checkpoint_from_before_partial_shuffling_is_resumed(trained):
+    trained.update(trained.windows[0])
+    state = state_of(trained.task)
+    del state["layout"]["partial_shuffle"]
+    other = task()
+    other._model = small_model()
+    other.get_batch_iterator(stream(), max_sentences=2)
+    other.set_checkpoint_dict(state)
+    assert torch.equal(other._model.decoder.carried_state(), state["carried"])
+
+
 def test_a_saved_model_is_the_average(trained):
     trained.optimizer.optimizer.start_averaging()
     weight, raw = trained.model.decoder.embedding, []
@@ -393,6 +425,7 @@ def test_an_epochs_end_without_validation_has_no_loss(trained):
     [
         ({"seed": 2}, 200, 2, "'seed': 1"),
         ({"max_length_delta": 4}, 200, 2, "'max_length_delta': 3"),
+        ({"partial_shuffle": True}, 200, 2, "'partial_shuffle': False"),
         ({}, 200, 3, "'columns': 2"),
         ({}, 199, 2, "'tokens': 200"),
     ],
