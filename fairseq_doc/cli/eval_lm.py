@@ -1,12 +1,21 @@
 """``fairseq-doc eval-lm``."""
 
 import argparse
+import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from fairseq_doc.cli.adaptation_arguments import (
+    add_cache_arguments,
+    add_dynamic_arguments,
+    cache_settings,
+    check_dynamic,
+    dynamic_settings,
+)
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
     add_split_arguments,
@@ -16,15 +25,20 @@ from fairseq_doc.cli.arguments import (
     progress_of,
 )
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.cache import GRID as GRID_OF_CACHE
+from fairseq_doc.evaluation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.monte_carlo import AVERAGES
 from fairseq_doc.evaluation.perplexity import Evaluation, evaluate_at
+from fairseq_doc.evaluation.stream_scorer import SAMPLES_ALONE, StreamSettings
 from fairseq_doc.evaluation.temperature import GRID, check_temperatures
 
 NAME = "eval-lm"
 HELP = "perplexity of a model or an ensemble, with the state carried over the whole text"
 EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
 SEARCH, SEARCHED_SPLIT = "search", "valid"
+SHOWN = 5  # of the settings that a search tried; --json has all
+SEARCHED_TOKENS = 30_000  # as in benkrause/dynamic-evaluation's fast grid
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +79,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="factor of all dropout rates of the samples (default: 1)",
     )
     parser.add_argument("--seed", type=int, help="of the samples' masks (default: 1)")
+    add_cache_arguments(parser)
+    parser.add_argument(
+        "--cache-search",
+        action="store_true",
+        help=f"use the theta and lambda that are best on {SEARCHED_SPLIT}, of {len(GRID_OF_CACHE)} pairs",
+    )
+    add_dynamic_arguments(parser)
+    parser.add_argument(
+        "--dynamic-search",
+        action="store_true",
+        help=f"use the learning rate and decay that are best on {SEARCHED_SPLIT}, of "
+        f"{len(grid(USUAL_SEGMENT))} pairs",
+    )
+    parser.add_argument(
+        "--dynamic-search-tokens",
+        type=positive,
+        metavar="N",
+        help=f"tokens of {SEARCHED_SPLIT} that each pair is tried on (default: {SEARCHED_TOKENS:,})",
+    )
 
 
 def _temperature(text: str) -> float | str:
@@ -77,23 +110,30 @@ def _temperature(text: str) -> float | str:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token, and where a token is a
     byte the same as ``bits_per_character``; ``tokens``, the number of scored ones; ``left_out``, the
-    number of others; ``models``, their number; ``split``; ``columns``; ``temperature``; ``searched``,
-    {temperature: perplexity on the searched split}; ``samples``, 0 without Monte-Carlo evaluation;
-    ``seconds``, without loading the models."""
+    number of others; ``models``, their number; ``split``; ``columns``; ``temperature``; ``samples``, 0
+    without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings, or null; ``searched``,
+    {setting: perplexity on the searched split}; ``seconds``, without loading the models."""
+    check_dynamic(args)
     _check(args)
+    cache_settings(args)
     ensemble = ensemble_of(args)
     start = time.perf_counter()
     torch.manual_seed(1 if args.seed is None else args.seed)
-    searched: dict[float, Evaluation] = {}
-    temperature = args.temperature
-    if temperature == SEARCH:
-        found = _evaluations(args, ensemble, SEARCHED_SPLIT, GRID)
-        searched = dict(zip(GRID, found, strict=True))
-        temperature = min(searched, key=lambda t: searched[t].nll)
-    if searched and args.gen_subset == SEARCHED_SPLIT:
-        result = searched[temperature]
-    else:
-        (result,) = _evaluations(args, ensemble, args.gen_subset, [temperature])
+    settings = StreamSettings(
+        [1.0 if args.temperature == SEARCH else args.temperature],
+        args.samples or 0,
+        args.average or AVERAGES[0],
+        cache_settings(args),
+        dynamic_settings(args, ensemble),
+    )
+    searched: dict[str, Evaluation] = {}
+    if args.dynamic_search:
+        settings, searched = _search_dynamic(args, ensemble, settings)
+    known: Evaluation | None = None  # of the split, where the search has scored the whole of it
+    if args.temperature == SEARCH or args.cache_search:
+        settings, searched, known = _search_points(args, ensemble, settings)
+    result = known or _evaluations(args, ensemble, args.gen_subset, settings)[0]
+    (temperature,) = settings.temperatures
     return {
         "perplexity": result.perplexity,
         "nll": result.nll,
@@ -105,8 +145,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "split": args.gen_subset,
         "columns": args.batch_size,
         "temperature": temperature,
-        "searched": {f"{t:.4f}": evaluation.perplexity for t, evaluation in searched.items()},
-        "samples": args.samples or 0,
+        "samples": settings.samples,
+        "cache": _cache_as_json(settings),
+        "dynamic": _dynamic_as_json(settings),
+        "searched": {name: evaluation.perplexity for name, evaluation in searched.items()},
         "seconds": time.perf_counter() - start,
     }
 
@@ -114,6 +156,34 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _check(args: argparse.Namespace) -> None:
     if args.temperature != SEARCH:
         check_temperatures([args.temperature])
+    searches = {
+        "--temperature search": args.temperature == SEARCH,
+        "--cache-search": args.cache_search,
+        "--dynamic-search": args.dynamic_search,
+    }
+    if sum(searches.values()) > 1:
+        raise FairseqDocError(
+            "expected one search at a time, the others' settings given; got "
+            + " and ".join(name for name, asked in searches.items() if asked)
+        )
+    for name, needs, missing in (
+        ("--cache-search", "--cache-window N", args.cache_search and args.cache_window is None),
+        ("--dynamic-search", "--dynamic", args.dynamic_search and not args.dynamic),
+        (
+            "--dynamic-search-tokens",
+            "--dynamic-search",
+            args.dynamic_search_tokens is not None and not args.dynamic_search,
+        ),
+    ):
+        if missing:
+            raise FairseqDocError(f"{name}: expected {needs} beside it")
+    _check_not_searched(args, "cache_search", ("cache_theta", "cache_lambda"))
+    _check_not_searched(args, "dynamic_search", ("dynamic_rate", "dynamic_decay"))
+    if args.dynamic and args.eval_window is not None:
+        raise FairseqDocError(
+            "--dynamic reads windows of --dynamic-segment tokens: expected no --eval-window; got "
+            f"{args.eval_window}"
+        )
     if args.samples:
         if args.eval_window is not None:
             raise FairseqDocError(
@@ -122,6 +192,8 @@ def _check(args: argparse.Namespace) -> None:
             )
         if args.dropout_scale is not None and args.dropout_scale < 0:
             raise FairseqDocError(f"--dropout-scale must be at least 0; got {args.dropout_scale}")
+        if args.cache_window is not None or args.dynamic:
+            raise FairseqDocError(SAMPLES_ALONE)
         return
     for name in ("average", "dropout_scale", "seed"):
         if getattr(args, name) is not None:
@@ -131,18 +203,84 @@ def _check(args: argparse.Namespace) -> None:
             )
 
 
+def _check_not_searched(args: argparse.Namespace, search: str, names: Sequence[str]) -> None:
+    for name in names:
+        if getattr(args, search) and getattr(args, name) is not None:
+            raise FairseqDocError(
+                f"--{search.replace('_', '-')} chooses --{name.replace('_', '-')}: expected one of "
+                "the two; got both"
+            )
+
+
 def _evaluations(
-    args: argparse.Namespace, ensemble: Ensemble, split: str, temperatures: Sequence[float]
+    args: argparse.Namespace, ensemble: Ensemble, split: str, settings: StreamSettings
 ) -> list[Evaluation]:
-    return evaluate_at(
-        ensemble,
-        split,
-        temperatures,
-        args.samples or 0,
-        args.average or AVERAGES[0],
-        args.batch_size,
-        progress_of(args),
-    )
+    return evaluate_at(ensemble, split, settings, args.batch_size, progress_of(args))
+
+
+def _search_points(
+    args: argparse.Namespace, ensemble: Ensemble, settings: StreamSettings
+) -> tuple[StreamSettings, dict[str, Evaluation], Evaluation | None]:
+    """The best temperature or point of the cache, found in one pass: settings with it, all evaluations by
+    their names, and the best one where it is of the split that is asked for."""
+    candidates: list[tuple[str, StreamSettings]]
+    if args.temperature == SEARCH:
+        everything = replace(settings, temperatures=GRID)
+        candidates = [(f"{t:.4f}", replace(settings, temperatures=[t])) for t in GRID]
+    else:
+        everything = replace(settings, cache=cache_settings(args, GRID_OF_CACHE))
+        candidates = [
+            (f"theta {point[0]:g}, lambda {point[1]:g}",
+             replace(settings, cache=cache_settings(args, [point])))
+            for point in GRID_OF_CACHE
+        ]  # fmt: skip
+    found = _evaluations(args, ensemble, SEARCHED_SPLIT, everything)
+    best = min(range(len(found)), key=lambda i: found[i].nll)
+    searched = {name: one for (name, _), one in zip(candidates, found, strict=True)}
+    known = found[best] if args.gen_subset == SEARCHED_SPLIT else None
+    return candidates[best][1], searched, known
+
+
+def _search_dynamic(
+    args: argparse.Namespace, ensemble: Ensemble, settings: StreamSettings
+) -> tuple[StreamSettings, dict[str, Evaluation]]:
+    """The best learning rate and decay: settings with them, and all evaluations by their names."""
+    assert settings.dynamic is not None
+    points = grid(settings.dynamic.segment)
+    tokens = args.dynamic_search_tokens or SEARCHED_TOKENS
+    searched: dict[str, Evaluation] = {}
+    best = settings
+    start = time.perf_counter()
+    for number, (rate, decay) in enumerate(points, start=1):
+        tried = replace(settings, dynamic=replace(settings.dynamic, rate=rate, decay=decay))
+        (found,) = evaluate_at(
+            ensemble, SEARCHED_SPLIT, tried, progress=progress_of(args), tokens=tokens
+        )
+        if not searched or found.nll < min(one.nll for one in searched.values()):
+            best = tried
+        searched[f"rate {rate:g}, decay {decay:g}"] = found
+        if not args.no_progress_bar:
+            left = (time.perf_counter() - start) / number * (len(points) - number)
+            print(
+                f"fairseq-doc eval-lm: pair {number} of {len(points)}: rate {rate:g}, decay {decay:g}: "
+                f"perplexity {found.perplexity:.2f}; about {left / 60:.0f} min left",
+                file=sys.stderr,
+            )
+    return best, searched
+
+
+def _cache_as_json(settings: StreamSettings) -> dict[str, Any] | None:
+    if settings.cache is None:
+        return None
+    ((theta, share),) = settings.cache.points
+    return {"window": settings.cache.window, "theta": theta, "lambda": share}
+
+
+def _dynamic_as_json(settings: StreamSettings) -> dict[str, Any] | None:
+    if settings.dynamic is None:
+        return None
+    names = ("segment", "rate", "decay", "epsilon", "adapt")
+    return {name: getattr(settings.dynamic, name) for name in names}
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -157,8 +295,13 @@ def as_text(result: dict[str, Any]) -> str:
     if result["samples"]:
         lines.append(f"mean of {result['samples']} samples of dropout masks")
     if result["searched"]:
-        tried = ", ".join(f"{t}: {ppl:.2f}" for t, ppl in result["searched"].items())
-        lines.append(f"perplexity on {SEARCHED_SPLIT} by temperature: {tried}")
+        searched = result["searched"]
+        best = sorted(searched, key=searched.__getitem__)[:SHOWN]
+        tried = "; ".join(f"{name}: {searched[name]:.2f}" for name in best)
+        lines.append(f"perplexity on {SEARCHED_SPLIT}, the best of {len(searched)}: {tried}")
     if result["temperature"] != 1.0:
         lines.append(f"temperature {result['temperature']:.4f}")
+    for name in ("cache", "dynamic"):
+        if result[name]:
+            lines.append(f"{name}: " + ", ".join(f"{k} {v}" for k, v in result[name].items()))
     return "\n".join(lines)

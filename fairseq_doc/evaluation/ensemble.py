@@ -174,6 +174,14 @@ class Ensemble:
         return average_log_probs(of_models)
 
 
+def windows_of(ensemble: Ensemble, split: str, columns: int = 1, length: int | None = None) -> Any:
+    """The windows of a split, in order: the batches of the task, with a length. They have ``length``
+    steps; None: as many as ``--eval-window`` allows."""
+    task = ensemble.task
+    task.load_dataset(split)
+    return task.eval_lm_dataloader(task.dataset(split), batch_size=columns, length=length)
+
+
 def average_log_probs(of_models: Sequence[torch.Tensor]) -> torch.Tensor:
     """log of the mean of M probabilities given as logarithms, tensors of one shape."""
     if len(of_models) == 1:

@@ -18,8 +18,9 @@ import torch
 from fairseq_doc.evaluation.ensemble import average_log_probs
 from fairseq_doc.evaluation.temperature import at_temperatures
 
-# (tokens (B, T), window) -> mixture parameters (K, B, T, C).
-Forward: TypeAlias = Callable[[torch.Tensor, int], torch.Tensor]
+# (tokens (B, T), window) -> mixture parameters (K, B, T, C), and the rest of what the model returns, of
+# the only pass where there are no samples.
+Forward: TypeAlias = Callable[[torch.Tensor, int], tuple[torch.Tensor, dict[str, torch.Tensor]]]
 
 AVERAGES = ("arithmetic", "geometric")
 # Bytes of log P that are in memory at once; glibc maps new pages for every block above 32 MiB.
@@ -34,11 +35,12 @@ def sampled(model: Any, samples: int) -> Iterator[Forward]:
     states: list[Any] = [{} for _ in range(samples)]
 
     def without_samples(source, window):
-        return model(source, window=window)[0][None]
+        params, extra = model(source, window=window)
+        return params[None], extra
 
     def samples_side_by_side(source, window):
         params = model(source.repeat(samples, 1), window=window)[0]
-        return params.unflatten(0, (samples, -1))
+        return params.unflatten(0, (samples, -1)), {}
 
     def one_by_one(source, window):
         found = []
@@ -46,7 +48,7 @@ def sampled(model: Any, samples: int) -> Iterator[Forward]:
             decoder.evaluation_states = states[k]
             found.append(model(source, window=window)[0])
             states[k] = decoder.evaluation_states
-        return torch.stack(found)
+        return torch.stack(found), {}
 
     if not samples:
         yield without_samples

@@ -1,18 +1,14 @@
 """Perplexity of a split, with the LSTM state carried over the whole text."""
 
 import math
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from fairseq_doc.evaluation.ensemble import Ensemble, average_log_probs
-from fairseq_doc.evaluation.monte_carlo import mean_log_probs, sampled
-from fairseq_doc.evaluation.progress import Progress, no_progress
-from fairseq_doc.evaluation.temperature import check_temperatures
-from fairseq_doc.modules.mixture import check_finite
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
+from fairseq_doc.evaluation.progress import Part, Progress, no_progress
+from fairseq_doc.evaluation.stream_scorer import StreamSettings, stream_scorer
 
 
 @dataclass(frozen=True)
@@ -44,6 +40,9 @@ class Evaluation:
         return self.nll / self.tokens / math.log(2)
 
 
+USUAL = StreamSettings()
+
+
 def evaluate(
     ensemble: Ensemble, split: str, columns: int = 1, progress: Progress = no_progress
 ) -> Evaluation:
@@ -64,57 +63,51 @@ def evaluate(
     return evaluate_at(ensemble, split, columns=columns, progress=progress)[0]
 
 
-@torch.no_grad()
 def evaluate_at(
     ensemble: Ensemble,
     split: str,
-    temperatures: Sequence[float] = (1.0,),
-    samples: int = 0,
-    average: str = "arithmetic",
+    settings: StreamSettings = USUAL,
     columns: int = 1,
     progress: Progress = no_progress,
+    tokens: int | None = None,
 ) -> list[Evaluation]:
-    """Score a split at several temperatures in one pass.
+    """Score a split with all that evaluation may add, at several temperatures and points of a cache in
+    one pass.
 
     Args:
-        ensemble: the models. Each is averaged over its samples before they are averaged.
-        temperatures: S positive numbers.
-        samples, average: see :mod:`fairseq_doc.evaluation.monte_carlo`; 0: none, without dropout.
+        ensemble: the models. What is added is added to each before they are averaged.
+        settings: see :class:`fairseq_doc.evaluation.stream_scorer.StreamSettings`.
         split, columns, progress: as in :func:`evaluate`.
+        tokens: score whole windows from the beginning until they hold as many targets; None: all.
 
     Returns:
-        An evaluation for each temperature.
+        S evaluations: each temperature with every point of the cache.
 
     Raises:
-        FairseqDocError: a temperature that is not positive; otherwise as :func:`evaluate`.
+        FairseqDocError: several columns with dynamic evaluation, a cache that the columns cannot fill;
+            otherwise as :func:`evaluate`.
     """
-    check_temperatures(temperatures)
-    length = ensemble.task.cfg.bptt if samples else None
-    windows = windows_of(ensemble, split, columns, length)
-    nll, tokens = torch.zeros(len(temperatures), dtype=torch.float64), 0
-    with ExitStack() as stack:
-        forwards = [stack.enter_context(sampled(model, samples)) for model in ensemble.models]
+    if settings.dynamic and columns != 1:
+        raise FairseqDocError(
+            f"--dynamic learns from one text in its order: expected --batch-size 1; got {columns}"
+        )
+    steps = settings.window_length(ensemble) or max(1, ensemble.task.cfg.eval_window // columns)
+    windows = windows_of(ensemble, split, columns, steps)
+    if tokens is not None:
+        windows = Part(windows, 0, math.ceil(tokens / (steps * columns)))
+    length = len(ensemble.task.dataset(split)) // columns
+    if settings.cache and settings.cache.window >= length:
+        raise FairseqDocError(
+            f"--cache-window {settings.cache.window} is more than a column of split {split!r} holds: "
+            f"expected at most {length - 1} of its {length} tokens"
+        )
+    nll, scored = torch.zeros(settings.points, dtype=torch.float64), 0
+    with stream_scorer(ensemble, settings) as scorer:
         for window in progress(windows, f"eval-lm {split}"):
             source = window["net_input"]["src_tokens"].to(ensemble.device)
             target = window["target"].to(ensemble.device)
-            of_models = []
-            for model, forward in zip(ensemble.models, forwards, strict=True):
-                params = forward(source, window["net_input"]["window"]).flatten(1, 2)  # (K, N, C)
-                log_probs = mean_log_probs(model, params, target.flatten(), temperatures, average)
-                of_models.append(log_probs)
-            log_probs = average_log_probs(of_models)  # (S, N)
-            check_finite(log_probs)
-            nll -= log_probs.sum(1).cpu()
-            tokens += target.numel()
-    left_out = len(ensemble.task.dataset(split)) - 1 - tokens
-    return [Evaluation(total, tokens, left_out) for total in nll.tolist()]
-
-
-def windows_of(
-    ensemble: Ensemble, split: str, columns: int = 1, length: int | None = None
-) -> Iterable[dict[str, Any]]:
-    """The windows of a split, in order: the batches of the task, with a length. They have ``length``
-    steps; None: as many as ``--eval-window`` allows."""
-    task = ensemble.task
-    task.load_dataset(split)
-    return task.eval_lm_dataloader(task.dataset(split), batch_size=columns, length=length)
+            log_probs = scorer.log_probs(source, target, window["net_input"]["window"])
+            nll -= log_probs.sum((1, 2)).cpu()
+            scored += target.numel()
+    left_out = len(ensemble.task.dataset(split)) - 1 - scored
+    return [Evaluation(total, scored, left_out) for total in nll.tolist()]

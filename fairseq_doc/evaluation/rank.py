@@ -23,8 +23,7 @@ import torch
 from scipy.linalg import lapack
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.evaluation.perplexity import windows_of
+from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Progress, no_progress
 
 logger = logging.getLogger(__name__)

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.evaluation.perplexity import windows_of
+from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Progress, no_progress
 
 

@@ -5,6 +5,7 @@ import torch
 
 from fairseq_doc.evaluation.monte_carlo import AVERAGES, mean_log_probs, sampled
 from fairseq_doc.evaluation.perplexity import evaluate, evaluate_at
+from fairseq_doc.evaluation.stream_scorer import StreamSettings
 
 from ..conftest import assert_close, random_tokens
 from ..models.test_lstm_melis_lm import small
@@ -32,8 +33,8 @@ def test_samples_differ_and_carry_a_state_each(kind):
     assert model.decoder.masks_of_each_stream == (kind == "melis")
     tokens = random_tokens(B, 2 * T)
     with sampled(model, K) as forward:
-        first = forward(tokens[:, :T], 0)
-        second = forward(tokens[:, T:], 1)
+        first = forward(tokens[:, :T], 0)[0]
+        second = forward(tokens[:, T:], 1)[0]
         assert first.shape[:3] == second.shape[:3] == (K, B, T)
         for params in (first, second):
             for k in range(1, K):
@@ -63,7 +64,7 @@ def test_the_carried_state_is_of_the_same_sample(kind):
             decoder.embed_dropout = decoder.lstm.weight_drop = 0.0
             decoder.lstm.dropouts = [0.0, 0.0]
             states = None
-        found = forward(tokens[:, T:], 1)
+        found = forward(tokens[:, T:], 1)[0]
     if states is None:
         assert all(not torch.equal(found[0], found[k]) for k in range(1, K))
         return
@@ -76,7 +77,7 @@ def test_the_carried_state_is_of_the_same_sample(kind):
 def test_without_samples_nothing_is_dropped():
     model, tokens = model_with_dropout("melis"), random_tokens(B, T)
     with sampled(model, 0) as forward:
-        assert_close(forward(tokens, 0), model(tokens)[0][None], rtol=0, atol=0)
+        assert_close(forward(tokens, 0)[0], model(tokens)[0][None], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("average", AVERAGES)
@@ -119,7 +120,7 @@ def test_one_softmaxs_geometric_mean_is_the_mean_of_its_logits():
 @pytest.mark.parametrize("average", AVERAGES)
 def test_without_dropout_samples_change_nothing(text, average):
     it = ensemble(peaked_model(), small().eval(), folder=text.folder)
-    (found,) = evaluate_at(it, "test", samples=3, average=average, columns=2)
+    (found,) = evaluate_at(it, "test", StreamSettings(samples=3, average=average), columns=2)
     expected = evaluate(it, "test", columns=2)
     assert found.nll == pytest.approx(expected.nll, rel=1e-9)
     assert (found.tokens, found.left_out) == (expected.tokens, expected.left_out)
@@ -137,7 +138,7 @@ def test_masks_are_drawn_anew_every_bptt_steps(text):
             return forward(self, src_tokens, **kwargs)
 
     it.models[0].__class__ = Spy
-    evaluate_at(it, "test", samples=2)
+    evaluate_at(it, "test", StreamSettings(samples=2))
     assert lengths[0] == (2, 7) and len(lengths) == -(-120 // 7)
 
 
@@ -145,14 +146,14 @@ def test_an_average_of_many_samples_is_below_the_mean_of_their_losses(text):
     """Jensen: the NLL of the arithmetic mean is at most the mean of the samples' NLLs."""
     it = ensemble(model_with_dropout("melis"), folder=text.folder)
     torch.manual_seed(0)
-    single = [evaluate_at(it, "test", samples=1)[0].nll for _ in range(5)]
-    (many,) = evaluate_at(it, "test", samples=40)
+    single = [evaluate_at(it, "test", StreamSettings(samples=1))[0].nll for _ in range(5)]
+    (many,) = evaluate_at(it, "test", StreamSettings(samples=40))
     assert many.nll < sum(single) / 5
 
 
 def test_every_temperature_in_one_pass(text):
     it = ensemble(peaked_model(), folder=text.folder)
-    several = evaluate_at(it, "test", [0.7, 1.0, 1.4])
-    alone = [evaluate_at(it, "test", [t])[0] for t in (0.7, 1.0, 1.4)]
+    several = evaluate_at(it, "test", StreamSettings([0.7, 1.0, 1.4]))
+    alone = [evaluate_at(it, "test", StreamSettings([t]))[0] for t in (0.7, 1.0, 1.4)]
     assert [e.nll for e in several] == pytest.approx([e.nll for e in alone], rel=1e-9)
     assert several[1].nll == pytest.approx(evaluate(it, "test").nll, rel=1e-9)

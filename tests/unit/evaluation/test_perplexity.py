@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.perplexity import Evaluation, evaluate, windows_of
+from fairseq_doc.evaluation.ensemble import windows_of
+from fairseq_doc.evaluation.perplexity import Evaluation, evaluate
 
 from ..conftest import assert_close, small_model
 from .conftest import ProgressSpy, ensemble, log_probs_by_hand, peaked_model

@@ -1,0 +1,162 @@
+"""A continuous cache: after a state like earlier ones, the words that followed those are likelier.
+
+    p_cache(w) proportional to the sum over i with x_{i+1} = w of exp(theta cos(h_t, h_i))
+    P          = (1 - lambda) P_model + lambda p_cache
+
+The i are the last ``window`` steps of the stream whose next word was scored already, h is the last layer's
+output h^N without dropout (Grave et al., 2017; the cosine as in the published code of Merity et al.,
+2018, so that theta does not depend on the norm of h). At a stream's first step there is none yet, and
+P = P_model.
+
+Axes: B streams, T time, D width of h, M steps remembered, V vocabulary, R temperatures, S points.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.ops.reference import sum_dtype
+
+# (theta, lambda) that --cache-search tries.
+GRID = tuple(
+    (theta, share)
+    for theta in (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
+    for share in (0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
+)
+# Bytes of the shares of some steps; longer windows are taken in parts.
+BLOCK_BYTES = 2**21
+
+
+@dataclass(frozen=True)
+class CacheSettings:
+    """A cache.
+
+    Attributes:
+        window: how many steps it remembers.
+        points: S pairs of theta and lambda; a text is scored with each of them.
+
+    Raises:
+        FairseqDocError: a window below 1, a negative theta, or a lambda outside [0, 1).
+    """
+
+    window: int
+    points: Sequence[tuple[float, float]]
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise FairseqDocError(f"--cache-window must be at least 1; got {self.window}")
+        for theta, share in self.points:
+            if not 0 <= theta < math.inf:
+                raise FairseqDocError(f"--cache-theta must be at least 0; got {theta}")
+            if not 0 <= share < 1:
+                raise FairseqDocError(
+                    "--cache-lambda must be at least 0 and below 1, where a word that the cache lacks "
+                    f"would have no probability; got {share}"
+                )
+
+
+class Attention:
+    """What the steps of a window give to the steps before them, for any theta."""
+
+    def __init__(self, cosines: torch.Tensor, seen: torch.Tensor, words: torch.Tensor) -> None:
+        self._cosines, self._seen, self._words = cosines, seen, words  # (B, T, M), (T, M), (B, M)
+
+    def weights(self, theta: float) -> torch.Tensor:
+        """(B, T, M): for each of M remembered steps its share; a row sums to one, or where nothing
+        is remembered to zero."""
+        weights = torch.exp(theta * (self._cosines - 1)) * self._seen  # cos <= 1: nothing overflows
+        return weights / weights.sum(2, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+
+    def log_probs_of(self, target: torch.Tensor, theta: float) -> torch.Tensor:
+        """log p_cache of the targets (B, T), float64; -inf for a word that is not remembered."""
+        matching = self._words.unsqueeze(1) == target.unsqueeze(2)  # (B, T, M)
+        return (self.weights(theta) * matching).sum(2, dtype=torch.float64).log()
+
+    def log_probs(self, vocabulary: int, theta: float) -> torch.Tensor:
+        """log p_cache of every word, (B, T, V), float64."""
+        weights = self.weights(theta).double()
+        words = self._words.unsqueeze(1).expand_as(weights)
+        probs = weights.new_zeros(*weights.shape[:2], vocabulary).scatter_add_(2, words, weights)
+        return probs.log()
+
+    def empty(self) -> torch.Tensor:
+        """(T,), true where nothing is remembered."""
+        return ~self._seen.any(1)
+
+
+class StreamCache:
+    """The cache of one model over B streams.
+
+    Args:
+        settings: see :class:`CacheSettings`.
+    """
+
+    def __init__(self, settings: CacheSettings) -> None:
+        self.settings = settings
+        self._keys: torch.Tensor | None = None  # (B, M, D), of length one
+        self._words: torch.Tensor | None = None  # (B, M), the word after each
+
+    def attend(self, hidden: torch.Tensor, target: torch.Tensor) -> Attention:
+        """The next steps: h (B, T, D) and the words after them (B, T), which are remembered from now on.
+        A step sees earlier ones only, whose words were scored before its own."""
+        keys = torch.nn.functional.normalize(hidden.to(sum_dtype(hidden.dtype)), dim=2)  # (B, T, D)
+        all_keys, words = keys, target
+        if self._keys is not None and self._words is not None:
+            all_keys = torch.cat([self._keys, keys], dim=1)  # (B, M, D)
+            words = torch.cat([self._words, target], dim=1)  # (B, M)
+        new, window = target.size(1), self.settings.window
+        step = torch.arange(words.size(1) - new, words.size(1), device=target.device).unsqueeze(1)
+        remembered = torch.arange(words.size(1), device=target.device)
+        seen = (remembered < step) & (remembered >= step - window)  # (T, M)
+        self._keys, self._words = all_keys[:, -window:], words[:, -window:]
+        return Attention(keys @ all_keys.transpose(1, 2), seen, words)
+
+    def mix(
+        self, log_probs: torch.Tensor, hidden: torch.Tensor, target: torch.Tensor
+    ) -> torch.Tensor:
+        """log P of the targets with the cache.
+
+        Args:
+            log_probs: log P_model of the targets, (R, B, T) for R temperatures.
+            hidden: h^N of the steps that predict them, (B, T, D).
+            target: (B, T) words.
+
+        Returns:
+            (R S, B, T), float64: each temperature with every point.
+        """
+        steps = max(1, BLOCK_BYTES // (4 * len(target) * self.settings.window))
+        parts = zip(
+            log_probs.double().split(steps, 2),
+            hidden.split(steps, 1),
+            target.split(steps, 1),
+            strict=True,
+        )
+        return torch.cat([self._mix(*part) for part in parts], dim=2)
+
+    def _mix(self, log_probs, hidden, target):
+        attention = self.attend(hidden, target)
+        of_theta = {
+            theta: attention.log_probs_of(target, theta)
+            for theta in {theta for theta, _ in self.settings.points}
+        }
+        empty = attention.empty()
+        rows = [
+            mixed(row, of_theta[theta], share, empty)
+            for row in log_probs
+            for theta, share in self.settings.points
+        ]
+        return torch.stack(rows)
+
+
+def mixed(
+    log_probs: torch.Tensor, of_cache: torch.Tensor, share: float, empty: torch.Tensor
+) -> torch.Tensor:
+    """log((1 - lambda) P_model + lambda p_cache), lambda = ``share``; log P_model where ``empty`` says
+    that there is no cache yet. ``log_probs`` and ``of_cache`` have one shape, ``empty`` its last axis."""
+    if share == 0:
+        return log_probs
+    both = torch.logaddexp(log_probs + math.log1p(-share), of_cache + math.log(share))
+    return torch.where(empty, log_probs, both)

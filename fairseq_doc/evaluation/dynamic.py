@@ -1,0 +1,139 @@
+"""Dynamic evaluation: a model that learns from the text it is scored on (Krause et al., 2018).
+
+Every segment of T steps is scored, and only then is it learned from:
+
+    theta <- theta - eta g / (M + epsilon) + lambda D (theta_0 - theta)
+    D      = min(M / mean of M over all adapted numbers, 1 / lambda)
+
+g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the training text
+(:mod:`fairseq_doc.evaluation.gradient_statistics`), theta_0 the trained weights, to which they return at
+the end. The state goes from segment to segment as the older weights computed it. Each model of an ensemble
+follows its own NLL. D's mean is over all numbers, as in deepmind/lamb; benkrause/dynamic-evaluation takes
+the mean of the tensors' means, which depends on how a model's weights are cut into tensors.
+
+Axes: B streams, here 1, T steps of a segment.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.gradient_statistics import (
+    differentiable,
+    mean_nll,
+    trained_parameters,
+)
+
+ADAPTED = ("all", "output-weights")
+# (eta, lambda) at segments of five steps that --dynamic-search tries; both grow with the segment.
+RATES = (3e-5, 5e-5, 1e-4, 2e-4, 4e-4)
+DECAYS = (1e-3, 3e-3, 1e-2, 3e-2)
+USUAL_SEGMENT = 5
+
+
+@dataclass(frozen=True)
+class DynamicSettings:
+    """How models learn while they are evaluated.
+
+    Attributes:
+        statistics: of each model, name -> M.
+        segment: T.
+        rate: eta.
+        decay: lambda, how fast the weights return to the trained ones; at most 1.
+        epsilon: bounds the steps of weights that had next to no gradient in training.
+        adapt: ``all`` weights, or ``output-weights``: W_pi and the output's bias alone.
+    """
+
+    statistics: Sequence[dict[str, torch.Tensor]]
+    segment: int = USUAL_SEGMENT
+    rate: float = 1e-4
+    decay: float = 3e-3
+    epsilon: float = 2e-5
+    adapt: str = ADAPTED[0]
+
+    def __post_init__(self) -> None:
+        for name, value in (("rate", self.rate), ("epsilon", self.epsilon)):
+            if not 0 < value < math.inf:
+                raise FairseqDocError(f"--dynamic-{name} must be positive; got {value}")
+        if not 0 <= self.decay <= 1:
+            raise FairseqDocError(f"--dynamic-decay must be in [0, 1]; got {self.decay}")
+        if self.adapt not in ADAPTED:
+            raise FairseqDocError(
+                f"--dynamic-adapt: expected {' or '.join(ADAPTED)}; got {self.adapt!r}"
+            )
+
+
+def grid(segment: int) -> list[tuple[float, float]]:
+    """The pairs of eta and lambda that a search tries."""
+    scale = segment / USUAL_SEGMENT
+    return [(rate * scale, min(1.0, decay * scale)) for rate in RATES for decay in DECAYS]
+
+
+def adapted_names(model: Any, adapt: str) -> list[str]:
+    """The names of the parameters that ``adapt``, one of ``ADAPTED``, names."""
+    parameters = trained_parameters(model)
+    if adapt == ADAPTED[0]:
+        return list(parameters)
+    output = model.decoder.output
+    chosen = [output.bias]
+    if output.mixture_weights is not None:
+        chosen.append(output.mixture_weights.weight)
+    return [name for name, p in parameters.items() if any(p is one for one in chosen)]
+
+
+class Adaptation:
+    """One model while it learns. It begins and ends with the trained weights.
+
+    Args:
+        model: the language model.
+        statistics: name -> M of its parameters.
+        settings: see :class:`DynamicSettings`.
+    """
+
+    def __init__(
+        self, model: Any, statistics: dict[str, torch.Tensor], settings: DynamicSettings
+    ) -> None:
+        self._model = model
+        parameters, names = (
+            trained_parameters(model),
+            adapted_names(model, settings.adapt),
+        )
+        self._others = [p for name, p in parameters.items() if name not in names]
+        # Any: torch's stubs know lists of plain tensors only.
+        self._adapted: Any = [parameters[name] for name in names]
+        self._trained = [p.detach().clone() for p in self._adapted]
+        means = [statistics[name] for name in names]
+        mean = torch.cat([m.double().flatten() for m in means]).mean()
+        most = math.inf if settings.decay == 0 else 1 / settings.decay
+        # lambda D, and eta / (M + epsilon)
+        self._pulls: Any = [(m / mean.to(m)).clamp_(max=most).mul_(settings.decay) for m in means]
+        self._steps = [settings.rate / (m + settings.epsilon) for m in means]
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Until the end of the context the model can be learned from; then it has its trained weights
+        again. The caller turns gradients on for the model's passes, and for nothing else."""
+        for parameter in self._others:
+            parameter.requires_grad_(False)
+        try:
+            with differentiable(self._model):
+                yield
+        finally:
+            for parameter in self._others:
+                parameter.requires_grad_(True)
+            with torch.no_grad():
+                for parameter, trained in zip(self._adapted, self._trained, strict=True):
+                    parameter.copy_(trained)
+
+    def learn(self, net_output: tuple, target: torch.Tensor) -> None:
+        """One update, from what the model returned for a segment and its targets (1, T)."""
+        with torch.enable_grad():
+            loss = mean_nll(self._model, net_output, target)
+        gradients = torch.autograd.grad(loss, self._adapted, materialize_grads=True)
+        torch._foreach_lerp_(self._adapted, self._trained, self._pulls)
+        torch._foreach_addcmul_(self._adapted, self._steps, list(gradients), -1.0)

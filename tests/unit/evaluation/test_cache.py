@@ -1,0 +1,200 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation import cache as module
+from fairseq_doc.evaluation.cache import GRID, CacheSettings, StreamCache
+from fairseq_doc.evaluation.perplexity import evaluate, evaluate_at
+from fairseq_doc.evaluation.stream_scorer import StreamSettings, stream_scorer
+
+from ..conftest import assert_close, random_tokens, small_model
+from .conftest import ensemble, peaked_model, probs_by_hand
+
+V = 9
+
+
+def probs_of_cache(hidden, words, step, window, theta):
+    """p_cache of every word at a step, (V,), term by term; None where nothing is remembered."""
+    total = torch.zeros(V, dtype=torch.float64)
+    for i in range(max(0, step - window), step):
+        cosine = hidden[i] @ hidden[step] / (hidden[i].norm() * hidden[step].norm())
+        total[words[i]] += math.exp(theta * cosine)
+    return total / total.sum() if step else None
+
+
+@given(
+    steps=st.integers(1, 25),
+    window=st.integers(1, 12),
+    theta=st.floats(0, 30),
+    share=st.floats(0, 0.99),
+    parts=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    seed=st.integers(0, 99),
+)
+def test_probabilities_are_those_of_the_definition(steps, window, theta, share, parts, seed):
+    """Whatever the windows in which the text comes, of targets and of all words."""
+    rng = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(2, steps, 3, generator=rng, dtype=torch.float64)
+    words = torch.randint(V, (2, steps), generator=rng)
+    of_model = torch.randn(2, steps, V, generator=rng, dtype=torch.float64).softmax(-1)
+    settings = CacheSettings(window, [(theta, share)])
+    of_targets, of_words = StreamCache(settings), StreamCache(settings)
+    found, empty, every = [], [], []
+    start = 0
+    while start < steps:
+        part = slice(start, start + parts[start % len(parts)])
+        target = words[:, part]
+        log_probs = of_model[:, part].gather(2, target[:, :, None]).squeeze(2).log()
+        found.append(of_targets.mix(log_probs[None], hidden[:, part], target))
+        attention = of_words.attend(hidden[:, part], target)
+        every.append(attention.log_probs(V, theta))
+        empty.append(attention.empty())
+        start = part.stop
+    found, every = torch.cat(found, 2)[0].exp(), torch.cat(every, 1).exp()
+    assert torch.cat(empty).tolist() == [True] + [False] * (steps - 1)
+    for stream in range(2):
+        for step in range(steps):
+            expected = of_model[stream, step]
+            of_cache = probs_of_cache(hidden[stream], words[stream], step, window, theta)
+            if of_cache is not None:
+                assert_close(every[stream, step], of_cache, rtol=1e-9, atol=1e-12)
+                assert_close(every[stream, step].sum(), torch.ones(()).double())
+                expected = (1 - share) * expected + share * of_cache
+            word = words[stream, step]
+            assert_close(found[stream, step], expected[word], rtol=1e-9, atol=1e-12)
+
+
+def test_long_windows_are_taken_in_parts_with_the_same_result(monkeypatch):
+    rng = torch.Generator().manual_seed(0)
+    hidden = torch.randn(2, 50, 3, generator=rng, dtype=torch.float64)
+    words = torch.randint(V, (2, 50), generator=rng)
+    log_probs = torch.randn(3, 2, 50, generator=rng, dtype=torch.float64).log_softmax(-1)
+    settings = CacheSettings(8, [(2.0, 0.3), (0.0, 0.1)])
+    whole = StreamCache(settings).mix(log_probs, hidden, words)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 4 * 2 * 8 * 3)  # three steps
+    assert whole.shape == (6, 2, 50)
+    assert_close(StreamCache(settings).mix(log_probs, hidden, words), whole)
+
+
+def test_states_of_zeros_and_of_any_size():
+    """A state without a direction is like all others; a large theta does not overflow."""
+    hidden = torch.zeros(1, 4, 3)
+    hidden[0, 2:] = 1e30
+    words = torch.tensor([[1, 2, 3, 1]])
+    found = StreamCache(CacheSettings(9, [(1e4, 0.5)])).mix(
+        torch.full((1, 1, 4), -1.0), hidden, words
+    )
+    half = 0.5 * math.exp(-1)
+    expected = [math.exp(-1), half, half, half]  # none of the first three words comes again
+    assert_close(found[0, 0].exp(), torch.tensor(expected).double(), rtol=1e-6)
+
+
+@torch.no_grad()
+def test_the_last_layers_output_is_the_key(text):
+    """The whole evaluation, beside the definition over the whole text."""
+    model = peaked_model()
+    it = ensemble(model, folder=text.folder)
+    settings = StreamSettings(cache=CacheSettings(20, [(1.5, 0.3)]))
+    (found,) = evaluate_at(it, "test", settings)
+    tokens = torch.tensor(text.tokens)
+    source, target = tokens[None, :-1], tokens[1:]
+    hidden = model(source)[1]["undropped"][:, 0].double()
+    probs = probs_by_hand([model], source)[0].double()
+    nll = 0.0
+    for step, word in enumerate(target.tolist()):
+        p = probs[step, word]
+        if step:
+            start = max(0, step - 20)
+            cosines = torch.cosine_similarity(hidden[start:step], hidden[step][None], dim=1)
+            shares = (1.5 * cosines).softmax(0)
+            p = 0.7 * p + 0.3 * shares[target[start:step] == word].sum()
+        nll -= p.log().item()
+    assert found.nll == pytest.approx(nll, rel=1e-6)
+    assert found.nll != pytest.approx(evaluate(it, "test").nll, rel=1e-3)
+
+
+@torch.no_grad()
+def test_every_member_has_a_cache_of_its_own(text):
+    settings = StreamSettings(cache=CacheSettings(15, [(2.0, 0.2)]))
+    models = [peaked_model(seed) for seed in (0, 1)]
+    tokens = torch.tensor(text.tokens)[None]
+    alone = []
+    for model in models:
+        with stream_scorer(ensemble(model), settings) as scorer:
+            alone.append(scorer.log_probs(tokens[:, :-1], tokens[:, 1:], 0))
+    with stream_scorer(ensemble(*models), settings) as scorer:
+        together = scorer.log_probs(tokens[:, :-1], tokens[:, 1:], 0)
+    assert_close(together.exp(), (alone[0].exp() + alone[1].exp()) / 2)
+
+
+def test_all_points_and_temperatures_in_one_pass(text):
+    it = ensemble(peaked_model(), folder=text.folder)
+    points, temperatures = [(1.0, 0.1), (8.0, 0.4), (1.0, 0.0)], [1.0, 1.3]
+    together = evaluate_at(
+        it, "test", StreamSettings(temperatures, cache=CacheSettings(30, points)), columns=2
+    )
+    alone = [
+        evaluate_at(it, "test", StreamSettings([t], cache=CacheSettings(30, [p])), columns=2)[0].nll
+        for t in temperatures
+        for p in points
+    ]
+    assert [found.nll for found in together] == pytest.approx(alone, rel=1e-9)
+    assert together[2].nll == pytest.approx(evaluate(it, "test", columns=2).nll, rel=1e-9)
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_entropies_are_of_the_mixed_distribution(models):
+    settings = StreamSettings(cache=CacheSettings(15, [(2.0, 0.2)]))
+    tokens = random_tokens(1, 61)
+    source, target = tokens[:, :-1], tokens[:, 1:]
+    it = ensemble(*(peaked_model(seed) for seed in range(models)))
+    with stream_scorer(it, settings) as scorer:
+        expected = [scorer.log_probs(source[:, :40], target[:, :40], 0)[0]]
+        expected.append(scorer.log_probs(source[:, 40:], target[:, 40:], 1)[0])
+    every_target = [torch.full_like(target, word) for word in range(len(it.dictionary))]
+    probs = []
+    for words in every_target:  # P of each word in turn, with the true words remembered
+        with stream_scorer(it, settings) as scorer:
+            for member in scorer._members:
+                attend = member.cache.attend
+                member.cache.attend = lambda h, _, attend=attend: attend(h, target)
+            probs.append(scorer.log_probs(source, words, 0)[0].exp())
+    probs = torch.stack(probs, dim=-1)
+    assert_close(probs.sum(-1), torch.ones(1, 60).double(), rtol=1e-5, atol=1e-5)
+    with stream_scorer(it, settings) as scorer:
+        parts = [
+            scorer.with_entropies(source[:, :40], target[:, :40], 0),
+            scorer.with_entropies(source[:, 40:], target[:, 40:], 1),
+        ]
+    log_probs, entropies = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+    assert_close(log_probs, torch.cat(expected, 1), rtol=1e-5, atol=1e-5)
+    assert_close(entropies, torch.special.entr(probs).sum(-1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "window, point, problem",
+    [
+        (0, (1.0, 0.1), "--cache-window must be at least 1; got 0"),
+        (5, (-1.0, 0.1), "--cache-theta must be at least 0; got -1.0"),
+        (5, (math.nan, 0.1), "--cache-theta must be at least 0; got nan"),
+        (5, (1.0, -0.1), "--cache-lambda must be at least 0 and below 1.*got -0.1"),
+        (5, (1.0, 1.0), "--cache-lambda must be at least 0 and below 1.*got 1.0"),
+        (5, (1.0, 2.0), "--cache-lambda must be at least 0 and below 1.*got 2.0"),
+    ],
+)
+def test_settings_that_cannot_be(window, point, problem):
+    with pytest.raises(FairseqDocError, match=problem):
+        CacheSettings(window, [point])
+
+
+def test_a_cache_that_no_column_fills(text):
+    it = ensemble(small_model().eval(), folder=text.folder)
+    for columns, most in ((1, 120), (2, 59)):
+        evaluate_at(it, "test", StreamSettings(cache=CacheSettings(most, GRID[:1])), columns)
+        with pytest.raises(FairseqDocError, match=f"column of split 'test' .* at most {most} of"):
+            evaluate_at(
+                it, "test", StreamSettings(cache=CacheSettings(most + 1, GRID[:1])), columns
+            )

@@ -1,0 +1,229 @@
+import math
+
+import pytest
+import torch
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.cache import CacheSettings
+from fairseq_doc.evaluation.dynamic import (
+    ADAPTED,
+    DynamicSettings,
+    adapted_names,
+    grid,
+)
+from fairseq_doc.evaluation.gradient_statistics import trained_parameters
+from fairseq_doc.evaluation.perplexity import evaluate, evaluate_at
+from fairseq_doc.evaluation.stream_scorer import StreamSettings, stream_scorer
+
+from ..conftest import assert_close, small_model, write_split
+from .conftest import ensemble, peaked_model
+
+
+def statistics(model, seed=0):
+    """Positive numbers for every parameter, of different sizes."""
+    rng = torch.Generator().manual_seed(seed)
+    return {
+        name: (0.05 + 0.1 * torch.rand(p.shape, generator=rng)).to(p)
+        for name, p in trained_parameters(model).items()
+    }
+
+
+def copies(model):
+    return {name: p.detach().clone() for name, p in trained_parameters(model).items()}
+
+
+def dynamic(*models, **settings):
+    settings = {"segment": 4, "rate": 0.01, "decay": 0.02, **settings}
+    return StreamSettings(dynamic=DynamicSettings([statistics(m) for m in models], **settings))
+
+
+def by_hand(model, tokens, rate, decay, epsilon=2e-5, segment=4, names=None):
+    """The NLL of each target; the model's weights change as the equations say."""
+    stats, trained = statistics(model), copies(model)
+    names = list(stats) if names is None else names
+    mean = sum(stats[name].sum() for name in names) / sum(stats[name].numel() for name in names)
+    parameters = trained_parameters(model)
+    state, found = None, []
+    for start in range(0, len(tokens) - 1, segment):
+        source = tokens[None, start : min(start + segment, len(tokens) - 1)]
+        target = tokens[start + 1 : start + 1 + source.size(1)]
+        x = model.decoder.embedded(source.t())
+        state = state or model.decoder.lstm.zero_state(1, x)
+        outputs, _, state = model.decoder.lstm(x, state)
+        state = [tuple(part.detach() for part in layer) for layer in state]
+        params, _ = model.decoder.output([h.transpose(0, 1) for h in [x, *outputs]])
+        nll = -model.decoder.output.log_probs(params)[0].gather(1, target[:, None])[:, 0]
+        found += nll.tolist()
+        gradients = torch.autograd.grad(nll.mean(), [parameters[name] for name in names])
+        with torch.no_grad():
+            for name, g in zip(names, gradients, strict=True):
+                m, p = stats[name], parameters[name]
+                d = torch.minimum(m / mean, torch.full_like(m, 1 / decay if decay else math.inf))
+                p += -rate * g / (m + epsilon) + decay * d * (trained[name] - p)
+    with torch.no_grad():
+        for name, p in parameters.items():
+            p.copy_(trained[name])
+    return found
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.02, 1.0])
+@pytest.mark.parametrize("components", ["0,0,3", "1,1,2"])
+def test_updates_are_those_of_the_equations(text, decay, components):
+    model = peaked_model(doc_components=components)
+    before = copies(model)
+    it = ensemble(model, folder=text.folder)
+    (found,) = evaluate_at(it, "test", dynamic(model, decay=decay))
+    expected = by_hand(model, torch.tensor(text.tokens), 0.01, decay)
+    assert found.nll == pytest.approx(sum(expected), rel=1e-4)
+    assert found.tokens == 120 and found.left_out == 0
+    assert found.nll != pytest.approx(evaluate(it, "test").nll, rel=1e-3)
+    assert all(torch.equal(p, before[name]) for name, p in trained_parameters(model).items())
+    assert all(p.requires_grad for p in model.parameters())
+    assert not any(part.training for part in model.modules())
+
+
+def test_every_token_is_scored_before_it_is_learned_from(tmp_path):
+    """Words drawn evenly cannot be predicted, so no honest score is below the log of their number. An
+    update large enough to learn a segment by heart would be far below where it came first."""
+    tokens = torch.randint(4, 20, (400,), generator=torch.Generator().manual_seed(1))
+    write_split(tmp_path, "test", [tokens.tolist()])
+    model = small_model().eval()
+    with torch.no_grad():
+        model.decoder.output.bias[:4] = -100.0  # the symbols that are not drawn
+    it = ensemble(model, folder=tmp_path)
+    for rate in (0.001, 0.01, 0.1):
+        (found,) = evaluate_at(it, "test", dynamic(model, rate=rate, segment=1))
+        assert found.nll / found.tokens > math.log(16) - 0.02
+
+    # The same, but learned from first: what the bound must catch.
+    with stream_scorer(it, dynamic(model, rate=0.1, segment=1)) as scorer:
+        member, nll = scorer._members[0], 0.0
+        for window, (source, target) in enumerate(zip(tokens[:-1], tokens[1:], strict=True)):
+            source, target = source.view(1, 1), target.view(1, 1)
+            with torch.enable_grad():
+                output = model(source, window=window)
+            member.adaptation.learn(output, target)
+            after = model(source, window=window)[0]
+            nll += model.token_nll((after,), target, -100).item()
+    assert nll / 399 < math.log(16) - 0.5
+
+
+def test_the_first_segment_is_scored_by_the_trained_weights(text):
+    model = peaked_model()
+    tokens = torch.tensor(text.tokens)[None]
+    with stream_scorer(ensemble(model), dynamic(model, rate=1.0)) as scorer:
+        first = scorer.log_probs(tokens[:, :4], tokens[:, 1:5], 0)
+        second = scorer.log_probs(tokens[:, 4:8], tokens[:, 5:9], 1)
+    with stream_scorer(ensemble(model), StreamSettings()) as scorer:
+        static = scorer.log_probs(tokens[:, :8], tokens[:, 1:9], 0)
+    assert_close(first, static[:, :, :4])
+    assert (second - static[:, :, 4:]).abs().min() > 0.01
+
+
+def test_output_weights_alone(text):
+    model = peaked_model()
+    output = model.decoder.output
+    names = adapted_names(model, "output-weights")
+    parameters = trained_parameters(model)
+    assert {id(parameters[n]) for n in names} == {
+        id(output.bias),
+        id(output.mixture_weights.weight),
+    }
+    it = ensemble(model, folder=text.folder)
+    (found,) = evaluate_at(it, "test", dynamic(model, adapt="output-weights"))
+    expected = by_hand(model, torch.tensor(text.tokens), 0.01, 0.02, names=names)
+    assert found.nll == pytest.approx(sum(expected), rel=1e-4)
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_a_model_of_one_softmax_has_only_its_bias():
+    model = small_model(doc_components="0,0,1")
+    (name,) = adapted_names(model, "output-weights")
+    assert trained_parameters(model)[name] is model.decoder.output.bias
+
+
+def test_each_member_follows_its_own_nll(text):
+    """As it does alone; the average comes after."""
+    models = [peaked_model(seed) for seed in (0, 1)]
+    tokens = torch.tensor(text.tokens)[None]
+
+    def scores(*some):
+        with stream_scorer(ensemble(*some), dynamic(*some)) as scorer:
+            parts = [
+                scorer.log_probs(tokens[:, t : t + 4], tokens[:, t + 1 : t + 5], t // 4)
+                for t in range(0, 40, 4)
+            ]
+        return torch.cat(parts, 2)
+
+    together, alone = scores(*models), [scores(model) for model in models]
+    assert_close(together.exp(), (alone[0].exp() + alone[1].exp()) / 2)
+
+
+def test_with_a_cache_and_a_temperature(text):
+    """They read what the model computes, and change nothing of what it learns."""
+    model = peaked_model()
+    it = ensemble(model, folder=text.folder)
+    usual = dynamic(model).dynamic
+    cache = CacheSettings(20, [(1.0, 0.0), (2.0, 0.2)])
+    without, cached = evaluate_at(it, "test", StreamSettings(dynamic=usual, cache=cache))
+    (plain,) = evaluate_at(it, "test", StreamSettings(dynamic=usual))
+    assert without.nll == pytest.approx(plain.nll, rel=1e-6)
+    assert cached.nll != pytest.approx(plain.nll, rel=1e-3)
+    several = evaluate_at(it, "test", StreamSettings([1.0, 1.4], dynamic=usual))
+    assert several[0].nll == pytest.approx(plain.nll, rel=1e-6)
+    assert several[1].nll != pytest.approx(plain.nll, rel=1e-3)
+
+
+def test_an_error_gives_the_weights_back(text):
+    model = peaked_model()
+    before = copies(model)
+    with pytest.raises(KeyboardInterrupt), stream_scorer(ensemble(model), dynamic(model)) as scorer:
+        tokens = torch.tensor(text.tokens)[None]
+        scorer.log_probs(tokens[:, :4], tokens[:, 1:5], 0)
+        assert not all(torch.equal(p, before[n]) for n, p in trained_parameters(model).items())
+        raise KeyboardInterrupt
+    assert all(torch.equal(p, before[n]) for n, p in trained_parameters(model).items())
+
+
+def test_a_part_of_the_text(text):
+    model = peaked_model()
+    it = ensemble(model, folder=text.folder)
+    (found,) = evaluate_at(it, "test", dynamic(model), tokens=30)
+    assert found.tokens == 32  # whole segments
+    expected = by_hand(model, torch.tensor(text.tokens[:33]), 0.01, 0.02)
+    assert found.nll == pytest.approx(sum(expected), rel=1e-4)
+
+
+def test_several_columns_are_refused(text):
+    model = small_model().eval()
+    with pytest.raises(FairseqDocError, match="--dynamic .* expected --batch-size 1; got 2"):
+        evaluate_at(ensemble(model, folder=text.folder), "test", dynamic(model), columns=2)
+
+
+@pytest.mark.parametrize(
+    "settings, problem",
+    [
+        ({"rate": 0.0}, "--dynamic-rate must be positive; got 0.0"),
+        ({"rate": math.inf}, "--dynamic-rate must be positive; got inf"),
+        ({"epsilon": -1.0}, "--dynamic-epsilon must be positive; got -1.0"),
+        ({"decay": 1.1}, r"--dynamic-decay must be in \[0, 1\]; got 1.1"),
+        ({"decay": math.nan}, r"--dynamic-decay must be in \[0, 1\]; got nan"),
+        ({"adapt": "some"}, f"expected {' or '.join(ADAPTED)}; got 'some'"),
+    ],
+)
+def test_settings_that_cannot_be(settings, problem):
+    with pytest.raises(FairseqDocError, match=problem):
+        DynamicSettings([], **settings)
+
+
+def test_samples_exclude_the_rest():
+    for others in ({"cache": CacheSettings(5, [(1.0, 0.1)])}, {"dynamic": DynamicSettings([])}):
+        with pytest.raises(FairseqDocError, match="expected --samples alone"):
+            StreamSettings(samples=2, **others)
+
+
+def test_the_grid_grows_with_the_segment():
+    five, twenty = grid(5), grid(20)
+    assert len(set(five)) == len(five) == len(twenty)
+    assert twenty[0] == pytest.approx((4 * five[0][0], 4 * five[0][1]))
+    assert all(decay <= 1 for _, decay in grid(1000))
