@@ -29,7 +29,7 @@ from fairseq_doc.evaluation.cache import GRID as GRID_OF_CACHE
 from fairseq_doc.evaluation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.monte_carlo import AVERAGES
-from fairseq_doc.evaluation.perplexity import Evaluation, evaluate_at
+from fairseq_doc.evaluation.perplexity import Evaluation, check_columns, evaluate_at
 from fairseq_doc.evaluation.stream_scorer import SAMPLES_ALONE, StreamSettings
 from fairseq_doc.evaluation.temperature import GRID, check_temperatures
 
@@ -179,6 +179,8 @@ def _check(args: argparse.Namespace) -> None:
             raise FairseqDocError(f"{name}: expected {needs} beside it")
     _check_not_searched(args, "cache_search", ("cache_theta", "cache_lambda"))
     _check_not_searched(args, "dynamic_search", ("dynamic_rate", "dynamic_decay"))
+    if args.dynamic:
+        check_columns(args.batch_size)
     if args.dynamic and args.eval_window is not None:
         raise FairseqDocError(
             "--dynamic reads windows of --dynamic-segment tokens: expected no --eval-window; got "

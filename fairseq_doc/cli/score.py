@@ -1,10 +1,19 @@
 """``fairseq-doc score``."""
 
 import argparse
+import math
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from fairseq_doc.cli.adaptation_arguments import (
+    add_cache_arguments,
+    add_dynamic_arguments,
+    cache_settings,
+    check_dynamic,
+    dynamic_settings,
+)
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
     bits_a_character,
@@ -14,21 +23,24 @@ from fairseq_doc.cli.arguments import (
     read_lines,
     unit_of_data,
 )
-from fairseq_doc.errors import shown
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.evaluation.scoring import (
     MAX_TOKENS,
     MAX_WORDS,
+    NEEDS_CARRIED,
     STATES,
     TextScore,
     check_sentences,
     score_text,
 )
+from fairseq_doc.evaluation.stream_scorer import StreamSettings
 from fairseq_doc.preparation.byte_tokens import BYTE, text_of
 
 NAME = "score"
 HELP = "log-probabilities of plain text, one sentence a line"
 EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --path a.pt'
+COLUMNS = ("line", "position", "word", "surprisal", "entropy", "unknown")
 SHOWN = 10  # unknown words listed on standard error
 
 
@@ -48,6 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the log-probability of each word too",
     )
+    parser.add_argument(
+        "--tsv",
+        action="store_true",
+        help="print a table instead, a row a word: line, position, word, surprisal and entropy in bits, "
+        "whether the word is unknown",
+    )
+    add_cache_arguments(parser)
+    add_dynamic_arguments(parser)
     parser.add_argument(
         "--empty-lines",
         action="store_true",
@@ -72,14 +92,26 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     ``bits_per_character``; ``unknown``, words outside the
     dictionary with their counts; ``seconds``, without loading the models; ``sentences``, each with
     its ``text``, ``log_prob``, ``tokens`` and ``unknown`` words. With --output-word-probs also their
-    ``words`` and ``word_log_probs``, the end mark last (0 for an unscored first word)."""
+    ``words`` and ``word_log_probs``, the end mark last (0 for an unscored first word); with --tsv
+    ``word_entropies``, in nats, too."""
+    check_dynamic(args)
+    cache = cache_settings(args)
+    if args.state == "fresh" and (cache or args.dynamic):
+        raise FairseqDocError(NEEDS_CARRIED)
+    if args.tsv and (args.output_word_probs or args.json):
+        raise FairseqDocError(
+            "--tsv is a form of its own: expected no --json or --output-word-probs"
+        )
     at = "" if args.input == "-" else f"{args.input}: "
     unit = unit_of_data(args)
     lines = read_lines(args.input, "surrogateescape" if unit == BYTE else "strict")
     tokenized = check_sentences(lines, args.state, args.empty_lines, args.max_words, at, unit)
     ensemble = ensemble_of(args)
     start = time.perf_counter()
-    scored = score_text(ensemble, tokenized, args.state, args.max_tokens, progress_of(args))
+    settings = StreamSettings(cache=cache, dynamic=dynamic_settings(args, ensemble))
+    scored = score_text(
+        ensemble, tokenized, args.state, args.max_tokens, progress_of(args), settings, args.tsv
+    )
     seconds = time.perf_counter() - start
     sentences = []
     for words, sentence in zip(tokenized, scored.sentences, strict=True):
@@ -89,9 +121,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             "tokens": sentence.tokens,
             "unknown": sentence.unknown,
         }
-        if args.output_word_probs:
+        if args.output_word_probs or args.tsv:
             entry["words"] = sentence.words
             entry["word_log_probs"] = sentence.word_log_probs
+        if args.tsv:
+            entry["word_entropies"] = sentence.word_entropies
+            # Of the first line of a carried text the first word is not scored.
+            entry["scored"] = [
+                len(sentence.words) - sentence.tokens <= i for i in range(len(words) + 1)
+            ]
         sentences.append(entry)
     total = Evaluation(-scored.log_prob, scored.tokens)
     _report(scored, total, unit, seconds)
@@ -127,8 +165,28 @@ def _report(scored: TextScore, total: Evaluation, unit: str, seconds: float) -> 
 def as_text(result: dict[str, Any]) -> str:
     """One line for each sentence: its log-probability, a tab, its text, or where --output-word-probs
     asks for them its words with their own log-probabilities."""
+    if any("word_entropies" in sentence for sentence in result["sentences"]):
+        return _table(result["sentences"])
     lines = [f"{sentence['log_prob']:.4f}\t{_words(sentence)}" for sentence in result["sentences"]]
     return "\n".join(lines)
+
+
+def _table(sentences: Sequence[dict[str, Any]]) -> str:
+    """A row for each word and end mark, tab-separated; NA where the first word is not scored."""
+    rows = ["\t".join(COLUMNS)]
+    for line, sentence in enumerate(sentences, start=1):
+        unknown = set(sentence["unknown"])
+        columns = (
+            sentence[name] for name in ("words", "word_log_probs", "word_entropies", "scored")
+        )
+        for position, (word, log_prob, entropy, scored) in enumerate(zip(*columns, strict=True), 1):
+            bits = ["NA", "NA"]
+            if scored:
+                bits = [f"{-log_prob / math.log(2):.6f}", f"{entropy / math.log(2):.6f}"]
+            rows.append(
+                "\t".join([str(line), str(position), word, *bits, str(int(word in unknown))])
+            )
+    return "\n".join(rows)
 
 
 def _words(sentence: dict[str, Any]) -> str:

@@ -202,14 +202,14 @@ def _gather(ensemble, path, header, sums, progress):
                     sums.squares[name].addcmul_(gradient, gradient)
             sums.batches += 1
             if time.monotonic() - saved > SAVED_EVERY:
-                sums.states = carried_parts(decoder)
+                sums.states = _carried_parts(decoder)
                 sums.write(path, header)
                 saved = time.monotonic()
     sums.complete = True
     sums.write(path, header)
 
 
-def carried_parts(decoder):
+def _carried_parts(decoder):
     """The state that evaluation carries into the next window, as a list of tensors."""
     states = decoder.evaluation_states
     return [part for layer in states[max(states)] for part in layer]

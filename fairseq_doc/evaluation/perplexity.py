@@ -8,7 +8,7 @@ import torch
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Part, Progress, no_progress
-from fairseq_doc.evaluation.stream_scorer import StreamSettings, stream_scorer
+from fairseq_doc.evaluation.stream_scorer import USUAL, StreamSettings, stream_scorer
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,6 @@ class Evaluation:
         return self.nll / self.tokens / math.log(2)
 
 
-USUAL = StreamSettings()
-
-
 def evaluate(
     ensemble: Ensemble, split: str, columns: int = 1, progress: Progress = no_progress
 ) -> Evaluation:
@@ -61,6 +58,14 @@ def evaluate(
         FairseqDocError: no such split, one too short, or a score that is not finite.
     """
     return evaluate_at(ensemble, split, columns=columns, progress=progress)[0]
+
+
+def check_columns(columns: int) -> None:
+    """Raise ``FairseqDocError`` unless dynamic evaluation can read a text in so many columns."""
+    if columns != 1:
+        raise FairseqDocError(
+            f"--dynamic learns from one text in its order: expected --batch-size 1; got {columns}"
+        )
 
 
 def evaluate_at(
@@ -87,10 +92,8 @@ def evaluate_at(
         FairseqDocError: several columns with dynamic evaluation, a cache that the columns cannot fill;
             otherwise as :func:`evaluate`.
     """
-    if settings.dynamic and columns != 1:
-        raise FairseqDocError(
-            f"--dynamic learns from one text in its order: expected --batch-size 1; got {columns}"
-        )
+    if settings.dynamic:
+        check_columns(columns)
     steps = settings.window_length(ensemble) or max(1, ensemble.task.cfg.eval_window // columns)
     windows = windows_of(ensemble, split, columns, steps)
     if tokens is not None:

@@ -15,10 +15,19 @@ import torch
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.evaluation.stream_scorer import (
+    USUAL,
+    StreamScorer,
+    StreamSettings,
+    stream_scorer,
+)
 from fairseq_doc.preparation.byte_tokens import WORD, tokens_of
 
 STATES = ("fresh", "carried")
 MAX_TOKENS = 4000  # targets scored at once: changes memory and speed, not results
+NEEDS_CARRIED = (
+    "a cache and dynamic evaluation read one text in its order: expected --state carried; got fresh"
+)
 MAX_WORDS = 20_000  # a longer line is probably not a sentence
 
 
@@ -32,12 +41,15 @@ class SentenceScore:
             which counts as certain.
         tokens: the number of scored words and end marks: all, except such a first word.
         unknown: its words outside the dictionary, scored as ``<unk>``.
+        word_entropies: the entropy of each word's distribution, in nats, where asked for; 0 for such a
+            first word.
     """
 
     words: list[str]
     word_log_probs: list[float]
     tokens: int
     unknown: list[str]
+    word_entropies: list[float] | None = None
 
     @property
     def log_prob(self) -> float:
@@ -124,6 +136,8 @@ def score_text(
     state: str = "fresh",
     max_tokens: int = MAX_TOKENS,
     progress: Progress = no_progress,
+    settings: StreamSettings = USUAL,
+    entropies: bool = False,
 ) -> TextScore:
     """Score sentences.
 
@@ -134,15 +148,19 @@ def score_text(
         max_tokens: targets scored at once. Neither it nor the order of the sentences changes a score
             beyond rounding.
         progress: see :mod:`fairseq_doc.evaluation.progress`.
+        settings: a cache or dynamic evaluation, which need a carried text.
+        entropies: compute them too.
 
     Returns:
         :class:`TextScore`.
 
     Raises:
-        FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, or a
-            score that is not finite.
+        FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, a cache or
+            dynamic evaluation of fresh sentences, or a score that is not finite.
     """
     check_state(state)
+    if state == "fresh" and (settings.cache or settings.dynamic):
+        raise FairseqDocError(NEEDS_CARRIED)
     if max_tokens < 1:
         raise FairseqDocError(f"--max-tokens must be at least 1; got {max_tokens}")
     dictionary = ensemble.dictionary
@@ -153,17 +171,18 @@ def score_text(
     if state == "carried" and sum(map(len, encoded)) < 2:
         raise FairseqDocError("expected a text of at least 2 tokens with its end mark, got 1")
     score = _score_carried if state == "carried" else _score_fresh
-    log_probs = score(ensemble, encoded, max_tokens, progress)
+    with stream_scorer(ensemble, settings) as scorer:
+        scored = score(ensemble, scorer, encoded, max_tokens, progress, entropies)
     sentences = []
     counts: Counter[str] = Counter()
-    for number, (words, scores) in enumerate(zip(tokenized, log_probs, strict=True)):
+    for number, (words, table) in enumerate(zip(tokenized, scored, strict=True)):
+        scores, *rest = table.tolist()
         unknown = [word for word in words if word not in dictionary]
         counts.update(unknown)
         first_is_certain = state == "carried" and number == 0
         tokens = len(scores) - 1 if first_is_certain else len(scores)
-        sentences.append(
-            SentenceScore([*words, dictionary.eos_word], scores.tolist(), tokens, unknown)
-        )
+        spelled = [*words, dictionary.eos_word]
+        sentences.append(SentenceScore(spelled, scores, tokens, unknown, rest[0] if rest else None))
     return TextScore(sentences, Counter(dict(counts.most_common())))
 
 
@@ -179,47 +198,72 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]
 
 
 def _score_fresh(
-    ensemble: Ensemble, encoded: list[torch.Tensor], max_tokens: int, progress: Progress
+    ensemble: Ensemble,
+    scorer: StreamScorer,
+    encoded: list[torch.Tensor],
+    max_tokens: int,
+    progress: Progress,
+    entropies: bool,
 ) -> Sequence[torch.Tensor]:
-    """[log P of its tokens] for each sentence, from a state of zeros."""
+    """[(R, tokens)] for each sentence, from a state of zeros: log P, and the entropies."""
     results: list[torch.Tensor] = [torch.empty(0)] * len(encoded)
     batches = batches_by_length([len(sentence) for sentence in encoded], max_tokens)
     for batch in progress(batches, "score"):
-        scores = _score_batch(ensemble, [encoded[index] for index in batch], max_tokens)
-        for index, log_probs in zip(batch, scores, strict=True):
-            results[index] = log_probs
+        some = [encoded[index] for index in batch]
+        scores = _score_batch(ensemble, scorer, some, max_tokens, entropies)
+        for index, table in zip(batch, scores, strict=True):
+            results[index] = table
     return results
 
 
 def _score_batch(
-    ensemble: Ensemble, sentences: list[torch.Tensor], max_tokens: int
+    ensemble: Ensemble,
+    scorer: StreamScorer,
+    sentences: list[torch.Tensor],
+    max_tokens: int,
+    entropies: bool,
 ) -> list[torch.Tensor]:
-    """[log P of its tokens] for B sentences, in windows of ``max_tokens`` targets with padding."""
+    """[(R, tokens)] for B sentences, in windows of ``max_tokens`` targets with padding."""
     target = torch.nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (B, T)
     lengths = [len(sentence) for sentence in sentences]
     counted = torch.arange(target.size(1)) < torch.tensor(lengths).unsqueeze(1)  # (B, T)
     after_eos = target.new_full((len(sentences), 1), ensemble.dictionary.eos())
     source = torch.cat([after_eos, target[:, :-1]], dim=1)  # (B, T)
-    log_probs = torch.zeros(target.shape, dtype=torch.float64)
+    table = torch.zeros(2 if entropies else 1, *target.shape, dtype=torch.float64)
     window = max(1, max_tokens // len(sentences))
     for number, start in enumerate(range(0, target.size(1), window)):
         at = slice(start, start + window)
         parts = [x[:, at].to(ensemble.device) for x in (source, target, counted)]
-        scores = ensemble.token_log_probs(parts[0], parts[1], number, parts[2])
-        log_probs[:, at][counted[:, at]] = scores.cpu()
-    return [row[:length] for row, length in zip(log_probs, lengths, strict=True)]
+        if entropies:
+            found = scorer.with_entropies(parts[0], parts[1], number)
+            table[:, :, at] = torch.stack(found).cpu()
+        else:
+            scores = ensemble.token_log_probs(parts[0], parts[1], number, parts[2])
+            table[0][:, at][counted[:, at]] = scores.cpu()
+    return [row[:, :length] for row, length in zip(table.unbind(1), lengths, strict=True)]
 
 
 def _score_carried(
-    ensemble: Ensemble, encoded: list[torch.Tensor], max_tokens: int, progress: Progress
+    ensemble: Ensemble,
+    scorer: StreamScorer,
+    encoded: list[torch.Tensor],
+    max_tokens: int,
+    progress: Progress,
+    entropies: bool,
 ) -> Sequence[torch.Tensor]:
-    """[log P of its tokens] for each sentence of one text."""
+    """[(R, tokens)] for each sentence of one text: log P, and the entropies."""
     stream = torch.cat(encoded).to(ensemble.device)
-    scores = [torch.zeros(1, dtype=torch.float64)]  # of the first word, which counts as certain
-    windows = range(0, len(stream) - 1, max_tokens)
+    # Of the first word, which counts as certain.
+    tables = [torch.zeros(2 if entropies else 1, 1, dtype=torch.float64)]
+    window = scorer.window_length or max_tokens
+    windows = range(0, len(stream) - 1, window)
     for number, start in enumerate(progress(windows, "score")):
-        stop = min(start + max_tokens, len(stream) - 1)
+        stop = min(start + window, len(stream) - 1)
         source, target = stream[None, start:stop], stream[None, start + 1 : stop + 1]
-        scores.append(ensemble.token_log_probs(source, target, number).cpu())
+        if entropies:
+            found = torch.cat(scorer.with_entropies(source, target, number))
+        else:
+            found = scorer.log_probs(source, target, number)[0]
+        tables.append(found.cpu())
     ends = list(accumulate(len(sentence) for sentence in encoded))
-    return torch.cat(scores).tensor_split(ends[:-1])
+    return torch.cat(tables, dim=1).tensor_split(ends[:-1], dim=1)

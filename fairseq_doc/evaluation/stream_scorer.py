@@ -64,6 +64,9 @@ class StreamSettings:
         return ensemble.task.cfg.bptt if self.samples else None
 
 
+USUAL = StreamSettings()
+
+
 @dataclass
 class _Member:
     """One model of the ensemble."""
@@ -121,10 +124,14 @@ class _Member:
 
 
 class StreamScorer:
-    """Made by :func:`stream_scorer`."""
+    """Made by :func:`stream_scorer`.
 
-    def __init__(self, members: Sequence[_Member]) -> None:
-        self._members = members
+    Attributes:
+        window_length: how many steps a window must have; None: any number.
+    """
+
+    def __init__(self, members: Sequence[_Member], window_length: int | None) -> None:
+        self._members, self.window_length = members, window_length
 
     def log_probs(self, source: torch.Tensor, target: torch.Tensor, window: int) -> torch.Tensor:
         """log P of the targets, natural logarithm.
@@ -176,4 +183,4 @@ def stream_scorer(ensemble: Ensemble, settings: StreamSettings) -> Iterator[Stre
                 stack.enter_context(adaptation.learning())
             forward = stack.enter_context(sampled(model, settings.samples))
             members.append(_Member(model, settings, forward, adaptation))
-        yield StreamScorer(members)
+        yield StreamScorer(members, settings.window_length(ensemble))

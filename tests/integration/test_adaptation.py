@@ -1,0 +1,157 @@
+"""Caches, dynamic evaluation and surprisals through the real commands, on a trained toy model."""
+
+import json
+import math
+import shutil
+
+import pytest
+from conftest import doc, refused
+
+
+@pytest.fixture(scope="module")
+def model(trained, tmp_path_factory):
+    """A copy of the model in a folder of its own, for gradient statistics beside it."""
+    path = tmp_path_factory.mktemp("adapted") / "model.pt"
+    shutil.copy(trained.folder / "checkpoint_best.pt", path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def lm(corpus, model):
+    """Run a command on the model; the JSON object."""
+
+    def call(command, options="", path=model, **settings):
+        words = [command, corpus.data, "--path", path, "--cpu", "--json", *options.split()]
+        return json.loads(doc(*words, **settings)[0])
+
+    return call
+
+
+DYNAMIC = "--dynamic --dynamic-segment 20 --dynamic-columns 10 --dynamic-batches 30"
+
+
+def test_a_cache_of_searched_settings_is_at_least_as_good_as_none(lm):
+    options = "--gen-subset valid --cache-window 50"
+    static, searched = (
+        lm("eval-lm", "--gen-subset valid"),
+        lm("eval-lm", f"{options} --cache-search"),
+    )
+    assert len(searched["searched"]) > 50
+    assert searched["perplexity"] == pytest.approx(min(searched["searched"].values()))
+    assert (
+        searched["perplexity"] < static["perplexity"] * 1.005
+    )  # lambda .01 changes next to nothing
+    cache = searched["cache"]
+    given = f"{options} --cache-theta {cache['theta']} --cache-lambda {cache['lambda']}"
+    assert lm("eval-lm", given)["nll"] == pytest.approx(searched["nll"], rel=1e-9)
+    assert lm("eval-lm", f"{given} --eval-window 7")["nll"] == pytest.approx(
+        searched["nll"], rel=1e-5
+    )
+    assert static["cache"] is None and static["dynamic"] is None
+
+
+def test_dynamic_evaluation_and_its_search(lm, model):
+    static = lm("eval-lm", "--gen-subset valid")
+    searched = lm(
+        "eval-lm", f"--gen-subset valid {DYNAMIC} --dynamic-search --dynamic-search-tokens 200"
+    )
+    statistics = model.with_name("model.pt.10x20.npz")
+    written = statistics.read_bytes()
+    assert len(searched["searched"]) == 20
+    chosen = searched["dynamic"]
+    assert min(searched["searched"], key=searched["searched"].get) == (
+        f"rate {chosen['rate']:g}, decay {chosen['decay']:g}"
+    )
+    assert searched["perplexity"] < static["perplexity"] * 1.01
+    assert searched["tokens"] == static["tokens"]
+    given = f"{DYNAMIC} --dynamic-rate {chosen['rate']} --dynamic-decay {chosen['decay']}"
+    again = lm("eval-lm", f"--gen-subset valid {given}")
+    assert again["nll"] == pytest.approx(searched["nll"], rel=1e-9)
+    assert statistics.read_bytes() == written
+    bias = lm("eval-lm", f"--gen-subset valid {given} --dynamic-adapt output-weights")
+    assert bias["nll"] != pytest.approx(again["nll"], rel=1e-6)
+
+
+def test_surprisals_as_a_table(corpus, lm, model):
+    text = "w1 w2\nw3 strange w1\n"
+
+    def table(options=""):
+        words = ["score", corpus.data, "--path", model, "--cpu", "--tsv", *options.split()]
+        lines = doc(*words, stdin=text.encode())[0].splitlines()
+        names, *rows = [line.split("\t") for line in lines]
+        assert names == ["line", "position", "word", "surprisal", "entropy", "unknown"]
+        return rows
+
+    fresh, carried = table(), table("--state carried")
+    places = [["1", "1", "w1"], ["1", "2", "w2"], ["1", "3", "</s>"]]
+    places += [["2", "1", "w3"], ["2", "2", "strange"], ["2", "3", "w1"], ["2", "4", "</s>"]]
+    for rows in (fresh, carried):
+        assert [row[:3] for row in rows] == places
+        assert [row[5] for row in rows] == list("0000100")
+    assert carried[0][3:5] == ["NA", "NA"]
+    for rows, state in ((fresh, "fresh"), (carried[1:], "carried")):
+        result = lm("score", f"--state {state}", stdin=text.encode())
+        assert sum(float(row[3]) for row in rows) * math.log(2) == pytest.approx(
+            -result["log_prob"], abs=1e-4
+        )
+        most = math.log2(len((corpus.data / "dict.txt").read_text().splitlines()) + 4)
+        assert all(0 < float(row[4]) < most for row in rows)
+    for more in ("--cache-window 3 --cache-lambda 0.5", f"{DYNAMIC} --dynamic-rate 0.1"):
+        adapted = table(f"--state carried {more}")
+        assert [row[:3] for row in adapted] == places
+        changed = [a[3] != b[3] for a, b in zip(adapted, carried, strict=True)]
+        # Segments of 20 words: the first, and here the only one, is scored by the trained weights.
+        assert any(changed) == more.startswith("--cache")
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ("--cache-window 0", "--cache-window must be at least 1; got 0"),
+        ("--cache-window 5 --cache-lambda 1.5", "--cache-lambda must be at least 0 and below 1"),
+        ("--cache-lambda 0.1", "--cache-lambda: expected --cache-window N beside it"),
+        ("--cache-search", "--cache-search: expected --cache-window N beside it"),
+        ("--cache-window 5 --cache-search --cache-theta 1", "--cache-search chooses --cache-theta"),
+        ("--cache-window 999999", "is more than a column of split 'test' holds"),
+        ("--cache-window 5 --samples 2", "expected --samples alone"),
+        ("--dynamic-rate 1", "--dynamic-rate: expected --dynamic beside it"),
+        ("--dynamic --dynamic-rate 0", "--dynamic-rate must be positive; got 0.0"),
+        ("--dynamic --dynamic-decay 2", "--dynamic-decay must be in [0, 1]; got 2.0"),
+        ("--dynamic --eval-window 5", "expected no --eval-window; got 5"),
+        ("--dynamic --matmul-precision bfloat16", "--dynamic computes in float32"),
+        ("--dynamic --batch-size 2", "expected --batch-size 1; got 2"),
+        ("--dynamic --dynamic-statistics a:b", "expected 1 different files, one a model; got a:b"),
+        ("--dynamic-search", "--dynamic-search: expected --dynamic beside it"),
+        (
+            "--dynamic-search-tokens 5",
+            "--dynamic-search-tokens: expected --dynamic-search beside it",
+        ),
+        ("--cache-window 5 --cache-search --temperature search", "expected one search at a time"),
+    ],
+)
+def test_settings_that_cannot_be(options, problem, corpus, model):
+    files = set(model.parent.iterdir())
+    error = refused("eval-lm", corpus.data, "--path", model, "--cpu", *options.split())
+    assert problem in error
+    assert set(model.parent.iterdir()) == files
+
+
+def test_scores_that_cannot_be(corpus, model):
+    score = ["score", corpus.data, "--path", model, "--cpu"]
+    for options, problem in (
+        ("--cache-window 5", "expected --state carried; got fresh"),
+        ("--dynamic", "expected --state carried; got fresh"),
+        ("--tsv --output-word-probs", "--tsv is a form of its own"),
+        ("--tsv --json", "--tsv is a form of its own"),
+    ):
+        assert problem in refused(*score, *options.split(), stdin=b"w1\n")
+
+
+def test_statistics_of_another_model_or_segment(corpus, lm, model, trained):
+    lm("eval-lm", DYNAMIC)  # writes them, unless a test before has
+    statistics = model.with_name("model.pt.10x20.npz")
+    words = ["eval-lm", corpus.data, "--cpu", "--dynamic-statistics", statistics]
+    other = [*words, "--path", trained.folder / "checkpoint1.pt", *DYNAMIC.split()]
+    assert "other the weights" in refused(*other)
+    segment = [*words, "--path", model, *DYNAMIC.replace("segment 20", "segment 5").split()]
+    assert "--dynamic-segment" in refused(*segment)
