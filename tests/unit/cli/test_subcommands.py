@@ -153,6 +153,8 @@ def test_eval_lm(models, path, n_models):
         "temperature": 1.0,
         "searched": {},
         "samples": 0,
+        "cache": None,
+        "dynamic": None,
     }
     for shown in (f"{expected.perplexity:.2f}", f"{expected.bits:.4f}", "96 tokens", "3 left out"):
         assert shown in text
