@@ -4,7 +4,12 @@ import argparse
 import sys
 from typing import Any
 
-from fairseq_doc.cli.arguments import add_model_arguments, ensemble_of, progress_of
+from fairseq_doc.cli.arguments import (
+    add_model_arguments,
+    add_threshold_argument,
+    ensemble_of,
+    progress_of,
+)
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.preparation.byte_tokens import text_of, tokens_of
@@ -17,6 +22,7 @@ EXAMPLE = 'fairseq-doc generate data-bin/ptb --path a.pt --prompt "the company" 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model_arguments(parser)
+    add_threshold_argument(parser)
     parser.add_argument("--prompt", default="", help="text to continue (default: none)")
     parser.add_argument(
         "--length", type=int, default=100, help="number of words, or bytes, to draw (default: 100)"

@@ -16,6 +16,7 @@ from fairseq_doc.cli.adaptation_arguments import (
 )
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
+    add_threshold_argument,
     bits_a_character,
     ensemble_of,
     positive,
@@ -47,6 +48,7 @@ SHOWN = 10  # unknown words listed on standard error
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model_arguments(parser)
+    add_threshold_argument(parser)
     parser.add_argument("--input", default="-", help="file to read (default: standard input)")
     parser.add_argument(
         "--state",

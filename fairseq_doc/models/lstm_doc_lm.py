@@ -16,6 +16,7 @@ from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDec
 from fairseq_doc.models.mixture_model import (
     check_positive,
     component_dim,
+    component_threshold_field,
     matmul_precision_field,
 )
 from fairseq_doc.models.presets import register_presets
@@ -75,6 +76,7 @@ class LSTMDocDecoder(RecurrentDecoder):
             cfg.component_dropout,
             project=not cfg.plain_output,
             precision=precision,
+            threshold=cfg.component_threshold,
         )
         super().__init__(dictionary, embedding, lstm, output)
         self.embed_dropout, self.input_dropout = cfg.embed_dropout, cfg.input_dropout
@@ -132,6 +134,7 @@ class LSTMDocLanguageModelConfig(FairseqDataclass):
     weight_dropout: float = field(
         default=0.5, metadata={"help": "DropConnect on the recurrent matrices"}
     )
+    component_threshold: float = component_threshold_field()
     matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
         matmul_precision_field()
     )

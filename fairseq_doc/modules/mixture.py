@@ -16,6 +16,11 @@ from fairseq_doc.modules.dropout import dropout_mask
 from fairseq_doc.ops.matmul import can_branch_on, linear
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
 from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
+from fairseq_doc.ops.mixture_pruning import (
+    pruned_log_weights,
+    pruned_mixture_log_probs,
+    pruned_mixture_nll,
+)
 from fairseq_doc.ops.reference import sum_dtype
 
 ACTIVATIONS = {"tanh": torch.tanh, "linear": lambda x: x}
@@ -86,6 +91,8 @@ class MixtureOutput(nn.Module):
         project: whether k_j = activation(W_j h^n + b_j), or k_1 = h^N.
         precision: of the factors of the products with W and W_j, see
             :func:`fairseq_doc.ops.matmul.matmul_dtype`.
+        threshold: in evaluation, where no gradient is asked for, a token's components of less weight
+            are left out, see :mod:`fairseq_doc.ops.mixture_pruning`.
     """
 
     def __init__(
@@ -97,8 +104,12 @@ class MixtureOutput(nn.Module):
         dropout: float = 0.0,
         project: bool = True,
         precision: torch.dtype = torch.float32,
+        threshold: float = 0.0,
     ) -> None:
         super().__init__()
+        if not 0 <= threshold < 1:
+            raise FairseqDocError(f"--component-threshold must be in [0, 1); got {threshold}")
+        self.threshold = threshold
         self.components = list(components)
         self.n_components = sum(components)
         self.dim = weight.size(1)
@@ -167,7 +178,11 @@ class MixtureOutput(nn.Module):
         """-log P(target), natural logarithm; target (B, T); see
         :func:`fairseq_doc.ops.reference.mixture_nll`."""
         vectors, log_weights = self.unpack(mixture_params)
-        return mixture_nll(
+        function: Any = mixture_nll
+        if self._prunes():
+            function = pruned_mixture_nll
+            log_weights = pruned_log_weights(log_weights, self.threshold)
+        return function(
             vectors,
             log_weights,
             self.weight,
@@ -177,6 +192,10 @@ class MixtureOutput(nn.Module):
             reduction,
             precision=self.precision,
         )
+
+    def _prunes(self) -> bool:
+        evaluating = not self.training and not torch.is_grad_enabled()
+        return self.threshold > 0 and self.n_components > 1 and evaluating
 
     def smoothed_nll(
         self,
@@ -210,9 +229,11 @@ class MixtureOutput(nn.Module):
 
     def _log_probs(self, mixture_params: torch.Tensor) -> torch.Tensor:
         vectors, log_weights = self.unpack(mixture_params)
-        log_probs = mixture_log_probs(
-            vectors, log_weights, self.weight, self.bias, precision=self.precision
-        )
+        function: Any = mixture_log_probs
+        if self._prunes():
+            function = pruned_mixture_log_probs
+            log_weights = pruned_log_weights(log_weights, self.threshold)
+        log_probs = function(vectors, log_weights, self.weight, self.bias, precision=self.precision)
         return log_probs.view(*mixture_params.shape[:-1], -1)
 
 

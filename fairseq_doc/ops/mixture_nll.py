@@ -223,9 +223,9 @@ class _ChunkedLoss:
         target_logit = rows.gather(1, row_target).to(self.sum_dtype)  # (c J, 1)
         if self.label_of_word:
             rows = rows.to(self.sum_dtype)
-            log_normaliser = _softmax_(rows)
+            log_normaliser = softmax_(rows)
         else:
-            log_normaliser = _softmax_(rows, row_target if wanted else None)
+            log_normaliser = softmax_(rows, row_target if wanted else None)
         log_softmax = (target_logit - log_normaliser).view(-1, j)  # (c, J)
         joint = self.log_weights[tokens] + log_softmax
         return _Chunk(tokens, k, row_target, rows, joint, -joint.logsumexp(1))
@@ -286,7 +286,7 @@ class _ChunkedLoss:
         return -(word * log_probs.sum(2, keepdim=True)).sum(), g.squeeze(2)
 
 
-def _softmax_(rows: torch.Tensor, row_target: torch.Tensor | None = None) -> torch.Tensor:
+def softmax_(rows: torch.Tensor, row_target: torch.Tensor | None = None) -> torch.Tensor:
     """Replace logits (R, V) by their softmaxes in place, block by block.
 
     Args:

@@ -292,3 +292,42 @@ def test_sixteen_bits(dtype):
         assert loss.dtype == torch.float32
         grads = gradients(loss, list(layer.parameters()))
         assert all(g.dtype == dtype and torch.isfinite(g).all() and g.any() for g in grads)
+
+
+# Components below a threshold
+
+
+@torch.no_grad()
+def test_components_below_the_threshold_are_left_out_in_evaluation():
+    layer, target = output_layer([1, 0, 3]), torch.randint(V, (B, T))
+    params, log_weights = layer(layer_outputs())
+    pi = log_weights.flatten(0, 1).exp()
+    layer.threshold = pi.median().item()
+    kept = torch.where(pi < layer.threshold, 0.0, pi)
+    kept = kept / kept.sum(1, keepdim=True)
+    vectors, _ = layer.unpack(params)
+    softmaxes = (vectors @ layer.weight.t() + layer.bias).softmax(-1)  # (N, J, V)
+    expected = (kept.unsqueeze(2) * softmaxes).sum(1)
+    assert_close(layer.log_probs(params).exp().flatten(0, 1), expected)
+    nll = -expected.gather(1, target.view(-1, 1)).log()
+    assert_close(layer.nll(params, target), nll.sum())
+    assert_close(layer.nll(params, target, reduction="none"), nll[:, 0])
+
+
+def test_training_and_gradients_have_all_components():
+    layer, target = output_layer([1, 0, 3]), torch.randint(V, (B, T))
+    params, _ = layer(layer_outputs())
+    expected = [layer.nll(params, target), layer.log_probs(params)]
+    layer.threshold = 0.9
+    assert_close([layer.nll(params, target), layer.log_probs(params)], expected)
+    layer.train()
+    with torch.no_grad():
+        assert_close(layer.nll(params, target), expected[0])
+        layer.eval()
+        assert layer.nll(params, target) != expected[0]
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.0, math.nan])
+def test_thresholds_that_cannot_be(threshold):
+    with pytest.raises(FairseqDocError, match=r"--component-threshold must be in \[0, 1\); got"):
+        output_layer([0, 0, 2], threshold=threshold)
