@@ -23,7 +23,7 @@ from fairseq.data import Dictionary
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
-from fairseq_doc.evaluation.scoring import MAX_TOKENS, check_state
+from fairseq_doc.evaluation.scoring import MAX_TOKENS, encoded_text
 from fairseq_doc.modules.mixture import MixtureOutput, check_finite
 from fairseq_doc.ops.matmul import linear
 from fairseq_doc.ops.mixture_chunks import even_chunk_size
@@ -132,24 +132,20 @@ def text_components(
         FairseqDocError: several models, a model with one component, another state, ``max_tokens``
             below 1, a carried text of one token, or a score that is not finite.
     """
-    check_state(state)
-    if max_tokens < 1:
-        raise FairseqDocError(f"--max-tokens must be at least 1; got {max_tokens}")
+    dictionary = ensemble.dictionary
+    encoded = encoded_text(dictionary, tokenized, state, max_tokens)
     model = ensemble.single
-    output, dictionary = model.decoder.output, ensemble.dictionary
+    output = model.decoder.output
     if output.n_components == 1:
         raise FairseqDocError(
             "expected a model with several components; got one whose only component has all the weight"
         )
-    eos = dictionary.eos()
-    encoded = [[*map(dictionary.index, words), eos] for words in tokenized]
     carried = state == "carried"
     # What is read, and from its second token on what is predicted.
-    streams = [sum(encoded, [])] if carried else [[eos, *sentence] for sentence in encoded]
-    if len(streams[0]) < 2:
-        raise FairseqDocError("expected a text of at least 2 tokens with its end mark, got 1")
+    after_eos = torch.tensor([dictionary.eos()])
+    streams = [torch.cat(encoded)] if carried else [torch.cat([after_eos, x]) for x in encoded]
     windows = [
-        (number, torch.tensor(stream[start : start + max_tokens + 1], device=ensemble.device))
+        (number, stream[start : start + max_tokens + 1].to(ensemble.device))
         for stream in streams
         for number, start in enumerate(range(0, len(stream) - 1, max_tokens))
     ]
@@ -160,11 +156,12 @@ def text_components(
     components, layers = (joined(part) for part in zip(*pieces, strict=True))
     unscored = [int(carried and number == 0) for number in range(len(encoded))]
     counts = [len(words) - left for words, left in zip(encoded, unscored, strict=True)]
+    of_sentences = zip(
+        tokenized, unscored, components.split(counts), layers.split(counts), strict=True
+    )
     sentences = [
-        SentenceComponents([*words, dictionary.eos_word], *rest)
-        for words, *rest in zip(
-            tokenized, unscored, components.split(counts), layers.split(counts), strict=True
-        )
+        SentenceComponents([*words, dictionary.eos_word], left, own_components, own_layers)
+        for words, left, own_components, own_layers in of_sentences
     ]
     predicted = torch.cat([tokens[1:] for _, tokens in windows]).cpu()
     of_layers = [layer for layer, count in enumerate(output.components) for _ in range(count)]
