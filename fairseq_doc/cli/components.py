@@ -10,6 +10,7 @@ from typing import Any
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
     add_picture_arguments,
+    bits_a_character,
     ensemble_of,
     positive,
     progress_of,
@@ -78,9 +79,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """``tokens`` and their ``log_prob``, natural logarithm; ``unknown``, words outside the dictionary
-    with their counts; ``sentences``, unless --summary is given; and over all of them ``layers``,
-    ``components`` and ``kinds``.
+    """``tokens``, their ``log_prob``, natural logarithm, and ``perplexity``; where a token is a byte,
+    their ``bits_per_character``; ``unknown``, words outside the dictionary with their counts;
+    ``sentences``, unless --summary is given; and over all of them ``layers``, ``components``, ``kinds``
+    and the ``min_count`` of --min-count.
 
     A sentence has its ``text`` and its ``tokens``, each with ``position`` (1 is the line's first word),
     ``word``, ``log_prob``, ``layers`` and ``components``. A layer or component has ``layer``,
@@ -106,9 +108,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.picture:
         drawn = text.sentences[(args.line or 1) - 1]
         plot_components(drawn, text.component_layers, args.picture)
+    total = Evaluation(-text.components.log_prob.sum().item(), len(text.tokens))
     result: dict[str, Any] = {
-        "tokens": len(text.tokens),
-        "log_prob": text.components.log_prob.sum().item(),
+        "tokens": total.tokens,
+        "log_prob": -total.nll,
+        "perplexity": total.perplexity,
+        **bits_a_character(unit, total.bits),
         "unknown": dict(unknown.most_common()),
     }
     if not args.summary:
@@ -246,11 +251,10 @@ def as_text(result: dict[str, Any]) -> str:
     lines = []
     for number, sentence in enumerate(result.get("sentences", []), start=1):
         lines += [f"line {number}: {sentence['text']}", *_sentence_table(sentence, shown), ""]
-    perplexity = Evaluation(-result["log_prob"], result["tokens"]).perplexity
-    lines.append(
-        f"{result['tokens']:,} tokens, log-probability {result['log_prob']:.4f}, perplexity "
-        f"{perplexity:.2f}"
-    )
+    totals = "{tokens:,} tokens, log-probability {log_prob:.4f}, perplexity {perplexity:.2f}"
+    if "bits_per_character" in result:
+        totals += ", {bits_per_character:.4f} bits a character"
+    lines.append(totals.format(**result))
     lines += ["", *_parts_table(result["components"], "component")]
     if shown == "layers":
         lines += ["", *_parts_table(result["layers"], "layer"), "", *_kinds_table(result["kinds"])]

@@ -54,17 +54,22 @@ class Parts:
         """log P of each token, (N,), natural logarithm."""
         return (self.weights.log() + self.log_probs).logsumexp(1)
 
+    @classmethod
+    def empty(cls, tokens: int, parts: int, words: int) -> "Parts":
+        """Memory for so many; :meth:`put` fills it."""
+        shares = [torch.empty(tokens, parts, dtype=torch.float64) for _ in range(3)]
+        return cls(*shares, torch.empty(tokens, parts, words, dtype=torch.int32))
+
+    def put(self, start: int, piece: "Parts") -> None:
+        """Copy a piece to the tokens from ``start`` on."""
+        for field in fields(self):
+            tensor = getattr(piece, field.name)
+            getattr(self, field.name)[start : start + len(tensor)] = tensor
+
     def split(self, counts: Sequence[int]) -> list["Parts"]:
         """The parts at the first ``counts[0]`` tokens, at the next ``counts[1]``, and so on."""
         tensors = [getattr(self, field.name).split(list(counts)) for field in fields(self)]
         return [Parts(*of_some) for of_some in zip(*tensors, strict=True)]
-
-
-def joined(pieces: Sequence[Parts]) -> Parts:
-    """The parts at the tokens of all pieces, one after another."""
-    return Parts(
-        *(torch.cat([getattr(piece, field.name) for piece in pieces]) for field in fields(Parts))
-    )
 
 
 @dataclass(frozen=True)
@@ -149,11 +154,17 @@ def text_components(
         for stream in streams
         for number, start in enumerate(range(0, len(stream) - 1, max_tokens))
     ]
-    pieces = []
+    predicted = torch.cat([stream[1:] for stream in streams])
+    # All memory that stays is taken first. Small pieces of it between large temporary ones would keep
+    # these from being used again.
+    components, layers = _memory_for(output, len(predicted), n_words)
+    done = 0
     for number, tokens in progress(windows, "components"):
         mixture_params = model(tokens[None, :-1], window=number)[0]
-        pieces.append(mixture_parts(output, mixture_params, tokens[1:], n_words))
-    components, layers = (joined(part) for part in zip(*pieces, strict=True))
+        pieces = mixture_parts(output, mixture_params, tokens[1:], n_words)
+        for whole, piece in zip((components, layers), pieces, strict=True):
+            whole.put(done, piece)
+        done += len(tokens) - 1
     unscored = [int(carried and number == 0) for number in range(len(encoded))]
     counts = [len(words) - left for words, left in zip(encoded, unscored, strict=True)]
     of_sentences = zip(
@@ -163,7 +174,6 @@ def text_components(
         SentenceComponents([*words, dictionary.eos_word], left, own_components, own_layers)
         for words, left, own_components, own_layers in of_sentences
     ]
-    predicted = torch.cat([tokens[1:] for _, tokens in windows]).cpu()
     of_layers = [layer for layer, count in enumerate(output.components) for _ in range(count)]
     return TextComponents(of_layers, sentences, predicted, components, layers, dictionary)
 
@@ -192,16 +202,25 @@ def mixture_parts(
         FairseqDocError: a score that is not finite.
     """
     vectors, log_weights = output.unpack(mixture_params)  # (N, J, d), (N, J)
+    components, layers = _memory_for(output, len(target), n_words)
     chunk = even_chunk_size(vectors, output.weight, chunk_bytes)
-    of_chunks = [
-        _of_chunk(output, *tensors, n_words)
-        for tensors in zip(
-            vectors.split(chunk), log_weights.split(chunk), target.split(chunk), strict=True
-        )
-    ]
-    components, layers = (joined(part) for part in zip(*of_chunks, strict=True))
+    for start in range(0, len(target), chunk):
+        at = slice(start, start + chunk)
+        pieces = _of_chunk(output, vectors[at], log_weights[at], target[at], n_words)
+        for whole, piece in zip((components, layers), pieces, strict=True):
+            whole.put(start, piece)
     check_finite(components.log_prob)
     return components, layers
+
+
+def _memory_for(output: MixtureOutput, tokens: int, n_words: int) -> tuple[Parts, Parts]:
+    """(components, layers), empty."""
+    n_layers = sum(count > 0 for count in output.components)
+    n_words = min(n_words, len(output.weight))
+    return (
+        Parts.empty(tokens, output.n_components, n_words),
+        Parts.empty(tokens, n_layers, n_words),
+    )
 
 
 def _of_chunk(
@@ -240,8 +259,7 @@ def _sum_by_layer(logs: torch.Tensor, counts: list[int]) -> torch.Tensor:
 
 def _parts(log_weights: torch.Tensor, log_probs: torch.Tensor, words: torch.Tensor) -> Parts:
     posteriors = (log_weights + log_probs).softmax(1)
-    tensors = (log_weights.exp(), posteriors, log_probs, words.int())
-    return Parts(*(tensor.cpu() for tensor in tensors))
+    return Parts(log_weights.exp(), posteriors, log_probs, words)
 
 
 # ---- over a text ----
