@@ -57,8 +57,9 @@ class Parts:
     @classmethod
     def empty(cls, tokens: int, parts: int, words: int) -> "Parts":
         """Memory for so many; :meth:`put` fills it."""
-        shares = [torch.empty(tokens, parts, dtype=torch.float64) for _ in range(3)]
-        return cls(*shares, torch.empty(tokens, parts, words, dtype=torch.int32))
+        weights, posteriors, log_probs = torch.empty(3, tokens, parts, dtype=torch.float64)
+        best = torch.empty(tokens, parts, words, dtype=torch.int32)
+        return cls(weights, posteriors, log_probs, best)
 
     def put(self, start: int, piece: "Parts") -> None:
         """Copy a piece to the tokens from ``start`` on."""

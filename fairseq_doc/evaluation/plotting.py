@@ -137,9 +137,10 @@ def plot_components(
     rows = _rows_by_layer(component_layers)
     panels = (
         ("weight: before the word is known", "weights"),
-        ("posterior: which component the word came from", "posteriors"),
+        ("posterior: when the word is known", "posteriors"),
     )
-    figure, all_axes = new_figure(2.8 + 0.3 * len(words), 2.6 + 0.4 * (rows[-1][0] + 1), rows=2)
+    width = max(5.5, 2.8 + 0.3 * len(words))  # the titles need the first
+    figure, all_axes = new_figure(width, 2.6 + 0.4 * (rows[-1][0] + 1), rows=2)
     norm = PowerNorm(0.5, vmin=0, vmax=1)  # weights of many components are small
     columns = [column - 0.5 for column in range(len(words) + 1)]
     for axes, (title, name) in zip(all_axes, panels, strict=True):
@@ -160,7 +161,7 @@ def plot_components(
         axes.tick_params(length=0)
         axes.set_frame_on(False)
     ticks = [0, 0.01, 0.05, 0.1, 0.25, 0.5, 1]
-    figure.colorbar(image, ax=list(all_axes), ticks=ticks, format="{x:g}", aspect=50, pad=0.01)
+    figure.colorbar(image, ax=list(all_axes), ticks=ticks, format="{x:g}", aspect=50, pad=0.02)
     save_figure(figure, path)
 
 
