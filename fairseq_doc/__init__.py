@@ -67,9 +67,10 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/sampling.py           a prompt -> text drawn from the models
     evaluation/rank.py               numerical rank of the log-probability matrix (Table 5)
     evaluation/weights.py            mean weights of the components (Table 4)
+    evaluation/components.py         weights and posteriors of the components at each word
     evaluation/learning_curves.py    fairseq's logs -> validation perplexities (Figure 2)
     evaluation/attention.py          a sentence -> its translation and what it attended to
-    evaluation/plotting.py           plots of curves, weights and attention
+    evaluation/plotting.py           plots of curves, weights, attention, components
     evaluation/hub_interface.py      ``from_pretrained``: all that from Python
     scoring/generated.py             fairseq-generate's output, read
     scoring/hypotheses.py            hypotheses -> plain text, beside its references

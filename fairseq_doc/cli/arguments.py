@@ -74,7 +74,7 @@ def add_picture_arguments(parser: argparse.ArgumentParser, positional: bool = Fa
         parser.add_argument(
             "--picture", help="also draw the result into this file, such as NAME.png"
         )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing picture")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
 
 
 def positive(text: str) -> int:

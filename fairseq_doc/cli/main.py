@@ -21,6 +21,7 @@ from fairseq_doc.cli import (
     attention,
     bleu,
     collect_parses,
+    components,
     curves,
     eval_lm,
     evalb,
@@ -43,7 +44,7 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "prepare": (prepare_lm, prepare_mt, prepare_headline, prepare_parsing),
     "train": (tune,),
     "evaluate": (eval_lm, score, generate, bleu, rouge),
-    "analyse": (rank, weights, curves, attention),
+    "analyse": (rank, weights, components, curves, attention),
     "parse": (collect_parses, rerank, evalb),
 }
 SUBCOMMANDS = tuple(command for commands in GROUPS.values() for command in commands)

@@ -19,44 +19,31 @@ from fairseq_doc.cli.arguments import (
     add_threshold_argument,
     bits_a_character,
     ensemble_of,
-    positive,
     progress_of,
-    read_lines,
-    unit_of_data,
 )
-from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.cli.text_arguments import (
+    add_text_arguments,
+    plain_text,
+    read_sentences,
+    unknown_words,
+)
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
-from fairseq_doc.evaluation.scoring import (
-    MAX_TOKENS,
-    MAX_WORDS,
-    NEEDS_CARRIED,
-    STATES,
-    TextScore,
-    check_sentences,
-    score_text,
-)
+from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, TextScore, score_text
 from fairseq_doc.evaluation.stream_scorer import StreamSettings
-from fairseq_doc.preparation.byte_tokens import BYTE, text_of
+from fairseq_doc.preparation.byte_tokens import BYTE
 
 NAME = "score"
 HELP = "log-probabilities of plain text, one sentence a line"
 EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --path a.pt'
 COLUMNS = ("line", "position", "word", "surprisal", "entropy", "unknown")
-SHOWN = 10  # unknown words listed on standard error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model_arguments(parser)
     add_threshold_argument(parser)
-    parser.add_argument("--input", default="-", help="file to read (default: standard input)")
-    parser.add_argument(
-        "--state",
-        choices=STATES,
-        default=STATES[0],
-        help="fresh: each sentence starts after </s> from zeros; carried: the lines are one text, as "
-        "eval-lm reads it, and its first word is not scored (default: fresh)",
-    )
+    add_text_arguments(parser)
     parser.add_argument(
         "--output-word-probs",
         action="store_true",
@@ -70,23 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_cache_arguments(parser)
     add_dynamic_arguments(parser)
-    parser.add_argument(
-        "--empty-lines",
-        action="store_true",
-        help="score the end mark of an empty line (default: an error)",
-    )
-    parser.add_argument(
-        "--max-words",
-        type=positive,
-        default=MAX_WORDS,
-        help=f"most words, or bytes, of a line (default: {MAX_WORDS:,})",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=positive,
-        default=MAX_TOKENS,
-        help=f"tokens scored at once; changes memory and speed, not results (default: {MAX_TOKENS:,})",
-    )
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -104,10 +74,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         raise FairseqDocError(
             "--tsv is a form of its own: expected no --json or --output-word-probs"
         )
-    at = "" if args.input == "-" else f"{args.input}: "
-    unit = unit_of_data(args)
-    lines = read_lines(args.input, "surrogateescape" if unit == BYTE else "strict")
-    tokenized = check_sentences(lines, args.state, args.empty_lines, args.max_words, at, unit)
+    tokenized, unit = read_sentences(args)
     ensemble = ensemble_of(args)
     start = time.perf_counter()
     settings = StreamSettings(cache=cache, dynamic=dynamic_settings(args, ensemble))
@@ -118,7 +85,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     sentences = []
     for words, sentence in zip(tokenized, scored.sentences, strict=True):
         entry: dict[str, Any] = {
-            "text": text_of(words, unit) if unit == BYTE else " ".join(words),
+            "text": plain_text(words, unit),
             "log_prob": sentence.log_prob,
             "tokens": sentence.tokens,
             "unknown": sentence.unknown,
@@ -153,13 +120,7 @@ def _report(scored: TextScore, total: Evaluation, unit: str, seconds: float) -> 
         f"{scored.log_prob:.4f}, perplexity {total.perplexity:.2f}{bits}; {seconds:.1f} s"
     ]
     if scored.unknown:
-        words = [word if len(word) < 80 else shown(word) for word in list(scored.unknown)[:SHOWN]]
-        if len(scored.unknown) > SHOWN:
-            words.append("...")
-        lines.append(
-            f"{unit}s outside the dictionary, scored as <unk>: {scored.unknown.total():,}, of "
-            f"{len(scored.unknown):,} types: {', '.join(words)}"
-        )
+        lines.append(unknown_words(scored.unknown, unit))
     for line in lines:
         print(f"fairseq-doc score: {line}", file=sys.stderr)
 

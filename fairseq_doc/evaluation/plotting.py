@@ -2,16 +2,19 @@
 
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import Attention
+from fairseq_doc.evaluation.components import SentenceComponents
 from fairseq_doc.evaluation.learning_curves import LearningCurve
 from fairseq_doc.evaluation.weights import MixtureWeights
 from fairseq_doc.files import check_output, whole_file
 
 FORMATS = ("png", "pdf", "svg", "jpg")
+MAX_HEAT_MAP_TOKENS = 200  # in a picture of the components at each word: 60 inches
 
 
 def check_plot_path(path: str | os.PathLike, overwrite: bool = False) -> None:
@@ -115,6 +118,70 @@ def plot_attention(attention: Attention, path: str | os.PathLike) -> None:
     axes.set_ylabel("output")
     figure.colorbar(image, label="attention weight")
     save_figure(figure, path)
+
+
+def plot_components(
+    sentence: SentenceComponents, component_layers: Sequence[int], path: str | os.PathLike
+) -> None:
+    """Plot two heat maps, the weights and the posteriors: a column for each word; for each layer a
+    row for each of its components, and above several of them one for their sum.
+
+    Args:
+        sentence: what is drawn, without the words that are not scored.
+        component_layers: the layer that each component comes from, (J,).
+        path: the picture.
+    """
+    from matplotlib.colors import PowerNorm
+
+    words = sentence.words[sentence.unscored :]
+    rows = _rows_by_layer(component_layers)
+    panels = (
+        ("weight: before the word is known", "weights"),
+        ("posterior: when the word is known", "posteriors"),
+    )
+    width = max(5.5, 2.8 + 0.3 * len(words))  # the titles need the first
+    figure, all_axes = new_figure(width, 2.6 + 0.4 * (rows[-1][0] + 1), rows=2)
+    norm = PowerNorm(0.5, vmin=0, vmax=1)  # weights of many components are small
+    columns = [column - 0.5 for column in range(len(words) + 1)]
+    for axes, (title, name) in zip(all_axes, panels, strict=True):
+        of_layers, of_components = (
+            getattr(parts, name).t() for parts in (sentence.layers, sentence.components)
+        )
+        for place, _, layer, component in rows:
+            shares = of_layers[layer] if component is None else of_components[component]
+            edges = (place - 0.5, place + 0.5)
+            image = axes.pcolormesh(
+                columns, edges, shares[None], cmap="Blues", norm=norm, edgecolors="white", lw=0.5
+            )
+        axes.set_title(title, loc="left")
+        axes.set_xticks(range(len(words)), words, rotation=60, ha="right", parse_math=False)
+        axes.set_yticks([place for place, *_ in rows], [label for _, label, *_ in rows])
+        axes.set_ylabel("component")
+        axes.set_ylim(rows[-1][0] + 0.5, -0.5)
+        axes.tick_params(length=0)
+        axes.set_frame_on(False)
+    ticks = [0, 0.01, 0.05, 0.1, 0.25, 0.5, 1]
+    figure.colorbar(image, ax=list(all_axes), ticks=ticks, format="{x:g}", aspect=50, pad=0.02)
+    save_figure(figure, path)
+
+
+def _rows_by_layer(component_layers: Sequence[int]) -> list[tuple[float, str, int, int | None]]:
+    """(place, label, number of the layer among those drawn, component, or None for the layer's sum) of
+    each row of a heat map, with gaps between the layers."""
+    rows: list[tuple[float, str, int, int | None]] = []
+    place = 0.0
+    for number, layer in enumerate(dict.fromkeys(component_layers)):
+        own = [j for j, of in enumerate(component_layers) if of == layer]
+        if len(own) > 1:
+            rows.append((place, f"layer {layer}, sum", number, None))
+            place += 1.2
+        for component in own:
+            label = str(component + 1)
+            label = label if len(own) > 1 else f"layer {layer}, {label}"
+            rows.append((place, label, number, component))
+            place += 1
+        place += 0.6
+    return rows
 
 
 def new_figure(

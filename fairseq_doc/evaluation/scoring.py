@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
+from fairseq.data import Dictionary
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
@@ -130,6 +131,23 @@ def check_sentences(
     return tokenized
 
 
+def encoded_text(
+    dictionary: Dictionary, tokenized: Sequence[Sequence[str]], state: str, max_tokens: int
+) -> list[torch.Tensor]:
+    """The indices of each sentence's words and of its end mark; arguments and errors as those of
+    :func:`score_text`."""
+    check_state(state)
+    if max_tokens < 1:
+        raise FairseqDocError(f"--max-tokens must be at least 1; got {max_tokens}")
+    encoded = [
+        torch.tensor([dictionary.index(word) for word in words] + [dictionary.eos()])
+        for words in tokenized
+    ]
+    if state == "carried" and sum(map(len, encoded)) < 2:
+        raise FairseqDocError("expected a text of at least 2 tokens with its end mark, got 1")
+    return encoded
+
+
 def score_text(
     ensemble: Ensemble,
     tokenized: Sequence[Sequence[str]],
@@ -158,18 +176,10 @@ def score_text(
         FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, a cache or
             dynamic evaluation of fresh sentences, or a score that is not finite.
     """
-    check_state(state)
     if state == "fresh" and (settings.cache or settings.dynamic):
         raise FairseqDocError(NEEDS_CARRIED)
-    if max_tokens < 1:
-        raise FairseqDocError(f"--max-tokens must be at least 1; got {max_tokens}")
     dictionary = ensemble.dictionary
-    encoded = [
-        torch.tensor([dictionary.index(word) for word in words] + [dictionary.eos()])
-        for words in tokenized
-    ]
-    if state == "carried" and sum(map(len, encoded)) < 2:
-        raise FairseqDocError("expected a text of at least 2 tokens with its end mark, got 1")
+    encoded = encoded_text(dictionary, tokenized, state, max_tokens)
     score = _score_carried if state == "carried" else _score_fresh
     with stream_scorer(ensemble, settings) as scorer:
         scored = score(ensemble, scorer, encoded, max_tokens, progress, entropies)

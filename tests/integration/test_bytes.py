@@ -64,6 +64,18 @@ def test_every_evaluation_gives_the_same_bits_a_character(of_bytes):
     assert result["tokens"] == whole["tokens"]
 
 
+def test_the_components_at_each_byte(of_bytes):
+    result = json.loads(command(of_bytes, "components", "--json", stdin=b"B\xc3\xa4r \xff\n"))
+    (sentence,) = result["sentences"]
+    names = ["<0x42>", "<0xC3>", "<0xA4>", "<0x72>", "<0x20>", "<0xFF>", "</s>"]
+    assert [token["word"] for token in sentence["tokens"]] == names
+    assert sentence["text"] == "Bär \ufffd"
+    bits = -result["log_prob"] / 7 / math.log(2)
+    assert result["bits_per_character"] == pytest.approx(bits)
+    printed = command(of_bytes, "components", "--summary", stdin=b"B\xc3\xa4r \xff\n")
+    assert f"{bits:.4f} bits a character" in printed
+
+
 def test_plain_text_goes_in_and_comes_out(of_bytes):
     out = command(of_bytes, "score", stdin=b"Ein B\xc3\xa4r\nein B\xff\n")
     assert [row.split("\t")[1] for row in out.splitlines()] == ["Ein Bär", "ein B\ufffd"]

@@ -155,6 +155,56 @@ def test_rank_and_weights(corpus, lm, by_json, tmp_path):
     assert "exists" in refused("weights", "no data", "--path", "no.pt", "--picture", picture)
 
 
+def test_components_explain_what_score_gives(corpus, lm, by_json, tmp_path):
+    text = b"w1 w2 w3 w1\nw4 strange\n"
+    tsv, picture = tmp_path / "a.tsv", tmp_path / "a.png"
+    options = f"--top-words 2 --min-count 1 --tsv {tsv} --picture {picture} --line 2"
+    result = by_json("components", 1, options=options, stdin=text)
+    scored = by_json("score", 1, options="--output-word-probs", stdin=text)
+    for sentence, expected in zip(result["sentences"], scored["sentences"], strict=True):
+        tokens = sentence["tokens"]
+        assert [token["word"] for token in tokens] == expected["words"]
+        log_probs = [token["log_prob"] for token in tokens]
+        assert log_probs == pytest.approx(expected["word_log_probs"], abs=1e-5)
+        for part in [part for token in tokens for part in (token["layers"], token["components"])]:
+            assert sum(share["weight"] for share in part) == pytest.approx(1)
+            assert sum(share["posterior"] for share in part) == pytest.approx(1)
+            assert all(len(share["words"]) == 2 for share in part)
+    assert [part["layer"] for part in result["components"]] == [1, 2, 3, 3]
+    assert result["unknown"] == scored["unknown"] == {"strange": 1}
+    rows = tsv.read_text().splitlines()
+    assert len(rows) == 1 + 8 * 4 and all(len(row.split("\t")) == 9 for row in rows)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+    printed, remarks = lm("components", 1, stdin=text)
+    assert "line 2: w4 strange" in printed and "strange" in remarks
+    # Over the test split the summary's weights are those of the command weights.
+    options = f"--state carried --summary --input {corpus.text}/test.txt"
+    summary, weights = by_json("components", 1, options=options), by_json("weights", 1)
+    assert summary["tokens"] == weights["tokens"] and "sentences" not in summary
+    found = [part["weight"] for part in summary["components"]]
+    assert found == pytest.approx([part["weight"] for part in weights["components"]], abs=1e-5)
+
+
+def test_components_refuse_what_they_cannot_show(corpus, checkpoints, tmp_path):
+    missing = [corpus.data, "--path", "no.pt", "--cpu"]
+    old = tmp_path / "old.png"
+    old.write_text("precious")
+    for options, stdin, message in (
+        (["--tsv", old], b"w1", "exists"),
+        (["--picture", old], b"w1", "exists"),
+        (["--picture", tmp_path / "new.png", "--line", "2"], b"w1", "--line 2"),
+        ([], b"w1\n\nw2", "line 2 is empty"),
+        (["--input", tmp_path / "none"], b"", "cannot read"),
+    ):  # before a model is looked for
+        assert message in refused("components", *missing, *options, stdin=stdin)
+    assert "no checkpoint at" in refused("components", *missing, stdin=b"w1")
+    both = ":".join(map(str, checkpoints))
+    error = refused("components", corpus.data, "--path", both, "--cpu", stdin=b"w1")
+    assert "expected one checkpoint" in error
+    assert list(tmp_path.iterdir()) == [old] and old.read_text() == "precious"
+
+
 def test_curves_of_a_real_log(trained, tmp_path):
     log, picture = tmp_path / "a.log", tmp_path / "curves.png"
     log.write_text(trained.output)

@@ -2,6 +2,8 @@
 checkpoints."""
 
 import argparse
+import csv
+import io
 import json
 import shlex
 from types import SimpleNamespace
@@ -10,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_doc.cli import eval_lm, generate, rank, rerank, score, tune, weights
+from fairseq_doc.cli import components, eval_lm, generate, rank, rerank, score, tune, weights
 from fairseq_doc.cli.arguments import ensemble_of, positive, progress_of
 from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.components import by_frequency, summarise, text_components
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.rank import log_prob_rank
 from fairseq_doc.evaluation.sampling import sample_text
@@ -25,8 +28,8 @@ from fairseq_doc.preparation.byte_tokens import text_of
 from ..conftest import random_tokens, small_dictionary, small_model, write_split
 from ..evaluation.conftest import ensemble, peaked_model
 
-SHOWING_PROGRESS = (eval_lm, score, generate, rank, weights, rerank, tune)
-DESCRIBING_ONE = (rank, weights)  # the others take ensembles, or no model
+SHOWING_PROGRESS = (eval_lm, score, generate, rank, weights, components, rerank, tune)
+DESCRIBING_ONE = (rank, weights, components)  # the others take ensembles, or no model
 
 
 @pytest.fixture
@@ -112,7 +115,8 @@ def test_positive():
 
 
 @pytest.mark.parametrize("command", DESCRIBING_ONE)
-def test_a_description_takes_one_model(command, models):
+def test_a_description_takes_one_model(command, models, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("w1"))
     with pytest.raises(FairseqDocError, match="expected one checkpoint"):
         run(f"{command.NAME} {models.data} --path a.pt:b.pt")
 
@@ -404,6 +408,160 @@ def test_a_picture_of_weights_is_replaced_only_where_asked(models, tmp_path, mon
     assert picture.read_text() == "precious"
     run(f"{line} --overwrite")
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+# components
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """A text of three lines."""
+    (tmp_path / "lines").write_text("w1 w2 w1\nw3 strange\nw1\n")
+    return f"--input {tmp_path}/lines"
+
+
+def test_components(models, lines, tmp_path):
+    tsv, picture = tmp_path / "a.tsv", tmp_path / "a.png"
+    outputs = f"--tsv {tsv} --picture {picture} --line 2"
+    options = f"{lines} --top-words 3 --min-count 2"
+    result, text = run(f"components {models.data} --path a.pt {options} {outputs}")
+    tokenized = [["w1", "w2", "w1"], ["w3", "strange"], ["w1"]]
+    found = text_components(ensemble(models.both[0], folder=models.data), tokenized, n_words=3)
+    assert result["tokens"] == 9 and result["unknown"] == {"strange": 1}
+    assert result["log_prob"] == pytest.approx(found.components.log_prob.sum().item())
+    assert [sentence["text"] for sentence in result["sentences"]] == list(map(" ".join, tokenized))
+    for sentence, expected in zip(result["sentences"], found.sentences, strict=True):
+        tokens = sentence["tokens"]
+        assert [token["word"] for token in tokens] == expected.words
+        assert [token["position"] for token in tokens] == list(range(1, len(tokens) + 1))
+        for name, parts in (("components", expected.components), ("layers", expected.layers)):
+            for key, values in (
+                ("weight", parts.weights),
+                ("posterior", parts.posteriors),
+                ("log_prob", parts.log_probs),
+            ):
+                rows = [[part[key] for part in token[name]] for token in tokens]
+                assert np.allclose(rows, values, rtol=1e-12)
+            words = [[part["words"] for part in token[name]] for token in tokens]
+            assert words == [
+                [[found.dictionary[i] for i in best] for best in token]
+                for token in parts.words.tolist()
+            ]
+    labels = [(part["component"], part["layer"]) for part in tokens[0]["components"]]
+    assert labels == [(1, 0), (2, 2), (3, 2)]
+    assert [part["layer"] for part in tokens[0]["layers"]] == [0, 2]
+
+    for name, parts in (("components", found.components), ("layers", found.layers)):
+        expected = summarise(found, parts, 2, 3)
+        assert [part["posterior"] for part in result[name]] == [p.posterior for p in expected]
+        words = [[share["word"] for share in part["words"]] for part in result[name]]
+        assert words == [[share.word for share in part.words] for part in expected]
+    kinds = by_frequency(found, found.layers)
+    assert [kind["tokens"] for kind in result["kinds"]] == [kind.tokens for kind in kinds]
+    assert result["kinds"][0]["layers"][1]["posterior"] == kinds[0].posteriors[1]
+
+    with open(tsv, newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    assert list(rows[0]) == list(components.COLUMNS) and len(rows) == 9 * 3
+    part = result["sentences"][1]["tokens"][1]["components"][2]
+    assert rows[(4 + 1) * 3 + 2] == {
+        "line": "2",
+        "position": "2",
+        "word": "strange",
+        "layer": "2",
+        "component": "3",
+        "weight": f"{part['weight']:.6g}",
+        "posterior": f"{part['posterior']:.6g}",
+        "log_prob": f"{part['log_prob']:.6g}",
+        "words": " ".join(part["words"]),
+    }
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+    shown = [line.split() for line in text.splitlines()]
+    token = result["sentences"][0]["tokens"][1]
+    layer = token["layers"][0]
+    assert [
+        "w2", f"{token['log_prob']:.2f}", "0", f"{layer['weight']:.3f}",
+        f"{layer['posterior']:.3f}", f"{layer['log_prob']:.2f}", *layer["words"],
+    ] in shown  # fmt: skip
+    layer = result["layers"][1]
+    shares = [f"{layer[key]:.3f}" for key in ("weight", "posterior")]
+    assert ["2", *shares, f"{layer['log_prob']:.2f}"] in shown
+    share = next(share for part in result["layers"] for share in part["words"])
+    shares = [f"{share[key]:.3f}" for key in ("weight", "posterior")]
+    assert [share["word"], str(share["count"]), *shares] in [row[1:] for row in shown]
+    assert "end mark </s>" in text and "at least 2 times" in text
+
+
+def test_the_summary_alone_leaves_out_the_sentences(models, lines):
+    whole, _ = run(f"components {models.data} --path a.pt {lines}")
+    result, text = run(f"components {models.data} --path a.pt {lines} --summary")
+    del whole["sentences"]
+    assert result == whole and "line 1" not in text
+    assert "at least 10 times: none" in text
+
+
+def test_components_of_one_layer_are_shown_one_by_one(models, lines):
+    models.both[0] = peaked_model(doc_components="0,0,3")
+    result, text = run(f"components {models.data} --path a.pt {lines} --min-count 1")
+    token = result["sentences"][2]["tokens"][0]
+    assert [part["weight"] for part in token["layers"]] == [pytest.approx(1)]
+    part = token["components"][1]
+    rows = [line.split() for line in text.splitlines()]
+    assert ["2", f"{part['weight']:.3f}", f"{part['posterior']:.3f}"] in [row[:3] for row in rows]
+    assert ["layer", "weight"] not in [row[:2] for row in rows] and "end mark" not in text
+
+
+def test_a_carried_text_has_no_components_at_its_first_word(models, lines, tmp_path):
+    tsv = tmp_path / "a.tsv"
+    options = f"{lines} --state carried --tsv {tsv}"
+    result, _ = run(f"components {models.data} --path a.pt {options}")
+    assert result["tokens"] == 8
+    assert [token["position"] for token in result["sentences"][0]["tokens"]] == [2, 3, 4]
+    assert tsv.read_text().splitlines()[1].split("\t")[:3] == ["1", "2", "w2"]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ("--picture a.txt", "expected a picture's name"),
+        ("--picture old", "expected a picture's name"),
+        ("--picture old.png", "old.png exists; .* give --overwrite"),
+        ("--tsv old", "old exists; .* give --overwrite"),
+        ("--tsv none/new", "none/new: expected a file in a folder that exists"),
+        ("--tsv new.png --picture new.png", "expected two files; got new.png for both"),
+        ("--line 2", "--line chooses the line that --picture draws; got no --picture"),
+        ("--picture new.png --line 4", "--line 4: .* it has 3"),
+        ("--picture new.png --line 3", "1 to 200 scored words and end marks; line 3 has 301"),
+        ("--state carried --empty-lines --picture new.png --line 1 --input empty", "line 1 has 0"),
+        ("--input empty", "empty: line 1 is empty"),
+        ("--input none", "cannot read none: No such file"),
+        ("--max-words 2", "line 1 has 3 words"),
+    ],
+)
+def test_components_that_cannot_be_shown_are_refused_before_a_model_is_loaded(
+    options, message, models, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(components, "ensemble_of", None)
+    for name in ("old", "old.png"):
+        (tmp_path / name).write_text("precious")
+    (tmp_path / "lines").write_text(f"w1 w2 w1\nw3\n{'w1 ' * 300}\n")
+    (tmp_path / "empty").write_text("\nw1\n")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(FairseqDocError, match=message):
+        run(f"components {models.data} --path a.pt --input lines {options}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert (tmp_path / "old").read_text() == "precious"
+
+
+def test_the_outputs_of_components_are_replaced_where_asked(models, lines, tmp_path):
+    tsv, picture = tmp_path / "a.tsv", tmp_path / "a.svg"
+    for path in (tsv, picture):
+        path.write_text("precious")
+    outputs = f"--tsv {tsv} --picture {picture} --overwrite --summary"
+    run(f"components {models.data} --path a.pt {lines} {outputs}")
+    assert tsv.read_text().startswith("line\t") and "<svg" in picture.read_text()
 
 
 # curves

@@ -6,10 +6,12 @@ import torch
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import Attention
+from fairseq_doc.evaluation.components import Parts, SentenceComponents
 from fairseq_doc.evaluation.learning_curves import LearningCurve
 from fairseq_doc.evaluation.plotting import (
     check_plot_path,
     plot_attention,
+    plot_components,
     plot_curves,
     plot_weights,
 )
@@ -19,6 +21,12 @@ PERPLEXITIES = {1: 500.0, 2: 200.0, 3: 150.0, 4: 149.0, 5: 120.0}
 PLAIN = LearningCurve(PERPLEXITIES, None, {})
 SWITCHED = LearningCurve(PERPLEXITIES, 2, {1: 4, 2: 5})
 ATTENTION = Attention(["a", "$x$", "</s>"], ["ein", "_b_", "</s>"], torch.eye(3), -1.0)
+SHARES = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.6, 0.3]])
+COMPONENTS, LAYERS = (
+    Parts(shares, shares, shares.log(), torch.zeros(2, shares.size(1), 0))
+    for shares in (SHARES, torch.stack([SHARES[:, 0], SHARES[:, 1:].sum(1)], 1))
+)
+SENTENCE = SentenceComponents(["first", "$x$", "</s>"], 1, COMPONENTS, LAYERS)
 WEIGHTS = MixtureWeights([1, 2, 2], [0.5, 0.3, 0.2], 100)
 
 
@@ -42,7 +50,11 @@ def plot_heat(path):
     plot_attention(ATTENTION, path)
 
 
-@pytest.mark.parametrize("plot", [plot_plain, plot_two, plot_bars, plot_heat])
+def plot_mixture(path):
+    plot_components(SENTENCE, [1, 3, 3], path)
+
+
+@pytest.mark.parametrize("plot", [plot_plain, plot_two, plot_bars, plot_heat, plot_mixture])
 def test_a_picture_is_drawn_in_the_format_of_its_ending(tmp_path, plot):
     path = tmp_path / "picture.png"
     plot(path)
@@ -136,3 +148,29 @@ def test_the_heat_map_shows_the_words_as_they_are(tmp_path):
     plot_attention(ATTENTION, path)
     assert {"source", "output", "attention weight", "ein", "_b_"} <= texts_of(path)
     assert "$x$" in texts_of(path)  # no formula
+
+
+def test_the_components_of_a_sentence_are_named_by_layer_and_by_scored_word(tmp_path):
+    path = tmp_path / "components.svg"
+    plot_mixture(path)
+    shown = texts_of(path)
+    # Component 1 is the only one of layer 1, whose sum it is.
+    assert {"layer 1, 1", "layer 3, sum", "2", "3", "$x$", "&lt;/s&gt;"} <= shown
+    assert "first" not in shown and "layer 1, sum" not in shown
+    assert any(text.startswith("weight") for text in shown)
+    assert any(text.startswith("posterior") for text in shown)
+
+
+def test_darker_cells_have_more_weight(tmp_path):
+    """The colours of the eight cells of the upper panel, row by row: the only component of layer 1,
+    the sum of layer 3, its two components."""
+    path = tmp_path / "components.svg"
+    plot_mixture(path)
+    meshes = re.findall(r'<g id="QuadMesh_\d+">(.*?)</g>', path.read_text(), flags=re.DOTALL)
+    colours = [re.findall(r"fill: #(\w{6})", mesh) for mesh in meshes[:4]]
+    brightness = [[sum(bytes.fromhex(colour)) for colour in row] for row in colours]
+    shares = [[0.5, 0.1], [0.5, 0.9], [0.25, 0.6], [0.25, 0.3]]
+    pairs = sorted(zip(sum(shares, []), sum(brightness, []), strict=True))
+    assert [b for _, b in pairs] == sorted((b for _, b in pairs), reverse=True)
+    assert brightness[0][0] == brightness[1][0] and brightness[2][0] == brightness[3][0]
+    assert len({b for _, b in pairs}) == 6

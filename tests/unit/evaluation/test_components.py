@@ -1,0 +1,255 @@
+from collections import Counter
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.components import (
+    Parts,
+    TextComponents,
+    by_frequency,
+    mixture_parts,
+    summarise,
+    text_components,
+)
+from fairseq_doc.evaluation.scoring import score_text
+from fairseq_doc.modules.mixture import MixtureOutput
+
+from ..conftest import assert_close, random_mixture, random_targets
+from .conftest import EOS, KNOWN, ProgressSpy, ensemble, peaked_model, with_bias
+
+texts = st.lists(
+    st.lists(st.sampled_from([*KNOWN, "strange"]), min_size=1, max_size=9), min_size=1, max_size=6
+)
+MODEL = peaked_model(doc_components="1,0,3")
+
+
+def mixture_of(n, counts, d, v, seed=0):
+    """An output whose component vectors and weights are given, its parameters, and the four tensors
+    of :func:`random_mixture`."""
+    vectors, log_weights, weight, bias = random_mixture(n, sum(counts), d, v, seed, scale=2.0)
+    output = MixtureOutput([d] * len(counts), counts, torch.nn.Parameter(weight)).double()
+    with torch.no_grad():
+        output.bias.copy_(bias)
+    params = torch.cat([vectors.flatten(1), log_weights, torch.ones(n, 1)], dim=1)
+    return output, params.double(), (vectors, log_weights, weight, bias)
+
+
+def by_hand(mixture, groups, target):
+    """Weights, posteriors, log P_g and P_g of every word, part by part and never in log space; a part
+    is a list of components."""
+    vectors, log_weights, weight, bias = mixture
+    weights, posteriors, log_probs, every = [], [], [], []
+    for vector, pi, y in zip(vectors, log_weights.exp(), target.tolist(), strict=True):
+        of_components = [((weight @ k + bias).exp()) for k in vector]
+        of_components = [powers / powers.sum() for powers in of_components]
+        shares = [sum(pi[j] for j in group) for group in groups]
+        probs = [
+            sum(pi[j] * of_components[j] for j in group) / share
+            for group, share in zip(groups, shares, strict=True)
+        ]
+        total = sum(share * p[y] for share, p in zip(shares, probs, strict=True))
+        weights.append(torch.stack(shares))
+        posteriors.append(
+            torch.stack([s * p[y] / total for s, p in zip(shares, probs, strict=True)])
+        )
+        log_probs.append(torch.stack([p[y].log() for p in probs]))
+        every.append(torch.stack(probs))
+    return tuple(map(torch.stack, (weights, posteriors, log_probs, every)))
+
+
+def groups_of(counts):
+    """([[0], [1], ...], the components of each layer that has some)."""
+    layers = [layer for layer, count in enumerate(counts) for _ in range(count)]
+    of_layers = [[j for j, of in enumerate(layers) if of == n] for n in dict.fromkeys(layers)]
+    return [[j] for j in range(len(layers))], of_layers
+
+
+@given(
+    n=st.integers(1, 6),
+    counts=st.sampled_from([[0, 2], [1, 1], [2, 0, 3], [0, 1, 4]]),
+    v=st.integers(2, 9),
+    n_words=st.integers(0, 10),
+    seed=st.integers(0, 99),
+)
+def test_parts_are_those_of_the_plain_formula(n, counts, v, n_words, seed):
+    output, params, mixture = mixture_of(n, counts, 3, v, seed)
+    target = random_targets(n, v, seed)
+    for parts, groups in zip(
+        mixture_parts(output, params, target, n_words), groups_of(counts), strict=True
+    ):
+        weights, posteriors, log_probs, every = by_hand(mixture, groups, target)
+        assert_close(parts.weights, weights)
+        assert_close(parts.posteriors, posteriors)
+        assert_close(parts.log_probs, log_probs)
+        assert parts.words.tolist() == every.topk(min(n_words, v), 2).indices.tolist()
+        assert_close(parts.weights.sum(1), torch.ones(n))
+        assert_close(parts.posteriors.sum(1), torch.ones(n))
+        assert_close(parts.log_prob.exp(), (weights * log_probs.exp()).sum(1))
+
+
+@pytest.mark.parametrize("tokens_a_chunk", [1, 3, 10])
+def test_chunks_give_what_the_whole_gives(tokens_a_chunk):
+    output, params, mixture = mixture_of(10, [2, 0, 3], 4, 7)
+    target = random_targets(10, 7)
+    whole = mixture_parts(output, params, target, 4)
+    chunked = mixture_parts(output, params, target, 4, chunk_bytes=4 * 5 * 7 * tokens_a_chunk)
+    for one, other in zip(whole, chunked, strict=True):
+        assert_close(one.weights, other.weights)
+        assert_close(one.posteriors, other.posteriors)
+        assert_close(one.log_probs, other.log_probs)
+        assert torch.equal(one.words, other.words)
+
+
+def test_a_model_in_single_precision_has_shares_that_sum_to_one():
+    output, params, _ = mixture_of(50, [3, 5], 4, 30)
+    target = random_targets(50, 30)
+    exact = mixture_parts(output, params, target)
+    for parts, expected in zip(
+        mixture_parts(output.float(), params.float(), target), exact, strict=True
+    ):
+        assert_close(parts.weights.sum(1), torch.ones(50), rtol=0, atol=1e-12)
+        assert_close(parts.posteriors.sum(1), torch.ones(50), rtol=0, atol=1e-12)
+        assert_close(parts.posteriors, expected.posteriors, rtol=1e-4, atol=1e-5)
+
+
+# Sentences
+
+
+@given(texts, st.sampled_from(["fresh", "carried"]), st.integers(1, 30))
+def test_the_words_and_their_log_probs_are_those_of_score(tokenized, state, max_tokens):
+    assume(state == "fresh" or sum(map(len, tokenized)) > 0)
+    it = ensemble(MODEL)
+    scored = score_text(it, tokenized, state)
+    found = text_components(it, tokenized, state, 2, max_tokens)
+    for sentence, expected in zip(found.sentences, scored.sentences, strict=True):
+        unscored = len(expected.words) - expected.tokens
+        assert (sentence.words, sentence.unscored) == (expected.words, unscored)
+        log_probs = expected.word_log_probs[unscored:]
+        for parts in (sentence.components, sentence.layers):
+            assert parts.log_prob.tolist() == pytest.approx(log_probs, rel=0, abs=1e-9)
+            assert len(parts.words) == len(log_probs)
+    words = [w for s in found.sentences for w in s.words[s.unscored :]]
+    known = [word if word in KNOWN else "<unk>" for word in words]
+    assert [found.dictionary[index] for index in found.tokens.tolist()] == known
+    assert found.component_layers == [0, 2, 2, 2] and found.layer_numbers == [0, 2]
+
+
+def test_the_state_reaches_the_next_window_and_the_next_line_only_where_carried():
+    tokenized = [["w1", "w2", "w3", "w4"], ["w1", "w2"]]
+    it = ensemble(MODEL)
+    fresh = text_components(it, tokenized, max_tokens=2).sentences
+    alone = text_components(it, tokenized[1:]).sentences[0]
+    carried = text_components(it, tokenized, "carried", max_tokens=3).sentences
+    assert_close(fresh[1].components.weights, alone.components.weights)
+    assert (carried[1].components.weights - alone.components.weights).abs().max() > 1e-3
+
+
+def test_progress_is_over_windows():
+    spy = ProgressSpy()
+    text_components(ensemble(MODEL), [["w1"] * 5, ["w2"]], max_tokens=4, progress=spy)
+    assert spy.seen == [("components", 3)]
+
+
+@pytest.mark.parametrize(
+    "models, settings, message",
+    [
+        ([MODEL, peaked_model(seed=1)], {}, "expected one checkpoint, .*; got 2"),
+        ([peaked_model(doc_components="0,0,1")], {}, "expected a model with several components"),
+        ([MODEL], {"state": "warm"}, "--state: expected fresh or carried; got 'warm'"),
+        ([MODEL], {"max_tokens": 0}, "--max-tokens must be at least 1; got 0"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(models, settings, message):
+    with pytest.raises(FairseqDocError, match=message):
+        text_components(ensemble(*models), [["w1"]], **settings)
+
+
+def test_a_carried_text_of_one_token_and_a_diverged_model_are_refused():
+    with pytest.raises(FairseqDocError, match="at least 2 tokens"):
+        text_components(ensemble(MODEL), [[]], "carried")
+    diverged = with_bias(peaked_model(doc_components="1,0,3"), EOS, torch.nan)
+    with pytest.raises(FairseqDocError, match="a score is not finite"):
+        text_components(ensemble(diverged), [["w1"]])
+
+
+# Over a text
+
+
+def dictionary_of(counts):
+    dictionary = Dictionary()
+    for word, count in counts.items():
+        dictionary.add_symbol(word, count)
+    return dictionary
+
+
+def text_of(words, weights, posteriors, counts=None):
+    """A text of given tokens with given shares of two parts: those of the first part, ``log_probs`` of
+    -1 and -3."""
+    counts = counts or dict.fromkeys(sorted(set(words) - {"</s>", "<unk>"}), 1)
+    dictionary = dictionary_of(counts)
+    tokens = torch.tensor([dictionary.index(word) for word in words])
+    both = [
+        torch.tensor([[x, 1 - x] for x in of], dtype=torch.float64) for of in (weights, posteriors)
+    ]
+    log_probs = torch.tensor([[-1.0, -3.0]] * len(words), dtype=torch.float64)
+    parts = Parts(*both, log_probs, torch.zeros(len(words), 2, 0))
+    return TextComponents([1, 2], [], tokens, parts, parts, dictionary), parts
+
+
+def test_a_part_is_summarised_by_its_means_and_by_the_words_that_are_due_to_it():
+    words = ["a", "b", "a", "c", "b", "d"]
+    weights = [0.5, 0.4, 0.3, 0.4, 0.6, 0.2]
+    posteriors = [0.9, 0.5, 0.7, 0.99, 0.1, 0.0]
+    text, parts = text_of(words, weights, posteriors)
+    first, second = summarise(text, parts, min_count=1, n_words=9)
+    assert (first.weight, first.posterior) == pytest.approx((0.4, 3.19 / 6))
+    assert (second.weight, second.posterior) == pytest.approx((0.6, 1 - 3.19 / 6))
+    assert (first.log_prob, second.log_prob) == (-1, -3)
+    # a .8, b .3, c .99 and d 0 against a mean weight of .4; of the second part 1 minus these, .6
+    assert [vars(share) for share in first.words] == [
+        {"word": "c", "count": 1, "weight": pytest.approx(0.4), "posterior": pytest.approx(0.99)},
+        {"word": "a", "count": 2, "weight": pytest.approx(0.4), "posterior": pytest.approx(0.8)},
+    ]
+    assert [share.word for share in second.words] == ["d", "b"]
+    frequent = summarise(text, parts, min_count=2, n_words=9)
+    assert [[share.word for share in part.words] for part in frequent] == [["a"], ["b"]]
+    assert [len(part.words) for part in summarise(text, parts, 1, n_words=1)] == [1, 1]
+    assert [part.words for part in summarise(text, parts, 3, 9)] == [[], []]
+
+
+def test_kinds_of_words_follow_the_counts_of_the_training_text():
+    counts = {f"x{i}": i for i in range(1, 121)}  # x120 is the most frequent
+    words = ["</s>", "x120", "x111", "x110", "x21", "x20", "<unk>", "x1"]
+    text, parts = text_of(words, [0.1 * i for i in range(8)], [0.5] * 8, counts)
+    found = [(kind.kind, kind.tokens, kind.weights[0]) for kind in by_frequency(text, parts)]
+    assert found == [
+        ("end mark </s>", 1, 0),
+        ("unknown <unk>", 1, pytest.approx(0.6)),
+        ("words 1 to 10", 2, pytest.approx(0.15)),
+        ("words 11 to 100", 2, pytest.approx(0.35)),
+        ("words 101 to 1,000", 2, pytest.approx(0.6)),
+    ]
+    assert all(kind.posteriors == pytest.approx([0.5, 0.5]) for kind in by_frequency(text, parts))
+
+
+def test_the_summary_of_a_model_is_the_mean_over_its_sentences():
+    tokenized = [["w1", "w2", "strange"], ["w3"] * 4]
+    text = text_components(ensemble(MODEL), tokenized)
+    for parts, of_sentences in (
+        (text.components, [s.components for s in text.sentences]),
+        (text.layers, [s.layers for s in text.sentences]),
+    ):
+        shares = torch.cat([part.posteriors for part in of_sentences])
+        summaries = summarise(text, parts, 1, 20)
+        assert [s.posterior for s in summaries] == pytest.approx(shares.mean(0).tolist())
+        listed = {share.word: share.count for s in summaries for share in s.words}
+        counts = Counter(["w1", "w2", "<unk>", *["w3"] * 4, "</s>", "</s>"])
+        assert listed.items() <= counts.items() and len(listed) > 2
+    kinds = by_frequency(text, text.layers)
+    assert sum(kind.tokens for kind in kinds) == len(text.tokens) == 9
+    assert all(sum(kind.weights) == pytest.approx(1) for kind in kinds)
+    assert kinds[0].kind == "end mark </s>" and kinds[0].tokens == 2
