@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.export.contract import FORMS
 from fairseq_doc.export.tokens import match_tokens, read_tokens, table_lines, table_of
-from fairseq_doc.files import check_output, whole_file, write_lines
+from fairseq_doc.files import check_output, whole_file
 from fairseq_doc.preparation.binarisation import load_dictionary
 
 NAME = "export"
@@ -65,9 +66,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     ensemble = load_ensemble(args.path, args.data, precision="float32")
     exported = exported_file(ensemble, args.form, table, args.int8)
-    if table_path:
-        write_lines(table_path, table_lines(dictionary), args.overwrite)
-    with whole_file(path, args.overwrite, binary=True) as file:
+    with ExitStack() as stack:  # the model, the last, is the first that gets its name
+        if table_path:
+            lines = stack.enter_context(whole_file(table_path, args.overwrite))
+            lines.writelines(f"{line}\n" for line in table_lines(dictionary))
+        file = stack.enter_context(whole_file(path, args.overwrite, binary=True))
         file.write(exported.data)
     return {
         "files": [str(written) for written in (path, table_path) if written],

@@ -14,7 +14,7 @@ starts from zeros. Natural logarithms.
 
 from collections.abc import Sequence
 
-from fairseq_doc import __version__
+import fairseq_doc
 
 LOG_PROBS, NLL, SENTENCE = FORMS = ("log-probs", "nll", "sentence")
 _STATE, _NEXT_STATE = ("h0", "c0"), ("next_h0", "next_c0")
@@ -56,6 +56,6 @@ def metadata(
         "sos_id": end,
         "eos_id": end,
         FORM: form,
-        "fairseq_doc": __version__,
+        "fairseq_doc": fairseq_doc.__version__,
     }
     return {key: str(value) for key, value in values.items()}

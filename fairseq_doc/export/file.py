@@ -11,7 +11,7 @@ from fairseq_doc.export.running import ExportedModel, largest_difference, quanti
 from fairseq_doc.export.tokens import TokenTable, table_of
 
 LARGEST_FILE = 2**31 - 1  # bytes of what ONNX keeps in one file
-TOLERANCE = 1e-3  # of a log P in float32, or of a sum of some
+TOLERANCE = 1e-4  # of a log P in float32, or of a sum of some
 
 
 @dataclass(frozen=True)

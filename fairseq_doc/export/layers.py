@@ -86,7 +86,7 @@ def add_layers(
     for n, (layer, width) in enumerate(zip(stack.layers, widths, strict=True)):
         starts, ends, axes = (graph.constant(at) for at in ([n, 0], [n + 1, width], [0, 2]))
         state = [graph("Slice", part, starts, ends, axes) for part in before]  # each (1, B, D_n)
-        run = _recurrent_layer if isinstance(layer, RecurrentLayer) else _torch_lstm
+        run: Any = _recurrent_layer if isinstance(layer, RecurrentLayer) else _torch_lstm
         x, *state = run(graph, layer, x, *state)
         behind = graph.constant([0, 0, 0, 0, 0, max(widths) - width])
         after.append([graph("Pad", part, behind) for part in state])  # each (1, B, D)
@@ -104,9 +104,7 @@ def add_layers(
 def _torch_lstm(graph: Graph, layer: torch.nn.LSTM, x: str, hidden: str, cell: str) -> list[str]:
     weights = dict(layer.named_parameters())
     bias = weights["bias_ih_l0"] + weights["bias_hh_l0"]
-    return _lstm(
-        graph, weights["weight_ih_l0"], weights["weight_hh_l0"], bias, x, hidden, cell
-    )
+    return _lstm(graph, weights["weight_ih_l0"], weights["weight_hh_l0"], bias, x, hidden, cell)
 
 
 def _lstm(
@@ -148,9 +146,7 @@ def _recurrent_layer(
     """See :mod:`fairseq_doc.ops.recurrence`."""
     kind, biases = layer.cell, list(layer.biases)
     if kind.name == "lstm" and kind.gates == "untied":
-        return _lstm(
-            graph, layer.input_weight, layer.state_weights[0], biases[0], x, hidden, cell
-        )
+        return _lstm(graph, layer.input_weight, layer.state_weights[0], biases[0], x, hidden, cell)
     inputs = graph("MatMul", x, graph.weight(layer.input_weight, transposed))  # (T, B, G D_n)
     if biases:
         inputs = graph("Add", inputs, graph.weight(biases[0]))
@@ -167,9 +163,9 @@ def _recurrent_layer(
             gates = body("Add", product, added)
             parts = body.several("Split", kind.parts, gates, axis=1)
             if kind.name == "rhn":
-                state = [_gated_sum(body, parts, *state, kind=kind.gates)]
+                state = [_gated_sum(body, parts, state[0], kind.gates)]
             else:
-                new = _gated_sum(body, parts[:-1], state[1], kind=kind.gates)
+                new = _gated_sum(body, parts[:-1], state[1], kind.gates)
                 o = body("Sigmoid", parts[-1])
                 state = [body("Mul", o, body("Tanh", new)), new]
         return state
@@ -264,7 +260,14 @@ def add_log_probs(
         scores = graph("Squeeze", scores, axis)
     else:
         weights = graph("Unsqueeze", mixture.log_weights, graph.constant([2]))  # (M, J, 1)
-        scores = graph(
-            "ReduceLogSumExp", graph("Add", scores, weights), axes=[1], keepdims=0
-        )
+        scores = _logsumexp(graph, graph("Add", scores, weights))
     return scores if target is None else graph("Squeeze", scores, axis)
+
+
+def _logsumexp(graph: Graph, x: str) -> str:
+    """(M, J, ...) -> (M, ...). onnxruntime's ``ReduceLogSumExp`` takes several times as long."""
+    top = graph("ReduceMax", x, axes=[1], keepdims=1)
+    powers = graph("Exp", graph("Sub", x, top))
+    axis = graph.constant([1])
+    total = graph("Log", graph("ReduceSum", powers, axis, keepdims=0))
+    return graph("Add", total, graph("Squeeze", top, axis))

@@ -3,6 +3,7 @@
 Axes: N streams, L tokens, V tokens of the table, K layers, D width of the widest layer.
 """
 
+import logging
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -55,13 +56,18 @@ def quantized(model: onnx.ModelProto) -> onnx.ModelProto:
     quantisation)."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
-        quantize_dynamic(
-            model,
-            path,
-            op_types_to_quantize=MATRIX_OPERATORS,
-            weight_type=QuantType.QInt8,
-            extra_options={"EnableSubgraph": True},
-        )
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)  # advice that does not apply
+        try:
+            quantize_dynamic(
+                model,
+                path,
+                op_types_to_quantize=MATRIX_OPERATORS,
+                weight_type=QuantType.QInt8,
+                extra_options={"EnableSubgraph": True},
+            )
+        finally:
+            logging.disable(before)
         return onnx.load(path)
 
 
@@ -103,5 +109,7 @@ def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -
         found = list(-exported(target, lengths)[0])
     difference = max(float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True))
     if not np.isfinite(difference):
-        raise FairseqDocError("the exported model's scores are not finite; has the training diverged?")
+        raise FairseqDocError(
+            "the exported model's scores are not finite; has the training diverged?"
+        )
     return difference
