@@ -29,7 +29,7 @@ class Graph:
     def __init__(self, parent: "Graph | None" = None) -> None:
         self._root: Graph = self if parent is None else parent._root
         self._nodes: list[onnx.NodeProto] = []
-        self._weights: dict[Any, tuple[torch.Tensor, onnx.TensorProto]] = {}
+        self._arrays: dict[Any, onnx.TensorProto] = {}
         self._count = 0
 
     def __call__(self, operator: str, *inputs: str, **attributes: Any) -> str:
@@ -55,8 +55,9 @@ class Graph:
     def constant(self, value: Any, dtype: Any = np.int64) -> str:
         """A number, or a list of numbers, that the file holds."""
         array = np.asarray(value, dtype)
-        key = (array.tobytes(), array.shape, str(array.dtype))
-        return self._kept(key, torch.empty(0), lambda: array)
+        return self._held(
+            (array.tobytes(), array.shape, array.dtype.str), "constant", lambda: array
+        )
 
     def weight(
         self, weight: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor] | None = None
@@ -64,24 +65,23 @@ class Graph:
         """A parameter. The file holds it once, however often it is used.
 
         Args:
-            weight: the parameter.
-            change: makes what the file holds from it, such as its transpose. It is the same function
-                wherever the parameter is used so.
+            weight: the parameter, which lives at least as long as this graph.
+            change: makes what the file holds from it, such as its transpose: one function wherever the
+                parameter is used so.
         """
 
         def array() -> np.ndarray:
             changed = weight.detach() if change is None else change(weight.detach())
             return changed.float().cpu().contiguous().numpy()
 
-        return self._kept((id(weight), change), weight, array)
+        return self._held((id(weight), change), "weight", array)
 
-    def _kept(self, key: Any, alive: torch.Tensor, array: Callable[[], np.ndarray]) -> str:
-        """The name of what the key names. ``alive``: kept, since its id is part of the key."""
-        weights = self._root._weights
-        if key not in weights:
-            name = self.new_name("weight" if alive.numel() else "constant")
-            weights[key] = alive, numpy_helper.from_array(array(), name)
-        return weights[key][1].name
+    def _held(self, key: Any, stem: str, array: Callable[[], np.ndarray]) -> str:
+        """The name of an array that the file holds, made where the key is new."""
+        held = self._root._arrays
+        if key not in held:
+            held[key] = numpy_helper.from_array(array(), self.new_name(stem))
+        return held[key].name
 
     def scan(
         self,
@@ -134,8 +134,8 @@ class Graph:
             [helper.make_tensor_value_info(name, TYPES[dtype], shape) for name, (dtype, shape) in x]
             for x in (inputs.items(), outputs.items())
         ]
-        weights = [tensor for _, tensor in self._weights.values()]
-        graph = helper.make_graph(self._nodes, "language_model", *values, weights)
+        arrays = list(self._arrays.values())
+        graph = helper.make_graph(self._nodes, "language_model", *values, arrays)
         model = helper.make_model(
             graph,
             opset_imports=[helper.make_opsetid("", OPSET)],
