@@ -30,6 +30,7 @@ class Graph:
         self._root: Graph = self if parent is None else parent._root
         self._nodes: list[onnx.NodeProto] = []
         self._arrays: dict[Any, onnx.TensorProto] = {}
+        self._read: set[int] = set()
         self._count = 0
 
     def __call__(self, operator: str, *inputs: str, **attributes: Any) -> str:
@@ -74,7 +75,16 @@ class Graph:
             changed = weight.detach() if change is None else change(weight.detach())
             return changed.float().cpu().contiguous().numpy()
 
+        self.note(weight)
         return self._held((id(weight), change), "weight", array)
+
+    def note(self, *parameters: torch.Tensor) -> None:
+        """Note that the graph holds these parameters, other than by :meth:`weight`."""
+        self._root._read.update(map(id, parameters))
+
+    def lacks(self, parameter: torch.Tensor) -> bool:
+        """Whether the graph does not hold this parameter."""
+        return id(parameter) not in self._root._read
 
     def _held(self, key: Any, stem: str, array: Callable[[], np.ndarray]) -> str:
         """The name of an array that the file holds, made where the key is new."""

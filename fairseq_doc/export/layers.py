@@ -104,6 +104,7 @@ def add_layers(
 def _torch_lstm(graph: Graph, layer: torch.nn.LSTM, x: str, hidden: str, cell: str) -> list[str]:
     weights = dict(layer.named_parameters())
     bias = weights["bias_ih_l0"] + weights["bias_hh_l0"]
+    graph.note(weights["bias_ih_l0"], weights["bias_hh_l0"])
     return _lstm(graph, weights["weight_ih_l0"], weights["weight_hh_l0"], bias, x, hidden, cell)
 
 
@@ -146,6 +147,7 @@ def _recurrent_layer(
     """See :mod:`fairseq_doc.ops.recurrence`."""
     kind, biases = layer.cell, list(layer.biases)
     if kind.name == "lstm" and kind.gates == "untied":
+        graph.note(biases[0])
         return _lstm(graph, layer.input_weight, layer.state_weights[0], biases[0], x, hidden, cell)
     inputs = graph("MatMul", x, graph.weight(layer.input_weight, transposed))  # (T, B, G D_n)
     if biases:

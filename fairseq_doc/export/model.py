@@ -6,6 +6,7 @@ Axes: N streams or sentences, L tokens, V tokens of the table, D_n width of laye
 import numpy as np
 import onnx
 
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.export.contract import INPUTS, LOG_PROBS, NLL, OUTPUTS, SENTENCE, kinds, metadata
 from fairseq_doc.export.graph import Graph
 from fairseq_doc.export.layers import (
@@ -31,12 +32,18 @@ def onnx_model(
         more: metadata beside the contract's.
 
     Raises:
-        FairseqDocError: layers of a kind that cannot be exported.
+        FairseqDocError: layers of a kind that cannot be exported, or with parameters of a kind that
+            cannot.
     """
     builder = _Builder(decoder, table)
     add = {LOG_PROBS: builder.log_probs, NLL: builder.nll, SENTENCE: builder.sentence}
     for name, value in zip(OUTPUTS[form], add[form](), strict=True):
         builder.graph.output(name, value)
+    lacking = [name for name, p in decoder.named_parameters() if builder.graph.lacks(p)]
+    if lacking:
+        raise FairseqDocError(
+            f"this version cannot export this model: expected no parameters such as {lacking[0]}"
+        )
     widths = layer_widths(decoder)
     sizes = len(table.words), len(widths), max(widths)
     about = metadata(form, *sizes, decoder.embedding.size(1), table.end)

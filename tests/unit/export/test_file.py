@@ -243,8 +243,13 @@ class Stack(torch.nn.Module):
         self.zero_state, self.forward = lstm.zero_state, lstm.forward
 
 
+def test_parameters_that_the_file_would_lack():
+    model = peaked_model()
+    model.decoder.lstm.gate = torch.nn.Parameter(torch.zeros(3))
+    assert "expected no parameters such as lstm.gate" in refusal(exported_file, ensemble(model))
+
+
 def test_layers_that_compute_something_else(monkeypatch):
-    """As a new option of a layer would."""
     model = peaked_model()
     forward = model.decoder.lstm.forward
     monkeypatch.setattr(model.decoder.lstm, "forward", lambda x, state: forward(x * 1.1, state))
