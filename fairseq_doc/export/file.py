@@ -54,12 +54,16 @@ def exported_file(
         )
     more = {"architecture": type(model).__name__, "unit": ensemble.unit}
     made = onnx_model(model.decoder, form, table, more)
-    data = (quantized(made) if int8 else made).SerializeToString()
+    data = made.SerializeToString()
     exported = ExportedModel(data)
     difference = largest_difference(exported, model, table)
-    if not int8 and difference > TOLERANCE:
+    if difference > TOLERANCE:
         raise FairseqDocError(
             f"the ONNX model differs from the model by {difference:.2g} in log P, expected at most "
             f"{TOLERANCE}: this version cannot export this model; nothing was written"
         )
+    if int8:
+        data = quantized(made).SerializeToString()
+        exported = ExportedModel(data)
+        difference = largest_difference(exported, model, table)
     return ExportedFile(data, exported.metadata, difference)
