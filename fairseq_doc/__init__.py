@@ -95,6 +95,14 @@ The data goes through the files in this order, and each imports only from what l
         rerun.py                     a trial with other seeds -> the spread of its value
         figures.py                   history, slices, importances, parallel coordinates
         report.py                    a study -> best command, table, JSON, pictures
+    export/                          a language model as an ONNX file
+        contract.py                  inputs, outputs and metadata of its forms
+        tokens.py                    a recogniser's tokens <-> the words of a dictionary
+        graph.py                     nodes and weights of an ONNX graph
+        layers.py                    layers and mixture as nodes
+        model.py                     a language model as nodes, in each form
+        running.py                   the model that was made, run and compared; in 8 bits
+        file.py                      a checked file
     cli/                             ``fairseq-doc``, one file a command
 
 Importing this package alone imports neither torch nor fairseq, so that ``fairseq_doc.ops`` and

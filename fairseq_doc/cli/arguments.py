@@ -18,15 +18,20 @@ from fairseq_doc.preparation.binarisation import load_dictionary
 from fairseq_doc.preparation.byte_tokens import BYTE, unit_of
 
 
-def add_model_arguments(
-    parser: argparse.ArgumentParser, ensembles: bool = True, progress: bool = True
-) -> None:
-    """The data folder, ``--path``, ``--cpu``, and how progress is shown."""
+def add_checkpoint_arguments(parser: argparse.ArgumentParser, ensembles: bool = True) -> None:
+    """The data folder and ``--path``."""
     parser.add_argument(
         "data", help="folder of fairseq-preprocess, for its dictionaries and splits"
     )
     several = "; a.pt:b.pt:... averages the models' probabilities" if ensembles else ""
     parser.add_argument("--path", required=True, help=f"checkpoint{several}")
+
+
+def add_model_arguments(
+    parser: argparse.ArgumentParser, ensembles: bool = True, progress: bool = True
+) -> None:
+    """The data folder, ``--path``, ``--cpu``, and how progress is shown."""
+    add_checkpoint_arguments(parser, ensembles)
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     parser.add_argument(
         "--matmul-precision",

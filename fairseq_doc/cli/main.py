@@ -25,6 +25,7 @@ from fairseq_doc.cli import (
     curves,
     eval_lm,
     evalb,
+    export,
     generate,
     prepare_headline,
     prepare_lm,
@@ -45,6 +46,7 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "train": (tune,),
     "evaluate": (eval_lm, score, generate, bleu, rouge),
     "analyse": (rank, weights, components, curves, attention),
+    "export": (export,),
     "parse": (collect_parses, rerank, evalb),
 }
 SUBCOMMANDS = tuple(command for commands in GROUPS.values() for command in commands)

@@ -5,6 +5,7 @@ call are found first as shims, which add the small size. ```` ```sh no-test ````
 run: published sizes, benchmarks, whole installations.
 """
 
+import json
 import os
 import re
 import shlex
@@ -131,6 +132,18 @@ def test_readme_trains_evaluates_and_uses_a_model(checkout):
     (block,) = blocks(ROOT / "README.md", "python")
     output = checkout.shell(f"{BIN}/python -c {shlex.quote(block)}")
     assert len(re.findall(r"-\d+\.\d+", output.splitlines()[-1])) == 2
+
+
+def test_an_exported_model_gives_the_score_of_the_package(checkout, ran):
+    """The Python of docs/export.md, which runs after its commands."""
+    ran(ROOT / "docs" / "export.md")
+    (block,) = blocks(ROOT / "docs" / "export.md", "python")
+    found = float(checkout.shell(f"{BIN}/python -c {shlex.quote(block)}").splitlines()[-1])
+    scored = checkout.shell(
+        "echo the company said it will | fairseq-doc score data-bin/ptb --no-progress-bar "
+        "--path checkpoints/ptb_small/checkpoint_best.pt --cpu --json"
+    )
+    assert found == pytest.approx(json.loads(scored.splitlines()[-1])["log_prob"], abs=1e-4)
 
 
 def test_the_pages_give_what_they_promise(checkout, ran):

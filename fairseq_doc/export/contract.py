@@ -1,0 +1,61 @@
+"""The three forms of an exported language model: inputs, outputs and metadata, as sherpa-onnx has them.
+
+Axes: N streams or sentences, L tokens, V tokens of the table, K layers, D width of the widest layer.
+
+    log-probs   x (N, L), h0, c0            ->  log_softmax (N, V), next_h0, next_c0
+    nll         x (N, L), y (N, L), h0, c0  ->  nll (N,), next_h0, next_c0
+    sentence    x (N, L), x_lens (N,)       ->  nll (N,)
+
+x, y and x_lens are int64, all else float32; h0, c0, next_h0 and next_c0 are (K, N, D). ``log_softmax`` is
+log P of every token after the last of x. ``nll`` is the sum over L of -log P of y, each entry of y after the
+tokens of x up to its own place. The third form adds the end mark before and behind each sentence itself, and
+starts from zeros. Natural logarithms.
+"""
+
+from collections.abc import Sequence
+
+import fairseq_doc
+
+LOG_PROBS, NLL, SENTENCE = FORMS = ("log-probs", "nll", "sentence")
+_STATE, _NEXT_STATE = ("h0", "c0"), ("next_h0", "next_c0")
+INPUTS = {LOG_PROBS: ("x", *_STATE), NLL: ("x", "y", *_STATE), SENTENCE: ("x", "x_lens")}
+OUTPUTS = {LOG_PROBS: ("log_softmax", *_NEXT_STATE), NLL: ("nll", *_NEXT_STATE), SENTENCE: ("nll",)}
+# The metadata's key for the form.
+FORM = "form"
+
+Kind = tuple[str, list[str | int]]  # dtype and shape; a word is an axis of any length
+
+
+def kinds(names: Sequence[str], tokens: int, layers: int, width: int) -> dict[str, Kind]:
+    """Dtypes and shapes of these inputs or outputs: V, K and D of a model."""
+    state: list[str | int] = [layers, "N", width]
+    shapes: dict[str, list[str | int]] = {
+        "x": ["N", "L"],
+        "y": ["N", "L"],
+        "x_lens": ["N"],
+        "log_softmax": ["N", tokens],
+        "nll": ["N"],
+    }
+    whole = ("x", "y", "x_lens")
+    return {
+        name: ("int64" if name in whole else "float32", shapes.get(name, state)) for name in names
+    }
+
+
+def metadata(
+    form: str, tokens: int, layers: int, width: int, embed_dim: int, end: int
+) -> dict[str, str]:
+    """What a file of this form says about itself: V, K, D, D_0 and the end mark's number."""
+    values = {
+        "model_type": "rnnlm",
+        "version": 1,  # of sherpa-onnx's contract
+        "num_layers": layers,
+        "hidden_size": width,
+        "embedding_dim": embed_dim,
+        "vocab_size": tokens,
+        "sos_id": end,
+        "eos_id": end,
+        FORM: form,
+        "fairseq_doc": fairseq_doc.__version__,
+    }
+    return {key: str(value) for key, value in values.items()}

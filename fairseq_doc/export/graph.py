@@ -1,0 +1,157 @@
+"""Nodes and weights of an ONNX graph, added one after another.
+
+A value of the graph is its name, a string.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from fairseq_doc.export.contract import Kind
+
+# Versions that runtimes since 2022 read, such as onnxruntime 1.13; nothing here needs a newer one.
+OPSET, IR_VERSION = 17, 8
+TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
+
+
+class Graph:
+    """A graph that grows.
+
+    Args:
+        parent: the graph around it, of a loop's body; its values can be used here, and it keeps the
+            weights.
+    """
+
+    def __init__(self, parent: "Graph | None" = None) -> None:
+        self._root: Graph = self if parent is None else parent._root
+        self._nodes: list[onnx.NodeProto] = []
+        self._arrays: dict[Any, onnx.TensorProto] = {}
+        self._read: set[int] = set()
+        self._count = 0
+
+    def __call__(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """The only output of a new node."""
+        (output,) = self.several(operator, 1, *inputs, **attributes)
+        return output
+
+    def several(self, operator: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
+        """The outputs of a new node."""
+        outputs = [self.new_name(operator) for _ in range(count)]
+        self._nodes.append(helper.make_node(operator, inputs, outputs, outputs[0], **attributes))
+        return outputs
+
+    def new_name(self, stem: str) -> str:
+        """A name that no other value has."""
+        self._root._count += 1
+        return f"{stem}_{self._root._count}"
+
+    def output(self, name: str, value: str) -> None:
+        """Let ``name`` be another name of a value: one of the outputs."""
+        self._nodes.append(helper.make_node("Identity", [value], [name], name))
+
+    def constant(self, value: Any, dtype: Any = np.int64) -> str:
+        """A number, or a list of numbers, that the file holds."""
+        array = np.asarray(value, dtype)
+        return self._held(
+            (array.tobytes(), array.shape, array.dtype.str), "constant", lambda: array
+        )
+
+    def weight(
+        self, weight: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> str:
+        """A parameter. The file holds it once, however often it is used.
+
+        Args:
+            weight: the parameter, which lives at least as long as this graph.
+            change: makes what the file holds from it, such as its transpose: one function wherever the
+                parameter is used so.
+        """
+
+        def array() -> np.ndarray:
+            changed = weight.detach() if change is None else change(weight.detach())
+            return changed.float().cpu().contiguous().numpy()
+
+        self.note(weight)
+        return self._held((id(weight), change), "weight", array)
+
+    def note(self, *parameters: torch.Tensor) -> None:
+        """Note that the graph holds these parameters, other than by :meth:`weight`."""
+        self._root._read.update(map(id, parameters))
+
+    def lacks(self, parameter: torch.Tensor) -> bool:
+        """Whether the graph does not hold this parameter."""
+        return id(parameter) not in self._root._read
+
+    def _held(self, key: Any, stem: str, array: Callable[[], np.ndarray]) -> str:
+        """The name of an array that the file holds, made where the key is new."""
+        held = self._root._arrays
+        if key not in held:
+            held[key] = numpy_helper.from_array(array(), self.new_name(stem))
+        return held[key].name
+
+    def scan(
+        self,
+        sequence: str,
+        state: Sequence[str],
+        step: Callable[["Graph", Sequence[str], str], Sequence[str]],
+    ) -> tuple[str, list[str]]:
+        """A loop over the first axis.
+
+        Args:
+            sequence: (T, ...).
+            state: before the first step.
+            step: (the graph of the body, state, an entry of the sequence) -> the state after it.
+
+        Returns:
+            The first part of the state after every step, (T, ...), and the state after the last.
+        """
+        body = Graph(self)
+        before = [body.new_name("before") for _ in state]
+        entry = body.new_name("entry")
+        after = step(body, before, entry)
+        results = [body.new_name("after") for _ in (*state, sequence)]
+        for name, value in zip(results, [*after, after[0]], strict=True):
+            body.output(name, value)
+        made = helper.make_graph(
+            body._nodes,
+            body.new_name("step"),
+            [helper.make_tensor_value_info(x, TensorProto.FLOAT, None) for x in (*before, entry)],
+            [helper.make_tensor_value_info(x, TensorProto.FLOAT, None) for x in results],
+        )
+        *last, outputs = self.several(
+            "Scan", len(results), *state, sequence, body=made, num_scan_inputs=1
+        )
+        return outputs, last
+
+    def model(
+        self,
+        inputs: dict[str, Kind],
+        outputs: dict[str, Kind],
+        metadata: dict[str, str],
+    ) -> onnx.ModelProto:
+        """The whole model.
+
+        Args:
+            inputs: by name.
+            outputs: by name, see :meth:`output`.
+            metadata: what the file says about itself.
+        """
+        values = [
+            [helper.make_tensor_value_info(name, TYPES[dtype], shape) for name, (dtype, shape) in x]
+            for x in (inputs.items(), outputs.items())
+        ]
+        arrays = list(self._arrays.values())
+        graph = helper.make_graph(self._nodes, "language_model", *values, arrays)
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+            producer_name="fairseq_doc",
+        )
+        helper.set_model_props(model, metadata)
+        onnx.checker.check_model(model)
+        return model

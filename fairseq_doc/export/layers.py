@@ -1,0 +1,275 @@
+"""The layers and the mixture of a language model as nodes of an ONNX graph, in evaluation.
+
+Axes: T time, B streams, D_0 width of the embedding, D_n of layer n, D the widest of the layers, J
+components, d width of a component's vector, V vocabulary, M = T B positions, N layers.
+
+A matrix is kept transposed, (inputs, outputs), as ``MatMul`` reads it. So the embedding and a tied output
+matrix are one (D_0, V) matrix: the output multiplies with it, the embedding takes columns of it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.export.graph import Graph
+from fairseq_doc.models.language_model import RecurrentDecoder
+from fairseq_doc.modules.awd_lstm import AWDLSTM
+from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput
+from fairseq_doc.modules.recurrent_stack import RecurrentLayer, RecurrentStack
+
+
+class Carried(NamedTuple):
+    """What goes from one call to the next.
+
+    Attributes:
+        hidden, cell: h and c, each (N, B, D); a narrower layer has zeros behind its numbers, and c of
+            an RHN, which has none, stays as it is.
+    """
+
+    hidden: str
+    cell: str
+
+
+class Mixture(NamedTuple):
+    """What the probabilities of M positions need.
+
+    Attributes:
+        vectors: the component vectors, (M J, d).
+        log_weights: log pi, (M, J); None: there is one component.
+    """
+
+    vectors: str
+    log_weights: str | None
+
+
+def transposed(weight: torch.Tensor) -> torch.Tensor:
+    """(outputs, inputs) -> (inputs, outputs)."""
+    return weight.t()
+
+
+def layer_widths(decoder: RecurrentDecoder) -> list[int]:
+    """D_1, ..., D_N."""
+    zeros = decoder.lstm.zero_state(1, decoder.embedding)
+    return [layer[0].size(2) for layer in zeros]
+
+
+def add_layers(
+    graph: Graph, decoder: RecurrentDecoder, tokens: str, before: Carried
+) -> tuple[list[str], Carried]:
+    """Embedding and recurrent layers.
+
+    Args:
+        tokens: (B, T) words of the dictionary.
+        before: the state.
+
+    Returns:
+        [h^0, ..., h^N], for :class:`RecurrentStack` also their projected sum, each (T, B, D_n); the
+        state after the last step.
+
+    Raises:
+        FairseqDocError: layers of another kind.
+    """
+    stack: Any = decoder.lstm
+    if not isinstance(stack, AWDLSTM | RecurrentStack):
+        raise FairseqDocError(
+            f"expected an AWD-LSTM or the layers of Melis et al.; got {type(stack).__name__}"
+        )
+    by_time = graph("Transpose", tokens, perm=[1, 0])  # (T, B)
+    columns = graph("Gather", graph.weight(decoder.embedding, transposed), by_time, axis=1)
+    x = graph("Transpose", columns, perm=[1, 2, 0])  # (D_0, T, B) -> (T, B, D_0)
+    outputs = [x]
+    widths = layer_widths(decoder)
+    after: list[list[str]] = []
+    for n, (layer, width) in enumerate(zip(stack.layers, widths, strict=True)):
+        starts, ends, axes = (graph.constant(at) for at in ([n, 0], [n + 1, width], [0, 2]))
+        state = [graph("Slice", part, starts, ends, axes) for part in before]  # each (1, B, D_n)
+        run: Any = _recurrent_layer if isinstance(layer, RecurrentLayer) else _torch_lstm
+        x, *state = run(graph, layer, x, *state)
+        behind = graph.constant([0, 0, 0, 0, 0, max(widths) - width])
+        after.append([graph("Pad", part, behind) for part in state])  # each (1, B, D)
+        outputs.append(x)
+    if isinstance(stack, RecurrentStack):
+        total = outputs[1]
+        for output in outputs[2:]:
+            total = graph("Add", total, output)
+        if stack.projection is not None:
+            total = graph("MatMul", total, graph.weight(stack.projection, transposed))
+        outputs.append(total)
+    return outputs, Carried(*(graph("Concat", *part, axis=0) for part in zip(*after, strict=True)))
+
+
+def _torch_lstm(graph: Graph, layer: torch.nn.LSTM, x: str, hidden: str, cell: str) -> list[str]:
+    weights = dict(layer.named_parameters())
+    bias = weights["bias_ih_l0"] + weights["bias_hh_l0"]
+    graph.note(weights["bias_ih_l0"], weights["bias_hh_l0"])
+    return _lstm(graph, weights["weight_ih_l0"], weights["weight_hh_l0"], bias, x, hidden, cell)
+
+
+def _lstm(
+    graph: Graph,
+    input_weight: torch.Tensor,
+    state_weight: torch.Tensor,
+    bias: torch.Tensor,
+    x: str,
+    hidden: str,
+    cell: str,
+) -> list[str]:
+    """An LSTM with untied gates, in the order i, f, g, o, as the operator of that name: its output
+    (T, B, D_n), h and c."""
+    biases = torch.cat([_iofc(bias), torch.zeros_like(_iofc(bias))], dim=1)  # (1, 8 D_n)
+    output, hidden, cell = graph.several(
+        "LSTM",
+        3,
+        x,
+        graph.weight(input_weight, _iofc),
+        graph.weight(state_weight, _iofc),
+        graph.constant(biases.detach().float().cpu(), np.float32),
+        "",  # all sequences have one length
+        hidden,
+        cell,
+        hidden_size=len(bias) // 4,
+    )
+    return [graph("Squeeze", output, graph.constant([1])), hidden, cell]
+
+
+def _iofc(parts: torch.Tensor) -> torch.Tensor:
+    """Rows of the gates i, f, g, o in ONNX's order i, o, f, g, with its axis of directions."""
+    i, f, g, o = parts.chunk(4)
+    return torch.cat([i, o, f, g]).unsqueeze(0)
+
+
+def _recurrent_layer(
+    graph: Graph, layer: RecurrentLayer, x: str, hidden: str, cell: str
+) -> list[str]:
+    """See :mod:`fairseq_doc.ops.recurrence`."""
+    kind, biases = layer.cell, list(layer.biases)
+    if kind.name == "lstm" and kind.gates == "untied":
+        graph.note(biases[0])
+        return _lstm(graph, layer.input_weight, layer.state_weights[0], biases[0], x, hidden, cell)
+    inputs = graph("MatMul", x, graph.weight(layer.input_weight, transposed))  # (T, B, G D_n)
+    if biases:
+        inputs = graph("Add", inputs, graph.weight(biases[0]))
+
+    def step(body: Graph, before: Sequence[str], added: str) -> Sequence[str]:
+        state = list(before)
+        for weight, bias in zip(layer.state_weights, [None, *biases[1:]], strict=False):
+            if bias is not None:
+                added = body.weight(bias)
+            product = body("MatMul", state[0], body.weight(weight, transposed))
+            if kind.name == "nas":
+                state = _nas_cell(body, added, product, *state)
+                continue
+            gates = body("Add", product, added)
+            parts = body.several("Split", kind.parts, gates, axis=1)
+            if kind.name == "rhn":
+                state = [_gated_sum(body, parts, state[0], kind.gates)]
+            else:
+                new = _gated_sum(body, parts[:-1], state[1], kind.gates)
+                o = body("Sigmoid", parts[-1])
+                state = [body("Mul", o, body("Tanh", new)), new]
+        return state
+
+    of_layers = graph.constant([0])
+    state = [hidden] if kind.name == "rhn" else [hidden, cell]
+    output, state = graph.scan(inputs, [graph("Squeeze", s, of_layers) for s in state], step)
+    state = [graph("Unsqueeze", part, of_layers) for part in state]
+    return [output, *state, cell][:3]  # an RHN leaves c as it is
+
+
+def _gated_sum(graph: Graph, parts: Sequence[str], before: str, kind: str) -> str:
+    """See :func:`fairseq_doc.ops.gated_cell.gated_sum`; ``parts``: z of i, f, g, or of f, g."""
+    *i, f, g = parts
+    f, g = graph("Sigmoid", f), graph("Tanh", g)
+    room = graph("Sub", graph.constant(1, np.float32), f)
+    if kind == "tied":
+        gate = room
+    else:
+        gate = graph("Sigmoid", i[0])
+        if kind == "capped":
+            gate = graph("Min", room, gate)
+    return graph("Add", graph("Mul", f, before), graph("Mul", gate, g))
+
+
+def _nas_cell(graph: Graph, a: str, b: str, _: str, cell: str) -> list[str]:
+    """See :func:`fairseq_doc.ops.nas_cell.nas_cell`."""
+    of_a, of_b = (graph.several("Split", 8, x, axis=1) for x in (a, b))
+    sums = [graph("Add", p, q) for p, q in zip(of_a, of_b, strict=True)]
+    kinds = ("Sigmoid", "Relu", "Sigmoid", "Relu", "Tanh", "Sigmoid", "Tanh", "Sigmoid")
+    sums[3] = graph("Mul", of_a[3], of_b[3])
+    g = [graph(kind, x) for kind, x in zip(kinds, sums, strict=True)]
+
+    def tanh_of(operator: str, p: str, q: str) -> str:
+        return graph("Tanh", graph(operator, p, q))
+
+    p0 = tanh_of("Add", tanh_of("Mul", g[0], g[1]), cell)
+    new = graph("Mul", p0, tanh_of("Add", g[2], g[3]))
+    q = tanh_of("Add", tanh_of("Mul", g[4], g[5]), graph("Sigmoid", graph("Add", g[6], g[7])))
+    return [tanh_of("Mul", new, q), new]
+
+
+def add_mixture(graph: Graph, output: MixtureOutput, layer_outputs: Sequence[str]) -> Mixture:
+    """Component vectors and log weights, see :class:`MixtureOutput`.
+
+    Args:
+        layer_outputs: h^0, ..., h^N of M positions, each (M, D_n).
+    """
+    last, count = layer_outputs[-1], output.n_components
+    if not output.projections:
+        return Mixture(last, None)
+    tanh = output.activation is ACTIVATIONS["tanh"]
+    vectors = []
+    projection: Any
+    for n, projection in output.projections.items():
+        product = graph(
+            "MatMul", layer_outputs[int(n)], graph.weight(projection.weight, transposed)
+        )
+        k = graph("Add", product, graph.weight(projection.bias))  # (M, i_n d)
+        vectors.append(graph("Tanh", k) if tanh else k)
+    joined = graph("Concat", *vectors, axis=1)  # (M, J d)
+    rows = graph("Reshape", joined, graph.constant([-1, output.dim]))
+    if count == 1:
+        return Mixture(rows, None)
+    assert output.mixture_weights is not None
+    weight = graph.weight(output.mixture_weights.weight, transposed)
+    return Mixture(rows, graph("LogSoftmax", graph("MatMul", last, weight), axis=1))
+
+
+def add_log_probs(
+    graph: Graph, output: MixtureOutput, mixture: Mixture, target: str | None = None
+) -> str:
+    """log P = logsumexp_j(log pi_j + log softmax(W k_j + b)), see :mod:`fairseq_doc.ops.reference`.
+
+    Args:
+        target: (M,) words; None: all.
+
+    Returns:
+        Of the targets, (M,), or of all words, (M, V).
+    """
+    count, n_words = output.n_components, len(output.bias)
+    logits = graph("MatMul", mixture.vectors, graph.weight(output.weight, transposed))
+    logits = graph("Add", logits, graph.weight(output.bias))  # (M J, V)
+    shape = graph.constant([-1, count, n_words])
+    scores = graph("Reshape", graph("LogSoftmax", logits, axis=1), shape)  # (M, J, V)
+    axis = graph.constant([1])
+    if target is not None:
+        index = graph("Unsqueeze", target, graph.constant([1, 2]))  # (M, 1, 1)
+        index = graph("Expand", index, graph.constant([1, count, 1]))
+        scores = graph("GatherElements", scores, index, axis=2)  # (M, J, 1)
+    if mixture.log_weights is None:
+        scores = graph("Squeeze", scores, axis)
+    else:
+        weights = graph("Unsqueeze", mixture.log_weights, graph.constant([2]))  # (M, J, 1)
+        scores = _logsumexp(graph, graph("Add", scores, weights))
+    return scores if target is None else graph("Squeeze", scores, axis)
+
+
+def _logsumexp(graph: Graph, x: str) -> str:
+    """(M, J, ...) -> (M, ...). onnxruntime's ``ReduceLogSumExp`` takes several times as long."""
+    top = graph("ReduceMax", x, axes=[1], keepdims=1)
+    powers = graph("Exp", graph("Sub", x, top))
+    axis = graph.constant([1])
+    total = graph("Log", graph("ReduceSum", powers, axis, keepdims=0))
+    return graph("Add", total, graph("Squeeze", top, axis))

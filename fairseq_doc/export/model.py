@@ -1,0 +1,111 @@
+"""A language model as an ONNX model of one of the forms of :mod:`fairseq_doc.export.contract`.
+
+Axes: N streams or sentences, L tokens, V tokens of the table, D_n width of layer n.
+"""
+
+import numpy as np
+import onnx
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.export.contract import INPUTS, LOG_PROBS, NLL, OUTPUTS, SENTENCE, kinds, metadata
+from fairseq_doc.export.graph import Graph
+from fairseq_doc.export.layers import (
+    Carried,
+    add_layers,
+    add_log_probs,
+    add_mixture,
+    layer_widths,
+)
+from fairseq_doc.export.tokens import TokenTable
+from fairseq_doc.models.language_model import RecurrentDecoder
+
+
+def onnx_model(
+    decoder: RecurrentDecoder, form: str, table: TokenTable, more: dict[str, str]
+) -> onnx.ModelProto:
+    """A model of one form.
+
+    Args:
+        decoder: the language model's.
+        form: one of ``FORMS``.
+        table: which word of the dictionary each token is.
+        more: metadata beside the contract's.
+
+    Raises:
+        FairseqDocError: layers of a kind that cannot be exported, or with parameters of a kind that
+            cannot.
+    """
+    builder = _Builder(decoder, table)
+    add = {LOG_PROBS: builder.log_probs, NLL: builder.nll, SENTENCE: builder.sentence}
+    for name, value in zip(OUTPUTS[form], add[form](), strict=True):
+        builder.graph.output(name, value)
+    lacking = [name for name, p in decoder.named_parameters() if builder.graph.lacks(p)]
+    if lacking:
+        raise FairseqDocError(
+            f"this version cannot export this model: expected no parameters such as {lacking[0]}"
+        )
+    widths = layer_widths(decoder)
+    sizes = len(table.words), len(widths), max(widths)
+    about = metadata(form, *sizes, decoder.embedding.size(1), table.end)
+    return builder.graph.model(
+        kinds(INPUTS[form], *sizes), kinds(OUTPUTS[form], *sizes), about | more
+    )
+
+
+class _Builder:
+    """Each method adds the nodes of a form and gives its outputs in their order."""
+
+    def __init__(self, decoder: RecurrentDecoder, table: TokenTable) -> None:
+        self.decoder, self.table, self.graph = decoder, table, Graph()
+
+    def log_probs(self) -> list[str]:
+        graph, output = self.graph, self.decoder.output
+        outputs, after = add_layers(graph, self.decoder, self._words("x"), Carried("h0", "c0"))
+        last = [graph("Gather", h, graph.constant(-1), axis=0) for h in outputs]  # each (N, D_n)
+        log_probs = add_log_probs(graph, output, add_mixture(graph, output, last))
+        if not self.table.is_dictionary:
+            log_probs = graph("Gather", log_probs, graph.constant(self.table.words), axis=1)
+        return [log_probs, *after]
+
+    def nll(self) -> list[str]:
+        before = Carried("h0", "c0")
+        nll, after = self._of_targets(self._words("x"), self._words("y"), before)
+        return [self.graph("ReduceSum", nll, self.graph.constant([0]), keepdims=0), *after]
+
+    def sentence(self) -> list[str]:
+        graph, constant = self.graph, self.graph.constant
+        words = self._words("x")
+        end = constant([[self.table.words[self.table.end]]])
+        shape = graph("Shape", words)
+        batch, length = graph.several("Split", 2, shape, axis=0)  # each (1,): N and L
+        column = graph("Expand", end, graph("Concat", batch, constant([1]), axis=0))  # (N, 1)
+        source = graph("Concat", column, words, axis=1)  # (N, L + 1)
+        count = graph("Add", graph("Squeeze", length, constant([0])), constant(1))
+        places = graph("Range", constant(0), count, constant(1))  # (L + 1,)
+        followed = graph("Concat", words, column, axis=1)
+        at_end = graph("Equal", places, graph("Unsqueeze", "x_lens", constant([1])))
+        target = graph("Where", at_end, end, followed)  # (N, L + 1)
+        widths = layer_widths(self.decoder)
+        layers, widest = constant([len(widths)]), constant([max(widths)])
+        shape_of_state = graph("Concat", layers, batch, widest, axis=0)
+        zeros = graph("Expand", constant(0, np.float32), shape_of_state)
+        nll, _ = self._of_targets(source, target, Carried(zeros, zeros))  # (L + 1, N)
+        counted = graph("LessOrEqual", graph("Unsqueeze", places, constant([1])), "x_lens")
+        scored = graph("Where", counted, nll, constant(0, np.float32))
+        return [graph("ReduceSum", scored, constant([0]), keepdims=0)]
+
+    def _words(self, tokens: str) -> str:
+        """The words that tokens are."""
+        if self.table.is_dictionary:
+            return tokens
+        return self.graph("Gather", self.graph.constant(self.table.words), tokens)
+
+    def _of_targets(self, source: str, target: str, before: Carried) -> tuple[str, Carried]:
+        """-log P of targets (N, L) as (L, N), and the state after them."""
+        graph, output = self.graph, self.decoder.output
+        outputs, after = add_layers(graph, self.decoder, source, before)
+        rows = [graph("Flatten", h, axis=2) for h in outputs]  # each (L N, D_n)
+        by_time = graph("Transpose", target, perm=[1, 0])  # (L, N)
+        flat = graph("Reshape", by_time, graph.constant([-1]))
+        log_probs = add_log_probs(graph, output, add_mixture(graph, output, rows), flat)
+        return graph("Reshape", graph("Neg", log_probs), graph("Shape", by_time)), after

@@ -1,0 +1,97 @@
+"""``fairseq-doc export``, with a model of two layers in place of the checkpoint."""
+
+import importlib.util
+import json
+
+import pytest
+from conftest import doc, refused
+
+from fairseq_doc.cli import export
+
+from ..conftest import small_dictionary
+from ..evaluation.conftest import ensemble, peaked_model
+
+LINE = "export data --path a.pt --onnx model.onnx"
+TOKENS = "".join(f"{t} {n}\n" for n, t in enumerate(["<blk>", "</s>", "w1", "w2", "no\u2581word"]))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder to work in, with the dictionary of the model."""
+    (tmp_path / "data").mkdir()
+    small_dictionary().save(str(tmp_path / "data" / "dict.txt"))
+    (tmp_path / "tokens.txt").write_text(TOKENS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """The --path of every model that was loaded."""
+    paths = []
+
+    def load(path, data, precision):
+        paths.append(path)
+        return ensemble(peaked_model(), folder=data)
+
+    monkeypatch.setattr(export, "load_ensemble", load)
+    return paths
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()} - {"data", "tokens.txt"}
+
+
+def test_a_model_and_the_numbers_of_its_tokens(folder, loaded):
+    out, err = doc(*LINE.split())
+    assert names(folder) == {"model.onnx", "model.tokens.txt"} and err == ""
+    assert (folder / "model.tokens.txt").read_text().splitlines()[2:5] == [
+        "</s> 2",
+        "<unk> 3",
+        "w0 4",
+    ]
+    assert "model.onnx and model.tokens.txt: " in out and "20 tokens, state (2, N, 6)" in out
+    assert "log P differs by at most" in out
+    result = json.loads(doc(*LINE.split(), "--overwrite", "--int8", "--json")[0])
+    assert result["int8"] and result["bytes"] == (folder / "model.onnx").stat().st_size
+    assert result["files"] == ["model.onnx", "model.tokens.txt"] and result["unknown"] == []
+
+
+def test_a_recognisers_numbers(folder, loaded):
+    out, _ = doc(*LINE.split(), "--tokens", "tokens.txt", "--form", "sentence")
+    assert names(folder) == {"model.onnx"}
+    assert "form sentence, 5 tokens" in out and "2 tokens are not in the dictionary" in out
+    assert out.splitlines()[-1].endswith("scored as <unk>: <blk>, no\u2581word")
+
+
+def test_what_is_refused_before_a_model_is_loaded(folder, loaded, monkeypatch):
+    (folder / "model.tokens.txt").touch()
+    assert "model.tokens.txt exists" in refused(*LINE.split())
+    (folder / "model.onnx").touch()
+    assert "model.onnx exists" in refused(*LINE.split(), "--tokens", "tokens.txt")
+    before = names(folder)
+    assert "ends in .onnx; got b.pt" in refused(
+        "export", "data", "--path", "a.pt", "--onnx", "b.pt"
+    )
+    several = ("export", "data", "--path", "a.pt:b.pt", "--onnx", "b.onnx")
+    assert "an ensemble cannot be exported; got 2" in refused(*several)
+    new = ("export", "data", "--path", "a.pt", "--onnx", "b.onnx")
+    assert "cannot read nothing.txt" in refused(*new, "--tokens", "nothing.txt")
+    (folder / "tokens.txt").write_text("a 0\n")
+    assert "expected one of <sos/eos>" in refused(*new, "--tokens", "tokens.txt")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else find(name)
+    )
+    message = refused(*new)
+    assert "onnxruntime missing: pip install 'fairseq_doc[onnx]'" in message
+    assert names(folder) == before and loaded == []
+
+
+def test_a_full_disk_leaves_nothing(folder, loaded, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fairseq_doc.files.os.fsync", fail)
+    assert "No space left on device" in refused(*LINE.split())
+    assert names(folder) == set() and loaded == ["a.pt"]

@@ -1,0 +1,268 @@
+"""Exported models, run by onnxruntime, against the models themselves."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from conftest import refusal
+from onnx import TensorProto
+
+from fairseq_doc.evaluation.scoring import score_text
+from fairseq_doc.export import file as file_module
+from fairseq_doc.export.contract import FORMS, INPUTS, LOG_PROBS, NLL, OUTPUTS, SENTENCE
+from fairseq_doc.export.file import exported_file
+from fairseq_doc.export.running import ExportedModel
+from fairseq_doc.export.tokens import match_tokens, table_lines
+from fairseq_doc.models.lstm_melis_lm import LSTMMelisLanguageModel, LSTMMelisLanguageModelConfig
+from fairseq_doc.preparation.byte_text import make_dictionary
+
+from ..conftest import random_tokens, small_dictionary
+from ..evaluation.conftest import EOS, UNK, ensemble, index, peaked_model, with_bias
+
+V = 20
+PLAIN = {"plain_output": True, "layer_dims": "6,4", "doc_components": "0,0,1"}
+MELIS = {"hidden_size": 8, "embedding_ratio": 0.5}
+
+
+def melis(**settings):
+    """A small model of Melis et al. whose probabilities are far from even."""
+    cfg = LSTMMelisLanguageModelConfig(**{**MELIS, **settings})
+    torch.manual_seed(0)
+    task = type("Task", (), {"target_dictionary": small_dictionary(V)})
+    model = LSTMMelisLanguageModel.build_model(cfg, task).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2)
+    return model
+
+
+MODELS = {
+    "DOC of the embedding and the last layer": lambda: peaked_model(),
+    "MoS": lambda: peaked_model(doc_components="0,0,3", doc_activation="linear"),
+    "DOC of one component": lambda: peaked_model(doc_components="0,1,0"),
+    "one softmax": lambda: peaked_model(**PLAIN),
+    "untied": lambda: peaked_model(untie_output=True, component_dim=3),
+    "Melis": lambda: melis(),
+    "Melis, untied gates": lambda: melis(gates="untied", layers=2),
+    "Melis, tied gates": lambda: melis(gates="tied", layers=3, untie_output=True),
+    "Melis, DOC": lambda: melis(layers=2, doc_components="1,1,0,2"),
+    "RHN": lambda: melis(cell="rhn", rhn_depth=3, layers=2),
+    "RHN, tied": lambda: melis(cell="rhn", rhn_depth=2, gates="tied", embedding_ratio=1.0),
+    "NAS": lambda: melis(cell="nas", layers=2, doc_components="0,1,0,1"),
+}
+
+
+def exported(model, form, **options):
+    """The runnable model, and its parts."""
+    made = exported_file(ensemble(model), form, **options)
+    return ExportedModel(made.data), onnx.load_from_string(made.data), made
+
+
+def truth(model, words):
+    """log P of every word, (N, L, V), from zeros, in float64."""
+    with torch.no_grad():
+        return model.double().get_normalized_probs(model(words), log_probs=True).numpy()
+
+
+@pytest.mark.parametrize("name", ["DOC of the embedding and the last layer", "Melis", "RHN", "NAS"])
+def test_1000_words_with_the_carried_state(name):
+    model = MODELS[name]()
+    words = random_tokens(1, 1001, V)
+    expected = truth(model, words)[0]
+    run, _, made = exported(model, LOG_PROBS)
+    state = run.zero_state(1)
+    for at, word in enumerate(words[0, :-1].numpy()):
+        log_probs, *state = run(np.array([[word]]), *state)
+        np.testing.assert_allclose(log_probs[0], expected[at], rtol=0, atol=1e-5)
+    assert made.difference < 1e-5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_nll_of_given_words_and_the_state_after_them(name):
+    """In two streams and ragged parts."""
+    model = MODELS[name]()
+    words = random_tokens(2, 12, V)
+    expected = of_targets(truth(model, words), words)
+    run, _, _ = exported(model, NLL)
+    x, y, state, start = words[:, :-1].numpy(), words[:, 1:].numpy(), run.zero_state(2), 0
+    for stop in (1, 2, 7, 11):
+        nll, *state = run(x[:, start:stop], y[:, start:stop], *state)
+        np.testing.assert_allclose(-nll, expected[:, start:stop].sum(1), rtol=0, atol=1e-5)
+        start = stop
+
+
+def of_targets(log_probs, words):
+    """log P of each word after the first, (N, L - 1)."""
+    return np.take_along_axis(log_probs[:, :-1], words[:, 1:, None].numpy(), axis=2)[:, :, 0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sentences_are_scored_as_the_package_scores_them(name):
+    model = MODELS[name]()
+    sentences = [["w3", "w0", "w15", "w3"], [], ["w7"]]
+    score = score_text(ensemble(model), sentences)
+    run, _, _ = exported(model, SENTENCE)
+    x, lengths = np.zeros((3, 4), np.int64), np.array([4, 0, 1])
+    for row, sentence in zip(x, sentences, strict=True):
+        row[: len(sentence)] = [index(word) for word in sentence]
+    (nll,) = run(x, lengths)
+    expected = [sentence.log_prob for sentence in score.sentences]
+    np.testing.assert_allclose(-nll, expected, rtol=0, atol=1e-5)
+    (alone,) = run(x[1:2, :0], lengths[1:2])  # no words at all
+    np.testing.assert_allclose(alone, nll[1:2], rtol=0, atol=1e-5)
+
+
+def matrices_of(file):
+    """The matrices that a file holds."""
+    return [x for x in file.graph.initializer if sorted([1, 1, *x.dims])[-2] > 1]
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_file_holds_each_matrix_once(name, int8):
+    model = MODELS[name]()
+    _, file, _ = exported(model, NLL, int8=int8)
+    held = matrices_of(file)
+    parameters = [p for p in model.parameters() if p.dim() > 1]
+    assert sum(np.prod(x.dims) for x in held) == sum(p.numel() for p in parameters)
+    eight_bits = {TensorProto.INT8, TensorProto.UINT8}
+    assert {x.data_type for x in held} <= (eight_bits if int8 else {TensorProto.FLOAT})
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_in_8_bits_a_model_is_nearly_the_same(name):
+    model = MODELS[name]()
+    words = random_tokens(1, 300, V)
+    expected = of_targets(truth(model, words), words).mean()
+    run, _, made = exported(model, NLL, int8=True)
+    nll, *_ = run(words[:, :-1].numpy(), words[:, 1:].numpy(), *run.zero_state(1))
+    assert -nll[0] / 299 == pytest.approx(expected, abs=0.05)
+    assert made.difference > 1e-4  # 8 bits are fewer than 32
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["DOC of the embedding and the last layer", "RHN"])
+def test_names_shapes_and_metadata(name, form):
+    model = MODELS[name]()
+    run, file, made = exported(model, form)
+    shapes = {
+        value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
+        for value in (*file.graph.input, *file.graph.output)
+    }
+    assert tuple(shapes) == INPUTS[form] + OUTPUTS[form]
+    assert shapes["x"] == ["N", "L"]
+    if form != SENTENCE:
+        widest = 6 if name.startswith("DOC") else 8
+        assert shapes["h0"] == shapes["c0"] == shapes["next_h0"] == [2, "N", widest]
+        assert (made.metadata["num_layers"], made.metadata["hidden_size"]) == ("2", str(widest))
+    expected = {"sos_id": "2", "eos_id": "2", "vocab_size": "20", "model_type": "rnnlm"}
+    expected |= {"form": form, "unit": "word", "architecture": type(model).__name__}
+    assert expected.items() <= made.metadata.items()
+    assert made.metadata == run.metadata
+
+
+def test_a_narrow_layer_has_zeros_behind_its_numbers():
+    """Nothing else is read there."""
+    run, _, _ = exported(peaked_model(), LOG_PROBS)  # widths 6 and 5
+    x = np.array([[7], [9]])
+    _, *state = run(x, *run.zero_state(2))
+    for part in state:
+        assert (part[1, :, 5] == 0).all() and (part[0] != 0).all() and (part[1, :, :5] != 0).all()
+    expected = run(x, *state)
+    for part in state:
+        part[1, :, 5] = 3
+    for found, other in zip(run(x, *state), expected, strict=True):
+        np.testing.assert_array_equal(found, other)
+
+
+def test_an_rhn_keeps_c_as_it_is():
+    run, _, _ = exported(MODELS["RHN"](), LOG_PROBS)
+    hidden, cell = run.zero_state(1)
+    assert (run(np.array([[7]]), hidden, cell + 5)[2] == 5).all()
+
+
+def test_a_word_that_is_nearly_impossible_has_a_finite_score():
+    model = with_bias(peaked_model(), 9, -500.0)
+    run, _, _ = exported(model, LOG_PROBS)
+    log_probs = run(np.array([[7]]), *run.zero_state(1))[0]
+    expected = truth(model, torch.tensor([[7]]))[0]
+    np.testing.assert_allclose(log_probs, expected, rtol=1e-6, atol=1e-5)
+    assert log_probs[0, 9] < -400
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_tokens_of_a_recogniser(form):
+    model, dictionary = peaked_model(), small_dictionary(V)
+    tokens = ["<blk>", "<sos/eos>", "<unk>", "w9", "w4", "w0", "no word"]
+    table = match_tokens(tokens, dictionary, "tokens.txt")
+    run, _, made = exported(model, form, table=table)
+    assert (made.metadata["sos_id"], made.metadata["vocab_size"]) == ("1", "7")
+    words = [EOS, index("w4"), UNK, index("w0")]  # tokens 1, 4, 6 and 5; </s> is last and first
+    rows = truth(model, torch.tensor([words]))[0]
+    total = sum(rows[at, word] for at, word in enumerate([*words[1:], EOS]))
+    if form == SENTENCE:
+        (nll,) = run(np.array([[4, 6, 5]]), np.array([3]))
+        assert -nll[0] == pytest.approx(total, abs=1e-5)
+    elif form == NLL:
+        nll, *_ = run(np.array([[1, 4, 6, 5]]), np.array([[4, 6, 5, 1]]), *run.zero_state(1))
+        assert -nll[0] == pytest.approx(total, abs=1e-5)
+    else:
+        log_probs, *_ = run(np.array([[1, 4, 6, 5]]), *run.zero_state(1))
+        np.testing.assert_allclose(log_probs[0], rows[3, table.words], rtol=0, atol=1e-5)
+
+
+def test_bytes_as_tokens():
+    dictionary = make_dictionary(np.ones(256))
+    model = peaked_model(dictionary=dictionary)
+    made = exported_file(ensemble(model, dictionary=dictionary), LOG_PROBS)
+    assert made.metadata["unit"] == "byte" and made.difference < 1e-5
+    lines = list(table_lines(dictionary))
+    assert f"<0x61> {dictionary.index('<0x61>')}" in lines
+
+
+# What cannot be exported
+
+
+def test_an_ensemble():
+    message = refusal(exported_file, ensemble(peaked_model(), peaked_model(seed=1)))
+    assert "expected one checkpoint" in message and "got 2" in message
+
+
+def test_layers_of_another_kind():
+    model = peaked_model()
+    model.decoder.lstm = Stack(model.decoder.lstm)
+    assert "expected an AWD-LSTM or" in refusal(exported_file, ensemble(model))
+
+
+class Stack(torch.nn.Module):
+    """Layers of a kind of their own."""
+
+    def __init__(self, lstm):
+        super().__init__()
+        self.lstm = lstm
+        self.zero_state, self.forward = lstm.zero_state, lstm.forward
+
+
+def test_parameters_that_the_file_would_lack():
+    model = peaked_model()
+    model.decoder.lstm.gate = torch.nn.Parameter(torch.zeros(3))
+    assert "expected no parameters such as lstm.gate" in refusal(exported_file, ensemble(model))
+
+
+def test_layers_that_compute_something_else(monkeypatch):
+    model = peaked_model()
+    forward = model.decoder.lstm.forward
+    monkeypatch.setattr(model.decoder.lstm, "forward", lambda x, state: forward(x * 1.1, state))
+    for int8 in (False, True):
+        message = refusal(exported_file, ensemble(model), int8=int8)
+        assert "this version cannot export this model" in message
+
+
+def test_a_model_that_has_diverged():
+    model = with_bias(peaked_model(), 9, float("nan"))
+    assert "not finite" in refusal(exported_file, ensemble(model))
+
+
+def test_a_model_that_is_too_large(monkeypatch):
+    monkeypatch.setattr(file_module, "LARGEST_FILE", 1000)
+    assert "at most 1,000 bytes" in refusal(exported_file, ensemble(peaked_model()))
