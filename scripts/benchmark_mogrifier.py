@@ -2,9 +2,9 @@
 
     python scripts/benchmark_mogrifier.py [--json] [--threads 1] [--backend torch]
 
-Five rounds. Windows of 70 steps, 12 columns, DropConnect, dropout between layers. The plain layers are torch's
-in float32; in bfloat16 those of a million weights are the package's own. Forms take turns in each of --repeats rounds; a form's time is its
-fastest. Nothing else should run on the machine.
+Five rounds. Windows of 70 steps, 12 columns, DropConnect, dropout between layers. The plain layers are torch's; in
+bfloat16 those of a million weights are the package's own. Forms take turns in each of --repeats rounds; a form's time is
+its fastest. Nothing else should run on the machine.
 """
 
 from functools import partial
