@@ -28,9 +28,11 @@ The data goes through the files in this order, and each imports only from what l
     ops/gated_cell.py                a step of an LSTM or RHN and its gradients
     ops/nas_cell.py                  a step of the NAS cell and its gradients
     ops/recurrence.py                one of them over a window, with its own backward
+    ops/mogrifier.py                 a Mogrifier LSTM over a window, with its own backward
     ops/input_feeding.py             a Luong decoder's recurrence, with its own backward
     modules/dropout.py               locked, embedding and weight dropout
     modules/lstm.py                  one LSTM layer with other weights for one call
+    modules/mogrifier.py             the Mogrifier's gates of one LSTM layer
     modules/awd_lstm.py              state in; every layer's output and the state out
     modules/recurrent_stack.py       layers of equal width, added up
     modules/bilstm.py                embedded source -> memory, the decoder's first state

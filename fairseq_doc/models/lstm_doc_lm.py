@@ -66,7 +66,13 @@ class LSTMDocDecoder(RecurrentDecoder):
             nn.init.uniform_(output_matrix, -EMBEDDING_RANGE, EMBEDDING_RANGE)
         precision = PRECISIONS[str(cfg.matmul_precision)]
         lstm = AWDLSTM(
-            widths, cfg.weight_dropout, cfg.hidden_dropout, cfg.output_dropout, precision
+            widths,
+            cfg.weight_dropout,
+            cfg.hidden_dropout,
+            cfg.output_dropout,
+            precision,
+            cfg.mogrifier_rounds,
+            cfg.mogrifier_rank,
         )
         output = MixtureOutput(
             widths,
@@ -133,6 +139,20 @@ class LSTMDocLanguageModelConfig(FairseqDataclass):
     )
     weight_dropout: float = field(
         default=0.5, metadata={"help": "DropConnect on the recurrent matrices"}
+    )
+    mogrifier_rounds: int = field(
+        default=0,
+        metadata={
+            "help": "rounds in which each LSTM layer's input and state gate each other before a step "
+            "(Mogrifier; published: 5 and 6); 0: none"
+        },
+    )
+    mogrifier_rank: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "rank of the Mogrifier's matrices, each a product of two factors (published: 84 and "
+            "48; default: full matrices)"
+        },
     )
     component_threshold: float = component_threshold_field()
     matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]

@@ -8,6 +8,7 @@ from torch import nn
 
 from fairseq_doc.modules.dropout import locked_dropout, weight_dropout
 from fairseq_doc.modules.lstm import run_lstm
+from fairseq_doc.modules.mogrifier import MogrifierGates, check_mogrifier
 
 States = list[
     tuple[torch.Tensor, ...]
@@ -26,6 +27,9 @@ class AWDLSTM(nn.Module):
         hidden_dropout: locked dropout of h^1 .. h^{N-1}.
         output_dropout: locked dropout of h^N.
         precision: of the products' factors, see :func:`fairseq_doc.modules.lstm.run_lstm`.
+        mogrifier_rounds: in which each layer's input and state gate each other before a step, see
+            ``ops/mogrifier.py``; 0: plain layers.
+        mogrifier_rank: of the gates' matrices; None: full matrices.
     """
 
     def __init__(
@@ -35,9 +39,17 @@ class AWDLSTM(nn.Module):
         hidden_dropout: float = 0.0,
         output_dropout: float = 0.0,
         precision: torch.dtype = torch.float32,
+        mogrifier_rounds: int = 0,
+        mogrifier_rank: int | None = None,
     ) -> None:
         super().__init__()
+        check_mogrifier(mogrifier_rounds, mogrifier_rank)
         self.layers = nn.ModuleList(nn.LSTM(below, width) for below, width in pairwise(widths))
+        self.mogrifiers = nn.ModuleList(
+            MogrifierGates(below, width, mogrifier_rounds, mogrifier_rank)
+            for below, width in pairwise(widths)
+            if mogrifier_rounds
+        )
         self.widths = list(widths[1:])  # D_1, ..., D_N
         self.weight_drop, self.precision = weight_drop, precision
         self.dropouts = [hidden_dropout] * (len(self.layers) - 1) + [output_dropout]
@@ -61,15 +73,17 @@ class AWDLSTM(nn.Module):
             state: after the last step.
         """
         outputs, new_state = [], []
-        for layer, layer_state, p in zip(self.layers, state, self.dropouts, strict=True):
-            undropped, layer_state = self._run(layer, x, layer_state)  # (T, B, D_n)
+        for n, (layer_state, p) in enumerate(zip(state, self.dropouts, strict=True)):
+            undropped, layer_state = self._run(n, x, layer_state)  # (T, B, D_n)
             x = locked_dropout(undropped, p, self.training)
             outputs.append(x)
             new_state.append(layer_state)
         return outputs, undropped, new_state
 
-    def _run(self, layer, x, state):
+    def _run(self, n, x, state):
+        layer = self.layers[n]
+        run = self.mogrifiers[n].run if self.mogrifiers else run_lstm
         if not self.training or self.weight_drop == 0:
-            return run_lstm(layer, x, state, self.precision)
+            return run(layer, x, state, self.precision)
         dropped = weight_dropout(layer.weight_hh_l0, self.weight_drop, True)
-        return run_lstm(layer, x, state, self.precision, weight_hh_l0=dropped)
+        return run(layer, x, state, self.precision, weight_hh_l0=dropped)

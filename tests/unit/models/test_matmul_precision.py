@@ -35,6 +35,7 @@ def translation_model(**settings):
 MODELS = {
     "language model": (language_model, {}),
     "one softmax": (language_model, {"doc_components": "0,0,1"}),
+    "mogrifier": (language_model, {"mogrifier_rounds": 3, "mogrifier_rank": 2}),
     "encoder-decoder": (translation_model, {}),
     "concat attention": (translation_model, {"attention_score": "concat"}),
     "no input feeding": (translation_model, {"no_input_feeding": True}),

@@ -311,3 +311,16 @@ def test_the_result_in_given_memory(biased):
     result = matmul.matmul(left, right, bias, memory)
     assert result.data_ptr() == memory.data_ptr()
     assert_close(result, matmul.matmul(left, right, bias), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("right_form", STRIDES)
+@pytest.mark.parametrize("steps", [1, matmul.LEAST_STEPS])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_operand_of_many_steps_gives_the_same_product(kernel, dtype, steps, right_form):
+    left, right = numbers(5, 7, dtype=dtype), STRIDES[right_form](numbers(11, 7, dtype=dtype))
+    operand = matmul.packed_operand(right, 5, steps)
+    packed = matmul.backend == "onednn" and dtype == torch.float32 and steps > 1
+    assert operand.is_mkldnn == packed
+    result = matmul.matmul(left, operand)
+    assert result.dtype == dtype
+    assert_close(result, left.double() @ right.double().t(), rtol=1e-5, atol=1e-5)

@@ -1,0 +1,107 @@
+"""The Mogrifier's gates of an LSTM layer (Melis, Kocisky and Blunsom, 2020): parameters, and the layer run
+with them.
+
+Axes: T time, B streams, E width of the layer's input, D of the layer, k rank.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.modules.lstm import State, in_lower_precision
+from fairseq_doc.ops.matmul import matmul_dtype
+from fairseq_doc.ops.mogrifier import Round, mogrifier
+
+
+def check_mogrifier(rounds: int, rank: int | None) -> None:
+    """Raise ``FairseqDocError`` unless there can be ``rounds`` rounds with matrices of ``rank``."""
+    if rounds < 0:
+        raise FairseqDocError(
+            f"--mogrifier-rounds must be at least 0, which gates nothing; got {rounds}"
+        )
+    if rank is None:
+        return
+    if rank < 1:
+        raise FairseqDocError(
+            f"--mogrifier-rank must be at least 1; got {rank} (full matrices: leave it out)"
+        )
+    if rounds == 0:
+        raise FairseqDocError(
+            f"--mogrifier-rank {rank} needs rounds: give --mogrifier-rounds too, such as 5"
+        )
+
+
+class MogrifierGate(nn.Module):
+    """The matrix and the bias of one round.
+
+    Initial values are those of deepmind/lamb: the entries of the matrix, the product of its factors
+    included, have the variance 1 / ``source``; normal numbers, truncated at two standard deviations. The
+    bias is zero.
+
+    Args:
+        gated: width of what the round gates.
+        source: width of what it gates by.
+        rank: k; None: one full matrix.
+    """
+
+    def __init__(self, gated: int, source: int, rank: int | None) -> None:
+        super().__init__()
+        shapes = [(gated, source)] if rank is None else [(gated, rank), (rank, source)]
+        self.matrices = nn.ParameterList(torch.empty(shape) for shape in shapes)
+        self.bias = nn.Parameter(torch.zeros(gated))
+        # An entry of the product is a sum of k products of two entries.
+        deviation = source**-0.5 if rank is None else (source * rank) ** -0.25
+        for matrix in self.matrices:
+            nn.init.trunc_normal_(matrix, std=deviation, a=-2 * deviation, b=2 * deviation)
+
+    def values(self) -> Round:
+        """As :func:`fairseq_doc.ops.mogrifier.mogrifier` takes them."""
+        return Round(tuple(self.matrices), self.bias)
+
+
+class MogrifierGates(nn.Module):
+    """The gates of one layer, round by round.
+
+    Args:
+        below: E.
+        width: D.
+        rounds: how many; the odd ones gate the input, the even ones the state.
+        rank: k; None: full matrices.
+    """
+
+    def __init__(self, below: int, width: int, rounds: int, rank: int | None) -> None:
+        super().__init__()
+        sides = (below, width), (width, below)
+        self.rounds = nn.ModuleList(
+            MogrifierGate(*sides[number % 2], rank) for number in range(rounds)
+        )
+
+    def run(
+        self,
+        layer: nn.LSTM,
+        x: torch.Tensor,
+        state: State,
+        precision: torch.dtype = torch.float32,
+        **replaced: torch.Tensor,
+    ) -> tuple[torch.Tensor, State]:
+        """As :func:`fairseq_doc.modules.lstm.run_lstm`, with its arguments and result, but gated."""
+        weights = {**dict(layer.named_parameters()), **replaced}
+        if not in_lower_precision(layer, x, precision):
+            precision = torch.float32
+        rounds: Any = self.rounds
+        hidden, cell = (part[0] for part in state)
+        output, last = mogrifier(
+            x,
+            hidden,
+            cell,
+            weights["weight_ih_l0"],
+            weights["weight_hh_l0"],
+            weights["bias_ih_l0"] + weights["bias_hh_l0"],  # torch has two
+            [gate.values() for gate in rounds],
+            matmul_dtype(x, precision),
+        )
+        assert last is not None
+        # Copies: views would keep the states of all steps in memory.
+        return output, (output[-1:].clone(), last.unsqueeze(0))

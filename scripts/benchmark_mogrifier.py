@@ -1,0 +1,65 @@
+"""Forward and backward of AWD-LSTM's layers with Mogrifier gates, beside the plain layers.
+
+    python scripts/benchmark_mogrifier.py [--json] [--threads 1] [--backend torch]
+
+Five rounds. Windows of 70 steps, 12 columns, DropConnect, dropout between layers. The plain layers are torch's; in
+bfloat16 those of a million weights are the package's own. Forms take turns in each of --repeats rounds; a form's time is
+its fastest. Nothing else should run on the machine.
+"""
+
+from functools import partial
+
+from benchmark_tools import compare_layers
+
+TIME, COLUMNS, ROUNDS = 70, 12, 5
+# Widths of lstm_doc_lm_small and of lstm_doc_lm, the embedding first, and two layers as of Melis et al. (2020): 24M
+# parameters with an embedding of 10,000 words.
+SIZES = {
+    "small": ((100, 240, 240, 160), 21),
+    "lstm_doc_lm": ((280, 960, 960, 620), 84),
+    "24M, two layers": ((910, 910, 910), 84),
+}
+
+
+def make_forms(widths, rank):
+    """{form: a function that runs it forward and backward}."""
+    import torch
+
+    from fairseq_doc.modules.awd_lstm import AWDLSTM
+
+    x = torch.randn(TIME, COLUMNS, widths[0], requires_grad=True)
+    d_output = torch.randn(TIME, COLUMNS, widths[-1])
+
+    def form(rounds, precision=torch.float32):
+        rank_of_rounds = rank if rounds else None
+        stack = AWDLSTM(widths, 0.5, 0.2, 0.2, precision, rounds, rank_of_rounds)
+        state, inputs = stack.zero_state(COLUMNS, x), [x, *stack.parameters()]
+
+        def both_ways():
+            _, undropped, _ = stack(x, state)
+            torch.autograd.grad(undropped, inputs, d_output)
+
+        return both_ways
+
+    return {
+        "plain": form(0),
+        "gated": form(ROUNDS),
+        "plain, bfloat16": form(0, torch.bfloat16),
+        "gated, bfloat16": form(ROUNDS, torch.bfloat16),
+    }
+
+
+def main():
+    """Measure every size, and print."""
+    rows = {}
+    for name, (widths, rank) in SIZES.items():
+        rows[f"{name}, rank {rank}"] = partial(make_forms, widths, rank)
+    compare_layers(
+        __doc__,
+        rows,
+        ratios=[("gated", "plain"), ("gated, bfloat16", "plain, bfloat16")],
+    )
+
+
+if __name__ == "__main__":
+    main()

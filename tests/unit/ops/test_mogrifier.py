@@ -1,0 +1,216 @@
+"""The gated recurrence against a loop of plain cells, in float64."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.ops import matmul, mogrifier
+from fairseq_doc.ops.mogrifier import Round, mogrifier_reference
+
+from ..conftest import assert_close, gradients
+
+own = mogrifier.mogrifier
+
+
+class Case:
+    """Numbers for T steps, R rows, an input of width E, a layer of width D, r rounds of rank k (None: full
+    matrices)."""
+
+    def __init__(self, t=4, r=3, e=5, d=4, rounds=5, rank=2, seed=0, dtype=torch.float64, scale=1):
+        rng = torch.Generator().manual_seed(seed)
+
+        def numbers(*shape):
+            drawn = torch.randn(*shape, generator=rng, dtype=torch.float64)
+            return (scale * drawn).to(dtype)
+
+        shapes = [(t, r, e), (r, d), (r, d), (4 * d, e), (4 * d, d), (4 * d,)]
+        for number in range(rounds):
+            gated, source = ((e, d), (d, e))[number % 2]
+            matrix = [(gated, source)] if rank is None else [(gated, rank), (rank, source)]
+            shapes += [*matrix, (gated,)]
+        self.tensors = [numbers(*shape) for shape in shapes]
+        self.a_round = 2 if rank is None else 3  # tensors
+
+    def run(self, form, tensors, **settings):
+        """[output, last cell]."""
+        rest = tensors[6:]
+        groups = [rest[n : n + self.a_round] for n in range(0, len(rest), self.a_round)]
+        rounds = [Round(tuple(matrices), bias) for *matrices, bias in groups]
+        return list(form(*tensors[:6], rounds, **settings))
+
+    def results(self, form, asking=None, **settings):
+        """What ``run`` gives, and the gradients of the tensors that ask for one."""
+        inputs = [
+            x.clone().requires_grad_(asking is None or n in asking)
+            for n, x in enumerate(self.tensors)
+        ]
+        found = self.run(form, inputs, **settings)
+        return found + list(gradients(weighted(found), [x for x in inputs if x.requires_grad]))
+
+
+def weighted(results):
+    """A scalar on which every number has another influence."""
+    return sum(
+        (x * torch.linspace(-1, 2, x.numel(), dtype=x.dtype).view(x.shape)).sum() for x in results
+    )
+
+
+@pytest.fixture(params=["products of torch", "products of the package"])
+def each_product(request, monkeypatch):
+    """Small products and large ones have other kernels."""
+    if request.param == "products of the package":
+        monkeypatch.setattr(mogrifier, "LEAST_ONEDNN", 0)
+        monkeypatch.setattr(mogrifier, "LEAST_LINEAR", 0)
+
+
+@pytest.mark.parametrize("rounds", range(7))
+@pytest.mark.parametrize("rank", [None, 2, 7])
+def test_values_and_gradients_are_the_plain_forms(each_product, rounds, rank):
+    case = Case(rounds=rounds, rank=rank)
+    assert_close(case.results(own), case.results(mogrifier_reference))
+
+
+@given(
+    t=st.integers(1, 20), r=st.integers(1, 3), e=st.integers(1, 4), d=st.integers(1, 4),
+    rounds=st.integers(0, 6), rank=st.none() | st.integers(1, 5), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_ragged_sizes(t, r, e, d, rounds, rank, seed):
+    case = Case(t, r, e, d, rounds, rank, seed)
+    assert_close(case.results(own), case.results(mogrifier_reference))
+
+
+@pytest.mark.parametrize("rank", [None, 1])
+def test_gradients_are_those_of_finite_differences(rank):
+    case = Case(3, 2, 2, 3, rounds=3, rank=rank)
+    inputs = [x.requires_grad_() for x in case.tensors]
+    assert torch.autograd.gradcheck(lambda *x: tuple(case.run(own, list(x))), inputs)
+
+
+def test_an_input_without_a_gradient():
+    case = Case(rounds=2)
+    for number in range(len(case.tensors)):
+        asking = [n for n in range(len(case.tensors)) if n != number]
+        assert_close(case.results(own, asking), case.results(mogrifier_reference, asking))
+
+
+def test_a_step_by_hand():
+    """Of one number each: two rounds, then the plain cell, whose output and c nothing gates."""
+    x, h, c, of_x, of_h, bias, q, q_bias, r, r_bias = (
+        0.7,
+        -0.4,
+        0.3,
+        0.5,
+        -1.1,
+        0.2,
+        1.3,
+        0.1,
+        -0.8,
+        0.6,
+    )
+    weights = [torch.full((4, 1), of_x), torch.full((4, 1), of_h), torch.full((4,), bias)]
+    rounds = [
+        Round((torch.tensor([[matrix]]),), torch.tensor([matrix_bias]))
+        for matrix, matrix_bias in ((q, q_bias), (r, r_bias))
+    ]
+    state = [torch.tensor([[[x]]]), torch.tensor([[h]]), torch.tensor([[c]])]
+
+    def sigmoid(z):
+        return 1 / (1 + math.exp(-z))
+
+    x = 2 * sigmoid(q * h + q_bias) * x
+    h = 2 * sigmoid(r * x + r_bias) * h
+    z = of_x * x + of_h * h + bias
+    c = sigmoid(z) * c + sigmoid(z) * math.tanh(z)
+    for form in (own, mogrifier_reference):
+        output, cell = form(*state, *weights, rounds)
+        assert cell.item() == pytest.approx(c, rel=1e-6)
+        assert output.item() == pytest.approx(sigmoid(z) * math.tanh(c), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("time", [4, 20])
+@pytest.mark.parametrize("rounds", range(1, 7))
+def test_zeros_leave_the_plain_lstm_to_the_bit(each_product, dtype, time, rounds):
+    """Either factor of zeros does."""
+    case = Case(t=time, rounds=rounds, dtype=dtype)
+    for number, tensor in enumerate(case.tensors):
+        if number >= 6 and (number - 6) % 3 != rounds % 2:
+            tensor.zero_()
+    plain = Case(t=time, rounds=0, dtype=dtype)
+    plain.tensors = case.tensors[:6]
+    expected = plain.results(own)
+    found = case.results(own)[: len(expected)]
+    assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1])
+    close = 1e-4 if dtype == torch.float32 else 1e-9
+    assert_close(found, expected, rtol=close, atol=close)
+
+
+def test_without_a_gradient_the_numbers_are_the_same(each_product):
+    """The steps then share their memory."""
+    for time in (1, 4, 20):
+        case = Case(t=time, rounds=5)
+        expected = case.results(own)[:2]
+        with torch.no_grad():
+            assert_close(case.run(own, case.tensors), expected)
+        assert_close(case.run(own, case.tensors), expected)  # no tensor asks for one
+
+
+def test_without_a_gradient_no_step_is_kept(monkeypatch):
+    sizes = []
+    new = mogrifier._Memory.new
+    monkeypatch.setattr(
+        mogrifier._Memory,
+        "new",
+        lambda *arguments, **more: sizes.append(new(*arguments, **more)) or sizes[-1],
+    )
+    case = Case(t=9)
+    case.run(own, case.tensors)
+    assert sizes and all(x.untyped_storage().nbytes() == x[0].numel() * 8 for x in sizes)
+
+
+def rounded(factors):
+    """The plain form whose products have their factors and results rounded."""
+
+    def form(*arguments):
+        with torch.autocast("cpu", factors, enabled=factors != torch.float32):
+            return mogrifier_reference(*arguments)
+
+    return form
+
+
+@pytest.mark.parametrize("backend", matmul.BACKENDS)
+@pytest.mark.parametrize("time", [6, 20])
+@pytest.mark.parametrize("factors", [torch.float32, torch.bfloat16])
+def test_error_is_no_worse_than_the_plain_forms(monkeypatch, each_product, backend, time, factors):
+    """Against float64, in the Euclidean norm."""
+    monkeypatch.setattr(matmul, "backend", backend)
+    settings = {"t": time, "r": 4, "e": 20, "d": 24, "rank": 6, "scale": 0.3}
+    case, exact = Case(dtype=torch.float32, **settings), Case(**settings)
+    exact.tensors = [x.double() for x in case.tensors]
+    truth = exact.results(mogrifier_reference)
+    forms = {
+        "ours": case.results(own, dtype=factors),
+        "plain": case.results(rounded(factors)),
+    }
+    floor = torch.finfo(factors).eps
+    errors = {
+        form: [((x - y).norm() / y.norm()).item() for x, y in zip(found, truth, strict=True)]
+        for form, found in forms.items()
+    }
+    assert {x.dtype for x in forms["ours"]} == {torch.float32}
+    for ours, plain in zip(errors["ours"], errors["plain"], strict=True):
+        assert ours <= 1.5 * plain + 0.2 * floor, errors
+        assert ours < 16 * floor
+
+
+@pytest.mark.parametrize("backend", matmul.BACKENDS)
+def test_under_autocast_it_keeps_its_own_dtypes(monkeypatch, each_product, backend):
+    """Forward and backward."""
+    monkeypatch.setattr(matmul, "backend", backend)
+    case = Case(dtype=torch.float32)
+    outside = case.results(own)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_close(case.results(own), outside, rtol=0, atol=0)
