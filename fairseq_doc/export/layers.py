@@ -77,6 +77,11 @@ def add_layers(
         raise FairseqDocError(
             f"expected an AWD-LSTM or the layers of Melis et al.; got {type(stack).__name__}"
         )
+    if isinstance(stack, AWDLSTM) and stack.mogrifiers:
+        raise FairseqDocError(
+            "expected layers without Mogrifier gates, which cannot be exported yet; got a model with "
+            "--mogrifier-rounds"
+        )
     by_time = graph("Transpose", tokens, perm=[1, 0])  # (T, B)
     columns = graph("Gather", graph.weight(decoder.embedding, transposed), by_time, axis=1)
     x = graph("Transpose", columns, perm=[1, 2, 0])  # (D_0, T, B) -> (T, B, D_0)

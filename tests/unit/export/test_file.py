@@ -249,6 +249,11 @@ def test_parameters_that_the_file_would_lack():
     assert "expected no parameters such as lstm.gate" in refusal(exported_file, ensemble(model))
 
 
+def test_mogrifier_gates_cannot_be_exported():
+    model = peaked_model(mogrifier_rounds=2)
+    assert "expected layers without Mogrifier gates" in refusal(exported_file, ensemble(model))
+
+
 def test_layers_that_compute_something_else(monkeypatch):
     model = peaked_model()
     forward = model.decoder.lstm.forward
