@@ -32,7 +32,7 @@ from fairseq_doc.evaluation.gradient_statistics import (
 ADAPTED = ("all", "output-weights")
 # (eta, lambda) at segments of five steps that --dynamic-search tries; both grow with the segment.
 RATES = (3e-5, 5e-5, 1e-4, 2e-4, 4e-4)
-DECAYS = (1e-3, 3e-3, 1e-2, 3e-2)
+DECAYS = (3e-4, 1e-3, 3e-3, 1e-2)
 USUAL_SEGMENT = 5
 
 
@@ -52,7 +52,7 @@ class DynamicSettings:
     statistics: Sequence[dict[str, torch.Tensor]]
     segment: int = USUAL_SEGMENT
     rate: float = 1e-4
-    decay: float = 3e-3
+    decay: float = 1e-3
     epsilon: float = 2e-5
     adapt: str = ADAPTED[0]
 

@@ -204,6 +204,20 @@ def test_recipes_without_a_yaml_are_accepted_by_fairseq(script, tmp_path, monkey
     assert args.criterion == "doc_cross_entropy" and args.save_dir.startswith("checkpoints/")
 
 
+@pytest.mark.parametrize("variant", ["plain", "partial_shuffle", "weight_norm", "mogrifier"])
+def test_the_variants_beyond_the_paper_are_accepted_by_fairseq(variant, tmp_path, monkeypatch):
+    shim(tmp_path, "fairseq-train", 'for word in "$@"; do echo "$word"; done')
+    shim(tmp_path, "python", "echo fairseq_doc")
+    script = [ROOT / "examples/beyond/variant.sh", variant, "3", "data", "checkpoints"]
+    words = run(script, PATH=f"{tmp_path}:{os.environ['PATH']}").splitlines()
+    monkeypatch.setattr("sys.argv", ["fairseq-train", *words])
+    monkeypatch.chdir(ROOT)
+    args = options.parse_args_and_arch(options.get_training_parser(), input_args=words)
+    assert args.save_dir == f"checkpoints/{variant}-3" and args.seed == 3
+    added = [args.partial_shuffle, args.weight_norm, args.mogrifier_rounds]
+    assert sum(map(bool, added)) == (variant != "plain")
+
+
 @pytest.mark.parametrize("example", ["penn_treebank", "wikitext2"])
 def test_a_recipe_is_evaluated_where_it_was_saved(example, tmp_path, monkeypatch):
     recipe = ROOT / "examples" / example
