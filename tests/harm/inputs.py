@@ -57,6 +57,10 @@ EQ_LABEL ADVP PRT
 """
 
 
+DYNAMIC = ("--dynamic", "--dynamic-segment", 30, "--dynamic-columns", 5, "--dynamic-batches", 2)
+DYNAMIC = (*map(str, DYNAMIC), "--dynamic-statistics", "a.npz")
+
+
 class Builder:
     """Fills a folder with the inputs of one group.
 
@@ -86,7 +90,7 @@ class Builder:
 
     def _lm(self):
         """text/, data/ (with checksums), plain/ (fairseq-preprocess's), a.pt, b.pt, middle.pt (of a
-        run to resume), train.log, train.json, lines.txt, run.yaml."""
+        run to resume), train.log, train.json, lines.txt, run.yaml, a.npz (gradient statistics of a.pt)."""
         toy_language.write_corpus(self.folder / "text", 900, 300, 300)
         self.run("fairseq-doc", "prepare-lm", "text", "text", "data")
         prefixes = [f"--{split}pref=text/{split}.txt" for split in ("train", "valid", "test")]
@@ -110,6 +114,7 @@ class Builder:
         lines = (self.folder / "text" / "test.txt").read_text().splitlines()
         (self.folder / "lines.txt").write_text("".join(f"{line}\n" for line in lines[:6]))
         (self.folder / "run.yaml").write_text(YAML)
+        self.run("fairseq-doc", "eval-lm", "data", "--path", "a.pt", "--cpu", *DYNAMIC)
 
     def _trees(self):
         """train.mrg, dev.mrg, test.mrg, dev.nbest, test.nbest.gz, dev.scores, words.prm, data/ (with

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from conftest import PACKAGE
 from harm import mutilations, oracles
-from harm.inputs import LM_MODEL, LM_TRAINING, TRANSLATION
+from harm.inputs import DYNAMIC, LM_MODEL, LM_TRAINING, TRANSLATION
 
 import fairseq_doc.registration  # noqa: F401  # so that torch.load accepts what checkpoints hold
 
@@ -209,6 +209,10 @@ def _lm_targets():
     yield Target(
         "YAML", "lm", "run.yaml", HYDRA, _settings, oracles.fits_yaml, trained,
         rf"{SAVES}|hydra_train.log",
+    )  # fmt: skip
+    yield Target(
+        "gradient statistics", "lm", "a.npz", analysis("eval-lm", "data", "a.pt", *DYNAMIC),
+        mutilations.binary, oracles.never, json_of("a.npz"), r"a\.npz",
     )  # fmt: skip
     for log in ("train.log", "train.json"):
         yield Target(
