@@ -34,7 +34,7 @@ def arguments():
 
 def text_of(ensemble, split, words):
     """The first tokens of a split, (1, words + 1)."""
-    from fairseq_doc.evaluation.perplexity import windows_of
+    from fairseq_doc.evaluation.ensemble import windows_of
 
     window = next(iter(windows_of(ensemble, split, length=words)))
     source, target = window["net_input"]["src_tokens"], window["target"]
