@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.modules.mixture import MixtureOutput
+from fairseq_doc.modules.mixture import MixtureOutput, near_identity
 
 
 def hide_broken_torchaudio() -> None:
@@ -40,6 +40,7 @@ try:
         GenerationMixin,
         PreTrainedConfig,
         PreTrainedModel,
+        initialization,
     )
     from transformers.configuration_utils import SubConfigSpec
     from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -60,7 +61,9 @@ class MixtureHeadConfig(PreTrainedConfig):
         text_config: the backbone's, of any causal language model.
         components: i_0, ..., i_N, how many components each layer's hidden states give; layer 0 is the
             embedding. None: four of the last layer.
-        activation: ``tanh`` or ``linear``, applied to W_j h^n + b_j.
+        activation: ``linear`` or ``tanh``, applied to W_j h^n + b_j.
+        noise: by how much each W_j of a new model differs from the identity, see
+            :func:`fairseq_doc.modules.mixture.near_identity`.
     """
 
     model_type = "mixture_head"
@@ -70,7 +73,8 @@ class MixtureHeadConfig(PreTrainedConfig):
 
     text_config: dict | PreTrainedConfig | None = None
     components: list[int] | None = None
-    activation: str = "tanh"
+    activation: str = "linear"
+    noise: float = 0.1
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)
@@ -83,10 +87,10 @@ class MixtureHeadForCausalLM(PreTrainedModel, GenerationMixin):
     """P = sum_j pi_j softmax(W k_j + b) over the hidden states of a backbone.
 
     ``logits`` are log P: a softmax of them is P, and sampling at a temperature draws from P^(1/T),
-    renormalised. W is the embedding matrix where the backbone's configuration ties them. Hidden states
-    below the last are normalised to mean 0 and variance 1, without parameters: a residual stream grows
-    from block to block, only the last hidden state has the backbone's final norm, and W_j and b_j can
-    scale and shift as that norm's own parameters do.
+    renormalised. W is the embedding matrix where the backbone's configuration ties them; d is the width of
+    every layer. Hidden states below the last are normalised to mean 0 and variance 1, without parameters:
+    a residual stream grows from block to block, only the last hidden state has the backbone's final norm,
+    and W_j and b_j can scale and shift as that norm's own parameters do.
     """
 
     config: MixtureHeadConfig
@@ -111,11 +115,20 @@ class MixtureHeadForCausalLM(PreTrainedModel, GenerationMixin):
             model: the backbone; None: a new one.
             output: the mixture; None: a new one, which shares W with the backbone's embedding where the
                 configuration says so.
+
+        Raises:
+            FairseqDocError: the embedding is not as wide as the hidden states, or the numbers of
+                components do not fit the layers.
         """
         super().__init__(config)
         text = config.text_config
         self.model = AutoModel.from_config(text) if model is None else model
         embedding = self.model.get_input_embeddings().weight
+        if embedding.size(1) != text.hidden_size:
+            raise FairseqDocError(
+                f"expected an embedding as wide as the hidden states, {text.hidden_size}; got "
+                f"{embedding.size(1)}"
+            )
         if output is None:
             tied = config.tie_word_embeddings
             weight = embedding if tied else nn.Parameter(torch.empty_like(embedding))
@@ -160,14 +173,22 @@ class MixtureHeadForCausalLM(PreTrainedModel, GenerationMixin):
         return model.train(causal_lm.training)
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Linear layers are initialised as transformers does it; b starts at zero, and W, where it is not
-        the embedding matrix, as that one."""
-        super()._init_weights(module)
-        if isinstance(module, MixtureOutput):
-            nn.init.zeros_(module.bias)
+        """The mixture of a new model starts near the softmaxes of W h^n, equally weighted."""
+        output, text = self.output, self.config.text_config
+        if module is output:
+            initialization.zeros_(output.bias)
             if not self.config.tie_word_embeddings:
-                std = getattr(self.config.text_config, "initializer_range", 0.02)
-                nn.init.normal_(module.weight, std=std)
+                std = getattr(text, "initializer_range", 0.02)
+                initialization.normal_(output.weight, std=std)
+        elif module is output.mixture_weights:
+            initialization.zeros_(module.weight)
+        elif any(module is projection for projection in output.projections.values()):
+            n_components = module.out_features // output.dim
+            near = near_identity(n_components, output.dim, self.config.noise)
+            initialization.copy_(module.weight, near)
+            initialization.zeros_(module.bias)
+        else:
+            super()._init_weights(module)
 
     def get_input_embeddings(self) -> nn.Module:
         """The backbone's."""

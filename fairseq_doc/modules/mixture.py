@@ -76,6 +76,17 @@ def at_temperature(log_probs: torch.Tensor, inverse: torch.Tensor | float) -> to
     return torch.log_softmax(below_top * inverse, dim=-1)
 
 
+def near_identity(n_components: int, dim: int, noise: float) -> torch.Tensor:
+    """W_j = I + noise E_j / sqrt(d) of J components, one below the other. The entries of E_j are standard
+    normal, so W_j h differs from h by about ``noise`` times its length.
+
+    Returns:
+        (J d, d).
+    """
+    identity = torch.eye(dim).repeat(n_components, 1)
+    return identity + torch.randn_like(identity) * (noise / math.sqrt(dim))
+
+
 class MixtureOutput(nn.Module):
     """P = sum_j pi_j softmax(W k_j + b), components from any layers (Eq. 7-11).
 
@@ -151,17 +162,16 @@ class MixtureOutput(nn.Module):
         **settings: Any,
     ) -> "MixtureOutput":
         """A mixture that starts as the trained softmax it replaces, softmax(W h^N + b), and can be
-        trained on from there: k_j = W_j h^N + b_j with W_j = I + noise E_j / sqrt(d) and b_j = 0, and
-        equal weights, W_pi = 0. The entries of E_j are standard normal, so each k_j differs from h^N by
-        about ``noise`` times its length. Without noise the components are equal, have equal gradients,
-        and never part.
+        trained on from there: k_j = W_j h^N + b_j with W_j by :func:`near_identity` and b_j = 0, and
+        equal weights, W_pi = 0. Without noise the components are equal, have equal gradients, and never
+        part.
 
         Args:
             weight: W, (V, d), the parameter of the softmax; it is used, not copied.
             bias: b, (V,), copied; None: zeros.
             widths: D_0, ..., D_N, with D_N = d.
             components: 0, ..., 0, J: of the last layer alone, since no other layer gives h^N.
-            noise: see above.
+            noise: of the W_j.
             settings: ``dropout`` and ``precision``, as in the constructor.
 
         Raises:
@@ -172,10 +182,9 @@ class MixtureOutput(nn.Module):
         output = cls(widths, components, weight, activation="linear", **settings)
         output.to(weight)  # device and dtype
         (projection,) = output.projections.values()
-        identity = torch.eye(output.dim).repeat(output.n_components, 1)  # (J d, d)
         with torch.no_grad():
-            deviation = torch.randn_like(identity) * (noise / math.sqrt(output.dim))
-            projection.get_parameter("weight").copy_(identity + deviation)
+            near = near_identity(output.n_components, output.dim, noise)
+            projection.get_parameter("weight").copy_(near)
             if bias is not None:
                 output.bias.copy_(bias)
             if output.mixture_weights is not None:

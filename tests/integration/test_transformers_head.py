@@ -78,16 +78,19 @@ def configs(transformers):
 both = pytest.mark.parametrize("name", ["gpt2", "llama"])
 
 
-def make_model(head, config, components=(1, 0, 2, 2)):
+def make_model(head, config, components=(1, 0, 2, 2), activation="linear"):
     """In float64, in evaluation mode, with weights large enough that components and words differ."""
     torch.manual_seed(0)
     model = head.MixtureHeadForCausalLM(
-        head.MixtureHeadConfig(text_config=config, components=list(components))
+        head.MixtureHeadConfig(
+            text_config=config, components=list(components), activation=activation
+        )
     )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(6)
         model.output.bias.normal_()
+        model.output.mixture_weights.weight.normal_()
     return model.double().eval()
 
 
@@ -99,10 +102,10 @@ def assert_close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-@both
-def test_logits_are_the_mixtures_log_probabilities(head, configs, name):
+@pytest.mark.parametrize("name, activation", [("gpt2", "linear"), ("llama", "tanh")])
+def test_logits_are_the_mixtures_log_probabilities(head, configs, name, activation):
     """By the equations, from the hidden states: those below the last without mean and scale."""
-    model, words = make_model(head, configs[name]), some_words()
+    model, words = make_model(head, configs[name], activation=activation), some_words()
     found = model(words, output_hidden_states=True)
     output, expected, j = model.output, 0, 0
     pi = output.mixture_weights(found.hidden_states[-1]).softmax(-1)
@@ -115,7 +118,8 @@ def test_logits_are_the_mixtures_log_probabilities(head, configs, name):
             row = slice(D * (j - sum(output.components[:n])), None)
             projection = output.projections[str(n)]
             weight, bias = projection.weight[row][:D], projection.bias[row][:D]
-            k = torch.tanh(h @ weight.t() + bias)
+            k = h @ weight.t() + bias
+            k = torch.tanh(k) if activation == "tanh" else k
             expected += pi[..., j, None] * (k @ output.weight.t() + output.bias).softmax(-1)
             j += 1
     assert j == 5
@@ -123,6 +127,23 @@ def test_logits_are_the_mixtures_log_probabilities(head, configs, name):
     assert_close(found.logits.log_softmax(-1), found.logits)
     assert (model.output.weight is model.get_input_embeddings().weight) == (name == "gpt2")
     assert model(words).hidden_states is None
+
+
+@both
+def test_a_new_model_starts_near_softmaxes_of_its_layers(head, configs, name):
+    """Without noise it is exactly their mean."""
+    torch.manual_seed(0)
+    config = head.MixtureHeadConfig(text_config=configs[name], components=[0, 1, 0, 3], noise=0.0)
+    model, words = head.MixtureHeadForCausalLM(config).double().eval(), some_words()
+    found = model(words, output_hidden_states=True)
+    layers = (F.layer_norm(found.hidden_states[1], (D,)), found.hidden_states[3])
+    softmaxes = [(h @ model.output.weight.t()).softmax(-1) for h in layers]
+    assert_close(found.logits.exp(), 0.25 * softmaxes[0] + 0.75 * softmaxes[1])
+    assert 0.015 < model.output.weight.std() < 0.025 and not model.output.bias.any()
+    noisy = head.MixtureHeadConfig(text_config=configs[name], components=[0, 1, 0, 3], noise=0.5)
+    vectors = head.MixtureHeadForCausalLM(noisy).output.projections["3"].weight.view(3, D, D)
+    sizes = (vectors - torch.eye(D)).pow(2).sum((1, 2)).sqrt() / D**0.5
+    assert ((0.4 < sizes) & (sizes < 0.6)).all()
 
 
 def test_the_loss_is_the_next_words(head, configs):
