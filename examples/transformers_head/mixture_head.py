@@ -74,7 +74,7 @@ class MixtureHeadConfig(PreTrainedConfig):
     text_config: dict | PreTrainedConfig | None = None
     components: list[int] | None = None
     activation: str = "linear"
-    noise: float = 0.1
+    noise: float = 1.0
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)

@@ -58,7 +58,7 @@ SPLITS = ("train", "valid", "test")
 UNKNOWN, END = "<unk>", "</s>"
 LEAST = 2  # a word's occurrences in training
 SIZES = {
-    "--steps": 1000,
+    "--steps": 600,
     "--layers": 3,
     "--width": 128,
     "--heads": 4,
