@@ -225,7 +225,8 @@ def train_row(args: argparse.Namespace) -> dict[str, float]:
 
     Returns:
         ``parameters`` and what :func:`train` returns; ``valid`` and ``test``, perplexities, except of the
-        plain form; ``valid_before`` and ``test_before`` of a model that was trained before.
+        plain form; ``valid_before`` and ``test_before``, but no ``extra_bytes``, of a model that was trained
+        before.
     """
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -245,6 +246,8 @@ def train_row(args: argparse.Namespace) -> dict[str, float]:
         for split in SPLITS[1:]:
             found[f"{split}_before"] = perplexity(model, streams[split], args)
     found |= train(model, streams["train"], steps, args)
+    if args.row in (TRAINED_ON, EXCHANGED):
+        del found["extra_bytes"]  # the evaluation before has left memory that the training reuses
     if args.row != PLAIN:
         for split in SPLITS[1:]:
             found[split] = perplexity(model, streams[split], args)
@@ -272,7 +275,8 @@ def lines(row: str, found: dict[str, float]) -> list[str]:
         f"{found[split]:8.2f}" if split in found else f"{'':8}" for split in SPLITS[1:]
     )
     costs = f"{found['seconds']:10.3f}{found['processor_seconds']:13.3f}"
-    costs += f"{found['extra_bytes'] / 1e6:10.0f}{found['parameters']:12,}"
+    memory = f"{found['extra_bytes'] / 1e6:.0f}" if "extra_bytes" in found else ""
+    costs += f"{memory:>10}{found['parameters']:12,}"
     return [*texts, f"{row:26}{perplexities}{costs}"]
 
 
