@@ -87,6 +87,6 @@ chmod +x "$building/ninja"
 PATH=$building:$PATH DIST_EXTRA_CONFIG=$building/setup.cfg \
     install --no-build-isolation "$(requirement fairseq-fixed)"
 step 4 "installs this package and the tools of its tests"
-install --editable '.[dev,tune,onnx]'
+install --editable '.[dev,tune,onnx,transformers]'
 echo "$stamp" >.venv/installed
 echo "setup: done after $SECONDS s"

@@ -1,10 +1,13 @@
 """The Direct Output Connection: layer outputs -> component vectors and log weights -> P.
 
+Needs torch and nothing of fairseq, so any torch model can use it (docs/output_layer.md).
+
 Axes: B streams, T time, V vocabulary, N LSTM layers, D_n width of layer n, J components, d width of
 a component's vector.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +26,16 @@ from fairseq_doc.ops.mixture_pruning import (
 )
 from fairseq_doc.ops.reference import sum_dtype
 
-ACTIVATIONS = {"tanh": torch.tanh, "linear": lambda x: x}
+
+def _linear(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+# Functions that pickle finds by their names.
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "tanh": torch.tanh,
+    "linear": _linear,
+}
 
 
 def parse_components(text: str, n_layers: int) -> list[int]:
@@ -69,6 +81,17 @@ def at_temperature(log_probs: torch.Tensor, inverse: torch.Tensor | float) -> to
     return torch.log_softmax(below_top * inverse, dim=-1)
 
 
+def near_identity(n_components: int, dim: int, noise: float) -> torch.Tensor:
+    """W_j = I + noise E_j / sqrt(d) of J components, one below the other. The entries of E_j are standard
+    normal, so W_j h differs from h by about ``noise`` times its length.
+
+    Returns:
+        (J d, d).
+    """
+    identity = torch.eye(dim).repeat(n_components, 1)
+    return identity + torch.randn_like(identity) * (noise / math.sqrt(dim))
+
+
 class MixtureOutput(nn.Module):
     """P = sum_j pi_j softmax(W k_j + b), components from any layers (Eq. 7-11).
 
@@ -93,6 +116,10 @@ class MixtureOutput(nn.Module):
             :func:`fairseq_doc.ops.matmul.matmul_dtype`.
         threshold: in evaluation, where no gradient is asked for, a token's components of less weight
             are left out, see :mod:`fairseq_doc.ops.mixture_pruning`.
+
+    Raises:
+        FairseqDocError: not as many widths as numbers of components, a negative number, none positive,
+            another activation, or ``project`` false with more than one component.
     """
 
     def __init__(
@@ -110,6 +137,11 @@ class MixtureOutput(nn.Module):
         if not 0 <= threshold < 1:
             raise FairseqDocError(f"--component-threshold must be in [0, 1); got {threshold}")
         self.threshold = threshold
+        _check_components(widths, components)
+        if activation not in ACTIVATIONS:
+            expected = " or ".join(ACTIVATIONS)
+            raise FairseqDocError(f"the activation must be {expected}; got {activation!r}")
+        self.widths = list(widths)
         self.components = list(components)
         self.n_components = sum(components)
         self.dim = weight.size(1)
@@ -130,6 +162,46 @@ class MixtureOutput(nn.Module):
         if self.n_components > 1:
             self.mixture_weights = nn.Linear(widths[-1], self.n_components, bias=False)
 
+    @classmethod
+    def replacing(
+        cls,
+        weight: nn.Parameter,
+        bias: torch.Tensor | None,
+        widths: Sequence[int],
+        components: Sequence[int],
+        noise: float = 0.01,
+        **settings: Any,
+    ) -> "MixtureOutput":
+        """A mixture that starts as the trained softmax it replaces, softmax(W h^N + b), and can be
+        trained on from there: k_j = W_j h^N + b_j with W_j by :func:`near_identity` and b_j = 0, and
+        equal weights, W_pi = 0. Without noise the components are equal, have equal gradients, and never
+        part.
+
+        Args:
+            weight: W, (V, d), the parameter of the softmax; it is used, not copied.
+            bias: b, (V,), copied; None: zeros.
+            widths: D_0, ..., D_N, with D_N = d.
+            components: 0, ..., 0, J: of the last layer alone, since no other layer gives h^N.
+            noise: of the W_j.
+            settings: ``dropout`` and ``precision``, as in the constructor.
+
+        Raises:
+            FairseqDocError: components of another layer, a last layer that is not d wide, a noise that is
+                negative or not finite, or a bias of another shape.
+        """
+        _check_replacement(weight, bias, widths, components, noise)
+        output = cls(widths, components, weight, activation="linear", **settings)
+        output.to(weight)  # device and dtype
+        (projection,) = output.projections.values()
+        with torch.no_grad():
+            near = near_identity(output.n_components, output.dim, noise)
+            projection.get_parameter("weight").copy_(near)
+            if bias is not None:
+                output.bias.copy_(bias)
+            if output.mixture_weights is not None:
+                output.mixture_weights.weight.zero_()
+        return output
+
     def forward(self, layer_outputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Args:
@@ -138,7 +210,11 @@ class MixtureOutput(nn.Module):
         Returns:
             mixture_params: (B, T, J d + J + 1).
             log_weights: log pi, (B, T, J), float32 or wider.
+
+        Raises:
+            FairseqDocError: not N + 1 outputs, or one that is used is not (B, T, D_n).
         """
+        self._check_layer_outputs(layer_outputs)
         last = layer_outputs[-1].contiguous()
         batch, time = last.shape[:2]
         vectors = []  # each (B, T, i_n d)
@@ -161,6 +237,20 @@ class MixtureOutput(nn.Module):
         one = log_weights.new_ones(batch, time, 1)
         mixture_params = torch.cat([*vectors, log_weights, one], dim=-1)  # of the wider dtype
         return mixture_params, log_weights
+
+    def _check_layer_outputs(self, layer_outputs: Sequence[torch.Tensor]) -> None:
+        if len(layer_outputs) != len(self.widths):
+            raise FairseqDocError(
+                f"the mixture expects {len(self.widths)} layer outputs, h^0 to h^N; got "
+                f"{len(layer_outputs)}"
+            )
+        for n in (*map(int, self.projections), len(self.widths) - 1):
+            h = layer_outputs[n]
+            if h.dim() != 3 or h.size(2) != self.widths[n]:
+                raise FairseqDocError(
+                    f"the mixture expects layer {n}'s output as (B, T, {self.widths[n]}); got "
+                    f"{tuple(h.shape)}"
+                )
 
     def unpack(self, mixture_params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(..., J d + J + 1) -> component vectors (tokens, J, d) and log weights (tokens, J)."""
@@ -235,6 +325,34 @@ class MixtureOutput(nn.Module):
             log_weights = pruned_log_weights(log_weights, self.threshold)
         log_probs = function(vectors, log_weights, self.weight, self.bias, precision=self.precision)
         return log_probs.view(*mixture_params.shape[:-1], -1)
+
+
+def _check_components(widths: Sequence[int], components: Sequence[int]) -> None:
+    if len(widths) != len(components) or min(components, default=0) < 0 or sum(components) == 0:
+        raise FairseqDocError(
+            "the mixture expects the widths of layers 0 to N and as many numbers of components, none "
+            f"negative and at least one positive; got {list(widths)} and {list(components)}"
+        )
+
+
+def _check_replacement(
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    widths: Sequence[int],
+    components: Sequence[int],
+    noise: float,
+) -> None:
+    _check_components(widths, components)
+    if any(components[:-1]) or widths[-1] != weight.size(1):
+        raise FairseqDocError(
+            "a mixture that starts as the softmax it replaces expects components of the last layer "
+            f"alone, and that layer {weight.size(1)} wide, as the output matrix; got components "
+            f"{list(components)} and a width of {widths[-1]}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise FairseqDocError(f"expected a bias ({len(weight)},); got {tuple(bias.shape)}")
+    if not 0 <= noise < math.inf:
+        raise FairseqDocError(f"the noise must be a number from 0 on; got {noise}")
 
 
 def _check_plain_output(widths: Sequence[int], components: Sequence[int], dim: int) -> None:

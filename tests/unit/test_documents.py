@@ -20,7 +20,7 @@ BANNED = r"\b(told|tells?|stands?|mend(s|ed|ing)?|of which|but for|who wants|has
 # Options of programs that are neither fairseq's nor ours: pip, pre-commit, hydra, torchrun, srun.
 FOREIGN = {"--editable", "--hook-type", "--config-dir", "--config-name"}
 FOREIGN |= {"--nproc-per-node", "--no-python", "--nnodes", "--rdzv-backend", "--rdzv-endpoint"}
-FOREIGN |= {"--nodes", "--ntasks", "--cpus-per-task"}
+FOREIGN |= {"--nodes", "--ntasks", "--cpus-per-task", "--no-deps"}
 
 
 def script(name):
@@ -130,7 +130,7 @@ def test_commands_and_options_named_in_the_documents_exist(make_options, monkeyp
     known = fairseq_options(monkeypatch) | FOREIGN
     for parser in commands.values():
         known |= set(parser._option_string_actions)
-    for path in (ROOT / "scripts").glob("*.py"):
+    for path in [*ROOT.glob("scripts/*.py"), *ROOT.glob("examples/*/*.py")]:
         known |= set(re.findall(r'"(--[a-z-]+)"', path.read_text()))
     unknown = []
     for path, name in zip(PAGES, NAMES, strict=True):

@@ -1,9 +1,12 @@
 import argparse
 import importlib
 import os
+import re
 import runpy
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import fairseq
 import pytest
@@ -54,9 +57,22 @@ def test_the_command_line_does_not_import_the_packages_of_extras():
     """Each is for one command."""
     imported = python(
         "import sys, fairseq_doc.cli.main\n"
-        "print({'optuna', 'onnx', 'onnxruntime'} & sys.modules.keys())"
+        "print({'optuna', 'onnx', 'onnxruntime', 'transformers'} & sys.modules.keys())"
     )
     assert imported.splitlines()[-1] == "set()"
+
+
+def test_the_output_layers_page_needs_torch_and_nothing_else():
+    """Its first block, where none of the other dependencies can be imported."""
+    text = Path(FOLDER, "..", "docs", "output_layer.md").read_text()
+    block = re.search(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[1]
+    with open(Path(FOLDER, "..", "pyproject.toml"), "rb") as file:
+        required = tomllib.load(file)["project"]["dependencies"]
+    names = [re.match(r"[\w-]+", spec)[0].replace("-", "_") for spec in required]
+    missing = [name for name in (*names, "fairseq", "hydra") if name not in ("torch", "numpy")]
+    assert len(missing) > 5
+    code = f"import sys\nsys.modules |= dict.fromkeys({missing})\n{block}\nprint(log_probs.shape)"
+    assert python(code) == "torch.Size([8, 1, 1000])"
 
 
 @pytest.mark.parametrize(

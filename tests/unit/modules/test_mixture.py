@@ -1,7 +1,10 @@
+import copy
 import math
+import pickle
 
 import pytest
 import torch
+from conftest import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -179,6 +182,113 @@ def test_probabilities_under_autocast_sum_to_one_at_float32s_accuracy(components
         log_probs = layer.log_probs(params)
     assert log_weights.dtype == log_probs.dtype == torch.float32
     assert_close(log_probs.exp().sum(-1), torch.ones(B, T), rtol=0, atol=1e-5)
+
+
+# A user's mistakes, and a mixture that replaces a trained softmax
+
+
+@pytest.mark.parametrize(
+    "components", [[1, 2], [1, 0, 2, 0], [0, 0, 0], [1, -1, 2], []], ids=lambda counts: str(counts)
+)
+def test_components_that_do_not_fit_the_widths(components):
+    message = refusal(MixtureOutput, WIDTHS, components, nn.Parameter(torch.randn(V, D)))
+    assert f"got {WIDTHS} and {components}" in message
+
+
+def test_an_unknown_activation():
+    arguments = (WIDTHS, [0, 0, 2], nn.Parameter(torch.randn(V, D)), "relu")
+    assert "must be tanh or linear; got 'relu'" in refusal(MixtureOutput, *arguments)
+
+
+def test_layer_outputs_that_do_not_fit():
+    layer, h = output_layer([1, 0, 2]), layer_outputs()
+    assert "3 layer outputs, h^0 to h^N; got 2" in refusal(layer, h[1:])
+    flat = [x.flatten(0, 1) for x in h]
+    assert "layer 0's output as (B, T, 6); got (12, 6)" in refusal(layer, flat)
+    assert "layer 2's output as (B, T, 5); got (3, 4, 7)" in refusal(layer, [h[0], h[0], h[1]])
+    layer([h[0], None, h[2]])  # layer 1 gives no component
+
+
+def test_an_output_can_be_pickled_and_copied():
+    for activation in ("tanh", "linear"):
+        layer = output_layer([1, 0, 2], activation=activation)
+        expected = probabilities(layer, layer_outputs())
+        for other in (pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer)):
+            assert_close(probabilities(other, layer_outputs()), expected)
+
+
+LAST_D_WIDE = [3, 7, D]
+
+
+def replacement(components=(0, 0, 4), noise=0.01, with_bias=True, seed=0):
+    """W, b (or None) and the mixture that replaces them, in float64."""
+    torch.manual_seed(seed)
+    weight = nn.Parameter(torch.randn(V, D, dtype=torch.float64))
+    bias = torch.randn(V, dtype=torch.float64) if with_bias else None
+    return weight, bias, MixtureOutput.replacing(weight, bias, LAST_D_WIDE, components, noise)
+
+
+def log_softmax(weight, bias, h):
+    return nn.functional.linear(h, weight, bias).log_softmax(-1)
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("components", [[0, 0, 4], [0, 0, 1]])
+def test_without_noise_a_mixture_is_the_softmax_it_replaces(components, with_bias):
+    weight, bias, layer = replacement(components, noise=0.0, with_bias=with_bias)
+    params, log_weights = layer(layer_outputs(LAST_D_WIDE))
+    assert_close(layer.log_probs(params), log_softmax(weight, bias, layer_outputs(LAST_D_WIDE)[-1]))
+    assert_close(log_weights, torch.full_like(log_weights, -math.log(sum(components))))
+    assert layer.weight is weight and layer.bias is not bias
+
+
+def test_with_noise_the_components_differ_by_its_size():
+    """|k_j - h| is about noise |h|, and so the change of log P is of the noise's order."""
+    weight, bias, layer = replacement(noise=0.01)
+    h = layer_outputs(LAST_D_WIDE)
+    vectors, _ = layer.unpack(layer(h)[0])
+    last = h[-1].reshape(-1, 1, D)
+    sizes = (vectors - last).norm(dim=-1) / last.norm(dim=-1)  # (B T, J)
+    assert 0.005 < sizes.mean() < 0.02
+    change = (layer.log_probs(layer(h)[0]) - log_softmax(weight, bias, h[-1])).abs().max()
+    assert 0 < change < 0.2
+
+
+def test_components_part_with_noise_and_never_without():
+    """Their gradients differ, or are equal."""
+    for noise in (0.0, 0.01):
+        _, _, layer = replacement(noise=noise)
+        target = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
+        layer.nll(layer(layer_outputs(LAST_D_WIDE))[0], target).backward()
+        per_component = layer.projections["2"].weight.grad.view(4, D, D)
+        assert per_component.abs().max() > 0.1
+        difference = (per_component - per_component[0]).abs().max()
+        assert difference < 1e-12 if noise == 0 else difference > 1e-3
+        weights = layer.mixture_weights.weight.grad.abs().max()
+        assert weights < 1e-12 if noise == 0 else weights > 1e-3
+
+
+def test_a_replacement_has_the_matrixs_dtype():
+    weight = nn.Parameter(torch.randn(V, D, dtype=torch.bfloat16))
+    layer = MixtureOutput.replacing(weight, None, LAST_D_WIDE, [0, 0, 2])
+    assert {p.dtype for p in layer.parameters()} == {torch.bfloat16} and layer.weight is weight
+
+
+@pytest.mark.parametrize(
+    "widths, components, noise, bias_size, problem",
+    [
+        (LAST_D_WIDE, [0, 1, 2], 0.01, V, r"last layer alone.*got components \[0, 1, 2\]"),
+        (WIDTHS, [0, 0, 2], 0.01, V, "6 wide, .* a width of 5"),
+        (LAST_D_WIDE, [0, 2], 0.01, V, "as many numbers"),
+        (LAST_D_WIDE, [0, 0, 2], -0.01, V, "from 0 on; got -0.01"),
+        (LAST_D_WIDE, [0, 0, 2], math.inf, V, "from 0 on; got inf"),
+        (LAST_D_WIDE, [0, 0, 2], 0.01, 1, r"a bias \(11,\); got \(1,\)"),
+    ],
+)
+def test_replacements_that_cannot_be(widths, components, noise, bias_size, problem):
+    weight, bias = nn.Parameter(torch.randn(V, D)), torch.zeros(bias_size)
+    with pytest.raises(FairseqDocError, match=problem):
+        MixtureOutput.replacing(weight, bias, widths, components, noise)
 
 
 # Temperature
