@@ -51,7 +51,7 @@ def add_dynamic_arguments(parser: argparse.ArgumentParser) -> None:
         "--dynamic-segment",
         type=positive,
         metavar="T",
-        help=f"tokens between updates (default: {USUAL_SEGMENT}); more are faster",
+        help=f"tokens between updates; more are faster (default: {USUAL_SEGMENT})",
     )
     add("--dynamic-rate", type=float, help=f"learning rate eta (default: {usual.rate} T / 5)")
     add(
@@ -81,7 +81,8 @@ def add_dynamic_arguments(parser: argparse.ArgumentParser) -> None:
         "--dynamic-batches",
         type=positive,
         metavar="N",
-        help="batches of these gradients at most (default: the whole text)",
+        help="batches of these gradients at most; the fewer, the smaller the rate must be (default: the "
+        "whole text)",
     )
 
 
@@ -110,6 +111,10 @@ def check_dynamic(args: argparse.Namespace) -> None:
     args.matmul_precision = "float32"
     _of_arguments(args, [])
     models, files = split_paths(args.path), _statistics_files(args)
+    if len(set(models)) != len(models):
+        raise FairseqDocError(
+            f"--dynamic gives every model statistics of its own: expected different models; got {args.path}"
+        )
     if len(set(files)) != len(models):
         raise FairseqDocError(
             f"--dynamic-statistics: expected {len(models)} different files, one a model; got "

@@ -1,6 +1,7 @@
 """``fairseq-doc eval-lm``."""
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -30,9 +31,10 @@ from fairseq_doc.evaluation.cache import GRID as GRID_OF_CACHE
 from fairseq_doc.evaluation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.monte_carlo import AVERAGES
-from fairseq_doc.evaluation.perplexity import Evaluation, check_columns, evaluate_at
+from fairseq_doc.evaluation.perplexity import Evaluation, check_columns, check_text, evaluate_at
 from fairseq_doc.evaluation.stream_scorer import SAMPLES_ALONE, StreamSettings
 from fairseq_doc.evaluation.temperature import GRID, check_temperatures
+from fairseq_doc.modules.mixture import NotFiniteError
 
 NAME = "eval-lm"
 HELP = "perplexity of a model or an ensemble, with the state carried over the whole text"
@@ -114,18 +116,21 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     byte the same as ``bits_per_character``; ``tokens``, the number of scored ones; ``left_out``, the
     number of others; ``models``, their number; ``split``; ``columns``; ``temperature``; ``samples``, 0
     without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings, or null; ``searched``,
-    {setting: perplexity on the searched split}; ``seconds``, without loading the models."""
+    {setting: perplexity on the searched split}; ``seconds``, without loading the models;
+    ``seconds_before``, the part of them that went into statistics and searches."""
     check_dynamic(args)
     _check(args)
-    cache_settings(args)
+    cache = cache_settings(args)
     ensemble = ensemble_of(args)
+    for split in {args.gen_subset, SEARCHED_SPLIT if _searches(args) else args.gen_subset}:
+        check_text(ensemble, split, cache, args.batch_size)
     start = time.perf_counter()
     torch.manual_seed(1 if args.seed is None else args.seed)
     settings = StreamSettings(
         [1.0 if args.temperature == SEARCH else args.temperature],
         args.samples or 0,
         args.average or AVERAGES[0],
-        cache_settings(args),
+        cache,
         dynamic_settings(args, ensemble),
     )
     searched: dict[str, Evaluation] = {}
@@ -134,6 +139,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     known: Evaluation | None = None  # of the split, where the search has scored the whole of it
     if args.temperature == SEARCH or args.cache_search:
         settings, searched, known = _search_points(args, ensemble, settings)
+    before = time.perf_counter() - start
     result = known or _evaluations(args, ensemble, args.gen_subset, settings)[0]
     (temperature,) = settings.temperatures
     return {
@@ -152,21 +158,26 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "dynamic": _dynamic_as_json(settings),
         "searched": {name: evaluation.perplexity for name, evaluation in searched.items()},
         "seconds": time.perf_counter() - start,
+        "seconds_before": before,
     }
+
+
+def _searches(args: argparse.Namespace) -> list[str]:
+    asked = {
+        "--temperature search": args.temperature == SEARCH,
+        "--cache-search": args.cache_search,
+        "--dynamic-search": args.dynamic_search,
+    }
+    return [name for name, is_asked in asked.items() if is_asked]
 
 
 def _check(args: argparse.Namespace) -> None:
     if args.temperature != SEARCH:
         check_temperatures([args.temperature])
-    searches = {
-        "--temperature search": args.temperature == SEARCH,
-        "--cache-search": args.cache_search,
-        "--dynamic-search": args.dynamic_search,
-    }
-    if sum(searches.values()) > 1:
+    searches = _searches(args)
+    if len(searches) > 1:
         raise FairseqDocError(
-            "expected one search at a time, the others' settings given; got "
-            + " and ".join(name for name, asked in searches.items() if asked)
+            f"expected one search at a time, the others' settings given; got {' and '.join(searches)}"
         )
     for name, needs, missing in (
         ("--cache-search", "--cache-window N", args.cache_search and args.cache_window is None),
@@ -257,19 +268,27 @@ def _search_dynamic(
     start = time.perf_counter()
     for number, (rate, decay) in enumerate(points, start=1):
         tried = replace(settings, dynamic=replace(settings.dynamic, rate=rate, decay=decay))
-        (found,) = evaluate_at(
-            ensemble, SEARCHED_SPLIT, tried, progress=progress_of(args), tokens=tokens
-        )
-        if not searched or found.nll < min(one.nll for one in searched.values()):
+        try:
+            (found,) = evaluate_at(
+                ensemble, SEARCHED_SPLIT, tried, progress=progress_of(args), tokens=tokens
+            )
+        except NotFiniteError:  # the weights ran away
+            found = Evaluation(math.inf, tokens)
+        if found.nll < min([one.nll for one in searched.values()], default=math.inf):
             best = tried
         searched[f"rate {rate:g}, decay {decay:g}"] = found
         if not args.no_progress_bar:
             left = (time.perf_counter() - start) / number * (len(points) - number)
             print(
                 f"fairseq-doc eval-lm: pair {number} of {len(points)}: rate {rate:g}, decay {decay:g}: "
-                f"perplexity {found.perplexity:.2f}; about {left / 60:.0f} min left",
+                f"perplexity {_shown(found.perplexity)}; about {left / 60:.0f} min left",
                 file=sys.stderr,
             )
+    if all(one.nll == math.inf for one in searched.values()):
+        raise FairseqDocError(
+            "no pair of --dynamic-search gave finite scores: expected statistics of more batches, or a "
+            "larger --dynamic-epsilon; or has the training diverged?"
+        )
     return best, searched
 
 
@@ -287,6 +306,10 @@ def _dynamic_as_json(settings: StreamSettings) -> dict[str, Any] | None:
     return {name: getattr(settings.dynamic, name) for name in names}
 
 
+def _shown(perplexity: float) -> str:
+    return f"{perplexity:.2f}" if perplexity < 1e6 else f"{perplexity:.3g}"
+
+
 def as_text(result: dict[str, Any]) -> str:
     """One line, and one more for each setting beyond the usual evaluation."""
     token = "character" if "bits_per_character" in result else "token"
@@ -301,7 +324,7 @@ def as_text(result: dict[str, Any]) -> str:
     if result["searched"]:
         searched = result["searched"]
         best = sorted(searched, key=searched.__getitem__)[:SHOWN]
-        tried = "; ".join(f"{name}: {searched[name]:.2f}" for name in best)
+        tried = "; ".join(f"{name}: {_shown(searched[name])}" for name in best)
         lines.append(f"perplexity on {SEARCHED_SPLIT}, the best of {len(searched)}: {tried}")
     if result["temperature"] != 1.0:
         lines.append(f"temperature {result['temperature']:.4f}")

@@ -29,7 +29,7 @@ from fairseq_doc.cli.text_arguments import (
 )
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
-from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, TextScore, score_text
+from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, TextScore, encoded_text, score_text
 from fairseq_doc.evaluation.stream_scorer import StreamSettings
 from fairseq_doc.preparation.byte_tokens import BYTE
 
@@ -65,17 +65,18 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     dictionary with their counts; ``seconds``, without loading the models; ``sentences``, each with
     its ``text``, ``log_prob``, ``tokens`` and ``unknown`` words. With --output-word-probs also their
     ``words`` and ``word_log_probs``, the end mark last (0 for an unscored first word); with --tsv
-    ``word_entropies``, in nats, too."""
+    also their ``word_entropies``, in nats, and whether each ``is_unknown`` and is ``scored``."""
     check_dynamic(args)
     cache = cache_settings(args)
     if args.state == "fresh" and (cache or args.dynamic):
         raise FairseqDocError(NEEDS_CARRIED)
     if args.tsv and (args.output_word_probs or args.json):
         raise FairseqDocError(
-            "--tsv is a form of its own: expected no --json or --output-word-probs"
+            "--tsv cannot be combined with --json or --output-word-probs: expected one of them"
         )
     tokenized, unit = read_sentences(args)
     ensemble = ensemble_of(args)
+    encoded_text(ensemble.dictionary, tokenized, args.state, args.max_tokens)  # checks it first
     start = time.perf_counter()
     settings = StreamSettings(cache=cache, dynamic=dynamic_settings(args, ensemble))
     scored = score_text(
@@ -96,9 +97,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         if args.tsv:
             entry["word_entropies"] = sentence.word_entropies
             # Of the first line of a carried text the first word is not scored.
-            entry["scored"] = [
-                len(sentence.words) - sentence.tokens <= i for i in range(len(words) + 1)
-            ]
+            unscored = len(sentence.words) - sentence.tokens
+            entry["scored"] = [i >= unscored for i in range(len(sentence.words))]
+            dictionary = ensemble.dictionary
+            entry["is_unknown"] = [dictionary.index(w) == dictionary.unk() for w in sentence.words]
         sentences.append(entry)
     total = Evaluation(-scored.log_prob, scored.tokens)
     _report(scored, total, unit, seconds)
@@ -138,17 +140,13 @@ def _table(sentences: Sequence[dict[str, Any]]) -> str:
     """A row for each word and end mark, tab-separated; NA where the first word is not scored."""
     rows = ["\t".join(COLUMNS)]
     for line, sentence in enumerate(sentences, start=1):
-        unknown = set(sentence["unknown"])
-        columns = (
-            sentence[name] for name in ("words", "word_log_probs", "word_entropies", "scored")
-        )
-        for position, (word, log_prob, entropy, scored) in enumerate(zip(*columns, strict=True), 1):
+        names = ("words", "word_log_probs", "word_entropies", "scored", "is_unknown")
+        columns = zip(*(sentence[name] for name in names), strict=True)
+        for position, (word, log_prob, entropy, scored, unknown) in enumerate(columns, start=1):
             bits = ["NA", "NA"]
             if scored:
                 bits = [f"{-log_prob / math.log(2):.6f}", f"{entropy / math.log(2):.6f}"]
-            rows.append(
-                "\t".join([str(line), str(position), word, *bits, str(int(word in unknown))])
-            )
+            rows.append("\t".join([str(line), str(position), word, *bits, str(int(unknown))]))
     return "\n".join(rows)
 
 

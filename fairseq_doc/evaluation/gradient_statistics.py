@@ -62,8 +62,11 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 @contextmanager
 def differentiable(model: Any) -> Iterator[None]:
-    """A model in evaluation, without dropout, whose gradients can be computed. cuDNN computes gradients of an LSTM in training mode only, so torch's LSTM modules, which
-    have no dropout of their own, are put into it."""
+    """A model in evaluation, without dropout, whose gradients can be computed.
+
+    cuDNN computes gradients of an LSTM in training mode only. So torch's LSTM modules, which have no
+    dropout of their own, are put into it.
+    """
     layers = [module for module in model.modules() if isinstance(module, nn.LSTM)]
     model.eval()
     for layer in layers:
@@ -179,6 +182,13 @@ def _differing(path, written, header):
 
 def _gather(ensemble, path, header, sums, progress):
     model, decoder = ensemble.single, ensemble.single.decoder
+    ensemble.task.load_dataset(header["split"])
+    length = len(ensemble.task.dataset(header["split"]))
+    if 2 * header["columns"] > length:
+        raise FairseqDocError(
+            f"--dynamic-columns {header['columns']}: expected at most {length // 2}, two tokens a column of "
+            f"the {length} of split {header['split']!r}"
+        )
     windows = windows_of(ensemble, header["split"], header["columns"], header["segment"])
     total = header["batches"] or len(windows)
     if sums.batches:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
+from fairseq_doc.data.bptt_stream import columns_of
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.cache import CacheSettings
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Part, Progress, no_progress
 from fairseq_doc.evaluation.stream_scorer import USUAL, StreamSettings, stream_scorer
@@ -68,6 +70,23 @@ def check_columns(columns: int) -> None:
         )
 
 
+def check_text(
+    ensemble: Ensemble, split: str, cache: CacheSettings | None = None, columns: int = 1
+) -> None:
+    """Load a split.
+
+    Raises:
+        FairseqDocError: no such split, one too short, or a cache that its columns cannot fill.
+    """
+    ensemble.task.load_dataset(split)
+    length = columns_of(ensemble.task.dataset(split), columns).size(1)
+    if cache and cache.window >= length:
+        raise FairseqDocError(
+            f"--cache-window {cache.window} is more than a column of split {split!r} holds: expected at "
+            f"most {length - 1} of its {length} tokens"
+        )
+
+
 def evaluate_at(
     ensemble: Ensemble,
     split: str,
@@ -94,16 +113,11 @@ def evaluate_at(
     """
     if settings.dynamic:
         check_columns(columns)
+    check_text(ensemble, split, settings.cache, columns)
     steps = settings.window_length(ensemble) or max(1, ensemble.task.cfg.eval_window // columns)
     windows = windows_of(ensemble, split, columns, steps)
     if tokens is not None:
         windows = Part(windows, 0, math.ceil(tokens / (steps * columns)))
-    length = len(ensemble.task.dataset(split)) // columns
-    if settings.cache and settings.cache.window >= length:
-        raise FairseqDocError(
-            f"--cache-window {settings.cache.window} is more than a column of split {split!r} holds: "
-            f"expected at most {length - 1} of its {length} tokens"
-        )
     nll, scored = torch.zeros(settings.points, dtype=torch.float64), 0
     with stream_scorer(ensemble, settings) as scorer:
         for window in progress(windows, f"eval-lm {split}"):

@@ -176,6 +176,8 @@ def score_text(
         FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, a cache or
             dynamic evaluation of fresh sentences, or a score that is not finite.
     """
+    if settings.samples or list(settings.temperatures) != [1.0]:
+        raise FairseqDocError("expected scores without samples of dropout and at temperature 1")
     if state == "fresh" and (settings.cache or settings.dynamic):
         raise FairseqDocError(NEEDS_CARRIED)
     dictionary = ensemble.dictionary

@@ -132,6 +132,9 @@ class StreamScorer:
 
     def __init__(self, members: Sequence[_Member], window_length: int | None) -> None:
         self._members, self.window_length = members, window_length
+        self._question = "has the training diverged?"
+        if any(member.adaptation for member in members):
+            self._question = "has the model diverged while it learned? Try a smaller --dynamic-rate"
 
     def log_probs(self, source: torch.Tensor, target: torch.Tensor, window: int) -> torch.Tensor:
         """log P of the targets, natural logarithm.
@@ -147,7 +150,7 @@ class StreamScorer:
             FairseqDocError: a score that is not finite.
         """
         found = average_log_probs([m.log_probs(source, target, window) for m in self._members])
-        check_finite(found)
+        check_finite(found, self._question)
         return found
 
     def with_entropies(
@@ -162,7 +165,7 @@ class StreamScorer:
         for parts, words in zip(zip(*of_models, strict=True), target.split(steps, 1), strict=True):
             log_probs = average_log_probs(parts)  # (B, t, V)
             chosen = log_probs.gather(2, words.unsqueeze(2)).squeeze(2)
-            check_finite(chosen)
+            check_finite(chosen, self._question)
             scores.append(chosen.double())
             entropies.append(torch.special.entr(log_probs.exp()).sum(2, dtype=torch.float64))
         return torch.cat(scores, dim=1), torch.cat(entropies, dim=1)

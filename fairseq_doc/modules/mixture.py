@@ -62,13 +62,27 @@ def parse_components(text: str, n_layers: int) -> list[int]:
     return counts
 
 
-def check_finite(scores: torch.Tensor) -> None:
-    """Raise ``FairseqDocError`` if a score, or a sum of scores, is infinite or not a number."""
+class NotFiniteError(FairseqDocError):
+    """A score is infinite or not a number."""
+
+
+def check_finite(scores: torch.Tensor, question: str = "has the training diverged?") -> None:
+    """Raise ``NotFiniteError`` if a score, or a sum of scores, is infinite or not a number; its message
+    ends with the question."""
     finite = torch.isfinite(scores)
     if not finite.all():
-        raise FairseqDocError(
+        raise NotFiniteError(
             "a score is not finite: expected every target to have a log probability, got "
-            f"{scores[~finite].flatten()[0].item()}; has the training diverged?"
+            f"{scores[~finite].flatten()[0].item()}; {question}"
+        )
+
+
+def check_all_components(output: Any) -> None:
+    """Raise ``FairseqDocError`` where a mixture's evaluation leaves components out."""
+    if output.threshold:
+        raise FairseqDocError(
+            "expected a model that was trained with --component-threshold 0, since this shows or writes "
+            f"all components; got {output.threshold}"
         )
 
 

@@ -107,6 +107,33 @@ def test_surprisals_as_a_table(corpus, lm, model):
         assert any(changed) == more.startswith("--cache")
 
 
+def test_scores_of_a_text_are_those_of_the_split(corpus, lm):
+    """With learning and a cache too: ``score`` reads in the same segments as ``eval-lm``."""
+    text = (corpus.text / "test.txt").read_bytes()
+    for more in (
+        f"{DYNAMIC} --dynamic-rate 1e-5",
+        "--cache-window 50",
+        f"{DYNAMIC} --cache-window 9",
+    ):
+        split = lm("eval-lm", more)
+        scored = lm("score", f"--state carried {more}", stdin=text)
+        assert scored["tokens"] == split["tokens"]
+        assert scored["log_prob"] == pytest.approx(-split["nll"], rel=1e-6)
+    assert split["nll"] != pytest.approx(lm("eval-lm")["nll"], rel=1e-6)
+
+
+def test_pairs_with_which_the_model_diverges(corpus, lm, model):
+    """They are passed over; where no pair is left, or one is given, an error says so."""
+    few = "--dynamic --dynamic-segment 20 --dynamic-columns 20 --dynamic-batches 1"
+    search = f"{few} --dynamic-search --dynamic-search-tokens 60 --no-progress-bar"
+    command = ["eval-lm", corpus.data, "--path", model, "--cpu"]
+    error = refused(*command, *few.split(), "--dynamic-rate", "1e30", "--dynamic-epsilon", "1e-9")
+    assert "Try a smaller --dynamic-rate" in error
+    error = refused(*command, *search.split(), "--dynamic-epsilon", "1e-45")
+    assert "no pair of --dynamic-search gave finite scores" in error
+    model.with_name("model.pt.20x20.npz").unlink()
+
+
 @pytest.mark.parametrize(
     "options, problem",
     [
@@ -116,6 +143,10 @@ def test_surprisals_as_a_table(corpus, lm, model):
         ("--cache-search", "--cache-search: expected --cache-window N beside it"),
         ("--cache-window 5 --cache-search --cache-theta 1", "--cache-search chooses --cache-theta"),
         ("--cache-window 999999", "is more than a column of split 'test' holds"),
+        ("--cache-window 999999 --dynamic", "is more than a column of split 'test' holds"),
+        ("--gen-subset tset --dynamic", "no binarised split 'tset'"),
+        ("--gen-subset tset --cache-window 5 --cache-search", "no binarised split 'tset'"),
+        ("--dynamic --dynamic-columns 99999", "--dynamic-columns 99999: expected at most"),
         ("--cache-window 5 --samples 2", "expected --samples alone"),
         ("--dynamic-rate 1", "--dynamic-rate: expected --dynamic beside it"),
         ("--dynamic --dynamic-rate 0", "--dynamic-rate must be positive; got 0.0"),
@@ -144,10 +175,16 @@ def test_scores_that_cannot_be(corpus, model):
     for options, problem in (
         ("--cache-window 5", "expected --state carried; got fresh"),
         ("--dynamic", "expected --state carried; got fresh"),
-        ("--tsv --output-word-probs", "--tsv is a form of its own"),
-        ("--tsv --json", "--tsv is a form of its own"),
+        ("--tsv --output-word-probs", "--tsv cannot be combined"),
+        ("--tsv --json", "--tsv cannot be combined"),
     ):
         assert problem in refused(*score, *options.split(), stdin=b"w1\n")
+    files = set(model.parent.iterdir())
+    error = refused(*score, "--state", "carried", "--dynamic", stdin=b"\n")
+    assert "expected a text of at least 2 tokens" in error
+    assert set(model.parent.iterdir()) == files
+    twice = ["eval-lm", corpus.data, "--path", f"{model}:{model}", "--cpu", "--dynamic"]
+    assert "expected different models" in refused(*twice)
 
 
 def test_statistics_of_another_model_or_segment(corpus, lm, model, trained):
