@@ -10,6 +10,7 @@ is threshold 0, all components. Nothing else should run on the machine.
 import json
 import logging
 import warnings
+from collections.abc import Callable
 from functools import partial
 
 from benchmark_tools import fastest_in_turns, make_parser, print_machine
@@ -65,7 +66,9 @@ def main():
             tokens += len(weights)
         return counts / tokens
 
-    works = {str(threshold): partial(evaluate, threshold) for threshold in thresholds}
+    works: dict[str, Callable[[], object]] = {
+        str(threshold): partial(evaluate, threshold) for threshold in thresholds
+    }
     seconds = fastest_in_turns(works, args.repeats)
     rows = [
         {
