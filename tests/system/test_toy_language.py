@@ -41,7 +41,7 @@ def test_the_models_of_melis_come_within_three_percent_of_the_entropy(cell, tmp_
     command = training(tmp_path / "bin", tmp_path / "run", f"--cell {cell}", model=MELIS)
     run_here(command.replace(SMALL_TRAINING, ADAM))
     checkpoint = tmp_path / "run" / "checkpoint_best.pt"
-    output = run_here(evaluation(tmp_path / "bin", checkpoint, "--gen-subset test"))
+    # In eight columns, since these cells take a step at a time.
+    output = run_here(evaluation(tmp_path / "bin", checkpoint, "--gen-subset test --batch-size 8"))
     _, bits, _ = evaluated(output)
-    print("ratio", cell, bits / entropy)
     assert 0.98 * entropy < bits < 1.03 * entropy
