@@ -52,6 +52,7 @@ The data goes through the files in this order, and each imports only from what l
     optim/nt_asgd.py                 SGD, averaging, fine-tuning stages
     optim/plateau.py                 validation losses -> when to lower the learning rate, when to stop
     optim/plateau_schedule.py        a learning-rate scheduler that does so
+    tasks/bptt_options.py            the task's options, and which cannot be honoured
     tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation
     criterions/doc_cross_entropy.py  NLL + beta + AR + TAR, logged apart
     registration.py                  imports what fairseq registers

@@ -96,7 +96,7 @@ class GatedSteps:
 
     def step(self, t: int, z: torch.Tensor | None = None) -> torch.Tensor:
         """Compute x_{t+1}, (R, D), from z_t, (R, G D), and x_t (t from 0), and return it. z_t may be
-        row t of the memory for the gates, which None stands for."""
+        row t of the memory for the gates; None: it is that row."""
         if z is None:
             of_sigmoids, of_g = self._sigmoids[t], self._g[t]
         else:

@@ -1,16 +1,13 @@
 """``bptt_language_modeling``: one stream, ordered windows, the state carried across them."""
 
 import logging
-from dataclasses import dataclass, field
-from typing import Any, List, Optional
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary, iterators
-from fairseq.dataclass import FairseqDataclass
 from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.utils import split_paths
-from omegaconf import II, MISSING
 
 from fairseq_doc.data.bptt_stream import (
     BpttWindows,
@@ -24,45 +21,13 @@ from fairseq_doc.data.bptt_stream import (
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.optim.nt_asgd import NTASGD, TASK
 from fairseq_doc.optim.plateau_schedule import PlateauSchedule
+from fairseq_doc.tasks.bptt_options import (
+    BpttLanguageModelingConfig,
+    check_batches,
+    check_options,
+)
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class BpttLanguageModelingConfig(FairseqDataclass):
-    """Options of the task; those without help belong to other parts of fairseq."""
-
-    data: str = field(
-        default=MISSING, metadata={"help": "folder of fairseq-preprocess --only-source"}
-    )
-    bptt: int = field(default=70, metadata={"help": "base length of a training window, in steps"})
-    max_length_delta: int = field(
-        default=40, metadata={"help": "a training window has at most --bptt plus this many steps"}
-    )
-    eval_window: int = field(
-        default=1000,
-        metadata={"help": "tokens evaluated at once, over all columns: with one column, the "
-                  "window's length; it changes memory and speed, not the result"},
-    )  # fmt: skip
-    updates_per_epoch: Optional[int] = field(
-        default=None,
-        metadata={"help": "an epoch is as many updates; the columns start at places of their own and "
-                  "read the whole text round and round in windows of --bptt steps, without "
-                  "--max-length-delta, and no epoch's end resets the state (default: an epoch is "
-                  "one pass over the text, in windows of random length)"},
-    )  # fmt: skip
-    partial_shuffle: bool = field(
-        default=False,
-        metadata={"help": "rotate every training column by a random offset of its own in each epoch "
-                  "(Press, 2019)"},
-    )  # fmt: skip
-    seed: int = II("common.seed")
-    update_freq: List[int] = II("optimization.update_freq")
-    train_subset: str = II("dataset.train_subset")
-    valid_subset: str = II("dataset.valid_subset")
-    valid_metric: str = II("checkpoint.best_checkpoint_metric")
-    context_window: int = II("eval_lm.context_window")
-    tokens_per_sample: int = II("task.bptt")  # fairseq-eval-lm lowers it by --context-window
 
 
 @register_task(TASK, dataclass=BpttLanguageModelingConfig)
@@ -93,44 +58,7 @@ class BpttLanguageModelingTask(FairseqTask):
         Raises:
             FairseqDocError: no dictionary, or options that this task does not support.
         """
-        for name in ("bptt", "eval_window"):
-            if getattr(cfg, name) < 1:
-                raise FairseqDocError(
-                    f"--{name.replace('_', '-')} must be at least 1 step; got {getattr(cfg, name)}"
-                )
-        if cfg.updates_per_epoch is not None and cfg.updates_per_epoch < 1:
-            raise FairseqDocError(
-                f"--updates-per-epoch must be at least 1; got {cfg.updates_per_epoch}"
-            )
-        if cfg.updates_per_epoch is not None and len(cfg.update_freq) != 1:
-            raise FairseqDocError(
-                "--updates-per-epoch needs the same number of batches in all updates: expected one "
-                f"--update-freq; got {','.join(map(str, cfg.update_freq))}"
-            )
-        if cfg.updates_per_epoch is not None and len(split_paths(cfg.data)) != 1:
-            raise FairseqDocError(
-                "--updates-per-epoch reads one text round and round: expected one data folder; got "
-                f"{cfg.data}"
-            )
-        if cfg.updates_per_epoch is not None and cfg.partial_shuffle:
-            raise FairseqDocError(
-                "--partial-shuffle rotates the columns of one pass over the text, and "
-                "--updates-per-epoch has columns without an end: expected one of the two; got both"
-            )
-        if cfg.max_length_delta < 0:
-            raise FairseqDocError(
-                f"--max-length-delta must be at least 0; got {cfg.max_length_delta}"
-            )
-        if (cfg.context_window or 0) > 0:
-            raise FairseqDocError(
-                f"--context-window: expected 0, because the state is carried over the whole text; got "
-                f"{cfg.context_window}"
-            )
-        if cfg.train_subset in (cfg.valid_subset or "").split(","):
-            raise FairseqDocError(
-                f"--valid-subset: expected splits other than --train-subset, {cfg.train_subset}, "
-                f"which is read in random windows; got {cfg.valid_subset}"
-            )
+        check_options(cfg)
         dictionary = Dictionary.load(f"{split_paths(cfg.data)[0]}/dict.txt")
         logger.info(f"dictionary: {len(dictionary):,} words")
         return cls(cfg, dictionary)
@@ -189,7 +117,7 @@ class BpttLanguageModelingTask(FairseqTask):
                 divide over the workers.
         """
         training = dataset.split == self.cfg.train_subset
-        _check_batches(max_sentences, max_tokens, skip_remainder_batch)
+        check_batches(max_sentences, max_tokens, skip_remainder_batch)
         n_columns = max_sentences * num_shards if training else max_sentences
         cfg, first_window, offsets = self.cfg, 0, None
         if training and cfg.updates_per_epoch is not None:
@@ -398,18 +326,6 @@ class BpttLanguageModelingTask(FairseqTask):
             epoch_loss = state["epoch_loss"]
             loss = None if epoch_loss is None else epoch_loss[1]
             nt_asgd.resume(epoch_loss, state.get("loss", loss))  # version 0.1.0 saved no "loss"
-
-
-def _check_batches(max_sentences, max_tokens, skip_remainder_batch):
-    if skip_remainder_batch:
-        raise FairseqDocError(
-            "--skip-remainder-batch would leave targets unscored: expected it not to be given"
-        )
-    if max_sentences is None or max_tokens is not None:
-        raise FairseqDocError(
-            f"--task {TASK} cuts the text into --batch-size columns: expected --batch-size and "
-            f"no --max-tokens; got --batch-size {max_sentences}, --max-tokens {max_tokens}"
-        )
 
 
 def data_parallel_size() -> int:

@@ -92,6 +92,20 @@ def naive_nll(components, log_weights, weight, bias, target, ignore_index=-100, 
     return losses
 
 
+def assert_no_worse_than_plain(forms, truth, factors):
+    """The errors of ``forms["ours"]`` against the truth in float64, in the Euclidean norm, are at most those
+    of ``forms["plain"]`` with a margin; both have rounded ``factors``, their results are in float32."""
+    floor = torch.finfo(factors).eps
+    errors = {
+        form: [((x - y).norm() / y.norm()).item() for x, y in zip(found, truth, strict=True)]
+        for form, found in forms.items()
+    }
+    assert {x.dtype for x in forms["ours"]} == {torch.float32}
+    for ours, plain in zip(errors["ours"], errors["plain"], strict=True):
+        assert ours <= 1.5 * plain + 0.2 * floor, errors
+        assert ours < 16 * floor
+
+
 def leaves(tensors):
     """Copies that ask for gradients."""
     return [None if x is None else x.detach().clone().requires_grad_() for x in tensors]

@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.tasks.bptt_language_modeling import (
-    BpttLanguageModelingConfig,
-    BpttLanguageModelingTask,
-)
+from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
+from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig
 
 from ..conftest import random_tokens, small_dictionary, small_model, write_split
 

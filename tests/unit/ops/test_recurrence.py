@@ -12,7 +12,7 @@ from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.nas_cell import input_order, state_order
 from fairseq_doc.ops.recurrence import Cell, recurrence, recurrence_reference
 
-from ..conftest import assert_close, gradients, leaves
+from ..conftest import assert_close, assert_no_worse_than_plain, gradients, leaves
 
 CELLS = [Cell(name, gates) for name in ("lstm", "rhn") for gates in KINDS] + [Cell("nas")]
 each_cell = pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(cell))
@@ -140,15 +140,7 @@ def test_error_is_no_worse_than_the_plain_forms(monkeypatch, backend, factors, c
         "ours": case.results(recurrence, dtype=factors),
         "plain": case.results(rounded_reference(factors)),
     }
-    floor = torch.finfo(factors).eps
-    errors = {
-        form: [((x - y).norm() / y.norm()).item() for x, y in zip(found, truth, strict=True)]
-        for form, found in forms.items()
-    }
-    assert {x.dtype for x in forms["ours"]} == {torch.float32}
-    for ours, plain in zip(errors["ours"], errors["plain"], strict=True):
-        assert ours <= 1.5 * plain + 0.2 * floor, errors
-        assert ours < 16 * floor
+    assert_no_worse_than_plain(forms, truth, factors)
 
 
 @pytest.mark.parametrize("backend", matmul.BACKENDS)

@@ -11,10 +11,8 @@ from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyCriterion
 from fairseq_doc.data.bptt_stream import TokenStream, draw_lengths, endless_columns
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.optim.nt_asgd import NTASGD, NTASGDConfig
-from fairseq_doc.tasks.bptt_language_modeling import (
-    BpttLanguageModelingConfig,
-    BpttLanguageModelingTask,
-)
+from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
+from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig
 
 from ..conftest import assert_close, small_dictionary, small_model, write_split
 
