@@ -162,6 +162,7 @@ class StreamScorer:
         steps = max(1, BLOCK_BYTES // (8 * vocabulary * len(target)))
         of_models = [m.distributions(source, target, window, steps) for m in self._members]
         scores, entropies = [], []
+        # strict runs every generator to its end, where its model learns.
         for parts, words in zip(zip(*of_models, strict=True), target.split(steps, 1), strict=True):
             log_probs = average_log_probs(parts)  # (B, t, V)
             chosen = log_probs.gather(2, words.unsqueeze(2)).squeeze(2)

@@ -159,6 +159,21 @@ def test_each_member_follows_its_own_nll(text):
     assert_close(together.exp(), (alone[0].exp() + alone[1].exp()) / 2)
 
 
+def test_with_entropies_they_learn_too(text):
+    models = [peaked_model(seed) for seed in (0, 1)]
+    tokens = torch.tensor(text.tokens)[None]
+    found = []
+    for name in ("log_probs", "with_entropies"):
+        with stream_scorer(ensemble(*models), dynamic(*models)) as scorer:
+            score = getattr(scorer, name)
+            parts = [
+                score(tokens[:, t : t + 4], tokens[:, t + 1 : t + 5], t // 4)[0].view(-1)
+                for t in range(0, 40, 4)
+            ]
+        found.append(torch.cat(parts))
+    assert_close(found[1], found[0])
+
+
 def test_with_a_cache_and_a_temperature(text):
     """They read what the model computes, and change nothing of what it learns."""
     model = peaked_model()
