@@ -161,13 +161,18 @@ class Running:
 # The server
 
 
-def serve():
-    """Answer requests; returns in a child only, with what it is to run, and at the end with None."""
+def warm_up():
+    """Import what the commands import."""
     logging.root.addHandler(logging.NullHandler())
     for module in WARM:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()  # so that a child's collections leave the shared pages shared
+
+
+def serve():
+    """Answer requests; returns in a child only, with what it is to run, and at the end with None."""
+    warm_up()
     requests, answers = os.dup(0), os.dup(1)
     for number in (0, 1):  # nothing but answers goes to the client
         os.dup2(os.open(os.devnull, os.O_RDWR), number)
@@ -234,12 +239,17 @@ def become(request):
     for name, limit in request["limits"].items():
         # the second number kills, where the first is only a signal
         resource.setrlimit(getattr(resource, name), (limit, limit + (name == "RLIMIT_CPU")))
-    name, *words = request["words"]
+    return entry_point(request["words"], request["before"])
+
+
+def entry_point(words, before=""):
+    """What the console script of a command line calls, with this process as the script would find it."""
+    name, *words = words
     sys.argv[:] = [str(BIN / name), *words]
     sys.path[0] = str(BIN)
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
-    exec(request["before"], {})
+    exec(before, {})
     if name == "python":
         return functools.partial(exec, words[1], {"__name__": "__main__"})
     if name == "fairseq-doc":

@@ -1,14 +1,16 @@
 """The commands of README, of ``docs/`` and of the examples, at a small size and on toy data.
 
 The blocks of a page run in one shell, in a folder that looks like a checkout. The programs that they
-call are found first as shims, which add the small size. ```` ```sh no-test ```` marks a block that is not
-run: published sizes, benchmarks, whole installations.
+call are found first as shims, which add the small size. README's blocks call the programs themselves, the
+other pages' forks of one process, which saves the seconds of their imports. ```` ```sh no-test ````
+marks a block that is not run: published sizes, benchmarks, whole installations.
 """
 
 import json
 import os
 import re
 import shlex
+import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +19,7 @@ import toy_translation
 import toy_trees
 from conftest import BIN, ROOT, evaluated, fail, run, start
 from fairseq import options
+from warm_commands import WarmCommands
 
 SMALL = (
     "--decoder-embed-dim 16 --layer-dims 24,24,20 --doc-components 0,0,1,2 --max-update 3 --cpu "
@@ -81,6 +84,14 @@ def write_data_sets(folder):
 def checkout(tmp_path_factory):
     """A folder that looks like a checkout, with the shims and toy data; ``shell(text)`` runs text there
     and returns its output. README's blocks have run in it: other pages use its model."""
+    with (
+        tempfile.TemporaryDirectory() as short,
+        WarmCommands(short) as warm,
+    ):  # as a socket's path is
+        yield make_checkout(tmp_path_factory, warm.folder)
+
+
+def make_checkout(tmp_path_factory, warm):
     folder = tmp_path_factory.mktemp("a checkout")
     for name in ("scripts", "examples", "fairseq_doc"):
         (folder / name).symlink_to(ROOT / name)
@@ -89,22 +100,23 @@ def checkout(tmp_path_factory):
     activate.touch()
     shims = tmp_path_factory.mktemp("shims")
     for program, addition in SHIMS.items():
-        shim(shims, program, f'{addition}\nexec "{BIN}/{program}" "$@"')
+        shim(shims, program, f'{addition}\nexec "$PROGRAMS/{program}" "$@"')
     data = tmp_path_factory.mktemp("data")
     write_data_sets(data)
     places = {
         "FAIRSEQ_DOC_DATA": str(data),
-        "PATH": f"{shims}:{BIN}:{os.environ['PATH']}",
+        "PATH": f"{shims}:{warm}:{BIN}:{os.environ['PATH']}",
         "CUDA_VISIBLE_DEVICES": "",
     }
 
-    def shell(text):
-        process = start(["bash", "-e", "-o", "pipefail", "-c", text], cwd=folder, **places)
+    def shell(text, programs=warm):
+        bash = ["bash", "-e", "-o", "pipefail", "-c", text]
+        process = start(bash, cwd=folder, PROGRAMS=str(programs), **places)
         output, _ = process.communicate(timeout=1200)  # up to eighteen programs on a busy machine
         assert process.returncode == 0, f"{text}\n{output[-3000:]}"
         return output
 
-    readme = shell("\n".join(blocks(ROOT / "README.md", RUN)))
+    readme = shell("\n".join(blocks(ROOT / "README.md", RUN)), BIN)
     return SimpleNamespace(folder=folder, shell=shell, data=data, readme=readme, ran={})
 
 
@@ -124,6 +136,12 @@ def ran(checkout):
 @pytest.mark.parametrize("page", with_blocks(PAGES), ids=lambda page: page.name)
 def test_the_commands_of_a_page_run(page, ran):
     ran(page)
+
+
+def test_the_forked_programs_end_as_others_do(checkout):
+    text = "echo a | fairseq-doc score data-bin/ptb --path no.pt > out || status=$?; wc -c out; echo $status"
+    with_fork, without = checkout.shell(text), checkout.shell(text, BIN)
+    assert with_fork == without and with_fork.endswith("1\n") and "no.pt" in with_fork
 
 
 def test_readme_trains_evaluates_and_uses_a_model(checkout):
