@@ -5,23 +5,15 @@
 # DATA: the folder of fairseq-doc prepare-lm ptb; STUDIES: a folder for the studies. A second call resumes.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
+source "$here/systems.sh"
 system="$1" data="$2" studies="$3"
-case "$system" in
-    lstm1) model="--layers 1" ;;
-    lstm2) model="--layers 2" ;;
-    rhn5) model="--cell rhn --rhn-depth 5" ;;
-    nas1) model="--cell nas" ;;
-    mos3) model="--layers 2 --doc-components 0,0,0,3" ;;
-    doc3) model="--layers 2 --doc-components 0,1,0,2" ;;
-    *) echo "expected lstm1, lstm2, rhn5, nas1, mos3 or doc3; got $system" >&2; exit 1 ;;
-esac
+model=$(model_of "$system")
 mkdir -p "$studies"
 study=(--study "$system" --storage "sqlite:///$studies/$system.db" --dir "$studies/$system")
 # Four epochs in 20 checks; the learning rate drops after check 16 at the latest. --stop-above: 7 bits are a
 # perplexity of 128.
 fairseq-doc tune "$here/space.yaml" "${study[@]}" --trials 12 --startup-trials 6 -- \
-    fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" --task bptt_language_modeling \
-    --arch lstm_melis_lm --num-params 1000000 $model --matmul-precision bfloat16 \
+    fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" $model \
     --criterion doc_cross_entropy --sentence-avg --optimizer adam --adam-betas "(0.0, 0.999)" --adam-eps 1e-9 \
     --clip-norm 10 --batch-size 32 --bptt 35 --updates-per-epoch 166 \
     --lr-scheduler plateau --lr-patience 4 --drop-at 16 --max-checks 20 \

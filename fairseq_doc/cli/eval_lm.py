@@ -116,7 +116,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     byte the same as ``bits_per_character``; ``tokens``, the number of scored ones; ``left_out``, the
     number of others; ``models``, their number; ``split``; ``columns``; ``temperature``; ``samples``, 0
     without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings, or null; ``searched``,
-    {setting: perplexity on the searched split}; ``seconds``, without loading the models;
+    {setting: perplexity on the searched split}; ``at_ends``, {setting: "smallest" or "largest"} where
+    the best one is at an end of what was tried; ``seconds``, without loading the models;
     ``seconds_before``, the part of them that went into statistics and searches."""
     check_dynamic(args)
     _check(args)
@@ -134,11 +135,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         dynamic_settings(args, ensemble),
     )
     searched: dict[str, Evaluation] = {}
+    at_ends: dict[str, str] = {}
     if args.dynamic_search:
-        settings, searched = _search_dynamic(args, ensemble, settings)
+        settings, searched, at_ends = _search_dynamic(args, ensemble, settings)
     known: Evaluation | None = None  # of the split, where the search has scored the whole of it
     if args.temperature == SEARCH or args.cache_search:
-        settings, searched, known = _search_points(args, ensemble, settings)
+        settings, searched, at_ends, known = _search_points(args, ensemble, settings)
     before = time.perf_counter() - start
     result = known or _evaluations(args, ensemble, args.gen_subset, settings)[0]
     (temperature,) = settings.temperatures
@@ -157,6 +159,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "cache": _cache_as_json(settings),
         "dynamic": _dynamic_as_json(settings),
         "searched": {name: evaluation.perplexity for name, evaluation in searched.items()},
+        "at_ends": at_ends,
         "seconds": time.perf_counter() - start,
         "seconds_before": before,
     }
@@ -233,16 +236,31 @@ def _evaluations(
     return evaluate_at(ensemble, split, settings, args.batch_size, progress_of(args))
 
 
+def _at_ends(
+    names: Sequence[str], tried: Sequence[tuple[float, ...]], best: tuple[float, ...]
+) -> dict[str, str]:
+    """Which of the best settings are the smallest or the largest that a search tried."""
+    ends = {}
+    for name, values, value in zip(names, zip(*tried, strict=True), best, strict=True):
+        if value in (min(values), max(values)):
+            ends[name] = "smallest" if value == min(values) else "largest"
+    return ends
+
+
 def _search_points(
     args: argparse.Namespace, ensemble: Ensemble, settings: StreamSettings
-) -> tuple[StreamSettings, dict[str, Evaluation], Evaluation | None]:
+) -> tuple[StreamSettings, dict[str, Evaluation], dict[str, str], Evaluation | None]:
     """The best temperature or point of the cache, found in one pass: settings with it, all evaluations by
-    their names, and the best one where it is of the split that is asked for."""
+    their names, :func:`_at_ends`, and the best one where it is of the split that is asked for."""
+    names: Sequence[str]
+    points: Sequence[tuple[float, ...]]
     candidates: list[tuple[str, StreamSettings]]
     if args.temperature == SEARCH:
+        names, points = ["temperature"], [(t,) for t in GRID]
         everything = replace(settings, temperatures=GRID)
         candidates = [(f"{t:.4f}", replace(settings, temperatures=[t])) for t in GRID]
     else:
+        names, points = ["theta", "lambda"], GRID_OF_CACHE
         everything = replace(settings, cache=cache_settings(args, GRID_OF_CACHE))
         candidates = [
             (f"theta {point[0]:g}, lambda {point[1]:g}",
@@ -253,13 +271,14 @@ def _search_points(
     best = min(range(len(found)), key=lambda i: found[i].nll)
     searched = {name: one for (name, _), one in zip(candidates, found, strict=True)}
     known = found[best] if args.gen_subset == SEARCHED_SPLIT else None
-    return candidates[best][1], searched, known
+    return candidates[best][1], searched, _at_ends(names, points, points[best]), known
 
 
 def _search_dynamic(
     args: argparse.Namespace, ensemble: Ensemble, settings: StreamSettings
-) -> tuple[StreamSettings, dict[str, Evaluation]]:
-    """The best learning rate and decay: settings with them, and all evaluations by their names."""
+) -> tuple[StreamSettings, dict[str, Evaluation], dict[str, str]]:
+    """The best learning rate and decay: settings with them, all evaluations by their names, and
+    :func:`_at_ends`."""
     assert settings.dynamic is not None
     points = grid(settings.dynamic.segment)
     tokens = args.dynamic_search_tokens or SEARCHED_TOKENS
@@ -289,7 +308,9 @@ def _search_dynamic(
             "no pair of --dynamic-search gave finite scores: expected statistics of more batches, or a "
             "larger --dynamic-epsilon; or has the training diverged?"
         )
-    return best, searched
+    assert best.dynamic is not None
+    chosen = (best.dynamic.rate, best.dynamic.decay)
+    return best, searched, _at_ends(["rate", "decay"], points, chosen)
 
 
 def _cache_as_json(settings: StreamSettings) -> dict[str, Any] | None:
@@ -326,6 +347,8 @@ def as_text(result: dict[str, Any]) -> str:
         best = sorted(searched, key=searched.__getitem__)[:SHOWN]
         tried = "; ".join(f"{name}: {_shown(searched[name])}" for name in best)
         lines.append(f"perplexity on {SEARCHED_SPLIT}, the best of {len(searched)}: {tried}")
+    for name, end in result["at_ends"].items():
+        lines.append(f"the best {name} is the {end} that was tried; others may be better")
     if result["temperature"] != 1.0:
         lines.append(f"temperature {result['temperature']:.4f}")
     for name in ("cache", "dynamic"):

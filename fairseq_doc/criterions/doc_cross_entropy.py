@@ -8,6 +8,7 @@ this worker's sample size.
 
 import math
 from dataclasses import dataclass, field
+from typing import Optional
 
 import torch
 from fairseq import utils
@@ -22,6 +23,7 @@ from fairseq_doc.modules.mixture import check_finite
 from fairseq_doc.ops.reference import check_smoothing, sum_dtype
 
 BALANCES = ("paper", "published")
+USUAL_NORM = 2.0  # that --weight-norm pulls rows to
 
 
 class _SumOverWorkers(torch.autograd.Function):
@@ -168,8 +170,9 @@ class DocCrossEntropyConfig(FairseqDataclass):
         metadata={"help": "factor of the mean over the words of (|w| - --weight-norm-target)^2, with w "
                   "the word's row of the output matrix (after Herold et al., 2018)"},
     )  # fmt: skip
-    weight_norm_target: float = field(
-        default=2.0, metadata={"help": "the norm that --weight-norm pulls the rows to"}
+    weight_norm_target: Optional[float] = field(
+        default=None,
+        metadata={"help": "the norm that --weight-norm pulls the rows to (default: 2)"},
     )
     label_smoothing: float = field(
         default=0.0,
@@ -194,15 +197,18 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         label_smoothing=0.0,
         l2=0.0,
         weight_norm=0.0,
-        weight_norm_target=2.0,
+        weight_norm_target=None,
         find_unused_parameters=False,
     ):
         super().__init__(task)
         check_smoothing(label_smoothing)
-        factors = {"l2": l2, "weight-norm": weight_norm, "weight-norm-target": weight_norm_target}
+        norm = USUAL_NORM if weight_norm_target is None else weight_norm_target
+        factors = {"l2": l2, "weight-norm": weight_norm, "weight-norm-target": norm}
         for name, value in factors.items():
             if not 0 <= value < math.inf:
                 raise FairseqDocError(f"--{name} must be at least 0; got {value}")
+        if weight_norm_target is not None and not weight_norm:
+            raise FairseqDocError("--weight-norm-target: expected --weight-norm too; got none")
         if find_unused_parameters and _distributed():
             raise FairseqDocError(
                 "--find-unused-parameters takes the output layer's parameters, which the loss reads "
@@ -212,7 +218,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         self.balance_form = BALANCES.index(str(doc_balance))
         self.doc_lambda, self.ar_alpha, self.tar_beta = doc_lambda, ar_alpha, tar_beta
         self.l2, self.sentence_avg = l2, sentence_avg
-        self.weight_norm, self.weight_norm_target = weight_norm, weight_norm_target
+        self.weight_norm, self.weight_norm_target = weight_norm, norm
 
     def forward(self, model, sample, reduce=True):
         """

@@ -48,6 +48,9 @@ def test_a_cache_of_searched_settings_is_at_least_as_good_as_none(lm):
         searched["nll"], rel=1e-5
     )
     assert static["cache"] is None and static["dynamic"] is None
+    ends = {0.01: "smallest", 0.4: "largest"}
+    assert searched["at_ends"].get("lambda") == ends.get(cache["lambda"])
+    assert static["at_ends"] == {}
 
 
 def test_dynamic_evaluation_and_its_search(lm, model):

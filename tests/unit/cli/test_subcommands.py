@@ -156,6 +156,7 @@ def test_eval_lm(models, path, n_models):
         "columns": 3,
         "temperature": 1.0,
         "searched": {},
+        "at_ends": {},
         "samples": 0,
         "cache": None,
         "dynamic": None,
@@ -629,3 +630,19 @@ def test_runs_that_cannot_be_drawn_leave_no_picture(logs, runs, problem):
 def test_a_path_may_hold_an_equals_sign(logs):
     (logs / "lr=20.log").write_text((logs / "doc.log").read_text())
     assert run("curves curves.png A=lr=20.log")[0]["runs"]["A"]["best"] == 60
+
+
+def test_a_best_setting_at_an_end_of_what_was_tried_is_named():
+    tried = [(theta, share) for theta in (1.0, 2.0, 4.0) for share in (0.1, 0.2, 0.3)]
+    names = ["theta", "lambda"]
+    assert eval_lm._at_ends(names, tried, (2.0, 0.2)) == {}
+    assert eval_lm._at_ends(names, tried, (4.0, 0.1)) == {"theta": "largest", "lambda": "smallest"}
+    lines = eval_lm.as_text(
+        {
+            "split": "valid", "perplexity": 10.0, "bits": 3.3, "nll": 23.0, "tokens": 10, "left_out": 0,
+            "models": 1, "seconds": 1.0, "samples": 0, "temperature": 1.0, "dynamic": None,
+            "cache": {"window": 5, "theta": 4.0, "lambda": 0.2},
+            "searched": {"theta 4, lambda 0.2": 10.0}, "at_ends": {"theta": "largest"},
+        }
+    ).splitlines()  # fmt: skip
+    assert "the best theta is the largest that was tried; others may be better" in lines

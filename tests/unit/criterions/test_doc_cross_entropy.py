@@ -245,6 +245,12 @@ def test_factors_that_cannot_be(name, value):
         criterion(**{name: value})
 
 
+def test_a_norm_is_named_only_where_it_is_a_target():
+    with pytest.raises(FairseqDocError, match="expected --weight-norm too"):
+        criterion(weight_norm_target=1.5)
+    assert criterion(weight_norm=0.1).weight_norm_target == 2
+
+
 @pytest.mark.parametrize("sentence_avg", [False, True])
 def test_evaluation_is_the_nll_alone(sentence_avg):
     model, batch = small_model().eval(), sample()

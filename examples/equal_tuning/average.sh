@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Go on from the three seeds of a system's best settings with NT-ASGD, until averaging brings no more:
+#     examples/equal_tuning/average.sh SYSTEM DATA STUDIES
+# after tune.sh with the same arguments. A second call resumes. Further options go to fairseq-train.
+set -euo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+source "$here/systems.sh"
+system="$1" data="$2" studies="$3"
+shift 3
+model=$(model_of "$system")
+# Dropouts and the embedding's width. The learning rate and the penalty were tuned for Adam.
+settings=$(python - "$studies/$system/report/report.json" <<'PYTHON'
+import json, sys
+settings = json.load(open(sys.argv[1]))["best"]["settings"]
+print(*(f"--{name} {value}" for name, value in settings.items() if name not in ("lr", "l2")))
+PYTHON
+)
+for folder in "$studies/$system"/rerun-*-seed*; do
+    seed="${folder##*-seed}"
+    fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" $model $settings \
+        --finetune-from-model "$folder/checkpoints/checkpoint_best.pt" \
+        --criterion doc_cross_entropy --optimizer nt_asgd --lr-scheduler nt_asgd --nonmono 0 \
+        --lr 10 --clip-norm 0.25 --weight-decay 1.2e-6 --batch-size 32 --bptt 35 --max-epoch 30 --patience 3 \
+        --best-checkpoint-metric nll_loss --batch-size-valid 32 --eval-window 4000 \
+        --no-epoch-checkpoints --num-workers 0 --seed "$seed" --log-format simple --log-interval 200 \
+        --save-dir "$studies/$system/averaged-seed$seed" "$@"
+done
