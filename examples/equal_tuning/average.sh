@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Go on from the three seeds of a system's best settings with NT-ASGD, until averaging brings no more:
 #     examples/equal_tuning/average.sh SYSTEM DATA STUDIES
-# after tune.sh with the same arguments. A second call resumes. Further options go to fairseq-train.
+# after tune.sh with the same arguments. A second call resumes. Further options go to fairseq-train. Five checks a pass
+# over the text: averaging starts after the first that is worse than an earlier one, and four without a new best end it.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
@@ -17,11 +18,15 @@ PYTHON
 )
 for folder in "$studies/$system"/rerun-*-seed*; do
     seed="${folder##*-seed}"
+    averaged="$studies/$system/averaged-seed$seed"
+    [ -e "$averaged/done" ] && continue
     fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" $model $settings \
         --finetune-from-model "$folder/checkpoints/checkpoint_best.pt" \
         --criterion doc_cross_entropy --optimizer nt_asgd --lr-scheduler nt_asgd --nonmono 0 \
-        --lr 10 --clip-norm 0.25 --weight-decay 1.2e-6 --batch-size 32 --bptt 35 --max-epoch 30 --patience 3 \
+        --lr 5 --clip-norm 0.25 --weight-decay 1.2e-6 --batch-size 32 --bptt 35 --updates-per-epoch 166 \
+        --max-epoch 40 --patience 4 \
         --best-checkpoint-metric nll_loss --batch-size-valid 32 --eval-window 4000 \
         --no-epoch-checkpoints --num-workers 0 --seed "$seed" --log-format simple --log-interval 200 \
-        --save-dir "$studies/$system/averaged-seed$seed" "$@"
+        --save-dir "$averaged" "$@"
+    touch "$averaged/done"
 done

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Validation and test perplexity of the three seeds of a system, one column, every token scored:
+# Validation and test perplexity of the three seeds of a system, also after average.sh; one column, every token scored:
 #     examples/equal_tuning/evaluate.sh SYSTEM DATA STUDIES
 set -euo pipefail
 system="$1" data="$2" studies="$3"
-for checkpoint in "$studies/$system"/rerun-*/checkpoints/checkpoint_best.pt; do
+for checkpoint in "$studies/$system"/{rerun-*/checkpoints,averaged-*}/checkpoint_best.pt; do
+    [ -e "$checkpoint" ] || continue
     echo "$checkpoint"
     for split in valid test; do
         fairseq-doc eval-lm "$data" --path "$checkpoint" --gen-subset $split --no-progress-bar
