@@ -65,6 +65,7 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/dynamic.py            models that learn from the text they are scored on
     evaluation/stream_scorer.py      a text, window by window, with all of these
     evaluation/perplexity.py         the evaluator: a split, the state carried over it
+    evaluation/search.py             the best temperature, cache or learning rate on a split
     evaluation/scoring.py            plain text -> log-probabilities of its sentences
     evaluation/prefix_tree.py        sentences that begin alike -> their log-probabilities
     evaluation/sampling.py           a prompt -> text drawn from the models

@@ -1,11 +1,9 @@
 """``fairseq-doc eval-lm``."""
 
 import argparse
-import math
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,10 +29,16 @@ from fairseq_doc.evaluation.cache import GRID as GRID_OF_CACHE
 from fairseq_doc.evaluation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.monte_carlo import AVERAGES
-from fairseq_doc.evaluation.perplexity import Evaluation, check_columns, check_text, evaluate_at
+from fairseq_doc.evaluation.perplexity import check_columns, check_text, evaluate_at
+from fairseq_doc.evaluation.search import (
+    Search,
+    search_cache,
+    search_dynamic,
+    search_temperature,
+    shown,
+)
 from fairseq_doc.evaluation.stream_scorer import SAMPLES_ALONE, StreamSettings
-from fairseq_doc.evaluation.temperature import GRID, check_temperatures
-from fairseq_doc.modules.mixture import NotFiniteError
+from fairseq_doc.evaluation.temperature import check_temperatures
 
 NAME = "eval-lm"
 HELP = "perplexity of a model or an ensemble, with the state carried over the whole text"
@@ -116,8 +120,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     byte the same as ``bits_per_character``; ``tokens``, the number of scored ones; ``left_out``, the
     number of others; ``models``, their number; ``split``; ``columns``; ``temperature``; ``samples``, 0
     without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings, or null; ``searched``,
-    {setting: perplexity on the searched split}; ``at_ends``, {setting: "smallest" or "largest"} where
-    the best one is at an end of what was tried; ``seconds``, without loading the models;
+    {setting: perplexity on the searched split}; ``given_up``, {setting that fell behind: tokens scored};
+    ``at_ends``, {part of the best setting: "smallest" or "largest" of those tried}; ``seconds``, without loading the models;
     ``seconds_before``, the part of them that went into statistics and searches."""
     check_dynamic(args)
     _check(args)
@@ -134,15 +138,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         cache,
         dynamic_settings(args, ensemble),
     )
-    searched: dict[str, Evaluation] = {}
-    at_ends: dict[str, str] = {}
-    if args.dynamic_search:
-        settings, searched, at_ends = _search_dynamic(args, ensemble, settings)
-    known: Evaluation | None = None  # of the split, where the search has scored the whole of it
-    if args.temperature == SEARCH or args.cache_search:
-        settings, searched, at_ends, known = _search_points(args, ensemble, settings)
+    search = _search(args, ensemble, settings)
+    settings = search.settings if search else settings
     before = time.perf_counter() - start
-    result = known or _evaluations(args, ensemble, args.gen_subset, settings)[0]
+    if search and not args.dynamic_search and args.gen_subset == SEARCHED_SPLIT:
+        result = search.best  # of the whole split
+    else:
+        columns, progress = args.batch_size, progress_of(args)
+        (result,) = evaluate_at(ensemble, args.gen_subset, settings, columns, progress)
     (temperature,) = settings.temperatures
     return {
         "perplexity": result.perplexity,
@@ -158,8 +161,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "samples": settings.samples,
         "cache": _cache_as_json(settings),
         "dynamic": _dynamic_as_json(settings),
-        "searched": {name: evaluation.perplexity for name, evaluation in searched.items()},
-        "at_ends": at_ends,
+        "searched": {name: one.perplexity for name, one in search.tried.items()} if search else {},
+        "given_up": search.given_up if search else {},
+        "at_ends": search.at_ends if search else {},
         "seconds": time.perf_counter() - start,
         "seconds_before": before,
     }
@@ -230,87 +234,28 @@ def _check_not_searched(args: argparse.Namespace, search: str, names: Sequence[s
             )
 
 
-def _evaluations(
-    args: argparse.Namespace, ensemble: Ensemble, split: str, settings: StreamSettings
-) -> list[Evaluation]:
-    return evaluate_at(ensemble, split, settings, args.batch_size, progress_of(args))
-
-
-def _at_ends(
-    names: Sequence[str], tried: Sequence[tuple[float, ...]], best: tuple[float, ...]
-) -> dict[str, str]:
-    """Which of the best settings are the smallest or the largest that a search tried."""
-    ends = {}
-    for name, values, value in zip(names, zip(*tried, strict=True), best, strict=True):
-        if value in (min(values), max(values)):
-            ends[name] = "smallest" if value == min(values) else "largest"
-    return ends
-
-
-def _search_points(
+def _search(
     args: argparse.Namespace, ensemble: Ensemble, settings: StreamSettings
-) -> tuple[StreamSettings, dict[str, Evaluation], dict[str, str], Evaluation | None]:
-    """The best temperature or point of the cache, found in one pass: settings with it, all evaluations by
-    their names, :func:`_at_ends`, and the best one where it is of the split that is asked for."""
-    names: Sequence[str]
-    points: Sequence[tuple[float, ...]]
-    candidates: list[tuple[str, StreamSettings]]
-    if args.temperature == SEARCH:
-        names, points = ["temperature"], [(t,) for t in GRID]
-        everything = replace(settings, temperatures=GRID)
-        candidates = [(f"{t:.4f}", replace(settings, temperatures=[t])) for t in GRID]
-    else:
-        names, points = ["theta", "lambda"], GRID_OF_CACHE
-        everything = replace(settings, cache=cache_settings(args, GRID_OF_CACHE))
-        candidates = [
-            (f"theta {point[0]:g}, lambda {point[1]:g}",
-             replace(settings, cache=cache_settings(args, [point])))
-            for point in GRID_OF_CACHE
-        ]  # fmt: skip
-    found = _evaluations(args, ensemble, SEARCHED_SPLIT, everything)
-    best = min(range(len(found)), key=lambda i: found[i].nll)
-    searched = {name: one for (name, _), one in zip(candidates, found, strict=True)}
-    known = found[best] if args.gen_subset == SEARCHED_SPLIT else None
-    return candidates[best][1], searched, _at_ends(names, points, points[best]), known
-
-
-def _search_dynamic(
-    args: argparse.Namespace, ensemble: Ensemble, settings: StreamSettings
-) -> tuple[StreamSettings, dict[str, Evaluation], dict[str, str]]:
-    """The best learning rate and decay: settings with them, all evaluations by their names, and
-    :func:`_at_ends`."""
-    assert settings.dynamic is not None
-    points = grid(settings.dynamic.segment)
-    tokens = args.dynamic_search_tokens or SEARCHED_TOKENS
-    searched: dict[str, Evaluation] = {}
-    best = settings
-    start = time.perf_counter()
-    for number, (rate, decay) in enumerate(points, start=1):
-        tried = replace(settings, dynamic=replace(settings.dynamic, rate=rate, decay=decay))
-        try:
-            (found,) = evaluate_at(
-                ensemble, SEARCHED_SPLIT, tried, progress=progress_of(args), tokens=tokens
-            )
-        except NotFiniteError:  # the weights ran away
-            found = Evaluation(math.inf, tokens)
-        if found.nll < min([one.nll for one in searched.values()], default=math.inf):
-            best = tried
-        searched[f"rate {rate:g}, decay {decay:g}"] = found
-        if not args.no_progress_bar:
-            left = (time.perf_counter() - start) / number * (len(points) - number)
-            print(
-                f"fairseq-doc eval-lm: pair {number} of {len(points)}: rate {rate:g}, decay {decay:g}: "
-                f"perplexity {_shown(found.perplexity)}; about {left / 60:.0f} min left",
-                file=sys.stderr,
-            )
-    if all(one.nll == math.inf for one in searched.values()):
-        raise FairseqDocError(
-            "no pair of --dynamic-search gave finite scores: expected statistics of more batches, or a "
-            "larger --dynamic-epsilon; or has the training diverged?"
+) -> Search | None:
+    if args.dynamic_search:
+        tokens = args.dynamic_search_tokens or SEARCHED_TOKENS
+        return search_dynamic(
+            ensemble, SEARCHED_SPLIT, settings, tokens, progress_of(args), _remark_of(args)
         )
-    assert best.dynamic is not None
-    chosen = (best.dynamic.rate, best.dynamic.decay)
-    return best, searched, _at_ends(["rate", "decay"], points, chosen)
+    columns, progress = args.batch_size, progress_of(args)
+    if args.temperature == SEARCH:
+        return search_temperature(ensemble, SEARCHED_SPLIT, settings, columns, progress)
+    if args.cache_search:
+        return search_cache(ensemble, SEARCHED_SPLIT, settings, columns, progress)
+    return None
+
+
+def _remark_of(args: argparse.Namespace) -> Callable[[str], None]:
+    def remark(text: str) -> None:
+        if not args.no_progress_bar:
+            print(f"fairseq-doc eval-lm: {text}", file=sys.stderr)
+
+    return remark
 
 
 def _cache_as_json(settings: StreamSettings) -> dict[str, Any] | None:
@@ -327,10 +272,6 @@ def _dynamic_as_json(settings: StreamSettings) -> dict[str, Any] | None:
     return {name: getattr(settings.dynamic, name) for name in names}
 
 
-def _shown(perplexity: float) -> str:
-    return f"{perplexity:.2f}" if perplexity < 1e6 else f"{perplexity:.3g}"
-
-
 def as_text(result: dict[str, Any]) -> str:
     """One line, and one more for each setting beyond the usual evaluation."""
     token = "character" if "bits_per_character" in result else "token"
@@ -345,8 +286,10 @@ def as_text(result: dict[str, Any]) -> str:
     if result["searched"]:
         searched = result["searched"]
         best = sorted(searched, key=searched.__getitem__)[:SHOWN]
-        tried = "; ".join(f"{name}: {_shown(searched[name])}" for name in best)
-        lines.append(f"perplexity on {SEARCHED_SPLIT}, the best of {len(searched)}: {tried}")
+        tried = "; ".join(f"{name}: {shown(searched[name])}" for name in best)
+        number, lost = len(searched) + len(result["given_up"]), len(result["given_up"])
+        ending = f" ({lost} fell behind and were given up)" if lost else ""
+        lines.append(f"perplexity on {SEARCHED_SPLIT}, the best of {number}{ending}: {tried}")
     for name, end in result["at_ends"].items():
         lines.append(f"the best {name} is the {end} that was tried; others may be better")
     if result["temperature"] != 1.0:

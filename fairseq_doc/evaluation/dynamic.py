@@ -14,6 +14,7 @@ the mean of the tensors' means, which depends on how a model's weights are cut i
 Axes: B streams, here 1, T steps of a segment.
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -69,9 +70,15 @@ class DynamicSettings:
 
 
 def grid(segment: int) -> list[tuple[float, float]]:
-    """The pairs of eta and lambda that a search tries."""
+    """The pairs of eta and lambda that a search tries, those near the usual pair first."""
+    usual = (DynamicSettings.rate, DynamicSettings.decay)
+
+    def distance(pair):
+        return sum(abs(math.log(x / y)) for x, y in zip(pair, usual, strict=True))
+
     scale = segment / USUAL_SEGMENT
-    return [(rate * scale, min(1.0, decay * scale)) for rate in RATES for decay in DECAYS]
+    pairs = sorted(itertools.product(RATES, DECAYS), key=distance)
+    return [(rate * scale, min(1.0, decay * scale)) for rate, decay in pairs]
 
 
 def adapted_names(model: Any, adapt: str) -> list[str]:

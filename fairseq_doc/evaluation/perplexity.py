@@ -1,6 +1,7 @@
 """Perplexity of a split, with the LSTM state carried over the whole text."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -94,6 +95,7 @@ def evaluate_at(
     columns: int = 1,
     progress: Progress = no_progress,
     tokens: int | None = None,
+    give_up: Callable[[int, float], bool] | None = None,
 ) -> list[Evaluation]:
     """Score a split with all that evaluation may add, at several temperatures and points of a cache in
     one pass.
@@ -103,6 +105,8 @@ def evaluate_at(
         settings: see :class:`fairseq_doc.evaluation.stream_scorer.StreamSettings`.
         split, columns, progress: as in :func:`evaluate`.
         tokens: score whole windows from the beginning until they hold as many targets; None: all.
+        give_up: called after each window with the targets scored so far and the least of their S NLLs;
+            whether to stop there.
 
     Returns:
         S evaluations: each temperature with every point of the cache.
@@ -126,5 +130,7 @@ def evaluate_at(
             log_probs = scorer.log_probs(source, target, window["net_input"]["window"])
             nll -= log_probs.sum((1, 2)).cpu()
             scored += target.numel()
+            if give_up is not None and give_up(scored, nll.min().item()):
+                break
     left_out = len(ensemble.task.dataset(split)) - 1 - scored
     return [Evaluation(total, scored, left_out) for total in nll.tolist()]

@@ -156,6 +156,7 @@ def test_eval_lm(models, path, n_models):
         "columns": 3,
         "temperature": 1.0,
         "searched": {},
+        "given_up": {},
         "at_ends": {},
         "samples": 0,
         "cache": None,
@@ -632,17 +633,14 @@ def test_a_path_may_hold_an_equals_sign(logs):
     assert run("curves curves.png A=lr=20.log")[0]["runs"]["A"]["best"] == 60
 
 
-def test_a_best_setting_at_an_end_of_what_was_tried_is_named():
-    tried = [(theta, share) for theta in (1.0, 2.0, 4.0) for share in (0.1, 0.2, 0.3)]
-    names = ["theta", "lambda"]
-    assert eval_lm._at_ends(names, tried, (2.0, 0.2)) == {}
-    assert eval_lm._at_ends(names, tried, (4.0, 0.1)) == {"theta": "largest", "lambda": "smallest"}
+def test_the_text_of_a_search_says_what_was_given_up_and_what_may_be_better():
     lines = eval_lm.as_text(
         {
             "split": "valid", "perplexity": 10.0, "bits": 3.3, "nll": 23.0, "tokens": 10, "left_out": 0,
             "models": 1, "seconds": 1.0, "samples": 0, "temperature": 1.0, "dynamic": None,
-            "cache": {"window": 5, "theta": 4.0, "lambda": 0.2},
+            "cache": {"window": 5, "theta": 4.0, "lambda": 0.2}, "given_up": {"theta 1, lambda 0.2": 3},
             "searched": {"theta 4, lambda 0.2": 10.0}, "at_ends": {"theta": "largest"},
         }
     ).splitlines()  # fmt: skip
+    assert "the best of 2 (1 fell behind and were given up): theta 4, lambda 0.2: 10.00" in lines[1]
     assert "the best theta is the largest that was tried; others may be better" in lines

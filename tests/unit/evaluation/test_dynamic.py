@@ -242,3 +242,4 @@ def test_the_grid_grows_with_the_segment():
     assert len(set(five)) == len(five) == len(twenty)
     assert twenty[0] == pytest.approx((4 * five[0][0], 4 * five[0][1]))
     assert all(decay <= 1 for _, decay in grid(1000))
+    assert five[0] == (DynamicSettings.rate, DynamicSettings.decay)
