@@ -17,5 +17,5 @@ fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" \
     --task bptt_language_modeling --arch lstm_doc_lm_small --matmul-precision bfloat16 \
     --criterion doc_cross_entropy --doc-balance published --doc-lambda 0.001 --ar-alpha 2 --tar-beta 1 \
     --optimizer nt_asgd --lr-scheduler nt_asgd --lr 20 --weight-decay 1.2e-6 --clip-norm 0.25 \
-    --batch-size 12 --batch-size-valid 10 --max-epoch 4 --seed "$seed" --num-workers 0 --distributed-world-size 1 \
+    --batch-size 12 --batch-size-valid 10 --max-epoch 3 --seed "$seed" --num-workers 0 --distributed-world-size 1 \
     --no-epoch-checkpoints --save-dir "$folder/$variant-$seed" --log-format simple --log-interval 200 $more "$@"
