@@ -4,6 +4,7 @@ The data goes through the files in this order, and each imports only from what l
 ``MixtureLanguageModel.from_pretrained``, which calls ``evaluation/hub_interface.py``):
 
     errors.py                        what a user can correct, in one line
+    interruptions.py                 Ctrl-C and SIGTERM, in one line too
     files.py                         lines of UTF-8 files in and out
     checksums.py                     SHA256SUMS of a data folder
     preparation/                     text and trees -> binarised data
@@ -107,12 +108,12 @@ The data goes through the files in this order, and each imports only from what l
         model.py                     a language model as nodes, in each form
         running.py                   the model that was made, run and compared; in 8 bits
         file.py                      a checked file
-    cli/                             ``fairseq-doc``, one file a command
+    cli/                             ``fairseq-doc``, one file a command, imported when it is called
 
 Importing this package alone imports neither torch nor fairseq, so that ``fairseq_doc.ops`` and
 ``fairseq_doc.modules`` serve any torch model. ``--user-dir fairseq_doc`` and :func:`register` register
-the models, the task, the criterion and the optimizer, and so does the import of their folders, of
-``evaluation/`` and of ``cli/``.
+the models, the task, the criterion and the optimizer, and so does the import of their folders and of
+``evaluation/``.
 """
 
 import os

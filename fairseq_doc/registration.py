@@ -1,7 +1,7 @@
 """Registers everything with fairseq. Each import below registers what its file defines.
 
-The folders models/, tasks/, criterions/, optim/, evaluation/ and cli/ import this file, so importing
-any of them is enough. ``--user-dir`` imports it too.
+The folders models/, tasks/, criterions/, optim/ and evaluation/ import this file, so importing any of
+them is enough. ``--user-dir`` imports it too.
 """
 
 from fairseq_doc import fairseq_patches

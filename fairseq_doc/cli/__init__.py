@@ -1,3 +1,1 @@
-"""Importing any part of this folder registers the whole package with fairseq."""
-
-from fairseq_doc import registration  # noqa: F401
+"""``fairseq-doc``: each command is a file, and imports what it needs."""

@@ -17,8 +17,6 @@ from fairseq_doc.evaluation.plotting import check_plot_path, plot_attention
 from fairseq_doc.files import check_input
 from fairseq_doc.preparation.tokenization import make_segmenter, make_tokenizer
 
-NAME = "attention"
-HELP = "attention of a translation: source words against output words, as a heat map"
 EXAMPLE = (
     'echo "two men sit" | fairseq-doc attention data-bin/en-de --path a.pt --picture attention.png'
 )

@@ -11,8 +11,6 @@ from fairseq_doc.cli.scoring_arguments import (
 )
 from fairseq_doc.scoring.bleu import score_bleu
 
-NAME = "bleu"
-HELP = "BLEU and chrF of fairseq-generate's output against raw references, by sacrebleu"
 EXAMPLE = "fairseq-doc bleu plain.txt doc.txt --reference test.de --lang de"
 
 

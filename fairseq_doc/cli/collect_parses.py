@@ -17,8 +17,6 @@ from fairseq_doc.parsing.outputs import (
 from fairseq_doc.preparation.trees import read_trees
 from fairseq_doc.scoring.generated import read_generated
 
-NAME = "collect-parses"
-HELP = "n-best parse trees from what an encoder-decoder generated as symbols of trees"
 EXAMPLE = "fairseq-doc collect-parses test.out --sentences trees/test.mrg --output test.nbest"
 KINDS = (WELL_FORMED, REPAIRED, DROPPED)
 

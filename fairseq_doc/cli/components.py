@@ -40,7 +40,6 @@ from fairseq_doc.evaluation.plotting import (
 from fairseq_doc.files import check_output, write_lines
 
 NAME = "components"
-HELP = "weight, posterior and most probable words of each mixture component, word by word"
 EXAMPLE = (
     'echo "the company said it will" | fairseq-doc components data-bin/ptb --path a.pt '
     "--picture components.png"

@@ -8,8 +8,6 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.learning_curves import read_log
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_curves
 
-NAME = "curves"
-HELP = "learning curves of several runs in one picture, from fairseq's logs (Figure 2)"
 EXAMPLE = "fairseq-doc curves curves.png MoS=mos.log DOC=doc.log"
 
 

@@ -40,8 +40,6 @@ from fairseq_doc.evaluation.search import (
 from fairseq_doc.evaluation.stream_scorer import SAMPLES_ALONE, StreamSettings
 from fairseq_doc.evaluation.temperature import check_temperatures
 
-NAME = "eval-lm"
-HELP = "perplexity of a model or an ensemble, with the state carried over the whole text"
 EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
 SEARCH, SEARCHED_SPLIT = "search", "valid"
 SHOWN = 5  # of the settings that a search tried; --json has all

@@ -28,7 +28,6 @@ from fairseq_doc.parsing.nbest import is_nbest, read_nbest
 from fairseq_doc.preparation.trees import Tree, parse_tree, tree_texts
 
 NAME = "evalb"
-HELP = "bracketing F1 of parse trees, as EVALB with COLLINS.prm computes it"
 EXAMPLE = "fairseq-doc evalb test.mrg test.best"
 EXCLUDED = ((ERROR, "their words differ"), (SKIPPED, "their parse is empty"))
 

@@ -16,8 +16,6 @@ from fairseq_doc.export.tokens import match_tokens, read_tokens, table_lines, ta
 from fairseq_doc.files import check_output, whole_file
 from fairseq_doc.preparation.binarisation import load_dictionary
 
-NAME = "export"
-HELP = "a language model as an ONNX file, for speech recognisers and other programs"
 EXAMPLE = "fairseq-doc export data-bin/ptb --path a.pt --onnx model.onnx"
 SUFFIX, TABLE_SUFFIX = ".onnx", ".tokens.txt"
 PACKAGES = ("onnx", "onnxruntime")

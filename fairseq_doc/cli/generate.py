@@ -14,8 +14,6 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.preparation.byte_tokens import text_of, tokens_of
 
-NAME = "generate"
-HELP = "sample text from a model or an ensemble"
 EXAMPLE = 'fairseq-doc generate data-bin/ptb --path a.pt --prompt "the company" --sampling-topk 20'
 
 

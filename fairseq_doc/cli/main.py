@@ -1,11 +1,13 @@
 """``fairseq-doc``: text and trees into data, and what to do with a trained model.
 
-A command is a module with ``NAME``, ``HELP``, ``EXAMPLE``, ``add_arguments(parser)``, ``run(args)``, which
-gives the result as what JSON can hold, and ``as_text(result)``, which puts it into lines. Every command
-is listed here, in the order of work.
+A command is a file of this folder with ``EXAMPLE``, ``add_arguments(parser)``, ``run(args)``, which gives the
+result as what JSON can hold, and ``as_text(result)``, which puts it into lines. Every command is listed
+here with what it is for, in the order of work. A file is imported when its command is called: fairseq and
+torch take seconds.
 """
 
 import argparse
+import importlib
 import io
 import json
 import logging
@@ -17,39 +19,44 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from fairseq_doc.cli import (
-    attention,
-    bleu,
-    collect_parses,
-    components,
-    curves,
-    eval_lm,
-    evalb,
-    export,
-    generate,
-    prepare_headline,
-    prepare_lm,
-    prepare_mt,
-    prepare_parsing,
-    rank,
-    rerank,
-    rouge,
-    score,
-    tune,
-    weights,
-)
+from fairseq_doc import interruptions
 from fairseq_doc.errors import first_usage_error
-from fairseq_doc.fairseq_patches import interruptions
 
-GROUPS: dict[str, tuple[ModuleType, ...]] = {
-    "prepare": (prepare_lm, prepare_mt, prepare_headline, prepare_parsing),
-    "train": (tune,),
-    "evaluate": (eval_lm, score, generate, bleu, rouge),
-    "analyse": (rank, weights, components, curves, attention),
-    "export": (export,),
-    "parse": (collect_parses, rerank, evalb),
+GROUPS = {
+    "prepare": {
+        "prepare-lm": "binarise text for a language model",
+        "prepare-mt": "clean, tokenise, segment and binarise parallel text for translation",
+        "prepare-headline": "clean, segment and binarise articles with their headlines",
+        "prepare-parsing": "trees in brackets as symbols, (S (NP the dog )NP ... )S, for a language "
+        "model or a parser",
+    },
+    "train": {
+        "tune": "find the options of a training that give the best validation, by Optuna",
+    },
+    "evaluate": {
+        "eval-lm": "perplexity of a model or an ensemble, with the state carried over the whole text",
+        "score": "log-probabilities of plain text, one sentence a line",
+        "generate": "sample text from a model or an ensemble",
+        "bleu": "BLEU and chrF of fairseq-generate's output against raw references, by sacrebleu",
+        "rouge": "ROUGE of fairseq-generate's output against references, by rouge-score",
+    },
+    "analyse": {
+        "rank": "numerical rank of the matrix of log-probabilities over a split (Table 5)",
+        "weights": "mean weight of each mixture component over a split, and their spread (Table 4)",
+        "components": "weight, posterior and most probable words of each mixture component, word by word",
+        "curves": "learning curves of several runs in one picture, from fairseq's logs (Figure 2)",
+        "attention": "attention of a translation: source words against output words, as a heat map",
+    },
+    "export": {
+        "export": "a language model as an ONNX file, for speech recognisers and other programs",
+    },
+    "parse": {
+        "collect-parses": "n-best parse trees from what an encoder-decoder generated as symbols of trees",
+        "rerank": "n-best parse trees in the order of a language model's scores",
+        "evalb": "bracketing F1 of parse trees, as EVALB with COLLINS.prm computes it",
+    },
 }
-SUBCOMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
+SUBCOMMANDS = {name: summary for commands in GROUPS.values() for name, summary in commands.items()}
 # fairseq's own commands train. They are listed so that the order of work is complete.
 TRAINING = (
     ("fairseq-train", "train: fairseq-train DATA --user-dir $(python -m fairseq_doc) ..."),
@@ -61,7 +68,7 @@ def overview() -> str:
     """The list of commands, in groups."""
     lines = ["commands, in the order of work; fairseq-doc COMMAND --help describes one:"]
     for group, commands in GROUPS.items():
-        rows = [(command.NAME, command.HELP) for command in commands]
+        rows = list(commands.items())
         if group == "train":
             rows = [*TRAINING, *rows]
         lines += ["", f"{group}:"]
@@ -69,8 +76,17 @@ def overview() -> str:
     return "\n".join(lines)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def module_of(command: str) -> ModuleType:
+    """The file of a command."""
+    return importlib.import_module(f"fairseq_doc.cli.{command.replace('-', '_')}")
+
+
+def make_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands.
+
+    Args:
+        only: the command that is called: the others have a name and no arguments. None: all have theirs.
+    """
     parser = argparse.ArgumentParser(
         prog="fairseq-doc",
         usage="fairseq-doc [-h] COMMAND ...",
@@ -81,16 +97,19 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         prog="fairseq-doc", metavar="COMMAND", required=True, help=argparse.SUPPRESS
     )
-    for command in SUBCOMMANDS:
+    for name, summary in SUBCOMMANDS.items():
         own = commands.add_parser(
-            command.NAME,
-            description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
-            epilog=f"example:\n  {command.EXAMPLE}",
+            name,
+            description=f"{summary[0].upper()}{summary[1:]}.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        if only not in (None, name):
+            continue
+        command = module_of(name)
+        own.epilog = f"example:\n  {command.EXAMPLE}"
         command.add_arguments(own)
         own.add_argument("--json", action="store_true", help="print one JSON object")
-        own.set_defaults(command=command)
+        own.set_defaults(command=command, command_name=name)
     return parser
 
 
@@ -103,7 +122,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     set_up_output()  # first, since --help too prints characters that a locale may lack
     interruptions.apply()
-    args = make_parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    called = next((word for word in words if not word.startswith("-")), "")
+    parser = make_parser(only=called)
+    set_up_logging()  # once more: some packages that the command imports set up their own
+    args = parser.parse_args(words)
     try:
         result = args.command.run(args)
         text = json.dumps(_finite(result)) if args.json else args.command.as_text(result)
@@ -118,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             usage_error = error
         if usage_error is None:
             raise
-        print(f"fairseq-doc {args.command.NAME}: error: {usage_error}", file=sys.stderr)
+        print(f"fairseq-doc {args.command_name}: error: {usage_error}", file=sys.stderr)
         return 1
     return 0
 
@@ -126,17 +149,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def set_up_output() -> None:
     """Results on standard output in UTF-8, whatever the locale; warnings on standard error. Names of
     files that the locale cannot read are printed as they are."""
+    set_up_logging()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def set_up_logging() -> None:
+    """Warnings on standard error, without those that say nothing to a user of these commands."""
     logging.basicConfig(
         format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S",
         level=logging.WARNING,
         stream=sys.stderr,
-        force=True,  # importing fairseq sets up a logging of its own
+        force=True,
     )
     warnings.filterwarnings("ignore", category=FutureWarning, module="fairseq")
     warnings.filterwarnings("ignore", message="'pin_memory'")  # without a GPU nothing is pinned
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def _finite(value: Any) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fairseq_doc import registration  # noqa: F401  # fairseq's preprocessing, as it is changed here
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.binarisation import counts_of
 from fairseq_doc.preparation.parallel_text import Settings, prepare

@@ -12,7 +12,6 @@ from fairseq_doc.cli.preparation_arguments import (
 from fairseq_doc.preparation.parallel_text import Settings
 
 NAME = "prepare-headline"
-HELP = "clean, segment and binarise articles with their headlines"
 EXAMPLE = "fairseq-doc prepare-headline gigaword/ data-bin/gigaword"
 # The words of these corpora are apart already.
 DEFAULT = Settings("src", "tgt", "", merges=5000, joint=True, tokenizer="none")

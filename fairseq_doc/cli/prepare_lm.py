@@ -25,7 +25,6 @@ from fairseq_doc.preparation.language_model import (
 )
 
 NAME = "prepare-lm"
-HELP = "binarise text for a language model"
 EXAMPLE = """fairseq-doc prepare-lm ptb ptb/ data-bin/ptb
   fairseq-doc prepare-lm pydoc data-bin/pydoc
   fairseq-doc prepare-lm enwik8 enwik8 data-bin/enwik8

@@ -13,7 +13,6 @@ from fairseq_doc.preparation.parallel_text import Settings
 from fairseq_doc.preparation.tokenization import TOKENIZERS
 
 NAME = "prepare-mt"
-HELP = "clean, tokenise, segment and binarise parallel text for translation"
 EXAMPLE = "fairseq-doc prepare-mt en de multi30k/ data-bin/multi30k.en-de --merges 8000 --joint"
 DEFAULT = Settings("", "", "")
 

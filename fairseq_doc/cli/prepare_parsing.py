@@ -17,7 +17,6 @@ from fairseq_doc.preparation.language_model import SPLITS
 from fairseq_doc.preparation.treebank import FILES, UNKNOWN_KINDS, Settings, prepare
 
 NAME = "prepare-parsing"
-HELP = "trees in brackets as symbols, (S (NP the dog )NP ... )S, for a language model or a parser"
 EXAMPLE = "fairseq-doc prepare-parsing wsj/ data-bin/wsj --pairs"
 
 

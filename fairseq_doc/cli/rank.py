@@ -13,8 +13,6 @@ from fairseq_doc.cli.arguments import (
 )
 from fairseq_doc.evaluation.rank import log_prob_rank
 
-NAME = "rank"
-HELP = "numerical rank of the matrix of log-probabilities over a split (Table 5)"
 EXAMPLE = "fairseq-doc rank data-bin/ptb --path checkpoints/ptb/checkpoint_best.pt"
 
 

@@ -41,7 +41,6 @@ from fairseq_doc.parsing.reranking import (
 from fairseq_doc.preparation.trees import Tree, without_traces
 
 NAME = "rerank"
-HELP = "n-best parse trees in the order of a language model's scores"
 EXAMPLE = "fairseq-doc rerank data-bin/wsj dev.nbest.gz --path a.pt --score-base 2 --tune dev.mrg"
 BASES = {"e": math.e, "2": 2, "10": 10}
 GRID = "0:5:0.05"

@@ -11,8 +11,6 @@ from fairseq_doc.cli.scoring_arguments import (
 )
 from fairseq_doc.scoring.rouge import TYPES, count_lost, score_rouge
 
-NAME = "rouge"
-HELP = "ROUGE of fairseq-generate's output against references, by rouge-score"
 EXAMPLE = "fairseq-doc rouge plain.txt doc.txt --reference test.tgt"
 
 

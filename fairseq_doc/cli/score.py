@@ -33,8 +33,6 @@ from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, TextScore, encoded_tex
 from fairseq_doc.evaluation.stream_scorer import StreamSettings
 from fairseq_doc.preparation.byte_tokens import BYTE
 
-NAME = "score"
-HELP = "log-probabilities of plain text, one sentence a line"
 EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --path a.pt'
 COLUMNS = ("line", "position", "word", "surprisal", "entropy", "unknown")
 

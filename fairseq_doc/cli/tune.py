@@ -14,8 +14,6 @@ from typing import Any
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.tuning.space import read_space, ready_spaces, short
 
-NAME = "tune"
-HELP = "find the options of a training that give the best validation, by Optuna"
 EXAMPLE = (
     "fairseq-doc tune space.yaml --study ptb --storage sqlite:///tune.db --trials 60 --workers 2 "
     "-- fairseq-train data-bin/ptb --user-dir fairseq_doc --arch lstm_doc_lm --max-epoch 5\n"

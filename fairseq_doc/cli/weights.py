@@ -13,8 +13,6 @@ from fairseq_doc.cli.arguments import (
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_weights
 from fairseq_doc.evaluation.weights import mixture_weights
 
-NAME = "weights"
-HELP = "mean weight of each mixture component over a split, and their spread (Table 4)"
 EXAMPLE = "fairseq-doc weights data-bin/ptb --path a.pt --gen-subset valid --picture weights.png"
 
 

@@ -15,7 +15,7 @@
     loader_threads        threads and processes that load batches ahead end with their work
     error_messages        a command prints an error that the user can correct in one line
     launchers             workers join as torchrun or srun started them, on the CPU too
-    interruptions         Ctrl-C and SIGTERM end a command in one line, its temporary files removed
+    ../interruptions      Ctrl-C and SIGTERM end a command in one line, its temporary files removed
 
 No other file changes fairseq.
 """
@@ -26,6 +26,7 @@ import logging
 # fairseq asks at its import for tensorboardX, which this package does not use.
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
+from fairseq_doc import interruptions
 from fairseq_doc.fairseq_patches import (
     amp_scaling,
     best_checkpoint,
@@ -38,7 +39,6 @@ from fairseq_doc.fairseq_patches import (
     error_messages,
     evaluated_settings,
     interactive_input,
-    interruptions,
     last_batch,
     launchers,
     loader_threads,

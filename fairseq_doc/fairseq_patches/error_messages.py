@@ -19,6 +19,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
+from fairseq_doc.interruptions import runs_a_command
 
 # What fairseq checks before this package can: how its message begins, and ours.
 _FAIRSEQ_MESSAGES = (
@@ -74,12 +75,6 @@ def apply() -> None:
     if runs_a_command(sys.argv):
         print_usage_errors_in_one_line()
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else hydra prints a traceback and exits
-
-
-def runs_a_command(argv: list[str]) -> bool:
-    """Whether a command line starts ``fairseq-...`` or a module of ``fairseq_cli``."""
-    program = Path(argv[0]) if argv else Path()
-    return program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli"
 
 
 def print_usage_errors_in_one_line() -> None:

@@ -9,8 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairseq.data.data_utils import post_process
-
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 from fairseq_doc.preparation.tokenization import BPE_MARK, SENTENCEPIECE_MARK, moses
@@ -75,9 +73,12 @@ class Undoing:
 
     def __call__(self, lines: Sequence[str]) -> list[str]:
         """Lines of plain text. Undoing a tokenizer leaves single blanks between words."""
-        lines = [post_process(line, self.bpe) for line in lines]
+        if self.bpe != "none":
+            from fairseq.data.data_utils import post_process
+
+            lines = [post_process(line, self.bpe) for line in lines]
         if self.tokenizer == "none":
-            return lines
+            return list(lines)
         return list(map(moses(self.language).decode, lines))
 
     def __str__(self) -> str:

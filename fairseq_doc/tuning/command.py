@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fairseq import options
 
+from fairseq_doc import registration  # noqa: F401  # the parser knows our options
 from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
 from fairseq_doc.tuning.space import Space, option_words
 

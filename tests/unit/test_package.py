@@ -56,8 +56,21 @@ def test_the_output_layer_does_not_import_fairseq():
 def test_the_command_line_does_not_import_the_packages_of_extras():
     """Each is for one command."""
     imported = python(
-        "import sys, fairseq_doc.cli.main\n"
+        "import sys\nfrom fairseq_doc.cli.main import make_parser\nmake_parser()\n"
+        "print('fairseq' in sys.modules)\n"
         "print({'optuna', 'onnx', 'onnxruntime', 'transformers'} & sys.modules.keys())"
+    )
+    assert imported.splitlines()[-2:] == ["True", "set()"]
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "evalb --help", "evalb none none", "bleu --help", "tune --help", "nothing"]
+)
+def test_what_needs_neither_fairseq_nor_torch_does_not_wait_for_them(words):
+    imported = python(
+        "import contextlib, sys\nfrom fairseq_doc.cli.main import main\n"
+        f"with contextlib.suppress(SystemExit):\n    main({words.split()})\n"
+        "print({'torch', 'fairseq'} & sys.modules.keys())"
     )
     assert imported.splitlines()[-1] == "set()"
 

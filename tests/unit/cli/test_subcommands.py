@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_doc.cli import components, eval_lm, generate, rank, rerank, score, tune, weights
+from fairseq_doc.cli import components, eval_lm, generate, score, weights
 from fairseq_doc.cli.arguments import ensemble_of, positive, progress_of
-from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser
+from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.components import by_frequency, summarise, text_components
 from fairseq_doc.evaluation.perplexity import evaluate
@@ -28,8 +28,8 @@ from fairseq_doc.preparation.byte_tokens import text_of
 from ..conftest import random_tokens, small_dictionary, small_model, write_split
 from ..evaluation.conftest import ensemble, peaked_model
 
-SHOWING_PROGRESS = (eval_lm, score, generate, rank, weights, components, rerank, tune)
-DESCRIBING_ONE = (rank, weights, components)  # the others take ensembles, or no model
+SHOWING_PROGRESS = "eval-lm score generate rank weights components rerank tune".split()
+DESCRIBING_ONE = ("rank", "weights", "components")  # the others take ensembles, or no model
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def models(tmp_path, monkeypatch):
         window = getattr(args, "eval_window", None) or 12
         return ensemble(*both[: len(args.path.split(":"))], folder=args.data, eval_window=window)
 
-    for command in SUBCOMMANDS:
+    for command in map(module_of, SUBCOMMANDS):
         if hasattr(command, "ensemble_of"):  # it reads a language model
             monkeypatch.setattr(command, "ensemble_of", of)
     return SimpleNamespace(data=str(tmp_path), both=both)
@@ -60,26 +60,23 @@ def run(words):
 # Command lines
 
 
-@pytest.mark.parametrize("command", SUBCOMMANDS)
-def test_a_command_has_a_help_and_examples_that_its_parser_takes(command, capsys):
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_a_command_has_a_help_and_examples_that_its_parser_takes(name, capsys):
+    command = module_of(name)
     for example in command.EXAMPLE.splitlines():
         before, words = example.split("fairseq-doc ")
         assert before.strip() == "" or shlex.split(before)[0] == "echo"
         args = make_parser().parse_args(shlex.split(words))
         assert args.command is command and not args.json
     with pytest.raises(SystemExit) as caught:
-        main([command.NAME, "--help"])
+        main([name, "--help"])
     assert caught.value.code == 0
     printed = capsys.readouterr().out
     assert command.EXAMPLE in printed and "--json" in printed
-    assert ("--no-progress-bar" in printed) == (command in SHOWING_PROGRESS)
+    assert ("--no-progress-bar" in printed) == (name in SHOWING_PROGRESS)
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    assert command.HELP and all(action.help for action in parser._actions)
-
-
-def test_names_are_different():
-    assert len({command.NAME for command in SUBCOMMANDS}) == len(SUBCOMMANDS)
+    assert SUBCOMMANDS[name] and all(action.help for action in parser._actions)
 
 
 @pytest.mark.parametrize(
@@ -114,11 +111,11 @@ def test_positive():
             positive(text)
 
 
-@pytest.mark.parametrize("command", DESCRIBING_ONE)
-def test_a_description_takes_one_model(command, models, monkeypatch):
+@pytest.mark.parametrize("name", DESCRIBING_ONE)
+def test_a_description_takes_one_model(name, models, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("w1"))
     with pytest.raises(FairseqDocError, match="expected one checkpoint"):
-        run(f"{command.NAME} {models.data} --path a.pt:b.pt")
+        run(f"{name} {models.data} --path a.pt:b.pt")
 
 
 def test_no_model_where_there_is_no_checkpoint(tmp_path):

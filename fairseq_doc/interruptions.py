@@ -1,7 +1,8 @@
 """Ctrl-C and SIGTERM end a command in one line, and its temporary files are removed.
 
 fairseq prints a traceback after Ctrl-C, and a SIGTERM, as cluster schedulers send it, ends the process
-inside whatever it does.
+inside whatever it does. This file imports neither torch nor fairseq, so that a command is ready for both while
+it imports them.
 """
 
 import multiprocessing
@@ -11,7 +12,11 @@ import sys
 import threading
 from pathlib import Path
 
-from fairseq_doc.fairseq_patches.error_messages import runs_a_command
+
+def runs_a_command(argv: list[str]) -> bool:
+    """Whether a command line starts ``fairseq-...`` or a module of ``fairseq_cli``."""
+    program = Path(argv[0]) if argv else Path()
+    return program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli"
 
 
 def apply() -> None:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from fairseq_doc.fairseq_patches import interruptions
+from fairseq_doc import interruptions
 from fairseq_doc.files import whole_file
 
 
