@@ -9,8 +9,10 @@ source "$here/systems.sh"
 system="$1" data="$2" studies="$3"
 shift 3
 model=$(model_of "$system")
+report="$studies/$system/report/report.json"
+[ -e "$report" ] || { echo "expected $report of tune.sh $system; got none: run that first" >&2; exit 1; }
 # Dropouts and the embedding's width. The learning rate and the penalty were tuned for Adam.
-settings=$(python - "$studies/$system/report/report.json" <<'PYTHON'
+settings=$(python - "$report" <<'PYTHON'
 import json, sys
 settings = json.load(open(sys.argv[1]))["best"]["settings"]
 print(*(f"--{name} {value}" for name, value in settings.items() if name not in ("lr", "l2")))
@@ -20,6 +22,7 @@ for folder in "$studies/$system"/rerun-*-seed*; do
     seed="${folder##*-seed}"
     averaged="$studies/$system/averaged-seed$seed"
     [ -e "$averaged/done" ] && continue
+    mkdir -p "$averaged"
     fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" $model $settings \
         --finetune-from-model "$folder/checkpoints/checkpoint_best.pt" \
         --criterion doc_cross_entropy --optimizer nt_asgd --lr-scheduler nt_asgd --nonmono 0 \

@@ -21,6 +21,8 @@ from fairseq_doc.modules.mixture import NotFiniteError
 # best pair at the same place.
 TRIED_SHARE, LOST = 0.2, 1.03
 
+Points = dict[str, tuple[float, ...]]  # names of settings -> their numbers
+
 
 @dataclass(frozen=True)
 class Search:
@@ -51,16 +53,13 @@ def search_temperature(
 ) -> Search:
     """The best temperature of ``temperature.GRID``; arguments as of
     :func:`fairseq_doc.evaluation.perplexity.evaluate_at`."""
-    grid = temperature.GRID
-    everything = replace(settings, temperatures=grid)
-    found = evaluate_at(ensemble, split, everything, columns, progress)
-    best = min(range(len(grid)), key=lambda i: found[i].nll)
-    return Search(
-        replace(settings, temperatures=[grid[best]]),
-        found[best],
-        {f"{t:.4f}": one for t, one in zip(grid, found, strict=True)},
-        at_ends=ends(["temperature"], [(t,) for t in grid], (grid[best],)),
-    )
+    points: Points = {f"{t:.4f}": (t,) for t in temperature.GRID}
+
+    def at(chosen):
+        return replace(settings, temperatures=[t for (t,) in chosen])
+
+    found = evaluate_at(ensemble, split, at(points.values()), columns, progress)
+    return _of_one_pass(["temperature"], points, found, at)
 
 
 def search_cache(
@@ -72,20 +71,28 @@ def search_cache(
 ) -> Search:
     """The best point of ``cache.GRID`` for a cache; arguments as of
     :func:`fairseq_doc.evaluation.perplexity.evaluate_at`."""
-    assert settings.cache is not None
-    grid = cache.GRID
-    everything = replace(settings, cache=replace(settings.cache, points=grid))
-    found = evaluate_at(ensemble, split, everything, columns, progress)
-    best = min(range(len(grid)), key=lambda i: found[i].nll)
-    return Search(
-        replace(settings, cache=replace(settings.cache, points=[grid[best]])),
-        found[best],
-        {
-            f"theta {theta:g}, lambda {share:g}": one
-            for (theta, share), one in zip(grid, found, strict=True)
-        },
-        at_ends=ends(["theta", "lambda"], grid, grid[best]),
-    )
+    points: Points = {f"theta {t:g}, lambda {s:g}": (t, s) for t, s in cache.GRID}
+
+    def at(chosen):
+        assert settings.cache is not None
+        return replace(settings, cache=replace(settings.cache, points=list(chosen)))
+
+    found = evaluate_at(ensemble, split, at(points.values()), columns, progress)
+    return _of_one_pass(["theta", "lambda"], points, found, at)
+
+
+def _of_one_pass(
+    names: Sequence[str],
+    points: Points,
+    found: Sequence[Evaluation],
+    at: Callable[[Sequence[tuple[float, ...]]], StreamSettings],
+) -> Search:
+    """The best of points that were tried together; ``at(points)`` gives the settings."""
+    tried = dict(zip(points, found, strict=True))
+    best = min(tried, key=lambda name: tried[name].nll)
+    point = points[best]
+    at_ends = ends(names, list(points.values()), point)
+    return Search(at([point]), tried[best], tried, at_ends=at_ends)
 
 
 def search_dynamic(

@@ -236,6 +236,49 @@ def test_the_variants_beyond_the_paper_are_accepted_by_fairseq(variant, tmp_path
     assert sum(bool(getattr(args, name, None)) for name in added) == (variant != "plain")
 
 
+EQUAL_TUNING = ROOT / "examples" / "equal_tuning"
+ECHO = 'for word in "$@"; do echo "$word"; done'
+
+
+@pytest.mark.parametrize("system", ["lstm1", "lstm2", "rhn5", "nas1", "mos3", "doc3"])
+def test_the_systems_of_equal_tuning_are_accepted_by_fairseq(system, tmp_path, monkeypatch):
+    """Tuned and averaged, with the same model."""
+    shim(tmp_path, "fairseq-doc", ECHO)
+    shim(tmp_path, "fairseq-train", ECHO)
+    places = {"PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}"}
+    studies = tmp_path / "the studies"
+    words = run([EQUAL_TUNING / "tune.sh", system, "data", studies], **places).splitlines()
+    tuned = words[words.index("fairseq-train") + 1 : words.index("tune", 1)]
+    settings = {"lr": 0.004, "l2": 1e-6, "state-dropout": 0.25}
+    (studies / system / "report").mkdir(parents=True)
+    (studies / system / "report" / "report.json").write_text(
+        json.dumps({"best": {"settings": settings}})
+    )
+    (studies / system / "rerun-0003-seed2").mkdir()
+    average = [EQUAL_TUNING / "average.sh", system, "data", studies]
+    averaged = run(average, **places).splitlines()
+    assert run(average, **places) == ""  # it is done
+    monkeypatch.chdir(ROOT)
+    both = []
+    for line in (tuned, averaged):
+        monkeypatch.setattr("sys.argv", ["fairseq-train", *line])
+        both.append(options.parse_args_and_arch(options.get_training_parser(), input_args=line))
+    for name in ("arch", "cell", "layers", "rhn_depth", "doc_components", "num_params", "bptt"):
+        assert getattr(both[0], name, None) == getattr(both[1], name, None)
+    assert both[0].arch == "lstm_melis_lm" and both[0].num_params == 1_000_000
+    assert both[1].seed == 2 and both[1].state_dropout == 0.25
+    assert both[1].finetune_from_model.endswith("seed2/checkpoints/checkpoint_best.pt")
+
+
+def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
+    for script in ("tune.sh", "average.sh"):
+        unknown = fail([EQUAL_TUNING / script, "lstm9", "data", tmp_path])
+        assert "expected lstm1, lstm2, rhn5, nas1, mos3 or doc3; got lstm9" in unknown
+    assert "tune.sh lstm1; got none" in fail([EQUAL_TUNING / "average.sh", "lstm1", "x", tmp_path])
+    nothing = fail([EQUAL_TUNING / "evaluate.sh", "lstm1", "x", tmp_path])
+    assert "expected checkpoints of tune.sh" in nothing
+
+
 @pytest.mark.parametrize("example", ["penn_treebank", "wikitext2"])
 def test_a_recipe_is_evaluated_where_it_was_saved(example, tmp_path, monkeypatch):
     recipe = ROOT / "examples" / example
