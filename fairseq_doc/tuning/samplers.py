@@ -32,7 +32,6 @@ MAKERS: dict[str, Callable[[int, int], BaseSampler]] = {
     ),
     "random": lambda seed, startup: RandomSampler(seed=seed),
 }
-FIXED = "fixed_params"  # Optuna's name for the settings of an enqueued trial
 NAMES = ("gp", "tpe", "qmc", "random")
 
 
@@ -40,7 +39,6 @@ def make_sampler(
     kind: str,
     seed: int,
     space: Space,
-    on_start: Callable[[FrozenTrial], None],
     startup: int = STARTUP,
 ) -> BaseSampler:
     """The sampler of a study.
@@ -49,10 +47,9 @@ def make_sampler(
         kind: one of ``NAMES``.
         seed: of the study.
         space: what is tuned.
-        on_start: takes a new trial before its settings are drawn, which can take long.
         startup: trials that must be complete before ``gp`` and ``tpe`` learn; random before.
     """
-    return _SamplerOfTrials(kind, seed, space, on_start, startup)
+    return _SamplerOfTrials(kind, seed, space, startup)
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
@@ -111,18 +108,15 @@ class _SamplerOfTrials(BaseSampler):
         kind: str,
         seed: int,
         space: Space,
-        on_start: Callable[[FrozenTrial], None],
         startup: int,
     ) -> None:
         self._startup = startup
         self._kind = kind
         self._seed = seed
         self._space = space
-        self._on_start = on_start
         self._sampler: BaseSampler = RandomSampler(seed=seed)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        self._on_start(trial)
         if self._kind == "qmc":
             self._sampler = SobolSampler(self._seed, self._space)
         else:
@@ -133,8 +127,6 @@ class _SamplerOfTrials(BaseSampler):
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        if FIXED in trial.system_attrs:  # it goes on with the settings of an interrupted trial
-            return {}
         return self._sampler.infer_relative_search_space(study, trial)
 
     def sample_relative(

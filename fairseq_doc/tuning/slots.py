@@ -26,8 +26,6 @@ FAILED = "failed"  # its training failed, as where another program closed it
 UNUSED = "unused"  # it never began: one too many, or its process ended before
 PROBLEM = "problem"  # the last line of the log of a failed training
 
-_OPEN = (TrialState.RUNNING, TrialState.WAITING)
-
 
 @dataclass(frozen=True)
 class Slot:
@@ -86,10 +84,10 @@ def slot_number(trial: FrozenTrial) -> int:
 
 
 def slots_of(trials: Iterable[FrozenTrial]) -> list[Slot]:
-    """The slots of a study, by their numbers."""
+    """The slots of a study, by their numbers. What waits in Optuna's queue is not ours and not counted."""
     found: dict[int, list[FrozenTrial]] = {}
     for trial in sorted(trials, key=lambda trial: trial.number):
-        if trial.user_attrs.get(ENDED) != UNUSED:
+        if trial.state != TrialState.WAITING and trial.user_attrs.get(ENDED) != UNUSED:
             found.setdefault(slot_number(trial), []).append(trial)
     return [Slot(number, tuple(found[number])) for number in sorted(found)]
 
@@ -101,7 +99,7 @@ def is_one_too_many(trial: FrozenTrial, trials: Sequence[FrozenTrial], wanted: i
     for slot in slots_of(trials):
         others = [t for t in slot.trials if slot.number == mine and t.number != trial.number]
         done = [t for t in others if t.state.is_finished() and t.user_attrs.get(ENDED) != STOPPED]
-        if done or any(t.state in _OPEN and t.number < trial.number for t in others):
+        if done or any(t.state == TrialState.RUNNING and t.number < trial.number for t in others):
             return True
     lower = [slot for slot in slots_of(trials) if slot.number < mine and not slot.failed]
     return len(lower) >= wanted

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.tuning import slots as kept
@@ -98,9 +98,7 @@ class Tuner:
         self._running: dict[int, _Running] = {}  # by the number of the trial
         self._failures = 0  # in a row
         self._me = this_process()
-        study.sampler = make_sampler(
-            plan.sampler, plan.seed, stamp.space, self._claim, plan.startup
-        )
+        study.sampler = make_sampler(plan.sampler, plan.seed, stamp.space, plan.startup)
 
     def run(self) -> None:
         """Tune. After an interruption the same call goes on.
@@ -141,16 +139,13 @@ class Tuner:
             return False
         return True
 
-    def _claim(self, trial: FrozenTrial) -> None:
-        self._mark(trial, **{kept.OWNER: self._me, kept.HEARTBEAT_AT: time.time()})
-
     def _close(self, trial: FrozenTrial, why: str, **attributes: object) -> None:
         """Close a trial as failed, unless another process was faster."""
         if self._mark(trial, **{kept.ENDED: why, **attributes}):
             patiently(self._study.tell, trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
     def _recover(self) -> list[FrozenTrial]:
-        """The trials, after those whose process is gone are closed and enqueued to go on."""
+        """The trials, after those whose process is gone are closed."""
         mine, now = set(self._running), time.time()
         trials = self._trials()
         running = [trial for trial in trials if trial.state == TrialState.RUNNING]
@@ -158,28 +153,42 @@ class Tuner:
         for trial in dead:
             drawn = trial.params.keys() == self._stamp.space.keys()
             self._close(trial, kept.STOPPED if drawn else kept.UNUSED)
-        trials = self._trials() if dead else trials
-        live = [slot for slot in slots_of(trials) if not slot.failed]
-        enqueued = [slot for slot in live[: self._plan.trials] if slot.interrupted]
-        for slot in enqueued:
-            patiently(self._study.enqueue_trial, slot.settings, user_attrs={kept.SLOT: slot.number})
-        return self._trials() if enqueued else trials
+        return self._trials() if dead else trials
 
     def _fill(self) -> list[Slot]:
         """Begin trainings while there are free workers and trials left to begin; the study's slots."""
         while True:
-            trials = self._recover()
-            slots = slots_of(trials)
-            live = sum(not slot.failed for slot in slots)
-            waiting = any(trial.state == TrialState.WAITING for trial in trials)
+            slots = slots_of(self._recover())
+            live = [slot for slot in slots if not slot.failed]
+            interrupted = [slot for slot in live[: self._plan.trials] if slot.interrupted]
             enough = sum(slot.complete for slot in slots) >= self._plan.trials
-            nothing_left = enough or (live >= self._plan.trials and not waiting)
-            if nothing_left or len(self._running) >= self._plan.workers or not self._begin():
+            nothing_left = enough or (len(live) >= self._plan.trials and not interrupted)
+            free = self._plan.workers > len(self._running)
+            if nothing_left or not free or not self._begin(next(iter(interrupted), None)):
                 return slots
 
-    def _begin(self) -> bool:
-        """Begin the next trial; whether it was needed."""
-        own = patiently(self._study.ask, distributions(self._stamp.space))
+    def _new_trial(self, slot: Slot | None) -> Trial:
+        """A running trial that has its owner from the first, with the settings of an interrupted slot or
+        new ones.
+
+        Optuna's queue of trials is not used: on SQLite two processes can take the same one from it.
+        """
+        owner: dict[str, object] = {kept.OWNER: self._me, kept.HEARTBEAT_AT: time.time()}
+        space = distributions(self._stamp.space)
+        begun = create_trial(state=TrialState.RUNNING, user_attrs=owner)
+        if slot is not None:
+            begun.user_attrs[kept.SLOT] = slot.number
+            begun.params, begun.distributions = slot.settings, space
+        study_id = self._study._study_id
+        made = patiently(self._storage.create_new_trial, study_id, template_trial=begun)
+        trial = Trial(self._study, made)
+        for name, distribution in space.items():
+            patiently(trial._suggest, name, distribution)  # draws what it does not have
+        return trial
+
+    def _begin(self, interrupted: Slot | None) -> bool:
+        """Begin the next trial, of this slot or a new one; whether it was needed."""
+        own = self._new_trial(interrupted)
         trials = self._trials()
         trial = next(trial for trial in trials if trial.number == own.number)
         if is_one_too_many(trial, trials, self._plan.trials):

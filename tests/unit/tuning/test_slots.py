@@ -46,9 +46,9 @@ def test_a_stopped_trial_goes_on_in_its_slot():
     trials = [trial(0, COMPLETE), trial(1, FAIL, ended=STOPPED), trial(2, FAIL, ended=FAILED)]
     assert [slot.interrupted for slot in slots_of(trials)] == [False, True, False]
     assert [slot.failed for slot in slots_of(trials)] == [False, False, True]
-    trials.append(trial(3, WAITING, slot=1))
+    trials.append(trial(3, slot=1))
     zero, one, two = slots_of(trials)
-    assert not one.interrupted and not one.running and one.last.number == 3
+    assert not one.interrupted and one.running and one.last.number == 3
     trials[3] = trial(3, COMPLETE, slot=1)
     assert slots_of(trials)[1].complete and slots_of(trials)[1].number == 1
 
@@ -60,6 +60,13 @@ def test_unused_trials_do_not_count_and_foreign_failures_do():
     # A continuation that never began leaves its slot as it was.
     trials = [trial(0, FAIL, ended=STOPPED), trial(1, FAIL, slot=0, ended=UNUSED)]
     assert slots_of(trials)[0].interrupted
+
+
+def test_trials_in_the_queue_of_optuna_do_not_count():
+    trials = [trial(0, FAIL, ended=STOPPED), trial(1, WAITING, slot=0), trial(2, WAITING)]
+    (zero,) = slots_of(trials)
+    assert zero.interrupted
+    assert not is_one_too_many(trial(3), [*trials, trial(3)], 2)
 
 
 def test_the_highest_numbers_are_too_many():

@@ -1,6 +1,7 @@
 """Tuning with trainings that take no time: values, failures, resuming, several tuners at once."""
 
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -17,7 +18,17 @@ from fairseq_doc.tuning import tuner as tuner_module
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.processes import this_process
 from fairseq_doc.tuning.samplers import distributions
-from fairseq_doc.tuning.slots import ENDED, OWNER, SLOT, STOPPED, UNUSED, slots_of
+from fairseq_doc.tuning.slots import (
+    ENDED,
+    OWNER,
+    SLOT,
+    STOPPED,
+    UNUSED,
+    is_one_too_many,
+    slots_of,
+)
+from fairseq_doc.tuning.storage import load_study, open_storage, silence
+from fairseq_doc.tuning.tuner import Plan, Tuner
 
 from .conftest import choosing
 
@@ -232,6 +243,64 @@ def test_two_tuners_on_one_study(kind, study_in, tmp_path):
     for slot in slots:
         log = tuned_log(opened[0], slot)
         assert log.count("starts at step 0") == 1 and log.count("done training") == 1
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_two_tuners_that_see_one_interrupted_trial(kind, study_in, tmp_path):
+    """One goes on with it, whoever comes first; the other has done no harm."""
+    url = kind.format(tmp_path)
+    one, other = (study_in(url) for _ in range(2))
+    dead = dead_trial(one)
+    tuners = [one.tuner(1), other.tuner(1)]
+    seen = [slots_of(tuner._recover())[0] for tuner in tuners]
+    assert all(slot.interrupted for slot in seen)
+    begun = [tuner._begin(slot) for tuner, slot in zip(tuners, seen, strict=True)]
+    assert begun == [True, False]
+    tuners[0].run()
+    (slot,) = one.slots()
+    assert slot.complete and slot.settings == dead.params
+    assert [trial.user_attrs.get(ENDED) for trial in one.study.get_trials()] == [
+        STOPPED,
+        None,
+        UNUSED,
+    ]
+
+
+def continue_at_once(url, folder, barrier, rounds, found):
+    """A process that goes on with one interrupted trial after another, at the same moment as another."""
+    silence()
+    study, stamp = load_study(open_storage(url, create=False), "s")
+    tuner = Tuner(study, stamp, Plan(99, 1, folder, "random"))
+    interrupted = [slot for slot in slots_of(study.get_trials()) if slot.interrupted]
+    for slot in interrupted[:rounds]:
+        barrier.wait(60)
+        trial = tuner._new_trial(slot)
+        found.put((slot.number, trial.number, trial.params == slot.settings))
+
+
+def test_processes_that_begin_at_the_same_moment_have_trials_of_their_own(study_in, tmp_path):
+    """On SQLite, two that ask Optuna's queue at once get the same trial in one case of three."""
+    tuned = study_in()
+    rounds = 20
+    for _ in range(rounds):
+        dead_trial(tuned)
+    tuned.tuner(rounds)._recover()
+    context = multiprocessing.get_context("spawn")
+    barrier, found = context.Barrier(2), context.Queue()
+    arguments = (f"sqlite:///{tmp_path}/tune.db", tuned.folder, barrier, rounds, found)
+    both = [context.Process(target=continue_at_once, args=arguments) for _ in range(2)]
+    for process in both:
+        process.start()
+    got = [found.get(timeout=60) for _ in range(2 * rounds)]
+    for process in both:
+        process.join(60)
+    assert all(kept for _, _, kept in got)
+    assert len({number for _, number, _ in got}) == 2 * rounds
+    trials = {trial.number: trial for trial in tuned.study.get_trials()}
+    for slot in range(rounds):
+        one, two = (trials[number] for its, number, _ in got if its == slot)
+        too_many = [is_one_too_many(trial, list(trials.values()), rounds) for trial in (one, two)]
+        assert sorted(too_many) == [False, True]
 
 
 def tuned_log(tuned, slot):
