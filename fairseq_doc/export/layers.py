@@ -77,22 +77,23 @@ def add_layers(
         raise FairseqDocError(
             f"expected an AWD-LSTM or the layers of Melis et al.; got {type(stack).__name__}"
         )
-    if isinstance(stack, AWDLSTM) and stack.mogrifiers:
-        raise FairseqDocError(
-            "expected layers without Mogrifier gates, which cannot be exported yet; got a model with "
-            "--mogrifier-rounds"
-        )
     by_time = graph("Transpose", tokens, perm=[1, 0])  # (T, B)
     columns = graph("Gather", graph.weight(decoder.embedding, transposed), by_time, axis=1)
     x = graph("Transpose", columns, perm=[1, 2, 0])  # (D_0, T, B) -> (T, B, D_0)
     outputs = [x]
     widths = layer_widths(decoder)
     after: list[list[str]] = []
+    layer: Any
+    mogrifiers: Any = stack.mogrifiers if isinstance(stack, AWDLSTM) else ()
     for n, (layer, width) in enumerate(zip(stack.layers, widths, strict=True)):
         starts, ends, axes = (graph.constant(at) for at in ([n, 0], [n + 1, width], [0, 2]))
         state = [graph("Slice", part, starts, ends, axes) for part in before]  # each (1, B, D_n)
-        run: Any = _recurrent_layer if isinstance(layer, RecurrentLayer) else _torch_lstm
-        x, *state = run(graph, layer, x, *state)
+        if isinstance(layer, RecurrentLayer):
+            x, *state = _recurrent_layer(graph, layer, x, *state)
+        elif mogrifiers:
+            x, *state = _mogrifier(graph, layer, mogrifiers[n].rounds, x, *state)
+        else:
+            x, *state = _torch_lstm(graph, layer, x, *state)
         behind = graph.constant([0, 0, 0, 0, 0, max(widths) - width])
         after.append([graph("Pad", part, behind) for part in state])  # each (1, B, D)
         outputs.append(x)
@@ -111,6 +112,42 @@ def _torch_lstm(graph: Graph, layer: torch.nn.LSTM, x: str, hidden: str, cell: s
     bias = weights["bias_ih_l0"] + weights["bias_hh_l0"]
     graph.note(weights["bias_ih_l0"], weights["bias_hh_l0"])
     return _lstm(graph, weights["weight_ih_l0"], weights["weight_hh_l0"], bias, x, hidden, cell)
+
+
+def _mogrifier(
+    graph: Graph, layer: torch.nn.LSTM, gates: Any, x: str, hidden: str, cell: str
+) -> list[str]:
+    """See :mod:`fairseq_doc.ops.mogrifier`; ``gates``: the rounds'."""
+    weights = dict(layer.named_parameters())
+
+    def step(body: Graph, before: Sequence[str], x: str) -> Sequence[str]:
+        hidden, cell = before
+        for number, gate in enumerate(gates):
+            product = x if number % 2 else hidden
+            for matrix in reversed(list(gate.matrices)):
+                product = body("MatMul", product, body.weight(matrix, transposed))
+            factor = body("Sigmoid", body("Add", product, body.weight(gate.bias)))
+            factor = body("Mul", body.constant(2, np.float32), factor)
+            if number % 2:
+                hidden = body("Mul", factor, hidden)
+            else:
+                x = body("Mul", factor, x)
+        z = body("MatMul", x, body.weight(weights["weight_ih_l0"], transposed))
+        z = body("Add", z, body("MatMul", hidden, body.weight(weights["weight_hh_l0"], transposed)))
+        for name in ("bias_ih_l0", "bias_hh_l0"):
+            z = body("Add", z, body.weight(weights[name]))
+        i, f, g, o = body.several("Split", 4, z, axis=1)
+        new = _gated_sum(body, [i, f, g], cell, "untied")
+        return [body("Mul", body("Sigmoid", o), body("Tanh", new)), new]
+
+    return _scan(graph, x, [hidden, cell], step)
+
+
+def _scan(graph: Graph, sequence: str, state: Sequence[str], step: Any) -> list[str]:
+    """A layer's output (T, B, D_n) and its state after the last step, each part (1, B, D_n)."""
+    of_layers = graph.constant([0])
+    output, last = graph.scan(sequence, [graph("Squeeze", s, of_layers) for s in state], step)
+    return [output, *(graph("Unsqueeze", part, of_layers) for part in last)]
 
 
 def _lstm(
@@ -177,11 +214,8 @@ def _recurrent_layer(
                 state = [body("Mul", o, body("Tanh", new)), new]
         return state
 
-    of_layers = graph.constant([0])
     state = [hidden] if kind.name == "rhn" else [hidden, cell]
-    output, state = graph.scan(inputs, [graph("Squeeze", s, of_layers) for s in state], step)
-    state = [graph("Unsqueeze", part, of_layers) for part in state]
-    return [output, *state, cell][:3]  # an RHN leaves c as it is
+    return [*_scan(graph, inputs, state, step), cell][:3]  # an RHN leaves c as it is
 
 
 def _gated_sum(graph: Graph, parts: Sequence[str], before: str, kind: str) -> str:

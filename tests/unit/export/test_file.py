@@ -42,6 +42,8 @@ MODELS = {
     "DOC of one component": lambda: peaked_model(doc_components="0,1,0"),
     "one softmax": lambda: peaked_model(**PLAIN),
     "untied": lambda: peaked_model(untie_output=True, component_dim=3),
+    "Mogrifier": lambda: peaked_model(mogrifier_rounds=2),
+    "Mogrifier of factors": lambda: peaked_model(mogrifier_rounds=5, mogrifier_rank=2),
     "Melis": lambda: melis(),
     "Melis, untied gates": lambda: melis(gates="untied", layers=2),
     "Melis, tied gates": lambda: melis(gates="tied", layers=3, untie_output=True),
@@ -64,7 +66,9 @@ def truth(model, words):
         return model.double().get_normalized_probs(model(words), log_probs=True).numpy()
 
 
-@pytest.mark.parametrize("name", ["DOC of the embedding and the last layer", "Melis", "RHN", "NAS"])
+@pytest.mark.parametrize(
+    "name", ["DOC of the embedding and the last layer", "Mogrifier", "Melis", "RHN", "NAS"]
+)
 def test_1000_words_with_the_carried_state(name):
     model = MODELS[name]()
     words = random_tokens(1, 1001, V)
@@ -247,11 +251,6 @@ def test_parameters_that_the_file_would_lack():
     model = peaked_model()
     model.decoder.lstm.gate = torch.nn.Parameter(torch.zeros(3))
     assert "expected no parameters such as lstm.gate" in refusal(exported_file, ensemble(model))
-
-
-def test_mogrifier_gates_cannot_be_exported():
-    model = peaked_model(mogrifier_rounds=2)
-    assert "expected layers without Mogrifier gates" in refusal(exported_file, ensemble(model))
 
 
 def test_layers_that_compute_something_else(monkeypatch):
