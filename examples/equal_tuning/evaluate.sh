@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Validation and test perplexity of the three seeds of a system, also after average.sh; one column, every token scored:
-#     examples/equal_tuning/evaluate.sh SYSTEM DATA STUDIES
+# One table of systems after tune.sh and, where it was run, average.sh: perplexities of the three seeds, and how far
+# each system is from the first in standard deviations:
+#     examples/equal_tuning/evaluate.sh DATA STUDIES SYSTEM...
 set -euo pipefail
-system="$1" data="$2" studies="$3"
-found=0
-for checkpoint in "$studies/$system"/{rerun-*/checkpoints,averaged-*}/checkpoint_best.pt; do
-    [ -e "$checkpoint" ] || continue
-    found=1
-    echo "$checkpoint"
-    for split in valid test; do
-        fairseq-doc eval-lm "$data" --path "$checkpoint" --gen-subset $split --no-progress-bar
-    done
+scripts="$(cd "$(dirname "$0")/../../scripts" && pwd)"
+data="$1" studies="$2"
+shift 2
+[ $# -gt 0 ] || { echo "expected systems after $studies; got none" >&2; exit 1; }
+models=()
+for system in "$@"; do
+    models+=("$system=$studies/$system/rerun-*/checkpoints")
 done
-[ $found = 1 ] || { echo "expected checkpoints of tune.sh in $studies/$system; got none" >&2; exit 1; }
+for system in "$@"; do
+    if compgen -G "$studies/$system/averaged-*/done" >/dev/null; then
+        models+=("$system, averaged=$studies/$system/averaged-*")
+    fi
+done
+python "$scripts/compare_seeds.py" "$data" "${models[@]}"

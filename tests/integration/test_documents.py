@@ -275,8 +275,27 @@ def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
         unknown = fail([EQUAL_TUNING / script, "lstm9", "data", tmp_path])
         assert "expected lstm1, lstm2, rhn5, nas1, mos3 or doc3; got lstm9" in unknown
     assert "tune.sh lstm1; got none" in fail([EQUAL_TUNING / "average.sh", "lstm1", "x", tmp_path])
-    nothing = fail([EQUAL_TUNING / "evaluate.sh", "lstm1", "x", tmp_path])
-    assert "expected checkpoints of tune.sh" in nothing
+    evaluate = EQUAL_TUNING / "evaluate.sh"
+    assert "expected systems after" in fail([evaluate, tmp_path, tmp_path])
+    python = {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    nothing = fail([evaluate, tmp_path, tmp_path, "lstm1"], **python)
+    assert f"checkpoint_best.pt in {tmp_path}/lstm1/rerun-*/checkpoints; got none" in nothing
+
+
+def test_equal_tuning_compares_what_was_trained(tmp_path):
+    """Averaged models only where they are finished."""
+    for name in ("a/rerun-1-seed1/checkpoints", "b/rerun-7-seed1/checkpoints", "b/averaged-seed1"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "checkpoint_best.pt").touch()
+    for name in ("a/averaged-seed1/checkpoint_best.pt", "b/averaged-seed1/done"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    shim(tmp_path, "fairseq-doc", "echo '{\"perplexity\": 9.5}'")
+    places = {"PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}"}
+    printed = run([EQUAL_TUNING / "evaluate.sh", tmp_path, tmp_path, "a", "b"], **places)
+    rows = [line for line in printed.splitlines() if line.startswith("|")]
+    names = [row.split("|")[1].strip() for row in rows]
+    assert names == ["model", "---", "a", "b", "b, averaged"]
 
 
 @pytest.mark.parametrize("example", ["penn_treebank", "wikitext2"])

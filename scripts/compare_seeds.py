@@ -1,0 +1,119 @@
+"""Test and validation perplexity of language models that were trained with several seeds, and how far apart
+they are:
+
+    python scripts/compare_seeds.py DATA "NAME=FOLDERS" "NAME=FOLDERS" ...
+
+FOLDERS is a pattern such as 'studies/doc3/rerun-*/checkpoints': one folder for each seed, with a
+checkpoint_best.pt. Every token of a split is scored in one column, by fairseq-doc eval-lm. What a model gets stays
+beside it, in valid.json and test.json, and is not computed again. Printed as a table of Markdown: mean and standard
+deviation (n - 1) over the seeds, and the distance of the test perplexity from the first NAME's, also in units of
+the two standard deviations' quadratic mean.
+"""
+
+import argparse
+import glob
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import write_lines
+
+SPLITS = ("valid", "test")
+CHECKPOINT = "checkpoint_best.pt"
+
+
+def folders_of(pattern: str) -> list[Path]:
+    """The folders of a pattern that have a checkpoint.
+
+    Raises:
+        FairseqDocError: there are none.
+    """
+    found = [Path(name) for name in sorted(glob.glob(pattern))]
+    found = [folder for folder in found if (folder / CHECKPOINT).exists()]
+    if not found:
+        raise FairseqDocError(f"expected folders with a {CHECKPOINT} in {pattern}; got none")
+    return found
+
+
+def perplexity(data: str, folder: Path, split: str) -> float:
+    """Of the model in a folder; from its file where that is newer than the model.
+
+    Raises:
+        FairseqDocError: the evaluation failed.
+    """
+    kept, model = folder / f"{split}.json", folder / CHECKPOINT
+    if not kept.exists() or kept.stat().st_mtime < model.stat().st_mtime:
+        print(f"evaluates {model} on {split}", file=sys.stderr, flush=True)
+        command = ["fairseq-doc", "eval-lm", data, "--path", str(model), "--gen-subset", split]
+        made = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, text=True)
+        if made.returncode:
+            raise FairseqDocError(f"{model}: the evaluation failed")
+        write_lines(kept, [made.stdout.strip()])
+    return json.loads(kept.read_text())["perplexity"]
+
+
+def shown(values: list[float]) -> str:
+    """Mean and standard deviation."""
+    mean = f"{statistics.mean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"
+
+
+def distance(values: list[float], baseline: list[float]) -> str:
+    """From the baseline's mean, also in standard deviations where both have several seeds."""
+    apart = statistics.mean(values) - statistics.mean(baseline)
+    if min(len(values), len(baseline)) < 2:
+        return f"{apart:+.2f}"
+    spread = math.sqrt((statistics.variance(values) + statistics.variance(baseline)) / 2)
+    return f"{apart:+.2f}" + (f" ({apart / spread:+.1f})" if spread else "")
+
+
+def table(found: dict[str, dict[str, list[float]]]) -> list[str]:
+    """Lines of Markdown.
+
+    Args:
+        found: the perplexities by name and split; the first is the baseline.
+    """
+    baseline = next(iter(found))
+    lines = [
+        f"| model | seeds | valid perplexity | test perplexity | test, from {baseline} (in standard deviations) |",
+        "|---|---|---|---|---|",
+    ]
+    for name, values in found.items():
+        cells = [name, str(len(values["test"])), *(shown(values[split]) for split in SPLITS)]
+        cells.append("" if name == baseline else distance(values["test"], found[baseline]["test"]))
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def main() -> None:
+    """Evaluate what has no figure, and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", help="folder of fairseq-doc prepare-lm")
+    parser.add_argument("models", nargs="+", metavar="NAME=FOLDERS", help="see above")
+    args = parser.parse_args()
+    try:
+        if not os.path.isdir(args.data):
+            raise FairseqDocError(f"expected the folder of prepare-lm; there is no {args.data}")
+        named = [model.partition("=") for model in args.models]
+        for name, sign, pattern in named:
+            if not (name and sign and pattern):
+                raise FairseqDocError(f"expected NAME=FOLDERS; got {name}{sign}{pattern}")
+        folders = {name: folders_of(pattern) for name, _, pattern in named}
+        found = {
+            name: {split: [perplexity(args.data, f, split) for f in its] for split in SPLITS}
+            for name, its in folders.items()
+        }
+    except FairseqDocError as error:
+        sys.exit(f"compare_seeds: error: {error}")
+    print("\n".join(table(found)))
+
+
+if __name__ == "__main__":
+    main()
