@@ -3,11 +3,11 @@ they are:
 
     python scripts/compare_seeds.py DATA "NAME=FOLDERS" "NAME=FOLDERS" ...
 
-FOLDERS is a pattern such as 'studies/doc3/rerun-*/checkpoints': one folder for each seed, with a
-checkpoint_best.pt. Every token of a split is scored in one column, by fairseq-doc eval-lm. What a model gets stays
-beside it, in valid.json and test.json, and is not computed again. Printed as a table of Markdown: mean and standard
-deviation (n - 1) over the seeds, and the distance of the test perplexity from the first NAME's, also in units of
-the two standard deviations' quadratic mean.
+FOLDERS is a pattern such as 'checkpoints/doc-*', or several with colons between them: one folder for each seed,
+with a checkpoint_best.pt. Every token of a split is scored in one column, by fairseq-doc eval-lm. What a model gets
+stays beside it, in valid.json and test.json, and is not computed again for the same data. Printed as a table of
+Markdown: mean and standard deviation (n - 1) over the seeds, and the distance of the test perplexity from the first
+NAME's, also in units of the two standard deviations' quadratic mean.
 """
 
 import argparse
@@ -24,37 +24,44 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import write_lines
 
 SPLITS = ("valid", "test")
+EVALUATE = [sys.executable, "-m", "fairseq_doc.cli.main", "eval-lm"]
 CHECKPOINT = "checkpoint_best.pt"
 
 
-def folders_of(pattern: str) -> list[Path]:
-    """The folders of a pattern that have a checkpoint.
+def folders_of(patterns: str) -> list[Path]:
+    """The folders of the patterns that have a checkpoint.
 
     Raises:
         FairseqDocError: there are none.
     """
-    found = [Path(name) for name in sorted(glob.glob(pattern))]
-    found = [folder for folder in found if (folder / CHECKPOINT).exists()]
+    names = {name for pattern in patterns.split(":") for name in glob.glob(pattern)}
+    found = [Path(name) for name in sorted(names) if os.path.exists(f"{name}/{CHECKPOINT}")]
     if not found:
-        raise FairseqDocError(f"expected folders with a {CHECKPOINT} in {pattern}; got none")
+        raise FairseqDocError(f"expected folders with a {CHECKPOINT} in {patterns}; got none")
     return found
 
 
 def perplexity(data: str, folder: Path, split: str) -> float:
-    """Of the model in a folder; from its file where that is newer than the model.
+    """Of the model in a folder; from its file where that is of this data and newer than both.
 
     Raises:
         FairseqDocError: the evaluation failed.
     """
-    kept, model = folder / f"{split}.json", folder / CHECKPOINT
-    if not kept.exists() or kept.stat().st_mtime < model.stat().st_mtime:
-        print(f"evaluates {model} on {split}", file=sys.stderr, flush=True)
-        command = ["fairseq-doc", "eval-lm", data, "--path", str(model), "--gen-subset", split]
-        made = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, text=True)
-        if made.returncode:
-            raise FairseqDocError(f"{model}: the evaluation failed")
-        write_lines(kept, [made.stdout.strip()])
-    return json.loads(kept.read_text())["perplexity"]
+    model, place = folder / CHECKPOINT, os.path.realpath(data)
+    file = folder / f"{split}.json"
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    if kept.get("data") == place:
+        made_of = [model, Path(place, f"{split}.bin")]
+        if file.stat().st_mtime >= max(part.stat().st_mtime for part in made_of):
+            return kept["perplexity"]
+    print(f"evaluates {model} on {split}", file=sys.stderr, flush=True)
+    command = [*EVALUATE, data, "--path", str(model), "--gen-subset", split, "--json"]
+    made = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if made.returncode:
+        raise FairseqDocError(f"{model}: the evaluation failed")
+    kept = {"data": place, **json.loads(made.stdout)}
+    write_lines(file, [json.dumps(kept)])
+    return kept["perplexity"]
 
 
 def shown(values: list[float]) -> str:
@@ -99,12 +106,18 @@ def main() -> None:
     parser.add_argument("models", nargs="+", metavar="NAME=FOLDERS", help="see above")
     args = parser.parse_args()
     try:
-        if not os.path.isdir(args.data):
-            raise FairseqDocError(f"expected the folder of prepare-lm; there is no {args.data}")
+        for split in SPLITS:
+            if not os.path.exists(f"{args.data}/{split}.bin"):
+                raise FairseqDocError(
+                    f"expected the folder of prepare-lm; there is no {args.data}/{split}.bin"
+                )
         named = [model.partition("=") for model in args.models]
+        names = [name for name, _, _ in named]
         for name, sign, pattern in named:
             if not (name and sign and pattern):
                 raise FairseqDocError(f"expected NAME=FOLDERS; got {name}{sign}{pattern}")
+            if names.count(name) > 1:
+                raise FairseqDocError(f"expected names that differ; got {name} twice")
         folders = {name: folders_of(pattern) for name, _, pattern in named}
         found = {
             name: {split: [perplexity(args.data, f, split) for f in its] for split in SPLITS}

@@ -9,18 +9,18 @@ source "$here/systems.sh"
 system="$1" data="$2" studies="$3"
 shift 3
 model=$(model_of "$system")
-report="$studies/$system/report/report.json"
-[ -e "$report" ] || { echo "expected $report of tune.sh $system; got none: run that first" >&2; exit 1; }
+found=$(seeds_of "$system" "$studies")
+mapfile -t folders <<<"$found"
 # Dropouts and the embedding's width. The learning rate and the penalty were tuned for Adam.
-settings=$(python - "$report" <<'PYTHON'
+settings=$(python - "$studies/$system/report/report.json" <<'PYTHON'
 import json, sys
 settings = json.load(open(sys.argv[1]))["best"]["settings"]
 print(*(f"--{name} {value}" for name, value in settings.items() if name not in ("lr", "l2")))
 PYTHON
 )
-for folder in "$studies/$system"/rerun-*-seed*; do
+for folder in "${folders[@]}"; do
     seed="${folder##*-seed}"
-    averaged="$studies/$system/averaged-seed$seed"
+    averaged=$(average_of "$folder")
     [ -e "$averaged/done" ] && continue
     mkdir -p "$averaged"
     fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" $model $settings \

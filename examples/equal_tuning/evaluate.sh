@@ -3,17 +3,22 @@
 # each system is from the first in standard deviations:
 #     examples/equal_tuning/evaluate.sh DATA STUDIES SYSTEM...
 set -euo pipefail
-scripts="$(cd "$(dirname "$0")/../../scripts" && pwd)"
+here="$(cd "$(dirname "$0")" && pwd)"
+source "$here/systems.sh"
 data="$1" studies="$2"
 shift 2
 [ $# -gt 0 ] || { echo "expected systems after $studies; got none" >&2; exit 1; }
-models=()
+tuned=() averaged=()
 for system in "$@"; do
-    models+=("$system=$studies/$system/rerun-*/checkpoints")
+    found=$(seeds_of "$system" "$studies")
+    mapfile -t folders <<<"$found"
+    its_tuned="" its_averaged=""
+    for folder in "${folders[@]}"; do
+        its_tuned+=":$folder/checkpoints"
+        average=$(average_of "$folder")
+        [ ! -e "$average/done" ] || its_averaged+=":$average"
+    done
+    tuned+=("$system=${its_tuned#:}")
+    [ -z "$its_averaged" ] || averaged+=("$system, averaged=${its_averaged#:}")
 done
-for system in "$@"; do
-    if compgen -G "$studies/$system/averaged-*/done" >/dev/null; then
-        models+=("$system, averaged=$studies/$system/averaged-*")
-    fi
-done
-python "$scripts/compare_seeds.py" "$data" "${models[@]}"
+python "$here/../../scripts/compare_seeds.py" "$data" "${tuned[@]}" ${averaged[@]+"${averaged[@]}"}

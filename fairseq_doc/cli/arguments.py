@@ -93,7 +93,8 @@ def positive(text: str) -> int:
 def ensemble_of(args: argparse.Namespace) -> Ensemble:
     """The models that ``data`` and ``--path`` name, on a GPU where there is one."""
     eval_window = getattr(args, "eval_window", None)
-    dropout_scale = getattr(args, "dropout_scale", None) or 1.0
+    scale = getattr(args, "dropout_scale", None)
+    dropout_scale = 1.0 if scale is None else scale
     threshold = getattr(args, "component_threshold", None)
     ensemble = load_ensemble(
         args.path, args.data, eval_window, args.matmul_precision, dropout_scale, threshold

@@ -9,6 +9,7 @@ by which folders of trials know it.
 """
 
 import json
+import math
 import os
 import random
 import sqlite3
@@ -37,6 +38,7 @@ STAMP = "fairseq_doc"  # the user attribute of a study
 JOURNAL = "journal:///"
 SQLITE_WAIT = 60.0  # seconds for another process's write
 PATIENCE = 120.0  # seconds of a storage that stays locked
+STAMP_WAIT = 10.0  # seconds for the process that makes a study to stamp it
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -246,17 +248,29 @@ def open_study(
         return made, mine
     except DuplicatedStudyError:
         pass
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + STAMP_WAIT
     while True:
         try:
             study, stamp = load_study(storage, name)
             break
         except FairseqDocError:  # the process that made it has not said with what
             if time.monotonic() > deadline:
-                raise
+                if not _take_over(storage, name, mine, direction):
+                    raise
+                deadline = math.inf
         time.sleep(0.1)
     _check_same(stamp, mine, name)
     return study, stamp
+
+
+def _take_over(storage: BaseStorage, name: str, stamp: Stamp, direction: StudyDirection) -> bool:
+    """Stamp a study whose maker died before it could; whether it is one: without trials and attributes."""
+    study = patiently(optuna.load_study, study_name=name, storage=storage)
+    if study.user_attrs or study.get_trials() or study.direction != direction:
+        return False
+    patiently(study.set_user_attr, STAMP, json.dumps(stamp.as_json()))
+    time.sleep(0.5)  # another process may be doing the same; the last one's stamp holds for all
+    return True
 
 
 def _check_same(old: Stamp, new: Stamp, name: str) -> None:

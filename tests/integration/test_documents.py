@@ -240,6 +240,20 @@ EQUAL_TUNING = ROOT / "examples" / "equal_tuning"
 ECHO = 'for word in "$@"; do echo "$word"; done'
 
 
+def report_of(study, trial, settings):
+    """What the tuner reports of a study."""
+    (study / "report").mkdir(parents=True)
+    report = {"best": {"trial": trial, "settings": settings}}
+    (study / "report" / "report.json").write_text(json.dumps(report))
+
+
+def rerun_of(study, name, finished=True):
+    """A training of the best settings."""
+    (study / name / "checkpoints").mkdir(parents=True)
+    (study / name / "checkpoints" / "checkpoint_best.pt").touch()
+    (study / name / "log.txt").write_text("done training in 3 seconds\n" if finished else "x\n")
+
+
 @pytest.mark.parametrize("system", ["lstm1", "lstm2", "rhn5", "nas1", "mos3", "doc3"])
 def test_the_systems_of_equal_tuning_are_accepted_by_fairseq(system, tmp_path, monkeypatch):
     """Tuned and averaged, with the same model."""
@@ -250,11 +264,8 @@ def test_the_systems_of_equal_tuning_are_accepted_by_fairseq(system, tmp_path, m
     words = run([EQUAL_TUNING / "tune.sh", system, "data", studies], **places).splitlines()
     tuned = words[words.index("fairseq-train") + 1 : words.index("tune", 1)]
     settings = {"lr": 0.004, "l2": 1e-6, "state-dropout": 0.25}
-    (studies / system / "report").mkdir(parents=True)
-    (studies / system / "report" / "report.json").write_text(
-        json.dumps({"best": {"settings": settings}})
-    )
-    (studies / system / "rerun-0003-seed2").mkdir()
+    report_of(studies / system, 3, settings)
+    rerun_of(studies / system, "rerun-0003-seed2")
     average = [EQUAL_TUNING / "average.sh", system, "data", studies]
     averaged = run(average, **places).splitlines()
     assert run(average, **places) == ""  # it is done
@@ -278,24 +289,63 @@ def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
     evaluate = EQUAL_TUNING / "evaluate.sh"
     assert "expected systems after" in fail([evaluate, tmp_path, tmp_path])
     python = {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    report_of(tmp_path / "lstm1", 4, {})
+    rerun_of(tmp_path / "lstm1", "rerun-0004-seed1", finished=False)
     nothing = fail([evaluate, tmp_path, tmp_path, "lstm1"], **python)
-    assert f"checkpoint_best.pt in {tmp_path}/lstm1/rerun-*/checkpoints; got none" in nothing
+    assert f"expected finished {tmp_path}/lstm1/rerun-0004-seed* of tune.sh lstm1" in nothing
 
 
-def test_equal_tuning_compares_what_was_trained(tmp_path):
-    """Averaged models only where they are finished."""
-    for name in ("a/rerun-1-seed1/checkpoints", "b/rerun-7-seed1/checkpoints", "b/averaged-seed1"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "checkpoint_best.pt").touch()
-    for name in ("a/averaged-seed1/checkpoint_best.pt", "b/averaged-seed1/done"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    shim(tmp_path, "fairseq-doc", "echo '{\"perplexity\": 9.5}'")
-    places = {"PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}"}
-    printed = run([EQUAL_TUNING / "evaluate.sh", tmp_path, tmp_path, "a", "b"], **places)
-    rows = [line for line in printed.splitlines() if line.startswith("|")]
-    names = [row.split("|")[1].strip() for row in rows]
-    assert names == ["model", "---", "a", "b", "b, averaged"]
+def test_equal_tuning_compares_what_was_trained_to_its_end(tmp_path):
+    """Of the best trial alone."""
+    studies, data = tmp_path / "the studies", tmp_path / "data"
+    data.mkdir()
+    for system, best in (("a", 1), ("b", 7)):
+        report_of(studies / system, best, {})
+        for name in ("rerun-0001-seed1", "rerun-0007-seed1", "rerun-0007-seed2"):
+            rerun_of(studies / system, name)
+        rerun_of(studies / system, "rerun-0007-seed3", finished=False)
+    for name in ("a/averaged-0001-seed1", "b/averaged-0007-seed1", "b/averaged-0007-seed2"):
+        (studies / name).mkdir()
+        (studies / name / "checkpoint_best.pt").touch()
+    (studies / "b/averaged-0007-seed2/done").touch()
+    for split in ("valid", "test"):
+        (data / f"{split}.bin").touch()
+        for model in studies.rglob("checkpoint_best.pt"):
+            figure = {"data": str(data), "perplexity": 9.5}
+            (model.parent / f"{split}.json").write_text(json.dumps(figure))
+    python = {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    printed = run([EQUAL_TUNING / "evaluate.sh", data, studies, "a", "b"], **python)
+    rows = [[cell.strip() for cell in line.split("|")] for line in printed.splitlines()]
+    assert [row[1:3] for row in rows[2:]] == [["a", "1"], ["b", "2"], ["b, averaged", "1"]]
+
+
+def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
+    """Their results are those of eval-lm, read by their names."""
+    from fairseq_doc.cli.eval_lm import _cache_as_json, _dynamic_as_json
+    from fairseq_doc.evaluation.cache import CacheSettings
+    from fairseq_doc.evaluation.dynamic import DynamicSettings
+    from fairseq_doc.evaluation.stream_scorer import StreamSettings
+
+    settings = StreamSettings(
+        cache=CacheSettings(9, ((0.5, 0.25),)), dynamic=DynamicSettings([], rate=3e-5, decay=0.002)
+    )
+    found = {"cache": _cache_as_json(settings), "dynamic": _dynamic_as_json(settings)}
+    body = f'echo "$@" >> {tmp_path}/calls\ncase "$*" in *--json*) echo \'{json.dumps(found)}\' ;; esac'
+    shim(tmp_path, "fairseq-doc", body)
+    script = [ROOT / "examples/beyond/evaluate.sh", "m.pt", "data"]
+    run(script, PATH=f"{tmp_path}:{BIN}:{os.environ['PATH']}")
+    calls = [call.partition(" --path m.pt ")[2] for call in (tmp_path / "calls").open()]
+    best = "--dynamic-rate 3e-05 --dynamic-decay 0.002"
+    assert [call.split("--gen-subset ")[1].strip() for call in calls] == [
+        "valid",
+        "test",
+        "valid --cache-window 2000 --cache-search --json",
+        "test --cache-window 2000 --cache-theta 0.5 --cache-lambda 0.25",
+        "valid --dynamic --dynamic-segment 5 --dynamic-search --json",
+        f"test --dynamic --dynamic-segment 5 {best}",
+        "valid --dynamic --dynamic-segment 20 --dynamic-search --json",
+        f"test --dynamic --dynamic-segment 20 {best}",
+    ]
 
 
 @pytest.mark.parametrize("example", ["penn_treebank", "wikitext2"])

@@ -18,17 +18,18 @@ def tool(monkeypatch):
 
 
 @pytest.fixture
-def models(tmp_path, monkeypatch):
+def models(tool, tmp_path, monkeypatch):
     """``models(name, seeds)``: folders with checkpoints, whose evaluation is a program that counts."""
-    program = tmp_path / "bin" / "fairseq-doc"
-    program.parent.mkdir()
-    program.write_text(
-        f"#!{sys.executable} -IS\nimport sys\nopen({str(tmp_path / 'calls')!r}, 'a').write('x')\n"
-        "split = sys.argv[sys.argv.index('--gen-subset') + 1]\nif 'bad' in sys.argv[4]: sys.exit(1)\n"
+    program = (
+        f"import sys\nopen({str(tmp_path / 'calls')!r}, 'a').write('x')\n"
+        "split = sys.argv[sys.argv.index('--gen-subset') + 1]\nif 'bad' in sys.argv[3]: sys.exit(1)\n"
         "print('{\"perplexity\": %s}' % {'valid': 90, 'test': 80}[split])\n"
     )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(tool, "EVALUATE", [sys.executable, "-ISc", program])
+    for data in (tmp_path, tmp_path / "other"):
+        data.mkdir(exist_ok=True)
+        for split in tool.SPLITS:
+            (data / f"{split}.bin").touch()
 
     def make(name, seeds):
         for seed in range(seeds):
@@ -70,11 +71,17 @@ def test_a_figure_is_computed_once_and_again_for_a_newer_model(
         call(tool, monkeypatch, tmp_path, *names)
         assert "| b | 1 | 90.00 | 80.00 | +0.00 |" in capsys.readouterr().out
         assert (tmp_path / "calls").read_text() == 6 * "x"
-    assert json.loads((tmp_path / "a-1" / "test.json").read_text()) == {"perplexity": 80}
+    kept = json.loads((tmp_path / "a-1" / "test.json").read_text())
+    assert kept == {"data": str(tmp_path), "perplexity": 80}
     later = (tmp_path / "b-0" / "valid.json").stat().st_mtime + 5
     os.utime(tmp_path / "b-0" / "checkpoint_best.pt", (later, later))
     call(tool, monkeypatch, tmp_path, *names)
     assert (tmp_path / "calls").read_text() == 8 * "x"
+    call(tool, monkeypatch, tmp_path / "other", *names)
+    assert (tmp_path / "calls").read_text() == 14 * "x"
+    os.utime(tmp_path / "other" / "test.bin", (later, later))
+    call(tool, monkeypatch, tmp_path / "other", names[0])
+    assert (tmp_path / "calls").read_text() == 16 * "x"
 
 
 def test_what_is_refused(tool, models, monkeypatch, tmp_path):
@@ -83,9 +90,17 @@ def test_what_is_refused(tool, models, monkeypatch, tmp_path):
         ((tmp_path / "data", "a=b"), "there is no"),
         ((tmp_path, "a"), "expected NAME=FOLDERS; got a"),
         ((tmp_path, f"a={tmp_path}/x*"), "expected folders with a checkpoint_best.pt"),
+        ((tmp_path, bad, bad), "expected names that differ; got bad twice"),
         ((tmp_path, bad), "the evaluation failed"),
     ):
         with pytest.raises(SystemExit, match=f"compare_seeds: error: .*{message}"):
             call(tool, monkeypatch, *words)
     assert not (tmp_path / "bad-0" / "valid.json").exists()
     assert "got none" in refusal(tool.folders_of, f"{tmp_path}/nothing*")
+
+
+def test_several_patterns(tool, models, tmp_path):
+    models("a", 2)
+    models("b", 1)
+    found = tool.folders_of(f"{tmp_path}/b-0:{tmp_path}/a-*:{tmp_path}/a-1")
+    assert [folder.name for folder in found] == ["a-0", "a-1", "b-0"]

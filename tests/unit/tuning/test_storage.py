@@ -87,6 +87,20 @@ def test_a_study_of_another_program(tmp_path):
     assert "another program made it" in refusal(load_study, storage, "s")
 
 
+def test_a_study_whose_maker_was_killed_before_it_had_its_stamp(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage_module, "STAMP_WAIT", 0.3)
+    storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
+    optuna.create_study(study_name="s", storage=storage)
+    study, stamp = open_study(storage, "s", SPACE, COMMAND)
+    assert load_study(storage, "s")[1] == stamp and stamp.space == SPACE
+    assert open_study(storage, "s", SPACE, COMMAND)[1] == stamp
+    for name, direction in (("used", "minimize"), ("upwards", "maximize")):
+        other = optuna.create_study(study_name=name, storage=storage, direction=direction)
+        if name == "used":
+            other.ask()
+        assert "another program made it" in refusal(open_study, storage, name, SPACE, COMMAND)
+
+
 def test_a_journal_of_unknown_records(tmp_path):
     (tmp_path / "a.journal").write_text('{"op_code": 99, "worker_id": "x"}\n')
     assert "to be a journal of Optuna" in refusal(open_storage, f"{tmp_path}/a.journal", True)
