@@ -5,12 +5,13 @@ they are:
 
 FOLDERS is a pattern such as 'checkpoints/doc-*', or several with colons between them: one folder for each seed,
 with a checkpoint_best.pt. Every token of a split is scored in one column, by fairseq-doc eval-lm. What a model gets
-stays beside it, in valid.json and test.json, and is not computed again for the same data. Printed as a table of
-Markdown: mean and standard deviation (n - 1) over the seeds, and the distance of the test perplexity from the first
-NAME's, also in units of the two standard deviations' quadratic mean.
+stays beside it, in perplexity.valid.json and perplexity.test.json, and is not computed again for the same data.
+Printed as a table of Markdown: mean and standard deviation (n - 1) over the seeds, and the distance of the test
+perplexity from the first NAME's, also in units of the two standard deviations' quadratic mean.
 """
 
 import argparse
+import contextlib
 import glob
 import json
 import math
@@ -34,7 +35,9 @@ def folders_of(patterns: str) -> list[Path]:
     Raises:
         FairseqDocError: there are none.
     """
-    names = {name for pattern in patterns.split(":") for name in glob.glob(pattern)}
+    names: set[str] = set()
+    for pattern in patterns.split(":"):
+        names.update([pattern] if os.path.isdir(pattern) else glob.glob(pattern))
     found = [Path(name) for name in sorted(names) if os.path.exists(f"{name}/{CHECKPOINT}")]
     if not found:
         raise FairseqDocError(f"expected folders with a {CHECKPOINT} in {patterns}; got none")
@@ -48,12 +51,13 @@ def perplexity(data: str, folder: Path, split: str) -> float:
         FairseqDocError: the evaluation failed.
     """
     model, place = folder / CHECKPOINT, os.path.realpath(data)
-    file = folder / f"{split}.json"
-    kept = json.loads(file.read_text()) if file.exists() else {}
-    if kept.get("data") == place:
-        made_of = [model, Path(place, f"{split}.bin")]
-        if file.stat().st_mtime >= max(part.stat().st_mtime for part in made_of):
-            return kept["perplexity"]
+    file = folder / f"perplexity.{split}.json"
+    made_of = [model, Path(place, f"{split}.bin")]
+    if file.exists() and file.stat().st_mtime >= max(part.stat().st_mtime for part in made_of):
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: computed again
+            kept = json.loads(file.read_text())
+            if kept["data"] == place:
+                return float(kept["perplexity"])
     print(f"evaluates {model} on {split}", file=sys.stderr, flush=True)
     command = [*EVALUATE, data, "--path", str(model), "--gen-subset", split, "--json"]
     made = subprocess.run(command, stdout=subprocess.PIPE, text=True)

@@ -312,7 +312,7 @@ def test_equal_tuning_compares_what_was_trained_to_its_end(tmp_path):
         (data / f"{split}.bin").touch()
         for model in studies.rglob("checkpoint_best.pt"):
             figure = {"data": str(data), "perplexity": 9.5}
-            (model.parent / f"{split}.json").write_text(json.dumps(figure))
+            (model.parent / f"perplexity.{split}.json").write_text(json.dumps(figure))
     python = {"PATH": f"{BIN}:{os.environ['PATH']}"}
     printed = run([EQUAL_TUNING / "evaluate.sh", data, studies, "a", "b"], **python)
     rows = [[cell.strip() for cell in line.split("|")] for line in printed.splitlines()]

@@ -71,9 +71,9 @@ def test_a_figure_is_computed_once_and_again_for_a_newer_model(
         call(tool, monkeypatch, tmp_path, *names)
         assert "| b | 1 | 90.00 | 80.00 | +0.00 |" in capsys.readouterr().out
         assert (tmp_path / "calls").read_text() == 6 * "x"
-    kept = json.loads((tmp_path / "a-1" / "test.json").read_text())
+    kept = json.loads((tmp_path / "a-1" / "perplexity.test.json").read_text())
     assert kept == {"data": str(tmp_path), "perplexity": 80}
-    later = (tmp_path / "b-0" / "valid.json").stat().st_mtime + 5
+    later = (tmp_path / "b-0" / "perplexity.valid.json").stat().st_mtime + 5
     os.utime(tmp_path / "b-0" / "checkpoint_best.pt", (later, later))
     call(tool, monkeypatch, tmp_path, *names)
     assert (tmp_path / "calls").read_text() == 8 * "x"
@@ -82,6 +82,16 @@ def test_a_figure_is_computed_once_and_again_for_a_newer_model(
     os.utime(tmp_path / "other" / "test.bin", (later, later))
     call(tool, monkeypatch, tmp_path / "other", names[0])
     assert (tmp_path / "calls").read_text() == 16 * "x"
+
+
+@pytest.mark.parametrize("damaged", ["", '{"data": ', "[1]", "{}", '{"data": "DATA"}'])
+def test_a_damaged_figure_is_computed_again(tool, models, monkeypatch, capsys, tmp_path, damaged):
+    name = models("a [new]", 1).replace("*", "0")
+    file = tmp_path / "a [new]-0" / "perplexity.test.json"
+    file.write_text(damaged.replace("DATA", str(tmp_path)))
+    call(tool, monkeypatch, tmp_path, name)
+    assert "| 90.00 | 80.00 |" in capsys.readouterr().out
+    assert (tmp_path / "calls").read_text() == "xx" and json.loads(file.read_text())
 
 
 def test_what_is_refused(tool, models, monkeypatch, tmp_path):
@@ -95,7 +105,7 @@ def test_what_is_refused(tool, models, monkeypatch, tmp_path):
     ):
         with pytest.raises(SystemExit, match=f"compare_seeds: error: .*{message}"):
             call(tool, monkeypatch, *words)
-    assert not (tmp_path / "bad-0" / "valid.json").exists()
+    assert not (tmp_path / "bad-0" / "perplexity.valid.json").exists()
     assert "got none" in refusal(tool.folders_of, f"{tmp_path}/nothing*")
 
 
