@@ -1,24 +1,42 @@
 #!/usr/bin/env bash
-# Perplexity of a model as it is, with a cache and with dynamic evaluation, both tuned on valid:
+# Perplexity of a model as it is, with a cache and with dynamic evaluation, both tuned on valid, as a table:
 #     examples/beyond/evaluate.sh MODEL DATA
+# What is computed stays in MODEL.beyond/, as JSON; a second call goes on from there.
 set -euo pipefail
 model="$1" data="$2"
-evaluate() { fairseq-doc eval-lm "$data" --path "$model" "$@"; }
-# The value of a setting in the JSON object on standard input: cache theta, for example.
-setting() { python -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]][sys.argv[2]])' "$@"; }
+folder="$model.beyond"
+# evaluate NAME SPLIT OPTIONS...: into $found, a file that a newer model or text makes void.
+evaluate() {
+    found="$folder/$1.$2.json"
+    [ "$found" -nt "$model" ] && [ "$found" -nt "$data/$2.bin" ] && return
+    mkdir -p "$folder"
+    fairseq-doc eval-lm "$data" --path "$model" --gen-subset "$2" "${@:3}" --json > "$found.part"
+    mv "$found.part" "$found"
+}
+# The value of a setting in $found: cache theta, for example.
+setting() { python -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]][sys.argv[3]])' "$found" "$@"; }
 
 for split in valid test; do
-    evaluate --gen-subset $split
+    evaluate static $split
 done
 cache=(--cache-window 2000)
-found=$(evaluate --gen-subset valid "${cache[@]}" --cache-search --json)
-echo "$found"
-theta=$(setting cache theta <<<"$found") share=$(setting cache lambda <<<"$found")
-evaluate --gen-subset test "${cache[@]}" --cache-theta "$theta" --cache-lambda "$share"
+evaluate cache valid "${cache[@]}" --cache-search
+theta=$(setting cache theta) share=$(setting cache lambda)
+evaluate cache test "${cache[@]}" --cache-theta "$theta" --cache-lambda "$share"
 for segment in 5 20; do
     dynamic=(--dynamic --dynamic-segment $segment)
-    found=$(evaluate --gen-subset valid "${dynamic[@]}" --dynamic-search --json)
-    echo "$found"
-    rate=$(setting dynamic rate <<<"$found") decay=$(setting dynamic decay <<<"$found")
-    evaluate --gen-subset test "${dynamic[@]}" --dynamic-rate "$rate" --dynamic-decay "$decay"
+    evaluate dynamic$segment valid "${dynamic[@]}" --dynamic-search
+    rate=$(setting dynamic rate) decay=$(setting dynamic decay)
+    evaluate dynamic$segment test "${dynamic[@]}" --dynamic-rate "$rate" --dynamic-decay "$decay"
 done
+python - "$folder" <<'PYTHON'
+import json, sys
+print("| evaluation | settings | valid perplexity | test perplexity | seconds, test | seconds, search on valid |")
+print("|---|---|---|---|---|---|")
+for name in ("static", "cache", "dynamic5", "dynamic20"):
+    valid, test = (json.load(open(f"{sys.argv[1]}/{name}.{split}.json")) for split in ("valid", "test"))
+    settings = ", ".join(f"{key} {value}" for key, value in (test["cache"] or test["dynamic"] or {}).items())
+    spent = f"{valid['seconds_before']:.0f}" if valid["searched"] else ""
+    row = name, settings, f"{valid['perplexity']:.2f}", f"{test['perplexity']:.2f}", f"{test['seconds']:.0f}", spent
+    print("|", " | ".join(row), "|")
+PYTHON

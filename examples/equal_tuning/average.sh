@@ -27,7 +27,7 @@ for folder in "${folders[@]}"; do
         --finetune-from-model "$folder/checkpoints/checkpoint_best.pt" \
         --criterion doc_cross_entropy --optimizer nt_asgd --lr-scheduler nt_asgd --nonmono 0 \
         --lr 5 --clip-norm 0.25 --weight-decay 1.2e-6 --batch-size 32 --bptt 35 --updates-per-epoch 166 \
-        --max-epoch 40 --patience 4 \
+        --max-epoch 400 --patience 4 \
         --best-checkpoint-metric nll_loss --batch-size-valid 32 --eval-window 4000 \
         --no-epoch-checkpoints --num-workers 0 --seed "$seed" --log-format simple --log-interval 200 \
         --save-dir "$averaged" "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One table of systems after tune.sh and, where it was run, average.sh: perplexities of the three seeds, and how far
-# each system is from the first in standard deviations:
+# A table of systems after tune.sh, and one of those after average.sh: perplexities of the three seeds, and how far each
+# system is from the first in standard deviations:
 #     examples/equal_tuning/evaluate.sh DATA STUDIES SYSTEM...
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -21,4 +21,6 @@ for system in "$@"; do
     tuned+=("$system=${its_tuned#:}")
     [ -z "$its_averaged" ] || averaged+=("$system, averaged=${its_averaged#:}")
 done
-python "$here/../../scripts/compare_seeds.py" "$data" "${tuned[@]}" ${averaged[@]+"${averaged[@]}"}
+compare() { python "$here/../../scripts/compare_seeds.py" "$data" "$@"; }
+compare "${tuned[@]}"
+[ ${#averaged[@]} = 0 ] || { echo; compare "${averaged[@]}"; }

@@ -78,7 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rerun",
         metavar="TRIAL",
-        help="train a trial, best or a number, again with the seeds 1 to --seeds",
+        help="train a trial, best or a number, again with the seeds 1 to --seeds; options after -- are added "
+        "to the study's training, or replace its own",
     )
     parser.add_argument("--seeds", type=int, metavar="N", help=f"of --rerun (default: {SEEDS})")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing report")
@@ -120,10 +121,10 @@ def _check(args: argparse.Namespace) -> None:
     if args.report is not None and args.rerun is not None:
         raise FairseqDocError("expected --report or --rerun; got both")
     other = "--report" if args.report is not None else "--rerun" if args.rerun is not None else ""
-    if other and (args.space is not None or args.training is not None):
-        raise FairseqDocError(
-            f"{other} reads a study: expected no space and no command after --; got one"
-        )
+    if other and args.space is not None:
+        raise FairseqDocError(f"{other} reads a study: expected no space; got {shown(args.space)}")
+    if args.report is not None and args.training is not None:
+        raise FairseqDocError("--report reads a study: expected nothing after --; got a command")
     unused = OF_TUNING if other else ()
     unused += ("workers",) if other == "--report" else ()
     for name in unused:
@@ -228,6 +229,7 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _rerun(args: argparse.Namespace) -> dict[str, Any]:
+    from fairseq_doc.tuning.command import with_options
     from fairseq_doc.tuning.rerun import rerun, spread
     from fairseq_doc.tuning.slots import best_slot, slots_of
     from fairseq_doc.tuning.storage import claim_folder, load_study, open_storage
@@ -243,16 +245,17 @@ def _rerun(args: argparse.Namespace) -> dict[str, Any]:
             f"--rerun: expected best, where a trial is complete, or one of the trials {numbers}; got "
             f"{shown(args.rerun)}"
         )
+    command = with_options(stamp.command, args.training or [], stamp.space)
     folder = _folder(args)
     claim_folder(folder, stamp)
     seeds = args.seeds or SEEDS
     show = _progress(args, seeds, 0, bar=False)
     with contextlib.closing(show):
-        runs = rerun(stamp, slot, seeds, args.workers, folder, show=show)
+        runs = rerun(command, slot, seeds, args.workers, folder, show=show)
     found = spread([run.value for run in runs])
     return {
         "study": args.study,
-        "metric": stamp.command.metric,
+        "metric": command.metric,
         "trial": slot.number,
         "settings": slot.settings,
         "runs": [{"seed": run.seed, "value": run.value, "folder": str(run.folder)} for run in runs],

@@ -100,6 +100,23 @@ def read_command(words: Sequence[str], space: Space) -> Command:
     )
 
 
+def with_options(command: Command, words: Sequence[str], space: Space) -> Command:
+    """The command with further options, which replace its own.
+
+    Raises:
+        FairseqDocError: as :func:`read_command`; words that are no options; or a seed.
+    """
+    if not words:
+        return command
+    if not words[0].startswith("-"):
+        raise FairseqDocError(
+            f"expected options after --, which the study's training gets too; got {shown(words[0])}"
+        )
+    if any(word.partition("=")[0] == "--seed" for word in words):
+        raise FairseqDocError("--seed: expected none after --, since every training gets its own")
+    return read_command([*command.words, *words], space)
+
+
 def program_for(words: Sequence[str]) -> list[str]:
     """The words that start the training: the file that is named, the script beside this Python's, the
     one on the path, or the module."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import lock
+from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.progress import Silent, duration, number
 from fairseq_doc.tuning.slots import Slot
-from fairseq_doc.tuning.storage import Stamp
 from fairseq_doc.tuning.training import LOG, Outcome, Training, earlier_outcome, stop_all
 from fairseq_doc.tuning.tuner import POLL, threads_for
 
@@ -56,7 +56,7 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 
 def rerun(
-    stamp: Stamp,
+    command: Command,
     slot: Slot,
     seeds: int,
     workers: int,
@@ -68,7 +68,7 @@ def rerun(
     repeated, interrupted ones go on.
 
     Args:
-        stamp: of the study.
+        command: the study's, perhaps with further options.
         slot: the trial.
         seeds: how many.
         workers: trainings at once.
@@ -77,20 +77,25 @@ def rerun(
         show: the progress.
 
     Raises:
-        FairseqDocError: a training failed, or another process is at work on this trial.
+        FairseqDocError: a training failed, a folder has one with other options, or another process is
+            at work on this trial.
     """
     show = show or Silent()
     found: dict[int, Rerun] = {}
-    left = list(range(1, seeds + 1))
+    trainings = {}
+    for seed in range(1, seeds + 1):
+        own = folder / f"rerun-{slot.number:04d}-seed{seed}"
+        trainings[seed] = Training(command, {**slot.settings, "seed": seed}, own, program)
+    left = list(trainings)
     running: dict[int, Training] = {}
 
     def finish(seed: int, outcome: Outcome, seconds: float | None) -> None:
-        own = folder / f"rerun-{slot.number:04d}-seed{seed}"
+        own = trainings[seed].folder
         if outcome.value is None:
             raise FairseqDocError(f"seed {seed} failed: {outcome.problem} ({own / LOG})")
         found[seed] = Rerun(seed, outcome.value, own)
         took = "done before" if seconds is None else duration(seconds)
-        show.line(f"seed {seed}: {stamp.command.metric} {number(outcome.value)}, {took}")
+        show.line(f"seed {seed}: {command.metric} {number(outcome.value)}, {took}")
 
     with contextlib.closing(
         lock(
@@ -98,17 +103,17 @@ def rerun(
             f"another process trains trial {slot.number} again: wait until it has ended",
         )
     ):
+        for training in trainings.values():
+            training.check_folder()
         try:
             while left or running:
                 while left and len(running) < workers:
                     seed = left.pop(0)
-                    own = folder / f"rerun-{slot.number:04d}-seed{seed}"
-                    before = earlier_outcome(own, stamp.command)
+                    before = earlier_outcome(trainings[seed].folder, command)
                     if before is not None:
                         finish(seed, before, None)
                         continue
-                    settings = {**slot.settings, "seed": seed}
-                    running[seed] = Training(stamp.command, settings, own, program)
+                    running[seed] = trainings[seed]
                     running[seed].start(threads_for(workers))
                 for seed, training in list(running.items()):
                     outcome = training.poll()

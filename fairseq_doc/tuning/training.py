@@ -29,6 +29,7 @@ from fairseq_doc.tuning import launch
 from fairseq_doc.tuning.command import Command, program_for
 from fairseq_doc.tuning.space import Settings, option_words
 
+COMMAND = "command.txt"
 LOG = "log.txt"
 CHECKPOINTS = "checkpoints"
 STOP_AFTER = 20.0  # seconds between a request to end and the end
@@ -80,6 +81,25 @@ class Training:
         self._log: IO[bytes] | None = None
         self._started = 0.0
 
+    def check_folder(self) -> None:
+        """Let the folder be new, or of a training with the same words; the folder's own name may differ.
+
+        Raises:
+            FairseqDocError: a training with other words is there.
+        """
+        try:
+            words = shlex.split((self.folder / COMMAND).read_text())[1:]
+        except (OSError, ValueError):
+            return
+        own, other = _options(self.words[:-2]), _options(words[:-2])
+        if set(own) != set(other):
+            expected = " ".join(option for option in own if option not in other)
+            got = " ".join(option for option in other if option not in own)
+            raise FairseqDocError(
+                f"{self.folder}: expected a training with {expected or 'no more options'}; got one with "
+                f"{got or 'none of them'}: remove the folder, or give another --dir"
+            )
+
     @property
     def seconds(self) -> float:
         """Since it was started here; 0 before."""
@@ -99,9 +119,7 @@ class Training:
             self._log = open(self.folder / LOG, "ab")  # noqa: SIM115
         except OSError as error:
             raise FairseqDocError(f"cannot write {self.folder}: {error.strerror}") from None
-        write_lines(
-            self.folder / "command.txt", [shlex.join([self._command.words[0], *self.words])]
-        )
+        write_lines(self.folder / COMMAND, [shlex.join([self._command.words[0], *self.words])])
         launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid())]
         self._process = subprocess.Popen(
             [*launcher, *self._program, *self.words],
@@ -221,6 +239,16 @@ def best_value(folder: Path, maximize: bool) -> float:
 def remove_checkpoints(folder: Path) -> None:
     """Remove the checkpoints of a training that has ended."""
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+
+
+def _options(words: Sequence[str]) -> list[str]:
+    """Each option with its values, quoted for a shell."""
+    options: list[list[str]] = [[]]
+    for word in words:
+        if word.startswith("--"):
+            options.append([])
+        options[-1].append(word)
+    return [shlex.join(option) for option in options]
 
 
 def _tail(path: Path) -> str:

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import tempfile
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -316,11 +317,13 @@ def test_equal_tuning_compares_what_was_trained_to_its_end(tmp_path):
     python = {"PATH": f"{BIN}:{os.environ['PATH']}"}
     printed = run([EQUAL_TUNING / "evaluate.sh", data, studies, "a", "b"], **python)
     rows = [[cell.strip() for cell in line.split("|")] for line in printed.splitlines()]
-    assert [row[1:3] for row in rows[2:]] == [["a", "1"], ["b", "2"], ["b, averaged", "1"]]
+    named = [row[1:3] for row in rows if len(row) > 3 and row[2].isdecimal()]
+    assert named == [["a", "1"], ["b", "2"], ["b, averaged", "1"]]
+    assert rows[4] == [""] and "from b, averaged" in printed.splitlines()[5]
 
 
 def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
-    """Their results are those of eval-lm, read by their names."""
+    """Their results are those of eval-lm, read by their names. A second call computes what is missing."""
     from fairseq_doc.cli.eval_lm import _cache_as_json, _dynamic_as_json
     from fairseq_doc.evaluation.cache import CacheSettings
     from fairseq_doc.evaluation.dynamic import DynamicSettings
@@ -330,22 +333,40 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
         cache=CacheSettings(9, ((0.5, 0.25),)), dynamic=DynamicSettings([], rate=3e-5, decay=0.002)
     )
     found = {"cache": _cache_as_json(settings), "dynamic": _dynamic_as_json(settings)}
-    body = f'echo "$@" >> {tmp_path}/calls\ncase "$*" in *--json*) echo \'{json.dumps(found)}\' ;; esac'
-    shim(tmp_path, "fairseq-doc", body)
+    found |= {
+        "perplexity": 97.531,
+        "seconds": 12.3,
+        "seconds_before": 4.4,
+        "searched": {"theta 1": 99.0},
+    }
+    shim(tmp_path, "fairseq-doc", f"echo \"$@\" >> {tmp_path}/calls\necho '{json.dumps(found)}'")
+    (tmp_path / "m.pt").touch()
     script = [ROOT / "examples/beyond/evaluate.sh", "m.pt", "data"]
-    run(script, PATH=f"{tmp_path}:{BIN}:{os.environ['PATH']}")
+    path = f"{tmp_path}:{BIN}:{os.environ['PATH']}"
+    table = run(script, cwd=tmp_path, PATH=path)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    assert [row[0] for row in rows[2:]] == ["static", "cache", "dynamic5", "dynamic20"]
+    assert rows[3] == ["cache", "window 9, theta 0.5, lambda 0.25", "97.53", "97.53", "12", "4"]
     calls = [call.partition(" --path m.pt ")[2] for call in (tmp_path / "calls").open()]
+    assert all(call.endswith(" --json\n") for call in calls)
     best = "--dynamic-rate 3e-05 --dynamic-decay 0.002"
-    assert [call.split("--gen-subset ")[1].strip() for call in calls] == [
+    assert [call.split("--gen-subset ")[1].removesuffix(" --json\n") for call in calls] == [
         "valid",
         "test",
-        "valid --cache-window 2000 --cache-search --json",
+        "valid --cache-window 2000 --cache-search",
         "test --cache-window 2000 --cache-theta 0.5 --cache-lambda 0.25",
-        "valid --dynamic --dynamic-segment 5 --dynamic-search --json",
+        "valid --dynamic --dynamic-segment 5 --dynamic-search",
         f"test --dynamic --dynamic-segment 5 {best}",
-        "valid --dynamic --dynamic-segment 20 --dynamic-search --json",
+        "valid --dynamic --dynamic-segment 20 --dynamic-search",
         f"test --dynamic --dynamic-segment 20 {best}",
     ]
+    (tmp_path / "m.pt.beyond/cache.test.json").unlink()
+    assert run(script, cwd=tmp_path, PATH=path) == table
+    assert len((tmp_path / "calls").read_text().splitlines()) == len(calls) + 1
+    later = time.time() + 60
+    os.utime(tmp_path / "m.pt", (later, later))
+    run(script, cwd=tmp_path, PATH=path)
+    assert len((tmp_path / "calls").read_text().splitlines()) == 2 * len(calls) + 1
 
 
 @pytest.mark.parametrize("example", ["penn_treebank", "wikitext2"])

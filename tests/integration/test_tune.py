@@ -151,7 +151,8 @@ def test_a_report(tuned):
 
 
 def test_the_best_trial_with_other_seeds(tuned):
-    words = ["--rerun", "best", "--seeds", "2", "--workers", "2"]
+    plain = ["--rerun", "best", "--seeds", "2", "--workers", "2"]
+    words = [*plain, "--", "--log-interval", "7"]
     output, _ = doc("tune", *tuned.study, *words)
     values = [float(value) for value in re.findall(r"^seed \d: loss ([\d.]+)$", output, re.M)]
     assert len(values) == 2 and values[0] != values[1]
@@ -160,6 +161,7 @@ def test_the_best_trial_with_other_seeds(tuned):
     before = len(list(tuned.trials.glob("rerun-*/log.txt")))
     again, _ = doc("tune", *tuned.study, *words)
     assert again.splitlines()[-1] in output and before == 2
+    assert "got one with --log-interval 7: remove" in refused("tune", *tuned.study, *plain)
 
 
 def test_bad_input_is_refused_before_any_work(tuned, corpus, tmp_path):

@@ -73,6 +73,23 @@ def test_tune_report_and_rerun(folder):
     assert "standard deviation of one value" in out
 
 
+def test_a_rerun_takes_further_options(folder):
+    doc(*TUNE, "--trials", 1, "--", *BASE)
+    out, _ = doc("tune", *STUDY, "--rerun", "best", "--seeds", 1, "--", "--clip-norm", 2)
+    assert "seed 1: loss" in out
+    command = (folder / "tune/s/rerun-0000-seed1/command.txt").read_text()
+    assert "--clip-norm 2 --lr" in command
+    for words, problem in (
+        (["--clip-norm", 3], "with --clip-norm 3; got one with --clip-norm 2: remove"),
+        (["--lr", 3], "--lr: expected in the space or"),
+        (["--seed=3"], "--seed: expected none after --"),
+        (["--save-dir", "x"], "--save-dir: expected none"),
+        (["--no-such-option"], "no-such-option"),
+        (["fairseq-train", "--lr", "3"], "expected options after --"),
+    ):
+        assert problem in refused("tune", *STUDY, "--rerun", "best", "--seeds", 1, "--", *words)
+
+
 @pytest.mark.parametrize(
     "words, problem",
     [
@@ -95,7 +112,11 @@ def test_tune_report_and_rerun(folder):
         ((*STUDY, "--rerun", "best"), "there is no a.db"),
         ((*STUDY, "--report", "r"), "there is no a.db"),
         ((*STUDY, "--report", "r", "--rerun", "best"), "got both"),
-        (("space.yaml", *STUDY, "--report", "r"), "--report reads a study"),
+        (("space.yaml", *STUDY, "--report", "r"), "expected no space; got 'space.yaml'"),
+        (
+            (*STUDY, "--report", "r", "--", *BASE),
+            "--report reads a study: expected nothing after --",
+        ),
         ((*STUDY, "--rerun", "1", "--trials", "3"), "--rerun reads a study"),
         (
             (*STUDY, "--report", "r", "--sampler", "gp"),

@@ -134,7 +134,7 @@ def test_reruns_are_done_once_and_go_on(study_in):
 
     def again(seeds, workers=2):
         tuned.shown.lines.clear()
-        return rerun(tuned.stamp, slot, seeds, workers, tuned.folder, PROGRAM, tuned.shown)
+        return rerun(tuned.stamp.command, slot, seeds, workers, tuned.folder, PROGRAM, tuned.shown)
 
     runs = again(3)
     base = slot.last.value
@@ -153,13 +153,28 @@ def test_reruns_are_done_once_and_go_on(study_in):
     assert (found.low, found.high) == (runs[0].value, runs[2].value)
 
 
+def test_a_rerun_with_other_options_does_not_count_as_done(study_in):
+    tuned = study_in()
+    tuned.tuner(1).run()
+    slot, command = tuned.slots()[0], tuned.stamp.command
+    rerun(command, slot, 1, 1, tuned.folder, PROGRAM)
+    other = Command((*command.words, "--max-epoch", "9"), command.metric, command.maximize)
+    message = refusal(rerun, other, slot, 2, 1, tuned.folder, PROGRAM)
+    assert "rerun-0000-seed1: expected a training with --max-epoch 9; got one with none" in message
+    assert not (tuned.folder / "rerun-0000-seed2").exists()
+    (tuned.folder / "rerun-0000-seed1").rename(tuned.folder / "rerun-0000-seed2")
+    message = refusal(rerun, other, slot, 2, 1, tuned.folder, PROGRAM)
+    assert "rerun-0000-seed2: expected" in message
+    assert not (tuned.folder / "rerun-0000-seed1/log.txt").exists()
+
+
 def test_a_rerun_that_fails_and_one_that_is_at_work(study_in):
     tuned = study_in(space=choosing("train"))
     tuned.tuner(1).run()
     slot = tuned.slots()[0]
     slot.settings.update(act="fail")
     failing = [*PROGRAM[:-1], "/none.py"]
-    message = refusal(rerun, tuned.stamp, slot, 2, 1, tuned.folder, failing)
+    message = refusal(rerun, tuned.stamp.command, slot, 2, 1, tuned.folder, failing)
     assert "seed 1 failed: " in message and "rerun-0000-seed1/log.txt" in message
 
 
