@@ -99,7 +99,7 @@ The data goes through the files in this order, and each imports only from what l
         tuner.py                     settings -> trainings -> values, resumed after any end
         rerun.py                     a trial with other seeds -> the spread of its value
         figures.py                   history, slices, importances, parallel coordinates
-        report.py                    a study -> best command, table, JSON, pictures
+        report.py                    a study -> best command, table, JSON, plots
     export/                          a language model as an ONNX file
         contract.py                  inputs, outputs and metadata of its forms
         tokens.py                    a recogniser's tokens <-> the words of a dictionary

@@ -38,7 +38,7 @@ def make_forms(name, gates, depth, width):
     mask = torch.bernoulli(torch.full((COLUMNS, width), 0.5)) * 2
     d_output = torch.randn(TIME, COLUMNS, width)
     plain = torch.nn.LSTM(width, width)
-    rows = cell.products * width
+    rows = cell.matmul_parts * width
 
     def own():
         output = layer(x, state, mask, None, torch.float32)[0]

@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whose checkpoints stay (default: best)",
     )
     parser.add_argument(
-        "--report", metavar="FOLDER", help="write the best command, a table and pictures there"
+        "--report", metavar="FOLDER", help="write the best command, a table and plots there"
     )
     parser.add_argument(
         "--rerun",

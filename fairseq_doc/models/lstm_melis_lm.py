@@ -245,8 +245,7 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
             raise FairseqDocError(f"--embedding-ratio must be above 0; got {cfg.embedding_ratio}")
         dictionary = task.target_dictionary
         if cfg.num_params is not None:
-            cfg.hidden_size = width_of_budget(cfg, dictionary)
-            cfg.num_params = None  # so that a checkpoint has the width, whatever is overridden
+            cfg = OmegaConf.merge(cfg, {"hidden_size": width_of_budget(cfg, dictionary)})
         return cls(MelisDecoder(cfg, dictionary))
 
 

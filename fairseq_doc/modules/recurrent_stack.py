@@ -43,7 +43,7 @@ class RecurrentLayer(nn.Module):
     def __init__(self, cell: Cell, below: int, width: int, depth: int = 1) -> None:
         super().__init__()
         self.cell, self.width = cell.check(), width
-        rows = cell.products * width
+        rows = cell.matmul_parts * width
         self.input_weight = nn.Parameter(torch.empty(rows, below))
         self.state_weights = nn.ParameterList(torch.empty(rows, width) for _ in range(depth))
         biases = 0 if cell.name == "nas" else depth

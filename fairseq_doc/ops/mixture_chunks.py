@@ -77,7 +77,7 @@ def even_chunk(tokens: int, chunk: int, most: int) -> int:
     return max(1, even)
 
 
-def products_dtype(
+def mixture_matmul_dtype(
     components: torch.Tensor, weight: torch.Tensor, precision: torch.dtype
 ) -> torch.dtype:
     """As :func:`fairseq_doc.ops.matmul.matmul_dtype`, and 16 bits if one of the two has them."""

@@ -10,8 +10,8 @@ from fairseq_doc.ops import reference
 from fairseq_doc.ops.matmul import autocast_off, can_branch_on, matmul
 from fairseq_doc.ops.mixture_chunks import (
     even_chunk_size,
+    mixture_matmul_dtype,
     needs_gradient,
-    products_dtype,
     smallest_sum,
     tokens_per_block,
 )
@@ -34,7 +34,7 @@ def mixture_log_probs(
     needed.
     """
     reference.check_shapes(components, log_weights, weight, bias)
-    dtype = products_dtype(components, weight, precision)
+    dtype = mixture_matmul_dtype(components, weight, precision)
     chunk = even_chunk_size(components, weight, chunk_bytes)
     differentiable = needs_gradient((components, log_weights, weight, bias))
     with autocast_off(components):

@@ -42,8 +42,8 @@ from fairseq_doc.ops import reference
 from fairseq_doc.ops.matmul import add_matmul_, autocast_off, can_branch_on, matmul
 from fairseq_doc.ops.mixture_chunks import (
     chunk_size,
+    mixture_matmul_dtype,
     needs_gradient,
-    products_dtype,
     smallest_sum,
     tokens_per_block,
 )
@@ -414,7 +414,7 @@ def smoothed_mixture_nll(
 def _run(mixture, target, ignore_index, summed, chunk_bytes, precision, smoothing=0.0):
     """(loss, NLL), both sums; or, with ``summed`` false, (the NLL of each target, None)."""
     components, _, weight, _ = mixture
-    dtype = products_dtype(components, weight, precision)
+    dtype = mixture_matmul_dtype(components, weight, precision)
     of_logits = sum_dtype(dtype) if smoothing else dtype  # smoothed labels need them widened
     settings = _Settings(
         ignore_index=ignore_index,

@@ -13,7 +13,7 @@ from fairseq_doc.ops import reference
 from fairseq_doc.ops.matmul import autocast_off, matmul
 from fairseq_doc.ops.mixture_chunks import (
     chunk_size,
-    products_dtype,
+    mixture_matmul_dtype,
     smallest_sum,
     tokens_per_block,
 )
@@ -83,7 +83,7 @@ def pruned_mixture_log_probs(
 
 def _logits(vectors, weight, bias, precision, components):
     """(a range of the R kept components, their logits (r, V)), chunk by chunk."""
-    dtype = products_dtype(components, weight, precision)
+    dtype = mixture_matmul_dtype(components, weight, precision)
     size = chunk_size(components, weight, dtype, None) * components.size(1)
     with autocast_off(components):
         weight = weight.to(dtype)

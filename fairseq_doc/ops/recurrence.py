@@ -53,8 +53,8 @@ class Cell(NamedTuple):
         return n_gates(self.gates, output=self.name == "lstm")
 
     @property
-    def products(self) -> int:
-        """How many of them a product gives: the input's the first ones, the state's the last ones."""
+    def matmul_parts(self) -> int:
+        """How many of them a matrix product gives: the input's the first ones, the state's the last ones."""
         return PARTS - 1 if self.name == "nas" else self.parts
 
     def check(self) -> "Cell":
@@ -200,7 +200,7 @@ def recurrence(
     """
     Args:
         cell: which recurrence.
-        inputs: u = W x + b, (T, R, G D) with G = ``cell.products``.
+        inputs: u = W x + b, (T, R, G D) with G = ``cell.matmul_parts``.
         hidden: h before the first step, (R, D).
         cell_state: c of an LSTM or a NAS cell before the first step, (R, D); None of an RHN.
         weights: W_l of the L micro-steps, each (G D, D).

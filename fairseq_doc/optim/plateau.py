@@ -18,8 +18,9 @@ class PlateauSettings:
         stop_ramp: over so many first checks the patience grows from 1 to S.
         max_checks: training stops after so many; 0: never.
         stop_above: the loss that the last check is expected to reach at most, before the first drop,
-            after it, after the second and so on; the last number holds from then on. Training stops
-            where the expected loss is above it. Empty: never.
+            after it, after the second and so on; the last number holds from then on. The check at
+            which the rate drops is still before it. Training stops where the expected loss is above
+            the number. Empty: never.
     """
 
     lr_patience: int = 30
@@ -77,7 +78,7 @@ class Plateau:
         """The loss of the last check, if the best one goes on falling as it did over the newest
         checks, as many as the patience; before there are so many, minus infinity."""
         settings = self.settings
-        span = round(self.stop_patience if settings.stop_patience else settings.lr_patience)
+        span = int(self.stop_patience if settings.stop_patience else settings.lr_patience)
         if not 1 <= span < self.checks:
             return -math.inf
         best = self.best_losses[-1]
@@ -95,7 +96,8 @@ class Plateau:
             )
         if settings.stop_above:
             expected = self.expected_loss()
-            limit = settings.stop_above[min(self.drops, len(settings.stop_above) - 1)]
+            drops_before = self.drops - (self.last_drop == check)
+            limit = settings.stop_above[min(drops_before, len(settings.stop_above) - 1)]
             if expected > limit:
                 return f"the loss would only fall to {expected:.4f}, and {limit} is asked for"
         return ""

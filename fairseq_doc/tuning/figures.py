@@ -1,4 +1,5 @@
-"""Pictures of a study. Trials that diverged have no place on an axis: they are counted in a note."""
+"""Plots of a study. Trials that diverged have no value: in the history they are crosses at the edge, in
+the other plots a note counts them."""
 
 import math
 import os
@@ -45,7 +46,7 @@ def _limits(values: Sequence[float], maximize: bool) -> tuple[float, float, int]
 
 def plot_history(slots: Sequence[Slot], metric: str, maximize: bool, path: _Path) -> None:
     """Plot every value by the order of the trials, and the best one so far."""
-    finite, note = _finite(slots)
+    finite, _ = _finite(slots)
     figure, axes = new_figure()
     numbers = [slot.number for slot in finite]
     values = [_value(slot) for slot in finite]
@@ -126,11 +127,12 @@ def plot_importances(importances: Mapping[str, float], path: _Path) -> None:
 
 
 def plot_parallel(
-    finite: Sequence[Slot], space: Space, metric: str, maximize: bool, path: _Path
+    slots: Sequence[Slot], space: Space, metric: str, maximize: bool, path: _Path
 ) -> None:
     """Plot a line for each trial through its settings to its value; darker for better."""
     from matplotlib import colormaps
 
+    finite, note = _finite(slots)
     figure, axes = new_figure(2.5 + 1.35 * (len(space) + 1), 4.8)
     values = [_value(slot) for slot in finite]
     low, high, beyond = _limits(values, maximize)
@@ -153,7 +155,9 @@ def plot_parallel(
     axes.set_xticks(list(places), [*names, f"validation\n{metric}"])
     for side in ("top", "left", "right", "bottom"):
         axes.spines[side].set_visible(False)
-    _title(axes, _beyond("darker lines are better", beyond))
+    _title(
+        axes, _beyond("; ".join(part for part in ("darker lines are better", note) if part), beyond)
+    )
     save_figure(figure, path)
 
 

@@ -1,7 +1,9 @@
-"""How a tuning shows its progress: a line for every trial that ends, and a bar below them."""
+"""How a tuning shows its progress: a line for every trial that ends, and a bar below them, or a second
+line where there is no terminal."""
 
 import math
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,6 +61,8 @@ class OnStandardError(Silent):
 
     def __init__(self, wanted: int, complete: int = 0, bar: bool = True) -> None:
         self._bar = None
+        self._wanted, self._complete, self._at_start = wanted, complete, complete
+        self._started = time.monotonic()
         if bar and sys.stderr.isatty():
             self._bar = tqdm(
                 total=wanted,
@@ -76,11 +80,16 @@ class OnStandardError(Silent):
             self._bar.write(text, file=sys.stderr)
 
     def update(self, standing: Standing) -> None:
+        best = "none" if standing.best is None else f"{standing.best:.4f}"
         if self._bar is not None:
-            best = "none" if standing.best is None else f"{standing.best:.4f}"
             self._bar.set_postfix_str(f"{standing.running} running, best {best}", refresh=False)
             self._bar.update(standing.complete - self._bar.n)
             self._bar.refresh()
+        elif standing.complete > self._complete:
+            each = (time.monotonic() - self._started) / (standing.complete - self._at_start)
+            left = duration(each * max(self._wanted - standing.complete, 0))
+            self.line(f"{standing.complete} of {self._wanted} trials, best {best}, {left} left")
+        self._complete = standing.complete
 
     def close(self) -> None:
         if self._bar is not None:

@@ -1,4 +1,4 @@
-"""A study as files: its best command line, a table of its trials, JSON, and pictures."""
+"""A study as files: its best command line, a table of its trials, JSON, and plots."""
 
 import json
 import math
@@ -113,7 +113,7 @@ def write_report(study: Study, stamp: Stamp, slots: Sequence[Slot], folder: Path
     plot_history(slots, metric, maximize, folder / "history.png")
     plot_slices(slots, stamp.space, metric, maximize, folder / "slice.png")
     plot_importances(importances, folder / "importances.png")
-    plot_parallel(finite, stamp.space, metric, maximize, folder / "parallel.png")
+    plot_parallel(slots, stamp.space, metric, maximize, folder / "parallel.png")
     return result
 
 

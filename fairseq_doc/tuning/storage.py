@@ -92,7 +92,8 @@ class Stamp:
 
 
 def silence() -> None:
-    """No log lines of Optuna; a bar shows the progress."""
+    """No log lines and warnings of Optuna; a bar shows the progress."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     optuna.logging.disable_default_handler()
     optuna.logging.disable_propagation()
     warnings.filterwarnings("ignore", module="optuna")

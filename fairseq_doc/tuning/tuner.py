@@ -241,7 +241,7 @@ class Tuner:
         if not any(slot.complete for slot in slots):
             raise FairseqDocError(
                 f"trial {running.slot} failed, and none before it was complete: {outcome.problem} "
-                f"({where}); nothing else was tried"
+                f"({where})"
             )
         if self._failures >= FAILURES:
             raise FairseqDocError(

@@ -190,6 +190,18 @@ def test_a_bar_on_a_terminal(monkeypatch):
     assert progress.OnStandardError(3, bar=False)._bar is None
 
 
+def test_a_line_a_trial_where_there_is_no_terminal(monkeypatch, capsys):
+    clock = iter([0.0, 90.0, 180.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    shown = progress.OnStandardError(5, complete=1)
+    for complete in (1, 2, 2, 3):
+        shown.update(progress.Standing(complete, 1, 2.0))
+    assert capsys.readouterr().err.splitlines() == [
+        "2 of 5 trials, best 2.0000, 4.5 min left",
+        "3 of 5 trials, best 2.0000, 3.0 min left",
+    ]
+
+
 def test_numbers_as_they_are_shown():
     assert [progress.duration(s) for s in (12, 90, 5400)] == ["12 s", "1.5 min", "1.5 h"]
     values = [progress.number(value) for value in (None, math.inf, 2.0)]

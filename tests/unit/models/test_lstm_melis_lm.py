@@ -98,11 +98,12 @@ def test_the_embedding_is_at_most_as_wide_as_the_layers(ratio, width):
     assert found == width if ratio >= 1 else abs(found - ratio * width) <= 1
 
 
-def test_a_checkpoint_has_the_width_and_not_the_budget():
+def test_a_budget_changes_no_setting():
     cfg = OmegaConf.structured(MODEL_DATACLASS_REGISTRY["lstm_melis_lm"](num_params=5_000))
     task = SimpleNamespace(target_dictionary=small_dictionary(V))
+    before = OmegaConf.to_yaml(cfg)
     model = MODEL_REGISTRY["lstm_melis_lm"].build_model(cfg, task)
-    assert cfg.num_params is None and cfg.hidden_size == model.decoder.lstm.width
+    assert OmegaConf.to_yaml(cfg) == before and model.decoder.lstm.width != cfg.hidden_size
 
 
 # Building

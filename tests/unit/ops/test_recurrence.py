@@ -31,7 +31,7 @@ class Case:
             drawn = torch.randn(*shape, generator=rng, dtype=torch.float64)
             return (scale * drawn).to(dtype)
 
-        wide = cell.products * d
+        wide = cell.matmul_parts * d
         self.tensors = [numbers(t, r, wide), numbers(r, d)]
         self.tensors += [] if cell.name == "rhn" else [numbers(r, d)]
         self.tensors += [numbers(wide, d) for _ in range(depth)]

@@ -106,6 +106,22 @@ def test_other_limits_hold_after_each_drop():
     assert not plateau.drops and plateau.reason == ""
 
 
+def test_the_check_of_a_drop_is_judged_by_the_limit_before_it():
+    settings = PlateauSettings(
+        lr_patience=9, drop_at=3, stop_patience=2, max_checks=9, stop_above=(5.0, 3.0)
+    )
+    plateau = Plateau(settings)
+    for loss in (4.3, 4.2, 4.1):  # expected at check 9: 3.5
+        plateau.observe(loss)
+    assert plateau.drops == 1 and plateau.expected_loss() == pytest.approx(3.5)
+    assert plateau.reason == ""
+    resumed = Plateau(settings)
+    resumed.load_state_dict(plateau.state_dict())
+    assert resumed.reason == ""
+    resumed.observe(4.0)
+    assert resumed.reason == "the loss would only fall to 3.5000, and 3.0 is asked for"
+
+
 @given(losses_lists, st.integers(0, 60))
 def test_a_state_taken_up_goes_on_equally(losses, cut):
     settings = {"lr_patience": 2, "stop_patience": 5, "stop_ramp": 8, "max_checks": 50}
