@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Perplexity of a model as it is, with a cache and with dynamic evaluation, both tuned on valid, as a table:
 #     examples/beyond/evaluate.sh MODEL DATA
-# What is computed stays in MODEL.beyond/, as JSON; a second call goes on from there.
+# All in float32, as dynamic evaluation is. What is computed stays in MODEL.beyond/, as JSON; a second call goes on from
+# there.
 set -euo pipefail
 model="$1" data="$2"
 folder="$model.beyond"
@@ -10,7 +11,8 @@ evaluate() {
     found="$folder/$1.$2.json"
     [ "$found" -nt "$model" ] && [ "$found" -nt "$data/$2.bin" ] && return
     mkdir -p "$folder"
-    fairseq-doc eval-lm "$data" --path "$model" --gen-subset "$2" "${@:3}" --json > "$found.part"
+    fairseq-doc eval-lm "$data" --path "$model" --gen-subset "$2" "${@:3}" --matmul-precision float32 --json \
+        > "$found.part"
     mv "$found.part" "$found"
 }
 # The value of a setting in $found: cache theta, for example.
@@ -31,7 +33,7 @@ for segment in 5 20; do
 done
 python - "$folder" <<'PYTHON'
 import json, sys
-print("| evaluation | settings | valid perplexity | test perplexity | seconds, test | seconds, search on valid |")
+print("| evaluation | settings | valid perplexity | test perplexity | seconds, test | seconds, search on valid and statistics |")
 print("|---|---|---|---|---|---|")
 for name in ("static", "cache", "dynamic5", "dynamic20"):
     valid, test = (json.load(open(f"{sys.argv[1]}/{name}.{split}.json")) for split in ("valid", "test"))

@@ -28,7 +28,7 @@ def add_cache_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache-theta",
         type=float,
-        help="factor of the states' cosines; the larger, the more the likest states count (default: "
+        help="factor of the states' cosines; the larger, the more the most similar states count (default: "
         f"{USUAL_THETA})",
     )
     parser.add_argument(
@@ -126,10 +126,10 @@ def dynamic_settings(args: argparse.Namespace, ensemble: Ensemble) -> DynamicSet
     """The dynamic evaluation that the arguments name; gathers the statistics that are not there."""
     if not args.dynamic:
         return None
-    statistics = []
+    statistics, gathering = [], gathering_settings(args)
     for model, path in zip(ensemble.models, _statistics_files(args), strict=True):
         single = Ensemble([model], ensemble.task)
-        statistics.append(statistics_of(single, path, _gathering(args), progress=progress_of(args)))
+        statistics.append(statistics_of(single, path, gathering, progress=progress_of(args)))
     return _of_arguments(args, statistics)
 
 
@@ -152,7 +152,8 @@ def _of_arguments(args: argparse.Namespace, statistics: Any) -> DynamicSettings:
     )
 
 
-def _gathering(args: argparse.Namespace) -> GatheringSettings:
+def gathering_settings(args: argparse.Namespace) -> GatheringSettings:
+    """How ``--dynamic`` gathers its statistics."""
     usual = GatheringSettings()
     return GatheringSettings(
         args.dynamic_columns or usual.columns,
@@ -164,7 +165,7 @@ def _gathering(args: argparse.Namespace) -> GatheringSettings:
 def _statistics_files(args: argparse.Namespace) -> list[str]:
     if args.dynamic_statistics is not None:
         return split_paths(args.dynamic_statistics)
-    settings = _gathering(args)
+    settings = gathering_settings(args)
     ending = f"{settings.columns}x{settings.segment}.npz"
     return [f"{path}.{ending}" for path in split_paths(args.path)]
 

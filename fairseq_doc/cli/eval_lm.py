@@ -14,6 +14,7 @@ from fairseq_doc.cli.adaptation_arguments import (
     cache_settings,
     check_dynamic,
     dynamic_settings,
+    gathering_settings,
 )
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
@@ -28,6 +29,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.cache import GRID as GRID_OF_CACHE
 from fairseq_doc.evaluation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.evaluation.ensemble import Ensemble
+from fairseq_doc.evaluation.gradient_statistics import GatheringSettings
 from fairseq_doc.evaluation.monte_carlo import AVERAGES
 from fairseq_doc.evaluation.perplexity import check_columns, check_text, evaluate_at
 from fairseq_doc.evaluation.search import (
@@ -158,7 +160,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "temperature": temperature,
         "samples": settings.samples,
         "cache": _cache_as_json(settings),
-        "dynamic": _dynamic_as_json(settings),
+        "dynamic": _dynamic_as_json(settings, gathering_settings(args)),
         "searched": {name: one.perplexity for name, one in search.tried.items()} if search else {},
         "given_up": search.given_up if search else {},
         "at_ends": search.at_ends if search else {},
@@ -263,11 +265,14 @@ def _cache_as_json(settings: StreamSettings) -> dict[str, Any] | None:
     return {"window": settings.cache.window, "theta": theta, "lambda": share}
 
 
-def _dynamic_as_json(settings: StreamSettings) -> dict[str, Any] | None:
+def _dynamic_as_json(
+    settings: StreamSettings, gathering: GatheringSettings
+) -> dict[str, Any] | None:
     if settings.dynamic is None:
         return None
     names = ("segment", "rate", "decay", "epsilon", "adapt")
-    return {name: getattr(settings.dynamic, name) for name in names}
+    found = {name: getattr(settings.dynamic, name) for name in names}
+    return found | {"columns": gathering.columns, "batches": gathering.batches or "all"}
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -26,7 +26,7 @@ GRID = tuple(
     for theta in (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
     for share in (0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 )
-# Bytes of the shares of some steps; longer windows are taken in parts.
+# Bytes of the shares (B, T, M) of some steps; longer windows are taken in parts.
 BLOCK_BYTES = 2**21
 
 
@@ -67,8 +67,8 @@ class Attention:
     def weights(self, theta: float) -> torch.Tensor:
         """(B, T, M): for each of M remembered steps its share; a row sums to one, or where nothing
         is remembered to zero."""
-        weights = torch.exp(theta * (self._cosines - 1)) * self._seen  # cos <= 1: nothing overflows
-        return weights / weights.sum(2, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+        scores = (theta * self._cosines).masked_fill(~self._seen, -math.inf)
+        return scores.softmax(2).masked_fill(self.empty().unsqueeze(1), 0.0)
 
     def log_probs_of(self, target: torch.Tensor, theta: float) -> torch.Tensor:
         """log p_cache of the targets (B, T), float64; -inf for a word that is not remembered."""
@@ -127,7 +127,7 @@ class StreamCache:
         Returns:
             (R S, B, T), float64: each temperature with every point.
         """
-        steps = max(1, BLOCK_BYTES // (4 * len(target) * self.settings.window))
+        steps = self._steps_of_block(len(target))
         parts = zip(
             log_probs.double().split(steps, 2),
             hidden.split(steps, 1),
@@ -135,6 +135,11 @@ class StreamCache:
             strict=True,
         )
         return torch.cat([self._mix(*part) for part in parts], dim=2)
+
+    def _steps_of_block(self, streams: int) -> int:
+        """The largest T whose shares, of the window and of the T steps themselves, fit into a block."""
+        window, shares = self.settings.window, BLOCK_BYTES // (4 * streams)
+        return max(1, (math.isqrt(window**2 + 4 * shares) - window) // 2)
 
     def _mix(self, log_probs, hidden, target):
         attention = self.attend(hidden, target)

@@ -10,7 +10,7 @@ Before step t the input x = x_t and the state h = h_{t-1} gate each other in r r
     z_t = W_x x + W_h h + b         then the cell of ops/gated_cell.py, whose c is not gated
 
 A round's matrix may be a product of two factors, (to, k) and (k, from). Matrices and biases of zeros
-leave the plain LSTM, to the bit. The first round reads h, so nothing that a step multiplies is known
+leave this operation without rounds, to the bit, and torch's LSTM up to rounding. The first round reads h, so nothing that a step multiplies is known
 before the step: W_x x is a product of each step, unlike in ops/recurrence.py. It is one product with
 W_h h, of [W_x W_h] and [x ; h].
 
@@ -87,7 +87,7 @@ def mogrifier_reference(
     return RecurrenceResult(torch.stack(outputs), cell)
 
 
-class _Product:
+class _Matmul:
     """x W^T at every step, by the fastest kernel: torch's own where oneDNN's call takes longer than a
     small product itself, else oneDNN's, in its own layout where there are steps enough to pay for that.
 
@@ -164,7 +164,7 @@ class _RoundSteps:
         self.narrow = [memory.new(len(matrix)) for matrix in matrices[1:]]
         self.results = results
         time, rows = self.gates.shape[:2]
-        self._products = [_Product(matrix, rows, time) for matrix in matrices]
+        self._matmuls = [_Matmul(matrix, rows, time) for matrix in matrices]
         self._gates, self._results = self.gates.unbind(0), results.unbind(0)
         self._narrow = [x.unbind(0) for x in self.narrow]
         self._zeros = zeros
@@ -175,8 +175,8 @@ class _RoundSteps:
         if self._bias is not None:
             gate.copy_(self._bias)
         if self._narrow:
-            source = self._products[1].of(source, self._narrow[0][t])
-        self._products[0].add(source, gate).sigmoid_()
+            source = self._matmuls[1].of(source, self._narrow[0][t])
+        self._matmuls[0].add(source, gate).sigmoid_()
         return torch.addcmul(self._zeros, gated, gate, value=2, out=self._results[t])
 
 
@@ -201,12 +201,12 @@ class _RoundGradients:
         zeros: torch.Tensor,
     ) -> None:
         time, rows = gates.shape[:2]
-        self._products = [_Product(matrix.t(), rows, time) for matrix in matrices]
+        self._matmuls = [_Matmul(matrix.t(), rows, time) for matrix in matrices]
         self._read = [*narrow, source]  # by each matrix
-        self._d_products = [through_sigmoid(gated, gates, torch.empty_like(gates)).mul_(2)]
-        self._d_products += [torch.empty_like(x) for x in narrow]
+        self._d_matmuls = [through_sigmoid(gated, gates, torch.empty_like(gates)).mul_(2)]
+        self._d_matmuls += [torch.empty_like(x) for x in narrow]
         self._gates = gates.unbind(0)
-        self._by_step = [x.unbind(0) for x in self._d_products]
+        self._by_step = [x.unbind(0) for x in self._d_matmuls]
         self._zeros = zeros
 
     def step(
@@ -215,16 +215,16 @@ class _RoundGradients:
         """Turn the gradient of the result into that of what was gated, in its place or in ``out``; add
         to the source's."""
         d = self._by_step[0][t].mul_(d_gated)
-        if len(self._products) == 2:
-            d = self._products[0].of(d, self._by_step[1][t])
-        self._products[-1].add(d, d_source)
+        if len(self._matmuls) == 2:
+            d = self._matmuls[0].of(d, self._by_step[1][t])
+        self._matmuls[-1].add(d, d_source)
         out = d_gated if out is None else out
         torch.addcmul(self._zeros, d_gated, self._gates[t], value=2, out=out)
 
     def of_parameters(self) -> list[torch.Tensor]:
         """The gradients of the matrices and the bias, after all steps."""
-        pairs = zip(self._d_products, self._read, strict=True)
-        of_bias = self._d_products[0].flatten(0, 1).sum(0)
+        pairs = zip(self._d_matmuls, self._read, strict=True)
+        of_bias = self._d_matmuls[0].flatten(0, 1).sum(0)
         return [*(_over_steps(d, x, x.dtype) for d, x in pairs), of_bias]
 
 
@@ -259,7 +259,7 @@ class _Mogrifier(torch.autograd.Function):
         weights, operands = [input_weight, state_weight], list(read)
         if time >= LEAST_STEPS:  # fewer do not pay for the joint copy of the weights
             weights, operands = [torch.cat(weights, dim=1)], [both]
-        products = [_Product(weight, rows, time, dtype) for weight in weights]
+        matmuls = [_Matmul(weight, rows, time, dtype) for weight in weights]
         operands_by_step = list(zip(*(x.unbind(0) for x in operands), strict=True))
         xs, hs = (x.unbind(0) for x in read)
         for t, x in enumerate(inputs.unbind(0)):
@@ -273,8 +273,8 @@ class _Mogrifier(torch.autograd.Function):
             if len(rounds) < 2:
                 hs[t].copy_(hidden)
             z = by_step[t] if bias is None else by_step[t].copy_(bias)
-            for product, operand in zip(products, operands_by_step[t], strict=True):
-                product.add(operand, z)
+            for of_step, operand in zip(matmuls, operands_by_step[t], strict=True):
+                of_step.add(operand, z)
             hidden = steps.step(t)
         ctx.counts, ctx.dtype = counts, dtype
         saved = [tensor for one in rounds for tensor in (one.gates, one.results, *one.narrow)]
@@ -304,7 +304,7 @@ class _Mogrifier(torch.autograd.Function):
             of_round = matrices, s, narrow, read[side], read[1 - side], zeros[side]
             rounds.append(_RoundGradients(*of_round))
             read[side] = result
-        product = _Product(torch.cat([input_weight, state_weight], 1).t(), rows, time, dtype)
+        product = _Matmul(torch.cat([input_weight, state_weight], 1).t(), rows, time, dtype)
         gradients = CellGradients(gates, cells, d_cell)
         d_inputs, d_hidden = torch.empty_like(inputs), torch.zeros_like(hiddens[0])
         by_step = zip(d_output.unbind(0), d_inputs.unbind(0), strict=True)

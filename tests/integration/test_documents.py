@@ -327,12 +327,14 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
     from fairseq_doc.cli.eval_lm import _cache_as_json, _dynamic_as_json
     from fairseq_doc.evaluation.cache import CacheSettings
     from fairseq_doc.evaluation.dynamic import DynamicSettings
+    from fairseq_doc.evaluation.gradient_statistics import GatheringSettings
     from fairseq_doc.evaluation.stream_scorer import StreamSettings
 
     settings = StreamSettings(
         cache=CacheSettings(9, ((0.5, 0.25),)), dynamic=DynamicSettings([], rate=3e-5, decay=0.002)
     )
-    found = {"cache": _cache_as_json(settings), "dynamic": _dynamic_as_json(settings)}
+    dynamic = _dynamic_as_json(settings, GatheringSettings())
+    found = {"cache": _cache_as_json(settings), "dynamic": dynamic}
     found |= {
         "perplexity": 97.531,
         "seconds": 12.3,
@@ -348,9 +350,9 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
     assert [row[0] for row in rows[2:]] == ["static", "cache", "dynamic5", "dynamic20"]
     assert rows[3] == ["cache", "window 9, theta 0.5, lambda 0.25", "97.53", "97.53", "12", "4"]
     calls = [call.partition(" --path m.pt ")[2] for call in (tmp_path / "calls").open()]
-    assert all(call.endswith(" --json\n") for call in calls)
+    assert all(call.endswith(" --matmul-precision float32 --json\n") for call in calls)
     best = "--dynamic-rate 3e-05 --dynamic-decay 0.002"
-    assert [call.split("--gen-subset ")[1].removesuffix(" --json\n") for call in calls] == [
+    assert [call.split("--gen-subset ")[1].partition(" --matmul")[0] for call in calls] == [
         "valid",
         "test",
         "valid --cache-window 2000 --cache-search",

@@ -97,6 +97,19 @@ def test_fine_tuning_runs_its_stages_resumes_and_ends(stages, nonmono, corpus, t
     assert "| valid | epoch" not in again and "stopping training" in again
 
 
+def test_shuffled_columns_and_weight_norms_are_resumed(corpus, tmp_path):
+    """In the middle of an epoch whose columns begin elsewhere than the first one's."""
+    options = "--partial-shuffle --weight-norm 0.1 --weight-norm-target 2 --max-epoch 3"
+    options += " --save-interval-updates 25"
+    output = run_here(training(corpus.data, tmp_path / "a", options))
+    assert "| weight_norm " in output
+    (tmp_path / "b").mkdir()
+    middle = next((tmp_path / "a").glob("checkpoint_2_*.pt"))
+    shutil.copy(middle, tmp_path / "b" / "checkpoint_last.pt")
+    run_here(training(corpus.data, tmp_path / "b", options))
+    assert_same_run(*(tmp_path / name / "checkpoint_last.pt" for name in "ab"))
+
+
 def test_with_amp_the_stages_are_resumed(corpus, tmp_path):
     options = "--amp --lr 60 --nonmono 0 --finetune-stages 1 --save-interval-updates 25 --max-epoch"
     whole = run_here(training(corpus.data, tmp_path / "a", f"{options} 6"))

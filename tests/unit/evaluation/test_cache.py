@@ -74,15 +74,32 @@ def test_long_windows_are_taken_in_parts_with_the_same_result(monkeypatch):
     log_probs = torch.randn(3, 2, 50, generator=rng, dtype=torch.float64).log_softmax(-1)
     settings = CacheSettings(8, [(2.0, 0.3), (0.0, 0.1)])
     whole = StreamCache(settings).mix(log_probs, hidden, words)
-    monkeypatch.setattr(module, "BLOCK_BYTES", 4 * 2 * 8 * 3)  # three steps
+    monkeypatch.setattr(module, "BLOCK_BYTES", 4 * 2 * 3 * (8 + 3))  # three steps
+    cache, taken = StreamCache(settings), []
+    attend = cache.attend
+    monkeypatch.setattr(cache, "attend", lambda h, y: taken.append(h.size(1)) or attend(h, y))
     assert whole.shape == (6, 2, 50)
-    assert_close(StreamCache(settings).mix(log_probs, hidden, words), whole)
+    assert_close(cache.mix(log_probs, hidden, words), whole)
+    assert taken == [3] * 16 + [2]
+
+
+@pytest.mark.parametrize("theta", [0.0, 30.0, 200.0, 1e4])
+def test_shares_sum_to_one_in_float32_too(theta):
+    """However unlike the remembered states are."""
+    rng = torch.Generator().manual_seed(0)
+    hidden = torch.randn(2, 30, 160, generator=rng)
+    attention = StreamCache(CacheSettings(20, [(theta, 0.3)])).attend(
+        hidden, torch.randint(V, (2, 30), generator=rng)
+    )
+    sums = attention.log_probs(V, theta).exp().sum(2)
+    assert_close(sums[:, 1:], torch.ones(2, 29).double(), rtol=1e-6)
+    assert_close(sums[:, 0], torch.zeros(2).double())
 
 
 def test_states_of_zeros_and_of_any_size():
     """A state without a direction is like all others; a large theta does not overflow."""
     hidden = torch.zeros(1, 4, 3)
-    hidden[0, 2:] = 1e30
+    hidden[0, 2:] = 1e10
     words = torch.tensor([[1, 2, 3, 1]])
     found = StreamCache(CacheSettings(9, [(1e4, 0.5)])).mix(
         torch.full((1, 1, 4), -1.0), hidden, words
