@@ -44,9 +44,11 @@ def _writing_whole(save):
 def _save(obj, file):
     try:
         torch.save(obj, file)
-    except RuntimeError as error:  # torch's writer covers the disk's error with one of its own
-        if isinstance(error.__context__, OSError):
-            raise error.__context__ from None
+    except RuntimeError as error:
+        # torch then still ends its archive, whose error covers the disk's, or the SystemExit of a SIGTERM.
+        covered = error.__context__
+        if isinstance(covered, OSError) or (covered and not isinstance(covered, Exception)):
+            raise covered from None
         raise
 
 
