@@ -2,7 +2,8 @@
 # Go on from the three seeds of a system's best settings with NT-ASGD, until averaging brings no more:
 #     examples/equal_tuning/average.sh SYSTEM DATA STUDIES
 # after tune.sh with the same arguments. A second call resumes. Further options go to fairseq-train. Five checks a pass
-# over the text: averaging starts after the first that is worse than an earlier one, and four without a new best end it.
+# over the text: averaging starts after the first that is worse than an earlier one; four without a new best end it, or
+# 20 checks. --max-epoch 400 lets it go on.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
@@ -27,7 +28,7 @@ for folder in "${folders[@]}"; do
         --finetune-from-model "$folder/checkpoints/checkpoint_best.pt" \
         --criterion doc_cross_entropy --optimizer nt_asgd --lr-scheduler nt_asgd --nonmono 0 \
         --lr 5 --clip-norm 0.25 --weight-decay 1.2e-6 --batch-size 32 --bptt 35 --updates-per-epoch 166 \
-        --max-epoch 400 --patience 4 \
+        --max-epoch 20 --patience 4 \
         --best-checkpoint-metric nll_loss --batch-size-valid 32 --eval-window 4000 \
         --no-epoch-checkpoints --num-workers 0 --seed "$seed" --log-format simple --log-interval 200 \
         --save-dir "$averaged" "$@"
