@@ -68,7 +68,7 @@ def test_a_training_that_is_asked_to_end_ends_cleanly(
         assert starts <= 2 * len(updates)
         number, update = waiting.pop(0)
         running = server.start(training(data), tmp_path, timeout=120, full_exit=True)
-        end_at(running, update, number, rng)
+        end_at(running, update, number, rng, during_a_save=starts % 2 == 1)
         result = running.wait()
         assert "Traceback" not in result.out + result.err, result.err[-2000:]
         if result.status == 0:  # it had reached its end: once more from the beginning, and sooner
@@ -78,7 +78,7 @@ def test_a_training_that_is_asked_to_end_ends_cleanly(
             continue
         assert result.status in (128 + number, -number), result.err[-2000:]
         assert not result.timed_out and not unfinished_files(tmp_path)
-        assert checkpoints_of(tmp_path)  # reads every one of them
+        checkpoints_of(tmp_path)  # reads every one of them
         record_property("harm", (f"trainings ended by {number.name}", {"cases": 1}))
     result = server.run(training(data), tmp_path, timeout=300)
     assert result.status == 0, result.err[-2000:]
