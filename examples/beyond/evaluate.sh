@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
 # Perplexity of a model as it is, with a cache and with dynamic evaluation, both tuned on valid, as a table:
-#     examples/beyond/evaluate.sh MODEL DATA
-# All in float32, as dynamic evaluation is. What is computed stays in MODEL.beyond/, as JSON; a second call goes on from
-# there.
+#     examples/beyond/evaluate.sh MODEL DATA [SEGMENT...]
+# SEGMENT: tokens between updates of dynamic evaluation; 5 and 20 where none is given. All in float32, as dynamic
+# evaluation is. What is computed stays in MODEL.beyond/, as JSON; a second call goes on from there.
 set -euo pipefail
 model="$1" data="$2"
+shift 2
+[ $# -gt 0 ] || set -- 5 20
 folder="$model.beyond"
-# evaluate NAME SPLIT OPTIONS...: into $found, a file that a newer model or text makes void.
+# Whether a file is there and newer than the model, the training text and the split.
+is_new() { [ "$1" -nt "$model" ] && [ "$1" -nt "$data/train.bin" ] && [ "$1" -nt "$data/$2.bin" ]; }
+# evaluate NAME SPLIT OPTIONS...: into $found.
 evaluate() {
     found="$folder/$1.$2.json"
-    [ "$found" -nt "$model" ] && [ "$found" -nt "$data/$2.bin" ] && return
+    is_new "$found" "$2" && return
     mkdir -p "$folder"
     fairseq-doc eval-lm "$data" --path "$model" --gen-subset "$2" "${@:3}" --matmul-precision float32 --json \
         > "$found.part"
@@ -25,20 +29,26 @@ cache=(--cache-window 2000)
 evaluate cache valid "${cache[@]}" --cache-search
 theta=$(setting cache theta) share=$(setting cache lambda)
 evaluate cache test "${cache[@]}" --cache-theta "$theta" --cache-lambda "$share"
-for segment in 5 20; do
-    dynamic=(--dynamic --dynamic-segment $segment)
-    evaluate dynamic$segment valid "${dynamic[@]}" --dynamic-search
+for segment in "$@"; do
+    statistics="$folder/dynamic$segment.npz"
+    is_new "$statistics" train || rm -f "$statistics"
+    dynamic=(--dynamic --dynamic-segment "$segment" --dynamic-statistics "$statistics")
+    evaluate "dynamic$segment" valid "${dynamic[@]}" --dynamic-search
     rate=$(setting dynamic rate) decay=$(setting dynamic decay)
-    evaluate dynamic$segment test "${dynamic[@]}" --dynamic-rate "$rate" --dynamic-decay "$decay"
+    evaluate "dynamic$segment" test "${dynamic[@]}" --dynamic-rate "$rate" --dynamic-decay "$decay"
 done
-python - "$folder" <<'PYTHON'
+python - "$folder" "${@/#/dynamic}" <<'PYTHON'
 import json, sys
-print("| evaluation | settings | valid perplexity | test perplexity | seconds, test | seconds, search on valid and statistics |")
+folder, *dynamic = sys.argv[1:]
+print("| evaluation | settings | valid perplexity | test perplexity | seconds, test | seconds, statistics and search |")
 print("|---|---|---|---|---|---|")
-for name in ("static", "cache", "dynamic5", "dynamic20"):
-    valid, test = (json.load(open(f"{sys.argv[1]}/{name}.{split}.json")) for split in ("valid", "test"))
-    settings = ", ".join(f"{key} {value}" for key, value in (test["cache"] or test["dynamic"] or {}).items())
+for name in ("static", "cache", *dynamic):
+    valid, test = (json.load(open(f"{folder}/{name}.{split}.json")) for split in ("valid", "test"))
+    settings = []
+    for key, value in (test["cache"] or test["dynamic"] or {}).items():
+        end = valid["at_ends"].get(key)
+        settings.append(f"{key} {value}" + (f" (the {end} tried)" if end else ""))
     spent = f"{valid['seconds_before']:.0f}" if valid["searched"] else ""
-    row = name, settings, f"{valid['perplexity']:.2f}", f"{test['perplexity']:.2f}", f"{test['seconds']:.0f}", spent
-    print("|", " | ".join(row), "|")
+    perplexities = (f"{found['perplexity']:.2f}" for found in (valid, test))
+    print("|", " | ".join([name, ", ".join(settings), *perplexities, f"{test['seconds']:.0f}", spent]), "|")
 PYTHON

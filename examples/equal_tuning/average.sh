@@ -3,7 +3,7 @@
 #     examples/equal_tuning/average.sh SYSTEM DATA STUDIES
 # after tune.sh with the same arguments. A second call resumes. Further options go to fairseq-train. Five checks a pass
 # over the text: averaging starts after the first that is worse than an earlier one; four without a new best end it, or
-# 20 checks. --max-epoch 400 lets it go on.
+# 20 checks. With --max-epoch 400 a third call lets those go on that the 20 checks ended.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
@@ -22,7 +22,8 @@ PYTHON
 for folder in "${folders[@]}"; do
     seed="${folder##*-seed}"
     averaged=$(average_of "$folder")
-    [ -e "$averaged/done" ] && continue
+    # What it was done with; other options go on from there.
+    [ -e "$averaged/done" ] && [ "$(cat "$averaged/done")" = "$*" ] && continue
     mkdir -p "$averaged"
     fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" $model $settings \
         --finetune-from-model "$folder/checkpoints/checkpoint_best.pt" \
@@ -32,5 +33,5 @@ for folder in "${folders[@]}"; do
         --best-checkpoint-metric nll_loss --batch-size-valid 32 --eval-window 4000 \
         --no-epoch-checkpoints --num-workers 0 --seed "$seed" --log-format simple --log-interval 200 \
         --save-dir "$averaged" "$@"
-    touch "$averaged/done"
+    echo "$*" > "$averaged/done"
 done

@@ -20,6 +20,6 @@ fairseq-doc tune "$here/space.yaml" "${study[@]}" --trials 12 --startup-trials 6
     --stop-patience 6 --stop-ramp 8 --stop-above 7.0,6.95 \
     --best-checkpoint-metric nll_loss --batch-size-valid 32 --eval-window 4000 \
     --no-epoch-checkpoints --num-workers 0 --seed 1 --log-format simple --log-interval 166
-# The seeds train to their end.
+# The seeds train without the extrapolation rule: until six checks bring no new best, or to their end.
 fairseq-doc tune "${study[@]}" --rerun best --seeds 3 -- --stop-above ""
 fairseq-doc tune "${study[@]}" --report "$studies/$system/report" --overwrite

@@ -90,12 +90,13 @@ def positive(text: str) -> int:
     return number
 
 
-def ensemble_of(args: argparse.Namespace) -> Ensemble:
-    """The models that ``data`` and ``--path`` name, on a GPU where there is one."""
+def ensemble_of(args: argparse.Namespace, all_components: bool = False) -> Ensemble:
+    """The models that ``data`` and ``--path`` name, on a GPU where there is one. ``all_components``:
+    whatever component threshold they were saved with."""
     eval_window = getattr(args, "eval_window", None)
     scale = getattr(args, "dropout_scale", None)
     dropout_scale = 1.0 if scale is None else scale
-    threshold = getattr(args, "component_threshold", None)
+    threshold = 0.0 if all_components else getattr(args, "component_threshold", None)
     ensemble = load_ensemble(
         args.path, args.data, eval_window, args.matmul_precision, dropout_scale, threshold
     )

@@ -121,8 +121,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     number of others; ``models``, their number; ``split``; ``columns``; ``temperature``; ``samples``, 0
     without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings, or null; ``searched``,
     {setting: perplexity on the searched split}; ``given_up``, {setting that fell behind: tokens scored};
-    ``at_ends``, {part of the best setting: "smallest" or "largest" of those tried}; ``seconds``, without loading the models;
-    ``seconds_before``, the part of them that went into statistics and searches."""
+    ``at_ends``, {part of the best setting: "smallest" or "largest" of those tried}; ``seconds``, without
+    loading the models; ``seconds_before``, the part of them that went into statistics and searches."""
     check_dynamic(args)
     _check(args)
     cache = cache_settings(args)

@@ -4,8 +4,9 @@
     P          = (1 - lambda) P_model + lambda p_cache
 
 The i are the last ``window`` steps of the stream whose next word was scored already, h is the last layer's
-output h^N without dropout (Grave et al., 2017; the cosine as in the published code of Merity et al.,
-2018, so that theta does not depend on the norm of h). At a stream's first step there is none yet, and
+output h^N without dropout, or the sum of the layers' where the output reads that (Grave et al., 2017;
+the cosine as in the published code of Merity et al., 2018, so that theta does not depend on the norm of
+h). At a stream's first step there is none yet, and
 P = P_model.
 
 Axes: B streams, T time, D width of h, M steps remembered, V vocabulary, R temperatures, S points.

@@ -167,15 +167,17 @@ def _differing(path, written, header):
             "another by --dynamic-statistics"
         )
     names = {
-        "model": "the weights",
+        "model": "weights",
         **{name: f"--dynamic-{name}" for name in ("columns", "segment")},
     }
-    names |= {"batches": "--dynamic-batches", "split": "the split"}
+    names |= {"batches": "--dynamic-batches", "split": "split"}
     parts = [name for key, name in names.items() if written.get(key) != header[key]]
     values = [f"{key} {written.get(key)}" for key in names if key != "model"]
+    same_model = written.get("model") == header["model"]
+    remedy = "give these settings" if same_model else "remove it"
     return (
         f"{path}: expected gradient statistics of this model and these settings; got those with other "
-        f"{', '.join(parts)} ({', '.join(values)}); give these settings, or name another file by "
+        f"{', '.join(parts)} ({', '.join(values)}); {remedy}, or name another file by "
         "--dynamic-statistics"
     )
 

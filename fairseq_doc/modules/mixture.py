@@ -81,7 +81,7 @@ def check_all_components(output: Any) -> None:
     """Raise ``FairseqDocError`` where a mixture's evaluation leaves components out."""
     if output.threshold:
         raise FairseqDocError(
-            "expected a model that was trained with --component-threshold 0, since this shows or writes "
+            "expected a model that was loaded with the component threshold 0, since this shows or writes "
             f"all components; got {output.threshold}"
         )
 

@@ -36,9 +36,9 @@ def check_mogrifier(rounds: int, rank: int | None) -> None:
 class MogrifierGate(nn.Module):
     """The matrix and the bias of one round.
 
-    Initial values are those of deepmind/lamb: the entries of the matrix, the product of its factors
-    included, have the variance 1 / ``source``; normal numbers, truncated at two standard deviations. The
-    bias is zero.
+    Initial values are those of deepmind/lamb: normal numbers such that the entries of the matrix, the
+    product of its factors included, have the variance 1 / ``source``, and then truncated at two standard
+    deviations. The bias is zero.
 
     Args:
         gated: width of what the round gates.

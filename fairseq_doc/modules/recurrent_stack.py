@@ -30,8 +30,8 @@ from fairseq_doc.ops.recurrence import Cell, recurrence
 class RecurrentLayer(nn.Module):
     """One layer: its parameters and their initial values.
 
-    Every gate's weights of the input and of the state have the standard deviation 1 / sqrt(fan in),
-    truncated at two of them (deepmind/lamb).
+    Every gate's weights of the input and of the state have the standard deviation 1 / sqrt(fan in)
+    before they are truncated at two of them (deepmind/lamb).
 
     Args:
         cell: which recurrence.

@@ -5,6 +5,7 @@ import math
 import shutil
 
 import pytest
+import torch
 from conftest import doc, evaluated, evaluation, refused, run_here
 
 
@@ -195,9 +196,11 @@ def test_statistics_of_another_model_or_segment(corpus, lm, model, trained):
     statistics = model.with_name("model.pt.10x20.npz")
     words = ["eval-lm", corpus.data, "--cpu", "--dynamic-statistics", statistics]
     other = [*words, "--path", trained.folder / "checkpoint1.pt", *DYNAMIC.split()]
-    assert "other the weights" in refused(*other)
+    error = refused(*other)
+    assert "other weights" in error and "remove it" in error
     segment = [*words, "--path", model, *DYNAMIC.replace("segment 20", "segment 5").split()]
-    assert "--dynamic-segment" in refused(*segment)
+    error = refused(*segment)
+    assert "--dynamic-segment" in error and "give these settings" in error
 
 
 def test_components_below_a_threshold(corpus, lm, model):
@@ -213,5 +216,14 @@ def test_components_below_a_threshold(corpus, lm, model):
     scores = [lm("score", f"--component-threshold {t}", stdin=text)["log_prob"] for t in (0, 0.4)]
     assert scores[0] != pytest.approx(scores[1], rel=1e-4)
     assert lm("generate", "--component-threshold 0.4 --length 5")["samples"]
+    saved = torch.load(model, weights_only=True)
+    saved["cfg"]["model"]["component_threshold"] = 0.4
+    pruning = model.with_name("pruning.pt")
+    torch.save(saved, pruning)
+    words = ["components", corpus.data, "--cpu", "--json", "--path"]
+    assert doc(*words, pruning, stdin=text)[0] == doc(*words, model, stdin=text)[0]
+    for path in (model, pruning):
+        doc("export", corpus.data, "--path", path, "--onnx", path.with_suffix(".onnx"))
+    assert pruning.with_suffix(".onnx").read_bytes() == model.with_suffix(".onnx").read_bytes()
     error = refused("eval-lm", corpus.data, "--path", model, "--cpu", "--component-threshold", "1")
     assert "--component-threshold must be in [0, 1); got 1.0" in error

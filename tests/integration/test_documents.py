@@ -223,7 +223,17 @@ def test_recipes_without_a_yaml_are_accepted_by_fairseq(script, tmp_path, monkey
     assert args.criterion == "doc_cross_entropy" and args.save_dir.startswith("checkpoints/")
 
 
-@pytest.mark.parametrize("variant", ["plain", "partial_shuffle", "weight_norm", "mogrifier"])
+VARIANTS = {
+    "plain": "lstm_doc_lm_small",
+    "partial_shuffle": "lstm_doc_lm_small",
+    "weight_norm": "lstm_doc_lm_small",
+    "mogrifier": "lstm_doc_lm_small",
+    "mos": "lstm_mos_lm_small",
+    "one_softmax": "lstm_awd_lm_small",
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_the_variants_beyond_the_paper_are_accepted_by_fairseq(variant, tmp_path, monkeypatch):
     shim(tmp_path, "fairseq-train", 'for word in "$@"; do echo "$word"; done')
     shim(tmp_path, "python", "echo fairseq_doc")
@@ -233,8 +243,10 @@ def test_the_variants_beyond_the_paper_are_accepted_by_fairseq(variant, tmp_path
     monkeypatch.chdir(ROOT)
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=words)
     assert args.save_dir == f"checkpoints/{variant}-3" and args.seed == 3
+    assert args.arch == VARIANTS[variant]
     added = ["partial_shuffle", "weight_norm", "mogrifier_rounds"]
-    assert sum(bool(getattr(args, name, None)) for name in added) == (variant != "plain")
+    given = [name for name in added if getattr(args, name, None)]
+    assert given == [name for name in added if name.startswith(variant)]
 
 
 EQUAL_TUNING = ROOT / "examples" / "equal_tuning"
@@ -270,6 +282,9 @@ def test_the_systems_of_equal_tuning_are_accepted_by_fairseq(system, tmp_path, m
     average = [EQUAL_TUNING / "average.sh", system, "data", studies]
     averaged = run(average, **places).splitlines()
     assert run(average, **places) == ""  # it is done
+    longer = [*average, "--max-epoch", "400"]
+    assert run(longer, **places).splitlines() == [*averaged, "--max-epoch", "400"]
+    assert run(longer, **places) == ""
     monkeypatch.chdir(ROOT)
     both = []
     for line in (tuned, averaged):
@@ -340,6 +355,7 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
         "seconds": 12.3,
         "seconds_before": 4.4,
         "searched": {"theta 1": 99.0},
+        "at_ends": {"theta": "smallest"},
     }
     shim(tmp_path, "fairseq-doc", f"echo \"$@\" >> {tmp_path}/calls\necho '{json.dumps(found)}'")
     (tmp_path / "m.pt").touch()
@@ -348,27 +364,45 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
     table = run(script, cwd=tmp_path, PATH=path)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
     assert [row[0] for row in rows[2:]] == ["static", "cache", "dynamic5", "dynamic20"]
-    assert rows[3] == ["cache", "window 9, theta 0.5, lambda 0.25", "97.53", "97.53", "12", "4"]
+    assert rows[3] == [
+        "cache",
+        "window 9, theta 0.5 (the smallest tried), lambda 0.25",
+        "97.53",
+        "97.53",
+        "12",
+        "4",
+    ]
     calls = [call.partition(" --path m.pt ")[2] for call in (tmp_path / "calls").open()]
     assert all(call.endswith(" --matmul-precision float32 --json\n") for call in calls)
-    best = "--dynamic-rate 3e-05 --dynamic-decay 0.002"
+
+    def dynamic_calls(segment):
+        statistics = f"--dynamic-statistics m.pt.beyond/dynamic{segment}.npz"
+        settings = f"--dynamic --dynamic-segment {segment} {statistics}"
+        best = "--dynamic-rate 3e-05 --dynamic-decay 0.002"
+        return [f"valid {settings} --dynamic-search", f"test {settings} {best}"]
+
     assert [call.split("--gen-subset ")[1].partition(" --matmul")[0] for call in calls] == [
         "valid",
         "test",
         "valid --cache-window 2000 --cache-search",
         "test --cache-window 2000 --cache-theta 0.5 --cache-lambda 0.25",
-        "valid --dynamic --dynamic-segment 5 --dynamic-search",
-        f"test --dynamic --dynamic-segment 5 {best}",
-        "valid --dynamic --dynamic-segment 20 --dynamic-search",
-        f"test --dynamic --dynamic-segment 20 {best}",
+        *dynamic_calls(5),
+        *dynamic_calls(20),
     ]
     (tmp_path / "m.pt.beyond/cache.test.json").unlink()
     assert run(script, cwd=tmp_path, PATH=path) == table
     assert len((tmp_path / "calls").read_text().splitlines()) == len(calls) + 1
+    statistics = tmp_path / "m.pt.beyond/dynamic5.npz"
+    statistics.touch()
+    run(script, cwd=tmp_path, PATH=path)
+    assert statistics.exists()
     later = time.time() + 60
     os.utime(tmp_path / "m.pt", (later, later))
+    assert run([*script, "20"], cwd=tmp_path, PATH=path).splitlines()[4:] == table.splitlines()[5:]
+    assert statistics.exists()  # those of other weights are removed where they would be read
     run(script, cwd=tmp_path, PATH=path)
-    assert len((tmp_path / "calls").read_text().splitlines()) == 2 * len(calls) + 1
+    assert len((tmp_path / "calls").read_text().splitlines()) == 3 * len(calls) - 1
+    assert not statistics.exists()
 
 
 @pytest.mark.parametrize("example", ["penn_treebank", "wikitext2"])
