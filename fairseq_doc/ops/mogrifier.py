@@ -43,8 +43,9 @@ from fairseq_doc.ops.matmul import (
 )
 from fairseq_doc.ops.recurrence import RecurrenceResult
 
-# Multiply-adds of a step's product from which oneDNN's kernel is faster than torch's own (AMD Zen 4).
-LEAST_ONEDNN = 2**22
+# Multiply-adds of a step's product from which oneDNN's kernel is faster than torch's own, with 256-bit vectors too
+# (AMD Zen 5).
+LEAST_ONEDNN = 2**20
 
 
 class Round(NamedTuple):
