@@ -30,7 +30,7 @@ def loaded(monkeypatch):
     """The --path of every model that was loaded."""
     paths = []
 
-    def load(path, data, precision):
+    def load(path, data, precision, component_threshold):
         paths.append(path)
         return ensemble(peaked_model(), folder=data)
 

@@ -95,7 +95,7 @@ def test_a_file_of_something_else(it, tmp_path):
     statistics_of(it, path, SETTINGS)
     other = ensemble(peaked_model(seed=1), folder=tmp_path)
     for model, settings, problem in (
-        (other, SETTINGS, "other the weights"),
+        (other, SETTINGS, "other weights.*remove it"),
         (it, GatheringSettings(3, 5), "--dynamic-segment.*segment 4"),
         (it, GatheringSettings(2, 4), "--dynamic-columns.*columns 3"),
         (it, GatheringSettings(3, 4, 7), "--dynamic-batches.*batches None"),
