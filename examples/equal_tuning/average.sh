@@ -3,7 +3,7 @@
 #     examples/equal_tuning/average.sh SYSTEM DATA STUDIES
 # after tune.sh with the same arguments. A second call resumes. Further options go to fairseq-train. Five checks a pass
 # over the text: averaging starts after the first that is worse than an earlier one; four without a new best end it, or
-# 20 checks. With --max-epoch 400 a third call lets those go on that the 20 checks ended.
+# 20 checks. Another call with --max-epoch 400 goes on where the 20 checks ended it.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
