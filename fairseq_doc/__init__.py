@@ -20,6 +20,7 @@ The data goes through the files in this order, and each imports only from what l
         symbols.py                   trees <-> symbols of a language model or a parser
         treebank.py                  trees -> streams and pairs of symbols
     data/bptt_stream.py              stream -> columns -> (source, target) windows
+    ops/processor.py                 what the processor has for matrix products
     ops/matmul.py                    matrix products by the fastest kernel torch carries
     ops/reference.py                 the mixture NLL in its plain form: the definition
     ops/mixture_chunks.py            how many tokens the chunked forms take at once

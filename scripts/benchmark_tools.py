@@ -3,17 +3,11 @@
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-# What matters to a matrix product, as /proc/cpuinfo names it: its widest vectors, half precision.
-WIDTHS = {"avx512f": "AVX-512", "avx2": "AVX2"}
-HALF = {"amx_bf16": "AMX", "avx512_bf16": "bfloat16"}
-
 
 def make_parser(description: str) -> argparse.ArgumentParser:
     """A parser with the arguments of every benchmark."""
@@ -44,34 +38,14 @@ def _backend(name: str) -> str:
     return name
 
 
-def processor() -> str:
-    """The processor's name, its family and model (virtual machines often name no generation), and
-    what it has for matrix products."""
-    try:
-        text = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
-    except OSError:
-        text = ""
-    found = {}
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        found[name.strip()] = value.strip()
-    name = found.get("model name") or platform.processor() or platform.machine()
-    flags = found.get("flags", "").split()
-    width = next((WIDTHS[flag] for flag in WIDTHS if flag in flags), None)
-    details = [f"{part} {found[part]}" for part in ("cpu family", "model") if part in found]
-    details += [width] if width else []
-    details += [HALF[flag] for flag in HALF if flag in flags]
-    return f"{name} ({', '.join(details)})" if details else name
-
-
 def machine() -> str:
     """The processor, its cores and the library for matrix products: one line above every table."""
     import torch
 
-    from fairseq_doc.ops import matmul
+    from fairseq_doc.ops import matmul, processor
 
     return (
-        f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads; torch "
+        f"{processor.description()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads; torch "
         f"{torch.__version__}; matmul backend: {matmul.backend}"
     )
 

@@ -11,11 +11,14 @@ import numpy as np
 import torch
 from fairseq.distributed import utils as distributed_utils
 
+_RECONSTRUCT = np.empty(0).__reduce__()[0]
+
 SAFE_TYPES = (
     argparse.Namespace,  # the settings of models and tasks without a dataclass
     distributed_utils._TensorPlaceholder,  # a tensor's place in what workers send each other
     # arrays of numbers, in which fairseq's --eval-bleu keeps its counts
-    np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
+    # under its names in numpy 1 and 2, so that each reads what the other has written
+    *((_RECONSTRUCT, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
     np.ndarray,
     np.dtype,
     *(type(np.dtype(number)) for number in ("int64", "float64")),

@@ -17,13 +17,13 @@ import functools
 import logging
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.ops import processor
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +33,9 @@ _Backward = TypeVar("_Backward", bound=Callable[..., Any])
 # window, and each holds megabytes. oneDNN reads this variable when it makes its first primitive.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "24")
 
-CPU_BFLOAT16 = ("avx512_bf16", "amx_bf16")  # as torch.cpu.get_capabilities() names them
 BACKENDS = ("onednn", "torch")
 BACKEND_VARIABLE = "FAIRSEQ_DOC_MATMUL"
 BFLOAT16_VARIABLE = "FAIRSEQ_DOC_BFLOAT16"
-
-
-def _is_intel() -> bool:
-    try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
 
 
 def default_backend() -> str:
@@ -67,7 +59,7 @@ def default_backend() -> str:
         return "torch"
     if named:
         return named
-    return "torch" if torch.backends.mkl.is_available() and _is_intel() else "onednn"
+    return "torch" if torch.backends.mkl.is_available() and processor.is_intel() else "onednn"
 
 
 # The operator that torch.compile uses too; another torch may lack it.
@@ -157,11 +149,8 @@ _forced_bfloat16()  # a wrong value is an error at the start, not at the first p
 def _has_bfloat16(device_type: str) -> bool:
     if device_type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    able = torch.cpu.get_capabilities()
-    if device_type != "cpu" or not any(able.get(name) for name in CPU_BFLOAT16):
-        return False
     # ONEDNN_MAX_CPU_ISA can take from oneDNN what the processor has.
-    return _onednn_has_bfloat16()
+    return device_type == "cpu" and processor.has_bfloat16() and _onednn_has_bfloat16()
 
 
 def _onednn_has_bfloat16() -> bool:

@@ -8,36 +8,12 @@ from conftest import ROOT
 
 from fairseq_doc.ops import matmul
 
-CPUINFO = """processor\t: 0
-cpu family\t: 25
-model\t\t: 17
-model name\t: AMD EPYC
-flags\t\t: fpu avx2 avx512f avx512_bf16
-
-processor\t: 1
-model name\t: another
-"""
-
-
 @pytest.fixture
 def tools(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "scripts")
     import benchmark_tools
 
     return benchmark_tools
-
-
-@pytest.mark.parametrize(
-    "cpuinfo, named",
-    [
-        (CPUINFO, "AMD EPYC (cpu family 25, model 17, AVX-512, bfloat16)"),
-        (CPUINFO.replace("avx512f avx512_bf16", ""), "AMD EPYC (cpu family 25, model 17, AVX2)"),
-        ("model name : Some Core\n", "Some Core"),
-    ],
-)
-def test_the_processor_is_named_with_what_it_can_do(tools, monkeypatch, cpuinfo, named):
-    monkeypatch.setattr(tools.Path, "read_text", lambda path: cpuinfo)
-    assert tools.processor() == named
 
 
 def test_the_machine_names_the_backend(tools, monkeypatch):

@@ -364,3 +364,19 @@ def test_a_file_to_restore_that_is_none_is_refused(tmp_path, kind):
     assert str(path) in message and seen == []
     restoring(SimpleNamespace(restore_file="checkpoint_last.pt"), trainer)  # the first start
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("package", ["numpy.core", "numpy._core"])
+def test_an_array_of_another_numpy_is_read(tmp_path, package):
+    """numpy 2 renamed the module of the function that makes arrays."""
+    array = np.arange(6.0).reshape(2, 3)
+    torch.save({"counts": array}, tmp_path / "own.pt")
+    own = f"{array.__reduce__()[0].__module__}\n".encode()
+    with zipfile.ZipFile(tmp_path / "own.pt") as old, zipfile.ZipFile(tmp_path / "x.pt", "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("data.pkl"):
+                assert own in content
+                content = content.replace(own, f"{package}.multiarray\n".encode())
+            new.writestr(name, content)
+    assert_close(torch.load(tmp_path / "x.pt")["counts"], array, rtol=0, atol=0)

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.ops import matmul
+from fairseq_doc.ops import matmul, processor
 
 from ..conftest import assert_close, gradients, leaves
 
@@ -137,7 +137,7 @@ def test_the_variable_names_the_backend(monkeypatch):
 @pytest.mark.parametrize("intel, backend", [(True, "torch"), (False, "onednn")])
 def test_the_default_backend_follows_the_processor(monkeypatch, intel, backend):
     monkeypatch.delenv(matmul.BACKEND_VARIABLE, raising=False)
-    monkeypatch.setattr(matmul, "_is_intel", lambda: intel)
+    monkeypatch.setattr(processor, "is_intel", lambda: intel)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     assert matmul.default_backend() == backend
 
@@ -176,28 +176,18 @@ def test_force_backend_refuses_another_name(monkeypatch):
 
 
 @pytest.fixture
-def processor(monkeypatch):
-    """A function that makes the processor one with or without bfloat16 instructions."""
+def has_bfloat16(monkeypatch):
+    """A function that gives the processor instructions for bfloat16, or takes them."""
     matmul.bfloat16_is_faster.cache_clear()
     monkeypatch.delenv(matmul.BFLOAT16_VARIABLE, raising=False)
-
-    def able(*names):
-        monkeypatch.setattr(
-            torch.cpu, "get_capabilities", lambda: {"avx2": True, **dict.fromkeys(names, True)}
-        )
-
-    yield able
+    monkeypatch.setattr(matmul, "_onednn_has_bfloat16", lambda: True)
+    yield lambda able: monkeypatch.setattr(processor, "has_bfloat16", lambda: able)
     matmul.bfloat16_is_faster.cache_clear()
 
 
-@pytest.mark.parametrize(
-    "instructions, faster",
-    [((), False), (("avx512_f",), False), (("avx512_bf16",), True), (("amx_bf16",), True)],
-)
-def test_bfloat16_products_where_the_processor_has_instructions(
-    processor, caplog, instructions, faster
-):
-    processor(*instructions)
+@pytest.mark.parametrize("faster", [True, False])
+def test_bfloat16_products_where_the_processor_has_instructions(has_bfloat16, caplog, faster):
+    has_bfloat16(faster)
     wide, narrow = torch.float32, torch.bfloat16
     for _ in range(2):
         dtype = matmul.matmul_dtype(numbers(2, 3), narrow)
@@ -208,17 +198,17 @@ def test_bfloat16_products_where_the_processor_has_instructions(
 
 
 @pytest.mark.parametrize("named, faster", [("yes", True), ("no", False)])
-@pytest.mark.parametrize("instructions", [(), ("avx512_bf16",)])
+@pytest.mark.parametrize("able", [True, False])
 def test_the_variable_forces_the_precision(
-    processor, monkeypatch, caplog, named, faster, instructions
+    has_bfloat16, monkeypatch, caplog, named, faster, able
 ):
-    processor(*instructions)
+    has_bfloat16(able)
     monkeypatch.setenv(matmul.BFLOAT16_VARIABLE, named)
     assert matmul.bfloat16_is_faster("cpu") is faster
     assert ("got FAIRSEQ_DOC_BFLOAT16=no" in caplog.text) is not faster
 
 
-def test_the_variable_has_two_values(processor, monkeypatch):
+def test_the_variable_has_two_values(has_bfloat16, monkeypatch):
     monkeypatch.setenv(matmul.BFLOAT16_VARIABLE, "maybe")
     with pytest.raises(FairseqDocError, match="yes or no.*'maybe'"):
         matmul.bfloat16_is_faster("cpu")

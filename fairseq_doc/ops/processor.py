@@ -1,0 +1,45 @@
+"""What Linux's ``/proc/cpuinfo`` says of the processor. Without that file nothing is known of it."""
+
+import platform
+from pathlib import Path
+
+CPUINFO = Path("/proc/cpuinfo")
+
+# What matters to a matrix product: the widest vectors, and instructions for bfloat16 numbers.
+VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2"}
+BFLOAT16 = {"amx_bf16": "AMX", "avx512_bf16": "bfloat16"}
+
+
+def _fields() -> dict[str, str]:
+    """The lines on the first processor, {name: value}."""
+    try:
+        text = CPUINFO.read_text().partition("\n\n")[0]
+    except OSError:
+        return {}
+    lines = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
+def _flags() -> list[str]:
+    return _fields().get("flags", "").split()
+
+
+def is_intel() -> bool:
+    """Whether Intel made it."""
+    return _fields().get("vendor_id") == "GenuineIntel"
+
+
+def has_bfloat16() -> bool:
+    """Whether it has instructions for products of bfloat16 numbers, AVX512_BF16 or AMX."""
+    return not BFLOAT16.keys().isdisjoint(_flags())
+
+
+def description() -> str:
+    """Its name, its family and model (virtual machines often name no generation), and what it has for
+    matrix products."""
+    fields, flags = _fields(), _flags()
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    details = [f"{part} {fields[part]}" for part in ("cpu family", "model") if part in fields]
+    details += [VECTORS[flag] for flag in VECTORS if flag in flags][:1]
+    details += [BFLOAT16[flag] for flag in BFLOAT16 if flag in flags]
+    return f"{name} ({', '.join(details)})" if details else name
