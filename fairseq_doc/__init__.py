@@ -4,6 +4,7 @@ The data goes through the files in this order, and each imports only from what l
 ``MixtureLanguageModel.from_pretrained``, which calls ``evaluation/hub_interface.py``):
 
     errors.py                        what a user can correct, in one line
+    installation.py                  whether Python, torch and fairseq can be used
     interruptions.py                 Ctrl-C and SIGTERM, in one line too
     files.py                         lines of UTF-8 files in and out
     checksums.py                     SHA256SUMS of a data folder

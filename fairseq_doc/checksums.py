@@ -16,9 +16,21 @@ from fairseq_doc.files import text_lines, write_lines
 NAME = "SHA256SUMS"
 
 
+def sha256_of(path: str | os.PathLike) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while part := file.read(2**20):
+                digest.update(part)
+    except OSError as error:
+        raise FairseqDocError(f"cannot read {path}: {error.strerror}") from None
+    return digest.hexdigest()
+
+
 def write(folder: Path, names: Iterable[str]) -> None:
     """Write the checksums of these files of a folder into its SHA256SUMS."""
-    write_lines(folder / NAME, [f"{_digest(folder / name)}  {name}" for name in sorted(names)])
+    write_lines(folder / NAME, [f"{sha256_of(folder / name)}  {name}" for name in sorted(names)])
 
 
 def check(path: str | os.PathLike) -> None:
@@ -37,7 +49,7 @@ def check(path: str | os.PathLike) -> None:
 @functools.lru_cache(maxsize=1024)
 def _check(path: Path, sums: Path, *versions: tuple) -> None:
     expected = _read(sums, versions[-1]).get(path.name)
-    if expected is not None and _digest(path) != expected:
+    if expected is not None and sha256_of(path) != expected:
         raise FairseqDocError(
             f"{path} is damaged, or was changed after it was prepared: expected the SHA-256 in {sums}, "
             "got another; prepare the data again, or, if you changed the file, remove its line there"
@@ -63,11 +75,3 @@ def _version(path: Path) -> tuple:
     """It changes when a file is written again."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _digest(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise FairseqDocError(f"cannot read {path}: {error.strerror}") from None

@@ -4,6 +4,19 @@ The folders models/, tasks/, criterions/, optim/ and evaluation/ import this fil
 them is enough. ``--user-dir`` imports it too.
 """
 
+import sys
+
+from fairseq_doc import installation
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.interruptions import runs_a_command
+
+try:
+    installation.check()
+except FairseqDocError as error:
+    if runs_a_command(sys.argv):  # whose hook for such errors needs fairseq
+        sys.exit(f"fairseq_doc: error: {error}")
+    raise
+
 from fairseq_doc import fairseq_patches
 
 # First, so that an error of the imports below is already printed in one line.

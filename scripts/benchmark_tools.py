@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+
 def make_parser(description: str) -> argparse.ArgumentParser:
     """A parser with the arguments of every benchmark."""
     parser = argparse.ArgumentParser(

@@ -135,8 +135,9 @@ def captured(out, err, stdin=b""):
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
             mock.patch("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin))),
-            warnings.catch_warnings(action="ignore"),
+            warnings.catch_warnings(),
         ):
+            warnings.simplefilter("ignore")
             yield
     finally:
         root.handlers[:] = before

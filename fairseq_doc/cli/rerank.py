@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from fairseq.utils import split_paths
 
+from fairseq_doc.checksums import sha256_of
 from fairseq_doc.cli.arguments import add_model_arguments, ensemble_of, positive, progress_of
 from fairseq_doc.cli.tree_arguments import (
     add_tree_arguments,
@@ -189,10 +190,7 @@ def _stamp(args: argparse.Namespace, ensemble: Ensemble) -> dict[str, Any]:
     paths = [*split_paths(args.path), args.nbest]
     if args.sentences:
         paths.append(args.sentences)
-    digests = []
-    for path in paths:
-        with open(path, "rb") as file:
-            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    digests = [sha256_of(path) for path in paths]
     symbols = ensemble.dictionary.symbols
     dictionary = hashlib.sha256("\n".join(symbols).encode()).hexdigest()
     stamp = {"sha256": digests, "dictionary": dictionary}

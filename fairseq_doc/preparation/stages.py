@@ -12,7 +12,6 @@ The last stage's folder becomes ``DEST``, and ``DEST.part`` is removed.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
+from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_input, flush, lock, read_text, whole_file
 
@@ -52,8 +52,7 @@ def make_stamp(settings: dict, files: dict[str, Path], made_by: dict[str, str]) 
     digests = {}
     for name, path in files.items():
         check_input(path, again=True)
-        with open(path, "rb") as file:
-            digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        digests[name] = checksums.sha256_of(path)
     return json.dumps({**settings, "sha256": digests, MADE_BY: made_by}, indent=1) + "\n"
 
 

@@ -127,7 +127,7 @@ class Training:
             stdout=self._log,
             stderr=subprocess.STDOUT,
             env={"OMP_NUM_THREADS": str(threads), **os.environ},
-            process_group=0,  # Ctrl-C reaches this process alone, which then stops the training
+            start_new_session=True,  # Ctrl-C reaches this process alone, which then stops the training
         )
         self._started = time.monotonic()
 

@@ -372,7 +372,10 @@ def test_an_array_of_another_numpy_is_read(tmp_path, package):
     array = np.arange(6.0).reshape(2, 3)
     torch.save({"counts": array}, tmp_path / "own.pt")
     own = f"{array.__reduce__()[0].__module__}\n".encode()
-    with zipfile.ZipFile(tmp_path / "own.pt") as old, zipfile.ZipFile(tmp_path / "x.pt", "w") as new:
+    with (
+        zipfile.ZipFile(tmp_path / "own.pt") as old,
+        zipfile.ZipFile(tmp_path / "x.pt", "w") as new,
+    ):
         for name in old.namelist():
             content = old.read(name)
             if name.endswith("data.pkl"):

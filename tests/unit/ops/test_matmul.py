@@ -199,9 +199,7 @@ def test_bfloat16_products_where_the_processor_has_instructions(has_bfloat16, ca
 
 @pytest.mark.parametrize("named, faster", [("yes", True), ("no", False)])
 @pytest.mark.parametrize("able", [True, False])
-def test_the_variable_forces_the_precision(
-    has_bfloat16, monkeypatch, caplog, named, faster, able
-):
+def test_the_variable_forces_the_precision(has_bfloat16, monkeypatch, caplog, named, faster, able):
     has_bfloat16(able)
     monkeypatch.setenv(matmul.BFLOAT16_VARIABLE, named)
     assert matmul.bfloat16_is_faster("cpu") is faster

@@ -1,0 +1,105 @@
+"""Whether the installed Python, torch and fairseq can be used.
+
+Several distributions provide the package ``fairseq``: ``fairseq-fixed``, ``ve-fairseq``, and ``fairseq`` itself,
+often an editable checkout. Any of version 0.12 serves. Two of them in one environment write over each other's
+files, and pip does not notice.
+"""
+
+import importlib.util
+import logging
+import re
+import sys
+from importlib import metadata
+from typing import NamedTuple
+
+from fairseq_doc.errors import FairseqDocError
+
+logger = logging.getLogger(__name__)
+
+# fairseq reads its dataclasses' types as Python up to 3.13 gives them: 3.14 prints a union as X | None.
+FIRST_PYTHON_WITHOUT_FAIRSEQ = (3, 14)
+# The first torch that reads a checkpoint without running its code by default, and to which types can be
+# allowed by name.
+LOWEST_TORCH = (2, 6)
+FAIRSEQ = (0, 12)
+INSTALL = "pip install fairseq-fixed"
+
+
+class Distribution(NamedTuple):
+    """An installed distribution."""
+
+    name: str
+    version: str
+
+    def __str__(self):
+        return f"{self.name} {self.version}"
+
+
+def distributions_of(package: str) -> list[Distribution]:
+    """The installed distributions that provide a package, in alphabetical order."""
+    found = {
+        Distribution(distribution.name, distribution.version)
+        for distribution in metadata.distributions()
+        if package in (distribution.read_text("top_level.txt") or "").split()
+    }
+    return sorted(found)
+
+
+def check() -> None:
+    """Raise ``FairseqDocError`` unless Python, torch and fairseq are such that the package can work.
+    A warning is logged for two distributions of fairseq, and for a version that was not tried."""
+    if sys.version_info >= FIRST_PYTHON_WITHOUT_FAIRSEQ:
+        raise FairseqDocError(
+            f"expected Python 3.11, 3.12 or 3.13; got {sys.version.split()[0]}, with which fairseq "
+            "cannot be imported"
+        )
+    _check_torch()
+    _check_fairseq()
+
+
+def _check_torch() -> None:
+    if not _is_there("torch"):
+        raise FairseqDocError("expected torch; got none: pip install torch")
+    import torch
+
+    if _numbers(torch.__version__) < LOWEST_TORCH:
+        lowest = ".".join(map(str, LOWEST_TORCH))
+        raise FairseqDocError(
+            f"expected torch {lowest} or newer; got {torch.__version__}: pip install --upgrade torch"
+        )
+
+
+def _check_fairseq() -> None:
+    providers = distributions_of("fairseq")
+    if not _is_there("fairseq"):
+        if not providers:
+            raise FairseqDocError(f"expected fairseq 0.12; got none: {INSTALL}")
+        name = providers[0].name
+        raise FairseqDocError(
+            f"expected the files of {providers[0]}; got none, which another distribution of fairseq may "
+            f"have removed: pip install --force-reinstall --no-deps {name}"
+        )
+    if len(providers) > 1:
+        names = " ".join(provider.name for provider in providers)
+        logger.warning(
+            f"expected one distribution of fairseq; got {' and '.join(map(str, providers))}, which "
+            f"write over each other's files: pip uninstall {names}, then install one of them"
+        )
+    for provider in providers:
+        if _numbers(provider.version) < FAIRSEQ:
+            raise FairseqDocError(
+                f"expected fairseq 0.12; got {provider}: pip uninstall {provider.name}, then {INSTALL}"
+            )
+        if _numbers(provider.version) > FAIRSEQ:
+            logger.warning(f"expected fairseq 0.12; got {provider}, which was not tried")
+
+
+def _is_there(package: str) -> bool:
+    """Whether a package can be imported. A folder that an uninstalled one left is no package."""
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """(2, 6) of ``2.6.0+cpu``: what two versions are compared by."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
