@@ -84,7 +84,8 @@ def table(rows: list[tuple[str, str, str]]) -> str:
 
 def split_default(text: str) -> tuple[str, str]:
     """A help text without its closing ``(default: X)``, and X; the text and nothing where it has none."""
-    match = re.fullmatch(r"(.*\S)\s*\(default: (.*)\)", " ".join(text.split()))
+    # Python 3.10 adds a second one to the help of --option, --no-option.
+    match = re.fullmatch(r"(.*?\S)(?:\s*\(default: (.*?)\))+", " ".join(text.split()))
     return (match[1], match[2]) if match else (text, "")
 
 

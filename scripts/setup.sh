@@ -94,7 +94,7 @@ pip install --quiet "${versions[@]}" "$torch"
 step 3 "installs fairseq"
 scripts/install_fairseq.sh .venv/bin/python "${versions[@]}"
 step 4 "installs this package and the tools of its tests"
-pip install --quiet --no-warn-conflicts "${versions[@]}" --editable '.[dev,tune,onnx,transformers]'
+PYTHONWARNINGS=ignore pip install --quiet --no-warn-conflicts "${versions[@]}" --editable '.[dev,tune,onnx,transformers]'
 # fairseq looks for --user-dir in the current folder, then beside itself.
 packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 ln -sfn "$PWD/fairseq_doc" "$packages/fairseq_doc"

@@ -175,7 +175,7 @@ def _problem(state):
     if not OmegaConf.is_dict(settings):
         return f"{_kind(settings)} for the settings, 'cfg'"
     for part in ("model", "task"):
-        if OmegaConf.is_missing(settings, part) or settings.get(part) is None:
+        if part not in settings or settings[part] is None:  # a missing value, ???, is not in it
             return f"settings, 'cfg', without those of the {part}"
     for name, kind in (("extra_state", dict), ("optimizer_history", list)):
         if not isinstance(state.get(name), kind):

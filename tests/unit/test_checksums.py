@@ -56,8 +56,8 @@ def test_sums_that_are_damaged(data, line):
 
 def test_a_file_is_read_once(data, monkeypatch):
     read = []
-    digest = checksums._digest
-    monkeypatch.setattr(checksums, "_digest", lambda path: read.append(path) or digest(path))
+    digest = checksums.sha256_of
+    monkeypatch.setattr(checksums, "sha256_of", lambda path: read.append(path) or digest(path))
     checksums._check.cache_clear()
     for _ in range(3):
         checksums.check(data / "dict.txt")

@@ -62,7 +62,7 @@ def test_an_error_of_fairseq_that_the_user_can_correct_is_one_line(hook, capsys,
         (b"a: \x00", ["settings in YAML: ", "special characters are not allowed"]),
         (b"a: ${nothing}", ["settings in YAML: ", "'nothing' not found"]),
         (b"\xff", ["expected text in UTF-8; got b'\\xff'"]),
-        (b"5", ["expected names and their values; got one value, of type int"]),
+        (b"5", ["settings in YAML: ", "int"]),
     ],
 )
 def test_broken_yaml_is_one_line(hook, capsys, tmp_path, monkeypatch, text, facts):
