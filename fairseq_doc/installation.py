@@ -10,6 +10,7 @@ import logging
 import re
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import NamedTuple
 
 from fairseq_doc.errors import FairseqDocError
@@ -45,12 +46,19 @@ def distributions_of(package: str) -> list[Distribution]:
     return sorted(found)
 
 
+def folder_of(package: str) -> Path | None:
+    """The folder that a package would be imported from; None for no package. A folder that an
+    uninstalled one left behind is none."""
+    spec = importlib.util.find_spec(package)
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
+
+
 def check() -> None:
     """Raise ``FairseqDocError`` unless Python, torch and fairseq are such that the package can work.
     A warning is logged for two distributions of fairseq, and for a version that was not tried."""
     if sys.version_info >= FIRST_PYTHON_WITHOUT_FAIRSEQ:
         raise FairseqDocError(
-            f"expected Python 3.11, 3.12 or 3.13; got {sys.version.split()[0]}, with which fairseq "
+            f"expected Python 3.10 to 3.13; got {sys.version.split()[0]}, with which fairseq "
             "cannot be imported"
         )
     _check_torch()
@@ -58,7 +66,7 @@ def check() -> None:
 
 
 def _check_torch() -> None:
-    if not _is_there("torch"):
+    if folder_of("torch") is None:
         raise FairseqDocError("expected torch; got none: pip install torch")
     import torch
 
@@ -71,7 +79,7 @@ def _check_torch() -> None:
 
 def _check_fairseq() -> None:
     providers = distributions_of("fairseq")
-    if not _is_there("fairseq"):
+    if folder_of("fairseq") is None:
         if not providers:
             raise FairseqDocError(f"expected fairseq 0.12; got none: {INSTALL}")
         name = providers[0].name
@@ -92,12 +100,6 @@ def _check_fairseq() -> None:
             )
         if _numbers(provider.version) > FAIRSEQ:
             logger.warning(f"expected fairseq 0.12; got {provider}, which was not tried")
-
-
-def _is_there(package: str) -> bool:
-    """Whether a package can be imported. A folder that an uninstalled one left is no package."""
-    spec = importlib.util.find_spec(package)
-    return spec is not None and spec.origin is not None
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from fairseq_doc import interruptions
-from fairseq_doc.errors import first_usage_error
+from fairseq_doc import installation, interruptions
+from fairseq_doc.cli.version import VersionAction
+from fairseq_doc.errors import FairseqDocError, first_usage_error
 
 GROUPS = {
     "prepare": {
@@ -89,10 +90,15 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
     """
     parser = argparse.ArgumentParser(
         prog="fairseq-doc",
-        usage="fairseq-doc [-h] COMMAND ...",
+        usage="fairseq-doc [-h] [--version] COMMAND ...",
         description="Models with Direct Output Connection: prepare data, evaluate, analyse, parse.",
         epilog=overview(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--version",
+        action=VersionAction,
+        help="print the versions of what is installed, the processor and the matrix library",
     )
     commands = parser.add_subparsers(
         prog="fairseq-doc", metavar="COMMAND", required=True, help=argparse.SUPPRESS
@@ -124,7 +130,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     interruptions.apply()
     words = sys.argv[1:] if arguments is None else arguments
     called = next((word for word in words if not word.startswith("-")), "")
-    parser = make_parser(only=called)
+    try:
+        parser = make_parser(only=called)
+    except Exception as error:
+        return _not_imported(called, error)
     set_up_logging()  # once more: some packages that the command imports set up their own
     args = parser.parse_args(words)
     try:
@@ -144,6 +153,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fairseq-doc {args.command_name}: error: {usage_error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _not_imported(called: str, error: Exception) -> int:
+    """The exit status where a command's file cannot be imported: 1 where the installation is the
+    reason, which is printed in one line. Any other error is raised again."""
+    try:
+        installation.check()
+    except FairseqDocError as problem:
+        print(f"fairseq-doc {called}: error: {problem}", file=sys.stderr)
+        return 1
+    raise error
 
 
 def set_up_output() -> None:

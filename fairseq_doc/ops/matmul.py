@@ -124,7 +124,7 @@ def bfloat16_is_faster(device_type: str) -> bool:
         FairseqDocError: the variable has another value.
     """
     named = _forced_bfloat16()
-    faster = named == "yes" if named else _has_bfloat16(device_type)
+    faster = named == "yes" if named else has_bfloat16(device_type)
     if not faster:
         got = f"{BFLOAT16_VARIABLE}=no" if named else "none of them"
         logger.warning(
@@ -146,7 +146,8 @@ def _forced_bfloat16() -> str:
 _forced_bfloat16()  # a wrong value is an error at the start, not at the first product
 
 
-def _has_bfloat16(device_type: str) -> bool:
+def has_bfloat16(device_type: str) -> bool:
+    """Whether the device itself has such instructions, whatever the environment variable says."""
     if device_type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     # ONEDNN_MAX_CPU_ISA can take from oneDNN what the processor has.
