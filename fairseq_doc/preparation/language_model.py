@@ -29,6 +29,10 @@ from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
 from fairseq_doc.preparation.stages import Lines, Say, check_destination, make_stamp, staged
 
 SPLITS = ("train", "valid", "test")
+# Names of a folder's three files: any text's, those of Mikolov's Penn Treebank and of WikiText-2.
+_NAMED = [
+    [form.format(split) for split in SPLITS] for form in ("{}.txt", "ptb.{}.txt", "wiki.{}.tokens")
+]
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,9 @@ class Settings:
 
     Attributes:
         corpus: one of ``CORPORA``.
-        source: a folder of train.txt, valid.txt and test.txt; for ``enwik8`` a file, whose first bytes
-            are training, the next validation, the last test; None for ``pydoc``.
+        source: a folder of train.txt, valid.txt and test.txt, or of Mikolov's or WikiText-2's own names;
+            for ``enwik8`` a file, whose first bytes are training, the next validation, the last test;
+            None for ``pydoc``.
         threshold: tokens that occur less often in training are unknown.
         unit: ``word``, or ``byte``: every byte of the text is a token, the line feed the end mark.
         counts: what is checked, and for ``enwik8`` also the sizes of the splits; None: the published
@@ -106,21 +111,28 @@ def _check_size(settings: Settings) -> None:
 
 
 def _files(settings: Settings) -> dict[str, Path]:
-    """{name: a file of the text}.
+    """{name: a file of the text}; of a folder the names are train.txt, valid.txt and test.txt,
+    whatever those of the files.
 
     Raises:
-        FairseqDocError: a file that is not there.
+        FairseqDocError: files that are not there.
     """
     source = settings.source
     if source is None:
         return {}
     if settings.corpus == ENWIK8:
         return {ENWIK8: source}
-    files = {f"{split}.txt": source / f"{split}.txt" for split in SPLITS}
-    for path in files.values():
-        if not path.exists():
-            raise FairseqDocError(f"expected text in {path}; got no file")
-    return files
+    if not source.is_dir():
+        got = "a file" if source.exists() else "nothing of this name"
+        raise FairseqDocError(f"{source}: expected a folder of {', '.join(_NAMED[0])}; got {got}")
+    # The most complete set; of equals, max gives the first.
+    names = max(_NAMED, key=lambda names: sum((source / name).exists() for name in names))
+    missing = [name for name in names if not (source / name).exists()]
+    if missing:
+        raise FairseqDocError(
+            f"expected {', '.join(names)} in {source}; got no {', no '.join(missing)}"
+        )
+    return {f"{split}.txt": source / name for split, name in zip(SPLITS, names, strict=True)}
 
 
 def line_lengths(lines: Iterable[str]) -> list[int]:
@@ -128,12 +140,12 @@ def line_lengths(lines: Iterable[str]) -> list[int]:
     return [len(line.encode().split()) + 1 for line in lines]
 
 
-def copy_text(text: Path, folder: Path, published: Counts | None = None) -> Lines:
+def copy_text(files: dict[str, Path], folder: Path, published: Counts | None = None) -> Lines:
     """Stage ``text``: the text as fairseq-preprocess can read it, decompressed and without a byte
     order mark, which would be a part of the first word.
 
     Args:
-        text: folder with train.txt, valid.txt and test.txt, compressed by gzip or not.
+        files: {train.txt, valid.txt, test.txt: a file, compressed by gzip or not}.
         folder: empty, to be filled.
         published: what to count in the text; None for any.
 
@@ -143,42 +155,41 @@ def copy_text(text: Path, folder: Path, published: Counts | None = None) -> Line
     Raises:
         FairseqDocError: text that cannot be used, or other counts than the published ones.
     """
-    for split in SPLITS:
-        path = text / f"{split}.txt"
-        copy = folder / path.name
+    for name, path in files.items():
+        copy = folder / name
         write_lines(copy, text_lines(path))
-        expected = None if published is None else published.tokens[split]
-        yield _count_tokens(copy, path, expected)
+        expected = None if published is None else published.tokens[copy.stem]
+        yield _count_tokens(copy.stem, copy, path, expected)
 
 
-def _count_tokens(copy: Path, path: Path, expected: int | None) -> str:
-    """A line on the tokens of a copy of a split.
+def _count_tokens(split: str, text: Path, path: Path, expected: int | None) -> str:
+    """A line on the tokens of a split.
 
     Raises:
-        FairseqDocError: none, or others than expected, at ``path``.
+        FairseqDocError: none in ``text``, or others than expected; it names ``path``.
     """
-    lengths = line_lengths(text_lines(copy))
+    lengths = line_lengths(text_lines(text))
     if not lengths:
         raise FairseqDocError(f"expected text in {path}; got an empty file")
     if expected is not None and sum(lengths) != expected:
         raise FairseqDocError(
             f"{path}: expected {expected} tokens, as published; got {sum(lengths)}"
         )
-    return f"{path.stem}: {sum(lengths)} tokens with one end mark a line"
+    return f"{split}: {sum(lengths)} tokens with one end mark a line"
 
 
-def copy_whole(text: Path, folder: Path, published: Counts | None = None) -> Lines:
+def copy_whole(files: dict[str, Path], folder: Path, published: Counts | None = None) -> Lines:
     """Stage ``text`` of bytes: the files as they are.
 
     Args, Yields, Raises: as :func:`copy_text`. The published counts are of words.
     """
-    for split in SPLITS:
-        path = text / f"{split}.txt"
+    for name, path in files.items():
+        split = Path(name).stem
         if path.stat().st_size == 0:
             raise FairseqDocError(f"expected text in {path}; got an empty file")
         if published is not None:
-            yield _count_tokens(path, path, published.tokens[split])
-        copy_file(path, folder / path.name)
+            yield _count_tokens(split, path, path, published.tokens[split])
+        copy_file(path, folder / name)
         yield f"{split}: {path.stat().st_size} bytes"
 
 
@@ -288,7 +299,7 @@ def _copied(settings: Settings, folder: Path) -> Lines:
         assert expected is not None
         return cut_file(source, folder, expected)
     copy = copy_whole if settings.unit == BYTE else copy_text
-    return copy(source, folder, expected)
+    return copy(_files(settings), folder, expected)
 
 
 def _binarised(settings: Settings, text: Path, folder: Path, workers: int) -> Lines:

@@ -32,10 +32,10 @@ def text(tmp_path):
     return folder
 
 
-def prepared(text, destination, corpus="text", threshold=0, workers=1):
+def prepared(text, destination, corpus="text", threshold=0, workers=1, **settings):
     """(what was reported, the files) of a preparation."""
     said = []
-    prepare(Settings(corpus, text, threshold), destination, workers, said.append)
+    prepare(Settings(corpus, text, threshold, **settings), destination, workers, said.append)
     assert not list(destination.parent.glob("*.part"))
     return said, contents(destination)
 
@@ -101,7 +101,7 @@ def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, facts
 @pytest.mark.parametrize(
     "content, facts",
     [
-        (None, ["test.txt", "got no file"]),
+        (None, ["expected train.txt, valid.txt, test.txt in", "; got no test.txt"]),
         (b"", ["test.txt", "got an empty file"]),
         (gzip.compress(b"", mtime=0), ["test.txt", "got an empty file"]),
         (gzip.compress(b"a\n", mtime=0)[:-1], ["test.txt", "is damaged"]),
@@ -135,6 +135,60 @@ def test_settings_that_cannot_be_used_are_refused(text, tmp_path):
     (text / "test.txt").unlink()
     os.mkfifo(text / "test.txt")
     assert "read more than once; got a pipe" in conftest.refusal(prepared, text, tmp_path / "bin")
+
+
+OTHER_NAMES = ("ptb.{}.txt", "wiki.{}.tokens")
+
+
+def renamed(text, form, splits=SPLITS):
+    """The folder of text, with other names for these splits."""
+    for split in splits:
+        (text / f"{split}.txt").rename(text / form.format(split))
+
+
+@pytest.mark.parametrize("unit", ["word", "byte"])
+@pytest.mark.parametrize("form", OTHER_NAMES)
+def test_the_names_of_the_published_files_change_nothing(text, tmp_path, form, unit):
+    expected = prepared(text, tmp_path / "own", unit=unit)
+    renamed(text, form)
+    assert prepared(text, tmp_path / "other", unit=unit) == expected
+
+
+def test_of_two_sets_of_names_the_first_whole_one_is_taken(text, tmp_path):
+    expected = prepared(text, tmp_path / "own")
+    for form in OTHER_NAMES:
+        for split in SPLITS:
+            write(text / form.format(split), ["x"])
+    assert prepared(text, tmp_path / "first") == expected
+    (text / "train.txt").unlink()
+    assert prepared(text, tmp_path / "second")[0][0] == "train: 2 tokens with one end mark a line"
+
+
+@pytest.mark.parametrize(
+    "form, present, expected",
+    [
+        ("{}.txt", (), "expected train.txt, valid.txt, test.txt in {}; got no train.txt, no valid.txt, "
+         "no test.txt"),
+        ("{}.txt", ("valid",), "expected train.txt, valid.txt, test.txt in {}; got no train.txt, no "
+         "test.txt"),
+        ("ptb.{}.txt", ("train", "test"), "expected ptb.train.txt, ptb.valid.txt, ptb.test.txt in {}; "
+         "got no ptb.valid.txt"),
+        ("wiki.{}.tokens", ("train",), "expected wiki.train.tokens, wiki.valid.tokens, "
+         "wiki.test.tokens in {}; got no wiki.valid.tokens, no wiki.test.tokens"),
+    ],
+)  # fmt: skip
+def test_all_missing_files_are_named_at_once(text, tmp_path, form, present, expected):
+    renamed(text, form)
+    for split in set(SPLITS) - set(present):
+        (text / form.format(split)).unlink()
+    assert refusal(tmp_path, prepared, text, tmp_path / "bin") == expected.format(text)
+
+
+def test_a_folder_is_expected(text, tmp_path):
+    expected = "{}: expected a folder of train.txt, valid.txt, test.txt; got {}"
+    for path, got in ((tmp_path / "no", "nothing of this name"), (text / "test.txt", "a file")):
+        message = refusal(tmp_path, prepared, path, tmp_path / "bin", "ptb")
+        assert message == expected.format(path, got)
 
 
 def test_compressed_text_and_a_byte_order_mark_change_nothing(text, tmp_path):
@@ -299,7 +353,7 @@ def test_another_file_than_the_published_one_is_refused(whole, tmp_path, content
 @pytest.mark.parametrize(
     "content, facts",
     [
-        (None, ["test.txt", "got no file"]),
+        (None, ["expected train.txt, valid.txt, test.txt in", "; got no test.txt"]),
         (b"", ["test.txt", "got an empty file"]),
         (gzip.compress(b"a\n", mtime=0), ["test.txt: expected the text itself; got a gzip file"]),
     ],
