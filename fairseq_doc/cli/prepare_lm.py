@@ -18,6 +18,7 @@ from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
 from fairseq_doc.preparation.language_model import (
     CORPORA,
     ENWIK8,
+    PERCENTAGES,
     PYDOC,
     SPLITS,
     Settings,
@@ -28,7 +29,8 @@ NAME = "prepare-lm"
 EXAMPLE = """fairseq-doc prepare-lm ptb ptb/ data-bin/ptb
   fairseq-doc prepare-lm pydoc data-bin/pydoc
   fairseq-doc prepare-lm enwik8 enwik8 data-bin/enwik8
-  fairseq-doc prepare-lm text mytext/ data-bin/mytext --unit byte"""
+  fairseq-doc prepare-lm text mytext/ data-bin/mytext --threshold 2
+  fairseq-doc prepare-lm text mytext.txt data-bin/mytext --split 90,5,5 --unit byte"""
 THRESHOLDS = {(PYDOC, WORD): 2}  # of the others 0
 
 
@@ -45,10 +47,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         nargs="?",
         type=Path,
-        help="folder of train.txt, valid.txt and test.txt, one sentence a line, tokens apart; for "
-        "enwik8 its file of 100 MB; pydoc takes none",
+        help="folder of train.txt, valid.txt and test.txt (or ptb.train.txt, or wiki.train.tokens, and "
+        "so on), one sentence a line, with blanks between the tokens: nothing else is tokenised; a "
+        "file with --split, and for enwik8 its 100 MB; pydoc takes none",
     )
     add_destination(parser, "CORPUS")
+    parser.add_argument(
+        "--split",
+        type=_percentages,
+        metavar="N,N,N",
+        help="text of one file in place of a folder: the first N percent of its lines are training, "
+        "the next validation, the last test, such as 90,5,5",
+    )
     parser.add_argument(
         "--unit",
         choices=UNITS,
@@ -65,6 +75,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workers(parser)
 
 
+def _percentages(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected {PERCENTAGES}; got {text!r}") from None
+
+
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """``destination``; ``types`` in fairseq's dictionary; ``splits``, each with its ``sentences`` and
     ``tokens``; ``report``, the lines that were printed."""
@@ -74,7 +91,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if threshold is None:
         threshold = THRESHOLDS.get((args.corpus, unit), 0)
     with reporting(NAME, args.json) as (say, report):
-        prepare(Settings(args.corpus, source, threshold, unit), destination, args.workers, say)
+        settings = Settings(args.corpus, source, threshold, unit, split=args.split)
+        prepare(settings, destination, args.workers, say)
     return result_of(destination, report, **counts_of(destination / "dict.txt", SPLITS))
 
 

@@ -71,6 +71,16 @@ def count_bytes(path: Path) -> np.ndarray:
     return counts
 
 
+def line_ends(path: Path) -> np.ndarray:
+    """(lines,) the offset after each line of a file, whether the last has a line feed or not."""
+    size, ends = 0, [np.zeros(1, np.int64)]
+    with open(path, "rb") as file:
+        for chunk in _chunks(file):
+            ends.append(np.flatnonzero(chunk == LINE_FEED) + size + 1)
+            size += len(chunk)
+    return np.unique(np.append(np.concatenate(ends), size))[1:]
+
+
 def make_dictionary(counts: np.ndarray, threshold: int = 0) -> "Dictionary":
     """fairseq's dictionary of bytes, the most frequent first, without padding.
 
@@ -116,15 +126,13 @@ def binarise_bytes(path: Path, prefix: Path, dictionary: "Dictionary") -> tuple[
     dtype = best_fitting_int_dtype(len(dictionary))
     # The end mark's name is a symbol of fairseq's own, so the line feed needs no case of its own.
     index_of = np.array([dictionary.index(name) for name in NAMES], dtype)
-    size, unknown, ends = 0, 0, []
+    unknown = 0
     with open(path, "rb") as text, whole_file(f"{prefix}.bin", binary=True) as binarised:
         for chunk in _chunks(text):
             tokens = index_of[chunk]
             binarised.write(tokens)
             unknown += int((tokens == dictionary.unk()).sum())
-            ends.append(np.flatnonzero(chunk == LINE_FEED) + size + 1)
-            size += len(chunk)
-    sizes = np.diff(np.unique(np.concatenate([[0], *ends, [size]])))
+    sizes = np.diff(line_ends(path), prepend=0)
     if sizes.max() > MAX_LINE:
         raise FairseqDocError(
             f"{path.name}: expected lines of at most {MAX_LINE:,} bytes; got one of {sizes.max():,}: "

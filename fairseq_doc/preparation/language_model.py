@@ -1,9 +1,11 @@
 """Text, one sentence a line, tokens apart, or any text by its bytes -> data for
 ``--task bptt_language_modeling``."""
 
+import math
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from fairseq_doc.preparation.byte_text import (
     check_not_packed,
     copy_bytes,
     count_bytes,
+    line_ends,
     make_dictionary,
 )
 from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
@@ -52,6 +55,7 @@ PUBLISHED = {
     ENWIK8: Counts({"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}, types=205),
 }
 CORPORA = (*PUBLISHED, TEXT, PYDOC)
+PERCENTAGES = "three percentages above 0 that sum to 100, such as 90,5,5"
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,13 @@ class Settings:
         corpus: one of ``CORPORA``.
         source: a folder of train.txt, valid.txt and test.txt, or of Mikolov's or WikiText-2's own names;
             for ``enwik8`` a file, whose first bytes are training, the next validation, the last test;
-            None for ``pydoc``.
+            with ``split`` a file; None for ``pydoc``.
         threshold: tokens that occur less often in training are unknown.
         unit: ``word``, or ``byte``: every byte of the text is a token, the line feed the end mark.
         counts: what is checked, and for ``enwik8`` also the sizes of the splits; None: the published
             counts of the corpus, where it has any.
+        split: percentages of the lines of one file of ``text``: the first are training, the next
+            validation, the last test; None: a folder of three files.
     """
 
     corpus: str
@@ -74,6 +80,7 @@ class Settings:
     threshold: int = 0
     unit: str = WORD
     counts: Counts | None = None
+    split: tuple[float, ...] | None = None
 
     @property
     def expected(self) -> Counts | None:
@@ -89,6 +96,8 @@ def check(settings: Settings, destination: Path) -> None:
         raise FairseqDocError(f"--unit: expected {' or '.join(UNITS)}; got {settings.unit}")
     if settings.corpus == ENWIK8 and settings.unit != BYTE:
         raise FairseqDocError(f"--unit: expected byte for {ENWIK8}; got {settings.unit}")
+    if settings.split is not None:
+        _check_split(settings)
     check_destination(destination)
     for path in _files(settings).values():
         check_input(path, again=True)
@@ -98,6 +107,27 @@ def check(settings: Settings, destination: Path) -> None:
         _check_size(settings)
 
 
+def _check_split(settings: Settings) -> None:
+    """Raise ``FairseqDocError`` unless ``split`` is of percentages, and for one file of any text."""
+    source, split = settings.source, settings.split
+    assert split is not None
+    if settings.corpus != TEXT or source is None:
+        raise FairseqDocError(
+            f"--split: expected the corpus {TEXT}, of one file; got {settings.corpus}"
+        )
+    if len(split) != 3 or not all(part > 0 for part in split) or not math.isclose(sum(split), 100):
+        raise FairseqDocError(f"--split: expected {PERCENTAGES}; got {_as_typed(split)}")
+    if source.is_dir():
+        raise FairseqDocError(
+            f"--split: expected a file, which it cuts in three; got the folder {source}"
+        )
+
+
+def _as_typed(split: tuple[float, ...]) -> str:
+    """Percentages as ``--split`` takes them."""
+    return ",".join(f"{part:g}" for part in split)
+
+
 def _check_size(settings: Settings) -> None:
     """Raise ``FairseqDocError`` unless the file of ``enwik8`` has as many bytes as its splits."""
     path, counts = settings.source, settings.expected
@@ -105,8 +135,8 @@ def _check_size(settings: Settings) -> None:
     expected, size = sum(counts.tokens.values()), path.stat().st_size
     if size != expected:
         raise FairseqDocError(
-            f"{path}: expected the {expected:,} bytes of {ENWIK8}; got {size:,}; any other text is "
-            "prepared by: prepare-lm text FOLDER --unit byte"
+            f"{path}: expected the {expected:,} bytes of {ENWIK8}; got {size:,}; any other file is "
+            "prepared by: prepare-lm text FILE --split 90,5,5 --unit byte"
         )
 
 
@@ -120,10 +150,12 @@ def _files(settings: Settings) -> dict[str, Path]:
     source = settings.source
     if source is None:
         return {}
-    if settings.corpus == ENWIK8:
-        return {ENWIK8: source}
+    if settings.corpus == ENWIK8 or settings.split is not None:
+        return {settings.corpus: source}
     if not source.is_dir():
         got = "a file" if source.exists() else "nothing of this name"
+        if source.exists() and settings.corpus == TEXT:
+            got += "; --split 90,5,5 cuts it in three"
         raise FairseqDocError(f"{source}: expected a folder of {', '.join(_NAMED[0])}; got {got}")
     # The most complete set; of equals, max gives the first.
     names = max(_NAMED, key=lambda names: sum((source / name).exists() for name in names))
@@ -193,13 +225,71 @@ def copy_whole(files: dict[str, Path], folder: Path, published: Counts | None = 
         yield f"{split}: {path.stat().st_size} bytes"
 
 
-def cut_file(path: Path, folder: Path, counts: Counts) -> Lines:
+def share_lines(lines: int, split: tuple[float, ...]) -> dict[str, int]:
+    """{split: its number of lines} by percentages, each less than one line from its own."""
+    train, valid, _ = split
+    ends = [0, int(lines * train / 100), int(lines * (train + valid) / 100), lines]
+    shares = [end - start for start, end in pairwise(ends)]
+    return dict(zip(SPLITS, shares, strict=True))
+
+
+def _shares(path: Path, lines: int, split: tuple[float, ...]) -> dict[str, int]:
+    """:func:`share_lines` of a file.
+
+    Raises:
+        FairseqDocError: no line is left for one of them.
+    """
+    shares = share_lines(lines, split)
+    empty = [name for name, share in shares.items() if share == 0]
+    if empty:
+        raise FairseqDocError(
+            f"{path}: expected lines for each of {', '.join(SPLITS)}; got none for "
+            f"{', '.join(empty)}: it has {lines} lines, and --split is {_as_typed(split)}"
+        )
+    return shares
+
+
+def cut_text(path: Path, folder: Path, split: tuple[float, ...]) -> Lines:
+    """Stage ``text`` of one file of words: its parts, copied as :func:`copy_text` copies.
+
+    Args:
+        path: the file, compressed by gzip or not.
+        folder: empty, to be filled.
+        split: see :class:`Settings`.
+
+    Yields:
+        Lines of what was counted.
+
+    Raises:
+        FairseqDocError: text that cannot be used, or a part without lines.
+    """
+    shares = _shares(path, sum(1 for _ in text_lines(path)), split)
+    lines = text_lines(path)
+    for name, share in shares.items():
+        copy = folder / f"{name}.txt"
+        write_lines(copy, islice(lines, share))
+        yield _count_tokens(name, copy, path, None)
+
+
+def bytes_of_parts(path: Path, split: tuple[float, ...]) -> dict[str, int]:
+    """{split: its bytes} where a file is cut at line ends by percentages of its lines."""
+    ends = line_ends(path)
+    shares = _shares(path, len(ends), split)
+    last_lines = np.cumsum(list(shares.values())) - 1
+    sizes = np.diff(ends[last_lines], prepend=0)
+    return dict(zip(SPLITS, sizes.tolist(), strict=True))
+
+
+def cut_file(
+    path: Path, folder: Path, sizes: dict[str, int], published: int | None = None
+) -> Lines:
     """Stage ``text`` of a corpus in one file of bytes: its parts.
 
     Args:
         path: the file.
         folder: empty, to be filled.
-        counts: bytes of each part, and kinds of bytes in all.
+        sizes: {split: its bytes}.
+        published: kinds of bytes in all; None for any.
 
     Yields:
         Lines of what was counted.
@@ -209,14 +299,14 @@ def cut_file(path: Path, folder: Path, counts: Counts) -> Lines:
     """
     found = np.zeros(256, np.int64)
     with open(path, "rb") as file:
-        for split in SPLITS:
-            found += copy_bytes(file, folder / f"{split}.txt", counts.tokens[split])
-            yield f"{split}: {counts.tokens[split]} bytes"
+        for split, size in sizes.items():
+            found += copy_bytes(file, folder / f"{split}.txt", size)
+            yield f"{split}: {size} bytes"
     kinds = np.count_nonzero(found)
     yield f"{kinds} kinds of bytes"
-    if kinds != counts.types:
+    if published is not None and kinds != published:
         raise FairseqDocError(
-            f"{path}: expected {counts.types} kinds of bytes, as published; got {kinds}"
+            f"{path}: expected {published} kinds of bytes, as published; got {kinds}"
         )
 
 
@@ -297,7 +387,11 @@ def _copied(settings: Settings, folder: Path) -> Lines:
         return pydoc_text.write(folder)
     if settings.corpus == ENWIK8:
         assert expected is not None
-        return cut_file(source, folder, expected)
+        return cut_file(source, folder, expected.tokens, expected.types)
+    if settings.split is not None:
+        if settings.unit == BYTE:
+            return cut_file(source, folder, bytes_of_parts(source, settings.split))
+        return cut_text(source, folder, settings.split)
     copy = copy_whole if settings.unit == BYTE else copy_text
     return copy(_files(settings), folder, expected)
 

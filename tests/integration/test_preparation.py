@@ -1,5 +1,7 @@
 """The scripts of preparation, preparations that are killed, and real text."""
 
+import gzip
+import json
 import multiprocessing
 import shutil
 import time
@@ -45,6 +47,19 @@ def test_a_preparation_that_is_killed_goes_on(tmp_path, unit, seconds):
     prepare(settings, tmp_path / "whole")
     for path in (tmp_path / "whole").iterdir():
         assert (tmp_path / "bin" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_one_file_is_split_by_the_command(tmp_path):
+    toy_language.write_corpus(tmp_path / "text", 2_000, 20, 20)
+    lines = (tmp_path / "text" / "train.txt").read_bytes().splitlines(keepends=True)[:101]
+    (tmp_path / "all.gz").write_bytes(gzip.compress(b"".join(lines)))
+    command = f"fairseq-doc prepare-lm text {tmp_path}/all.gz {tmp_path}/bin --split 80,10.5,9.5"
+    result = json.loads(run([*command.split(), "--json"]).splitlines()[-1])
+    sizes = [split["sentences"] for split in result["splits"].values()]
+    assert sizes == [80, 11, 10]  # ends at 80.8 and 91.405 lines
+    tokens = [split["tokens"] for split in result["splits"].values()]
+    ends = [(0, 80), (80, 91), (91, 101)]
+    assert tokens == [len(b"".join(lines[a:b]).split()) + b - a for a, b in ends]
 
 
 @pytest.mark.data

@@ -181,6 +181,10 @@ def test_headlines_have_settings_of_their_own(raw, tmp_path):
         (["enwik8", "{raw}/train.txt", "bin", "--unit", "word"], ["expected byte for enwik8"]),
         (["pydoc", "raw", "bin"], ["pydoc [DESTDIR]", "raw bin"]),
         (["ptb", "{raw}", "bin"], ["expected 929589 tokens, as published"]),
+        (["text", "{raw}/train.txt", "bin"], ["got a file; --split 90,5,5 cuts it in three"]),
+        (["text", "{raw}", "bin", "--split", "90,5,5"], ["expected a file", "got the folder"]),
+        (["text", "{raw}/train.txt", "bin", "--split", "90,5"], ["sum to 100", "got 90,5"]),
+        (["pydoc", "--split", "90,5,5"], ["expected the corpus text", "got pydoc"]),
     ],
 )
 def test_wrong_arguments_of_prepare_lm_are_refused(raw, tmp_path, monkeypatch, arguments, facts):
@@ -189,6 +193,14 @@ def test_wrong_arguments_of_prepare_lm_are_refused(raw, tmp_path, monkeypatch, a
     err = doc("prepare-lm", *words, status=1)[1]
     assert all(fact in err.splitlines()[-1] for fact in facts)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_split_that_is_no_numbers_is_a_wrong_option(capfd):
+    with pytest.raises(SystemExit) as ended:
+        make_parser("prepare-lm").parse_args(["prepare-lm", "text", "raw", "--split", "90,x,5"])
+    assert ended.value.code == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert "argument --split: expected three percentages" in last and "got '90,x,5'" in last
 
 
 def test_pydoc_needs_no_folder_and_drops_words_that_occur_once(tmp_path, monkeypatch):

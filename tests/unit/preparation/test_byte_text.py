@@ -18,6 +18,7 @@ from fairseq_doc.preparation.byte_text import (
     check_not_packed,
     copy_bytes,
     count_bytes,
+    line_ends,
     make_dictionary,
 )
 from fairseq_doc.preparation.byte_tokens import NAMES
@@ -127,3 +128,12 @@ def test_a_compressed_file_is_refused(tmp_path, pack, kind):
 def test_other_files_are_not_taken_for_compressed_ones(tmp_path, text):
     (tmp_path / "text").write_bytes(text)
     check_not_packed(tmp_path / "text")
+
+
+@pytest.mark.parametrize(
+    "text, ends",
+    [(b"", []), (b"a", [1]), (b"\n", [1]), (b"a\n\r\n", [2, 4]), (b"\n\nab", [1, 2, 4])],
+)
+def test_line_ends(tmp_path, chunk, text, ends):
+    (tmp_path / "text").write_bytes(text)
+    assert line_ends(tmp_path / "text").tolist() == ends

@@ -6,10 +6,23 @@ import conftest
 import numpy as np
 import pytest
 from fairseq.data import Dictionary, data_utils
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
+from fairseq_doc.files import text_lines
 from fairseq_doc.preparation import language_model
 from fairseq_doc.preparation.byte_tokens import NAMES
-from fairseq_doc.preparation.language_model import PUBLISHED, SPLITS, Counts, Settings, prepare
+from fairseq_doc.preparation.language_model import (
+    PUBLISHED,
+    SPLITS,
+    Counts,
+    Settings,
+    bytes_of_parts,
+    cut_file,
+    cut_text,
+    prepare,
+    share_lines,
+)
 
 from .conftest import binarised, contents, interrupting, lines_of, refusal, write
 
@@ -336,7 +349,13 @@ def test_the_published_sizes_of_enwik8():
 @pytest.mark.parametrize(
     "content, facts",
     [
-        (b"ab\n", ["expected the 20 bytes of enwik8; got 3", "prepare-lm text FOLDER --unit byte"]),
+        (
+            b"ab\n",
+            [
+                "expected the 20 bytes of enwik8; got 3",
+                "prepare-lm text FILE --split 90,5,5 --unit byte",
+            ],
+        ),
         (b"a" * 21, ["expected the 20 bytes", "got 21"]),
         (b"ab\nabc\nabcabc\nabcccc\n", ["expected the 20 bytes"]),
         (b"ab\nabc\nabcabc\nabccc\n", ["expected 5 kinds of bytes, as published; got 4"]),
@@ -379,3 +398,133 @@ def test_the_words_of_a_published_text_are_counted_in_bytes_too(text, tmp_path):
     other = Counts({**COUNTS.tokens, "test": 6}, 5)
     message = refusal(tmp_path, of_bytes, text, tmp_path / "other", "ptb", counts=other)
     assert "expected 6 tokens, as published; got 5" in message
+
+
+# One file, cut in three
+
+LINES = ["a b", "", "c", "a  d", "b", "\u00e9 a", "b c", "d", "a", "c c"]
+SIXTY = (60.0, 30.0, 10.0)
+
+
+@pytest.fixture
+def one_file(tmp_path):
+    """A file of ten lines."""
+    write(tmp_path / "all.txt", LINES)
+    return tmp_path / "all.txt"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_one_file_gives_what_a_folder_of_its_parts_gives(one_file, text, tmp_path, packed):
+    for split, (start, end) in zip(SPLITS, [(0, 6), (6, 9), (9, 10)], strict=True):
+        write(text / f"{split}.txt", LINES[start:end])
+    expected = prepared(text, tmp_path / "folder")
+    if packed:
+        one_file.write_bytes(gzip.compress(one_file.read_bytes()))
+    assert prepared(one_file, tmp_path / "file", split=SIXTY) == expected
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\xff"])
+def test_a_file_of_bytes_is_cut_at_line_ends(tmp_path, bytes_folder, end):
+    parts = {"train": b"a\xff\r\n\nbb\n", "valid": b"a\n\n", "test": b"b" + end}
+    for split, part in parts.items():
+        (bytes_folder / f"{split}.txt").write_bytes(part)
+    (tmp_path / "all").write_bytes(b"".join(parts.values()))
+    said, files = of_bytes(tmp_path / "all", tmp_path / "file", split=(50.0, 34.0, 16.0))
+    expected_said, expected = of_bytes(bytes_folder, tmp_path / "folder")
+    kinds = len({*b"".join(parts.values())})
+    assert said == [*expected_said[:3], f"{kinds} kinds of bytes", *expected_said[3:]]
+    assert {name: files[name] for name in DATA - {"prepare.log"}} == {
+        name: expected[name] for name in DATA - {"prepare.log"}
+    }
+
+
+@given(
+    lines=st.lists(st.sampled_from(["", "a", "\u00e9 b", "c\r"]), min_size=3),
+    first_two=st.tuples(st.integers(1, 49), st.integers(1, 49)),
+    last_line_end=st.booleans(),
+)
+def test_the_parts_are_the_file_and_less_than_a_line_from_the_percentages(
+    tmp_path_factory, lines, first_two, last_line_end
+):
+    split = (*map(float, first_two), 100.0 - sum(first_two))
+    shares = share_lines(len(lines), split)
+    for share, part in zip(shares.values(), split, strict=True):
+        assert abs(share - len(lines) * part / 100) < 1
+    assume(min(shares.values()) > 0)
+    folder = tmp_path_factory.mktemp("parts")
+    path, parts = folder / "all", [folder / f"{name}.txt" for name in SPLITS]
+    lines[-1] = lines[-1] or "a"  # an empty line without a line feed is none
+    path.write_bytes("\n".join([*lines, ""] if last_line_end else lines).encode())
+    list(cut_text(path, folder, split))
+    words = [list(text_lines(part)) for part in parts]
+    assert [len(part) for part in words] == list(shares.values()) and sum(words, []) == lines
+    list(cut_file(path, folder, bytes_of_parts(path, split)))
+    assert [list(text_lines(part)) for part in parts] == words
+    assert b"".join(part.read_bytes() for part in parts) == path.read_bytes()
+
+
+def test_another_split_starts_over(one_file, tmp_path, monkeypatch):
+    expected = prepared(one_file, tmp_path / "whole", split=SIXTY)
+    stage = interrupting(language_model.binarise)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(language_model, "binarise", lambda text, folder, *_: stage(text, folder))
+        prepared(one_file, tmp_path / "bin", split=(50.0, 25.0, 25.0))
+    said, files = prepared(one_file, tmp_path / "bin", split=SIXTY)
+    assert "of other settings" in said[0]
+    assert (said[1:], files) == expected
+
+
+@pytest.mark.parametrize("unit", ["word", "byte"])
+@pytest.mark.parametrize(
+    "split, lines, none",
+    [
+        ((90.0, 5.0, 5.0), 10, "valid: it has 10 lines, and --split is 90,5,5"),
+        ((90.0, 9.5, 0.5), 1, "train, valid: it has 1 lines, and --split is 90,9.5,0.5"),
+        ((90.0, 5.0, 5.0), 0, "train, valid, test: it has 0 lines, and"),
+    ],
+)
+def test_an_empty_part_is_refused(one_file, tmp_path, split, lines, none, unit):
+    write(one_file, LINES[:lines])
+    settings = Settings("text", one_file, unit=unit, split=split)
+    message = refusal(tmp_path, prepare, settings, tmp_path / "bin")
+    assert (
+        f"{one_file}: expected lines for each of train, valid, test; got none for {none}" in message
+    )
+
+
+@pytest.mark.parametrize(
+    "split, got",
+    [
+        ((90.0, 5.0), "90,5"),
+        ((90.0, 5.0, 4.0), "90,5,4"),
+        ((100.0, 0.0, 0.0), "100,0,0"),
+        ((110.0, -5.0, -5.0), "110,-5,-5"),
+        ((float("nan"), 50.0, 50.0), "nan,50,50"),
+        ((float("inf"), 5.0, 5.0), "inf,5,5"),
+    ],
+)
+def test_percentages_that_cannot_be_used_are_refused(one_file, tmp_path, split, got):
+    message = refusal(tmp_path, prepared, one_file, tmp_path / "bin", split=split)
+    assert message == (
+        f"--split: expected three percentages above 0 that sum to 100, such as 90,5,5; got {got}"
+    )
+
+
+def test_a_file_that_cannot_be_cut_is_refused(one_file, text, tmp_path):
+    def refused(source, **settings):
+        settings = {"corpus": "text", "source": source, "split": SIXTY, **settings}
+        return refusal(tmp_path, prepare, Settings(**settings), tmp_path / "bin")
+
+    assert (
+        refused(text) == f"--split: expected a file, which it cuts in three; got the folder {text}"
+    )
+    for corpus in ("ptb", "wikitext2", "enwik8", "pydoc"):
+        source = None if corpus == "pydoc" else one_file
+        unit = "byte" if corpus == "enwik8" else "word"
+        message = refused(source, corpus=corpus, unit=unit)
+        assert message == f"--split: expected the corpus text, of one file; got {corpus}"
+    assert "No such file" in refused(tmp_path / "nothing")
+    message = refused(one_file, split=None)
+    assert message.endswith("got a file; --split 90,5,5 cuts it in three")
+    one_file.write_bytes(gzip.compress(b"a\n" * 9))
+    assert "got a gzip file: unpack it" in refused(one_file, unit="byte")
