@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +31,9 @@ from fairseq_doc.preparation.byte_text import (
 )
 from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
 from fairseq_doc.preparation.stages import Lines, Say, check_destination, make_stamp, staged
+
+if TYPE_CHECKING:
+    from fairseq.data import Dictionary
 
 SPLITS = ("train", "valid", "test")
 # Names of a folder's three files: any text's, those of Mikolov's Penn Treebank and of WikiText-2.
@@ -210,6 +214,26 @@ def _count_tokens(split: str, text: Path, path: Path, expected: int | None) -> s
     return f"{split}: {sum(lengths)} tokens with one end mark a line"
 
 
+def untokenised(lines: Iterable[str]) -> str | None:
+    """A warning where more commas end a word than stand alone, which no tokenised text has; else
+    None. The comma alone counts: abbreviations keep their full stop, and French writes a blank before
+    other marks."""
+    alone = attached = 0
+    for line in lines:
+        for word in line.split():
+            if word == ",":
+                alone += 1
+            elif word.endswith(","):
+                attached += 1
+    if attached <= alone:
+        return None
+    return (
+        f"warning: train looks untokenised: {attached} commas end a word, {alone} stand alone; text is "
+        "split at blanks only, so a word with a comma is another word; this tokenises a file: "
+        "sacremoses -q -l en tokenize < RAW > TOKENISED"
+    )
+
+
 def copy_whole(files: dict[str, Path], folder: Path, published: Counts | None = None) -> Lines:
     """Stage ``text`` of bytes: the files as they are.
 
@@ -337,13 +361,14 @@ def binarise(
     preprocess(folder, ["--only-source", *prefixes, *options])
     dictionary = load_dictionary(folder / "dict.txt")
     yield f"dictionary: {len(dictionary)} types"
+    unknown = {}
     for split in SPLITS:
         written = load_split(folder / split, dictionary)
         lengths = line_lengths(text_lines(text / f"{split}.txt"))
         check_lengths(f"{split}.txt", lengths, written.sizes)
-        unknown = sum(int((line == dictionary.unk()).sum()) for line in written)
+        unknown[split] = sum(int((line == dictionary.unk()).sum()) for line in written)
         yield (
-            f"{split}: {len(written)} lines and {sum(lengths)} tokens binarised, {unknown} "
+            f"{split}: {len(written)} lines and {sum(lengths)} tokens binarised, {unknown[split]} "
             "of them <unk>"
         )
     # The dictionary counts fairseq's own <s>, <pad>, </s> and <unk>; a text has the last two of them.
@@ -352,6 +377,24 @@ def binarise(
         raise FairseqDocError(
             f"expected {published.types} word types with the end mark, as published; got {types}"
         )
+    if unknown["train"] == 0 < max(unknown.values()):
+        yield _never_trained(unknown, dictionary)
+
+
+def _never_trained(unknown: dict[str, int], dictionary: "Dictionary") -> str:
+    """A warning where training has no unknown word, and another split has some.
+
+    Args:
+        unknown: {split: its unknown words}.
+        dictionary: its rarest word gives the least threshold that changes this.
+    """
+    threshold = min(dictionary.count[dictionary.nspecial :]) + 1
+    return (
+        f"warning: <unk> occurs {unknown['valid']} times in valid and {unknown['test']} in test, but "
+        "never in train: the model cannot learn to predict unknown words, and each costs very many "
+        f"bits; --threshold {threshold} replaces words that occur less than {threshold} times in train "
+        "by <unk>"
+    )
 
 
 def binarise_text_of_bytes(text: Path, folder: Path, threshold: int = 0) -> Lines:
@@ -382,6 +425,15 @@ def binarise_text_of_bytes(text: Path, folder: Path, threshold: int = 0) -> Line
 
 def _copied(settings: Settings, folder: Path) -> Lines:
     """Stage ``text`` of any corpus."""
+    yield from _parts(settings, folder)
+    if settings.corpus == TEXT and settings.unit == WORD:
+        warning = untokenised(text_lines(folder / "train.txt"))
+        if warning is not None:
+            yield warning
+
+
+def _parts(settings: Settings, folder: Path) -> Lines:
+    """Write train.txt, valid.txt and test.txt of any corpus; yields lines of what was counted."""
     source, expected = settings.source, settings.expected
     if source is None:
         return pydoc_text.write(folder)

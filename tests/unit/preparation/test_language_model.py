@@ -22,6 +22,7 @@ from fairseq_doc.preparation.language_model import (
     cut_text,
     prepare,
     share_lines,
+    untokenised,
 )
 
 from .conftest import binarised, contents, interrupting, lines_of, refusal, write
@@ -232,6 +233,83 @@ def test_pydoc_text_is_kept_beside_its_data(tmp_path):
 
 def test_the_destination_may_be_in_a_folder_that_does_not_exist(text, tmp_path):
     assert set(prepared(text, tmp_path / "x" / "bin")[1]) == DATA
+
+
+# Warnings
+
+
+def warnings_of(said):
+    return [line for line in said if line.startswith("warning: ")]
+
+
+@pytest.mark.parametrize(
+    "train, threshold, advised",
+    [
+        (["a b", "c a"], 0, 2),
+        (["a a b", "a b c c"], 0, 3),  # 2 would change nothing
+        (["a b c", "a b c", "x"], 2, None),
+        (["a a b", "a b c c"], 2, 3),
+        (["a <unk> c"], 0, None),
+        (["a b c d e"], 0, None),  # nothing is unknown
+    ],
+)
+def test_unknown_words_that_are_never_trained_are_a_warning(
+    text, tmp_path, train, threshold, advised
+):
+    write(text / "train.txt", train)
+    write(text / "test.txt", ["e d", "a"])
+    said, files = prepared(text, tmp_path / "bin", threshold=threshold)
+    if advised is None:
+        assert warnings_of(said) == []
+        return
+    unknown = [line.split()[-4] for line in said[-3:-1]]
+    assert warnings_of(said) == [said[-1]]
+    assert (
+        f"<unk> occurs {unknown[0]} times in valid and {unknown[1]} in test, but never" in said[-1]
+    )
+    assert f"; --threshold {advised} replaces words" in said[-1]
+    assert said == files["prepare.log"].decode().splitlines()
+    assert warnings_of(prepared(text, tmp_path / "better", threshold=advised)[0]) == []
+
+
+@pytest.mark.parametrize(
+    "lines, counts",
+    [
+        (["Well, it is.", "Yes, and no ,"], "2 commas end a word, 1 stand alone"),
+        (["Va ! Qui ?", "Oui, oui"], "1 commas end a word, 0 stand alone"),
+        (["well , it is .", "mr. smith , of corp. , 3,000 a.d."], None),
+        (["a, b ,"], None),
+        (["mr. <unk> is chairman of <unk> n.v."], None),
+        ([""], None),
+        ([], None),
+    ],
+)
+def test_a_text_with_commas_at_words_looks_untokenised(lines, counts):
+    warning = untokenised(lines)
+    assert (warning is None) == (counts is None)
+    assert counts is None or counts in warning
+
+
+def test_untokenised_text_is_a_warning_and_its_remedy_works(text, tmp_path):
+    raw, tokenised = text / "train.txt", text / "tokenised"
+    write(raw, ["Well, a.", "", "(b, c), d <unk>"])
+    (warning,) = warnings_of(prepared(text, tmp_path / "raw")[0])
+    assert warning.startswith(
+        "warning: train looks untokenised: 3 commas end a word, 0 stand alone;"
+    )
+    command = warning.split(": ")[-1]
+    command = command.replace("RAW", str(raw)).replace("TOKENISED", str(tokenised))
+    conftest.run(["sh", "-c", command])
+    assert lines_of(tokenised)[:2] == ["Well , a .", ""]
+    tokenised.rename(raw)
+    assert "untokenised" not in "".join(prepared(text, tmp_path / "bin")[0])
+
+
+def test_only_words_of_other_text_are_looked_at(text, tmp_path):
+    write(text / "train.txt", ["a, b, c,"])
+    counts = Counts({"train": 4, "valid": 3, "test": 5}, types=5)
+    assert "untokenised" not in "".join(prepared(text, tmp_path / "1", "ptb", counts=counts)[0])
+    assert warnings_of(prepared(text, tmp_path / "2", unit="byte")[0]) == []
 
 
 # Bytes
