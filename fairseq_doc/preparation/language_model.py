@@ -215,21 +215,21 @@ def _count_tokens(split: str, text: Path, path: Path, expected: int | None) -> s
 
 
 def untokenised(lines: Iterable[str]) -> str | None:
-    """A warning where more commas end a word than stand alone, which no tokenised text has; else
-    None. The comma alone counts: abbreviations keep their full stop, and French writes a blank before
-    other marks."""
-    alone = attached = 0
+    """A warning where more commas are attached to words than separate, as in no tokenised text; else
+    None. Only commas count: abbreviations keep their full stop, and French writes a blank before other
+    marks."""
+    separate = attached = 0
     for line in lines:
         for word in line.split():
             if word == ",":
-                alone += 1
+                separate += 1
             elif word.endswith(","):
                 attached += 1
-    if attached <= alone:
+    if attached <= separate:
         return None
     return (
-        f"warning: train looks untokenised: {attached} commas end a word, {alone} stand alone; text is "
-        "split at blanks only, so a word with a comma is another word; this tokenises a file: "
+        f"warning: train looks untokenised: {attached} commas are attached to words, {separate} separate; text "
+        "is split at blanks only, so a word with a comma is another word; this tokenises a file: "
         "sacremoses -q -l en tokenize < RAW > TOKENISED"
     )
 

@@ -275,8 +275,8 @@ def test_unknown_words_that_are_never_trained_are_a_warning(
 @pytest.mark.parametrize(
     "lines, counts",
     [
-        (["Well, it is.", "Yes, and no ,"], "2 commas end a word, 1 stand alone"),
-        (["Va ! Qui ?", "Oui, oui"], "1 commas end a word, 0 stand alone"),
+        (["Well, it is.", "Yes, and no ,"], "2 commas are attached to words, 1 separate"),
+        (["Va ! Qui ?", "Oui, oui"], "1 commas are attached to words, 0 separate"),
         (["well , it is .", "mr. smith , of corp. , 3,000 a.d."], None),
         (["a, b ,"], None),
         (["mr. <unk> is chairman of <unk> n.v."], None),
@@ -295,7 +295,7 @@ def test_untokenised_text_is_a_warning_and_its_remedy_works(text, tmp_path):
     write(raw, ["Well, a.", "", "(b, c), d <unk>"])
     (warning,) = warnings_of(prepared(text, tmp_path / "raw")[0])
     assert warning.startswith(
-        "warning: train looks untokenised: 3 commas end a word, 0 stand alone;"
+        "warning: train looks untokenised: 3 commas are attached to words, 0 separate;"
     )
     command = warning.split(": ")[-1]
     command = command.replace("RAW", str(raw)).replace("TOKENISED", str(tokenised))
