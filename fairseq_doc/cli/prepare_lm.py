@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=Path,
         help="folder of train.txt, valid.txt and test.txt (or ptb.train.txt, or wiki.train.tokens, and "
-        "so on), one sentence a line, with blanks between the tokens: nothing else is tokenised; a "
-        "file with --split, and for enwik8 its 100 MB; pydoc takes none",
+        "so on), one sentence a line, already tokenised, since lines are split at blanks only; with "
+        "--split a file; for enwik8 its file of 100 MB; pydoc takes none",
     )
     add_destination(parser, "CORPUS")
     parser.add_argument(
@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         type=int,
         metavar="N",
-        help="words, or bytes, that occur less often in training become <unk> (default: 0; words of "
-        "pydoc: 2)",
+        help="words, or bytes, that occur less often in training become <unk>; text without <unk> in "
+        "place needs 2, so that the model learns to predict it (default: 0; words of pydoc: 2)",
     )
     add_workers(parser)
 
