@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Run set-up, quick start and tests on other machines, and write the table of docs/compatibility.md.
+#
+#     scripts/matrix.sh [NAME...]     # all rows below, or these
+#
+# A machine is Debian in a folder (debootstrap, chroot), so this runs as root. FOLDER says where the machines are
+# made (/var/tmp/matrix); TESTS what is tested (tests). A row takes about half an hour on two cores, and up to
+# 9 GB of disk, which is freed at its end; its log stays, as FOLDER/NAME.log. What is committed is run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# name, Debian's suite, and the settings of scripts/setup.sh
+machines='
+debian12    bookworm
+debian13    trixie
+lowest      bookworm  CONSTRAINTS=constraints-lowest.txt
+newest      trixie    CONSTRAINTS=
+ve-fairseq  bookworm  FAIRSEQ=ve-fairseq
+debian11    bullseye
+sid         sid'
+
+folder=${FOLDER:-/var/tmp/matrix}
+tests=${TESTS:-tests}
+page=docs/compatibility.md
+packages=python3-venv,python3-dev,g++,git,ca-certificates
+
+fail() { echo "matrix: $*" >&2; exit 1; }
+
+[ "$(id -u)" = 0 ] || fail "expected root, who alone can change the root folder"
+command -v debootstrap >/dev/null || fail "expected debootstrap; install it"
+mkdir -p "$folder/pip"
+
+# Run a command in a machine, in its checkout, with this machine's network and settings of pip.
+inside() { # root, settings, command
+    local settings
+    mapfile -t settings < <(env | grep '^PIP_' || true)
+    unshare --mount bash -euc '
+        mount --bind /dev "$0/dev"
+        mount -t proc proc "$0/proc"
+        mount --bind "$1" "$0/root/.cache/pip"
+        shift
+        exec chroot "$0" "${@/#ROOT/$0}"' \
+        "$1" "$folder/pip" /usr/bin/env -i HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+        "${settings[@]}" $2 bash -c "cd /root/fairseq_doc && $3"
+}
+
+version_of() { # name, what fairseq-doc --version printed
+    sed -n "s/^$1: \([^,;]*\).*/\1/p" <<<"$2"
+}
+
+run_row() { # name, suite, settings
+    local name=$1 suite=$2 settings=${3:-} root=$folder/$1 log=$folder/$1.log
+    local system line cells set_up='' quick_start='' suite_result='' versions=''
+    rm -rf "$root" "$log"
+    echo "matrix: $name: makes the machine"
+    debootstrap --variant=minbase --include="$packages" "$suite" "$root" >"$log" 2>&1 ||
+        fail "$name: debootstrap has failed, see $log"
+    cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+    cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
+    mkdir -p "$root/root/.cache/pip"
+    git clone --quiet . "$root/root/fairseq_doc"
+    system=$(. "$root/etc/os-release" && echo "$PRETTY_NAME")
+
+    echo "matrix: $name: set-up"
+    if inside "$root" "$settings" ./scripts/setup.sh >>"$log" 2>&1; then
+        set_up=$(sed -n 's/^setup: done after \(.*\)/\1/p' "$log")
+        versions=$(inside "$root" "$settings" '.venv/bin/fairseq-doc --version')
+        echo "matrix: $name: quick start"
+        inside "$root" "$settings" ./scripts/quickstart.sh >>"$log" 2>&1 || true
+        quick_start=$(tail -n 1 "$log" | sed 's/^quickstart: //')
+        echo "matrix: $name: tests"
+        inside "$root" "$settings" "./scripts/test.sh $tests" >>"$log" 2>&1 || true
+        suite_result=$(tail -n 1 "$log" | tr -d =)
+    else
+        set_up=$(tail -n 1 "$log")
+        versions="Python: $(inside "$root" '' 'python3 --version' | cut -d' ' -f2)"
+    fi
+    rm -rf "$root"
+    cells=("$name" "$system" "$(version_of Python "$versions")" "$(version_of torch "$versions")"
+        "$(version_of numpy "$versions")" "$(version_of fairseq "$versions")" "$settings"
+        "$set_up" "$quick_start" "$suite_result" "$(date -u +%F)" "$(git rev-parse --short HEAD)")
+    line=$(printf '| %s ' "${cells[@]}")
+    sed -i -e "/^| $name |/d" -e "/^<!-- end of the table/i ${line//\\//} |" "$page"
+    echo "matrix: $name: $set_up; $quick_start; $suite_result"
+}
+
+wanted=("$@")
+[ $# != 0 ] || mapfile -t wanted < <(awk 'NF { print $1 }' <<<"$machines")
+for name in "${wanted[@]}"; do
+    row=$(awk -v name="$name" '$1 == name' <<<"$machines")
+    [ -n "$row" ] || fail "expected a name of the rows in $0; got $name"
+    run_row $row
+done
