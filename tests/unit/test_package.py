@@ -10,12 +10,15 @@ from pathlib import Path
 
 import fairseq
 import pytest
+from conftest import ROOT
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.utils import import_user_module
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import fairseq_doc
 
@@ -97,7 +100,10 @@ import sys
 hook = sys.excepthook
 {before}
 from argparse import Namespace
+from conftest import ROOT
 from fairseq.utils import import_user_module
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.criterions import CRITERION_REGISTRY
 import_user_module(Namespace(user_dir={FOLDER!r}))
@@ -141,3 +147,26 @@ def test_user_dir_found_beside_fairseq_is_the_same_package(tmp_path, monkeypatch
 def test_main_prints_the_folder_for_user_dir(capsys):
     runpy.run_module("fairseq_doc", run_name="__main__")
     assert capsys.readouterr().out == f"{FOLDER}\n"
+
+
+def pins(name):
+    """{package: version} of a file of constraints."""
+    lines = (ROOT / name).read_text().splitlines()
+    pairs = (line.split("==") for line in lines if not line.startswith("#"))
+    return {canonicalize_name(package): version for package, version in pairs}
+
+
+REQUIREMENTS = [Requirement(line) for line in metadata.requires("fairseq_doc")]
+LINT = {"ruff", "mypy"}  # they read one set of versions
+
+
+@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.name)
+def test_the_constraints_keep_to_the_bounds(requirement):
+    """Of every dependency one version is pinned that it allows, and its lowest one, that was run."""
+    name = canonicalize_name(requirement.name)
+    (bound,) = requirement.specifier
+    assert bound.operator == ">="
+    assert pins("constraints.txt")[name] in requirement.specifier
+    if name not in LINT:
+        lowest = pins("constraints-lowest.txt")[name]
+        assert f"{lowest}.".startswith(f"{bound.version}.")

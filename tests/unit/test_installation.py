@@ -1,0 +1,171 @@
+import sys
+from pathlib import Path
+
+import fairseq
+import pytest
+import torch
+from conftest import ROOT, refusal, run
+
+from fairseq_doc import installation
+from fairseq_doc.errors import FairseqDocError
+
+PROVIDER = installation.Distribution("ve-fairseq", "0.12.3")
+
+
+@pytest.fixture
+def providers(monkeypatch):
+    """A function that says which distributions provide fairseq."""
+
+    def provide(*found):
+        monkeypatch.setattr(installation, "distributions_of", lambda package: list(found))
+
+    return provide
+
+
+def provided(name, version):
+    return installation.Distribution(name, version)
+
+
+def test_this_installation_can_be_used(caplog):
+    installation.check()
+    assert caplog.text == ""
+
+
+def test_the_distributions_of_a_package(tmp_path, monkeypatch):
+    for name, version, packages in (
+        ("ve_fairseq", "0.12.3", "fairseq\nfairseq_cli\n"),
+        ("fairseq_tools", "1.0", "fairseq_tools\n"),
+        ("fairseq", "0.12.2", "fairseq\n"),
+    ):
+        folder = tmp_path / f"{name}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+        (folder / "top_level.txt").write_text(packages)
+    (tmp_path / "whole-1.dist-info").mkdir()
+    (tmp_path / "whole-1.dist-info" / "METADATA").write_text("Name: whole\nVersion: 1\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path)])
+    found = installation.distributions_of("fairseq")
+    assert found == [provided("fairseq", "0.12.2"), provided("ve_fairseq", "0.12.3")]
+
+
+def test_the_folder_of_a_package(tmp_path, monkeypatch):
+    assert installation.folder_of("fairseq") == Path(fairseq.__file__).parent
+    assert installation.folder_of("no_such_package") is None
+    (tmp_path / "left_behind").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installation.folder_of("left_behind") is None
+
+
+@pytest.mark.parametrize("name, version", [("fairseq", "0.12.2"), ("fairseq-fixed", "0.12.3.1")])
+def test_any_distribution_of_the_version_serves(providers, caplog, name, version):
+    providers(provided(name, version))
+    installation.check()
+    assert caplog.text == ""
+
+
+def test_a_checkout_that_is_no_distribution_serves(providers, caplog):
+    providers()
+    installation.check()
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "found, facts",
+    [
+        (
+            [PROVIDER, provided("fairseq", "0.12.2")],
+            ["got ve-fairseq 0.12.3 and fairseq 0.12.2", "pip uninstall ve-fairseq fairseq"],
+        ),
+        ([provided("fairseq", "0.13.0")], ["expected fairseq 0.12; got fairseq 0.13.0"]),
+        ([provided("fairseq", "1.0.0a0")], ["got fairseq 1.0.0a0, which was not tried"]),
+    ],
+)
+def test_a_warning(providers, caplog, found, facts):
+    providers(*found)
+    installation.check()
+    (record,) = caplog.records
+    assert all(fact in record.getMessage() for fact in facts)
+
+
+def test_an_older_fairseq_is_refused(providers):
+    providers(provided("fairseq", "0.10.2"))
+    message = refusal(installation.check)
+    assert message.startswith("expected fairseq 0.12; got fairseq 0.10.2: pip uninstall fairseq")
+
+
+@pytest.mark.parametrize(
+    "missing, found, message",
+    [
+        ("torch", [PROVIDER], "expected torch; got none: pip install torch"),
+        ("fairseq", [], "expected fairseq 0.12; got none: pip install fairseq-fixed"),
+        ("fairseq", [PROVIDER], "pip install --force-reinstall --no-deps ve-fairseq"),
+    ],
+)
+def test_what_is_missing(providers, monkeypatch, missing, found, message):
+    providers(*found)
+    folder_of = installation.folder_of
+    monkeypatch.setattr(
+        installation, "folder_of", lambda name: None if name == missing else folder_of(name)
+    )
+    assert message in refusal(installation.check)
+
+
+@pytest.mark.parametrize(
+    "version, serves", [("2.5.1+cu124", False), ("2.6.0", True), ("3.0", True)]
+)
+def test_the_lowest_torch(monkeypatch, version, serves):
+    monkeypatch.setattr(torch, "__version__", version)
+    if serves:
+        installation.check()
+    else:
+        message = refusal(installation.check)
+        assert message.startswith("expected torch 2.6 or newer; got 2.5.1+cu124: pip install")
+
+
+def test_a_python_that_cannot_import_fairseq(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0))
+    assert refusal(installation.check).startswith("expected Python 3.10 to 3.13; got 3.")
+
+
+def test_the_bounds_are_those_of_the_package():
+    text = (ROOT / "pyproject.toml").read_text()
+    assert f'"torch>={".".join(map(str, installation.LOWEST_TORCH))}"' in text
+    end = ".".join(map(str, installation.FIRST_PYTHON_WITHOUT_FAIRSEQ))
+    assert f'requires-python = ">=3.10,<{end}"' in text
+
+
+NO_FAIRSEQ = """
+import sys
+from fairseq_doc import installation
+folder_of = installation.folder_of
+installation.folder_of = lambda name: None if name == "fairseq" else folder_of(name)
+installation.distributions_of = lambda name: []
+sys.modules["fairseq"] = None
+sys.argv[:] = [{program!r}, *{words!r}]
+{call}
+"""
+
+
+@pytest.mark.parametrize(
+    "program, words, call",
+    [
+        ("fairseq-train", (), "from fairseq_doc import registration"),
+        (
+            "fairseq-doc",
+            ("eval-lm", "x"),
+            "from fairseq_doc.cli.main import main; sys.exit(main())",
+        ),
+    ],
+)
+def test_a_command_without_fairseq_ends_in_one_line(program, words, call):
+    code = NO_FAIRSEQ.format(program=program, words=words, call=call)
+
+    output = run(["bash", "-c", f'! {sys.executable} -c "$0" 2>&1', code], cwd=ROOT)
+    (line,) = output.splitlines()
+    assert "error: expected fairseq 0.12; got none: pip install fairseq-fixed" in line
+
+
+def test_a_library_that_imports_the_package_gets_the_error():
+    code = NO_FAIRSEQ.format(program="mine", words=(), call="from fairseq_doc import models")
+    output = run(["bash", "-c", f'! {sys.executable} -c "$0" 2>&1', code], cwd=ROOT)
+    assert f"{FairseqDocError.__name__}: expected fairseq 0.12" in output.splitlines()[-1]
