@@ -100,10 +100,7 @@ import sys
 hook = sys.excepthook
 {before}
 from argparse import Namespace
-from conftest import ROOT
 from fairseq.utils import import_user_module
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.criterions import CRITERION_REGISTRY
 import_user_module(Namespace(user_dir={FOLDER!r}))
