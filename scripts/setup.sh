@@ -80,12 +80,12 @@ if [ -n "$cpu" ] && grep -q '^nvidia-' <<<"$planned"; then
         fail "expected a CPU build of torch $version where pip looks, got none; give pip the address that" \
             "PyTorch's installation page names for the CPU (PIP_EXTRA_INDEX_URL), or take the default build"
 fi
-needed_mib=1700
-! grep -q '^nvidia-' <<<"$planned" || needed_mib=6000
+needed_mib=2200
+! grep -q '^nvidia-' <<<"$planned" || needed_mib=7500
 free_mib=$(df -Pm . | awk 'NR == 2 { print $4 }')
 if [ "$free_mib" -lt "$needed_mib" ] && [ ! -f .venv/bin/fairseq-train ]; then
     hint=
-    [ "$needed_mib" = 1700 ] || hint="; --cpu takes a smaller torch"
+    [ "$needed_mib" = 2200 ] || hint="; --cpu takes a smaller torch"
     fail "expected $needed_mib MiB of free space for .venv with torch $version, got $free_mib$hint"
 fi
 
