@@ -51,15 +51,6 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 
 versions=(${constraints:+--constraint "$constraints"})
 
-# What pip would install for a requirement, a line "name version" each.
-plan() {
-    pip install --quiet --dry-run --ignore-installed --report - "${versions[@]}" "$1" | .venv/bin/python -c '
-import json, sys
-
-for found in json.load(sys.stdin)["install"]:
-    print(found["metadata"]["name"], found["metadata"]["version"])'
-}
-
 SECONDS=0
 rm -f .venv/installed
 step 1 "makes .venv with $("$python" --version)"
@@ -69,23 +60,27 @@ step 1 "makes .venv with $("$python" --version)"
     fail "expected .venv to hold $("$python" --version), got $(.venv/bin/python --version); remove" \
         ".venv, or name its interpreter: PYTHON=..."
 
-pip install --quiet "${versions[@]}" --upgrade pip # the oldest of these Pythons bring one without --report
+pip install --quiet "${versions[@]}" --upgrade pip # the oldest of these Pythons bring one without --json
 
-torch=torch
-planned=$(plan torch)
-version=$(sed -n 's/^torch //p' <<<"$planned")
-if [ -n "$cpu" ] && grep -q '^nvidia-' <<<"$planned"; then
-    torch=torch==${version%+*}+cpu
-    planned=$(plan "$torch" 2>/dev/null) ||
+# The default build for Linux on x86-64 brings CUDA.
+offered=$(pip index versions torch --json | .venv/bin/python -c '
+import json, sys
+
+print(*json.load(sys.stdin)["versions"], sep="\n")')
+version=
+[ -z "$constraints" ] || version=$(sed -n 's/^torch==//p' "$constraints")
+version=${version:-$(sed -n '1s/+.*//; 1p' <<<"$offered")}
+torch=torch needed_mib=2200 hint=
+if ! grep -qxF "$version+cpu" <<<"$offered" && [ "$(uname -m)" = x86_64 ]; then
+    [ -z "$cpu" ] ||
         fail "expected a CPU build of torch $version where pip looks, got none; give pip the address that" \
             "PyTorch's installation page names for the CPU (PIP_EXTRA_INDEX_URL), or take the default build"
+    needed_mib=7500 hint="; --cpu takes a smaller torch"
+elif [ -n "$cpu" ] && grep -qxF "$version+cpu" <<<"$offered"; then
+    torch=torch==$version+cpu
 fi
-needed_mib=2200
-! grep -q '^nvidia-' <<<"$planned" || needed_mib=7500
 free_mib=$(df -Pm . | awk 'NR == 2 { print $4 }')
 if [ "$free_mib" -lt "$needed_mib" ] && [ ! -f .venv/bin/fairseq-train ]; then
-    hint=
-    [ "$needed_mib" = 2200 ] || hint="; --cpu takes a smaller torch"
     fail "expected $needed_mib MiB of free space for .venv with torch $version, got $free_mib$hint"
 fi
 

@@ -135,8 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _not_imported(called, error)
     set_up_logging()  # once more: some packages that the command imports set up their own
-    args = parser.parse_args(words)
     try:
+        args = parser.parse_args(words)
         result = args.command.run(args)
         text = json.dumps(_finite(result)) if args.json else args.command.as_text(result)
         print(text, flush=True)
