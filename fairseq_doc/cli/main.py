@@ -14,12 +14,11 @@ import logging
 import math
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from fairseq_doc import installation, interruptions
+from fairseq_doc import fairseq_warnings, installation, interruptions
 from fairseq_doc.cli.version import VersionAction
 from fairseq_doc.errors import FairseqDocError, first_usage_error
 
@@ -183,8 +182,7 @@ def set_up_logging() -> None:
         stream=sys.stderr,
         force=True,
     )
-    warnings.filterwarnings("ignore", category=FutureWarning, module="fairseq")
-    warnings.filterwarnings("ignore", message="'pin_memory'")  # without a GPU nothing is pinned
+    fairseq_warnings.apply()
 
 
 def _finite(value: Any) -> Any:

@@ -15,6 +15,7 @@
     loader_threads        threads and processes that load batches ahead end with their work
     error_messages        a command prints an error that the user can correct in one line
     launchers             workers join as torchrun or srun started them, on the CPU too
+    ../fairseq_warnings   warnings about fairseq's own code are not shown
     ../interruptions      Ctrl-C and SIGTERM end a command in one line, its temporary files removed
 
 No other file changes fairseq.
@@ -26,7 +27,7 @@ import logging
 # fairseq asks at its import for tensorboardX, which this package does not use.
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
-from fairseq_doc import interruptions
+from fairseq_doc import fairseq_warnings, interruptions
 from fairseq_doc.fairseq_patches import (
     amp_scaling,
     best_checkpoint,
@@ -46,6 +47,7 @@ from fairseq_doc.fairseq_patches import (
 )
 
 PATCHES = (
+    fairseq_warnings,
     checkpoint_types,
     checkpoint_reading,
     evaluated_settings,

@@ -102,6 +102,16 @@ def test_tensorboard_and_another_directory(corpus, tmp_path):
     assert list((tmp_path / "tb").rglob("events.out.tfevents.*"))
 
 
+def test_commands_show_no_warnings_about_fairseqs_own_code(corpus, trained, tmp_path):
+    checkpoint = trained.folder / "checkpoint_last.pt"
+    for command in (
+        training(corpus.data, tmp_path, "--max-update 2"),
+        evaluation(corpus.data, checkpoint),
+    ):
+        output = run(command)
+        assert "Warning" not in output and "deprecat" not in output
+
+
 def test_several_windows_make_one_update(corpus, trained, tmp_path):
     output = run_here(training(corpus.data, tmp_path, "--max-epoch 1 --update-freq 3"))
 

@@ -1,0 +1,81 @@
+"""Warnings about fairseq's own code are not shown; every other one is."""
+
+import os
+import warnings
+
+import fairseq
+import fairseq_cli
+import pytest
+
+from fairseq_doc import fairseq_warnings
+
+TORCH = "this constructor is deprecated\n (Triggered internally at /torch/tensor_new.cpp:85.)"
+HYDRA = [
+    "hydra.experimental.initialize() is no longer experimental. Use hydra.initialize()",
+    "hydra.experimental.compose() is no longer experimental. Use hydra.compose()",
+    "\nThe version_base parameter is not specified.\nPlease specify a compatability version",
+    "\nThe strict flag in the compose API is deprecated.\nSee https://hydra.cc",
+    "In 'config': Usage of deprecated keyword in package header '# @package _group_'.\nSee",
+    "\n'config' is validated against ConfigStore schema with the same name.\nThis behavior",
+]
+
+
+@pytest.fixture
+def shown():
+    """The warnings that are shown."""
+    with warnings.catch_warnings(record=True, action="always") as found:
+        fairseq_warnings.apply()
+        yield found
+
+
+@pytest.mark.parametrize("module", ["fairseq", "fairseq.trainer", "fairseq_cli.train"])
+@pytest.mark.parametrize(
+    "category", [DeprecationWarning, PendingDeprecationWarning, FutureWarning, SyntaxWarning]
+)
+def test_deprecations_of_fairseqs_modules_are_hidden(shown, module, category):
+    warnings.warn_explicit("old", category, "file.py", 1, module=module)
+    assert shown == []
+
+
+@pytest.mark.parametrize("package", [fairseq, fairseq_cli])
+def test_what_the_compiler_says_of_fairseqs_files_is_hidden(shown, package):
+    """Python 3.12 shows it where a file is compiled first; it gives a path and no module."""
+    compile(r"'\d'", os.path.join(package.__path__[0], "models", "a.py"), "exec")
+    assert shown == []
+    compile(r"'\d'", "/home/a/fairseq/plugin.py", "exec")
+    assert len(shown) == 1
+
+
+def test_torchs_warnings_in_fairseqs_modules_are_hidden(shown):
+    warnings.warn_explicit(TORCH, UserWarning, "utils.py", 1, module="fairseq.distributed.utils")
+    assert shown == []
+
+
+@pytest.mark.parametrize("message", [*HYDRA, "'pin_memory' argument is set as true but no"])
+def test_what_fairseq_makes_other_packages_say_is_hidden(shown, message):
+    warnings.warn_explicit(message, UserWarning, "sys", 1)
+    assert shown == []
+
+
+@pytest.mark.parametrize(
+    "message, category, module",
+    [
+        ("old", FutureWarning, "fairseq_doc.models.lstm_doc_lm"),
+        ("old", DeprecationWarning, "fairseq_doc"),
+        (TORCH, UserWarning, "fairseq_doc.ops.matmul"),
+        ("old", DeprecationWarning, "my_plugin.fairseq"),
+        ("old", FutureWarning, "torch.nn.functional"),
+        (TORCH, UserWarning, "torch.autograd.graph"),
+        ("distributed is already initialized", UserWarning, "fairseq.distributed.utils"),
+        ("In 'run': Usage of deprecated keyword in package header", UserWarning, "hydra.core"),
+    ],
+)
+def test_other_warnings_are_shown(shown, message, category, module):
+    warnings.warn_explicit(message, category, "file.py", 1, module=module)
+    assert [str(warning.message) for warning in shown] == [message]
+
+
+def test_a_second_call_adds_nothing(shown):
+    before = len(warnings.filters)
+    fairseq_warnings.apply()
+    assert len(warnings.filters) == before
