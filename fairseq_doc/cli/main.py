@@ -59,9 +59,10 @@ GROUPS = {
 SUBCOMMANDS = {name: summary for commands in GROUPS.values() for name, summary in commands.items()}
 # fairseq's own commands train. They are listed so that the order of work is complete.
 TRAINING = (
-    ("fairseq-train", "train: fairseq-train DATA --user-dir $(python -m fairseq_doc) ..."),
+    ("fairseq-train", "train: fairseq-train DATA --user-dir fairseq_doc ..."),
     ("fairseq-hydra-train", "the same with its options in a YAML file"),
 )
+OF_FAIRSEQ = ("train", "preprocess", "interactive", "validate")  # fairseq-train and so on
 
 
 def overview() -> str:
@@ -123,12 +124,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0; 1 for an error that the user can correct, printed in one line; 130 where
-        it was interrupted. argparse exits with 2.
+        it was interrupted; 2 for a command of fairseq's own. argparse exits with 2.
     """
     set_up_output()  # first, since --help too prints characters that a locale may lack
     interruptions.apply()
     words = sys.argv[1:] if arguments is None else arguments
     called = next((word for word in words if not word.startswith("-")), "")
+    if called in OF_FAIRSEQ:
+        print(
+            f"fairseq-doc: error: expected a command of fairseq-doc; got {called}, one of fairseq's: "
+            f"use fairseq-{called} with --user-dir fairseq_doc",
+            file=sys.stderr,
+        )
+        return 2
     try:
         parser = make_parser(only=called)
     except Exception as error:

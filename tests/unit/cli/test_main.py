@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from fairseq_doc.cli import eval_lm
-from fairseq_doc.cli.main import GROUPS, SUBCOMMANDS, main, make_parser, module_of
+from fairseq_doc.cli.main import GROUPS, OF_FAIRSEQ, SUBCOMMANDS, main, make_parser, module_of
 from fairseq_doc.errors import FairseqDocError
 
 pytestmark = pytest.mark.usefixtures("logging_of_its_own")
@@ -106,6 +106,15 @@ def test_information_is_not_logged_and_warnings_are_on_standard_error(does, caps
     printed, err = capsys.readouterr()
     assert json.loads(printed) == RESULT
     assert "careful" in err and "dictionary" not in err
+
+
+@pytest.mark.parametrize("name", OF_FAIRSEQ)
+def test_a_command_of_fairseq_is_named_in_one_line(name, capsys):
+    assert name not in SUBCOMMANDS
+    assert main([name, "data", "--lr", "1"]) == 2
+    printed, err = capsys.readouterr()
+    assert printed == "" and len(err.splitlines()) == 1
+    assert f"got {name}, one of fairseq's: use fairseq-{name} with --user-dir" in err
 
 
 def test_help_lists_every_command_in_the_order_of_work(capsys):
