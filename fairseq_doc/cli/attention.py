@@ -11,6 +11,7 @@ from fairseq_doc.cli.arguments import (
     positive,
     read_lines,
 )
+from fairseq_doc.cli.outputs import named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import load_translator
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_attention
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """``source`` and ``output``, symbols with their end marks; ``weights``, a row for each output
-    symbol; ``log_prob`` of the output, natural logarithm."""
+    symbol; ``log_prob`` of the output, natural logarithm; ``picture``, where it is drawn."""
     if args.picture:
         check_plot_path(args.picture, args.overwrite)
     check_bpe(args)
@@ -64,6 +65,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "output": attention.output,
         "weights": attention.weights.tolist(),
         "log_prob": attention.log_prob,
+        **named_outputs(args, "picture"),
     }
 
 
@@ -116,4 +118,5 @@ def as_text(result: dict[str, Any]) -> str:
     for word, weights in zip(result["output"], result["weights"], strict=True):
         most = max(range(len(weights)), key=weights.__getitem__)
         lines.append(f"{word:{width}}  {weights[most]:6.3f}  {result['source'][most]}")
-    return "\n".join(lines) + f"\nlog-probability {result['log_prob']:.4f}"
+    lines.append(f"log-probability {result['log_prob']:.4f}")
+    return "\n".join(lines + output_lines(result, "picture"))

@@ -4,6 +4,7 @@ import argparse
 import os
 from typing import Any
 
+from fairseq_doc.cli.outputs import named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.parsing.outputs import (
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """``sentences``; ``outputs``, and how many were ``well_formed``, ``repaired`` (brackets or
     words) and ``dropped`` (another number of words); ``first_...``, the same of each sentence's
-    first output; ``flat_trees``, sentences without any other tree."""
+    first output; ``flat_trees``, sentences without any other tree; ``output``, the file."""
     if os.path.realpath(args.output) in map(os.path.realpath, (args.generated, args.sentences)):
         raise FairseqDocError(f"{args.output} is an input too; name another file to write")
     check_output(args.output, args.overwrite)
@@ -55,17 +56,18 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         key = kind.replace("-", "_")
         result[key] = found.counts[kind]
         result[f"first_{key}"] = found.first_counts[kind]
-    return result
+    return result | named_outputs(args, "output")
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """What became of the outputs, in one line."""
+    """What became of the outputs, in one line; the file."""
     outputs = _shares(result, "", result["outputs"])
     first_outputs = _shares(result, "first_", result["sentences"])
-    return (
+    counts = (
         f"{result['sentences']:,} sentences, {result['outputs']:,} outputs: {outputs}; first "
         f"outputs: {first_outputs}; {result['flat_trees']:,} sentences have only a flat tree"
     )
+    return "\n".join([counts, *output_lines(result, "output")])
 
 
 def _shares(result: dict[str, Any], prefix: str, total: int) -> str:

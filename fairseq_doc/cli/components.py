@@ -15,6 +15,7 @@ from fairseq_doc.cli.arguments import (
     positive,
     progress_of,
 )
+from fairseq_doc.cli.outputs import named_outputs, output_lines
 from fairseq_doc.cli.text_arguments import (
     add_text_arguments,
     plain_text,
@@ -44,6 +45,7 @@ EXAMPLE = (
     'echo "the company said it will" | fairseq-doc components data-bin/ptb --path a.pt '
     "--picture components.png"
 )
+OUTPUTS = ("tsv", "picture")
 COLUMNS = (
     "line", "position", "word", "layer", "component", "weight", "posterior", "log_prob", "words",
 )  # fmt: skip
@@ -81,7 +83,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """``tokens``, their ``log_prob``, natural logarithm, and ``perplexity``; where a token is a byte,
     their ``bits_per_character``; ``unknown``, words outside the dictionary with their counts;
     ``sentences``, unless --summary is given; and over all of them ``layers``, ``components``, ``kinds``
-    and the ``min_count`` of --min-count.
+    and the ``min_count`` of --min-count; and ``tsv`` and ``picture``, where they are written.
 
     A sentence has its ``text`` and its ``tokens``, each with ``position`` (1 is the line's first word),
     ``word``, ``log_prob``, ``layers`` and ``components``. A layer or component has ``layer``,
@@ -140,7 +142,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         }
         for kind in by_frequency(text, text.layers)
     ]
-    return result
+    return result | named_outputs(args, *OUTPUTS)
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
@@ -258,7 +260,7 @@ def as_text(result: dict[str, Any]) -> str:
     if shown == "layers":
         lines += ["", *_parts_table(result["layers"], "layer"), "", *_kinds_table(result["kinds"])]
     lines += ["", *_words_table(result[shown], shown[:-1], result["min_count"])]
-    return "\n".join(lines)
+    return "\n".join(lines + output_lines(result, *OUTPUTS))
 
 
 def _sentence_table(sentence: dict[str, Any], shown: str) -> list[str]:

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from fairseq_doc.cli.arguments import add_picture_arguments
+from fairseq_doc.cli.outputs import named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.learning_curves import read_log
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_curves
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         curves[name] = read_log(path)
     plot_curves(curves, args.picture)
     return {
-        "picture": args.picture,
+        **named_outputs(args, "picture"),
         "runs": {
             name: {
                 "perplexity": curve.perplexities,
@@ -53,4 +54,4 @@ def as_text(result: dict[str, Any]) -> str:
         f"{name}: {len(run['perplexity'])} epochs, best validation perplexity {run['best']:g}"
         for name, run in result["runs"].items()
     ]
-    return "\n".join(lines + [f"wrote {result['picture']}"])
+    return "\n".join(lines + output_lines(result, "picture"))

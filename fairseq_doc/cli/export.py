@@ -100,11 +100,10 @@ def _check(args: argparse.Namespace, outputs: list[Path]) -> None:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """A line, and one more for tokens outside the dictionary."""
+    """A line, one more for tokens outside the dictionary, and the files."""
     lines = [
-        "{}: {:,} bytes, {}; form {form}, {vocab_size} tokens, state ({num_layers}, N, {hidden_size}); "
+        "{:,} bytes, {}; form {form}, {vocab_size} tokens, state ({num_layers}, N, {hidden_size}); "
         "log P differs by at most {:.1e} from the model's".format(
-            " and ".join(result["files"]),
             result["bytes"],
             "int8" if result["int8"] else "float32",
             result["difference"],
@@ -115,4 +114,5 @@ def as_text(result: dict[str, Any]) -> str:
     if unknown:
         shown = ", ".join(unknown[:10]) + (", ..." if len(unknown) > 10 else "")
         lines.append(f"{len(unknown)} tokens are not in the dictionary, scored as <unk>: {shown}")
+    lines += [f"wrote {name}" for name in result["files"]]
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from fairseq.utils import split_paths
 
 from fairseq_doc.checksums import sha256_of
 from fairseq_doc.cli.arguments import add_model_arguments, ensemble_of, positive, progress_of
+from fairseq_doc.cli.outputs import named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import (
     add_tree_arguments,
     check_readable_again,
@@ -46,6 +47,7 @@ EXAMPLE = "fairseq-doc rerank data-bin/wsj dev.nbest.gz --path a.pt --score-base
 BASES = {"e": math.e, "2": 2, "10": 10}
 GRID = "0:5:0.05"
 MAX_WEIGHTS = 10_000
+OUTPUTS = ("output", "output_nbest")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """``sentences``, ``candidates``, ``distinct`` (those that differ in more than tags),
     ``unknown`` (their symbols outside the dictionary), ``scored`` (those not found in
-    ``--scores``), ``seconds`` of scoring, without loading, and ``weight``. With ``--tune`` also
+    ``--scores``), ``seconds`` of scoring, without loading, ``weight``, and ``output``
+    and ``output_nbest``, where they are written. With ``--tune`` also
     ``errors`` (sentences excluded at that weight), ``f1``, ``parser_f1`` (first candidates),
     ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by weight."""
     weights = _parse_grid(args.weights)
@@ -142,7 +145,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         if path:
             written = lines(args.nbest, sentences, lm_scores, result["weight"], word_trees)
             write_lines(path, written, args.overwrite)
-    return result
+    return result | named_outputs(args, *OUTPUTS)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -261,4 +264,6 @@ def as_text(result: dict[str, Any]) -> str:
         if result["weight"] == tried[-1] > 0:
             found += "; it is the last of them: give --weights more"
         lines.append(found)
-    return "\n".join(lines)
+        if result["f1"] <= result["parser_f1"]:
+            lines.append("no weight is better than the parser alone: keep the parser's order")
+    return "\n".join(lines + output_lines(result, *OUTPUTS))

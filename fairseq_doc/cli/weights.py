@@ -10,6 +10,7 @@ from fairseq_doc.cli.arguments import (
     ensemble_of,
     progress_of,
 )
+from fairseq_doc.cli.outputs import named_outputs, output_lines
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_weights
 from fairseq_doc.evaluation.weights import mixture_weights
 
@@ -25,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sum of the weights
-    from each; ``coefficient_of_variation``, sqrt(beta); ``tokens``."""
+    from each; ``coefficient_of_variation``, sqrt(beta); ``tokens``; ``picture``, where
+    it is drawn."""
     if args.picture:
         check_plot_path(args.picture, args.overwrite)
     found = mixture_weights(ensemble_of(args), args.gen_subset, progress_of(args))
@@ -38,6 +40,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "layers": {str(layer): weight for layer, weight in found.by_layer.items()},
         "coefficient_of_variation": found.coefficient_of_variation,
         "tokens": found.tokens,
+        **named_outputs(args, "picture"),
     }
 
 
@@ -48,7 +51,8 @@ def as_text(result: dict[str, Any]) -> str:
         lines.append(f"{number:9d}  {component['layer']:5d}  {component['weight']:11.4f}")
     for layer, weight in result["layers"].items():
         lines.append(f"{'all':>9}  {layer:>5}  {weight:11.4f}")
-    return "\n".join(lines) + (
-        "\n{split}: coefficient of variation (sqrt(beta)) {coefficient_of_variation:.4f} over "
+    lines.append(
+        "{split}: coefficient of variation (sqrt(beta)) {coefficient_of_variation:.4f} over "
         "{tokens:,} tokens".format(**result)
     )
+    return "\n".join(lines + output_lines(result, "picture"))

@@ -234,9 +234,10 @@ def test_attention_as_text_json_and_picture(parallel, translator, tmp_path):
     words = ["attention", parallel.data, "--cpu", "--input", source]
     words += ["--path", translator.folder / "checkpoint_last.pt"]
     text, _ = doc(*words, "--line", 2, "--picture", picture)
-    assert "output" in text
+    assert "output" in text and text.endswith(f"\nwrote {picture}\n")
     assert picture.read_bytes().startswith(b"\x89PNG")
     result = json.loads(doc(*words, "--line", 2, "--json")[0])
+    assert "picture" not in result
     assert result["source"] == ["w5", "nowhere", "$x$", "w4", "</s>"]
     assert [sum(row) for row in result["weights"]] == pytest.approx([1] * len(result["output"]))
     assert "exists" in refused(*words, "--line", 2, "--picture", picture)

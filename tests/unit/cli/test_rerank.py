@@ -80,7 +80,7 @@ def test_the_parsers_own_choice_is_the_first_of_each_list(folder, models):
 def test_the_best_trees_and_the_whole_lists_are_written(folder, models, base, path):
     options = f"--weight 0.8 --score-base {base} --output best --output-nbest whole"
     result, _ = result_of(f"rerank data nbest --path {path} --no-progress-bar {options}")
-    assert result["weight"] == 0.8
+    assert (result["weight"], result["output"], result["output_nbest"]) == (0.8, "best", "whole")
     assert not {"f1", "parser_f1", "lm_f1", "oracle_f1", "tuning"} & set(
         result
     )  # without gold trees
@@ -170,8 +170,9 @@ def test_the_text_says_the_counts_and_with_gold_trees_the_figures(folder, models
         f"{DISTINCT} distinct",
         "0 of their symbols",
     ]
-    assert all(fact in printed for fact in facts) and printed.count("\n") == 1
-    assert re.search(rf"{DISTINCT} scored in \d+\.\d s", printed) and remarks == ""
+    counts, written = printed.splitlines()
+    assert all(fact in counts for fact in facts) and written == "wrote best"
+    assert re.search(rf"{DISTINCT} scored in \d+\.\d s", counts) and remarks == ""
     result = {
         "sentences": 2416, "candidates": 1208000, "distinct": 1000000, "weight": 0.25, "unknown": 7,
         "seconds": 100.04, "scored": 2000, "f1": 93.456, "parser_f1": 89.7,
@@ -188,11 +189,16 @@ def test_the_text_says_the_counts_and_with_gold_trees_the_figures(folder, models
         "3 weights",
     ):
         assert fact in text
+    assert "no weight" not in text
+    for f1 in (89.7, 89.69):  # not above the parser's
+        assert rerank.as_text(result | {"f1": f1}).splitlines()[-1] == (
+            "no weight is better than the parser alone: keep the parser's order"
+        )
 
 
 def test_a_best_weight_at_the_grids_end_is_reported(folder, models):
     def last(grid):
-        return doc(*f"{LINE} --tune gold --weights {grid}".split())[0].splitlines()[-1]
+        return doc(*f"{LINE} --tune gold --weights {grid}".split())[0].splitlines()[2]
 
     assert "it is the last of them" in last("40:40:1")
     assert "last" not in last("0:0:1") and "last" not in last("40:400:360")
@@ -201,7 +207,7 @@ def test_a_best_weight_at_the_grids_end_is_reported(folder, models):
 def test_progress_is_on_standard_error(folder, models):
     words = "rerank data nbest --path a.pt --output best --max-candidates 1 --log-interval 2"
     printed, remarks = doc(*words.split())
-    assert printed.count("\n") == 1 and "rerank" in remarks
+    assert printed.count("\n") == 2 and "rerank" in remarks
 
 
 def test_existing_outputs_are_replaced_where_asked(folder, models):
@@ -244,6 +250,7 @@ def test_kept_scores_serve_other_weights_and_other_outputs(folder, models):
     first, _ = result_of(f"{tuning} --output best")
     kept, called = (folder / "kept").read_bytes(), models.called
     again, _ = result_of(f"{tuning} --output again")
+    assert (first.pop("output"), again.pop("output")) == ("best", "again")
     assert again | {"seconds": 0, "scored": 0} == first | {"seconds": 0, "scored": 0}
     assert (first["scored"], again["scored"]) == (first["distinct"], 0)
     assert (folder / "again").read_bytes() == (folder / "best").read_bytes()

@@ -393,6 +393,9 @@ def test_weights(models, tmp_path):
     ]
     assert rows[4:6] == [["all", str(n), f"{w:.4f}"] for n, w in found.by_layer.items()]
     assert f"{found.coefficient_of_variation:.4f}" in rows[6]
+    assert result["picture"] == str(picture) and text.endswith(f"\nwrote {picture}")
+    result, text = run(f"weights {models.data} --path a.pt")
+    assert "picture" not in result and "wrote" not in text
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -475,6 +478,7 @@ def test_components(models, lines, tmp_path):
         "words": " ".join(part["words"]),
     }
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert (result["tsv"], result["picture"]) == (str(tsv), str(picture))
 
     shown = [line.split() for line in text.splitlines()]
     token = result["sentences"][0]["tokens"][1]
@@ -490,6 +494,7 @@ def test_components(models, lines, tmp_path):
     shares = [f"{share[key]:.3f}" for key in ("weight", "posterior")]
     assert [share["word"], str(share["count"]), *shares] in [row[1:] for row in shown]
     assert "end mark </s>" in text and "at least 2 times" in text
+    assert text.splitlines()[-2:] == [f"wrote {tsv}", f"wrote {picture}"]
 
 
 def test_the_summary_alone_leaves_out_the_sentences(models, lines):

@@ -1,0 +1,14 @@
+"""What a command says about the files that it wrote. This file imports neither torch nor fairseq."""
+
+import argparse
+from typing import Any
+
+
+def named_outputs(args: argparse.Namespace, *options: str) -> dict[str, str]:
+    """The entries of a result for files: those of these options that are given, by their names."""
+    return {option: getattr(args, option) for option in options if getattr(args, option)}
+
+
+def output_lines(result: dict[str, Any], *options: str) -> list[str]:
+    """The lines of a text for them."""
+    return [f"wrote {result[option]}" for option in options if option in result]
