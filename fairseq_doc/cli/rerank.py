@@ -265,5 +265,7 @@ def as_text(result: dict[str, Any]) -> str:
             found += "; it is the last of them: give --weights more"
         lines.append(found)
         if result["f1"] <= result["parser_f1"]:
-            lines.append("no weight is better than the parser alone: keep the parser's order")
+            lines.append(
+                "none of these weights is better than the parser alone: keep the parser's order"
+            )
     return "\n".join(lines + output_lines(result, *OUTPUTS))

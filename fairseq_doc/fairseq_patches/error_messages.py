@@ -28,6 +28,16 @@ _FAIRSEQ_MESSAGES = (
         "expected --batch-size, the number of sentences, or of columns a worker; got none",
     ),
     (
+        re.compile(r"optimizer is required!"),
+        "expected --optimizer; got none: give --optimizer nt_asgd --lr-scheduler nt_asgd, as for the "
+        "language models here, or another of fairseq's, such as --optimizer sgd",
+    ),
+    (
+        re.compile(r"Could not infer language pair, please provide it explicitly"),
+        "expected a data folder of two languages, or --source-lang and --target-lang; got neither: "
+        "for a language model give --task bptt_language_modeling",
+    ),
+    (
         re.compile(r"Seed must be between 0 and"),
         "--seed: expected a number from 0 to 4294967295; got another",
     ),

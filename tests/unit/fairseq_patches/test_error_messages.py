@@ -39,6 +39,14 @@ def test_a_usage_error_is_one_line_also_where_another_wraps_it(hook, capsys):
             ["expected --batch-size", "got none"],
         ),
         (
+            ValueError("optimizer is required!"),
+            ["expected --optimizer; got none", "--optimizer nt_asgd --lr-scheduler nt_asgd"],
+        ),
+        (
+            Exception("Could not infer language pair, please provide it explicitly"),
+            ["--source-lang and --target-lang", "give --task bptt_language_modeling"],
+        ),
+        (
             Exception(
                 "Size of sample #3 is invalid (=(np.int64(1201), 0)) since max_positions=(1024, "
                 "1024), skip this example with --skip-invalid-size-inputs-valid-test"
