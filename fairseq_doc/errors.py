@@ -1,5 +1,8 @@
 """Errors that the user can correct."""
 
+import shlex
+from importlib.metadata import PackageNotFoundError, requires
+
 
 class FairseqDocError(ValueError):
     """A setting, a file or a checkpoint that cannot be used. The text says what was expected, what
@@ -25,3 +28,16 @@ def shown(text: str | bytes, limit: int = 80) -> str:
     if len(text) > limit or len(quoted) > limit + 3:
         return f"{quoted[: limit - 3]}..."
     return quoted
+
+
+def pip_install(extra: str, *packages: str) -> str:
+    """The command that installs what an extra of this package needs. The registry may have no
+    ``fairseq_doc``, so it names the requirements: as this package's metadata has them, or ``packages``
+    where it is not installed."""
+    try:
+        lines = requires("fairseq_doc") or []
+    except PackageNotFoundError:
+        lines = []
+    parts = [line.partition(";") for line in lines]
+    needed = [need.strip() for need, _, marker in parts if f'extra == "{extra}"' in marker]
+    return shlex.join(["pip", "install", *(needed or packages)])

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, pip_install
 from fairseq_doc.modules.mixture import MixtureOutput, near_identity
 
 
@@ -46,9 +46,10 @@ try:
     from transformers.modeling_outputs import CausalLMOutputWithPast
     from transformers.modeling_utils import slice_logits_to_keep
     from transformers.utils.generic import can_return_tuple
-except ImportError:
+except ImportError as error:
     raise FairseqDocError(
-        "expected transformers 5.23; got none or another: pip install 'fairseq_doc[transformers]'"
+        f"expected transformers; got none, or one that is too old ({error}): "
+        f"{pip_install('transformers', 'transformers')}"
     ) from None
 
 DEFAULT_COMPONENTS = 4  # of the last layer

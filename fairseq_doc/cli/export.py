@@ -9,7 +9,7 @@ from typing import Any
 from fairseq.utils import split_paths
 
 from fairseq_doc.cli.arguments import add_checkpoint_arguments
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, pip_install
 from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.export.contract import FORMS
 from fairseq_doc.export.tokens import match_tokens, read_tokens, table_lines, table_of
@@ -95,7 +95,7 @@ def _check(args: argparse.Namespace, outputs: list[Path]) -> None:
     if missing:
         raise FairseqDocError(
             f"expected the packages {' and '.join(PACKAGES)}; {' and '.join(missing)} missing: "
-            "pip install 'fairseq_doc[onnx]'"
+            f"{pip_install('onnx', *PACKAGES)}"
         )
 
 

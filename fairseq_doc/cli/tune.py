@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.errors import FairseqDocError, pip_install, shown
 from fairseq_doc.tuning.space import read_space, ready_spaces, short
 
 EXAMPLE = (
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     ``high``."""
     _check(args)
     if importlib.util.find_spec("optuna") is None:
-        raise FairseqDocError("expected Optuna; got none: pip install 'fairseq_doc[tune]'")
+        raise FairseqDocError(f"expected Optuna; got none: {pip_install('tune', 'optuna')}")
     from fairseq_doc.tuning.storage import silence
 
     silence()

@@ -1,6 +1,9 @@
+from importlib.metadata import PackageNotFoundError
+
 import pytest
 
-from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
+from fairseq_doc import errors
+from fairseq_doc.errors import FairseqDocError, first_usage_error, pip_install, shown
 
 
 def caught(function):
@@ -73,3 +76,20 @@ def test_it_is_a_value_error():
 )
 def test_input_is_quoted_on_one_short_line(text, quoted):
     assert shown(text) == quoted
+
+
+def test_the_installation_of_an_extra_names_its_requirements(monkeypatch):
+    lines = ["torch>=2", 'onnx>=1.23; extra == "onnx"', 'onnxruntime; extra == "onnx"']
+    monkeypatch.setattr(errors, "requires", lambda name: lines)
+    assert pip_install("onnx", "onnx", "onnxruntime") == "pip install 'onnx>=1.23' onnxruntime"
+    assert pip_install("tune", "optuna") == "pip install optuna"
+    monkeypatch.setattr(errors, "requires", lambda name: None)
+    assert pip_install("tune", "optuna") == "pip install optuna"
+
+
+def test_the_installation_where_this_package_is_not_installed(monkeypatch):
+    def requires(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(errors, "requires", requires)
+    assert pip_install("onnx", "onnx", "onnxruntime") == "pip install onnx onnxruntime"

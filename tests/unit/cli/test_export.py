@@ -7,6 +7,7 @@ import pytest
 from conftest import doc, refused
 
 from fairseq_doc.cli import export
+from fairseq_doc.errors import pip_install
 
 from ..conftest import small_dictionary
 from ..evaluation.conftest import ensemble, peaked_model
@@ -85,7 +86,7 @@ def test_what_is_refused_before_a_model_is_loaded(folder, loaded, monkeypatch):
         importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else find(name)
     )
     message = refused(*new)
-    assert "onnxruntime missing: pip install 'fairseq_doc[onnx]'" in message
+    assert f"onnxruntime missing: {pip_install('onnx', *export.PACKAGES)}" in message
     assert names(folder) == before and loaded == []
 
 

@@ -12,6 +12,7 @@ import pytest
 from conftest import PACKAGE, ROOT, doc, refused
 
 from fairseq_doc.cli.main import make_parser
+from fairseq_doc.errors import pip_install
 from fairseq_doc.tuning import progress
 from fairseq_doc.tuning import training as training_module
 
@@ -151,7 +152,7 @@ def test_without_optuna(folder, monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "optuna" else find(name)
     )
-    assert "pip install 'fairseq_doc[tune]'" in refused(*TUNE, "--", *BASE)
+    assert f"got none: {pip_install('tune', 'optuna')}" in refused(*TUNE, "--", *BASE)
 
 
 def test_sigterm_is_an_interruption(folder, monkeypatch):
