@@ -16,7 +16,7 @@ case "$variant" in
     one_softmax) model="--arch lstm_awd_lm_small --lr 30" ;;
     *) echo "expected plain, partial_shuffle, weight_norm, mogrifier, mos or one_softmax; got $variant" >&2; exit 1 ;;
 esac
-fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" \
+fairseq-train "$data" --user-dir fairseq_doc \
     --task bptt_language_modeling $model --matmul-precision bfloat16 \
     --criterion doc_cross_entropy --doc-balance published --doc-lambda 0.001 --ar-alpha 2 --tar-beta 1 \
     --optimizer nt_asgd --lr-scheduler nt_asgd --weight-decay 1.2e-6 --clip-norm 0.25 \

@@ -25,7 +25,7 @@ for folder in "${folders[@]}"; do
     # What it was done with; other options go on from there.
     [ -e "$averaged/done" ] && [ "$(cat "$averaged/done")" = "$*" ] && continue
     mkdir -p "$averaged"
-    fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" $model $settings \
+    fairseq-train "$data" --user-dir fairseq_doc $model $settings \
         --finetune-from-model "$folder/checkpoints/checkpoint_best.pt" \
         --criterion doc_cross_entropy --optimizer nt_asgd --lr-scheduler nt_asgd --nonmono 0 \
         --lr 5 --clip-norm 0.25 --weight-decay 1.2e-6 --batch-size 32 --bptt 35 --updates-per-epoch 166 \

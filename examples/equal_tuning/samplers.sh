@@ -12,7 +12,7 @@ for seed in 1 2 3; do
         name="$sampler$seed"
         fairseq-doc tune "$here/cheap_space.yaml" --study "$name" --storage "sqlite:///$studies/$name.db" \
             --dir "$studies/$name" --trials 40 --sampler "$sampler" --seed "$seed" -- \
-            fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" --task bptt_language_modeling \
+            fairseq-train "$data" --user-dir fairseq_doc --task bptt_language_modeling \
             --arch lstm_melis_lm --hidden-size 64 \
             --criterion doc_cross_entropy --sentence-avg --optimizer adam --adam-betas "(0.0, 0.999)" \
             --adam-eps 1e-9 --clip-norm 10 --batch-size 20 --bptt 50 --updates-per-epoch 200 \

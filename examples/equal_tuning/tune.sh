@@ -13,7 +13,7 @@ study=(--study "$system" --storage "sqlite:///$studies/$system.db" --dir "$studi
 # Four epochs in 20 checks; the learning rate drops after check 16 at the latest. --stop-above: 7 bits are a
 # perplexity of 128.
 fairseq-doc tune "$here/space.yaml" "${study[@]}" --trials 12 --startup-trials 6 -- \
-    fairseq-train "$data" --user-dir "$(python -m fairseq_doc)" $model \
+    fairseq-train "$data" --user-dir fairseq_doc $model \
     --criterion doc_cross_entropy --sentence-avg --optimizer adam --adam-betas "(0.0, 0.999)" --adam-eps 1e-9 \
     --clip-norm 10 --batch-size 32 --bptt 35 --updates-per-epoch 166 \
     --lr-scheduler plateau --lr-patience 4 --drop-at 16 --max-checks 20 \

@@ -18,7 +18,7 @@ IFS=: read -ra checkpoints <<<"$model"
 for file in "${checkpoints[@]}"; do [ -f "$file" ] || fail "expected a checkpoint, got no file $file"; done
 [ ! -e "$output" ] || fail "$output exists; remove it, or name another file: OUT=..."
 
-fairseq-generate "${DATA:-data-bin/gigaword}" --user-dir "${USER_DIR:-fairseq_doc}" \
+fairseq-generate "${DATA:-data-bin/gigaword}" --user-dir fairseq_doc \
     --task translation --source-lang src --target-lang tgt \
     --path "$model" --gen-subset test --beam 5 --batch-size 64 --num-workers 0 "$@" >"$output.part"
 mv "$output.part" "$output"

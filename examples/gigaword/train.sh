@@ -2,7 +2,7 @@
 # The published headline run with i_2 = i_3 = 2 (Table 10). DATA is the folder that fairseq-doc
 # prepare-headline wrote. Further options go to fairseq-train and override these.
 set -euo pipefail
-fairseq-train "${DATA:-data-bin/gigaword}" --user-dir "${USER_DIR:-fairseq_doc}" \
+fairseq-train "${DATA:-data-bin/gigaword}" --user-dir fairseq_doc \
     --task translation --source-lang src --target-lang tgt \
     --arch lstm_luong_doc_gigaword --doc-components 0,0,2,2 \
     --criterion doc_cross_entropy --doc-balance published --doc-lambda 0.001 --sentence-avg \

@@ -4,7 +4,7 @@
 # options go to fairseq-train and override these.
 set -euo pipefail
 pair=${SRC:-en}-${TGT:-de}
-fairseq-train "${DATA:-data-bin/iwslt16.$pair}" --user-dir "${USER_DIR:-fairseq_doc}" \
+fairseq-train "${DATA:-data-bin/iwslt16.$pair}" --user-dir fairseq_doc \
     --task translation --source-lang "${SRC:-en}" --target-lang "${TGT:-de}" \
     --arch lstm_luong_doc_iwslt16 --doc-components 0,0,2,2 \
     --criterion doc_cross_entropy --doc-balance published --doc-lambda 0.001 --sentence-avg \

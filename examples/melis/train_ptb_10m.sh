@@ -3,7 +3,7 @@
 # deepmind/lamb. DATA is the folder that fairseq-doc prepare-lm wrote. Further options go to fairseq-train and override
 # these.
 set -euo pipefail
-fairseq-train "${DATA:-data-bin/ptb}" --user-dir "${USER_DIR:-fairseq_doc}" \
+fairseq-train "${DATA:-data-bin/ptb}" --user-dir fairseq_doc \
     --task bptt_language_modeling --bptt 35 --updates-per-epoch 100 \
     --arch lstm_melis_lm_ptb_10m \
     --criterion doc_cross_entropy --sentence-avg --l2 1.24e-4 \

@@ -19,7 +19,7 @@ done
 mkdir -p "$out"
 for pair in valid:dev test:test; do
     split=${pair%:*} name=${pair#*:}
-    fairseq-generate "$data/pairs" --user-dir "${USER_DIR:-fairseq_doc}" --task translation \
+    fairseq-generate "$data/pairs" --user-dir fairseq_doc --task translation \
         --source-lang words --target-lang symbols --path "$model" --gen-subset "$split" \
         --beam 10 --nbest 10 --max-len-a 4 --max-len-b 20 --batch-size 32 --num-workers 0 "$@" \
         >"$out/$name.out"

@@ -2,7 +2,7 @@
 # The published Penn Treebank run (Tables 2, 3 and 6). DATA is the folder that fairseq-doc prepare-lm
 # wrote. Further options go to fairseq-train and override these.
 set -euo pipefail
-fairseq-train "${DATA:-data-bin/ptb}" --user-dir "${USER_DIR:-fairseq_doc}" \
+fairseq-train "${DATA:-data-bin/ptb}" --user-dir fairseq_doc \
     --task bptt_language_modeling --bptt 70 --max-length-delta 40 \
     --arch lstm_doc_lm_ptb --doc-components 0,0,5,15 \
     --criterion doc_cross_entropy --doc-balance published --doc-lambda 0.001 \

@@ -3,7 +3,7 @@
 # to fairseq-eval-lm.
 set -euo pipefail
 for split in valid test; do
-    fairseq-eval-lm "${DATA:-data-bin/wikitext2}" --user-dir "${USER_DIR:-fairseq_doc}" \
+    fairseq-eval-lm "${DATA:-data-bin/wikitext2}" --user-dir fairseq_doc \
         --task bptt_language_modeling --path checkpoints/wikitext2/checkpoint_best.pt \
         --gen-subset $split --num-workers 0 "$@"
 done

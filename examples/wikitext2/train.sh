@@ -2,7 +2,7 @@
 # The published WikiText-2 run (Tables 2 and 8). DATA is the folder that fairseq-doc prepare-lm wrote.
 # Further options go to fairseq-train and override these.
 set -euo pipefail
-fairseq-train "${DATA:-data-bin/wikitext2}" --user-dir "${USER_DIR:-fairseq_doc}" \
+fairseq-train "${DATA:-data-bin/wikitext2}" --user-dir fairseq_doc \
     --task bptt_language_modeling --bptt 70 --max-length-delta 20 \
     --arch lstm_doc_lm_wt2 --doc-components 0,0,5,15 \
     --criterion doc_cross_entropy --doc-balance published --doc-lambda 0.001 \
