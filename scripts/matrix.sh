@@ -35,7 +35,7 @@ inside() { # root, settings, command
     local settings
     mapfile -t settings < <(env | grep '^PIP_' || true)
     unshare --mount bash -euc '
-        mount --bind /dev "$0/dev"
+        mount --rbind /dev "$0/dev"
         mount -t proc proc "$0/proc"
         mount --bind "$1" "$0/root/.cache/pip"
         shift

@@ -7,7 +7,8 @@ Python's exit can abort ("terminate called without an active exception", status 
 
 With ``--num-workers`` the thread reads from processes. fairseq does not end them after the last batch.
 The garbage collector does so later, and it closes their queues before it asks them to end. Training then
-waits 5 seconds for each process. Here the thread ends its processes.
+waits 5 seconds for each process. Here the thread ends its processes. fairseq's loader of a translation's
+validation keeps its processes for the next validation: it starts new ones then.
 """
 
 import atexit
@@ -44,6 +45,8 @@ def _batches(loader):
     finally:  # also where nobody asks for the rest
         if hasattr(batches, "_shutdown_workers"):
             batches._shutdown_workers()
+            if getattr(loader, "_iterator", None) is batches:  # which it would take up again
+                loader._iterator = None
 
 
 def end_loading(patience: float = PATIENCE) -> None:

@@ -18,6 +18,7 @@ from conftest import (
     last_validation,
     preprocessing,
     refused,
+    run,
     run_here,
     translation_training,
 )
@@ -52,6 +53,13 @@ def other(parallel, tmp_path_factory):
 
 def weights(path):
     return torch.load(path)["model"]
+
+
+def test_validation_is_repeated_with_processes_that_load(parallel, tmp_path):
+    """fairseq's default is one, and its validation reads the same loader again."""
+    options = "--max-epoch 2 --num-workers 1 --no-save"
+    output = run(translation_training(parallel.data, tmp_path, options))
+    assert last_validation(output)["ppl"] > 1 and output.count("| valid | epoch") == 2
 
 
 def test_a_resumed_run_ends_as_the_uninterrupted_one(parallel, translator, tmp_path):

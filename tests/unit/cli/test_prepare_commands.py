@@ -152,7 +152,7 @@ def test_nobody_reading_the_report_stops_nothing(command, tmp_path, monkeypatch)
 
 def test_every_option_has_a_help_and_shows_its_default(command):
     parser = make_parser()
-    (commands,) = (action.choices for action in parser._actions if action.dest != "help")
+    (commands,) = (action.choices for action in parser._actions if action.choices)
     own = commands[command[0]]
     assert all(action.help for action in own._actions)
     assert "5000" in own.format_help() or command[0] != "prepare-headline"

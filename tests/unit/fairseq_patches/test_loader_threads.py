@@ -57,6 +57,15 @@ def test_data_workers_end_with_their_batches():
     assert set(multiprocessing.active_children()) == before
 
 
+def test_a_loader_that_keeps_its_workers_is_read_again():
+    """As a translation's validation does with fairseq's default --num-workers 1."""
+    loader = DataLoader(range(6), num_workers=1, persistent_workers=True)
+    for _ in range(2):
+        ahead = iterators.BufferedIterator(10, loader)
+        assert [int(batch) for batch, _ in zip(ahead, range(6), strict=True)] == list(range(6))
+        ahead._consumer.join(4)
+
+
 @pytest.mark.parametrize("batches_read", [3, 100])
 def test_processes_end_with_their_thread_and_not_when_memory_is_collected(batches_read):
     loader = torch.utils.data.DataLoader(range(100), num_workers=2)
