@@ -2,7 +2,7 @@
 
 Several distributions provide the package ``fairseq``: ``fairseq-fixed``, ``ve-fairseq``, and ``fairseq`` itself,
 often an editable checkout. Any of version 0.12 serves. Two of them in one environment write over each other's
-files, and pip does not notice.
+files, and pip does not notice. Nothing here imports torch or fairseq.
 """
 
 import importlib.util
@@ -68,12 +68,11 @@ def check() -> None:
 def _check_torch() -> None:
     if folder_of("torch") is None:
         raise FairseqDocError("expected torch; got none: pip install torch")
-    import torch
-
-    if _numbers(torch.__version__) < LOWEST_TORCH:
+    version = metadata.version("torch")
+    if _numbers(version) < LOWEST_TORCH:
         lowest = ".".join(map(str, LOWEST_TORCH))
         raise FairseqDocError(
-            f"expected torch {lowest} or newer; got {torch.__version__}: pip install --upgrade torch"
+            f"expected torch {lowest} or newer; got {version}: pip install --upgrade torch"
         )
 
 

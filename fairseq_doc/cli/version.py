@@ -53,7 +53,7 @@ def _torch_rows() -> dict[str, str]:
         import torch
 
         from fairseq_doc.ops import matmul, processor
-    except ImportError as error:
+    except Exception as error:  # a damaged torch raises others than ImportError
         return {"torch": f"{_version('torch')}; {error}"}
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     bfloat16 = "faster" if matmul.has_bfloat16("cpu") else "not faster"

@@ -7,7 +7,6 @@ import stat
 import sys
 import sysconfig
 import zipfile
-from pathlib import Path
 
 import pytest
 import toy_translation
@@ -117,12 +116,47 @@ def test_from_trees_to_f1(installed):
     assert re.search(r"^f1 +\d+\.\d\d", output, re.MULTILINE)
 
 
-def test_setup_refuses_a_wrong_python_before_it_makes_anything(tmp_path):
+def test_the_wheel_brings_no_second_fairseq(installed):
+    """An environment that has one keeps it: see docs/compatibility.md."""
+    _, wheel, _ = installed
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    required = [line for line in lines if line.startswith("Requires-Dist: ")]
+    assert len(required) > 10
+    assert [line for line in required if "fairseq" in line.partition(";")[0]] == [
+        'Requires-Dist: fairseq-fixed>=0.12.3.1; extra == "fairseq"'
+    ]
+
+
+def python_of(version):
+    """A program that only says which Python it is."""
+    return f'#!/bin/sh\n[ "$1" = --version ] && echo Python {version} && exit 0\nexit 1\n'
+
+
+@pytest.mark.parametrize(
+    "version, words, variables, fact",
+    [
+        ("3.9.2", "", {}, "expected Python 3.11, 3.12 or 3.13"),
+        ("3.14.1", "", {}, "3.14 cannot import fairseq"),
+        ("3.14.1", "--gpu", {}, "expected no argument or --cpu; got --gpu"),
+        ("3.14.1", "", {"CONSTRAINTS": "no.txt"}, "expected a file of versions; got no.txt"),
+    ],
+)
+def test_setup_refuses_before_it_makes_anything(tmp_path, version, words, variables, fact):
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    old = Path(tmp_path / "python-old")
-    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.5.2 && exit 0\nexit 1\n')
-    old.chmod(0o755)
-    output = fail("scripts/setup.sh", cwd=tmp_path, PYTHON=str(old))
-    assert "expected Python 3.11 or 3.12" in output and "3.5.2" in output
+    for name in ("pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    python = tmp_path / "python-other"
+    python.write_text(python_of(version))
+    python.chmod(0o755)
+    output = fail(f"scripts/setup.sh {words}", cwd=tmp_path, PYTHON=str(python), **variables)
+    (line,) = output.splitlines()
+    assert line.startswith("setup: ") and fact in line and (version in line or words or variables)
     assert not (tmp_path / ".venv").exists()
+
+
+def test_no_second_fairseq_is_installed_over_the_first():
+    output = fail(["scripts/install_fairseq.sh", sys.executable], FAIRSEQ="another-fairseq")
+    (line,) = output.splitlines()
+    assert line.startswith("install_fairseq: expected an environment without fairseq; got ")
