@@ -14,7 +14,7 @@ from pathlib import Path
 from traceback import walk_tb
 
 import yaml
-from fairseq import registry
+from fairseq import options, registry
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
@@ -136,13 +136,17 @@ def _of_settings(error):
 
 
 def _of_unknown_name(error, traceback):
-    """Our message where fairseq's registries do not know a name; None for any other error."""
-    if not isinstance(error, KeyError) or traceback is None:
+    """Our message where fairseq's registries do not know a name, or there is no --arch, for which
+    fairseq has no message; None for any other error."""
+    if traceback is None:
         return None
     *_, (frame, _) = walk_tb(traceback)
-    if frame.f_code.co_filename != registry.__file__:
-        return None
-    return f"expected a name that is registered with fairseq; got {shown(str(error.args[0]))}"
+    raised = type(error), frame.f_code.co_filename
+    if raised == (KeyError, registry.__file__):
+        return f"expected a name that is registered with fairseq; got {shown(str(error.args[0]))}"
+    if raised == (RuntimeError, options.__file__) and not error.args:
+        return "expected --arch, such as lstm_doc_lm or lstm_luong_doc; got none"
+    return None
 
 
 def check_settings_file(argv: Sequence[str]) -> None:

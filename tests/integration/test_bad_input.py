@@ -56,12 +56,14 @@ def test_the_error_of_a_process_is_one_line(corpus, tmp_path):
     assert "no --max-tokens; got --batch-size None" in error_of(output)
 
 
-def test_no_optimizer_and_no_task(corpus, tmp_path):
+def test_no_optimizer_no_task_no_architecture(corpus, tmp_path):
     command = training(corpus.data, tmp_path).replace("--weight-decay 1.2e-6", "")
     pair = "--optimizer nt_asgd --lr-scheduler nt_asgd"
     assert f"give {pair}" in error_of(fail_here(command.replace(pair, "")))
     words = command.replace("--task bptt_language_modeling", "").replace("--bptt 40", "")
     assert "give --task bptt_language_modeling" in error_of(fail_here(words))
+    bare = f"fairseq-train {corpus.data} --user-dir {PACKAGE}"
+    assert "expected --arch, such as lstm_doc_lm" in error_of(fail_here(bare))
 
 
 def test_an_empty_split_and_a_missing_dictionary(corpus, tmp_path):
