@@ -20,7 +20,7 @@ BANNED = r"\b(told|tells?|stands?|mend(s|ed|ing)?|of which|but for|who wants|has
 # Options of programs that are neither fairseq's nor ours: pip, pre-commit, hydra, torchrun, srun.
 FOREIGN = {"--editable", "--hook-type", "--config-dir", "--config-name"}
 FOREIGN |= {"--nproc-per-node", "--no-python", "--nnodes", "--rdzv-backend", "--rdzv-endpoint"}
-FOREIGN |= {"--nodes", "--ntasks", "--cpus-per-task", "--no-deps"}
+FOREIGN |= {"--nodes", "--ntasks", "--cpus-per-task", "--no-deps", "--upgrade", "--force-reinstall"}
 
 
 def script(name):
@@ -127,7 +127,7 @@ def fairseq_options(monkeypatch):
 
 def test_commands_and_options_named_in_the_documents_exist(make_options, monkeypatch):
     commands = dict(make_options.commands())
-    known = fairseq_options(monkeypatch) | FOREIGN
+    known = fairseq_options(monkeypatch) | FOREIGN | {"--version"}  # of fairseq-doc itself
     for parser in commands.values():
         known |= set(parser._option_string_actions)
     for path in [*ROOT.glob("scripts/*.py"), *ROOT.glob("examples/*/*.py")]:
