@@ -24,6 +24,7 @@ _MESSAGES = (
     r"\s*The strict flag in the compose API is deprecated",
     r"In 'config': Usage of deprecated keyword in package header",  # fairseq's config.yaml
     r"\s*'config' is validated against ConfigStore schema with the same name",
+    r"`torch\.jit\.script` is deprecated",  # since torch 2.15, a FutureWarning
     r"'pin_memory'",  # fairseq always asks for it; without a GPU nothing is pinned
 )
 
@@ -35,7 +36,7 @@ def apply() -> None:
         warnings.filterwarnings("ignore", category=category, module=files)
     warnings.filterwarnings("ignore", _OF_COMPILED_TORCH, UserWarning, files)
     for message in _MESSAGES:
-        warnings.filterwarnings("ignore", message, UserWarning)
+        warnings.filterwarnings("ignore", message)
 
 
 def _files_of_fairseq() -> str:

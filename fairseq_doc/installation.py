@@ -23,7 +23,7 @@ FIRST_PYTHON_WITHOUT_FAIRSEQ = (3, 14)
 # allowed by name.
 LOWEST_TORCH = (2, 6)
 FAIRSEQ = (0, 12)
-INSTALL = "pip install fairseq-fixed"
+INSTALL = "pip install fairseq-fixed (in a checkout, faster: scripts/install_fairseq.sh python)"
 
 
 class Distribution(NamedTuple):
@@ -68,7 +68,10 @@ def check() -> None:
 def _check_torch() -> None:
     if folder_of("torch") is None:
         raise FairseqDocError("expected torch; got none: pip install torch")
-    version = metadata.version("torch")
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:  # not installed by pip
+        return
     if _numbers(version) < LOWEST_TORCH:
         lowest = ".".join(map(str, LOWEST_TORCH))
         raise FairseqDocError(
@@ -77,8 +80,8 @@ def _check_torch() -> None:
 
 
 def _check_fairseq() -> None:
-    providers = distributions_of("fairseq")
-    if folder_of("fairseq") is None:
+    providers, folder = distributions_of("fairseq"), folder_of("fairseq")
+    if folder is None:
         if not providers:
             raise FairseqDocError(f"expected fairseq 0.12; got none: {INSTALL}")
         name = providers[0].name
@@ -92,13 +95,17 @@ def _check_fairseq() -> None:
             f"expected one distribution of fairseq; got {' and '.join(map(str, providers))}, which "
             f"write over each other's files: pip uninstall {names}, then install one of them"
         )
+    if not providers and (folder / "version.txt").exists():  # a checkout on the path
+        providers = [Distribution("fairseq", (folder / "version.txt").read_text().strip())]
     for provider in providers:
         if _numbers(provider.version) < FAIRSEQ:
             raise FairseqDocError(
                 f"expected fairseq 0.12; got {provider}: pip uninstall {provider.name}, then {INSTALL}"
             )
         if _numbers(provider.version) > FAIRSEQ:
-            logger.warning(f"expected fairseq 0.12; got {provider}, which was not tried")
+            logger.warning(
+                f"expected fairseq 0.12; got {provider}, which was not tried: if it fails, {INSTALL}"
+            )
 
 
 def _numbers(version: str) -> tuple[int, ...]:

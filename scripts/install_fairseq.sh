@@ -4,12 +4,11 @@
 #
 #     scripts/install_fairseq.sh [PYTHON] [PIP OPTION...]
 #
-# FAIRSEQ names another distribution than fairseq-fixed, such as ve-fairseq.
+# FAIRSEQ names another distribution than fairseq-fixed, such as ve-fairseq. One that is there is kept.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 python=${1:-python3}
 shift || true
-fairseq=${FAIRSEQ:-fairseq-fixed}
 
 fail() { echo "install_fairseq: $*" >&2; exit 1; }
 
@@ -23,12 +22,17 @@ for found in metadata.distributions():
         print(found.metadata["Name"], found.version)
 END
 )
+[ "$(wc -l <<<"$there")" = 1 ] ||
+    fail "expected one distribution of fairseq; got $(tr '\n' ',' <<<"$there") uninstall all, then start again"
+fairseq=${FAIRSEQ:-${there%% *}}
+fairseq=${fairseq:-fairseq-fixed}
 case $there in
 '' | "$fairseq "*) ;;
-*) fail "expected an environment without fairseq; got $there, which serves if its version is 0.12" ;;
+*) fail "expected an environment without fairseq; got $there: keep it, or uninstall it first" ;;
 esac
 
-if ! install --no-deps --only-binary :all: "$fairseq" "$@" 2>/dev/null; then
+if ! no_wheel=$(install --no-deps --only-binary :all: "$fairseq" "$@" 2>&1); then
+    grep -q 'No matching distribution' <<<"$no_wheel" || fail "$(grep ERROR <<<"$no_wheel" | tail -n 1)"
     command -v "${CXX:-g++}" >/dev/null || fail "expected a C++ compiler, got none; install g++"
     "$python" - <<'END' || fail "expected Python's headers, got none; install python3-dev"
 import os, sys, sysconfig

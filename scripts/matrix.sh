@@ -30,16 +30,17 @@ fail() { echo "matrix: $*" >&2; exit 1; }
 command -v debootstrap >/dev/null || fail "expected debootstrap; install it"
 mkdir -p "$folder/pip"
 
-# Run a command in a machine, in its checkout, with this machine's network and settings of pip.
+# Run a command in a machine, in its checkout. pip has this machine's variables (PIP_*), and a cache that all
+# machines share.
 inside() { # root, settings, command
     local settings
-    mapfile -t settings < <(env | grep '^PIP_' || true)
+    mapfile -t settings < <(env | grep '^PIP_' | grep -v '^PIP_FIND_LINKS' || true) # a folder out of reach
     unshare --mount bash -euc '
         mount --rbind /dev "$0/dev"
         mount -t proc proc "$0/proc"
         mount --bind "$1" "$0/root/.cache/pip"
         shift
-        exec chroot "$0" "${@/#ROOT/$0}"' \
+        exec chroot "$0" "$@"' \
         "$1" "$folder/pip" /usr/bin/env -i HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
         "${settings[@]}" $2 bash -c "cd /root/fairseq_doc && $3"
 }
@@ -56,6 +57,7 @@ run_row() { # name, suite, settings
     debootstrap --variant=minbase --include="$packages" "$suite" "$root" >"$log" 2>&1 ||
         fail "$name: debootstrap has failed, see $log"
     cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+    echo "127.0.0.1 localhost $(hostname)" >"$root/etc/hosts"
     cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
     mkdir -p "$root/root/.cache/pip"
     git clone --quiet . "$root/root/fairseq_doc"
@@ -64,7 +66,7 @@ run_row() { # name, suite, settings
     echo "matrix: $name: set-up"
     if inside "$root" "$settings" ./scripts/setup.sh >>"$log" 2>&1; then
         set_up=$(sed -n 's/^setup: done after \(.*\)/\1/p' "$log")
-        versions=$(inside "$root" "$settings" '.venv/bin/fairseq-doc --version')
+        versions=$(inside "$root" "$settings" '.venv/bin/fairseq-doc --version') || true
         echo "matrix: $name: quick start"
         inside "$root" "$settings" ./scripts/quickstart.sh >>"$log" 2>&1 || true
         quick_start=$(tail -n 1 "$log" | sed 's/^quickstart: //')
@@ -72,14 +74,14 @@ run_row() { # name, suite, settings
         inside "$root" "$settings" "./scripts/test.sh $tests" >>"$log" 2>&1 || true
         suite_result=$(tail -n 1 "$log" | tr -d =)
     else
-        set_up=$(tail -n 1 "$log")
-        versions="Python: $(inside "$root" '' 'python3 --version' | cut -d' ' -f2)"
+        set_up=$(grep -E '^(setup|install_fairseq|ERROR)' "$log" | tail -n 1)
+        versions="Python: $(inside "$root" '' 'python3 --version' | cut -d' ' -f2)" || true
     fi
     rm -rf "$root"
     cells=("$name" "$system" "$(version_of Python "$versions")" "$(version_of torch "$versions")"
         "$(version_of numpy "$versions")" "$(version_of fairseq "$versions")" "$settings"
         "$set_up" "$quick_start" "$suite_result" "$(date -u +%F)" "$(git rev-parse --short HEAD)")
-    line=$(printf '| %s ' "${cells[@]}")
+    line=$(printf '| %s ' "${cells[@]//|//}")
     sed -i -e "/^| $name |/d" -e "/^<!-- end of the table/i ${line//\\//} |" "$page"
     echo "matrix: $name: $set_up; $quick_start; $suite_result"
 }

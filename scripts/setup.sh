@@ -3,8 +3,9 @@
 #
 #     scripts/setup.sh [--cpu]
 #
-# --cpu, or FAIRSEQ_DOC_CPU=1, takes a torch without CUDA. PYTHON names the interpreter, CONSTRAINTS another file
-# of versions (empty: the newest ones), FAIRSEQ another distribution of fairseq.
+# --cpu, or FAIRSEQ_DOC_CPU=1, takes a torch without CUDA, or ends where pip finds none. PYTHON names the
+# interpreter, CONSTRAINTS another file of versions (empty: the newest ones), FAIRSEQ another distribution of
+# fairseq.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +15,7 @@ case $* in
 '' | --cpu) [ -z "$*" ] || FAIRSEQ_DOC_CPU=1 ;;
 *) fail "expected no argument or --cpu; got $*" ;;
 esac
-cpu=${FAIRSEQ_DOC_CPU:-}
+cpu=${FAIRSEQ_DOC_CPU:-0}
 constraints=${CONSTRAINTS-constraints.txt}
 [ -z "$constraints" ] || [ -f "$constraints" ] || fail "expected a file of versions; got $constraints"
 
@@ -37,7 +38,11 @@ if [ -z "$python" ]; then
     fail "expected Python 3.11, 3.12 or 3.13 (3.14 cannot import fairseq), got $got," \
         "$("$got" --version 2>&1 || true); install one, or name it: PYTHON=/path/to/python3.11 $0"
 fi
-stamp=$({ "$python" --version; echo "${FAIRSEQ:-} $cpu"; cat pyproject.toml $constraints; } | cksum)
+made_with=$(cat .venv/constraints 2>/dev/null || echo "$constraints")
+[ "$made_with" = "$constraints" ] ||
+    fail "expected a .venv made with CONSTRAINTS=$constraints, got one with CONSTRAINTS=$made_with; give that, or" \
+        "remove .venv"
+stamp=$({ "$python" --version; cat pyproject.toml ${constraints:+"$constraints"}; } | cksum)
 if [ -f .venv/installed ] && [ "$(cat .venv/installed)" = "$stamp" ]; then
     exit 0
 fi
@@ -60,37 +65,41 @@ step 1 "makes .venv with $("$python" --version)"
     fail "expected .venv to hold $("$python" --version), got $(.venv/bin/python --version); remove" \
         ".venv, or name its interpreter: PYTHON=..."
 
+echo "$constraints" >.venv/constraints
 pip install --quiet "${versions[@]}" --upgrade pip # the oldest of these Pythons bring one without --json
 
-# The default build for Linux on x86-64 brings CUDA.
-offered=$(pip index versions torch --json | .venv/bin/python -c '
-import json, sys
-
-print(*json.load(sys.stdin)["versions"], sep="\n")')
-version=
-[ -z "$constraints" ] || version=$(sed -n 's/^torch==//p' "$constraints")
-version=${version:-$(sed -n '1s/+.*//; 1p' <<<"$offered")}
-torch=torch needed_mib=2200 hint=
-if ! grep -qxF "$version+cpu" <<<"$offered" && [ "$(uname -m)" = x86_64 ]; then
-    [ -z "$cpu" ] ||
-        fail "expected a CPU build of torch $version where pip looks, got none; give pip the address that" \
-            "PyTorch's installation page names for the CPU (PIP_EXTRA_INDEX_URL), or take the default build"
-    needed_mib=7500 hint="; --cpu takes a smaller torch"
-elif [ -n "$cpu" ] && grep -qxF "$version+cpu" <<<"$offered"; then
-    torch=torch==$version+cpu
+# Before torch is downloaded: how large is it? The default build for Linux on x86-64 brings CUDA.
+torch=torch
+if ! compgen -G '.venv/lib/python3*/site-packages/torch/version.py' >/dev/null; then
+    offered=$(pip index versions torch --json) || fail "expected torch where pip looks, got none"
+    offered=$(.venv/bin/python -c 'import json, sys; print(*json.loads(sys.argv[1])["versions"])' "$offered")
+    version=
+    [ -z "$constraints" ] || version=$(sed -n 's/^torch==//p' "$constraints")
+    [ -n "$version" ] || version=${offered%% *}
+    version=${version%+*}
+    needed_mib=2200 hint=
+    if [[ " $offered " != *" $version+cpu "* ]] && [ "$(uname -m)" = x86_64 ]; then
+        [ "$cpu" = 0 ] ||
+            fail "expected a CPU build of torch $version where pip looks, got none; give pip the address" \
+                "that PyTorch's installation page names for the CPU (PIP_EXTRA_INDEX_URL), or take the" \
+                "default build"
+        needed_mib=7500 hint="; --cpu takes a smaller torch"
+    elif [ "$cpu" != 0 ] && [[ " $offered " == *" $version+cpu "* ]]; then
+        torch=torch==$version+cpu
+    fi
+    free_mib=$(df -Pm . | awk 'NR == 2 { print $4 }')
+    [ "$free_mib" -ge "$needed_mib" ] ||
+        fail "expected $needed_mib MiB of free space for .venv with torch $version, got $free_mib$hint"
 fi
-free_mib=$(df -Pm . | awk 'NR == 2 { print $4 }')
-if [ "$free_mib" -lt "$needed_mib" ] && [ ! -f .venv/bin/fairseq-train ]; then
-    fail "expected $needed_mib MiB of free space for .venv with torch $version, got $free_mib$hint"
-fi
 
-step 2 "installs torch $version"
+step 2 "installs torch"
 pip install --quiet "${versions[@]}" "$torch"
 step 3 "installs fairseq"
 scripts/install_fairseq.sh .venv/bin/python "${versions[@]}"
 step 4 "installs this package and the tools of its tests"
 PYTHONWARNINGS=ignore pip install --quiet --no-warn-conflicts "${versions[@]}" --editable '.[dev,tune,onnx,transformers]'
-# fairseq looks for --user-dir in the current folder, then beside itself.
+# fairseq looks for --user-dir in the current folder, then beside itself. A wheel of this package must not be
+# installed here: pip would write its files through the link.
 packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 ln -sfn "$PWD/fairseq_doc" "$packages/fairseq_doc"
 echo "$stamp" >.venv/installed

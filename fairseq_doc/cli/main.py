@@ -148,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = json.dumps(_finite(result)) if args.json else args.command.as_text(result)
         print(text, flush=True)
     except BrokenPipeError:  # the reader has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -157,7 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             usage_error = error
         if usage_error is None:
             raise
-        print(f"fairseq-doc {args.command_name}: error: {usage_error}", file=sys.stderr)
+        print(f"fairseq-doc {called}: error: {usage_error}", file=sys.stderr)
+        drop_output()
         return 1
     return 0
 
@@ -179,6 +180,14 @@ def set_up_output() -> None:
     set_up_logging()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def drop_output() -> None:
+    """Forget what standard output could not take: Python would try again at its end, and fail."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def set_up_logging() -> None:

@@ -27,7 +27,7 @@ def report() -> list[str]:
     providers = " and ".join(map(str, installation.distributions_of("fairseq")))
     folder = installation.folder_of("fairseq")
     rows = {
-        "fairseq_doc": f"{fairseq_doc.__version__}, {Path(fairseq_doc.__file__).parent}",
+        "fairseq_doc": f"{fairseq_doc.__version__}, {Path(fairseq_doc.__file__).resolve().parent}",
         "Python": f"{platform.python_version()}, {platform.platform()}",
         "fairseq": f"{providers or 'no distribution'}, {folder or 'no package'}",
         "numpy": _version("numpy"),

@@ -59,6 +59,7 @@ PUBLISHED = {
     ENWIK8: Counts({"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}, types=205),
 }
 CORPORA = (*PUBLISHED, TEXT, PYDOC)
+MOST_RARE = 5  # occurrences of a rare word, at most
 PERCENTAGES = "three percentages above 0 that sum to 100, such as 90,5,5"
 
 
@@ -389,11 +390,15 @@ def _never_trained(unknown: dict[str, int], dictionary: "Dictionary") -> str:
         dictionary: its rarest word gives the least threshold that changes this.
     """
     threshold = min(dictionary.count[dictionary.nspecial :]) + 1
+    remedy = (
+        f"--threshold {threshold} replaces words that occur less than {threshold} times in train by <unk>"
+        if threshold <= MOST_RARE
+        else f"every word of train occurs {threshold - 1} times or more, so put other text into train"
+    )
     return (
         f"warning: <unk> occurs {unknown['valid']} times in valid and {unknown['test']} in test, but "
         "never in train: the model cannot learn to predict unknown words, and each costs very many "
-        f"bits; --threshold {threshold} replaces words that occur less than {threshold} times in train "
-        "by <unk>"
+        f"bits; {remedy}"
     )
 
 

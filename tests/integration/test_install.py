@@ -137,7 +137,7 @@ def python_of(version):
 @pytest.mark.parametrize(
     "version, words, variables, fact",
     [
-        ("3.9.2", "", {}, "expected Python 3.11, 3.12 or 3.13"),
+        ("3.9.2", "", {}, "got {python}, Python 3.9.2"),
         ("3.14.1", "", {}, "3.14 cannot import fairseq"),
         ("3.14.1", "--gpu", {}, "expected no argument or --cpu; got --gpu"),
         ("3.14.1", "", {"CONSTRAINTS": "no.txt"}, "expected a file of versions; got no.txt"),
@@ -152,11 +152,12 @@ def test_setup_refuses_before_it_makes_anything(tmp_path, version, words, variab
     python.chmod(0o755)
     output = fail(f"scripts/setup.sh {words}", cwd=tmp_path, PYTHON=str(python), **variables)
     (line,) = output.splitlines()
-    assert line.startswith("setup: ") and fact in line and (version in line or words or variables)
+    assert line.startswith("setup: ") and fact.format(python=python) in line
     assert not (tmp_path / ".venv").exists()
 
 
 def test_no_second_fairseq_is_installed_over_the_first():
-    output = fail(["scripts/install_fairseq.sh", sys.executable], FAIRSEQ="another-fairseq")
+    command = ["scripts/install_fairseq.sh", sys.executable, "--no-index"]
+    output = fail(command, FAIRSEQ="another-fairseq")
     (line,) = output.splitlines()
     assert line.startswith("install_fairseq: expected an environment without fairseq; got ")

@@ -107,6 +107,8 @@ def test_commands_show_no_warnings_about_fairseqs_own_code(corpus, trained, tmp_
         evaluation(corpus.data, checkpoint),
     ):
         output = run(command)
+        # torch 2.15 has one about the import of fairseq, which comes before that of --user-dir.
+        output = "".join(re.split(r".*`torch\.jit\.script` is deprecated.*\n.*\n", output))
         assert "Warning" not in output and "deprecat" not in output
 
 

@@ -23,7 +23,8 @@ HYDRA = [
 @pytest.fixture
 def shown():
     """The warnings that are shown."""
-    with warnings.catch_warnings(record=True, action="always") as found:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
         # Python keeps the filters that its compiler saw for its end, where files of other tests are open.
         warnings.simplefilter("ignore", ResourceWarning)
         fairseq_warnings.apply()

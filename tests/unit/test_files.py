@@ -240,8 +240,8 @@ def test_a_device_or_pipe_is_written_in_place(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     found = []
     reader = threading.Thread(target=lambda: found.append((tmp_path / "fifo").read_text()))
-    reader.start()
     ours, terminal = os.openpty()
+    reader.start()
     for path in (os.ttyname(terminal), tmp_path / "fifo"):
         mode = os.stat(path).st_mode
         check_output(path)
