@@ -272,6 +272,13 @@ def test_unknown_words_that_are_never_trained_are_a_warning(
     assert warnings_of(prepared(text, tmp_path / "better", threshold=advised)[0]) == []
 
 
+def test_a_text_without_rare_words_gets_no_threshold(text, tmp_path):
+    write(text / "train.txt", ["a b"] * 5)
+    said, _ = prepared(text, tmp_path / "bin")
+    (warning,) = warnings_of(said)
+    assert "every word of train occurs 5 times or more" in warning
+
+
 @pytest.mark.parametrize(
     "lines, counts",
     [
