@@ -32,7 +32,7 @@ case $there in
 esac
 
 if ! no_wheel=$(install --no-deps --only-binary :all: "$fairseq" "$@" 2>&1); then
-    grep -q 'No matching distribution' <<<"$no_wheel" || fail "$(grep ERROR <<<"$no_wheel" | tail -n 1)"
+    grep -Eq 'No matching distribution|ResolutionImpossible' <<<"$no_wheel" || fail "$(grep ERROR <<<"$no_wheel" | tail -n 1)"
     command -v "${CXX:-g++}" >/dev/null || fail "expected a C++ compiler, got none; install g++"
     "$python" - <<'END' || fail "expected Python's headers, got none; install python3-dev"
 import os, sys, sysconfig
