@@ -14,10 +14,10 @@ import gzip
 import io
 import logging
 import os
+import secrets
 import shutil
 import stat
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -372,10 +372,10 @@ def _moved_into_place(
     path: Path, old_mode: int | None, overwrite: bool, binary: bool
 ) -> Iterator[IO[Any]]:
     """A new file that is moved to ``path`` at the end."""
-    descriptor, new = tempfile.mkstemp(
-        dir=path.parent, prefix=_temporary(path.name), suffix=".part"
-    )
+    # Not by tempfile, where a signal can come after the file is made and before its name is known.
+    new = path.parent / f"{_temporary(path.name)}{secrets.token_hex(8)}.part"
     try:
+        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with _file(descriptor, binary) as file:
             yield file
             file.flush()
@@ -395,7 +395,7 @@ def _moved_into_place(
         flush(path.parent)
 
 
-def _move_to_a_free_name(new: str, path: Path) -> None:
+def _move_to_a_free_name(new: Path, path: Path) -> None:
     """Raise ``FairseqDocError`` where the name is taken."""
     try:
         os.link(new, path)  # the second name; the caller removes the first

@@ -111,6 +111,22 @@ def test_a_save_that_is_interrupted_ends_as_the_signal_asks(last, error, count, 
     assert last.read_bytes() == b"old" and names(last.parent) == {last.name}
 
 
+def test_a_signal_just_after_the_temporary_file_is_made_leaves_none(last, monkeypatch):
+    make = os.open
+
+    def interrupted(path, flags, *mode):
+        make(path, flags, *mode)
+        if flags & os.O_CREAT:
+            raise KeyboardInterrupt
+        raise AssertionError("another file was opened")
+
+    monkeypatch.setattr(files.os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(last)
+    monkeypatch.undo()
+    assert last.read_bytes() == b"old" and names(last.parent) == {last.name}
+
+
 def test_a_copy_that_is_killed_leaves_the_last_checkpoint(last, monkeypatch):
     new = last.with_name("checkpoint1.pt")
     new.write_bytes(b"new")
