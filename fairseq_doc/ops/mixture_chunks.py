@@ -51,6 +51,14 @@ def chunk_size(
     return tokens_per_chunk(components.size(1), weight.size(0), chunk_bytes, itemsize)
 
 
+def rows_per_product(weight: torch.Tensor, dtype: torch.dtype, chunk_bytes: int | None) -> int:
+    """How many rows of V numbers sampled gradients gather on a CPU before they are multiplied: as many as
+    the largest chunk has, or ``chunk_bytes``."""
+    if chunk_bytes is None:
+        chunk_bytes = (CPU_CHUNK_BYTES_16 if dtype.itemsize == 2 else CPU_CHUNK_BYTES)[1]
+    return tokens_per_chunk(1, weight.size(0), chunk_bytes, min(4, dtype.itemsize))
+
+
 def tokens_per_block(n_components: int, vocabulary: int) -> int:
     """How many tokens' softmaxes a CPU computes and mixes at once."""
     return tokens_per_chunk(n_components, vocabulary, CPU_BLOCK_BYTES)

@@ -28,26 +28,49 @@ posterior at any word v is A_jv = pi_j s_jv / P(v), and with g_j = sum_v w_v A_j
     dL/d log pi_j = -g_j
     dL/d l_jv     =  g_j s_jv - w_v A_jv  =  s_jv (g_j - u pi_j / P(v)) - a [v = y] r_j
 
+Sampled gradients. Most components of a token have a small posterior, which is the factor of their gradients.
+With a threshold tau > 0, a row of r_j < tau takes part in the two products with probability r_j / tau, and
+then with the factor tau in place of r_j (Russian roulette, as in Monte-Carlo rendering). With u_j uniform in
+(0, 1],
+
+    f_j = max(r_j, tau)   where u_j tau < r_j,   else 0
+    E f_j   = r_j
+    var f_j = r_j (tau - r_j)   where r_j < tau,   else 0
+
+so the gradients of k, W and b are unbiased, whatever tau is. The loss and dL/d log pi, which needs no such
+product, stay exact. The rows that are kept are gathered over chunks: every product with dW reads and writes
+all of it.
+
 The products may have factors and results of 16 bits. Everything between them, and the sums over chunks,
 then have 32: a block of logits is widened, its e is computed, and e is rounded once.
 """
 
+import functools
+import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops import reference
 from fairseq_doc.ops.matmul import add_matmul_, autocast_off, can_branch_on, matmul
 from fairseq_doc.ops.mixture_chunks import (
     chunk_size,
     mixture_matmul_dtype,
     needs_gradient,
+    rows_per_product,
     smallest_sum,
     tokens_per_block,
 )
 from fairseq_doc.ops.reference import sum_dtype
+
+logger = logging.getLogger(__name__)
+
+# The kept rows of sampled gradients make products of a multiple of this size.
+ROWS_OF_A_SIZE = 64
 
 # A posterior below this is set to zero (a token's posteriors sum to one). Its products would be
 # denormal numbers, with which a CPU computes thirty times more slowly.
@@ -62,6 +85,8 @@ class _Settings:
     dtype: torch.dtype  # of the matrix products
     chunk: int  # tokens
     smoothing: float = 0.0
+    sampling: float = 0.0  # tau
+    kept_rows: int = 0  # rows of a product of sampled gradients
 
 
 class _Wanted(NamedTuple):
@@ -109,14 +134,62 @@ class _Chunk(NamedTuple):
     nll: torch.Tensor  # (c,)
 
 
+class _KeptRows:
+    """The kept rows of sampled gradients, from several chunks.
+
+    Args:
+        capacity: rows, at least one.
+        like: rows (R, V) of a chunk.
+        width: d.
+    """
+
+    def __init__(self, capacity: int, like: torch.Tensor, width: int) -> None:
+        self.rows = like.new_empty(capacity, like.size(1))  # e
+        self.components = like.new_empty(capacity, width)
+        self.factor = like.new_empty(capacity, 1, dtype=sum_dtype(like.dtype))  # f
+        self.place = torch.empty(capacity, dtype=torch.long)  # among the N J rows
+        self.count = 0
+
+    def room(self) -> int:
+        """How many more there is memory for."""
+        return len(self.rows) - self.count
+
+    def add(
+        self, chunk: _Chunk, kept: torch.Tensor, factor: torch.Tensor, place: torch.Tensor
+    ) -> None:
+        """Copy the rows ``kept`` (r,) of a chunk, with their factors and places, each (c J,)."""
+        new = slice(self.count, self.count + len(kept))
+        torch.index_select(chunk.rows, 0, kept, out=self.rows[new])
+        torch.index_select(chunk.components, 0, kept, out=self.components[new])
+        self.factor[new, 0] = factor[kept]
+        self.place[new] = place[kept]
+        self.count = new.stop
+
+    def pad(self) -> int:
+        """Add rows of zeros up to a multiple of ``ROWS_OF_A_SIZE``; the number of all. A product of a
+        size that is new takes half as long again."""
+        end = min(len(self.rows), -(-self.count // ROWS_OF_A_SIZE) * ROWS_OF_A_SIZE)
+        for tensor in (self.rows, self.components, self.factor):
+            tensor[self.count : end].zero_()
+        return end
+
+
 class _ChunkedLoss:
-    """The losses, and gradients where wanted, chunk by chunk."""
+    """The losses, and gradients where wanted, chunk by chunk.
+
+    Args:
+        mixture: components, log weights, weight, and bias or None.
+        target: (N,).
+        settings: how to run.
+        draw: (N, J), the u of sampled gradients; None: exact ones.
+    """
 
     def __init__(
         self,
-        mixture: Sequence[Any],  # components, log weights, weight, bias or None
+        mixture: Sequence[Any],
         target: torch.Tensor,
         settings: _Settings,
+        draw: torch.Tensor | None = None,
     ) -> None:
         components, log_weights, weight, bias = mixture
         self.dtype = settings.dtype
@@ -142,6 +215,8 @@ class _ChunkedLoss:
         else:
             self.chunks = []
         self.memory: torch.Tensor | None = None
+        self.settings, self.draw = settings, draw
+        self.kept: _KeptRows | None = None
         self.label_of_word, self.label_of_target = 0.0, 1.0  # u and a
         if settings.smoothing:
             self.label_of_word = settings.smoothing / max(1, weight.size(0) - 1)
@@ -170,6 +245,8 @@ class _ChunkedLoss:
             chunk_nll, chunk_smoothing_loss = self._run_chunk(tokens, scale, gradients)
             nll[tokens] = chunk_nll
             smoothing_loss += chunk_smoothing_loss
+        if self.kept is not None:
+            self._add_kept(gradients, self.kept)
         if self.ignored is not None:
             nll.masked_fill_(self.ignored.squeeze(1), 0)
         return nll, smoothing_loss, gradients
@@ -187,15 +264,17 @@ class _ChunkedLoss:
         posterior.masked_fill_(posterior < _NEGLIGIBLE[self.sum_dtype], 0)
         if self.ignored is not None:
             posterior.masked_fill_(self.ignored[tokens], 0)
-        if token_scale is not None:
-            posterior *= token_scale
-        g = posterior
+        scaled = posterior if token_scale is None else posterior * token_scale
+        g = scaled
         if self.label_of_word:
-            smoothing_loss, g = self._smooth(chunk, posterior)
+            smoothing_loss, g = self._smooth(chunk, scaled)
         if gradients.log_weights is not None:
             gradients.log_weights[tokens] = -g
         if gradients.components is not None or gradients.transposed is not None:
-            self._add_gradients(gradients, chunk, posterior)
+            if self.draw is None:
+                self._add_chunk(gradients, chunk, scaled)
+            else:
+                self._keep_rows(gradients, chunk, posterior, token_scale)
         return chunk.nll, smoothing_loss
 
     def _new(self, *shape):
@@ -206,9 +285,12 @@ class _ChunkedLoss:
     def _new_gradients(self, wanted: _Wanted) -> _Gradients:
         n, j, d = self.components.shape
         height = (d if wanted.weight else 0) + (1 if wanted.bias else 0)
+        components = self._new(n, j, d) if wanted.components else None
+        if components is not None and self.draw is not None:
+            components.zero_()
         return _Gradients(
             wanted,
-            components=self._new(n, j, d) if wanted.components else None,
+            components=components,
             log_weights=self._new(n, j) if wanted.log_weights else None,
             transposed=self.weight.new_zeros(height, len(self.weight), dtype=self.sum_dtype)
             if height > 0
@@ -239,25 +321,77 @@ class _ChunkedLoss:
             self.memory = self.weight.new_empty(n_rows, len(self.weight))
         return self.memory[:n_rows]
 
-    def _add_gradients(self, gradients: _Gradients, chunk: _Chunk, posterior: torch.Tensor) -> None:
+    def _add_chunk(self, gradients: _Gradients, chunk: _Chunk, posterior: torch.Tensor) -> None:
         """Add the chunk to the gradients of the components, the matrix and the bias."""
-        rows = chunk.rows.to(self.dtype)
-        factor = posterior.view(-1, 1)  # (c J, 1); with smoothed labels the rows have it already
+        factor = posterior.view(-1, 1)  # (c J, 1)
+        if self.label_of_word:
+            factor = torch.ones_like(factor)  # the rows have it already
+        d_k = self._add_products(gradients, chunk.rows.to(self.dtype), chunk.components, factor)
         if gradients.components is not None:
-            d_k = matmul(rows, self.weight.t()).to(self.sum_dtype)  # (c J, d)
-            if not self.label_of_word:
-                d_k *= factor
             gradients.components[chunk.tokens] = d_k.view(-1, *self.components.shape[1:])
+
+    def _keep_rows(
+        self,
+        gradients: _Gradients,
+        chunk: _Chunk,
+        posterior: torch.Tensor,
+        token_scale: torch.Tensor | None,
+    ) -> None:
+        """Gather the rows of the chunk that take part in sampled gradients; add those that were
+        gathered whenever there is no room for more."""
+        tau = self.settings.sampling
+        places = torch.arange(self.draw.numel()).view_as(self.draw)[chunk.tokens].view(-1)
+        kept = (self.draw[chunk.tokens] * tau < posterior).view(-1).nonzero().squeeze(1)
+        factor = posterior.clamp(min=tau)  # (c, J)
+        if token_scale is not None:
+            factor = factor * token_scale
+        if self.kept is None:
+            width = self.components.size(2)
+            self.kept = _KeptRows(self.settings.kept_rows, chunk.rows, width)
+        while len(kept):
+            now, kept = kept.tensor_split([self.kept.room()])
+            self.kept.add(chunk, now, factor.view(-1), places)
+            if not self.kept.room():
+                self._add_kept(gradients, self.kept)
+
+    def _add_kept(self, gradients: _Gradients, kept: _KeptRows) -> None:
+        """Add the rows that were gathered to the gradients."""
+        count, end = kept.count, kept.pad()
+        rows, components, factor = kept.rows[:end], kept.components[:end], kept.factor[:end]
+        d_k = self._add_products(gradients, rows, components, factor)
+        if gradients.components is not None:
+            gradients.components.view(-1, d_k.size(1))[kept.place[:count]] = d_k[:count]
+        kept.count = 0
+
+    def _add_products(
+        self,
+        gradients: _Gradients,
+        rows: torch.Tensor,
+        components: torch.Tensor,
+        factor: torch.Tensor,
+    ) -> torch.Tensor | None:
+        """Add rows to the gradients of the matrix and the bias.
+
+        Args:
+            rows: (R, V), e.
+            components: (R, d).
+            factor: (R, 1), f.
+
+        Returns:
+            The gradients of the components, (R, d); None where they are not wanted.
+        """
+        d_k = None
+        if gradients.components is not None:
+            d_k = matmul(rows, self.weight.t()).to(self.sum_dtype).mul_(factor)  # (R, d)
         if gradients.transposed is not None:
-            if self.label_of_word:
-                factor = torch.ones_like(factor)
             left = []
             if gradients.wanted.weight:
-                left.append((chunk.components * factor).t())
+                left.append((components * factor).t())
             if gradients.wanted.bias:
                 left.append(factor.t())
-            # (d + 1, c J), dense: in 16 bits its transpose takes a fifth more time
+            # (d + 1, R), dense: in 16 bits its transpose takes a fifth more time
             add_matmul_(gradients.transposed, torch.cat(left).to(self.dtype), rows.t())
+        return d_k
 
     def _smooth(self, chunk: _Chunk, posterior: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss of the words' equal labels, and g (c, J); the chunk's softmaxes become dL/d l."""
@@ -330,9 +464,12 @@ class _MixtureNLL(torch.autograd.Function):
         mixture = (components, log_weights, weight, bias)
         ctx.dtypes = [None if x is None else x.dtype for x in mixture]
         ctx.summed, ctx.settings = summed, settings
-        chunked = _ChunkedLoss(mixture, target, settings)
+        draw = None
+        if settings.sampling:  # by torch's own generator, which fairseq seeds for every update
+            draw = 1 - torch.rand(log_weights.shape, dtype=torch.float64)
+        chunked = _ChunkedLoss(mixture, target, settings, draw)
         if not summed:
-            ctx.save_for_backward(*mixture, target)
+            ctx.save_for_backward(*mixture, target, draw)
             nll, _, _ = chunked.run()
             return nll, None
         nll, smoothing_loss, gradients = chunked.run(_Wanted(*ctx.needs_input_grad[:4]))
@@ -350,9 +487,9 @@ class _MixtureNLL(torch.autograd.Function):
             if not can_branch_on(grad_output) or grad_output.item() != 1.0:
                 gradients = [None if g is None else g * grad_output for g in gradients]
         else:
-            *mixture, target = ctx.saved_tensors
+            *mixture, target, draw = ctx.saved_tensors
             with autocast_off(grad_output):
-                chunked = _ChunkedLoss(mixture, target, ctx.settings)
+                chunked = _ChunkedLoss(mixture, target, ctx.settings, draw)
                 wanted = _Wanted(*ctx.needs_input_grad[:4])
                 gradients = chunked.run(wanted, grad_output)[2].result()
         gradients = [
@@ -372,6 +509,7 @@ def mixture_nll(
     reduction: str = "sum",
     chunk_bytes: int | None = None,
     precision: torch.dtype = torch.float32,
+    gradient_sampling: float = 0.0,
 ) -> torch.Tensor:
     """-log P(target) in chunks; arguments and result as
     :func:`fairseq_doc.ops.reference.mixture_nll`.
@@ -384,10 +522,27 @@ def mixture_nll(
             16 to 30 MiB, or with 16-bit products twice as much, up to 60; 512 MiB elsewhere.
         precision: the dtype of the products' factors, see
             :func:`fairseq_doc.ops.matmul.matmul_dtype`.
+        gradient_sampling: tau. A component of a token whose posterior r is below it takes part in the
+            gradients of the components, the matrix and the bias with probability r / tau, and then with
+            the factor tau: they are unbiased, and cheaper. 0: exact ones. torch's global generator
+            draws. On other devices than a CPU, where the number of kept rows would have to be waited
+            for, they are exact, with a warning.
     """
     reference.check_shapes(components, log_weights, weight, bias, target)
+    check_gradient_sampling(gradient_sampling)
+    if gradient_sampling and not can_branch_on(target):
+        _warn_of_exact_gradients(target.device.type)
+        gradient_sampling = 0.0
     mixture = (components, log_weights, weight, bias)
-    nll, _ = _run(mixture, target, ignore_index, reduction != "none", chunk_bytes, precision)
+    nll, _ = _run(
+        mixture,
+        target,
+        ignore_index,
+        reduction != "none",
+        chunk_bytes,
+        precision,
+        sampling=gradient_sampling,
+    )
     return reference.reduce_nll(nll, target, ignore_index, reduction)
 
 
@@ -411,7 +566,24 @@ def smoothed_mixture_nll(
     return _run(mixture, target, ignore_index, True, chunk_bytes, precision, smoothing)
 
 
-def _run(mixture, target, ignore_index, summed, chunk_bytes, precision, smoothing=0.0):
+def check_gradient_sampling(threshold: float) -> None:
+    """Raise ``FairseqDocError`` unless ``threshold`` is a number from 0 on."""
+    if not 0 <= threshold < math.inf:
+        raise FairseqDocError(
+            f"--gradient-sampling must be at least 0, such as 0.05; got {threshold}"
+        )
+
+
+@functools.cache
+def _warn_of_exact_gradients(device_type: str) -> None:
+    logger.warning(
+        f"gradient sampling: expected a CPU; got {device_type}, where gradients are exact"
+    )
+
+
+def _run(
+    mixture, target, ignore_index, summed, chunk_bytes, precision, smoothing=0.0, sampling=0.0
+):
     """(loss, NLL), both sums; or, with ``summed`` false, (the NLL of each target, None)."""
     components, _, weight, _ = mixture
     dtype = mixture_matmul_dtype(components, weight, precision)
@@ -421,6 +593,8 @@ def _run(mixture, target, ignore_index, summed, chunk_bytes, precision, smoothin
         dtype=dtype,
         chunk=chunk_size(components, weight, of_logits, chunk_bytes),
         smoothing=smoothing,
+        sampling=sampling,
+        kept_rows=rows_per_product(weight, dtype, chunk_bytes) if sampling else 0,
     )
     with autocast_off(components):
         if needs_gradient(mixture):

@@ -1,0 +1,199 @@
+"""Sampled gradients of the mixture's NLL: unbiased, with the variance of their derivation, and the same
+draw whatever the chunks are."""
+
+import logging
+
+import pytest
+import torch
+from conftest import refusal
+
+from fairseq_doc.ops import mixture_nll as module
+from fairseq_doc.ops import reference
+from fairseq_doc.ops.mixture_nll import mixture_nll
+
+from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
+
+N, J, D, V = 4, 5, 3, 7
+COPIES, CALLS = 100, 40  # of the tokens in a call, each with a draw of its own
+
+
+def with_log_weights(log_weights):
+    components, _, weight, bias = random_mixture(N, J, D, V)
+    return components, log_weights.double().expand(N, J).contiguous(), weight, bias
+
+
+POSTERIORS = {
+    "random": lambda: random_mixture(N, J, D, V),
+    "all on one component": lambda: with_log_weights(torch.tensor([0.0, *[-50.0] * (J - 1)])),
+    "all equal": lambda: (*with_equal_components(), *random_mixture(N, J, D, V)[2:]),
+    "denormal": lambda: with_log_weights(torch.tensor([0.0, *[-720.0] * (J - 1)])),
+}
+
+
+def with_equal_components():
+    components = random_mixture(N, J, D, V)[0]
+    return components[:, :1].expand(N, J, D).contiguous(), torch.zeros(N, J).double() - J
+
+
+TARGET = random_targets(N, V)
+
+
+def sampled(mixture, tau, seed=0, reduction="sum", target=TARGET, **settings):
+    """(loss, its gradients) with one draw."""
+    torch.manual_seed(seed)
+    inputs = leaves(mixture)
+    loss = mixture_nll(*inputs, target, reduction=reduction, gradient_sampling=tau, **settings)
+    return loss.detach(), gradients(loss.sum(), inputs)
+
+
+def posteriors(mixture):
+    """r, (N, J): minus the gradient of the log weights."""
+    return -sampled(mixture, 0)[1][1]
+
+
+def repeated(mixture):
+    components, log_weights, weight, bias = mixture
+    return components.repeat(COPIES, 1, 1), log_weights.repeat(COPIES, 1), weight, bias
+
+
+def draws_of(mixture, tau):
+    """[gradients of each input, stacked over calls], each the mean over the copies of the tokens."""
+    calls = []
+    for seed in range(CALLS):
+        found = sampled(repeated(mixture), tau, seed, target=TARGET.repeat(COPIES))[1]
+        of_tokens = [x.view(COPIES, N, J, -1).mean(0) for x in found[:2]]
+        calls.append([*of_tokens, *(x / COPIES for x in found[2:])])
+    return [torch.stack(parts) for parts in zip(*calls, strict=True)]
+
+
+@pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.parametrize("tau", [0.05, 0.5, 1, 3])
+def test_the_mean_over_draws_is_the_exact_gradient(posterior, tau):
+    mixture = POSTERIORS[posterior]()
+    exact = sampled(mixture, 0)[1]
+    spread = 0.0
+    for draws, truth in zip(draws_of(mixture, tau), exact, strict=True):
+        error = draws.std(0) / CALLS**0.5
+        assert ((draws.mean(0) - truth.view_as(error)).abs() <= 5 * error + 1e-12).all()
+        spread += error.sum()
+    assert spread > 0 or posterior != "random" or tau < 0.5
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.4, 2])
+def test_a_row_is_dropped_or_has_the_factor_of_the_derivation(tau):
+    """So its variance is r (tau - r)."""
+    mixture = random_mixture(N, J, D, V)
+    r = posteriors(mixture)
+    exact = sampled(mixture, 0)[1][0] / r.unsqueeze(2)  # (N, J, d): e W
+    kept = torch.zeros(N, J)
+    for seed in range(CALLS):
+        found = sampled(repeated(mixture), tau, seed, target=TARGET.repeat(COPIES))[1][0]
+        factor = found.view(COPIES, N, J, D) / exact
+        taken = factor[..., :1] != 0
+        assert_close(
+            factor, torch.where(taken, r.clamp(min=tau).unsqueeze(2), 0.0).expand_as(factor)
+        )
+        kept += taken.sum(0).squeeze(2)
+    share, draws = (r / tau).clamp(max=1), CALLS * COPIES
+    error = (share * (1 - share) / draws).sqrt()
+    assert ((kept / draws - share).abs() <= 4.5 * error).all()
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "none"])
+def test_at_zero_everything_is_exact_to_the_bit(reduction):
+    mixture = random_mixture(N, J, D, V)
+    torch.manual_seed(0)
+    inputs = leaves(mixture)
+    before = torch.get_rng_state()
+    plain = mixture_nll(*inputs, TARGET, reduction=reduction)
+    exact = gradients(plain.sum(), inputs)
+    loss, found = sampled(mixture, 0, reduction=reduction)
+    assert torch.equal(loss, plain)
+    assert all(torch.equal(x, y) for x, y in zip(found, exact, strict=True))
+    assert torch.equal(torch.get_rng_state(), before), "nothing is drawn"
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "none"])
+@pytest.mark.parametrize("ignored", [[], [1], [0, 1, 2, 3]])
+def test_the_loss_and_the_gradient_of_the_weights_are_exact(reduction, ignored):
+    mixture, target = random_mixture(N, J, D, V), random_targets(N, V, ignored=ignored)
+    loss, exact = sampled(mixture, 0, reduction=reduction, target=target)
+    found_loss, found = sampled(mixture, 0.3, reduction=reduction, target=target)
+    assert torch.equal(found_loss, loss) and torch.equal(found[1], exact[1])
+    assert not found[0][ignored].any()
+    truth = reference.mixture_nll(*mixture, target, reduction=reduction)
+    assert_close(loss, truth)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+@pytest.mark.parametrize("ignored", [[], [2, 5]])
+def test_the_draw_does_not_depend_on_the_chunks(reduction, ignored, monkeypatch):
+    """Nor on how many rows are multiplied at once, or how their number is rounded."""
+    n, j, v = 23, 4, 11
+    mixture, target = random_mixture(n, j, D, v), random_targets(n, v, ignored=ignored)
+    _, expected = sampled(mixture, 0.5, reduction=reduction, target=target)
+    for rows_of_a_size in (1, 3, 64):
+        monkeypatch.setattr(module, "ROWS_OF_A_SIZE", rows_of_a_size)
+        for rows in (1, 5, 40, 1000):
+            _, found = sampled(
+                mixture, 0.5, reduction=reduction, target=target, chunk_bytes=4 * v * rows
+            )
+            assert torch.equal(found[0] == 0, expected[0] == 0)
+            assert_close(found, expected)
+
+
+def test_the_draw_follows_from_the_seed():
+    mixture = random_mixture(N, J, D, V)
+    one, same, other = (sampled(mixture, 0.5, seed)[1] for seed in (1, 1, 2))
+    assert all(torch.equal(x, y) for x, y in zip(one, same, strict=True))
+    assert not torch.equal(one[0], other[0])
+
+
+def test_gradients_go_only_to_inputs_that_require_them():
+    mixture = random_mixture(N, J, D, V)
+    _, expected = sampled(mixture, 0.5)
+    for number in range(4):
+        inputs = list(mixture)
+        inputs[number] = mixture[number].clone().requires_grad_()
+        torch.manual_seed(0)
+        mixture_nll(*inputs, TARGET, gradient_sampling=0.5).backward()
+        assert_close(inputs[number].grad, expected[number])
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_lower_precisions_make_the_same_draw(precision):
+    """The error is the products' rounding. Posteriors near a threshold of their draw may fall on its
+    other side; here none does."""
+    mixture = random_mixture(40, J, 16, 50)
+    target = random_targets(40, 50)
+    _, truth = sampled(mixture, 0.2, target=target)
+    _, found = sampled([x.float() for x in mixture], 0.2, target=target, precision=precision)
+    for x, y in zip(found, truth, strict=True):
+        assert x.dtype == torch.float32
+        assert (x - y).norm() <= (0.02 if precision == torch.bfloat16 else 1e-5) * y.norm()
+
+
+def test_nothing_is_drawn_without_a_gradient():
+    mixture = random_mixture(N, J, D, V)
+    before = torch.get_rng_state()
+    mixture_nll(*mixture, TARGET, gradient_sampling=0.5)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("tau", [-0.1, float("inf"), float("nan")])
+def test_another_threshold_is_refused(tau):
+    mixture = random_mixture(N, J, D, V)
+    message = refusal(mixture_nll, *mixture, TARGET, gradient_sampling=tau)
+    assert message.startswith("--gradient-sampling must be at least 0")
+
+
+def test_elsewhere_than_on_a_cpu_gradients_are_exact(monkeypatch, caplog):
+    mixture = random_mixture(N, J, D, V)
+    module._warn_of_exact_gradients.cache_clear()
+    monkeypatch.setattr(module, "can_branch_on", lambda tensor: False)
+    _, exact = sampled(mixture, 0)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            _, found = sampled(mixture, 0.5)
+            assert_close(found, exact)
+    assert caplog.text.count("gradients are exact") == 1
