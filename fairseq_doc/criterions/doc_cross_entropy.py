@@ -6,6 +6,7 @@ sentences with ``--sentence-avg``) summed over workers, so every penalty, a mean
 this worker's sample size.
 """
 
+import logging
 import math
 from dataclasses import dataclass, field
 from typing import Optional
@@ -20,7 +21,10 @@ from omegaconf import II
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.mixture import check_finite
+from fairseq_doc.ops.mixture_nll import check_gradient_sampling
 from fairseq_doc.ops.reference import check_smoothing, sum_dtype
+
+logger = logging.getLogger(__name__)
 
 BALANCES = ("paper", "published")
 USUAL_NORM = 2.0  # that --weight-norm pulls rows to
@@ -178,6 +182,13 @@ class DocCrossEntropyConfig(FairseqDataclass):
         default=0.0,
         metadata={"help": "share of the target's probability given to all other words alike"},
     )
+    gradient_sampling: float = field(
+        default=0.0,
+        metadata={"help": "in training on a CPU, a component of a token whose posterior r is below this "
+                  "takes part in the output layer's gradients with probability r / this, and then with "
+                  "this factor: the loss is exact, its gradients are unbiased and faster, such as with "
+                  "0.05; 0: exact gradients"},
+    )  # fmt: skip
     sentence_avg: bool = II("optimization.sentence_avg")
     find_unused_parameters: bool = II("distributed_training.find_unused_parameters")
 
@@ -198,10 +209,17 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         l2=0.0,
         weight_norm=0.0,
         weight_norm_target=None,
+        gradient_sampling=0.0,
         find_unused_parameters=False,
     ):
         super().__init__(task)
         check_smoothing(label_smoothing)
+        check_gradient_sampling(gradient_sampling)
+        if label_smoothing and gradient_sampling:
+            logger.warning(
+                "--gradient-sampling: expected no --label-smoothing, whose gradients have another factor "
+                f"than the posterior; got {label_smoothing}, so gradients are exact"
+            )
         norm = USUAL_NORM if weight_norm_target is None else weight_norm_target
         factors = {"l2": l2, "weight-norm": weight_norm, "weight-norm-target": norm}
         for name, value in factors.items():
@@ -214,7 +232,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
                 "--find-unused-parameters takes the output layer's parameters, which the loss reads "
                 "after the model's forward pass, for unused: expected it not to be given"
             )
-        self.label_smoothing = label_smoothing
+        self.label_smoothing, self.gradient_sampling = label_smoothing, gradient_sampling
         self.balance_form = BALANCES.index(str(doc_balance))
         self.doc_lambda, self.ar_alpha, self.tar_beta = doc_lambda, ar_alpha, tar_beta
         self.l2, self.sentence_avg = l2, sentence_avg
@@ -240,7 +258,10 @@ class DocCrossEntropyCriterion(FairseqCriterion):
                 net_output, target, self.label_smoothing, self.padding_idx
             )
         else:
-            loss = nll = model.token_nll(net_output, target, self.padding_idx)
+            sampling = self.gradient_sampling if model.training else 0.0
+            loss = nll = model.token_nll(
+                net_output, target, self.padding_idx, gradient_sampling=sampling
+            )
         if not model.training:
             check_finite(nll.detach())
         sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]

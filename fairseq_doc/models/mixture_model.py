@@ -103,6 +103,7 @@ class MixtureModel:
         target: torch.Tensor,
         ignore_index: int,
         reduction: str = "sum",
+        gradient_sampling: float = 0.0,
     ) -> torch.Tensor:
         """-log P(target), natural logarithm.
 
@@ -111,8 +112,10 @@ class MixtureModel:
             target: (B, T) word indices.
             ignore_index: targets of this value have a loss of zero.
             reduction: see :func:`fairseq_doc.ops.reference.mixture_nll`.
+            gradient_sampling: see :func:`fairseq_doc.ops.mixture_nll.mixture_nll`.
         """
-        return self.decoder.output.nll(net_output[0], target, ignore_index, reduction)
+        output = self.decoder.output
+        return output.nll(net_output[0], target, ignore_index, reduction, gradient_sampling)
 
     def smoothed_nll(
         self, net_output: tuple, target: torch.Tensor, smoothing: float, ignore_index: int

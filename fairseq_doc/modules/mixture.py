@@ -6,6 +6,7 @@ Axes: B streams, T time, V vocabulary, N LSTM layers, D_n width of layer n, J co
 a component's vector.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -278,11 +279,13 @@ class MixtureOutput(nn.Module):
         target: torch.Tensor,
         ignore_index: int = -100,
         reduction: str = "sum",
+        gradient_sampling: float = 0.0,
     ) -> torch.Tensor:
         """-log P(target), natural logarithm; target (B, T); see
-        :func:`fairseq_doc.ops.reference.mixture_nll`."""
+        :func:`fairseq_doc.ops.reference.mixture_nll`, and for ``gradient_sampling``
+        :func:`fairseq_doc.ops.mixture_nll.mixture_nll`."""
         vectors, log_weights = self.unpack(mixture_params)
-        function: Any = mixture_nll
+        function: Any = functools.partial(mixture_nll, gradient_sampling=gradient_sampling)
         if self._prunes():
             function = pruned_mixture_nll
             log_weights = pruned_log_weights(log_weights, self.threshold)

@@ -57,6 +57,24 @@ def test_a_killed_process_goes_on_to_the_same_result(
     assert_same_run(trained.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
 
 
+def test_sampled_gradients_are_drawn_again_after_a_stop(corpus, tmp_path):
+    options = (
+        "--max-epoch 2 --gradient-sampling 0.5 --save-interval-updates 10 --keep-interval-updates 9"
+    )
+    run_here(training(corpus.data, tmp_path / "whole", options))
+    (tmp_path / "stopped").mkdir()
+    first = min((tmp_path / "whole").glob("checkpoint_1_*.pt"))
+    shutil.copy(first, tmp_path / "stopped" / "checkpoint_last.pt")
+    run_here(training(corpus.data, tmp_path / "stopped", options))
+    ends = [tmp_path / name / "checkpoint_last.pt" for name in ("whole", "stopped")]
+    assert_same_run(*ends)
+    run_here(training(corpus.data, tmp_path / "exact", "--max-epoch 2"))
+    exact = load(tmp_path / "exact" / "checkpoint_last.pt")["model"]
+    assert not all(
+        torch.equal(tensor, exact[name]) for name, tensor in load(ends[0])["model"].items()
+    )
+
+
 def stage_bests(folder):
     return sorted(folder.glob("checkpoint_best_stage*.pt"))
 

@@ -238,7 +238,7 @@ def test_weight_norms_are_pulled_to_the_target(sentence_avg):
     assert_close(criterion(**options)(model.eval(), batch)[0], criterion()(model, batch)[0])
 
 
-@pytest.mark.parametrize("name", ["l2", "weight_norm", "weight_norm_target"])
+@pytest.mark.parametrize("name", ["l2", "weight_norm", "weight_norm_target", "gradient_sampling"])
 @pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
 def test_factors_that_cannot_be(name, value):
     with pytest.raises(FairseqDocError, match=f"--{name.replace('_', '-')} must be at least 0"):
@@ -392,6 +392,37 @@ def test_evaluation_knows_no_smoothing(kind):
     loss, _, log = criterion(label_smoothing=0.3, doc_lambda=5.0)(model, batch)
     _, nll = smoothed_by_hand(model, batch, 0.3, small_dictionary().pad())
     assert_close((loss, log["loss"], log["nll_loss"]), (nll, nll.detach(), nll.detach()))
+
+
+@every_kind
+@pytest.mark.parametrize("training", [True, False])
+def test_gradients_are_sampled_in_training_alone(kind, training):
+    make, make_sample = KINDS[kind]
+    model, batch = make().train(training), make_sample()
+    parameters = [model.decoder.output.weight, model.decoder.output.bias]
+
+    def found(**options):
+        torch.manual_seed(5)
+        loss, _, _ = criterion(**options)(model, batch)
+        return loss, gradients(loss, parameters)
+
+    exact_loss, exact = found()
+    loss, sampled = found(gradient_sampling=0.9)
+    assert torch.equal(loss, exact_loss)
+    equal = [torch.equal(x, y) for x, y in zip(exact, sampled, strict=True)]
+    assert equal == [not training] * 2
+
+
+def test_smoothed_labels_have_exact_gradients_and_say_so(caplog):
+    model, batch = small_model(), sample()
+    weight = [model.decoder.output.weight]
+
+    def found(**options):
+        loss = criterion(label_smoothing=0.1, **options)(model, batch)[0]
+        return gradients(loss, weight)
+
+    assert_close(found(gradient_sampling=0.9), found(), rtol=0, atol=0)
+    assert "got 0.1, so gradients are exact" in caplog.text
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, math.nan])
