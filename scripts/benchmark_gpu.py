@@ -58,7 +58,7 @@ TINY_MODEL = "--arch lstm_doc_lm_small --layer-dims 12,12,12 --decoder-embed-dim
 
 def output_rows(precision):
     """{name printed: row of benchmark_output_layer}."""
-    found = {name: name for name in output_layer.rows()[:-2]}
+    found = {name: name for name in output_layer.rows()[:-4]}
     if precision == "bfloat16":
         found.update({"ours": "ours, bfloat16", "bare products": "products, bfloat16"})
     return found
@@ -129,7 +129,7 @@ def train_part(args):
             if args.tiny:
                 vocabulary, options = 50, f"--batch-size 12 {TINY_MODEL}"
             tokens = 20_000 if args.tiny else train_step.TOKENS * 2
-            data, _ = train_step.prepare(folder, vocabulary, tokens)
+            data = train_step.prepare(folder, vocabulary, tokens)
             found[size] = {}
             for precision in PRECISIONS:
                 words = f"{train_step.OURS} {options}"

@@ -11,7 +11,11 @@ checkpoint at the end. Rows:
     ours                20 components, lstm_doc_lm_ptb
     ours, bfloat16      the same with --matmul-precision bfloat16
     ours, plain output  the same with the output operation in its plain form
+    sampled             ours with --gradient-sampling 0.05, at mixture weights that are spread like a
+                        trained model's
+    sampled, bfloat16   both
     one softmax         the same with one component
+    one softmax, bfloat16
     fairseq lstm_lm     fairseq's own LSTM language model, one softmax, embedding width 280, three
                         layers of equal width, 870, which gives the LSTMs as many weights (16.1M)
     LSTM alone          the LSTM layers of ours, forward and backward, without the rest of a step, in
@@ -38,16 +42,37 @@ VOCABULARY, TOKENS = 10_000, 60_000
 WINDOW, BATCH = 70, 12
 BIN = Path(sys.executable).parent
 LOG_INTERVAL = 5
-PLAIN_OUTPUT_PLUGIN = """
+PLUGINS = {
+    "plain_output": """
 import fairseq_doc.modules.mixture as mixture
 import fairseq_doc.registration
 from fairseq_doc.ops import reference
 
-def plain(*inputs, precision):  # which is float32
+def plain(*inputs, **settings):  # none of which changes anything
     return reference.mixture_nll(*inputs)
 
 mixture.mixture_nll = plain
-"""
+""",
+    # As in benchmark_output_layer.py. An untrained model has equal weights.
+    "spread_weights": """
+import torch
+import fairseq_doc.modules.mixture as mixture
+import fairseq_doc.registration
+
+class Spread(torch.nn.Linear):
+    def forward(self, h):
+        scores = super().forward(h)
+        return scores + 4 * torch.randn_like(scores)
+
+build = mixture.MixtureOutput.__init__
+def spread(self, *arguments, **settings):
+    build(self, *arguments, **settings)
+    if self.mixture_weights is not None:
+        self.mixture_weights.__class__ = Spread
+
+mixture.MixtureOutput.__init__ = spread
+""",
+}
 COMMON = f"""--clip-norm 0.25 --lr 20 --batch-size {BATCH} --no-progress-bar --log-format simple --seed 1
     --num-workers 0 --no-epoch-checkpoints --max-epoch 1000"""
 OURS = """--task bptt_language_modeling --arch lstm_doc_lm_ptb --criterion doc_cross_entropy
@@ -73,10 +98,10 @@ def prepare(folder, vocabulary=VOCABULARY, tokens=TOKENS):
     command = f"""--only-source --trainpref {folder}/train.txt --validpref {folder}/valid.txt
         --destdir {folder}/bin --padding-factor 1"""
     subprocess.run([BIN / "fairseq-preprocess", *command.split()], check=True, capture_output=True)
-    plugin = folder / "plain_output_plugin"
-    plugin.mkdir()
-    (plugin / "__init__.py").write_text(PLAIN_OUTPUT_PLUGIN)
-    return folder / "bin", plugin
+    for name, text in PLUGINS.items():
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text(text)
+    return folder / "bin"
 
 
 def train(data, user_dir, options, save_dir, updates, environment=None):
@@ -143,6 +168,7 @@ def ratios(found):
     """The figures of one round, as :func:`measure` gives it."""
     speed = {row: of for row, (of, _) in found.items()}
     ours, half = speed["ours"], speed["ours, bfloat16"]
+    sampled, sampled_half = speed["sampled"], speed["sampled, bfloat16"]
     return {
         "over_plain_output": ours / speed["ours, plain output"],
         "over_fairseq_lstm_lm": ours / speed["fairseq lstm_lm"],
@@ -150,6 +176,11 @@ def ratios(found):
         "bfloat16_over_float32": half / ours,
         "bfloat16_over_fairseq_lstm_lm": half / speed["fairseq lstm_lm"],
         "bfloat16_lstm_share": half / speed["LSTM alone, bfloat16"],
+        "over_one_softmax": ours / speed["one softmax"],
+        "sampled_over_fairseq_lstm_lm": sampled / speed["fairseq lstm_lm"],
+        "sampled_over_one_softmax": sampled / speed["one softmax"],
+        "bfloat16_sampled_over_fairseq_lstm_lm": sampled_half / speed["fairseq lstm_lm"],
+        "bfloat16_sampled_over_one_softmax": sampled_half / speed["one softmax, bfloat16"],
     }
 
 
@@ -170,12 +201,18 @@ def main():
     package = Path(__file__).resolve().parent.parent / "fairseq_doc"
     rounds = []
     with tempfile.TemporaryDirectory() as name:
-        data, plugin = prepare(Path(name))
+        data = prepare(Path(name))
+        plain, spread = (Path(name) / plugin for plugin in PLUGINS)
+        half, one = "--matmul-precision bfloat16", "--doc-components 0,0,0,1"
+        sampled = "--gradient-sampling 0.05"
         rows = {
             "ours": (data, package, f"{OURS} --cpu"),
-            "ours, bfloat16": (data, package, f"{OURS} --cpu --matmul-precision bfloat16"),
-            "ours, plain output": (data, plugin, f"{OURS} --cpu"),
-            "one softmax": (data, package, f"{OURS} --cpu --doc-components 0,0,0,1"),
+            "ours, bfloat16": (data, package, f"{OURS} --cpu {half}"),
+            "ours, plain output": (data, plain, f"{OURS} --cpu"),
+            "sampled": (data, spread, f"{OURS} --cpu {sampled}"),
+            "sampled, bfloat16": (data, spread, f"{OURS} --cpu {sampled} {half}"),
+            "one softmax": (data, package, f"{OURS} --cpu {one}"),
+            "one softmax, bfloat16": (data, package, f"{OURS} --cpu {one} {half}"),
             "fairseq lstm_lm": (data, package, f"{FAIRSEQ} --cpu"),
         }
         for number in range(args.rounds):

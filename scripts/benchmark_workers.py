@@ -74,7 +74,7 @@ def main():
     speeds = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        data, _ = prepare(folder)
+        data = prepare(folder)
         for row, (trainings, workers, options) in ROWS.items():
             options = f"{args.options} {options}"
             started = [

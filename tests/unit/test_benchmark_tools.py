@@ -71,7 +71,7 @@ def test_the_output_part_measures_every_form_in_every_precision(gpu_script, monk
     for shape in ("ptb", "wikitext2"):
         of_shape = figures["output"][shape]
         for precision in gpu_script.PRECISIONS:
-            assert set(of_shape[precision]) == set(gpu_script.output_layer.rows()[:-2])
+            assert set(of_shape[precision]) == set(gpu_script.output_layer.rows()[:-4])
             assert all(found["ms"] > 0 for found in of_shape[precision].values())
         for form, limit in (("ours", 1e-5), ("ours, bfloat16", 0.05)):
             assert 0 < max(of_shape["errors"][form].values()) < limit
@@ -99,18 +99,30 @@ def test_without_a_gpu_it_says_what_it_needs(gpu_script, monkeypatch):
 # scripts/benchmark_train_step.py
 
 
-def test_the_plain_output_is_trained_too(gpu_script, tmp_path):
+@pytest.mark.parametrize(
+    "plugin, more", [("plain_output", ""), ("spread_weights", "--gradient-sampling 0.05")]
+)
+def test_other_outputs_are_trained_too(gpu_script, tmp_path, plugin, more):
     step = gpu_script.train_step
-    data, plugin = step.prepare(tmp_path, vocabulary=50, tokens=20_000)
-    options = f"{step.OURS} --cpu {gpu_script.TINY_MODEL}"
-    speed, peak = step.train(data, plugin, options, tmp_path / "saved", 20)
+    data = step.prepare(tmp_path, vocabulary=50, tokens=20_000)
+    options = f"{step.OURS} --cpu {gpu_script.TINY_MODEL} {more}"
+    speed, peak = step.train(data, tmp_path / plugin, options, tmp_path / "saved", 20)
     assert speed > 0 and 0.1 < peak < 10
 
 
 def test_ratios_of_a_round(gpu_script):
-    rows = ["ours", "ours, bfloat16", "ours, plain output", "fairseq lstm_lm"]
-    speeds = dict(zip(rows, (4.0, 6.0, 1.0, 2.0), strict=True))
-    speeds |= {"LSTM alone, float32": 16.0, "LSTM alone, bfloat16": 18.0}
+    speeds = {
+        "ours": 4.0,
+        "ours, bfloat16": 6.0,
+        "ours, plain output": 1.0,
+        "sampled": 8.0,
+        "sampled, bfloat16": 10.0,
+        "one softmax": 16.0,
+        "one softmax, bfloat16": 20.0,
+        "fairseq lstm_lm": 2.0,
+        "LSTM alone, float32": 16.0,
+        "LSTM alone, bfloat16": 18.0,
+    }
     found = gpu_script.train_step.ratios({row: (speed, None) for row, speed in speeds.items()})
     assert found == pytest.approx(
         {
@@ -120,5 +132,10 @@ def test_ratios_of_a_round(gpu_script):
             "bfloat16_over_float32": 1.5,
             "bfloat16_over_fairseq_lstm_lm": 3,
             "bfloat16_lstm_share": 1 / 3,
+            "over_one_softmax": 1 / 4,
+            "sampled_over_fairseq_lstm_lm": 4,
+            "sampled_over_one_softmax": 1 / 2,
+            "bfloat16_sampled_over_fairseq_lstm_lm": 5,
+            "bfloat16_sampled_over_one_softmax": 1 / 2,
         }
     )
