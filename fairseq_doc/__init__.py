@@ -26,6 +26,7 @@ The data goes through the files in this order, and each imports only from what l
     ops/matmul.py                    matrix products by the fastest kernel torch carries
     ops/reference.py                 the mixture NLL in its plain form: the definition
     ops/mixture_chunks.py            how many tokens the chunked forms take at once
+    ops/gradient_sampling.py         which rows of the mixture's gradients are computed
     ops/mixture_nll.py               the NLL in chunks, with its own backward
     ops/mixture_log_probs.py         log P of every word in chunks
     ops/mixture_pruning.py           both without the components that weigh least

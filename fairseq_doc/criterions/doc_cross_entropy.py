@@ -21,7 +21,7 @@ from omegaconf import II
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.mixture import check_finite
-from fairseq_doc.ops.mixture_nll import check_gradient_sampling
+from fairseq_doc.ops.gradient_sampling import check_gradient_sampling
 from fairseq_doc.ops.reference import check_smoothing, sum_dtype
 
 logger = logging.getLogger(__name__)

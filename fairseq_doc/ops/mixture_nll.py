@@ -28,34 +28,26 @@ posterior at any word v is A_jv = pi_j s_jv / P(v), and with g_j = sum_v w_v A_j
     dL/d log pi_j = -g_j
     dL/d l_jv     =  g_j s_jv - w_v A_jv  =  s_jv (g_j - u pi_j / P(v)) - a [v = y] r_j
 
-Sampled gradients. Most components of a token have a small posterior, which is the factor of their gradients.
-With a threshold tau > 0, a row of r_j < tau takes part in the two products with probability r_j / tau, and
-then with the factor tau in place of r_j (Russian roulette, as in Monte-Carlo rendering). With u_j uniform in
-(0, 1],
-
-    f_j = max(r_j, tau)   where u_j tau < r_j,   else 0
-    E f_j   = r_j
-    var f_j = r_j (tau - r_j)   where r_j < tau,   else 0
-
-so the gradients of k, W and b are unbiased, whatever tau is. The loss and dL/d log pi, which needs no such
-product, stay exact. The rows that are kept are gathered over chunks: every product with dW reads and writes
-all of it.
+With sampled gradients the factor of the products' rows is not r_j but that of
+:mod:`fairseq_doc.ops.gradient_sampling`, of which most are zero; the loss and dL/d log pi stay exact.
 
 The products may have factors and results of 16 bits. Everything between them, and the sums over chunks,
 then have 32: a block of logits is widened, its e is computed, and e is rounded once.
 """
 
-import functools
-import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops import reference
+from fairseq_doc.ops.gradient_sampling import (
+    KeptRows,
+    check_gradient_sampling,
+    draw_rows,
+    threshold_on,
+)
 from fairseq_doc.ops.matmul import add_matmul_, autocast_off, can_branch_on, matmul
 from fairseq_doc.ops.mixture_chunks import (
     chunk_size,
@@ -66,11 +58,6 @@ from fairseq_doc.ops.mixture_chunks import (
     tokens_per_block,
 )
 from fairseq_doc.ops.reference import sum_dtype
-
-logger = logging.getLogger(__name__)
-
-# The kept rows of sampled gradients make products of a multiple of this size.
-ROWS_OF_A_SIZE = 64
 
 # A posterior below this is set to zero (a token's posteriors sum to one). Its products would be
 # denormal numbers, with which a CPU computes thirty times more slowly.
@@ -134,46 +121,6 @@ class _Chunk(NamedTuple):
     nll: torch.Tensor  # (c,)
 
 
-class _KeptRows:
-    """The kept rows of sampled gradients, from several chunks.
-
-    Args:
-        capacity: rows, at least one.
-        like: rows (R, V) of a chunk.
-        width: d.
-    """
-
-    def __init__(self, capacity: int, like: torch.Tensor, width: int) -> None:
-        self.rows = like.new_empty(capacity, like.size(1))  # e
-        self.components = like.new_empty(capacity, width)
-        self.factor = like.new_empty(capacity, 1, dtype=sum_dtype(like.dtype))  # f
-        self.place = torch.empty(capacity, dtype=torch.long)  # among the N J rows
-        self.count = 0
-
-    def room(self) -> int:
-        """How many more there is memory for."""
-        return len(self.rows) - self.count
-
-    def add(
-        self, chunk: _Chunk, kept: torch.Tensor, factor: torch.Tensor, place: torch.Tensor
-    ) -> None:
-        """Copy the rows ``kept`` (r,) of a chunk, with their factors and places, each (c J,)."""
-        new = slice(self.count, self.count + len(kept))
-        torch.index_select(chunk.rows, 0, kept, out=self.rows[new])
-        torch.index_select(chunk.components, 0, kept, out=self.components[new])
-        self.factor[new, 0] = factor[kept]
-        self.place[new] = place[kept]
-        self.count = new.stop
-
-    def pad(self) -> int:
-        """Add rows of zeros up to a multiple of ``ROWS_OF_A_SIZE``; the number of all. A product of a
-        size that is new takes half as long again."""
-        end = min(len(self.rows), -(-self.count // ROWS_OF_A_SIZE) * ROWS_OF_A_SIZE)
-        for tensor in (self.rows, self.components, self.factor):
-            tensor[self.count : end].zero_()
-        return end
-
-
 class _ChunkedLoss:
     """The losses, and gradients where wanted, chunk by chunk.
 
@@ -216,7 +163,7 @@ class _ChunkedLoss:
             self.chunks = []
         self.memory: torch.Tensor | None = None
         self.settings, self.draw = settings, draw
-        self.kept: _KeptRows | None = None
+        self.kept: KeptRows | None = None
         self.label_of_word, self.label_of_target = 0.0, 1.0  # u and a
         if settings.smoothing:
             self.label_of_word = settings.smoothing / max(1, weight.size(0) - 1)
@@ -274,7 +221,7 @@ class _ChunkedLoss:
             if self.draw is None:
                 self._add_chunk(gradients, chunk, scaled)
             else:
-                self._keep_rows(gradients, chunk, posterior, token_scale)
+                self._keep_rows(gradients, chunk, self.draw, posterior, token_scale)
         return chunk.nll, smoothing_loss
 
     def _new(self, *shape):
@@ -323,75 +270,74 @@ class _ChunkedLoss:
 
     def _add_chunk(self, gradients: _Gradients, chunk: _Chunk, posterior: torch.Tensor) -> None:
         """Add the chunk to the gradients of the components, the matrix and the bias."""
-        factor = posterior.view(-1, 1)  # (c J, 1)
+        rows, factor = chunk.rows.to(self.dtype), posterior.view(-1, 1)  # (c J, V), (c J, 1)
         if self.label_of_word:
             factor = torch.ones_like(factor)  # the rows have it already
-        d_k = self._add_products(gradients, chunk.rows.to(self.dtype), chunk.components, factor)
         if gradients.components is not None:
-            gradients.components[chunk.tokens] = d_k.view(-1, *self.components.shape[1:])
+            d_k = self._of_components(rows, factor).view(-1, *self.components.shape[1:])
+            gradients.components[chunk.tokens] = d_k
+        self._add_to_matrix(gradients, rows, chunk.components, factor)
 
     def _keep_rows(
         self,
         gradients: _Gradients,
         chunk: _Chunk,
+        draw: torch.Tensor,
         posterior: torch.Tensor,
         token_scale: torch.Tensor | None,
     ) -> None:
-        """Gather the rows of the chunk that take part in sampled gradients; add those that were
-        gathered whenever there is no room for more."""
+        """Gather the rows of the chunk that take part in sampled gradients, and add those that were
+        gathered whenever there is no room for more.
+
+        Args:
+            draw: u, (N, J).
+            posterior: r, (c, J).
+            token_scale: (c, 1), the factor of each token's loss; None: one.
+        """
         tau = self.settings.sampling
-        places = torch.arange(self.draw.numel()).view_as(self.draw)[chunk.tokens].view(-1)
-        kept = (self.draw[chunk.tokens] * tau < posterior).view(-1).nonzero().squeeze(1)
-        factor = posterior.clamp(min=tau)  # (c, J)
+        places = torch.arange(draw.numel()).view_as(draw)[chunk.tokens].view(-1)
+        kept = (draw[chunk.tokens] * tau < posterior).view(-1).nonzero().squeeze(1)
+        factor = posterior.clamp(min=tau)  # (c, J): f where kept
         if token_scale is not None:
             factor = factor * token_scale
         if self.kept is None:
-            width = self.components.size(2)
-            self.kept = _KeptRows(self.settings.kept_rows, chunk.rows, width)
+            self.kept = KeptRows(self.settings.kept_rows, chunk.rows, self.components.size(2))
         while len(kept):
             now, kept = kept.tensor_split([self.kept.room()])
-            self.kept.add(chunk, now, factor.view(-1), places)
+            self.kept.add(chunk.rows, chunk.components, factor.view(-1), places, now)
             if not self.kept.room():
                 self._add_kept(gradients, self.kept)
 
-    def _add_kept(self, gradients: _Gradients, kept: _KeptRows) -> None:
+    def _add_kept(self, gradients: _Gradients, kept: KeptRows) -> None:
         """Add the rows that were gathered to the gradients."""
         count, end = kept.count, kept.pad()
-        rows, components, factor = kept.rows[:end], kept.components[:end], kept.factor[:end]
-        d_k = self._add_products(gradients, rows, components, factor)
+        rows, factor = kept.rows[:end], kept.factor[:end]
         if gradients.components is not None:
-            gradients.components.view(-1, d_k.size(1))[kept.place[:count]] = d_k[:count]
+            of_rows = gradients.components.view(-1, gradients.components.size(2))  # (N J, d)
+            of_rows[kept.place[:count]] = self._of_components(rows, factor)[:count]
+        self._add_to_matrix(gradients, rows, kept.components[:end], factor)
         kept.count = 0
 
-    def _add_products(
+    def _of_components(self, rows: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        """dL/dk of rows e (R, V) with their factors (R, 1): (R, d)."""
+        return matmul(rows, self.weight.t()).to(self.sum_dtype).mul_(factor)
+
+    def _add_to_matrix(
         self,
         gradients: _Gradients,
         rows: torch.Tensor,
         components: torch.Tensor,
         factor: torch.Tensor,
-    ) -> torch.Tensor | None:
-        """Add rows to the gradients of the matrix and the bias.
-
-        Args:
-            rows: (R, V), e.
-            components: (R, d).
-            factor: (R, 1), f.
-
-        Returns:
-            The gradients of the components, (R, d); None where they are not wanted.
-        """
-        d_k = None
-        if gradients.components is not None:
-            d_k = matmul(rows, self.weight.t()).to(self.sum_dtype).mul_(factor)  # (R, d)
+    ) -> None:
+        """Add rows e (R, V), of components (R, d) with their factors (R, 1), to dW and db."""
+        left = []
+        if gradients.wanted.weight:
+            left.append((components * factor).t())
+        if gradients.wanted.bias:
+            left.append(factor.t())
         if gradients.transposed is not None:
-            left = []
-            if gradients.wanted.weight:
-                left.append((components * factor).t())
-            if gradients.wanted.bias:
-                left.append(factor.t())
             # (d + 1, R), dense: in 16 bits its transpose takes a fifth more time
             add_matmul_(gradients.transposed, torch.cat(left).to(self.dtype), rows.t())
-        return d_k
 
     def _smooth(self, chunk: _Chunk, posterior: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss of the words' equal labels, and g (c, J); the chunk's softmaxes become dL/d l."""
@@ -464,9 +410,7 @@ class _MixtureNLL(torch.autograd.Function):
         mixture = (components, log_weights, weight, bias)
         ctx.dtypes = [None if x is None else x.dtype for x in mixture]
         ctx.summed, ctx.settings = summed, settings
-        draw = None
-        if settings.sampling:  # by torch's own generator, which fairseq seeds for every update
-            draw = 1 - torch.rand(log_weights.shape, dtype=torch.float64)
+        draw = draw_rows(log_weights.shape) if settings.sampling else None
         chunked = _ChunkedLoss(mixture, target, settings, draw)
         if not summed:
             ctx.save_for_backward(*mixture, target, draw)
@@ -530,9 +474,6 @@ def mixture_nll(
     """
     reference.check_shapes(components, log_weights, weight, bias, target)
     check_gradient_sampling(gradient_sampling)
-    if gradient_sampling and not can_branch_on(target):
-        _warn_of_exact_gradients(target.device.type)
-        gradient_sampling = 0.0
     mixture = (components, log_weights, weight, bias)
     nll, _ = _run(
         mixture,
@@ -541,7 +482,7 @@ def mixture_nll(
         reduction != "none",
         chunk_bytes,
         precision,
-        sampling=gradient_sampling,
+        sampling=threshold_on(target, gradient_sampling),
     )
     return reference.reduce_nll(nll, target, ignore_index, reduction)
 
@@ -564,21 +505,6 @@ def smoothed_mixture_nll(
     reference.check_shapes(components, log_weights, weight, bias, target)
     mixture = (components, log_weights, weight, bias)
     return _run(mixture, target, ignore_index, True, chunk_bytes, precision, smoothing)
-
-
-def check_gradient_sampling(threshold: float) -> None:
-    """Raise ``FairseqDocError`` unless ``threshold`` is a number from 0 on."""
-    if not 0 <= threshold < math.inf:
-        raise FairseqDocError(
-            f"--gradient-sampling must be at least 0, such as 0.05; got {threshold}"
-        )
-
-
-@functools.cache
-def _warn_of_exact_gradients(device_type: str) -> None:
-    logger.warning(
-        f"gradient sampling: expected a CPU; got {device_type}, where gradients are exact"
-    )
 
 
 def _run(
