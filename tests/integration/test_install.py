@@ -150,7 +150,8 @@ def test_setup_refuses_before_it_makes_anything(tmp_path, version, words, variab
     python = tmp_path / "python-other"
     python.write_text(python_of(version))
     python.chmod(0o755)
-    output = fail(f"scripts/setup.sh {words}", cwd=tmp_path, PYTHON=str(python), **variables)
+    variables = {"CONSTRAINTS": "constraints.txt", "PYTHON": str(python), **variables}
+    output = fail(f"scripts/setup.sh {words}", cwd=tmp_path, **variables)
     (line,) = output.splitlines()
     assert line.startswith("setup: ") and fact.format(python=python) in line
     assert not (tmp_path / ".venv").exists()

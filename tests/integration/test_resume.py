@@ -161,7 +161,8 @@ def test_stages_asked_for_later_start_from_the_best_model(corpus, trained, tmp_p
     run_here(command)
     kept = tmp_path / "checkpoint_best_stage0.pt"
     assert load(kept)["extra_state"]["val_loss"] <= losses[best - 1]
-    problem = fail_here(command)
+    # Not checkpoint_best.pt, which may be one of the fine-tuning by now.
+    problem = fail_here(f"{command} --restore-file {trained.folder}/checkpoint{best}.pt")
     assert (
         "checkpoint_last.pt has begun the fine-tuning already: leave out --restore-file" in problem
     )
