@@ -372,8 +372,8 @@ def _moved_into_place(
     path: Path, old_mode: int | None, overwrite: bool, binary: bool
 ) -> Iterator[IO[Any]]:
     """A new file that is moved to ``path`` at the end."""
-    # Not by tempfile, where a signal can come after the file is made and before its name is known. The name is
-    # one that save_dir_lock.py knows for a file of a killed run.
+    # Not by tempfile, where a signal can come after the file is made and before its name is known.
+    # save_dir_lock.py knows such names as those of a killed run's files.
     new = path.parent / f"{_temporary(path.name)}{secrets.token_hex(4)}.part"
     try:
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
