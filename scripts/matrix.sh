@@ -52,7 +52,9 @@ version_of() { # name, what fairseq-doc --version printed
 run_row() { # name, suite, settings
     local name=$1 suite=$2 settings=${3:-} root=$folder/$1 log=$folder/$1.log
     local system line cells set_up='' quick_start='' suite_result='' versions=''
-    rm -rf "$root" "$log"
+    # An interrupted debootstrap leaves /proc mounted, which must not be removed.
+    umount "$root/proc" 2>/dev/null || true
+    rm -rf --one-file-system "$root" "$log"
     echo "matrix: $name: makes the machine"
     debootstrap --variant=minbase --include="$packages" "$suite" "$root" >"$log" 2>&1 ||
         fail "$name: debootstrap has failed, see $log"
@@ -77,7 +79,7 @@ run_row() { # name, suite, settings
         set_up=$(grep -E '^(setup|install_fairseq|ERROR)' "$log" | tail -n 1)
         versions="Python: $(inside "$root" '' 'python3 --version' | cut -d' ' -f2)" || true
     fi
-    rm -rf "$root"
+    rm -rf --one-file-system "$root"
     cells=("$name" "$system" "$(version_of Python "$versions")" "$(version_of torch "$versions")"
         "$(version_of numpy "$versions")" "$(version_of fairseq "$versions")" "$settings"
         "$set_up" "$quick_start" "$suite_result" "$(date -u +%F)" "$(git rev-parse --short HEAD)")
