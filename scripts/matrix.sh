@@ -4,7 +4,7 @@
 #     scripts/matrix.sh [NAME...]     # all rows below, or these
 #
 # A machine is Debian in a folder (debootstrap, chroot), so this runs as root. FOLDER says where the machines are
-# made (/var/tmp/matrix); TESTS what is tested (tests). A row takes about half an hour on two cores, and up to
+# made (/var/tmp/matrix); TESTS what is tested (tests). A row takes about a quarter of an hour on two cores, and
 # 9 GB of disk, which is freed at its end; its log stays, as FOLDER/NAME.log. What is committed is run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -42,7 +42,7 @@ inside() { # root, settings, command
         shift
         exec chroot "$0" "$@"' \
         "$1" "$folder/pip" /usr/bin/env -i HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-        "${settings[@]}" $2 bash -c "cd /root/fairseq_doc && $3"
+        "${settings[@]}" $2 bash -c "cd /srv/fairseq_doc && $3"
 }
 
 version_of() { # name, what fairseq-doc --version printed
@@ -62,7 +62,7 @@ run_row() { # name, suite, settings
     echo "127.0.0.1 localhost $(hostname)" >"$root/etc/hosts"
     cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
     mkdir -p "$root/root/.cache/pip"
-    git clone --quiet . "$root/root/fairseq_doc"
+    git clone --quiet . "$root/srv/fairseq_doc"
     system=$(. "$root/etc/os-release" && echo "$PRETTY_NAME")
 
     echo "matrix: $name: set-up"

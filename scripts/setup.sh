@@ -42,6 +42,9 @@ made_with=$(cat .venv/constraints 2>/dev/null || echo "$constraints")
 [ "$made_with" = "$constraints" ] ||
     fail "expected a .venv made with CONSTRAINTS=$constraints, got one with CONSTRAINTS=$made_with; give that, or" \
         "remove .venv"
+if [ "$cpu" != 0 ] && compgen -G '.venv/lib/python3*/site-packages/nvidia' >/dev/null; then
+    fail "expected a .venv without CUDA, got one with it; remove .venv, or leave out --cpu"
+fi
 stamp=$({ "$python" --version; cat pyproject.toml ${constraints:+"$constraints"}; } | cksum)
 if [ -f .venv/installed ] && [ "$(cat .venv/installed)" = "$stamp" ]; then
     exit 0

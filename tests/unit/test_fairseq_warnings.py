@@ -45,7 +45,7 @@ def test_what_the_compiler_says_of_fairseqs_files_is_hidden(shown, package):
     """Python 3.12 shows it where a file is compiled first; it gives a path and no module."""
     compile(r"'\d'", os.path.join(package.__path__[0], "models", "a.py"), "exec")
     assert shown == []
-    compile(r"'\d'", "/home/a/fairseq/plugin.py", "exec")
+    compile(r"'\d'", "/elsewhere/fairseq/plugin.py", "exec")
     assert len(shown) == 1
 
 
