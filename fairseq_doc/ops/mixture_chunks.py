@@ -28,7 +28,11 @@ def tokens_per_chunk(
 
 
 def chunk_size(
-    components: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype, chunk_bytes: int | None
+    components: torch.Tensor,
+    weight: torch.Tensor,
+    dtype: torch.dtype,
+    chunk_bytes: int | None,
+    sampled: bool = False,
 ) -> int:
     """Tokens of a chunk whose logits have ``dtype``.
 
@@ -38,6 +42,8 @@ def chunk_size(
         dtype: of the logits.
         chunk_bytes: memory for one chunk of logits; None: as much as the output matrix, within the
             bounds above, or on a GPU 512 MiB.
+        sampled: the gradients are, so that their rows meet the matrix later, together with other
+            chunks': a chunk has the lower bound.
     """
     if chunk_bytes is None:
         chunk_bytes = GPU_CHUNK_BYTES
@@ -45,6 +51,8 @@ def chunk_size(
             (least, most), size = CPU_CHUNK_BYTES, 4 * weight.numel()
             if dtype.itemsize == 2:
                 (least, most), size = CPU_CHUNK_BYTES_16, 2 * size
+            if sampled:
+                most = least
             chunk_bytes = min(max(size, least), most)
     # On a GPU 16-bit logits are widened in one piece; float64 is for tests.
     itemsize = min(4, dtype.itemsize) if components.device.type == "cpu" else 4
@@ -55,7 +63,7 @@ def rows_per_product(weight: torch.Tensor, dtype: torch.dtype, chunk_bytes: int 
     """How many rows of V numbers sampled gradients gather on a CPU before they are multiplied: as many as
     the largest chunk has, or ``chunk_bytes``."""
     if chunk_bytes is None:
-        chunk_bytes = (CPU_CHUNK_BYTES_16 if dtype.itemsize == 2 else CPU_CHUNK_BYTES)[1]
+        chunk_bytes = CPU_CHUNK_BYTES[1]
     return tokens_per_chunk(1, weight.size(0), chunk_bytes, min(4, dtype.itemsize))
 
 

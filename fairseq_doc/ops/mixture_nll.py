@@ -40,6 +40,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn import functional as F
 
 from fairseq_doc.ops import reference
 from fairseq_doc.ops.gradient_sampling import (
@@ -141,10 +142,15 @@ class _ChunkedLoss:
         components, log_weights, weight, bias = mixture
         self.dtype = settings.dtype
         self.sum_dtype = sum_dtype(settings.dtype)
+        self.width = components.size(2)  # d
         self.components = components.to(self.dtype)
         self.log_weights = log_weights.to(self.sum_dtype)
         self.weight = weight.to(self.dtype)
         self.bias = None if bias is None else bias.to(self.dtype)
+        if self.bias is not None and self.dtype != self.sum_dtype:
+            # With the bias as its last argument torch writes a 16-bit result twice.
+            self.components, self.weight = _with_bias(self.components, self.weight, self.bias)
+            self.bias = None
         self.target = target
         counted, chunk = target.ne(settings.ignore_index), settings.chunk
         self.ignored: torch.Tensor | None = None
@@ -230,7 +236,7 @@ class _ChunkedLoss:
         return new(shape, dtype=self.sum_dtype)
 
     def _new_gradients(self, wanted: _Wanted) -> _Gradients:
-        n, j, d = self.components.shape
+        (n, j), d = self.components.shape[:2], self.width
         height = (d if wanted.weight else 0) + (1 if wanted.bias else 0)
         components = self._new(n, j, d) if wanted.components else None
         if components is not None and self.draw is not None:
@@ -245,18 +251,15 @@ class _ChunkedLoss:
         )
 
     def _forward(self, tokens: Tokens, wanted: bool) -> _Chunk:
-        j, d = self.components.shape[1:]
-        k = self.components[tokens].reshape(-1, d)  # (c J, d)
+        j = self.components.size(1)
+        k = self.components[tokens].flatten(0, 1)  # (c J, d)
         row_target = self.target[tokens].repeat_interleave(j).unsqueeze(1)  # (c J, 1)
         rows = matmul(k, self.weight, self.bias, self._memory(len(k)))  # (c J, V): logits
-        target_logit = rows.gather(1, row_target).to(self.sum_dtype)  # (c J, 1)
         if self.label_of_word:
             rows = rows.to(self.sum_dtype)
-            log_normaliser = softmax_(rows)
-        else:
-            log_normaliser = softmax_(rows, row_target if wanted else None)
-        log_softmax = (target_logit - log_normaliser).view(-1, j)  # (c, J)
-        joint = self.log_weights[tokens] + log_softmax
+        minus_one = wanted and not self.label_of_word
+        log_softmax = softmax_(rows, row_target, minus_one)  # (c J, 1)
+        joint = self.log_weights[tokens] + log_softmax.view(-1, j)
         return _Chunk(tokens, k, row_target, rows, joint, -joint.logsumexp(1))
 
     def _memory(self, n_rows: int) -> torch.Tensor | None:
@@ -274,8 +277,8 @@ class _ChunkedLoss:
         if self.label_of_word:
             factor = torch.ones_like(factor)  # the rows have it already
         if gradients.components is not None:
-            d_k = self._of_components(rows, factor).view(-1, *self.components.shape[1:])
-            gradients.components[chunk.tokens] = d_k
+            d_k = self._of_components(rows, factor)
+            gradients.components[chunk.tokens] = d_k.view(*posterior.shape, self.width)
         self._add_to_matrix(gradients, rows, chunk.components, factor)
 
     def _keep_rows(
@@ -313,14 +316,14 @@ class _ChunkedLoss:
         count, end = kept.count, kept.pad()
         rows, factor = kept.rows[:end], kept.factor[:end]
         if gradients.components is not None:
-            of_rows = gradients.components.view(-1, gradients.components.size(2))  # (N J, d)
+            of_rows = gradients.components.view(-1, self.width)  # (N J, d)
             of_rows[kept.place[:count]] = self._of_components(rows, factor)[:count]
         self._add_to_matrix(gradients, rows, kept.components[:end], factor)
         kept.count = 0
 
     def _of_components(self, rows: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
         """dL/dk of rows e (R, V) with their factors (R, 1): (R, d)."""
-        return matmul(rows, self.weight.t()).to(self.sum_dtype).mul_(factor)
+        return matmul(rows, self.weight[:, : self.width].t()).to(self.sum_dtype).mul_(factor)
 
     def _add_to_matrix(
         self,
@@ -332,7 +335,7 @@ class _ChunkedLoss:
         """Add rows e (R, V), of components (R, d) with their factors (R, 1), to dW and db."""
         left = []
         if gradients.wanted.weight:
-            left.append((components * factor).t())
+            left.append((components[:, : self.width] * factor).t())
         if gradients.wanted.bias:
             left.append(factor.t())
         if gradients.transposed is not None:
@@ -356,8 +359,8 @@ class _ChunkedLoss:
             log_probs = probs.log_()
         else:  # some word has almost no probability in any component: in log space
             logits = matmul(chunk.components, self.weight, self.bias)
-            logits = logits.to(self.sum_dtype).view_as(by_token)
-            joint = self.log_weights[chunk.tokens].unsqueeze(2) + logits.log_softmax(2)
+            log_softmax = logits.to(self.sum_dtype).view_as(by_token).log_softmax(2)
+            joint = self.log_weights[chunk.tokens].unsqueeze(2) + log_softmax
             log_probs = joint.logsumexp(1, keepdim=True)  # (c, 1, V)
             posteriors = (joint - log_probs).exp()  # (c, J, V)
             g = target + word * posteriors.sum(2, keepdim=True)
@@ -366,35 +369,52 @@ class _ChunkedLoss:
         return -(word * log_probs.sum(2, keepdim=True)).sum(), g.squeeze(2)
 
 
-def softmax_(rows: torch.Tensor, row_target: torch.Tensor | None = None) -> torch.Tensor:
+def _with_bias(
+    components: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Components (N, J, D) with a column of ones and the matrix (V, D) with the bias, so that their product
+    has it; D is above d, and a multiple of 16 for the products' speed. The others are zeros."""
+    d = weight.size(1)
+    missing = -d % 16 or 16
+    weight = F.pad(weight, (0, missing))
+    weight[:, d] = bias
+    components = F.pad(components, (0, missing))
+    components[..., d] = 1
+    return components, weight
+
+
+def softmax_(
+    rows: torch.Tensor, row_target: torch.Tensor, minus_one: bool = False
+) -> torch.Tensor:
     """Replace logits (R, V) by their softmaxes in place, block by block.
 
     Args:
         rows: of any dtype; softmaxes are computed in float32 or wider and rounded at the end.
-        row_target: (R, 1); if given, one is subtracted at each row's target before the rounding.
+        row_target: (R, 1).
+        minus_one: subtract one at each row's target before the rounding.
 
     Returns:
-        log Z of each row, (R, 1), in float32 or wider.
+        log-softmax of each row's target, (R, 1), in float32 or wider.
     """
     wide = sum_dtype(rows.dtype)
-    log_normaliser = rows.new_empty(len(rows), 1, dtype=wide)
+    log_softmax = rows.new_empty(len(rows), 1, dtype=wide)
     block = len(rows)
     if rows.device.type == "cpu":
         block = tokens_per_block(1, rows.size(1))
     scratch = None if wide == rows.dtype else rows.new_empty(block, rows.size(1), dtype=wide)
     for start in range(0, len(rows), block):
-        part = rows[start : start + block]
+        part, target = rows[start : start + block], row_target[start : start + block]
         softmax = part if scratch is None else scratch[: len(part)].copy_(part)
-        top = softmax.amax(1, keepdim=True)
+        logit = softmax.gather(1, target)
+        logit -= softmax.amax(1, keepdim=True)
         torch.softmax(softmax, 1, out=softmax)  # its kernels read a row before they write it
-        top -= softmax.amax(1, keepdim=True).log_()
-        log_normaliser[start : start + block] = top
-        if row_target is not None:
-            target = row_target[start : start + block]
+        logit += softmax.amax(1, keepdim=True).log_()
+        log_softmax[start : start + block] = logit
+        if minus_one:
             softmax.scatter_add_(1, target, softmax.new_full(target.shape, -1.0))
         if scratch is not None:
             part.copy_(softmax)
-    return log_normaliser
+    return log_softmax
 
 
 class _MixtureNLL(torch.autograd.Function):
@@ -517,7 +537,7 @@ def _run(
     settings = _Settings(
         ignore_index=ignore_index,
         dtype=dtype,
-        chunk=chunk_size(components, weight, of_logits, chunk_bytes),
+        chunk=chunk_size(components, weight, of_logits, chunk_bytes, sampled=sampling > 0),
         smoothing=smoothing,
         sampling=sampling,
         kept_rows=rows_per_product(weight, dtype, chunk_bytes) if sampling else 0,

@@ -50,8 +50,7 @@ def pruned_mixture_nll(
     joint = log_weights.to(sum_dtype(log_weights.dtype)).masked_fill(~kept, -torch.inf)  # (N, J)
     parts = []
     for rows, logits in _logits(components[token, component], weight, bias, precision, components):
-        chosen = logits.gather(1, target[token[rows]].unsqueeze(1)).to(joint.dtype)  # (r, 1)
-        parts.append((chosen - softmax_(logits)).squeeze(1))
+        parts.append(softmax_(logits, target[token[rows]].unsqueeze(1)).squeeze(1))
     if parts:
         joint[token, component] += torch.cat(parts).to(joint.dtype)
     nll = torch.where(counted, -joint.logsumexp(1), 0.0)
