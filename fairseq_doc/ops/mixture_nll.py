@@ -383,9 +383,7 @@ def _with_bias(
     return components, weight
 
 
-def softmax_(
-    rows: torch.Tensor, row_target: torch.Tensor, minus_one: bool = False
-) -> torch.Tensor:
+def softmax_(rows: torch.Tensor, row_target: torch.Tensor, minus_one: bool = False) -> torch.Tensor:
     """Replace logits (R, V) by their softmaxes in place, block by block.
 
     Args:
