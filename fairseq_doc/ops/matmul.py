@@ -86,9 +86,10 @@ def force_backend(name: str) -> None:
         raise
 
 
-# add_matmul_ makes its product in blocks of this many bytes of float32. They stay in the cache, and they
-# are smaller than 32 MiB, above which glibc's allocator maps new pages for every block.
-BLOCK_BYTES = 24 * 2**20
+# A product in memory of its own has at most this many bytes of float32: above 32 MiB glibc's allocator
+# maps new pages for every one. A larger one is made in blocks of columns, which stay in the cache.
+LARGEST_PRODUCT = 30 * 2**20
+BLOCK_BYTES = 16 * 2**20
 
 # Multiply-adds of a linear layer from which oneDNN's kernel makes up for the time of the call.
 LEAST_LINEAR = 2**23
@@ -256,7 +257,15 @@ def matmul(
     if right.is_mkldnn:  # from loop_operand
         return _ONEDNN_LINEAR(left, right, bias, "none", [], "")
     if _onednn_applies(left, right):
-        return _onednn(left, right, bias)
+        blocks = _blocks_of_columns(left, right)
+        if len(blocks) == 1:
+            return _onednn(left, right, bias)
+        left = dense_operand(left)
+        result = left.new_empty(len(left), len(right)) if out is None else out
+        for block in blocks:
+            of_block = None if bias is None else bias[block]
+            result[:, block] = _onednn(left, right[block], of_block)
+        return result
     if bias is None:
         return torch.mm(left, right.t(), out=out)
     return torch.addmm(bias, left, right.t(), out=out)
@@ -317,23 +326,30 @@ def add_matmul_(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) ->
     wider dtype than the factors."""
     if right.is_mkldnn:  # from loop_operand
         return total.add_(matmul(left, right))
-    height = max(1, BLOCK_BYTES // (4 * max(1, len(right))))
     if _onednn_applies(left, right):
-        right = dense_operand(right)
-        for start in range(0, len(left), height):
-            block = slice(start, start + height)
-            total[block].add_(_onednn(left[block], right))
+        left, blocks = dense_operand(left), _blocks_of_columns(left, right)
+        for block in blocks:
+            # right is the transpose of a dense matrix, whose block of columns is not dense
+            part = right if len(blocks) == 1 else right[block].t().contiguous().t()
+            total[:, block].add_(_onednn(left, part))
         return total
     if total.dtype == left.dtype:
         return total.addmm_(left, right.t())
     if left.device.type != "cpu":
         return total.add_(torch.mm(left, right.t()))
     # oneDNN sums in float32, in memory of its own that is as large as a block.
-    height = max(16, height // 16 * 16)
-    for rows, part in zip(total.split(height), left.split(height), strict=True):
-        count, missing = len(part), -len(part) % 16
-        if count > 16 and missing:
-            # It takes a third more time for 301 rows than for 304 (AMD Zen 4).
-            part = F.pad(part, (0, 0, 0, missing))
-        rows.add_(torch.mm(part, right.t())[:count])
+    count, missing = len(left), -len(left) % 16
+    if count > 16 and missing:
+        # It takes a third more time for 301 rows than for 304 (AMD Zen 4).
+        left = F.pad(left, (0, 0, 0, missing))
+    for block in _blocks_of_columns(left, right):
+        total[:, block].add_(torch.mm(left, right[block].t())[:count])
     return total
+
+
+def _blocks_of_columns(left: torch.Tensor, right: torch.Tensor) -> list[slice]:
+    """Ranges of the rows of ``right``: the columns of a product that are made at once."""
+    width = len(right)
+    if 4 * len(left) * width > LARGEST_PRODUCT:
+        width = max(64, BLOCK_BYTES // (4 * len(left)) // 64 * 64)
+    return [slice(start, start + width) for start in range(0, len(right), max(1, width))]

@@ -5,15 +5,14 @@ from collections.abc import Sequence
 
 import torch
 
-from fairseq_doc.ops.matmul import matmul_dtype
+from fairseq_doc.ops.matmul import LARGEST_PRODUCT, matmul_dtype
 
-# Bytes of one chunk of logits. On a CPU a chunk should fit in the last-level cache. Every
-# chunk also reads and writes the gradient of the output matrix, so a chunk is as large as that
-# matrix, within these bounds. Above the second, glibc's allocator maps new pages for every chunk.
-CPU_CHUNK_BYTES = (16 * 2**20, 30 * 2**20)
-# In 16 bits: the products take half the time, so the gradient is to be read half as often, and one
-# piece of memory holds every chunk's logits.
-CPU_CHUNK_BYTES_16 = (16 * 2**20, 60 * 2**20)
+# Bytes of one chunk of logits on a CPU. Every chunk reads the output matrix, and reads and writes its
+# gradient, so a chunk is as large as that matrix within these bounds, or with 16-bit products, which take
+# half the time, twice as large.
+CPU_CHUNK_BYTES = (16 * 2**20, 256 * 2**20)
+# Of rows that sampled gradients gather, at least. A matrix of this size is still in the cache after a chunk.
+CPU_CACHED_BYTES = 30 * 2**20
 GPU_CHUNK_BYTES = 512 * 2**20
 # Block size in which a CPU computes and mixes softmaxes; fits the second-level cache.
 CPU_BLOCK_BYTES = 2 * 2**20
@@ -42,28 +41,31 @@ def chunk_size(
         dtype: of the logits.
         chunk_bytes: memory for one chunk of logits; None: as much as the output matrix, within the
             bounds above, or on a GPU 512 MiB.
-        sampled: the gradients are, so that their rows meet the matrix later, together with other
-            chunks': a chunk has the lower bound.
+        sampled: the gradients are, so that their rows meet the gradient of the matrix later, together
+            with other chunks': where the cache holds the matrix, a chunk has the lower bound.
     """
     if chunk_bytes is None:
         chunk_bytes = GPU_CHUNK_BYTES
         if components.device.type == "cpu":
-            (least, most), size = CPU_CHUNK_BYTES, 4 * weight.numel()
-            if dtype.itemsize == 2:
-                (least, most), size = CPU_CHUNK_BYTES_16, 2 * size
-            if sampled:
-                most = least
-            chunk_bytes = min(max(size, least), most)
+            chunk_bytes = _cpu_chunk_bytes(weight, dtype)
+            if sampled and chunk_bytes <= CPU_CACHED_BYTES:
+                chunk_bytes = CPU_CHUNK_BYTES[0]
     # On a GPU 16-bit logits are widened in one piece; float64 is for tests.
     itemsize = min(4, dtype.itemsize) if components.device.type == "cpu" else 4
     return tokens_per_chunk(components.size(1), weight.size(0), chunk_bytes, itemsize)
 
 
+def _cpu_chunk_bytes(weight: torch.Tensor, dtype: torch.dtype) -> int:
+    least, most = CPU_CHUNK_BYTES
+    size = 4 * weight.numel() * (2 if dtype.itemsize == 2 else 1)
+    return min(max(size, least), most)
+
+
 def rows_per_product(weight: torch.Tensor, dtype: torch.dtype, chunk_bytes: int | None) -> int:
     """How many rows of V numbers sampled gradients gather on a CPU before they are multiplied: as many as
-    the largest chunk has, or ``chunk_bytes``."""
+    a chunk of exact ones has, at least 30 MiB, or ``chunk_bytes``."""
     if chunk_bytes is None:
-        chunk_bytes = CPU_CHUNK_BYTES[1]
+        chunk_bytes = max(CPU_CACHED_BYTES, _cpu_chunk_bytes(weight, dtype))
     return tokens_per_chunk(1, weight.size(0), chunk_bytes, min(4, dtype.itemsize))
 
 
@@ -78,8 +80,8 @@ def even_chunk_size(components: torch.Tensor, weight: torch.Tensor, chunk_bytes:
     chunk = chunk_size(components, weight, torch.float32, chunk_bytes)
     if chunk_bytes is not None or components.device.type != "cpu":
         return chunk
-    most = tokens_per_chunk(components.size(1), weight.size(0), CPU_CHUNK_BYTES[1])
-    return even_chunk(len(components), chunk, most)
+    most = tokens_per_chunk(components.size(1), weight.size(0), LARGEST_PRODUCT)
+    return even_chunk(len(components), min(chunk, most), most)
 
 
 def even_chunk(tokens: int, chunk: int, most: int) -> int:

@@ -262,11 +262,9 @@ class _ChunkedLoss:
         joint = self.log_weights[tokens] + log_softmax.view(-1, j)
         return _Chunk(tokens, k, row_target, rows, joint, -joint.logsumexp(1))
 
-    def _memory(self, n_rows: int) -> torch.Tensor | None:
-        """Memory for a chunk's logits, the same for all chunks; none in float32, where oneDNN's
-        product brings its own."""
-        if self.dtype == self.sum_dtype:
-            return None
+    def _memory(self, n_rows: int) -> torch.Tensor:
+        """Memory for a chunk's logits, the same for all chunks. Where oneDNN's float32 product brings its
+        own, this is never touched, and so costs nothing."""
         if self.memory is None:
             self.memory = self.weight.new_empty(n_rows, len(self.weight))
         return self.memory[:n_rows]
@@ -480,8 +478,9 @@ def mixture_nll(
     and the result, is in float32. On a CPU ignored targets take no time.
 
     Args:
-        chunk_bytes: memory for one chunk of logits; None: on a CPU as much as the output matrix, from
-            16 to 30 MiB, or with 16-bit products twice as much, up to 60; 512 MiB elsewhere.
+        chunk_bytes: memory for one chunk of logits; None: on a CPU as much as the output matrix, or
+            with 16-bit products twice as much, from 16 to 256 MiB; 512 MiB elsewhere. Sampled gradients
+            gather their rows in as much again.
         precision: the dtype of the products' factors, see
             :func:`fairseq_doc.ops.matmul.matmul_dtype`.
         gradient_sampling: tau. A component of a token whose posterior r is below it takes part in the

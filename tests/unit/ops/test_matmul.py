@@ -282,13 +282,30 @@ def test_an_operand_for_a_loop_where_onednn_has_no_bfloat16(monkeypatch):
     assert matmul.loop_operand(right, 5) is right
 
 
-@pytest.mark.parametrize("block_rows", [1, 16, 40, 1000])
+@pytest.mark.parametrize("block_columns", [1, 64, 130, 1000])
 @pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 40, 70])
-def test_narrow_factors_of_any_number_of_rows(monkeypatch, rows, block_rows):
-    monkeypatch.setattr(matmul, "BLOCK_BYTES", 4 * 11 * block_rows)
-    left, right = (numbers(n, 7, dtype=torch.bfloat16) for n in (rows, 11))
-    total = matmul.add_matmul_(torch.ones(rows, 11), left, right)
-    assert_close(total, 1 + torch.mm(left.double(), right.double().t()), rtol=2e-2, atol=2e-2)
+@pytest.mark.parametrize("dtype", matmul.PRECISIONS.values(), ids=str)
+def test_a_large_product_is_added_in_blocks_of_columns(
+    kernel, monkeypatch, dtype, rows, block_columns
+):
+    monkeypatch.setattr(matmul, "LARGEST_PRODUCT", 4 * rows * 100)
+    monkeypatch.setattr(matmul, "BLOCK_BYTES", 4 * rows * block_columns)
+    left, right = numbers(rows, 7, dtype=dtype), numbers(7, 150, dtype=dtype).t()
+    total = matmul.add_matmul_(torch.ones(rows, 150), left, right)
+    truth = 1 + torch.mm(left.double(), right.double().t())
+    tolerance = 4 * torch.finfo(dtype).eps
+    assert_close(total, truth, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_large_product_in_blocks_of_columns_is_the_same(kernel, monkeypatch, biased, given):
+    left, right, bias = numbers(5, 7), numbers(150, 7), numbers(150) if biased else None
+    whole = matmul.matmul(left, right, bias)
+    monkeypatch.setattr(matmul, "LARGEST_PRODUCT", 4 * 5 * 100)
+    monkeypatch.setattr(matmul, "BLOCK_BYTES", 4 * 5 * 64)
+    result = matmul.matmul(left, right, bias, torch.empty(5, 150) if given else None)
+    assert_close(result, whole, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("biased", [False, True])

@@ -41,7 +41,6 @@ def test_in_chunks_and_blocks_and_in_half_precision(monkeypatch, dtype):
     mixture = (components, pruned_log_weights(log_weights, 0.2), weight, bias)
     target = random_targets(40, 30)
     monkeypatch.setattr(mixture_chunks, "CPU_CHUNK_BYTES", (0, 4 * 5 * 30 * 3))
-    monkeypatch.setattr(mixture_chunks, "CPU_CHUNK_BYTES_16", (0, 2 * 5 * 30 * 3))
     monkeypatch.setattr(mixture_chunks, "CPU_BLOCK_BYTES", 4 * 30 * 2)
     bound = 1e-5 if dtype == torch.float32 else 0.1  # also where bfloat16 is not used
     expected = reference.mixture_nll(*mixture, target, reduction="none")
