@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from fairseq_doc.ops.mixture_chunks import chunk_size, even_chunk, tokens_per_chunk
+from fairseq_doc.ops.mixture_chunks import (
+    chunk_size,
+    even_chunk,
+    rows_per_product,
+    tokens_per_chunk,
+)
 
 MIB = 2**20
 
@@ -38,11 +43,11 @@ def test_chunks_are_even(tokens, chunk, most, even):
     [
         ("cpu", 1_000, "float32", None, 16 * MIB),  # a matrix of 1.2 MB: the lower bound
         ("cpu", 20_000, "float32", None, 4 * 20_000 * 300),  # as large as the matrix
-        ("cpu", 33_278, "float32", None, 30 * MIB),
+        ("cpu", 267_735, "float32", None, 256 * MIB),  # the upper bound
         ("cpu", 20_000, "float64", None, 4 * 20_000 * 300),
         ("cpu", 1_000, "bfloat16", None, 16 * MIB),
         ("cpu", 20_000, "bfloat16", None, 2 * 4 * 20_000 * 300),
-        ("cpu", 33_278, "bfloat16", None, 60 * MIB),
+        ("cpu", 267_735, "bfloat16", None, 256 * MIB),
         ("cpu", 20_000, "bfloat16", 5 * MIB, 5 * MIB),
         ("meta", 20_000, "float32", None, 512 * MIB),
         ("meta", 20_000, "bfloat16", None, 256 * MIB),  # widened in one piece
@@ -56,3 +61,18 @@ def test_bytes_of_a_chunks_logits(device, words, dtype, chunk_bytes, expected):
     found = chunk_size(components, weight, dtype, chunk_bytes)
     of_a_token = 7 * words * min(4, dtype.itemsize)
     assert found * of_a_token <= expected < (found + 1) * of_a_token
+
+
+@pytest.mark.parametrize(
+    "words, of_chunk, of_product",
+    [
+        (20_000, 16 * MIB, 30 * MIB),
+        (100_000, 4 * 100_000 * 300, 4 * 100_000 * 300),  # read anew by every chunk
+        (267_735, 256 * MIB, 256 * MIB),
+    ],
+)
+def test_bytes_of_sampled_gradients(words, of_chunk, of_product):
+    weight = torch.empty(words, 300)
+    chunk = chunk_size(torch.empty(9, 7, 300), weight, torch.float32, None, sampled=True)
+    assert chunk == of_chunk // (7 * words * 4)
+    assert rows_per_product(weight, torch.float32, None) == of_product // (words * 4)
