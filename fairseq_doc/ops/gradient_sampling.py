@@ -24,13 +24,10 @@ import math
 import torch
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.ops.matmul import can_branch_on
+from fairseq_doc.ops.matmul import can_branch_on, rows_of_a_size
 from fairseq_doc.ops.reference import sum_dtype
 
 logger = logging.getLogger(__name__)
-
-# Rows of a product are a multiple of this: one of a size that is new takes half as long again.
-ROWS_OF_A_SIZE = 64
 
 
 def check_gradient_sampling(threshold: float) -> None:
@@ -90,19 +87,20 @@ class KeptRows:
         factor: torch.Tensor,
         place: torch.Tensor,
         kept: torch.Tensor,
-    ) -> None:
+    ) -> slice:
         """Copy ``kept`` (r,) of a chunk's rows (R, V), of their components (R, d), factors (R,) and
-        places (R,)."""
+        places (R,); returns where they are."""
         new = slice(self.count, self.count + len(kept))
         torch.index_select(rows, 0, kept, out=self.rows[new])
         torch.index_select(components, 0, kept, out=self.components[new])
         self.factor[new, 0] = factor[kept]
         self.place[new] = place[kept]
         self.count = new.stop
+        return new
 
     def pad(self) -> int:
-        """Add rows of zeros up to a multiple of ``ROWS_OF_A_SIZE``; the number of all rows."""
-        end = min(len(self.rows), -(-self.count // ROWS_OF_A_SIZE) * ROWS_OF_A_SIZE)
+        """Add rows of zeros up to :func:`rows_of_a_size`; the number of all rows."""
+        end = min(len(self.rows), rows_of_a_size(self.count))
         for tensor in (self.rows, self.components, self.factor):
             tensor[self.count : end].zero_()
         return end

@@ -32,6 +32,7 @@ from fairseq_doc.ops.matmul import (
     loop_operand,
     matmul,
     matmul_dtype,
+    of_a_size,
 )
 from fairseq_doc.ops.reference import sum_dtype
 
@@ -294,7 +295,7 @@ class _InputFeeding(torch.autograd.Function):
         d_zs = [layer.d_z.flatten(0, 1) for layer in layers]  # (T R, 4 D)
         d_u, by_sentence = d_u.flatten(0, 1), (time, sentences, -1)
         d_joints = [
-            matmul(z.to(dtype).t(), x[:-1].flatten(0, 1).to(dtype).t())
+            matmul(of_a_size(z, dtype).t(), of_a_size(x[:-1].flatten(0, 1), dtype).t())
             for z, x in zip(d_zs, inputs, strict=True)
         ]
         d_arguments = InputFeedingArguments(
@@ -306,7 +307,9 @@ class _InputFeeding(torch.autograd.Function):
                 weights.view(*by_sentence, places), d_u.view(*by_sentence, width)
             ),
             padding_mask=None,  # type: ignore[arg-type]  # it has no gradient
-            query_weight=matmul(d_u.t(), top.flatten(0, 1).t()),
+            query_weight=matmul(
+                of_a_size(d_u, d_u.dtype).t(), of_a_size(top.flatten(0, 1), d_u.dtype).t()
+            ),
             attentional=d_fed,
             hidden=torch.stack(d_hidden),
             cell=torch.stack([layer.d_cell for layer in layers]),

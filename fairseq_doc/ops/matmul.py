@@ -15,6 +15,7 @@ multiply them twice as fast. Those products are always oneDNN's, which torch use
 
 import functools
 import logging
+import math
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -29,9 +30,13 @@ logger = logging.getLogger(__name__)
 
 _Backward = TypeVar("_Backward", bound=Callable[..., Any])
 
-# oneDNN caches its primitives, by default 1,024 of them. An LSTM needs one for every length of a
-# window, and each holds megabytes. oneDNN reads this variable when it makes its first primitive.
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "24")
+# oneDNN compiles a kernel for every shape of a product, which takes longer than the product, and keeps the
+# last ones, by default 1,024 of them, with a megabyte or more each. It reads this variable when it makes
+# the first one. A training step of three layers needs about 40, and more for another number of rows.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "160")
+# From this many rows on, one for each token of a batch, a product has one of four numbers of rows in each
+# octave, so that there are few shapes.
+LEAST_ROWS_OF_A_SIZE = 64
 
 BACKENDS = ("onednn", "torch")
 BACKEND_VARIABLE = "FAIRSEQ_DOC_MATMUL"
@@ -197,6 +202,26 @@ def _onednn(
     return _ONEDNN_LINEAR(dense_operand(left), dense_operand(right), bias, "none", [], "")
 
 
+def rows_of_a_size(rows: int) -> int:
+    """The next number of rows, at most a quarter more than ``rows``, for which oneDNN has a kernel."""
+    step = max(1, 2 ** (rows.bit_length() - 3))
+    return rows if rows < LEAST_ROWS_OF_A_SIZE else math.ceil(rows / step) * step
+
+
+def of_a_size(rows: torch.Tensor, dtype: torch.dtype, most: float = math.inf) -> torch.Tensor:
+    """Rows (M, K) in ``dtype``; where oneDNN will multiply them, with rows of zeros up to
+    :func:`rows_of_a_size` or ``most``, which are for the caller to leave out of a result."""
+    size = len(rows)
+    if rows.device.type == "cpu" and (dtype.itemsize == 2 or _onednn_applies(rows, rows)):
+        size = max(size, int(min(rows_of_a_size(size), most)))
+    if size == len(rows):
+        return rows.to(dtype)
+    result = rows.new_empty(size, rows.size(1), dtype=dtype)
+    result[: len(rows)] = rows
+    result[len(rows) :].zero_()
+    return result
+
+
 def dense_operand(matrix: torch.Tensor) -> torch.Tensor:
     """``matrix``, or a dense copy of it if oneDNN would be slow with its strides.
 
@@ -272,37 +297,44 @@ def matmul(
 
 
 class _Linear(torch.autograd.Function):
-    """``F.linear`` by :func:`matmul`."""
+    """``F.linear`` by :func:`matmul`, with factors of ``dtype``."""
 
     @staticmethod
-    def forward(ctx, x, weight, bias):
-        ctx.save_for_backward(x, weight)
-        ctx.has_bias = bias is not None
-        rows = x.reshape(-1, x.size(-1))
-        return matmul(rows, weight, bias).view(*x.shape[:-1], len(weight))
+    def forward(ctx, x, weight, bias, dtype):
+        ctx.shape, ctx.has_bias = x.shape, bias is not None
+        rows = of_a_size(x.reshape(-1, x.size(-1)), dtype)  # (M', K)
+        weight = weight.to(dtype)
+        ctx.save_for_backward(rows, weight)
+        in_product = dtype == x.dtype
+        result = matmul(rows, weight, bias if in_product else None)[: x.shape[:-1].numel()]
+        result = result.to(x.dtype)
+        if bias is not None and not in_product:
+            result += bias
+        return result.view(*x.shape[:-1], len(weight))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     @backward_without_autocast
     def backward(ctx, d_output):
-        x, weight = ctx.saved_tensors
-        d_rows, rows = d_output.reshape(-1, len(weight)), x.reshape(-1, x.size(-1))
+        rows, weight = ctx.saved_tensors
+        d_result = d_output.reshape(-1, len(weight))  # (M, N)
+        d_rows = of_a_size(d_result, weight.dtype)  # (M', N)
         d_x = d_weight = d_bias = None
         if ctx.needs_input_grad[0]:
-            d_x = matmul(d_rows, weight.t()).view_as(x)
+            d_x = matmul(d_rows, weight.t())[: len(d_result)].to(d_output.dtype).view(ctx.shape)
         if ctx.needs_input_grad[1]:
-            d_weight = matmul(d_rows.t(), rows.t())
+            d_weight = matmul(d_rows.t(), rows.t()).to(d_output.dtype)
         if ctx.has_bias and ctx.needs_input_grad[2]:
-            d_bias = d_rows.sum(0)
-        return d_x, d_weight, d_bias
+            d_bias = d_result.sum(0)
+        return d_x, d_weight, d_bias, None
 
 
 def linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, precision: torch.dtype
 ) -> torch.Tensor:
     """``F.linear`` with the factors of its products, also of the gradients', in ``precision`` where
-    :func:`matmul_dtype` says so; the result has the dtype of ``x``. In float32 on a CPU the products
-    are :func:`matmul`'s. Under autocast it is ``F.linear``.
+    :func:`matmul_dtype` says so; the result has the dtype of ``x``. On a CPU the products are
+    :func:`matmul`'s. Under autocast it is ``F.linear``.
 
     Args:
         x: (..., K).
@@ -313,9 +345,12 @@ def linear(
         (..., N).
     """
     dtype = matmul_dtype(x, precision)
-    if dtype == x.dtype and _onednn_applies(x, weight) and x.numel() * len(weight) >= LEAST_LINEAR:
-        return _Linear.apply(x, weight, bias)
-    if dtype == x.dtype or torch.is_autocast_enabled(x.device.type):
+    if torch.is_autocast_enabled(x.device.type):
+        return F.linear(x, weight, bias)
+    if x.device.type == "cpu" and x.numel() * len(weight) >= LEAST_LINEAR:
+        if dtype != x.dtype or _onednn_applies(x, weight):
+            return _Linear.apply(x, weight, bias, dtype)
+    if dtype == x.dtype:
         return F.linear(x, weight, bias)
     with torch.autocast(x.device.type, dtype):
         return F.linear(x, weight, bias).to(x.dtype)

@@ -48,7 +48,7 @@ def chunk_size(
         chunk_bytes = GPU_CHUNK_BYTES
         if components.device.type == "cpu":
             chunk_bytes = _cpu_chunk_bytes(weight, dtype)
-            if sampled and chunk_bytes <= CPU_CACHED_BYTES:
+            if sampled and weight.numel() * dtype.itemsize <= CPU_CACHED_BYTES:
                 chunk_bytes = CPU_CHUNK_BYTES[0]
     # On a GPU 16-bit logits are widened in one piece; float64 is for tests.
     itemsize = min(4, dtype.itemsize) if components.device.type == "cpu" else 4

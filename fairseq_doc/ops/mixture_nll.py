@@ -17,8 +17,8 @@ so the (rows, V) array e is not scaled: its factor r_j is applied to vectors of 
 
     dL/dk_j = r_j e_j W,     dL/dW = sum_j e_j^T r_j k_j,     dL/db = sum_j r_j e_j.
 
-A softmax is computed in place, and Z_j follows from its largest entry: log Z_j = m_j - log max_v s_jv,
-where m_j is the largest logit.
+Neither is exp(l): Z_j e_jv = exp(l_jv) - Z_j [v = y] takes its place, with the factor r_j / Z_j
+(:mod:`fairseq_doc.ops.row_softmax`).
 
 dW is summed transposed, (d, V), with db as one more row of the same product.
 
@@ -49,16 +49,16 @@ from fairseq_doc.ops.gradient_sampling import (
     draw_rows,
     threshold_on,
 )
-from fairseq_doc.ops.matmul import add_matmul_, autocast_off, can_branch_on, matmul
+from fairseq_doc.ops.matmul import add_matmul_, autocast_off, can_branch_on, matmul, of_a_size
 from fairseq_doc.ops.mixture_chunks import (
     chunk_size,
     mixture_matmul_dtype,
     needs_gradient,
     rows_per_product,
     smallest_sum,
-    tokens_per_block,
 )
 from fairseq_doc.ops.reference import sum_dtype
+from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_
 
 # A posterior below this is set to zero (a token's posteriors sum to one). Its products would be
 # denormal numbers, with which a CPU computes thirty times more slowly.
@@ -115,9 +115,10 @@ class _Chunk(NamedTuple):
     """One chunk of c tokens; ``rows`` are changed in place."""
 
     tokens: Tokens
-    components: torch.Tensor  # (c J, d)
+    components: torch.Tensor  # (R, d): R = c J, or more for the products' speed, with zeros
     row_target: torch.Tensor  # (c J, 1): each row's target
-    rows: torch.Tensor  # (c J, V): e_jv; with smoothed labels s_jv, then dL/d l_jv
+    rows: torch.Tensor  # (R, V): logits; then Z_j e_jv; with smoothed labels s_jv, then dL/d l_jv
+    sums: torch.Tensor | float  # (c J, 1): Z_j; 1 where the rows are e_jv
     joint: torch.Tensor  # (c, J): a_j
     nll: torch.Tensor  # (c,)
 
@@ -169,6 +170,7 @@ class _ChunkedLoss:
             self.chunks = []
         self.memory: torch.Tensor | None = None
         self.settings, self.draw = settings, draw
+        self.by_exp = can_exp(self.weight) and not settings.smoothing
         self.kept: KeptRows | None = None
         self.label_of_word, self.label_of_target = 0.0, 1.0  # u and a
         if settings.smoothing:
@@ -253,14 +255,28 @@ class _ChunkedLoss:
     def _forward(self, tokens: Tokens, wanted: bool) -> _Chunk:
         j = self.components.size(1)
         k = self.components[tokens].flatten(0, 1)  # (c J, d)
+        count, k = len(k), of_a_size(k, self.dtype, most=self.settings.chunk * j)
         row_target = self.target[tokens].repeat_interleave(j).unsqueeze(1)  # (c J, 1)
-        rows = matmul(k, self.weight, self.bias, self._memory(len(k)))  # (c J, V): logits
-        if self.label_of_word:
-            rows = rows.to(self.sum_dtype)
-        minus_one = wanted and not self.label_of_word
-        log_softmax = softmax_(rows, row_target, minus_one)  # (c J, 1)
+        rows = self._logits(k)
+        sums: torch.Tensor | float = 1.0
+        if self.by_exp:
+            write = wanted and self.draw is None
+            sums, log_softmax = exp_(rows[:count], row_target, write)  # (c J, 1)
+            self.by_exp = are_moderate(sums)
+            if write and not self.by_exp:
+                rows = self._logits(k)
+        if not self.by_exp:
+            sums = 1.0
+            minus_one = wanted and not self.label_of_word
+            log_softmax = softmax_(rows[:count], row_target, minus_one)  # (c J, 1)
+        rows[count:].zero_()
         joint = self.log_weights[tokens] + log_softmax.view(-1, j)
-        return _Chunk(tokens, k, row_target, rows, joint, -joint.logsumexp(1))
+        return _Chunk(tokens, k, row_target, rows, sums, joint, -joint.logsumexp(1))
+
+    def _logits(self, components: torch.Tensor) -> torch.Tensor:
+        """(R, V), of components (R, d)."""
+        rows = matmul(components, self.weight, self.bias, self._memory(len(components)))
+        return rows.to(self.sum_dtype) if self.label_of_word else rows
 
     def _memory(self, n_rows: int) -> torch.Tensor:
         """Memory for a chunk's logits, the same for all chunks. Where oneDNN's float32 product brings its
@@ -271,11 +287,12 @@ class _ChunkedLoss:
 
     def _add_chunk(self, gradients: _Gradients, chunk: _Chunk, posterior: torch.Tensor) -> None:
         """Add the chunk to the gradients of the components, the matrix and the bias."""
-        rows, factor = chunk.rows.to(self.dtype), posterior.view(-1, 1)  # (c J, V), (c J, 1)
+        rows, factor = chunk.rows.to(self.dtype), posterior.view(-1, 1) / chunk.sums
+        factor = F.pad(factor, (0, 0, 0, len(rows) - len(factor)))
         if self.label_of_word:
             factor = torch.ones_like(factor)  # the rows have it already
         if gradients.components is not None:
-            d_k = self._of_components(rows, factor)
+            d_k = self._of_components(rows, factor)[: posterior.numel()]
             gradients.components[chunk.tokens] = d_k.view(*posterior.shape, self.width)
         self._add_to_matrix(gradients, rows, chunk.components, factor)
 
@@ -305,7 +322,10 @@ class _ChunkedLoss:
             self.kept = KeptRows(self.settings.kept_rows, chunk.rows, self.components.size(2))
         while len(kept):
             now, kept = kept.tensor_split([self.kept.room()])
-            self.kept.add(chunk.rows, chunk.components, factor.view(-1), places, now)
+            new = self.kept.add(chunk.rows, chunk.components, factor.view(-1), places, now)
+            if self.by_exp:  # the rows are logits
+                sums, _ = exp_(self.kept.rows[new], chunk.row_target[now], write=True)
+                self.kept.factor[new] /= sums
             if not self.kept.room():
                 self._add_kept(gradients, self.kept)
 
@@ -342,7 +362,7 @@ class _ChunkedLoss:
 
     def _smooth(self, chunk: _Chunk, posterior: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss of the words' equal labels, and g (c, J); the chunk's softmaxes become dL/d l."""
-        rows = chunk.rows
+        rows = chunk.rows[: posterior.numel()]
         by_token = rows.view(*posterior.shape, -1)  # (c, J, V)
         pi = self.log_weights[chunk.tokens].exp().unsqueeze(2)  # (c, J, 1)
         target = self.label_of_target * posterior.unsqueeze(2)  # (c, J, 1): a r_j
@@ -356,7 +376,7 @@ class _ChunkedLoss:
             by_token.mul_(g - word * pi * inverse)
             log_probs = probs.log_()
         else:  # some word has almost no probability in any component: in log space
-            logits = matmul(chunk.components, self.weight, self.bias)
+            logits = matmul(chunk.components[: len(rows)], self.weight, self.bias)
             log_softmax = logits.to(self.sum_dtype).view_as(by_token).log_softmax(2)
             joint = self.log_weights[chunk.tokens].unsqueeze(2) + log_softmax
             log_probs = joint.logsumexp(1, keepdim=True)  # (c, 1, V)
@@ -379,38 +399,6 @@ def _with_bias(
     components = F.pad(components, (0, missing))
     components[..., d] = 1
     return components, weight
-
-
-def softmax_(rows: torch.Tensor, row_target: torch.Tensor, minus_one: bool = False) -> torch.Tensor:
-    """Replace logits (R, V) by their softmaxes in place, block by block.
-
-    Args:
-        rows: of any dtype; softmaxes are computed in float32 or wider and rounded at the end.
-        row_target: (R, 1).
-        minus_one: subtract one at each row's target before the rounding.
-
-    Returns:
-        log-softmax of each row's target, (R, 1), in float32 or wider.
-    """
-    wide = sum_dtype(rows.dtype)
-    log_softmax = rows.new_empty(len(rows), 1, dtype=wide)
-    block = len(rows)
-    if rows.device.type == "cpu":
-        block = tokens_per_block(1, rows.size(1))
-    scratch = None if wide == rows.dtype else rows.new_empty(block, rows.size(1), dtype=wide)
-    for start in range(0, len(rows), block):
-        part, target = rows[start : start + block], row_target[start : start + block]
-        softmax = part if scratch is None else scratch[: len(part)].copy_(part)
-        logit = softmax.gather(1, target)
-        logit -= softmax.amax(1, keepdim=True)
-        torch.softmax(softmax, 1, out=softmax)  # its kernels read a row before they write it
-        logit += softmax.amax(1, keepdim=True).log_()
-        log_softmax[start : start + block] = logit
-        if minus_one:
-            softmax.scatter_add_(1, target, softmax.new_full(target.shape, -1.0))
-        if scratch is not None:
-            part.copy_(softmax)
-    return log_softmax
 
 
 class _MixtureNLL(torch.autograd.Function):

@@ -17,8 +17,8 @@ from fairseq_doc.ops.mixture_chunks import (
     smallest_sum,
     tokens_per_block,
 )
-from fairseq_doc.ops.mixture_nll import softmax_
 from fairseq_doc.ops.reference import sum_dtype
+from fairseq_doc.ops.row_softmax import target_log_softmax
 
 
 def pruned_log_weights(log_weights: torch.Tensor, threshold: float) -> torch.Tensor:
@@ -50,7 +50,7 @@ def pruned_mixture_nll(
     joint = log_weights.to(sum_dtype(log_weights.dtype)).masked_fill(~kept, -torch.inf)  # (N, J)
     parts = []
     for rows, logits in _logits(components[token, component], weight, bias, precision, components):
-        parts.append(softmax_(logits, target[token[rows]].unsqueeze(1)).squeeze(1))
+        parts.append(target_log_softmax(logits, target[token[rows]].unsqueeze(1)).squeeze(1))
     if parts:
         joint[token, component] += torch.cat(parts).to(joint.dtype)
     nll = torch.where(counted, -joint.logsumexp(1), 0.0)

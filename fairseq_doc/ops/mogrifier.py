@@ -39,6 +39,7 @@ from fairseq_doc.ops.matmul import (
     autocast_off,
     backward_without_autocast,
     matmul,
+    of_a_size,
     packed_operand,
 )
 from fairseq_doc.ops.recurrence import RecurrenceResult
@@ -231,10 +232,10 @@ class _RoundGradients:
 
 def _over_steps(d: torch.Tensor, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The sum over steps and rows of d x^T: a matrix's gradient."""
-    d, x = (tensor.flatten(0, 1).to(dtype) for tensor in (d, x))
+    d, x = d.flatten(0, 1), x.flatten(0, 1)
     if len(d) * d.size(1) * x.size(1) < LEAST_LINEAR:  # below it oneDNN's call takes longer
-        return torch.mm(d.t(), x)
-    return matmul(d.t(), x.t())
+        return torch.mm(d.to(dtype).t(), x.to(dtype))
+    return matmul(of_a_size(d, dtype).t(), of_a_size(x, dtype).t())
 
 
 class _Mogrifier(torch.autograd.Function):

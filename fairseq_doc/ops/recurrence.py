@@ -28,7 +28,13 @@ from fairseq_doc.ops.gated_cell import (
     lstm_cell,
     n_gates,
 )
-from fairseq_doc.ops.matmul import autocast_off, backward_without_autocast, loop_operand, matmul
+from fairseq_doc.ops.matmul import (
+    autocast_off,
+    backward_without_autocast,
+    loop_operand,
+    matmul,
+    of_a_size,
+)
 from fairseq_doc.ops.nas_cell import PARTS, NASGradients, NASSteps, nas_cell
 
 CELLS = ("lstm", "rhn", "nas")
@@ -179,7 +185,10 @@ class _Recurrence(torch.autograd.Function):
             (gradients.d_z[level::depth, :, more:].flatten(0, 1), read[level::depth].flatten(0, 1))
             for level in range(depth)
         ]
-        d_weights = [matmul(z.to(dtype).t(), x.to(dtype).t()).to(gates.dtype) for z, x in by_depth]
+        d_weights = [
+            matmul(of_a_size(z, dtype).t(), of_a_size(x, dtype).t()).to(gates.dtype)
+            for z, x in by_depth
+        ]
         d_biases = [z.sum(0) for z, _ in by_depth[1:]]
         d_cell_state = None if cell.name == "rhn" else gradients.d_cell
         d_inputs = gradients.d_z[::depth, :, : len(weights[0])]

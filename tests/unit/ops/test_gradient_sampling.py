@@ -129,12 +129,12 @@ def test_the_loss_and_the_gradient_of_the_weights_are_exact(reduction, ignored):
 @pytest.mark.parametrize("reduction", ["sum", "none"])
 @pytest.mark.parametrize("ignored", [[], [2, 5]])
 def test_the_draw_does_not_depend_on_the_chunks(reduction, ignored, monkeypatch):
-    """Nor on how many rows are multiplied at once, or how their number is rounded."""
+    """Nor on how many rows are multiplied at once, or how their number is rounded up."""
     n, j, v = 23, 4, 11
     mixture, target = random_mixture(n, j, D, v), random_targets(n, v, ignored=ignored)
     _, expected = sampled(mixture, 0.5, reduction=reduction, target=target)
-    for rows_of_a_size in (1, 3, 64):
-        monkeypatch.setattr(module, "ROWS_OF_A_SIZE", rows_of_a_size)
+    for multiple in (1, 3, 64):
+        monkeypatch.setattr(module, "rows_of_a_size", lambda rows, m=multiple: -(-rows // m) * m)
         for rows in (1, 5, 40, 1000):
             _, found = sampled(
                 mixture, 0.5, reduction=reduction, target=target, chunk_bytes=4 * v * rows

@@ -1,3 +1,4 @@
+import math
 import os
 import subprocess
 import sys
@@ -329,3 +330,44 @@ def test_an_operand_of_many_steps_gives_the_same_product(kernel, dtype, steps, r
     result = matmul.matmul(left, operand)
     assert result.dtype == dtype
     assert_close(result, left.double() @ right.double().t(), rtol=1e-5, atol=1e-5)
+
+
+def test_numbers_of_rows_are_few_and_little_larger():
+    sizes = [matmul.rows_of_a_size(rows) for rows in range(5000)]
+    assert sizes[: matmul.LEAST_ROWS_OF_A_SIZE] == list(range(matmul.LEAST_ROWS_OF_A_SIZE))
+    assert all(rows <= size <= 1.25 * rows for rows, size in enumerate(sizes))
+    assert len({size for size in sizes if 512 < size <= 1024}) == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "rows, most, size", [(67, math.inf, 80), (67, 70, 70), (67, 5, 67), (9, 99, 9)]
+)
+def test_rows_of_a_size(kernel, dtype, rows, most, size):
+    x = numbers(rows, 3)
+    found = matmul.of_a_size(x, dtype, most)
+    if dtype == torch.float32 and matmul.backend == "torch":
+        size = rows
+    assert found.dtype == dtype and found.shape == (size, 3)
+    assert torch.equal(found[:rows], x.to(dtype)) and not found[rows:].any()
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_linear_of_a_number_of_rows_without_a_kernel(kernel, monkeypatch, precision):
+    """The rows of zeros show in no result: against float64, with gradients."""
+    monkeypatch.setattr(matmul, "LEAST_LINEAR", 0)
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
+    inputs = leaves([numbers(13, 7, 6), numbers(9, 6), numbers(9)])
+    exact = leaves([x.detach().double() for x in inputs])
+    found, truth = matmul.linear(*inputs, precision), F.linear(*exact)
+    given = numbers(13, 7, 9)
+    tolerance = 1e-5 if precision == torch.float32 else 0.03
+    assert found.dtype == torch.float32
+    assert relative_error(found, truth) < tolerance
+    found = gradients((found * given).sum(), inputs)
+    truth = gradients((truth * given).sum(), exact)
+    assert all(relative_error(x, y) < tolerance for x, y in zip(found, truth, strict=True))
+
+
+def relative_error(found, truth):
+    return ((found - truth).norm() / truth.norm()).item()

@@ -1,0 +1,113 @@
+"""Softmaxes of rows of logits, in place, block by block; and the log-softmax of each row's target.
+
+A softmax divides by its sum, after it has subtracted the row's largest logit so that no exp overflows and not
+all of them vanish. Both take a pass over (R, V) numbers, and a third looks for the largest. The mixture's
+gradients need neither: with E = exp(l) as it is and Z its sum, r (E / Z - [v = y]) = (r / Z) (E - Z [v = y]),
+whose factor is applied to vectors of width d. So :func:`exp_` has one pass for exp and one for the sum, and
+where the sums show that logits are too large or too small for it, :func:`softmax_` does the rest.
+
+Axes: R rows, V vocabulary.
+"""
+
+import torch
+
+from fairseq_doc.ops.matmul import can_branch_on
+from fairseq_doc.ops.mixture_chunks import tokens_per_block
+from fairseq_doc.ops.reference import sum_dtype
+
+# Between the inverse of this number and itself, a sum of exp(l) has neither overflowed nor lost a word that
+# matters, and times a posterior it has not vanished either.
+LARGEST_SUM = 2.0**60
+
+
+def can_exp(rows: torch.Tensor) -> bool:
+    """Whether :func:`exp_` may be tried: on a CPU, where its sums can be looked at, and in dtypes that have the
+    exponents for it."""
+    return can_branch_on(rows) and rows.dtype != torch.float16
+
+
+def exp_(
+    rows: torch.Tensor, row_target: torch.Tensor, write: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sum of exp of each row of logits (R, V), and its target's log-softmax.
+
+    Args:
+        rows: of any dtype; exp is computed in float32 or wider.
+        row_target: (R, 1).
+        write: replace the rows by exp(l), minus Z at the target, rounded at the end.
+
+    Returns:
+        Z: (R, 1), in float32 or wider. Unless :func:`are_moderate`, nothing here can be used.
+        log_softmax: (R, 1), of the targets.
+    """
+    wide = sum_dtype(rows.dtype)
+    in_place = write and wide == rows.dtype
+    sums = rows.new_empty(len(rows), 1, dtype=wide)
+    logits = rows.new_empty(len(rows), 1, dtype=wide)
+    block = tokens_per_block(1, rows.size(1))
+    scratch = None if in_place else rows.new_empty(min(block, len(rows)), rows.size(1), dtype=wide)
+    for start in range(0, len(rows), block):
+        of_block = slice(start, start + block)
+        part, target = rows[of_block], row_target[of_block]
+        logits[of_block] = part.gather(1, target)
+        exp = part if scratch is None else scratch[: len(part)]
+        if wide != rows.dtype:
+            part = exp.copy_(part)
+        torch.exp(part, out=exp)
+        torch.sum(exp, 1, keepdim=True, out=sums[of_block])
+        if write:
+            exp.scatter_add_(1, target, -sums[of_block])
+        if write and not in_place:
+            rows[of_block] = exp
+    return sums, logits.sub_(sums.log())
+
+
+def are_moderate(sums: torch.Tensor) -> bool:
+    """Whether the sums of :func:`exp_` can be used."""
+    if sums.numel() == 0:
+        return True
+    least, most = sums.aminmax()
+    return 1 / LARGEST_SUM < least.item() and most.item() < LARGEST_SUM
+
+
+def softmax_(rows: torch.Tensor, row_target: torch.Tensor, minus_one: bool = False) -> torch.Tensor:
+    """Replace logits (R, V) by their softmaxes in place.
+
+    A softmax's sum follows from its largest entry: log Z = m - log max_v s_v, where m is the largest logit.
+
+    Args:
+        rows: of any dtype; softmaxes are computed in float32 or wider and rounded at the end.
+        row_target: (R, 1).
+        minus_one: subtract one at each row's target before the rounding.
+
+    Returns:
+        log-softmax of each row's target, (R, 1), in float32 or wider.
+    """
+    wide = sum_dtype(rows.dtype)
+    log_softmax = rows.new_empty(len(rows), 1, dtype=wide)
+    block = len(rows)
+    if rows.device.type == "cpu":
+        block = tokens_per_block(1, rows.size(1))
+    scratch = None if wide == rows.dtype else rows.new_empty(block, rows.size(1), dtype=wide)
+    for start in range(0, len(rows), block):
+        part, target = rows[start : start + block], row_target[start : start + block]
+        softmax = part if scratch is None else scratch[: len(part)].copy_(part)
+        logit = softmax.gather(1, target)
+        logit -= softmax.amax(1, keepdim=True)
+        torch.softmax(softmax, 1, out=softmax)  # its kernels read a row before they write it
+        logit += softmax.amax(1, keepdim=True).log_()
+        log_softmax[start : start + block] = logit
+        if minus_one:
+            softmax.scatter_add_(1, target, softmax.new_full(target.shape, -1.0))
+        if scratch is not None:
+            part.copy_(softmax)
+    return log_softmax
+
+
+def target_log_softmax(rows: torch.Tensor, row_target: torch.Tensor) -> torch.Tensor:
+    """log-softmax (R, 1) of the target (R, 1) of each row of logits (R, V), which may change."""
+    if can_exp(rows):
+        sums, log_softmax = exp_(rows, row_target, write=False)
+        if are_moderate(sums):
+            return log_softmax
+    return softmax_(rows, row_target)
