@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+from torch.nn import functional as F
 
 from fairseq_doc.ops.matmul import LARGEST_PRODUCT, matmul_dtype
 
@@ -16,6 +17,25 @@ CPU_CACHED_BYTES = 30 * 2**20
 GPU_CHUNK_BYTES = 512 * 2**20
 # Block size in which a CPU computes and mixes softmaxes; fits the second-level cache.
 CPU_BLOCK_BYTES = 2 * 2**20
+
+
+# From these bytes of the matrix in float32 on, a CPU takes tiles instead, where they cost one product more, and
+# where they cost none or little: with sampled gradients and in evaluation.
+TILED_BYTES = (512 * 2**20, 256 * 2**20)
+# Rows of a tile; its logits have as many bytes as the smallest chunk.
+TILE_ROWS = 1024
+
+
+def takes_tiles(weight: torch.Tensor, dtype: torch.dtype, exact_gradients: bool) -> bool:
+    """Whether the matrix (V, d) is so large that a chunk of tokens would have few rows."""
+    least = TILED_BYTES[0] if exact_gradients else TILED_BYTES[1]
+    on_cpu = weight.device.type == "cpu"
+    return on_cpu and dtype != torch.float16 and 4 * weight.numel() >= least
+
+
+def words_of_a_tile(dtype: torch.dtype, vocabulary: int) -> int:
+    """v, at least one."""
+    return min(vocabulary, tokens_per_chunk(1, TILE_ROWS, CPU_CHUNK_BYTES[0], dtype.itemsize))
 
 
 def tokens_per_chunk(
@@ -101,6 +121,20 @@ def mixture_matmul_dtype(
     """As :func:`fairseq_doc.ops.matmul.matmul_dtype`, and 16 bits if one of the two has them."""
     dtype = matmul_dtype(components, precision)
     return weight.dtype if weight.dtype in (torch.bfloat16, torch.float16) else dtype
+
+
+def with_bias(
+    components: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Components (N, J, D) with a column of ones and the matrix (V, D) with the bias, so that their product
+    has it; D is above d, and a multiple of 16 for the products' speed. The others are zeros."""
+    d = weight.size(1)
+    missing = -d % 16 or 16
+    weight = F.pad(weight, (0, missing))
+    weight[:, d] = bias
+    components = F.pad(components, (0, missing))
+    components[..., d] = 1
+    return components, weight
 
 
 def needs_gradient(tensors: Sequence[torch.Tensor | None]) -> bool:

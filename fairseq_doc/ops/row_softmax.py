@@ -40,26 +40,31 @@ def exp_(
         Z: (R, 1), in float32 or wider. Unless :func:`are_moderate`, nothing here can be used.
         log_softmax: (R, 1), of the targets.
     """
+    logits = rows.gather(1, row_target).to(sum_dtype(rows.dtype))
+    sums = exp_sums(rows, write)
+    if write:
+        rows.scatter_(1, row_target, logits.exp().sub_(sums).to(rows.dtype))
+    return sums, logits.sub_(sums.log())
+
+
+def exp_sums(rows: torch.Tensor, write: bool) -> torch.Tensor:
+    """The sums Z (R, 1) of exp of logits (R, V), in float32 or wider; if ``write``, exp(l) replaces them."""
     wide = sum_dtype(rows.dtype)
     in_place = write and wide == rows.dtype
     sums = rows.new_empty(len(rows), 1, dtype=wide)
-    logits = rows.new_empty(len(rows), 1, dtype=wide)
     block = tokens_per_block(1, rows.size(1))
     scratch = None if in_place else rows.new_empty(min(block, len(rows)), rows.size(1), dtype=wide)
     for start in range(0, len(rows), block):
         of_block = slice(start, start + block)
-        part, target = rows[of_block], row_target[of_block]
-        logits[of_block] = part.gather(1, target)
+        part = rows[of_block]
         exp = part if scratch is None else scratch[: len(part)]
         if wide != rows.dtype:
             part = exp.copy_(part)
         torch.exp(part, out=exp)
         torch.sum(exp, 1, keepdim=True, out=sums[of_block])
-        if write:
-            exp.scatter_add_(1, target, -sums[of_block])
         if write and not in_place:
             rows[of_block] = exp
-    return sums, logits.sub_(sums.log())
+    return sums
 
 
 def are_moderate(sums: torch.Tensor) -> bool:

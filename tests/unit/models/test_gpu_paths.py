@@ -15,7 +15,14 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyCriterion
 from fairseq_doc.models import lstm_luong_doc
 from fairseq_doc.modules import bilstm, mixture
-from fairseq_doc.ops import matmul, mixture_log_probs, mixture_nll, reference, row_softmax
+from fairseq_doc.ops import (
+    chunked_loss,
+    matmul,
+    mixture_log_probs,
+    mixture_nll,
+    reference,
+    row_softmax,
+)
 
 from ..conftest import (
     assert_close,
@@ -44,6 +51,15 @@ LANGUAGE_MODELS = {
     "mogrifier": {**DROPOUTS, "mogrifier_rounds": 3, "mogrifier_rank": 2},
 }
 PAD = 1
+BRANCHING = (
+    mixture_nll,
+    chunked_loss,
+    row_softmax,
+    mixture_log_probs,
+    mixture,
+    bilstm,
+    lstm_luong_doc,
+)
 
 
 @pytest.fixture
@@ -51,7 +67,7 @@ def as_on_a_gpu(monkeypatch):
     """The branches of a GPU, on this processor."""
     monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
     monkeypatch.setattr(matmul, "_can_pack", lambda: False)
-    for module in (mixture_nll, row_softmax, mixture_log_probs, mixture, bilstm, lstm_luong_doc):
+    for module in BRANCHING:
         monkeypatch.setattr(module, "can_branch_on", lambda tensor: False)
 
 
@@ -173,7 +189,7 @@ def test_an_encoder_decoder_gives_the_same(monkeypatch, name, side):
             if side == "right":
                 tokens[1] = tokens[1].roll(-2)
     expected = outcome(model, source, target)
-    for module in (mixture_nll, row_softmax, mixture_log_probs, mixture, bilstm, lstm_luong_doc):
+    for module in BRANCHING:
         monkeypatch.setattr(module, "can_branch_on", lambda tensor: False)
     assert_close(outcome(model, source, target), expected, rtol=1e-6, atol=1e-7)
 

@@ -4,10 +4,14 @@ import pytest
 import torch
 
 from fairseq_doc.ops.mixture_chunks import (
+    CPU_CHUNK_BYTES,
+    TILE_ROWS,
     chunk_size,
     even_chunk,
     rows_per_product,
+    takes_tiles,
     tokens_per_chunk,
+    words_of_a_tile,
 )
 
 MIB = 2**20
@@ -76,3 +80,26 @@ def test_bytes_of_sampled_gradients(words, of_chunk, of_product):
     chunk = chunk_size(torch.empty(9, 7, 300), weight, torch.float32, None, sampled=True)
     assert chunk == of_chunk // (7 * words * 4)
     assert rows_per_product(weight, torch.float32, None) == of_product // (words * 4)
+
+
+@pytest.mark.parametrize(
+    "words, exact_gradients, tiles",
+    [
+        (200_000, False, False),
+        (230_000, False, True),
+        (400_000, True, False),
+        (460_000, True, True),
+    ],
+)
+def test_which_vocabularies_take_tiles(words, exact_gradients, tiles):
+    weight = torch.empty(words, 300)
+    assert takes_tiles(weight, torch.float32, exact_gradients) == tiles
+    assert takes_tiles(weight, torch.bfloat16, exact_gradients) == tiles
+    assert not takes_tiles(weight, torch.float16, exact_gradients)
+    assert not takes_tiles(weight.to("meta"), torch.float32, exact_gradients)
+
+
+def test_a_tile_has_the_bytes_of_the_smallest_chunk():
+    assert words_of_a_tile(torch.float32, 10**6) * TILE_ROWS * 4 == CPU_CHUNK_BYTES[0]
+    assert words_of_a_tile(torch.bfloat16, 10**6) * TILE_ROWS * 2 == CPU_CHUNK_BYTES[0]
+    assert words_of_a_tile(torch.float32, 7) == 7

@@ -1,0 +1,127 @@
+"""Tiles of rows and words give the loss and gradients of chunks of tokens, and of the definition."""
+
+import pytest
+import torch
+
+from fairseq_doc.ops import matmul, mixture_chunks, reference, tiled_loss
+from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
+
+from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
+
+N, J, D, V = 11, 3, 4, 23
+ALWAYS, NEVER = (0, 0), (2**60, 2**60)
+
+
+@pytest.fixture(params=[(1, 1), (5, 4), (7, 23), (100, 9)], ids=str)
+def tiles(request, monkeypatch):
+    """(rows, words) of a tile."""
+    rows, words = request.param
+    monkeypatch.setattr(mixture_chunks, "TILE_ROWS", rows)
+    monkeypatch.setattr(tiled_loss, "TILE_ROWS", rows)
+    monkeypatch.setattr(mixture_chunks, "CPU_CHUNK_BYTES", (8 * rows * words, 2**28))
+
+
+@pytest.fixture
+def count_runs(monkeypatch):
+    """How often the loss was computed in tiles; None among them: refused."""
+    results = []
+    run = tiled_loss.TiledLoss.run
+
+    def counted(self, *arguments):
+        results.append(run(self, *arguments))
+        return results[-1]
+
+    monkeypatch.setattr(tiled_loss.TiledLoss, "run", counted)
+    return results
+
+
+def run(monkeypatch, form, bytes_, mixture, target, **settings):
+    """The loss and its gradients, of tokens with unequal factors."""
+    monkeypatch.setattr(mixture_chunks, "TILED_BYTES", bytes_)
+    torch.manual_seed(0)
+    inputs = leaves(mixture)
+    loss = form(*inputs, target, **settings)
+    factors = torch.arange(1, loss.numel() + 1, dtype=loss.dtype).view_as(loss)
+    return loss, gradients((loss * factors).sum(), [x for x in inputs if x is not None])
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "none"])
+@pytest.mark.parametrize("ignored", [[], [2, 5], range(N)])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_tiles_give_the_definition(monkeypatch, tiles, count_runs, reduction, ignored, with_bias):
+    mixture, target = random_mixture(N, J, D, V), random_targets(N, V, ignored=list(ignored))
+    if not with_bias:
+        mixture[3] = None
+    settings = {"reduction": reduction}
+    found = run(monkeypatch, mixture_nll, ALWAYS, mixture, target, **settings)
+    truth = run(monkeypatch, reference.mixture_nll, ALWAYS, mixture, target, **settings)
+    assert_close(found, truth)
+    assert count_runs and None not in count_runs
+
+
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+@pytest.mark.parametrize("sampling", [0.2, 1.5])
+def test_sampled_gradients_have_the_same_draw(monkeypatch, tiles, reduction, sampling):
+    mixture, target = random_mixture(N, J, D, V), random_targets(N, V, ignored=[4])
+    settings = {"reduction": reduction, "gradient_sampling": sampling}
+    found, expected = (
+        run(monkeypatch, mixture_nll, bytes_, mixture, target, **settings)
+        for bytes_ in (ALWAYS, NEVER)
+    )
+    assert_close(found, expected)
+    assert torch.equal(found[1][0] == 0, expected[1][0] == 0)
+
+
+@pytest.mark.parametrize("sampling", [0.0, 0.2])
+def test_bfloat16(monkeypatch, tiles, sampling):
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
+    mixture = random_mixture(N, J, D, V, dtype=torch.float32)
+    target = random_targets(N, V, ignored=[4])
+    settings = {"gradient_sampling": sampling}
+    loss, found = run(
+        monkeypatch, mixture_nll, ALWAYS, mixture, target, precision=torch.bfloat16, **settings
+    )
+    truth_loss, truth = run(monkeypatch, mixture_nll, NEVER, mixture, target, **settings)
+    assert loss.dtype == torch.float32
+    assert_close(loss, truth_loss, rtol=1e-2)
+    for x, y in zip(found, truth, strict=True):
+        assert 0 < (x - y).norm() / y.norm() < 0.02
+
+
+@pytest.mark.parametrize("shift", [100.0, -100.0])
+@pytest.mark.parametrize("sampling", [0.0, 0.2])
+def test_logits_too_far_from_zero_are_left_to_chunks(
+    monkeypatch, tiles, count_runs, shift, sampling
+):
+    mixture, target = random_mixture(N, J, D, V), random_targets(N, V)
+    shifted = [*mixture[:3], mixture[3] + shift]
+    settings = {"gradient_sampling": sampling}
+    found = run(monkeypatch, mixture_nll, ALWAYS, shifted, target, **settings)
+    assert count_runs == [None]
+    assert_close(found, run(monkeypatch, mixture_nll, NEVER, mixture, target, **settings))
+
+
+def test_without_a_gradient(monkeypatch, tiles, count_runs):
+    mixture, target = random_mixture(N, J, D, V), random_targets(N, V, ignored=[0])
+    monkeypatch.setattr(mixture_chunks, "TILED_BYTES", ALWAYS)
+    found = mixture_nll(*mixture, target, reduction="none")
+    assert_close(found, reference.mixture_nll(*mixture, target, reduction="none"))
+    assert len(count_runs) == 1
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_gradients_go_only_to_inputs_that_require_them(monkeypatch, tiles, number):
+    mixture, target = random_mixture(N, J, D, V), random_targets(N, V)
+    monkeypatch.setattr(mixture_chunks, "TILED_BYTES", ALWAYS)
+    inputs = list(mixture)
+    inputs[number] = mixture[number].clone().requires_grad_()
+    (found,) = gradients(mixture_nll(*inputs, target), inputs[number : number + 1])
+    exact = leaves(mixture)
+    assert_close(found, gradients(reference.mixture_nll(*exact, target), exact)[number])
+
+
+def test_smoothed_labels_and_a_given_size_of_chunks_take_none(monkeypatch, count_runs):
+    mixture, target = random_mixture(N, J, D, V), random_targets(N, V)
+    run(monkeypatch, mixture_nll, ALWAYS, mixture, target, chunk_bytes=1000)
+    smoothed_mixture_nll(*leaves(mixture), target, 0.1)
+    assert not count_runs
