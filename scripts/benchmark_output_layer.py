@@ -23,6 +23,8 @@ At the end the errors against float64, for a quarter of the tokens: of the loss,
 the Euclidean norm, relative to the norm. "plain, bfloat16" is the definition with its products in bfloat16
 by autocast.
 
+--large measures our rows alone for vocabularies of 10,000 to a million words.
+
 --backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces the library for ours' matrix products.
 """
 
@@ -35,6 +37,12 @@ SHAPES = {  # N tokens, J components, d, V
     "ptb": (840, 20, 280, 10_000),
     "wikitext2": (350, 20, 300, 33_278),
 }
+# Of growing vocabularies, with --large.
+LARGE_SHAPES = {
+    f"{v:,}": (n, 20, 300, v)
+    for n, v in ((600, 10_000), (300, 33_278), (200, 267_735), (102, 1_000_000))
+}
+LARGE_ROWS = ("ours", "sampled", "ours, bfloat16", "sampled, bfloat16")
 ALLOCATORS = {
     "default allocator": {},
     "large malloc thresholds": {
@@ -80,7 +88,7 @@ def make_inputs(shape, device="cpu", tokens=None):
     import torch
 
     torch.manual_seed(0)
-    n, j, d, v = SHAPES[shape]
+    n, j, d, v = {**SHAPES, **LARGE_SHAPES}[shape]
     n = tokens or n
     inputs = [
         torch.randn(n, j, d).tanh_(),
@@ -241,10 +249,27 @@ def print_table(shape, allocator, results):
         print(f"  ours: {name} {value:.3f}")
 
 
+def print_large(repeats):
+    """The rate of our rows by the vocabulary, as if each made the three products of exact gradients."""
+    for shape, (n, j, d, v) in LARGE_SHAPES.items():
+        print(f"\n{shape} words: N={n} J={j} d={d}")
+        for row in LARGE_ROWS:
+            arguments = ["--row", row, "--shapes", shape, "--repeats", str(repeats)]
+            found = measured_apart(arguments)
+            beyond = found["extra_bytes"] - 4 * v * (d + 1)
+            print(
+                f"  {row:18} {found['seconds']:7.3f} s  {6e-9 * n * j * d * v / found['seconds']:6.0f} GFLOP/s  "
+                f"{beyond / 1e6:6.0f} MB beyond the matrix's gradient",
+                flush=True,
+            )
+
+
 def main():
     """Measure every row of every table, and print."""
     parser = make_parser(__doc__)
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    shapes = {"nargs": "+", "choices": [*SHAPES, *LARGE_SHAPES], "default": list(SHAPES)}
+    parser.add_argument("--shapes", **shapes, metavar="SHAPE", help="ptb, wikitext2")
+    parser.add_argument("--large", action="store_true", help="large vocabularies: our rows alone")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--row", choices=(*ROWS, ERRORS), help="measure one row in this process")
     args = parser.parse_args()
@@ -256,6 +281,9 @@ def main():
         return
 
     print_machine(to_stderr=args.json)
+    if args.large:
+        print_large(args.repeats)
+        return
     found: dict[str, dict] = {}
     for allocator, environment in ALLOCATORS.items():
         if args.json and environment:

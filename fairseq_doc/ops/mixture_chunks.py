@@ -19,18 +19,16 @@ GPU_CHUNK_BYTES = 512 * 2**20
 CPU_BLOCK_BYTES = 2 * 2**20
 
 
-# From these bytes of the matrix in float32 on, a CPU takes tiles instead, where they cost one product more, and
-# where they cost none or little: with sampled gradients and in evaluation.
-TILED_BYTES = (512 * 2**20, 256 * 2**20)
+# From these bytes of the matrix in float32 on, a CPU takes tiles of rows and words instead of chunks.
+TILED_BYTES = 256 * 2**20
 # Rows of a tile; its logits have as many bytes as the smallest chunk.
 TILE_ROWS = 1024
 
 
-def takes_tiles(weight: torch.Tensor, dtype: torch.dtype, exact_gradients: bool) -> bool:
+def takes_tiles(weight: torch.Tensor, dtype: torch.dtype) -> bool:
     """Whether the matrix (V, d) is so large that a chunk of tokens would have few rows."""
-    least = TILED_BYTES[0] if exact_gradients else TILED_BYTES[1]
     on_cpu = weight.device.type == "cpu"
-    return on_cpu and dtype != torch.float16 and 4 * weight.numel() >= least
+    return on_cpu and dtype != torch.float16 and 4 * weight.numel() >= TILED_BYTES
 
 
 def words_of_a_tile(dtype: torch.dtype, vocabulary: int) -> int:

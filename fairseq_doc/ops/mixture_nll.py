@@ -187,9 +187,7 @@ def _run(
         chunk=chunk_size(components, weight, of_logits, chunk_bytes, sampled=sampling > 0),
         smoothing=smoothing,
         sampling=sampling,
-        tiled=chunk_bytes is None
-        and not smoothing
-        and takes_tiles(weight, dtype, needs_gradient(mixture) and not sampling),
+        tiled=chunk_bytes is None and not smoothing and takes_tiles(weight, dtype),
         kept_rows=rows_per_product(weight, dtype, chunk_bytes) if sampling else 0,
     )
     with autocast_off(components):

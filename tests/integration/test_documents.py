@@ -405,7 +405,7 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
     assert not statistics.exists()
 
 
-@pytest.mark.parametrize("example", ["penn_treebank", "wikitext2"])
+@pytest.mark.parametrize("example", ["penn_treebank", "wikitext2", "wikitext103"])
 def test_a_recipe_is_evaluated_where_it_was_saved(example, tmp_path, monkeypatch):
     recipe = ROOT / "examples" / example
     trained = words_of(recipe / "train.sh", tmp_path)
