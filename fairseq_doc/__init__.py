@@ -27,7 +27,10 @@ The data goes through the files in this order, and each imports only from what l
     ops/reference.py                 the mixture NLL in its plain form: the definition
     ops/mixture_chunks.py            how many tokens the chunked forms take at once
     ops/gradient_sampling.py         which rows of the mixture's gradients are computed
-    ops/mixture_nll.py               the NLL in chunks, with its own backward
+    ops/row_softmax.py               softmaxes of rows of logits, and sums of exp
+    ops/chunked_loss.py              the mixture's loss and gradients, tokens in chunks
+    ops/tiled_loss.py                the same for a large vocabulary, in tiles of rows and words
+    ops/mixture_nll.py               the NLL with its own backward, by one of the two
     ops/mixture_log_probs.py         log P of every word in chunks
     ops/mixture_pruning.py           both without the components that weigh least
     ops/gated_cell.py                a step of an LSTM or RHN and its gradients
