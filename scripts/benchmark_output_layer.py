@@ -1,6 +1,6 @@
 """Time, memory and error of the mixture's negative log likelihood, forward and backward, on a CPU.
 
-    python scripts/benchmark_output_layer.py [--json] [--shapes ptb wikitext2] [--repeats 5]
+    python scripts/benchmark_output_layer.py [--json] [--shapes ptb wikitext2] [--repeats 5] [--large]
 
 Each row is measured in a process of its own. Nothing else should run on the machine. Rows without another
 precision are in float32. The posteriors are spread like those of a trained model. Rows:
@@ -249,40 +249,44 @@ def print_table(shape, allocator, results):
         print(f"  ours: {name} {value:.3f}")
 
 
-def print_large(repeats):
-    """The rate of our rows by the vocabulary, as if each made the three products of exact gradients."""
+def measure_large(repeats, quiet):
+    """{shape: {row: {"gflops": the rate as if each row made the three products of exact gradients, "bytes":
+    the extra peak beyond the matrix's gradient}}}."""
+    found: dict[str, dict] = {}
     for shape, (n, j, d, v) in LARGE_SHAPES.items():
-        print(f"\n{shape} words: N={n} J={j} d={d}")
         for row in LARGE_ROWS:
-            arguments = ["--row", row, "--shapes", shape, "--repeats", str(repeats)]
-            found = measured_apart(arguments)
-            beyond = found["extra_bytes"] - 4 * v * (d + 1)
-            print(
-                f"  {row:18} {found['seconds']:7.3f} s  {6e-9 * n * j * d * v / found['seconds']:6.0f} GFLOP/s  "
-                f"{beyond / 1e6:6.0f} MB beyond the matrix's gradient",
-                flush=True,
-            )
+            arguments = ["--row", row, "--row-shape", shape, "--repeats", str(repeats)]
+            of_row = measured_apart(arguments)
+            rate = 6e-9 * n * j * d * v / of_row["seconds"]
+            beyond = of_row["extra_bytes"] - 4 * v * (d + 1)
+            found.setdefault(shape, {})[row] = {"gflops": rate, "bytes": beyond}
+            if not quiet:
+                line = f"{shape:>9} words, {n} tokens  {row:18} {rate:6.0f} GFLOP/s"
+                print(f"{line}  {beyond / 1e6:6.0f} MB beyond the gradient", flush=True)
+    return found
 
 
 def main():
     """Measure every row of every table, and print."""
     parser = make_parser(__doc__)
-    shapes = {"nargs": "+", "choices": [*SHAPES, *LARGE_SHAPES], "default": list(SHAPES)}
-    parser.add_argument("--shapes", **shapes, metavar="SHAPE", help="ptb, wikitext2")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--large", action="store_true", help="large vocabularies: our rows alone")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--row", choices=(*ROWS, ERRORS), help="measure one row in this process")
+    parser.add_argument("--row-shape", choices=[*SHAPES, *LARGE_SHAPES], help="of --row")
     args = parser.parse_args()
     if args.row == ERRORS:
-        print(json.dumps(errors(args.shapes[0])))
+        print(json.dumps(errors(args.row_shape)))
         return
     if args.row:
-        print(json.dumps(measure(args.row, args.shapes[0], args.repeats)))
+        print(json.dumps(measure(args.row, args.row_shape, args.repeats)))
         return
 
     print_machine(to_stderr=args.json)
     if args.large:
-        print_large(args.repeats)
+        found = measure_large(args.repeats, quiet=args.json)
+        if args.json:
+            print(json.dumps(found))
         return
     found: dict[str, dict] = {}
     for allocator, environment in ALLOCATORS.items():
@@ -291,13 +295,13 @@ def main():
         for shape in args.shapes:
             results = {}
             for row in rows():
-                arguments = ["--row", row, "--shapes", shape, "--repeats", str(args.repeats)]
+                arguments = ["--row", row, "--row-shape", shape, "--repeats", str(args.repeats)]
                 results[row] = measured_apart(arguments, environment)
             found.setdefault(shape, ratios(results))
             if not args.json:
                 print_table(shape, allocator, results)
     for shape in args.shapes:
-        of_forms = measured_apart(["--row", ERRORS, "--shapes", shape])
+        of_forms = measured_apart(["--row", ERRORS, "--row-shape", shape])
         found[shape]["errors"], found[shape]["share_kept"] = of_forms, share_kept(shape)
         if not args.json:
             print_errors(shape, of_forms)

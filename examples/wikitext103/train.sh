@@ -9,7 +9,7 @@ fairseq-train "${DATA:-data-bin/wikitext103}" --user-dir fairseq_doc \
     --component-dropout 0.1 --weight-dropout 0.1 \
     --matmul-precision bfloat16 \
     --criterion doc_cross_entropy --doc-balance published --doc-lambda 0.001 --gradient-sampling 0.05 \
-    --optimizer nt_asgd --lr-scheduler nt_asgd --lr 15 --weight-decay 0 --clip-norm 0.25 \
+    --optimizer nt_asgd --lr-scheduler nt_asgd --lr 15 --nonmono 2 --weight-decay 0 --clip-norm 0.25 \
     --batch-size 60 --batch-size-valid 10 --max-epoch 14 --seed 1 --num-workers 0 --distributed-world-size 1 \
-    --save-dir checkpoints/wikitext103 --no-epoch-checkpoints --save-interval-updates 1000 \
+    --save-dir checkpoints/wikitext103 --no-epoch-checkpoints --save-interval-updates 1000 --keep-interval-updates 1 \
     --log-format simple --log-interval 100 "$@"

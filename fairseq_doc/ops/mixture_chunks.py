@@ -21,19 +21,12 @@ CPU_BLOCK_BYTES = 2 * 2**20
 
 # From these bytes of the matrix in float32 on, a CPU takes tiles of rows and words instead of chunks.
 TILED_BYTES = 256 * 2**20
-# Rows of a tile; its logits have as many bytes as the smallest chunk.
-TILE_ROWS = 1024
 
 
 def takes_tiles(weight: torch.Tensor, dtype: torch.dtype) -> bool:
     """Whether the matrix (V, d) is so large that a chunk of tokens would have few rows."""
     on_cpu = weight.device.type == "cpu"
     return on_cpu and dtype != torch.float16 and 4 * weight.numel() >= TILED_BYTES
-
-
-def words_of_a_tile(dtype: torch.dtype, vocabulary: int) -> int:
-    """v, at least one."""
-    return min(vocabulary, tokens_per_chunk(1, TILE_ROWS, CPU_CHUNK_BYTES[0], dtype.itemsize))
 
 
 def tokens_per_chunk(

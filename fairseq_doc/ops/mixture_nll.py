@@ -129,8 +129,9 @@ def mixture_nll(
 
     Args:
         chunk_bytes: memory for one chunk of logits; None: on a CPU as much as the output matrix, or
-            with 16-bit products twice as much, from 16 to 256 MiB; 512 MiB elsewhere. Sampled gradients
-            gather their rows in as much again.
+            with 16-bit products twice as much, from 16 to 256 MiB, and for larger matrices tiles of
+            :mod:`fairseq_doc.ops.tiled_loss`; 512 MiB elsewhere. Sampled gradients gather their rows
+            in as much again.
         precision: the dtype of the products' factors, see
             :func:`fairseq_doc.ops.matmul.matmul_dtype`.
         gradient_sampling: tau. A component of a token whose posterior r is below it takes part in the

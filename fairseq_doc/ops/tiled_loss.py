@@ -17,9 +17,12 @@ import torch
 
 from fairseq_doc.ops.chunked_loss import NEGLIGIBLE, NO_GRADIENT, Settings, Wanted
 from fairseq_doc.ops.matmul import matmul, of_a_size
-from fairseq_doc.ops.mixture_chunks import TILE_ROWS, with_bias, words_of_a_tile
+from fairseq_doc.ops.mixture_chunks import tokens_per_chunk, with_bias
 from fairseq_doc.ops.reference import sum_dtype
 from fairseq_doc.ops.row_softmax import are_moderate, exp_sums
+
+TILE_ROWS = 1024
+TILE_BYTES = 16 * 2**20  # of its logits
 
 
 class _Words(NamedTuple):
@@ -52,7 +55,8 @@ class TiledLoss:
         self.widened = self.bias is not None and self.dtype != self.sum_dtype
         if self.widened:
             self.k, _ = with_bias(self.k, self.weight[:0], self.bias[:0])
-        words = words_of_a_tile(self.dtype, len(self.weight))
+        words = tokens_per_chunk(1, TILE_ROWS, TILE_BYTES, self.dtype.itemsize)
+        words = max(1, min(words, len(self.weight)))
         self.memory = self.k.new_empty(TILE_ROWS * words)
         self.starts = range(0, len(self.weight), words)
 

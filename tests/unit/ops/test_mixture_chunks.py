@@ -4,14 +4,11 @@ import pytest
 import torch
 
 from fairseq_doc.ops.mixture_chunks import (
-    CPU_CHUNK_BYTES,
-    TILE_ROWS,
     chunk_size,
     even_chunk,
     rows_per_product,
     takes_tiles,
     tokens_per_chunk,
-    words_of_a_tile,
 )
 
 MIB = 2**20
@@ -88,9 +85,3 @@ def test_which_vocabularies_take_tiles(words, tiles):
     assert takes_tiles(weight, torch.float32) == takes_tiles(weight, torch.bfloat16) == tiles
     assert not takes_tiles(weight, torch.float16)
     assert not takes_tiles(weight.to("meta"), torch.float32)
-
-
-def test_a_tile_has_the_bytes_of_the_smallest_chunk():
-    assert words_of_a_tile(torch.float32, 10**6) * TILE_ROWS * 4 == CPU_CHUNK_BYTES[0]
-    assert words_of_a_tile(torch.bfloat16, 10**6) * TILE_ROWS * 2 == CPU_CHUNK_BYTES[0]
-    assert words_of_a_tile(torch.float32, 7) == 7

@@ -16,9 +16,8 @@ ALWAYS, NEVER = 0, 2**60
 def tiles(request, monkeypatch):
     """(rows, words) of a tile."""
     rows, words = request.param
-    monkeypatch.setattr(mixture_chunks, "TILE_ROWS", rows)
     monkeypatch.setattr(tiled_loss, "TILE_ROWS", rows)
-    monkeypatch.setattr(mixture_chunks, "CPU_CHUNK_BYTES", (8 * rows * words, 2**28))
+    monkeypatch.setattr(tiled_loss, "TILE_BYTES", 8 * rows * words)
 
 
 @pytest.fixture
