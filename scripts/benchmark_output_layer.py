@@ -284,9 +284,9 @@ def main():
 
     print_machine(to_stderr=args.json)
     if args.large:
-        found = measure_large(args.repeats, quiet=args.json)
+        rates = measure_large(args.repeats, quiet=args.json)
         if args.json:
-            print(json.dumps(found))
+            print(json.dumps(rates))
         return
     found: dict[str, dict] = {}
     for allocator, environment in ALLOCATORS.items():
