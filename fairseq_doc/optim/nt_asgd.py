@@ -215,8 +215,11 @@ class NTASGD(FairseqOptimizer):
                 saved, and its weights are not the best of that run.
         """
         has_best = any("best" in state for state in self._optimizer.state.values())
-        if self.cfg.finetune_stages and not has_best and self.stages.best < math.inf:
-            self._begin_with_best(epoch_loss, loss)
+        if self.cfg.finetune_stages and not has_best:
+            if self.stages.best < math.inf:
+                self._begin_with_best(epoch_loss, loss)
+            else:  # saved at the end of the first epoch, or before
+                self._check_not_begun()
         if epoch_loss is not None:
             epoch, value = epoch_loss
             self.observe(epoch, value, resumed=True)

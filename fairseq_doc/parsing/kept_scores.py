@@ -112,7 +112,14 @@ class KeptScores:
                 wrong = number  # the last line may be cut off; every other must be whole
             else:
                 kept.append(scores)
+        if kept and not wrong and not self._ends_with_a_line():
+            kept.pop()  # its line is to be written whole
         return kept
+
+    def _ends_with_a_line(self) -> bool:
+        with open(self._path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read() == b"\n"
 
     def take(self, start: int, sizes: Sequence[int]) -> list[np.ndarray] | None:
         """The scores of the sentences from ``start`` on, which have so many candidates each. None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import refusal
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fairseq_doc.errors import FairseqDocError
@@ -90,6 +90,7 @@ def test_a_run_interrupted_between_chunks_continues_to_the_same_result(
 
 @settings(max_examples=6)
 @given(st.integers(0, 10**6))
+@example(-1)  # the last line, but not its end
 def test_a_run_cut_off_anywhere_continues_to_the_same_result(whole, folder, cut):
     """In the middle of a line, of a number, or of a chunk."""
     file, head = folder / "cut.scores", whole.content.index(b"\n") + 1
