@@ -37,14 +37,36 @@ def exp_(
         write: replace the rows by exp(l), minus Z at the target, rounded at the end.
 
     Returns:
-        Z: (R, 1), in float32 or wider. Unless :func:`are_moderate`, nothing here can be used.
+        Z: (R, 1), in float32 or wider, which the rows are to be divided by, see :func:`at_target`. Unless
+            :func:`are_moderate`, nothing here can be used.
         log_softmax: (R, 1), of the targets.
     """
     logits = rows.gather(1, row_target).to(sum_dtype(rows.dtype))
     sums = exp_sums(rows, write)
+    log_softmax = logits - sums.log()
     if write:
-        rows.scatter_(1, row_target, logits.exp().sub_(sums).to(rows.dtype))
-    return sums, logits.sub_(sums.log())
+        entry, sums = at_target(logits, sums, rows.dtype)
+        # Not by scatter_, which widens all of a 16-bit tensor.
+        rows[torch.arange(len(rows)), row_target.squeeze(1)] = entry.squeeze(1)
+    return sums, log_softmax
+
+
+def at_target(
+    logits: torch.Tensor, sums: torch.Tensor, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A row's entry at its target, exp(l) - Z, and the number to divide the row by.
+
+    The entry is most of the row's norm, and Z has more digits than 16 bits hold. So the row is divided by Z
+    times what the rounding did to this entry, which is exact then.
+
+    Args:
+        logits: of the targets, of any shape.
+        sums: Z, of the same shape.
+        dtype: of the row.
+    """
+    exact = logits.exp() - sums
+    entry = exact.to(dtype)
+    return entry, torch.where(exact < 0, sums * (entry.to(sums.dtype) / exact), sums)
 
 
 def exp_sums(rows: torch.Tensor, write: bool) -> torch.Tensor:

@@ -19,7 +19,7 @@ from fairseq_doc.ops.chunked_loss import NEGLIGIBLE, NO_GRADIENT, Settings, Want
 from fairseq_doc.ops.matmul import matmul, of_a_size
 from fairseq_doc.ops.mixture_chunks import tokens_per_chunk, with_bias
 from fairseq_doc.ops.reference import sum_dtype
-from fairseq_doc.ops.row_softmax import are_moderate, exp_sums
+from fairseq_doc.ops.row_softmax import are_moderate, at_target, exp_sums
 
 TILE_ROWS = 1024
 TILE_BYTES = 16 * 2**20  # of its logits
@@ -85,7 +85,7 @@ class TiledLoss:
             d_log_weights = nll.new_zeros(self.shape[:2])
             d_log_weights[self.tokens] = -posterior * scale
         factor = (factor * scale).view(-1)
-        d_k, d_weight, d_bias = self._gradients(wanted, factor / sums, sums, logits)
+        d_k, d_weight, d_bias = self._gradients(wanted, factor, sums, logits)
         return nll, nll.new_zeros(()), (d_k, d_log_weights, d_weight, d_bias)
 
     def _sums(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -113,7 +113,8 @@ class TiledLoss:
         kept = factor.nonzero().squeeze(1)
         if d_k is None and d_weight is None and d_bias is None:
             kept = kept[:0]
-        of_target = target_logits.exp() - sums  # Z e at the target
+        of_target, divisor = at_target(target_logits, sums, self.dtype)
+        factor = factor / divisor
         for rows in kept.split(TILE_ROWS):
             f = factor[rows].unsqueeze(1)
             k = of_a_size(self.k[rows], self.dtype, TILE_ROWS)
@@ -123,7 +124,7 @@ class TiledLoss:
                 exp_sums(e[: len(rows)], write=True)
                 e[len(rows) :].zero_()
                 at = self._targets(rows, words)
-                e[at] = of_target[rows[at[0]]].to(e.dtype)
+                e[at] = of_target[rows[at[0]]]
                 if d_k is not None:
                     of_rows = matmul(e, words.weight[:, :d].t())[: len(rows)]
                     d_k[rows] += of_rows.to(self.sum_dtype) * f
