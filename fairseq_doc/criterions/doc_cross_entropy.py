@@ -3,7 +3,8 @@ L2 + weight norms, each logged apart.
 
 Axes: B streams, T time, J components. fairseq divides gradients by the sample size (tokens, or
 sentences with ``--sentence-avg``) summed over workers, so every penalty, a mean, is multiplied by
-this worker's sample size.
+this worker's sample size; lambda_beta beta by its tokens, so that lambda has one strength a token
+with and without ``--sentence-avg``.
 """
 
 import logging
@@ -157,7 +158,10 @@ class DocCrossEntropyConfig(FairseqDataclass):
         metadata={"help": "form of beta: Eq. 13, or what the published runs computed, for which "
                   "lambda .001 was tuned (about J - 1 times Eq. 13)"},
     )  # fmt: skip
-    doc_lambda: float = field(default=0.0, metadata={"help": "factor of beta"})
+    doc_lambda: float = field(
+        default=0.0,
+        metadata={"help": "factor of beta, added to the loss of a token, also with --sentence-avg"},
+    )
     ar_alpha: float = field(
         default=0.0, metadata={"help": "factor of the mean square of the last layer's output"}
     )
@@ -268,7 +272,8 @@ class DocCrossEntropyCriterion(FairseqCriterion):
 
         extra, real = net_output[1], target.ne(self.padding_idx)
         betas = balance(extra["log_weights"], real)
-        terms = [(self.doc_lambda, betas[self.balance_form])]
+        per_token = self.doc_lambda * sample["ntokens"] / sample_size
+        terms = [(per_token, betas[self.balance_form])]
         logged = {
             "nll_loss": nll.data,
             "balance": betas[0].data.float() * sample_size,

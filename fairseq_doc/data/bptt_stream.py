@@ -158,7 +158,8 @@ def endless_columns(
 
     The columns start at lines equally far from one another, counted from a random line, each moved by
     up to 100 lines, less where that would pass its neighbour's (deepmind/lamb). A stream with fewer
-    lines than columns is cut into tokens instead. The random numbers depend on ``seed`` alone.
+    lines than columns is cut into tokens instead. The random numbers depend on ``seed`` alone, so that
+    a column keeps its start; lamb draws new ones for every pass over the text.
 
     Args:
         stream: (n,) tokens.

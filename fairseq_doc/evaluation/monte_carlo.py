@@ -3,7 +3,8 @@
 Each of K samples is a pass over the whole text with dropout as in training and a carried state of its
 own. Masks that last for a window are drawn anew every --bptt steps, as in training. The samples'
 probabilities are averaged at each token: their arithmetic mean, or their geometric mean, renormalised,
-which for one softmax is the mean of the logits (Melis et al., 2018). Without samples it is the usual
+which for one softmax is the mean of the logits (Melis et al., 2018; deepmind/lamb carries the state of
+the pass without dropout to the next window instead). Without samples it is the usual
 evaluation, without dropout ("mean-field").
 
 Axes: K samples, B columns, T time, N tokens, V vocabulary, S temperatures, C mixture parameters.

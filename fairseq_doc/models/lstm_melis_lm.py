@@ -24,8 +24,9 @@ from fairseq_doc.models.mixture_model import (
 from fairseq_doc.models.presets import register_presets
 from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.dropout import check_rates, dropout_mask
+from fairseq_doc.modules.lstm import truncated_normal_
 from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput, parse_components
-from fairseq_doc.modules.recurrent_stack import RecurrentStack, truncated_normal_
+from fairseq_doc.modules.recurrent_stack import RecurrentStack
 from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.ops.recurrence import CELLS, Cell
@@ -37,7 +38,8 @@ def embedding_width(ratio: float, width: int) -> int:
 
 
 class MelisDecoder(RecurrentDecoder):
-    """Embedding, layers of equal width and mixture, initialised as deepmind/lamb does."""
+    """Embedding, layers of equal width and mixture, with the initial values of deepmind/lamb: matrices
+    1 / sqrt(fan in), W_j and W_pi too, the embedding 1 / sqrt(E), biases of the output zero."""
 
     def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
         width = cfg.hidden_size
@@ -80,6 +82,9 @@ class MelisDecoder(RecurrentDecoder):
             precision=precision,
             threshold=cfg.component_threshold,
         )
+        for layer in (*output.projections.values(), output.mixture_weights):
+            if layer is not None:
+                truncated_normal_(layer.weight, 1 / math.sqrt(layer.in_features))
         super().__init__(dictionary, embedding, stack, output)
         self.input_dropout, self.reset_rate = cfg.input_dropout, cfg.state_reset
 

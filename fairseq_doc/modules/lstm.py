@@ -1,4 +1,5 @@
-"""One LSTM layer, run with other weights than its own for one call, or with bfloat16 products."""
+"""One LSTM layer, run with other weights than its own for one call, or with bfloat16 products; initial
+values of recurrent layers."""
 
 import torch
 from torch import nn
@@ -10,6 +11,14 @@ State = tuple[torch.Tensor, torch.Tensor]  # (h, c), each (1, B, D)
 
 # Weights in a layer from which bfloat16 pays; docs/performance.md has the measurement.
 LEAST_WEIGHTS = 1_000_000
+
+
+def truncated_normal_(weight: torch.Tensor, deviation: float) -> None:
+    """Fill ``weight`` with normal numbers of mean 0, drawn again where they are more than two of their
+    deviations from it, as deepmind/lamb does: they have 1.3 times the variance first, so that the
+    standard deviation is ``deviation`` afterwards (1.003 of it)."""
+    drawn = 1.3**0.5 * deviation
+    nn.init.trunc_normal_(weight, std=drawn, a=-2 * drawn, b=2 * drawn)
 
 
 def run_lstm(

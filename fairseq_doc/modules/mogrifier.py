@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.modules.lstm import State, in_lower_precision
+from fairseq_doc.modules.lstm import State, in_lower_precision, truncated_normal_
 from fairseq_doc.ops.matmul import matmul_dtype
 from fairseq_doc.ops.mogrifier import Round, mogrifier
 
@@ -36,8 +36,9 @@ def check_mogrifier(rounds: int, rank: int | None) -> None:
 class MogrifierGate(nn.Module):
     """The matrix and the bias of one round.
 
-    Initial values are those of deepmind/lamb: normal numbers such that the entries of the matrix, the
-    product of its factors included, have the variance 1 / ``source``, and then truncated at two standard
+    Initial values are those of deepmind/lamb. The entries of a full matrix have the standard deviation
+    1 / sqrt(``source``), see :func:`fairseq_doc.modules.lstm.truncated_normal_`. Those of the factors
+    are normal numbers such that the product's would have it too, and then truncated at two standard
     deviations. The bias is zero.
 
     Args:
@@ -51,8 +52,11 @@ class MogrifierGate(nn.Module):
         shapes = [(gated, source)] if rank is None else [(gated, rank), (rank, source)]
         self.matrices = nn.ParameterList(torch.empty(shape) for shape in shapes)
         self.bias = nn.Parameter(torch.zeros(gated))
+        if rank is None:
+            truncated_normal_(self.matrices[0], source**-0.5)
+            return
         # An entry of the product is a sum of k products of two entries.
-        deviation = source**-0.5 if rank is None else (source * rank) ** -0.25
+        deviation = (source * rank) ** -0.25
         for matrix in self.matrices:
             nn.init.trunc_normal_(matrix, std=deviation, a=-2 * deviation, b=2 * deviation)
 

@@ -22,6 +22,7 @@ from torch import nn
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.dropout import dropout_mask
+from fairseq_doc.modules.lstm import truncated_normal_
 from fairseq_doc.ops.matmul import linear, matmul_dtype
 from fairseq_doc.ops.nas_cell import input_order, state_order
 from fairseq_doc.ops.recurrence import Cell, recurrence
@@ -30,8 +31,8 @@ from fairseq_doc.ops.recurrence import Cell, recurrence
 class RecurrentLayer(nn.Module):
     """One layer: its parameters and their initial values.
 
-    Every gate's weights of the input and of the state have the standard deviation 1 / sqrt(fan in)
-    before they are truncated at two of them (deepmind/lamb).
+    Every gate's weights of the input and of the state have the standard deviation 1 / sqrt(fan in),
+    see :func:`fairseq_doc.modules.lstm.truncated_normal_`; so have an LSTM's biases, 1 / sqrt(D).
 
     Args:
         cell: which recurrence.
@@ -195,8 +196,3 @@ class RecurrentStack(nn.Module):
         """Each entry dropped on its own."""
         mask = dropout_mask(x.shape, rate, self.training, x)
         return x if mask is None else x * mask
-
-
-def truncated_normal_(weight: torch.Tensor, deviation: float) -> None:
-    """Normal numbers of mean 0, drawn again where they are more than two deviations from it."""
-    nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)

@@ -174,7 +174,9 @@ def test_loss_is_its_terms_times_the_sample_size(doc_balance, sentence_avg, miss
     expected_size = B if sentence_avg else B * T
     assert not torch.equal(h, dropped)
     assert sample_size == expected_size
-    assert_close(loss, nll + expected_size * sum(x * terms[name] for name, x in factors.items()))
+    sizes = {"doc_lambda": B * T, "ar_alpha": expected_size, "tar_beta": expected_size}
+    penalties = sum(sizes[name] * x * terms[name] for name, x in factors.items())
+    assert_close(loss, nll + penalties)
     assert_close(log["loss"], loss.detach())
     assert_close(log["nll_loss"], nll.detach())
     logged = [log["balance"], log["ar"], log["tar"]]
@@ -378,10 +380,11 @@ def test_labels_are_smoothed_in_training(kind, smoothing, sentence_avg):
     log_weights = model(**batch["net_input"])[1]["log_weights"]
     beta = balance(log_weights, batch["target"] != small_dictionary().pad())[1]
     assert size == (B if sentence_avg else batch["ntokens"])
-    assert_close(loss, expected + 0.7 * size * beta)
+    expected = expected + 0.7 * batch["ntokens"] * beta
+    assert_close(loss, expected)
     assert_close((log["loss"], log["nll_loss"]), (loss.detach(), nll.detach()))
     parameters = list(model.parameters())
-    grads = (gradients(x, parameters) for x in (loss, expected + 0.7 * size * beta))
+    grads = (gradients(x, parameters) for x in (loss, expected))
     assert_close(*grads, rtol=1e-8)
 
 
@@ -517,8 +520,8 @@ def test_gradients_of_two_workers_are_those_of_the_whole_batch(
     for mine, half in enumerate(halves):
         other = shared[1 - mine].detach()
         # The gradient of the all-reduced sum is summed over workers: each worker's loss holds
-        # size_w * beta, so what comes back is that of (size_1 + size_2) * beta.
-        factor = sum(sizes) / sizes[mine]
+        # tokens_w * beta, so what comes back is that of (tokens_1 + tokens_2) * beta.
+        factor = batch["ntokens"] / half["ntokens"]
 
         def over_workers(x, other=other, factor=factor):
             return (x * factor - x.detach() * (factor - 1)) + other

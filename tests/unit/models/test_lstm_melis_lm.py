@@ -145,13 +145,27 @@ def test_output_matrix_is_the_embedding_unless_untied():
 
 
 def test_initial_values():
-    """Embedding and an untied output 1 / sqrt(width), cut at two deviations; the bias is zero."""
-    decoder = build(n_words=500, hidden_size=100, embedding_ratio=0.5, untie_output=True).decoder
-    for matrix in (decoder.embedding, decoder.output.weight):
-        deviation = 1 / math.sqrt(50)
-        assert matrix.abs().max() <= 2 * deviation
-        assert abs(matrix.std() / (0.8796 * deviation) - 1) < 0.02
-    assert not decoder.output.bias.any()
+    """1 / sqrt(width) for embedding and output matrix, 1 / sqrt(fan in) for W_j and W_pi, cut at two
+    deviations of what was drawn; biases are zero."""
+    decoder = build(
+        n_words=500,
+        hidden_size=100,
+        embedding_ratio=0.5,
+        untie_output=True,
+        doc_components="0,40,60",
+    ).decoder
+    output = decoder.output
+    projections = list(output.projections.values())
+    of_width = {
+        50: [decoder.embedding, output.weight],
+        100: [output.mixture_weights.weight, *(layer.weight for layer in projections)],
+    }
+    assert len(projections) == 2
+    for width, matrices in of_width.items():
+        for matrix in matrices:
+            assert matrix.abs().max() <= 2 * (1.3 / width) ** 0.5
+            assert abs(matrix.std() * width**0.5 / 1.003 - 1) < 0.02
+    assert not any(x.any() for x in (output.bias, *(layer.bias for layer in projections)))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
