@@ -23,7 +23,7 @@ EXAMPLE = (
 SAMPLERS = ("gp", "tpe", "qmc", "random")
 LEARNING = SAMPLERS[:2]
 DEFAULTS = {"workers": 1, "sampler": "gp", "seed": 1, "keep": "best"}
-OF_TUNING: tuple[str, ...] = ("trials", "sampler", "startup_trials", "keep", "seed")
+OF_TUNING: tuple[str, ...] = ("trials", "sampler", "startup_trials", "enqueue", "keep", "seed")
 TRIALS = 60
 SEEDS = 5
 
@@ -65,6 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="random trials before gp and tpe learn from them (default: 10)",
     )
+    parser.add_argument(
+        "--enqueue",
+        action="append",
+        metavar="STUDY",
+        help="try the best settings of this other study of the same storage, what they lack drawn; may be "
+        "repeated",
+    )
     parser.add_argument("--seed", type=int, help="of the sampler (default: 1)")
     parser.add_argument("--dir", help="folder of the trials (default: tune/NAME)")
     parser.add_argument(
@@ -101,8 +108,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """``study``, ``metric``, and one of: ``complete``, ``diverged``, ``failed`` and ``best``, with its
-    ``trial``, ``value``, ``settings``, ``command`` and ``folder``; with ``--report`` the ``files``
-    and the ``best``; with ``--rerun`` the ``trial``, ``runs``, ``diverged``, ``mean``, ``deviation``, ``low`` and
+    ``trial``, ``value``, ``settings``, ``command`` and ``folder``; with ``--report`` the ``files``,
+    the ``best`` and ``best_of_half``; with ``--rerun`` the ``trial``, ``runs``, ``diverged``, ``mean``, ``deviation``, ``low`` and
     ``high``."""
     _check(args)
     if importlib.util.find_spec("optuna") is None:
@@ -171,18 +178,63 @@ def _tune(args: argparse.Namespace) -> dict[str, Any]:
     space = read_space(args.space)
     command = read_command(args.training or [], space)
     storage = open_storage(args.storage, create=True)
+    enqueued = [_best_of(storage, name, args.study, space) for name in args.enqueue or ()]
     study, stamp = open_study(storage, args.study, space, command)
     folder = _folder(args)
     claim_folder(folder, stamp)
     trials = args.trials or TRIALS
-    complete = sum(slot.complete for slot in slots_of(study.get_trials(deepcopy=False)))
+    slots = slots_of(study.get_trials(deepcopy=False))
+    complete = sum(slot.complete for slot in slots)
+    new = [other for other in enqueued if not other.tried_in(slots)]
+    if complete + len(new) > trials:
+        raise FairseqDocError(
+            f"--enqueue: expected --trials {complete + len(new)} or more, {complete} that are complete and "
+            f"{len(new)} to try; got {trials}"
+        )
     show = _progress(args, trials, complete)
     startup = STARTUP if args.startup_trials is None else args.startup_trials
     keep_all = args.keep == "all"
-    plan = Plan(trials, args.workers, folder, args.sampler, args.seed, startup, keep_all)
+    plan = Plan(
+        trials, args.workers, folder, args.sampler, args.seed, startup, keep_all, enqueued=enqueued
+    )
     with contextlib.closing(show):
         Tuner(study, stamp, plan, show).run()
     return _result(args, study, stamp, folder)
+
+
+def _best_of(storage: Any, name: str, own: str, space: Any) -> Any:
+    """The best settings of the study ``name`` as far as the space has them."""
+    from fairseq_doc.tuning.samplers import distributions
+    from fairseq_doc.tuning.slots import best_slot, slots_of
+    from fairseq_doc.tuning.storage import load_study
+    from fairseq_doc.tuning.tuner import Enqueued
+
+    if name == own:
+        raise FairseqDocError(f"--enqueue: expected another study than {shown(name)} itself")
+    study, stamp = load_study(storage, name)
+    best = best_slot(slots_of(study.get_trials(deepcopy=False)), stamp.command.maximize)
+    if best is None:
+        raise FairseqDocError(
+            f"--enqueue {shown(name)}: expected a study with a complete trial; got none"
+        )
+    settings = {option: best.settings[option] for option in space if option in best.settings}
+    if not settings:
+        raise FairseqDocError(
+            f"--enqueue {shown(name)}: expected a study that tunes one of --{', --'.join(space)}; got "
+            f"--{', --'.join(best.settings)}"
+        )
+    for option, value in settings.items():
+        distribution = distributions({option: space[option]})[option]
+        try:
+            inside = distribution._contains(distribution.to_internal_repr(value))
+        except ValueError:
+            inside = False
+        if not inside:
+            raise FairseqDocError(
+                f"--enqueue {shown(name)}: expected settings within the space; its best has "
+                f"--{option} {value}"
+            )
+    return Enqueued(f"{name}, trial {best.number} ({stamp.study_id})", settings)
 
 
 def _result(args: argparse.Namespace, study: Any, stamp: Any, folder: Path) -> dict[str, Any]:
@@ -224,6 +276,7 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
         "study": args.study,
         "metric": stamp.command.metric,
         "best": written["best"],
+        "best_of_half": written["best_of_half"],
         "files": [str(folder / name) for name in FILES],
     }
 
@@ -312,6 +365,11 @@ def as_text(result: dict[str, Any]) -> str:
         lines.append(f"settings: {short(best['settings'])}")
     if best is not None and "folder" in best:
         lines.append(f"folder: {best['folder']}")
+    if half := result.get("best_of_half"):
+        lines.append(
+            f"best of a random half, {half['trials']} trials: mean {half['mean']:.4f}, standard deviation "
+            f"{half['deviation']:.4f}; one in twenty is {half['worst']:.4f} or worse"
+        )
     lines += [f"wrote {name}" for name in result.get("files", ())]
     return "\n".join(lines)
 

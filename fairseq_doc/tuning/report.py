@@ -50,8 +50,44 @@ def describe(slot: Slot) -> dict[str, Any]:
         "state": state,
         "value": slot.last.value if slot.complete else None,
         "seconds": round(slot.seconds, 1),
+        "origin": slot.origin,
         "settings": slot.settings,
         "problem": slot.last.user_attrs.get(PROBLEM, ""),
+    }
+
+
+def best_of_half(slots: Sequence[Slot], maximize: bool) -> dict[str, Any]:
+    """How much the search's own luck is worth: the best value of a random half of the trials.
+
+    Of n values, sorted from the best, the k-th is the best of m drawn without repetition with the
+    probability C(n - k, m - 1) / C(n, m).
+
+    Args:
+        slots: of the study; those that are complete count, diverged ones as the worst.
+        maximize: whether the highest value is best.
+
+    Returns:
+        ``trials`` (m, half of n, rounded up), ``mean`` and ``deviation`` of the best, and the ``worst`` that
+        comes with a probability of at least .05; {} of fewer than four finite values. Halves
+        whose trials all diverged are left out.
+    """
+    values = [slot.last.value or 0.0 for slot in slots if slot.complete]
+    values.sort(reverse=maximize)
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 4:
+        return {}
+    n, m = len(values), math.ceil(len(values) / 2)
+    shares = [math.comb(n - k, m - 1) / math.comb(n, m) for k in range(1, len(finite) + 1)]
+    total = sum(shares)
+    mean = sum(share * value for share, value in zip(shares, finite, strict=True)) / total
+    squares = [share * (value - mean) ** 2 for share, value in zip(shares, finite, strict=True)]
+    so_bad_or_worse = [sum(shares[k:]) / total for k in range(len(shares))]
+    worst = [value for value, p in zip(finite, so_bad_or_worse, strict=True) if p >= 0.05][-1]
+    return {
+        "trials": m,
+        "mean": mean,
+        "deviation": math.sqrt(sum(squares) / total),
+        "worst": worst,
     }
 
 
@@ -90,6 +126,7 @@ def write_report(study: Study, stamp: Stamp, slots: Sequence[Slot], folder: Path
         "space": as_json(stamp.space),
         "command": shlex.join(stamp.command.words),
         "best": describe(best) | {"command": best_command(stamp, best.settings)},
+        "best_of_half": best_of_half(slots, maximize),
         "importances": importances,
         "trials": [describe(slot) for slot in slots],
     }

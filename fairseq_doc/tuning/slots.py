@@ -25,6 +25,7 @@ STOPPED = "stopped"  # its process was ended; the slot goes on
 FAILED = "failed"  # its training failed, as where another program closed it
 UNUSED = "unused"  # it never began: one too many, or its process ended before
 PROBLEM = "problem"  # the last line of the log of a failed training
+ORIGIN = "origin"  # which trial of which other study it has its settings from
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ class Slot:
         return sum(trial.user_attrs.get(SECONDS, 0.0) for trial in self.trials)
 
     @property
+    def origin(self) -> str | None:
+        """The trial of another study that the settings are from."""
+        return self.trials[0].user_attrs.get(ORIGIN)
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The settings; without some where the process ended while they were drawn."""
         return max((trial.params for trial in self.trials), key=len)
@@ -94,9 +100,12 @@ def slots_of(trials: Iterable[FrozenTrial]) -> list[Slot]:
 
 def is_one_too_many(trial: FrozenTrial, trials: Sequence[FrozenTrial], wanted: int) -> bool:
     """Whether a trial that has just begun must not train: its slot has another trial, has ended, or
-    enough slots of lower numbers are live."""
+    enough slots of lower numbers are live, or one of them has its settings from the same trial of
+    another study."""
     mine = slot_number(trial)
     for slot in slots_of(trials):
+        if slot.number < mine and slot.origin and slot.origin == trial.user_attrs.get(ORIGIN):
+            return True
         others = [t for t in slot.trials if slot.number == mine and t.number != trial.number]
         done = [t for t in others if t.state.is_finished() and t.user_attrs.get(ENDED) != STOPPED]
         if done or any(t.state == TrialState.RUNNING and t.number < trial.number for t in others):

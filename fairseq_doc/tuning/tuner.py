@@ -20,7 +20,7 @@ from fairseq_doc.tuning.processes import HEARTBEAT, this_process
 from fairseq_doc.tuning.progress import Silent, Standing, duration, number
 from fairseq_doc.tuning.samplers import STARTUP, distributions, make_sampler
 from fairseq_doc.tuning.slots import Slot, best_slot, is_dead, is_one_too_many, slots_of
-from fairseq_doc.tuning.space import short
+from fairseq_doc.tuning.space import Settings, short
 from fairseq_doc.tuning.storage import Stamp, patiently
 from fairseq_doc.tuning.training import (
     LOG,
@@ -49,6 +49,7 @@ class Plan:
         startup: its first trials, which are random.
         keep_all: whether the checkpoints of trials that are not the best stay.
         program: the words that start a training; None finds fairseq-train.
+        enqueued: settings of other studies, which are tried before the sampler's.
     """
 
     trials: int
@@ -59,6 +60,24 @@ class Plan:
     startup: int = STARTUP
     keep_all: bool = False
     program: Sequence[str] | None = None
+    enqueued: Sequence["Enqueued"] = ()
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    """Settings from another study; the sampler draws those of the space that are missing.
+
+    Attributes:
+        origin: which study's trial.
+        settings: within the space; a study tries them once.
+    """
+
+    origin: str
+    settings: Settings
+
+    def tried_in(self, slots: Sequence[Slot]) -> bool:
+        """Whether one of the slots has these settings."""
+        return any(self.settings.items() <= slot.settings.items() for slot in slots)
 
 
 @dataclass
@@ -164,21 +183,27 @@ class Tuner:
             enough = sum(slot.complete for slot in slots) >= self._plan.trials
             nothing_left = enough or (len(live) >= self._plan.trials and not interrupted)
             free = self._plan.workers > len(self._running)
-            if nothing_left or not free or not self._begin(next(iter(interrupted), None)):
+            waiting = [other for other in self._plan.enqueued if not other.tried_in(slots)]
+            settings = next(iter([*interrupted, *waiting]), None)
+            if nothing_left or not free or not self._begin(settings):
                 return slots
 
-    def _new_trial(self, slot: Slot | None) -> Trial:
+    def _new_trial(self, settings: Slot | Enqueued | None) -> Trial:
         """A running trial that has its owner from the first, with the settings of an interrupted slot or
-        new ones.
+        of another study, or new ones.
 
         Optuna's queue of trials is not used: on SQLite two processes can take the same one from it.
         """
         owner: dict[str, object] = {kept.OWNER: self._me, kept.HEARTBEAT_AT: time.time()}
         space = distributions(self._stamp.space)
         begun = create_trial(state=TrialState.RUNNING, user_attrs=owner)
-        if slot is not None:
-            begun.user_attrs[kept.SLOT] = slot.number
-            begun.params, begun.distributions = slot.settings, space
+        if isinstance(settings, Slot):
+            begun.user_attrs[kept.SLOT] = settings.number
+        elif settings is not None:
+            begun.user_attrs[kept.ORIGIN] = settings.origin
+        if settings is not None:
+            begun.params = dict(settings.settings)
+            begun.distributions = {name: space[name] for name in settings.settings}
         study_id = self._study._study_id
         made = patiently(self._storage.create_new_trial, study_id, template_trial=begun)
         trial = Trial(self._study, made)
@@ -186,9 +211,9 @@ class Tuner:
             patiently(trial._suggest, name, distribution)  # draws what it does not have
         return trial
 
-    def _begin(self, interrupted: Slot | None) -> bool:
-        """Begin the next trial, of this slot or a new one; whether it was needed."""
-        own = self._new_trial(interrupted)
+    def _begin(self, settings: Slot | Enqueued | None) -> bool:
+        """Begin the next trial, with these settings or new ones; whether it was needed."""
+        own = self._new_trial(settings)
         trials = self._trials()
         trial = next(trial for trial in trials if trial.number == own.number)
         if is_one_too_many(trial, trials, self._plan.trials):

@@ -147,6 +147,45 @@ def test_errors_of_a_study(folder):
     assert "trials of another study" in refused(*other)
 
 
+def test_the_best_of_other_studies_are_tried(folder):
+    """Once each, before the sampler's, on top of it what they lack; a second call has nothing to add."""
+    (folder / "two.yaml").write_text(SPACE + "clip-norm: {choices: [2]}\n")
+    doc(*TUNE, "--trials", 3, "--", *BASE)
+    other = ("--study", "two", *STUDY[2:], "--sampler", "random")
+    best = json.loads(doc("tune", "space.yaml", *TUNE[2:], "--trials", 3, "--json", "--", *BASE)[0])
+    enqueue = ("tune", "two.yaml", *other, "--enqueue", "s")
+    result = json.loads(doc(*enqueue, "--trials", 2, "--workers", 2, "--json", "--", *BASE)[0])
+    report = folder / "r" / "report.json"
+    doc("tune", *other[:4], "--report", "r")
+    trials = json.loads(report.read_text())["trials"]
+    tried = [trial for trial in trials if trial["origin"]]
+    assert result["complete"] == 2 and len(tried) == 1
+    assert tried[0]["origin"].startswith(f"s, trial {best['best']['trial']} (")
+    assert tried[0]["settings"] == {**best["best"]["settings"], "clip-norm": 2}
+    doc(*enqueue, "--trials", 3, "--", *BASE)
+    doc("tune", *other[:4], "--report", "r", "--overwrite")
+    trials = json.loads(report.read_text())["trials"]
+    assert [bool(trial["origin"]) for trial in trials].count(True) == 1 and len(trials) == 3
+
+
+def test_studies_that_cannot_be_enqueued(folder):
+    doc(*TUNE, "--trials", 2, "--", *BASE)
+    (folder / "high.yaml").write_text("lr: {low: 2, high: 3}\n")
+    (folder / "other.yaml").write_text("clip-norm: {low: 2, high: 3}\n")
+    rest = ("--study", "t", *STUDY[2:], "--trials", 1, "--enqueue", "s", "--", *BASE)
+    for space, problem in (
+        ("high", "--enqueue 's': expected settings within the space; its best has --lr 0"),
+        ("other", "one of --clip-norm; got --lr"),
+    ):
+        assert problem in refused("tune", f"{space}.yaml", *rest)
+    assert "another study than 's' itself" in refused(*TUNE, "--enqueue", "s", "--", *BASE)
+    assert "'s'; got 't'" in refused(*TUNE, "--enqueue", "t", "--", *BASE)
+    doc("tune", "space.yaml", "--study", "u", *STUDY[2:], "--trials", 1, "--seed", 2, "--", *BASE)
+    full = (*TUNE, "--trials", 2, "--enqueue", "u", "--", *BASE)
+    assert "expected --trials 3 or more, 2 that are complete and 1 to try; got 2" in refused(*full)
+    assert "--enqueue" in refused("tune", *STUDY, "--report", "r", "--enqueue", "u")
+
+
 def test_without_optuna(folder, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(

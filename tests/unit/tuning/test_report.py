@@ -1,11 +1,14 @@
 """Reports and reruns."""
 
 import csv
+import dataclasses
 import json
 import math
 import random
 import shlex
+import statistics
 import subprocess
+from itertools import combinations
 
 import matplotlib.image
 import pytest
@@ -14,7 +17,7 @@ from optuna.trial import TrialState, create_trial
 
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.figures import _limits, _ticks
-from fairseq_doc.tuning.report import FILES, check_report, describe, write_report
+from fairseq_doc.tuning.report import FILES, best_of_half, check_report, describe, write_report
 from fairseq_doc.tuning.rerun import rerun, spread
 from fairseq_doc.tuning.samplers import distributions
 from fairseq_doc.tuning.space import Choices, Range, parse_space
@@ -88,6 +91,24 @@ def test_the_files_of_a_report(study_in, tmp_path):
     for name in FILES[3:]:
         image = matplotlib.image.imread(folder / name)
         assert image.shape[0] > 100 and image.shape[1] > 400 and image[..., :3].std() > 0.01
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("n", [4, 5, 8])
+@pytest.mark.parametrize("diverged", [0, 1])
+def test_the_best_of_a_random_half_is_that_of_all_halves(maximize, n, diverged, study_in):
+    sign = -1.0 if maximize else 1.0
+    command = dataclasses.replace(COMMAND, maximize=maximize)
+    values = [sign * (k * k % 11 + 0.1 * k) for k in range(n)] + [sign * math.inf] * diverged
+    tuned = filled(study_in, values, command=command)
+    found = best_of_half(tuned.slots(), maximize)
+    m = math.ceil(len(values) / 2)
+    best = [sign * min(sign * x for x in half) for half in combinations(values, m)]
+    assert found["trials"] == m and found["mean"] == pytest.approx(statistics.fmean(best))
+    assert found["deviation"] == pytest.approx(statistics.pstdev(best))
+    as_bad = sum(sign * x >= sign * found["worst"] for x in best) / len(best)
+    worse = sum(sign * x > sign * found["worst"] for x in best) / len(best)
+    assert as_bad >= 0.05 > worse
 
 
 def test_a_report_does_not_replace_another_without_being_asked(study_in, tmp_path):
