@@ -82,8 +82,8 @@ class MelisDecoder(RecurrentDecoder):
             precision=precision,
             threshold=cfg.component_threshold,
         )
-        for layer in (*output.projections.values(), output.mixture_weights):
-            if layer is not None:
+        for layer in output.modules():
+            if isinstance(layer, nn.Linear):  # W_j, W_pi
                 truncated_normal_(layer.weight, 1 / math.sqrt(layer.in_features))
         super().__init__(dictionary, embedding, stack, output)
         self.input_dropout, self.reset_rate = cfg.input_dropout, cfg.state_reset

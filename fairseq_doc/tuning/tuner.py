@@ -184,7 +184,8 @@ class Tuner:
             nothing_left = enough or (len(live) >= self._plan.trials and not interrupted)
             free = self._plan.workers > len(self._running)
             waiting = [other for other in self._plan.enqueued if not other.tried_in(slots)]
-            settings = next(iter([*interrupted, *waiting]), None)
+            known: list[Slot | Enqueued] = [*interrupted, *waiting]
+            settings = known[0] if known else None
             if nothing_left or not free or not self._begin(settings):
                 return slots
 
