@@ -25,10 +25,12 @@ setting() { python -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.
 for split in valid test; do
     evaluate static $split
 done
-cache=(--cache-window 2000)
-evaluate cache valid "${cache[@]}" --cache-search
-theta=$(setting cache theta) share=$(setting cache lambda)
-evaluate cache test "${cache[@]}" --cache-theta "$theta" --cache-lambda "$share"
+for similarity in dot cosine; do
+    cache=(--cache-window 2000 --cache-similarity $similarity)
+    evaluate "cache_$similarity" valid "${cache[@]}" --cache-search
+    theta=$(setting cache theta) share=$(setting cache lambda)
+    evaluate "cache_$similarity" test "${cache[@]}" --cache-theta "$theta" --cache-lambda "$share"
+done
 for segment in "$@"; do
     statistics="$folder/dynamic$segment.npz"
     is_new "$statistics" train || rm -f "$statistics"
@@ -42,7 +44,7 @@ import json, sys
 folder, *dynamic = sys.argv[1:]
 print("| evaluation | settings | valid perplexity | test perplexity | seconds, test | seconds, statistics and search |")
 print("|---|---|---|---|---|---|")
-for name in ("static", "cache", *dynamic):
+for name in ("static", "cache_dot", "cache_cosine", *dynamic):
     valid, test = (json.load(open(f"{folder}/{name}.{split}.json")) for split in ("valid", "test"))
     settings = []
     for key, value in (test["cache"] or test["dynamic"] or {}).items():

@@ -8,7 +8,7 @@ from fairseq.utils import split_paths
 
 from fairseq_doc.cli.arguments import positive, progress_of
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.cache import CacheSettings
+from fairseq_doc.evaluation.cache import SIMILARITIES, CacheSettings
 from fairseq_doc.evaluation.dynamic import ADAPTED, USUAL_SEGMENT, DynamicSettings
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.gradient_statistics import GatheringSettings, statistics_of
@@ -28,8 +28,13 @@ def add_cache_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache-theta",
         type=float,
-        help="factor of the states' cosines; the larger, the more the most similar states count (default: "
-        f"{USUAL_THETA})",
+        help="factor of the states' similarities; the larger, the more the most similar states count "
+        f"(default: {USUAL_THETA})",
+    )
+    parser.add_argument(
+        "--cache-similarity",
+        choices=SIMILARITIES,
+        help=f"of states: their dot product, as published, or their cosine (default: {SIMILARITIES[0]})",
     )
     parser.add_argument(
         "--cache-lambda",
@@ -91,11 +96,13 @@ def cache_settings(
 ) -> CacheSettings | None:
     """The cache that the arguments name, or with these points of theta and lambda."""
     if args.cache_window is None:
-        _check_unused(args, ("cache_theta", "cache_lambda"), "--cache-window N")
+        unused = ("cache_theta", "cache_lambda", "cache_similarity")
+        _check_unused(args, unused, "--cache-window N")
         return None
     theta = USUAL_THETA if args.cache_theta is None else args.cache_theta
     share = USUAL_LAMBDA if args.cache_lambda is None else args.cache_lambda
-    return CacheSettings(args.cache_window, points or [(theta, share)])
+    similarity = args.cache_similarity or SIMILARITIES[0]
+    return CacheSettings(args.cache_window, points or [(theta, share)], similarity)
 
 
 def check_dynamic(args: argparse.Namespace) -> None:

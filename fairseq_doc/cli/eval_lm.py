@@ -26,7 +26,8 @@ from fairseq_doc.cli.arguments import (
     progress_of,
 )
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.cache import GRID as GRID_OF_CACHE
+from fairseq_doc.evaluation.cache import GRIDS as GRIDS_OF_CACHE
+from fairseq_doc.evaluation.cache import SIMILARITIES
 from fairseq_doc.evaluation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.gradient_statistics import GatheringSettings
@@ -91,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache-search",
         action="store_true",
-        help=f"use the theta and lambda that are best on {SEARCHED_SPLIT}, of {len(GRID_OF_CACHE)} pairs",
+        help=f"use the theta and lambda that are best on {SEARCHED_SPLIT}, of {len(GRIDS_OF_CACHE[SIMILARITIES[0]])} pairs",
     )
     add_dynamic_arguments(parser)
     parser.add_argument(
@@ -262,7 +263,8 @@ def _cache_as_json(settings: StreamSettings) -> dict[str, Any] | None:
     if settings.cache is None:
         return None
     ((theta, share),) = settings.cache.points
-    return {"window": settings.cache.window, "theta": theta, "lambda": share}
+    window, similarity = settings.cache.window, settings.cache.similarity
+    return {"window": window, "similarity": similarity, "theta": theta, "lambda": share}
 
 
 def _dynamic_as_json(

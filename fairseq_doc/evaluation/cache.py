@@ -1,13 +1,12 @@
 """A continuous cache: after a state like earlier ones, the words that followed those are likelier.
 
-    p_cache(w) proportional to the sum over i with x_{i+1} = w of exp(theta cos(h_t, h_i))
+    p_cache(w) proportional to the sum over i with x_{i+1} = w of exp(theta s(h_t, h_i))
     P          = (1 - lambda) P_model + lambda p_cache
 
 The i are the last ``window`` steps of the stream whose next word was scored already, h is the last layer's
-output h^N without dropout, or the sum of the layers' where the output reads that (Grave et al., 2017;
-the cosine as in the published code of Merity et al., 2018, so that theta does not depend on the norm of
-h). At a stream's first step there is none yet, and
-P = P_model.
+output h^N without dropout, or the sum of the layers' where the output reads that. s is their dot product (Grave
+et al., 2017; so too in the published code of Merity et al., 2018), or their cosine, whose theta does not
+depend on the norm of h. At a stream's first step there is none yet, and P = P_model.
 
 Axes: B streams, T time, D width of h, M steps remembered, V vocabulary, R temperatures, S points.
 """
@@ -21,12 +20,17 @@ import torch
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops.reference import sum_dtype
 
+SIMILARITIES = ("dot", "cosine")
+_SHARES = (0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
+_THETAS = {
+    "dot": (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0),
+    "cosine": (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0),
+}
 # (theta, lambda) that --cache-search tries.
-GRID = tuple(
-    (theta, share)
-    for theta in (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
-    for share in (0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
-)
+GRIDS = {
+    similarity: tuple((theta, share) for theta in _THETAS[similarity] for share in _SHARES)
+    for similarity in SIMILARITIES
+}
 # Bytes of the shares (B, T, M) of some steps; longer windows are taken in parts.
 BLOCK_BYTES = 2**21
 
@@ -38,6 +42,7 @@ class CacheSettings:
     Attributes:
         window: how many steps it remembers.
         points: S pairs of theta and lambda; a text is scored with each of them.
+        similarity: of states, one of ``SIMILARITIES``.
 
     Raises:
         FairseqDocError: a window below 1, a negative theta, or a lambda outside [0, 1).
@@ -45,6 +50,7 @@ class CacheSettings:
 
     window: int
     points: Sequence[tuple[float, float]]
+    similarity: str = "dot"
 
     def __post_init__(self) -> None:
         if self.window < 1:
@@ -62,13 +68,13 @@ class CacheSettings:
 class Attention:
     """What the steps of a window give to the steps before them, for any theta."""
 
-    def __init__(self, cosines: torch.Tensor, seen: torch.Tensor, words: torch.Tensor) -> None:
-        self._cosines, self._seen, self._words = cosines, seen, words  # (B, T, M), (T, M), (B, M)
+    def __init__(self, similar: torch.Tensor, seen: torch.Tensor, words: torch.Tensor) -> None:
+        self._similar, self._seen, self._words = similar, seen, words  # (B, T, M), (T, M), (B, M)
 
     def weights(self, theta: float) -> torch.Tensor:
         """(B, T, M): for each of M remembered steps its share; a row sums to one, or where nothing
         is remembered to zero."""
-        scores = (theta * self._cosines).masked_fill(~self._seen, -math.inf)
+        scores = (theta * self._similar).masked_fill(~self._seen, -math.inf)
         return scores.softmax(2).masked_fill(self.empty().unsqueeze(1), 0.0)
 
     def log_probs_of(self, target: torch.Tensor, theta: float) -> torch.Tensor:
@@ -97,13 +103,15 @@ class StreamCache:
 
     def __init__(self, settings: CacheSettings) -> None:
         self.settings = settings
-        self._keys: torch.Tensor | None = None  # (B, M, D), of length one
+        self._keys: torch.Tensor | None = None  # (B, M, D)
         self._words: torch.Tensor | None = None  # (B, M), the word after each
 
     def attend(self, hidden: torch.Tensor, target: torch.Tensor) -> Attention:
         """The next steps: h (B, T, D) and the words after them (B, T), which are remembered from now on.
         A step sees earlier ones only, whose words were scored before its own."""
-        keys = torch.nn.functional.normalize(hidden.to(sum_dtype(hidden.dtype)), dim=2)  # (B, T, D)
+        keys = hidden.to(sum_dtype(hidden.dtype))  # (B, T, D)
+        if self.settings.similarity == "cosine":
+            keys = torch.nn.functional.normalize(keys, dim=2)
         all_keys, words = keys, target
         if self._keys is not None and self._words is not None:
             all_keys = torch.cat([self._keys, keys], dim=1)  # (B, M, D)

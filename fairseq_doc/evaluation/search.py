@@ -69,9 +69,11 @@ def search_cache(
     columns: int = 1,
     progress: Progress = no_progress,
 ) -> Search:
-    """The best point of ``cache.GRID`` for a cache; arguments as of
+    """The best point of ``cache.GRIDS`` for a cache; arguments as of
     :func:`fairseq_doc.evaluation.perplexity.evaluate_at`."""
-    points: Points = {f"theta {t:g}, lambda {s:g}": (t, s) for t, s in cache.GRID}
+    assert settings.cache is not None
+    grid = cache.GRIDS[settings.cache.similarity]
+    points: Points = {f"theta {t:g}, lambda {s:g}": (t, s) for t, s in grid}
 
     def at(chosen):
         assert settings.cache is not None

@@ -363,10 +363,16 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
     path = f"{tmp_path}:{BIN}:{os.environ['PATH']}"
     table = run(script, cwd=tmp_path, PATH=path)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
-    assert [row[0] for row in rows[2:]] == ["static", "cache", "dynamic5", "dynamic20"]
+    assert [row[0] for row in rows[2:]] == [
+        "static",
+        "cache_dot",
+        "cache_cosine",
+        "dynamic5",
+        "dynamic20",
+    ]
     assert rows[3] == [
-        "cache",
-        "window 9, theta 0.5 (the smallest tried), lambda 0.25",
+        "cache_dot",
+        "window 9, similarity dot, theta 0.5 (the smallest tried), lambda 0.25",
         "97.53",
         "97.53",
         "12",
@@ -374,6 +380,11 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
     ]
     calls = [call.partition(" --path m.pt ")[2] for call in (tmp_path / "calls").open()]
     assert all(call.endswith(" --matmul-precision float32 --json\n") for call in calls)
+
+    def cache_calls(similarity):
+        settings = f"--cache-window 2000 --cache-similarity {similarity}"
+        best = "--cache-theta 0.5 --cache-lambda 0.25"
+        return [f"valid {settings} --cache-search", f"test {settings} {best}"]
 
     def dynamic_calls(segment):
         statistics = f"--dynamic-statistics m.pt.beyond/dynamic{segment}.npz"
@@ -384,12 +395,12 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
     assert [call.split("--gen-subset ")[1].partition(" --matmul")[0] for call in calls] == [
         "valid",
         "test",
-        "valid --cache-window 2000 --cache-search",
-        "test --cache-window 2000 --cache-theta 0.5 --cache-lambda 0.25",
+        *cache_calls("dot"),
+        *cache_calls("cosine"),
         *dynamic_calls(5),
         *dynamic_calls(20),
     ]
-    (tmp_path / "m.pt.beyond/cache.test.json").unlink()
+    (tmp_path / "m.pt.beyond/cache_dot.test.json").unlink()
     assert run(script, cwd=tmp_path, PATH=path) == table
     assert len((tmp_path / "calls").read_text().splitlines()) == len(calls) + 1
     statistics = tmp_path / "m.pt.beyond/dynamic5.npz"
@@ -398,7 +409,7 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
     assert statistics.exists()
     later = time.time() + 60
     os.utime(tmp_path / "m.pt", (later, later))
-    assert run([*script, "20"], cwd=tmp_path, PATH=path).splitlines()[4:] == table.splitlines()[5:]
+    assert run([*script, "20"], cwd=tmp_path, PATH=path).splitlines()[5:] == table.splitlines()[6:]
     assert statistics.exists()  # those of other weights are removed where they would be read
     run(script, cwd=tmp_path, PATH=path)
     assert len((tmp_path / "calls").read_text().splitlines()) == 3 * len(calls) - 1

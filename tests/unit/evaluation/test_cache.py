@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation import cache as module
-from fairseq_doc.evaluation.cache import GRID, CacheSettings, StreamCache
+from fairseq_doc.evaluation.cache import GRIDS, SIMILARITIES, CacheSettings, StreamCache
 from fairseq_doc.evaluation.perplexity import evaluate, evaluate_at
 from fairseq_doc.evaluation.stream_scorer import StreamSettings, stream_scorer
 
@@ -17,12 +17,14 @@ from .conftest import ensemble, peaked_model, probs_by_hand
 V = 9
 
 
-def probs_of_cache(hidden, words, step, window, theta):
+def probs_of_cache(hidden, words, step, window, theta, similarity):
     """p_cache of every word at a step, (V,), term by term; None where nothing is remembered."""
     total = torch.zeros(V, dtype=torch.float64)
     for i in range(max(0, step - window), step):
-        cosine = hidden[i] @ hidden[step] / (hidden[i].norm() * hidden[step].norm())
-        total[words[i]] += math.exp(theta * cosine)
+        similar = hidden[i] @ hidden[step]
+        if similarity == "cosine":
+            similar = similar / (hidden[i].norm() * hidden[step].norm())
+        total[words[i]] += math.exp(theta * similar)
     return total / total.sum() if step else None
 
 
@@ -30,17 +32,20 @@ def probs_of_cache(hidden, words, step, window, theta):
     steps=st.integers(1, 25),
     window=st.integers(1, 12),
     theta=st.floats(0, 30),
+    similarity=st.sampled_from(SIMILARITIES),
     share=st.floats(0, 0.99),
     parts=st.lists(st.integers(1, 9), min_size=1, max_size=5),
     seed=st.integers(0, 99),
 )
-def test_probabilities_are_those_of_the_definition(steps, window, theta, share, parts, seed):
+def test_probabilities_are_those_of_the_definition(
+    steps, window, theta, similarity, share, parts, seed
+):
     """Whatever the windows in which the text comes, of targets and of all words."""
     rng = torch.Generator().manual_seed(seed)
     hidden = torch.randn(2, steps, 3, generator=rng, dtype=torch.float64)
     words = torch.randint(V, (2, steps), generator=rng)
     of_model = torch.randn(2, steps, V, generator=rng, dtype=torch.float64).softmax(-1)
-    settings = CacheSettings(window, [(theta, share)])
+    settings = CacheSettings(window, [(theta, share)], similarity)
     of_targets, of_words = StreamCache(settings), StreamCache(settings)
     found, empty, every = [], [], []
     start = 0
@@ -58,7 +63,9 @@ def test_probabilities_are_those_of_the_definition(steps, window, theta, share, 
     for stream in range(2):
         for step in range(steps):
             expected = of_model[stream, step]
-            of_cache = probs_of_cache(hidden[stream], words[stream], step, window, theta)
+            of_cache = probs_of_cache(
+                hidden[stream], words[stream], step, window, theta, similarity
+            )
             if of_cache is not None:
                 assert_close(every[stream, step], of_cache, rtol=1e-9, atol=1e-12)
                 assert_close(every[stream, step].sum(), torch.ones(()).double())
@@ -83,12 +90,13 @@ def test_long_windows_are_taken_in_parts_with_the_same_result(monkeypatch):
     assert taken == [3] * 16 + [2]
 
 
+@pytest.mark.parametrize("similarity", SIMILARITIES)
 @pytest.mark.parametrize("theta", [0.0, 30.0, 200.0, 1e4])
-def test_shares_sum_to_one_in_float32_too(theta):
+def test_shares_sum_to_one_in_float32_too(theta, similarity):
     """However unlike the remembered states are."""
     rng = torch.Generator().manual_seed(0)
     hidden = torch.randn(2, 30, 160, generator=rng)
-    attention = StreamCache(CacheSettings(20, [(theta, 0.3)])).attend(
+    attention = StreamCache(CacheSettings(20, [(theta, 0.3)], similarity)).attend(
         hidden, torch.randint(V, (2, 30), generator=rng)
     )
     sums = attention.log_probs(V, theta).exp().sum(2)
@@ -96,12 +104,13 @@ def test_shares_sum_to_one_in_float32_too(theta):
     assert_close(sums[:, 0], torch.zeros(2).double())
 
 
-def test_states_of_zeros_and_of_any_size():
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_states_of_zeros_and_of_any_size(similarity):
     """A state without a direction is like all others; a large theta does not overflow."""
     hidden = torch.zeros(1, 4, 3)
     hidden[0, 2:] = 1e10
     words = torch.tensor([[1, 2, 3, 1]])
-    found = StreamCache(CacheSettings(9, [(1e4, 0.5)])).mix(
+    found = StreamCache(CacheSettings(9, [(1e4, 0.5)], similarity)).mix(
         torch.full((1, 1, 4), -1.0), hidden, words
     )
     half = 0.5 * math.exp(-1)
@@ -125,8 +134,7 @@ def test_the_last_layers_output_is_the_key(text):
         p = probs[step, word]
         if step:
             start = max(0, step - 20)
-            cosines = torch.cosine_similarity(hidden[start:step], hidden[step][None], dim=1)
-            shares = (1.5 * cosines).softmax(0)
+            shares = (1.5 * hidden[start:step] @ hidden[step]).softmax(0)
             p = 0.7 * p + 0.3 * shares[target[start:step] == word].sum()
         nll -= p.log().item()
     assert found.nll == pytest.approx(nll, rel=1e-6)
@@ -210,8 +218,8 @@ def test_settings_that_cannot_be(window, point, problem):
 def test_a_cache_that_no_column_fills(text):
     it = ensemble(small_model().eval(), folder=text.folder)
     for columns, most in ((1, 120), (2, 59)):
-        evaluate_at(it, "test", StreamSettings(cache=CacheSettings(most, GRID[:1])), columns)
+        evaluate_at(it, "test", StreamSettings(cache=CacheSettings(most, GRIDS["dot"][:1])), columns)
         with pytest.raises(FairseqDocError, match=f"column of split 'test' .* at most {most} of"):
             evaluate_at(
-                it, "test", StreamSettings(cache=CacheSettings(most + 1, GRID[:1])), columns
+                it, "test", StreamSettings(cache=CacheSettings(most + 1, GRIDS["dot"][:1])), columns
             )
