@@ -218,7 +218,9 @@ def test_settings_that_cannot_be(window, point, problem):
 def test_a_cache_that_no_column_fills(text):
     it = ensemble(small_model().eval(), folder=text.folder)
     for columns, most in ((1, 120), (2, 59)):
-        evaluate_at(it, "test", StreamSettings(cache=CacheSettings(most, GRIDS["dot"][:1])), columns)
+        evaluate_at(
+            it, "test", StreamSettings(cache=CacheSettings(most, GRIDS["dot"][:1])), columns
+        )
         with pytest.raises(FairseqDocError, match=f"column of split 'test' .* at most {most} of"):
             evaluate_at(
                 it, "test", StreamSettings(cache=CacheSettings(most + 1, GRIDS["dot"][:1])), columns
