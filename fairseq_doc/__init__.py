@@ -81,6 +81,7 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/weights.py            mean weights of the components (Table 4)
     evaluation/components.py         weights and posteriors of the components at each word
     evaluation/learning_curves.py    fairseq's logs -> validation perplexities (Figure 2)
+    evaluation/reference_curves.py   validation perplexities of several seeds -> a band, runs against it
     evaluation/attention.py          a sentence -> its translation and what it attended to
     evaluation/plotting.py           plots of curves, weights, attention, components
     evaluation/hub_interface.py      ``from_pretrained``: all that from Python

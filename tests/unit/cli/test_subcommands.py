@@ -94,7 +94,7 @@ def test_a_command_has_a_help_and_examples_that_its_parser_takes(name, capsys):
         "score data --path a.pt --max-words many",
         "generate data --path a.pt --length long",
         "rank data --path a.pt --tolerance small",
-        "curves a.png",
+        "curves",
     ],
 )
 def test_a_line_that_cannot_be_read_ends_with_argparses_status(words, capsys):
@@ -630,6 +630,51 @@ def test_runs_that_cannot_be_drawn_leave_no_picture(logs, runs, problem):
     assert not (logs / "curves.png").exists()
 
 
+def test_a_reference_of_curves_and_runs_against_it(logs):
+    made, text = run("curves --reference ref.json --command train.sh mos.log doc.log")
+    assert text.splitlines()[-1] == "wrote ref.json" and made["runs"]["doc"]["best"] == 60
+    content = json.loads((logs / "ref.json").read_text())
+    assert content["command"] == "train.sh" and content["torch"].startswith(torch.__version__)
+    assert content["runs"]["mos"]["perplexity"] == {"1": 90.5, "2": 80.25}
+    same, text = run("curves --check ref.json doc.log mos.log")
+    assert same["runs"]["doc.log"] == {"compared": 3, "departures": []}
+    assert text.splitlines()[1] == "mos.log: inside the band of the reference at all 2 epochs"
+    (logs / "bad.log").write_text(VALID.format(2, 70) + VALID.format(3, 200) + VALID.format(4, 1))
+    found, text = run("curves --check ref.json bad.log")
+    (outside,) = found["runs"]["bad.log"]["departures"]
+    assert found["runs"]["bad.log"]["compared"] == 2 and outside["epoch"] == 3
+    assert text.splitlines()[0] == "bad.log: outside the band of the reference at 1 of 2 epochs:"
+    assert text.splitlines()[1].startswith("  epoch 3: 200, expected ")
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        ("curves.png", "expected a picture and NAME=LOG; got curves.png alone"),
+        ("--check a --reference b doc.log", "got both"),
+        ("--command x curves.png A=doc.log", "--command: expected --reference beside it"),
+        ("--reference r.json doc.log", "expected --command TEXT"),
+        ("--reference doc.log --command x doc.log", "doc.log exists"),
+        ("--reference r.json --command x doc.log ./doc.log", "got doc twice"),
+        ("--check none.json doc.log", "cannot read none.json: No such file"),
+        ("--check doc.log doc.log", "doc.log: expected a reference that fairseq-doc curves"),
+        ("--check list.json doc.log", "list.json: expected a reference that fairseq-doc curves"),
+        (
+            "--check empty.json doc.log",
+            "expected epochs of the reference, 0 to 0; the run has 1 to 3",
+        ),
+    ],
+)
+def test_references_that_cannot_be_made_or_used(logs, words, problem):
+    (logs / "list.json").write_text("[1]")
+    kind = "fairseq_doc reference curves"
+    (logs / "empty.json").write_text(json.dumps({"kind": kind, "epochs": []}))
+    before = {path: path.read_bytes() for path in logs.iterdir()}
+    with pytest.raises(FairseqDocError, match=problem):
+        run(f"curves {words}")
+    assert {path: path.read_bytes() for path in logs.iterdir()} == before
+
+
 def test_a_path_may_hold_an_equals_sign(logs):
     (logs / "lr=20.log").write_text((logs / "doc.log").read_text())
     assert run("curves curves.png A=lr=20.log")[0]["runs"]["A"]["best"] == 60
@@ -640,7 +685,7 @@ def test_the_text_of_a_search_says_what_was_given_up_and_what_may_be_better():
         {
             "split": "valid", "perplexity": 10.0, "bits": 3.3, "nll": 23.0, "tokens": 10, "left_out": 0,
             "models": 1, "seconds": 1.0, "samples": 0, "temperature": 1.0, "dynamic": None,
-            "cache": {"window": 5, "theta": 4.0, "lambda": 0.2}, "given_up": {"theta 1, lambda 0.2": 3},
+            "cache": {"window": 5, "similarity": "dot", "theta": 4.0, "lambda": 0.2}, "given_up": {"theta 1, lambda 0.2": 3},
             "searched": {"theta 4, lambda 0.2": 10.0}, "at_ends": {"theta": "largest"},
         }
     ).splitlines()  # fmt: skip

@@ -1,0 +1,141 @@
+"""Reference curves: what the same training gave before, by seed, and whether another run is like it.
+
+The band at an epoch holds every seed's perplexity at it and at the epochs beside it, since averaging starts
+an epoch earlier or later from seed to seed, and three standard deviations more:
+
+    low = exp(min - 3 s), high = exp(max + 3 s) of the log perplexities,
+    s^2 = the seeds' variance of the log perplexity, its mean over the epochs; s is at least .01
+
+The perplexities are those of :class:`~fairseq_doc.evaluation.learning_curves.LearningCurve`.
+"""
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.learning_curves import LearningCurve
+from fairseq_doc.files import read_text, whole_file
+
+MAX_BYTES = 1 << 22  # of a file
+DEVIATIONS, LEAST_DEVIATION = 3.0, 0.01
+KIND = "fairseq_doc reference curves"
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A check outside the band.
+
+    Attributes:
+        epoch: of the check.
+        perplexity: the run's.
+        low, high: the band's ends.
+    """
+
+    epoch: int
+    perplexity: float
+    low: float
+    high: float
+
+
+def reference(
+    curves: Mapping[str, LearningCurve], command: str, made_with: Mapping[str, str]
+) -> dict[str, Any]:
+    """What a reference file holds.
+
+    Args:
+        curves: {name of a run, such as its log's: its curve}, of one command with several seeds.
+        command: what was typed.
+        made_with: versions, processor and the like, as text.
+    """
+    by_epoch: dict[int, list[float]] = {}
+    for curve in curves.values():
+        for epoch, perplexity in curve.perplexities.items():
+            by_epoch.setdefault(epoch, []).append(math.log(perplexity))
+    varied = [statistics.variance(logs) for logs in by_epoch.values() if len(logs) > 1]
+    deviation = max(LEAST_DEVIATION, math.sqrt(statistics.fmean(varied or [0.0])))
+    epochs = []
+    for epoch in sorted(by_epoch):
+        near = [x for k in (epoch - 1, epoch, epoch + 1) for x in by_epoch.get(k, ())]
+        values = [math.exp(x) for x in by_epoch[epoch]]
+        epochs.append(
+            {
+                "epoch": epoch,
+                "mean": round(statistics.fmean(values), 2),
+                "deviation": round(statistics.stdev(values), 2) if len(values) > 1 else None,
+                "low": round(math.exp(min(near) - DEVIATIONS * deviation), 2),
+                "high": round(math.exp(max(near) + DEVIATIONS * deviation), 2),
+            }
+        )
+    return {
+        "kind": KIND,
+        "command": command,
+        **made_with,
+        "runs": {
+            name: {
+                "best": min(curve.perplexities.values()),
+                "averaging_after": curve.averaging_after,
+                "stages_after": curve.stages_after,
+                "perplexity": curve.perplexities,
+            }
+            for name, curve in curves.items()
+        },
+        "epochs": epochs,
+    }
+
+
+def write_reference(path: str | os.PathLike, content: Mapping[str, Any]) -> None:
+    """Write it as JSON, one line for each run and epoch."""
+    with whole_file(path) as file:
+        parts = []
+        for key, value in content.items():
+            text = json.dumps(value, ensure_ascii=False)
+            if key == "runs":
+                rows = [f"  {json.dumps(name)}: {json.dumps(run)}" for name, run in value.items()]
+                text = "{\n" + ",\n".join(rows) + "\n }"
+            elif key == "epochs":
+                text = "[\n" + ",\n".join(f"  {json.dumps(row)}" for row in value) + "\n ]"
+            parts.append(f" {json.dumps(key)}: {text}")
+        file.write("{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def read_band(path: str | os.PathLike) -> dict[int, tuple[float, float]]:
+    """{epoch: (low, high)} of a reference file.
+
+    Raises:
+        FairseqDocError: no such file, or another one.
+    """
+    text = read_text(path, MAX_BYTES)
+    try:
+        content = json.loads(text)
+        assert content["kind"] == KIND
+        band = {int(row["epoch"]): (row["low"], row["high"]) for row in content["epochs"]}
+        assert all(0 < low <= high < math.inf for low, high in band.values())
+    except (ValueError, KeyError, TypeError, AssertionError, RecursionError):
+        raise FairseqDocError(
+            f"{path}: expected a reference that fairseq-doc curves --reference wrote; got another file"
+        ) from None
+    return band
+
+
+def departures(
+    curve: LearningCurve, band: Mapping[int, tuple[float, float]]
+) -> tuple[list[Departure], int]:
+    """The checks of a run that are outside the band, and how many were compared.
+
+    Raises:
+        FairseqDocError: no epoch is in both.
+    """
+    shared = sorted(curve.perplexities.keys() & band.keys())
+    if not shared:
+        raise FairseqDocError(
+            f"expected epochs of the reference, {min(band, default=0)} to {max(band, default=0)}; the run "
+            f"has {min(curve.perplexities)} to {max(curve.perplexities)}"
+        )
+    found = [Departure(epoch, curve.perplexities[epoch], *band[epoch]) for epoch in shared]
+    outside = [it for it in found if not it.low <= it.perplexity <= it.high]
+    return outside, len(shared)

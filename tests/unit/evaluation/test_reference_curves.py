@@ -1,0 +1,69 @@
+"""The band of several seeds, and what is outside of it."""
+
+import json
+import math
+
+import pytest
+
+from fairseq_doc.evaluation.learning_curves import LearningCurve
+from fairseq_doc.evaluation.reference_curves import (
+    departures,
+    read_band,
+    reference,
+    write_reference,
+)
+
+
+def curve(*perplexities, averaging_after=None):
+    numbered = dict(enumerate(perplexities, start=1))
+    return LearningCurve(numbered, averaging_after, {})
+
+
+def band_of(*curves):
+    named = {f"seed{n}": it for n, it in enumerate(curves, start=1)}
+    content = reference(named, "x", {"torch": "2"})
+    return content, {row["epoch"]: (row["low"], row["high"]) for row in content["epochs"]}
+
+
+def test_a_band_holds_the_neighbouring_epochs_and_three_deviations():
+    a, b = curve(200, 100, 90, averaging_after=2), curve(220, 110, 80)
+    content, band = band_of(a, b)
+    variances = [math.log(x / y) ** 2 / 2 for x, y in ((220, 200), (110, 100), (90, 80))]
+    margin = math.exp(3 * math.sqrt(sum(variances) / 3))
+    assert band[1] == pytest.approx((100 / margin, 220 * margin), abs=0.01)
+    assert band[2] == pytest.approx((80 / margin, 220 * margin), abs=0.01)
+    assert band[3] == pytest.approx((80 / margin, 110 * margin), abs=0.01)
+    first = content["epochs"][0]
+    assert (first["mean"], first["deviation"]) == (210, 14.14)
+    assert (
+        content["runs"]["seed1"]["averaging_after"] == 2 and content["runs"]["seed2"]["best"] == 80
+    )
+
+
+def test_the_band_of_one_seed_has_three_percent():
+    content, band = band_of(curve(100))
+    assert content["epochs"][0]["deviation"] is None
+    assert band == {1: pytest.approx((100 * math.exp(-0.03), 100 * math.exp(0.03)), abs=0.01)}
+
+
+def test_seeds_of_different_lengths():
+    _, band = band_of(curve(100, 50), curve(100))
+    assert set(band) == {1, 2} and band[2][0] < 50 < 100 < band[2][1]
+
+
+def test_a_file_gives_the_band_back(tmp_path):
+    content, band = band_of(curve(100, 50.123), curve(101, 51))
+    write_reference(tmp_path / "r.json", content)
+    assert read_band(tmp_path / "r.json") == band
+    kept = json.loads((tmp_path / "r.json").read_text())
+    assert kept["command"] == "x" and kept["torch"] == "2"
+    assert kept["runs"]["seed1"]["perplexity"] == {"1": 100, "2": 50.123}
+
+
+def test_every_seed_is_inside_and_what_is_not_is_named():
+    runs = curve(200, 100, 90), curve(220, 110, 80)
+    _, band = band_of(*runs)
+    assert [departures(run, band) for run in runs] == [([], 3), ([], 3)]
+    outside, compared = departures(curve(210, 400, 85, 1), band)
+    assert compared == 3 and [(it.epoch, it.perplexity) for it in outside] == [(2, 400)]
+    assert (outside[0].low, outside[0].high) == band[2]
