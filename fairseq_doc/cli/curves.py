@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words",
         nargs="+",
-        metavar="PICTURE NAME=LOG ...",
+        metavar="PICTURE NAME=LOG",
         help="the picture to write, such as curves.png, and runs: a name, and the output of its fairseq-train; "
         "with --check or --reference the logs alone",
     )
