@@ -77,7 +77,8 @@ def test_1000_words_with_the_carried_state(name):
     state = run.zero_state(1)
     for at, word in enumerate(words[0, :-1].numpy()):
         log_probs, *state = run(np.array([[word]]), *state)
-        np.testing.assert_allclose(log_probs[0], expected[at], rtol=0, atol=1e-5)
+        # A thousand steps in float32 add up their rounding, which differs from processor to processor.
+        np.testing.assert_allclose(log_probs[0], expected[at], rtol=0, atol=1e-4)
     assert made.difference < 1e-5
 
 
