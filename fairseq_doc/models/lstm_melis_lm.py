@@ -18,7 +18,6 @@ from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDec
 from fairseq_doc.models.mixture_model import (
     check_positive,
     component_dim,
-    component_threshold_field,
     matmul_precision_field,
 )
 from fairseq_doc.models.presets import register_presets
@@ -80,7 +79,6 @@ class MelisDecoder(RecurrentDecoder):
             cfg.component_dropout,
             project=not one_softmax,
             precision=precision,
-            threshold=cfg.component_threshold,
         )
         for layer in output.modules():
             if isinstance(layer, nn.Linear):  # W_j, W_pi
@@ -211,7 +209,6 @@ class LSTMMelisLanguageModelConfig(FairseqDataclass):
         default=0.01,
         metadata={"help": "probability that a stream's carried state is set to zero, a window"},
     )
-    component_threshold: float = component_threshold_field()
     matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
         matmul_precision_field("output matrix, W_j, projection and all layers")
     )
