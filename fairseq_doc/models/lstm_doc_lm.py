@@ -66,12 +66,12 @@ class LSTMDocDecoder(RecurrentDecoder):
         precision = PRECISIONS[str(cfg.matmul_precision)]
         lstm = AWDLSTM(
             widths,
-            cfg.weight_dropout,
-            cfg.hidden_dropout,
-            cfg.output_dropout,
-            precision,
-            cfg.mogrifier_rounds,
-            cfg.mogrifier_rank,
+            weight_drop=cfg.weight_dropout,
+            hidden_dropout=cfg.hidden_dropout,
+            output_dropout=cfg.output_dropout,
+            precision=precision,
+            mogrifier_rounds=cfg.mogrifier_rounds,
+            mogrifier_rank=cfg.mogrifier_rank,
         )
         output = MixtureOutput(
             widths,
