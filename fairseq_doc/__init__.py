@@ -32,7 +32,7 @@ The data goes through the files in this order, and each imports only from what l
     ops/tiled_loss.py                the same for a large vocabulary, in tiles of rows and words
     ops/mixture_nll.py               the NLL with its own backward, by one of the two
     ops/mixture_log_probs.py         log P of every word in chunks
-    ops/mixture_pruning.py           both without the components that weigh least
+    ops/cell.py                      what a cell of a recurrence is
     ops/gated_cell.py                a step of an LSTM or RHN and its gradients
     ops/nas_cell.py                  a step of the NAS cell and its gradients
     ops/recurrence.py                one of them over a window, with its own backward

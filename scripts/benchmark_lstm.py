@@ -19,8 +19,9 @@ def make_forms(below, width):
     """{form: a function that runs it forward and backward}."""
     import torch
 
+    from fairseq_doc.ops.gated_cell import LSTMCell
     from fairseq_doc.ops.matmul import linear
-    from fairseq_doc.ops.recurrence import Cell, recurrence
+    from fairseq_doc.ops.recurrence import recurrence
 
     layer = torch.nn.LSTM(below, width)
     input_weight, recurrent_weight, *biases = layer.parameters()
@@ -32,7 +33,7 @@ def make_forms(below, width):
     def own(dtype):
         inputs = linear(x, input_weight, None, dtype) + (biases[0] + biases[1])
         hidden, cell = (part[0] for part in state)
-        return recurrence(Cell(), inputs, hidden, cell, [recurrent_weight], dtype=dtype).output
+        return recurrence(LSTMCell(), inputs, hidden, cell, [recurrent_weight], dtype=dtype).output
 
     def both_ways(forward):
         return lambda: torch.autograd.grad(forward(), inputs, d_output)

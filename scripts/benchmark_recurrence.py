@@ -28,9 +28,9 @@ def make_forms(name, gates, depth, width):
 
     from fairseq_doc.modules.recurrent_stack import RecurrentLayer
     from fairseq_doc.ops.matmul import loop_operand, matmul
-    from fairseq_doc.ops.recurrence import Cell
+    from fairseq_doc.ops.recurrence import make_cell
 
-    cell = Cell(name, gates)
+    cell = make_cell(name, gates)
     layer = RecurrentLayer(cell, width, width, depth)
     x = torch.randn(TIME, COLUMNS, width, requires_grad=True)
     zeros = torch.zeros(1, COLUMNS, width)

@@ -50,17 +50,6 @@ def add_model_arguments(
     )
 
 
-def add_threshold_argument(parser: argparse.ArgumentParser) -> None:
-    """``--component-threshold``."""
-    parser.add_argument(
-        "--component-threshold",
-        type=float,
-        metavar="W",
-        help="leave out a token's components of less weight than W, from 0 to below 1; the others' "
-        "weights then sum to one (default: as trained, usually 0)",
-    )
-
-
 def add_split_arguments(parser: argparse.ArgumentParser) -> None:
     """``--gen-subset`` and ``--eval-window``."""
     parser.add_argument("--gen-subset", default="test", help="split to read (default: test)")
@@ -90,15 +79,13 @@ def positive(text: str) -> int:
     return number
 
 
-def ensemble_of(args: argparse.Namespace, all_components: bool = False) -> Ensemble:
-    """The models that ``data`` and ``--path`` name, on a GPU where there is one. ``all_components``:
-    whatever component threshold they were saved with."""
+def ensemble_of(args: argparse.Namespace) -> Ensemble:
+    """The models that ``data`` and ``--path`` name, on a GPU where there is one."""
     eval_window = getattr(args, "eval_window", None)
     scale = getattr(args, "dropout_scale", None)
     dropout_scale = 1.0 if scale is None else scale
-    threshold = 0.0 if all_components else getattr(args, "component_threshold", None)
     ensemble = load_ensemble(
-        args.path, args.data, eval_window, args.matmul_precision, dropout_scale, threshold
+        args.path, args.data, eval_window, args.matmul_precision, dropout_scale
     )
     return ensemble.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
 

@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     tokenized, unit = read_sentences(args)
     if args.picture:
         _check_drawn_line(args, tokenized)
-    ensemble = ensemble_of(args, all_components=True)
+    ensemble = ensemble_of(args)
     wanted = args.top_words if args.tsv or not args.summary else 0
     text = text_components(
         ensemble, tokenized, args.state, wanted, args.max_tokens, progress_of(args)

@@ -19,7 +19,6 @@ from fairseq_doc.cli.adaptation_arguments import (
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
     add_split_arguments,
-    add_threshold_argument,
     bits_a_character,
     ensemble_of,
     positive,
@@ -52,7 +51,6 @@ SEARCHED_TOKENS = 30_000  # as in benkrause/dynamic-evaluation's fast grid
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model_arguments(parser)
-    add_threshold_argument(parser)
     add_split_arguments(parser)
     parser.add_argument(
         "--batch-size",

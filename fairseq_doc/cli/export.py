@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         table = match_tokens(read_tokens(args.tokens), dictionary, args.tokens)
     from fairseq_doc.export.file import exported_file
 
-    ensemble = load_ensemble(args.path, args.data, precision="float32", component_threshold=0.0)
+    ensemble = load_ensemble(args.path, args.data, precision="float32")
     exported = exported_file(ensemble, args.form, table, args.int8)
     with ExitStack() as stack:  # the model, the last, is the first that gets its name
         if table_path:

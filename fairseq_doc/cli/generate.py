@@ -6,7 +6,6 @@ from typing import Any
 
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
-    add_threshold_argument,
     ensemble_of,
     progress_of,
 )
@@ -20,7 +19,6 @@ EXAMPLE = 'fairseq-doc generate data-bin/ptb --path a.pt --prompt "the company" 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model_arguments(parser)
-    add_threshold_argument(parser)
     parser.add_argument("--prompt", default="", help="text to continue (default: none)")
     parser.add_argument(
         "--length", type=int, default=100, help="number of words, or bytes, to draw (default: 100)"

@@ -16,7 +16,6 @@ from fairseq_doc.cli.adaptation_arguments import (
 )
 from fairseq_doc.cli.arguments import (
     add_model_arguments,
-    add_threshold_argument,
     bits_a_character,
     ensemble_of,
     progress_of,
@@ -40,7 +39,6 @@ COLUMNS = ("line", "position", "word", "surprisal", "entropy", "unknown")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_model_arguments(parser)
-    add_threshold_argument(parser)
     add_text_arguments(parser)
     parser.add_argument(
         "--output-word-probs",

@@ -265,7 +265,6 @@ def load_ensemble(
     eval_window: int | None = None,
     precision: str | None = None,
     dropout_scale: float = 1.0,
-    component_threshold: float | None = None,
 ) -> Ensemble:
     """Load an :class:`Ensemble`.
 
@@ -274,7 +273,6 @@ def load_ensemble(
         data: folder of ``fairseq-preprocess --only-source``, for its dictionary and splits.
         eval_window: tokens evaluated at once; None: as trained.
         precision, dropout_scale: as in :func:`load_models`.
-        component_threshold: see :class:`fairseq_doc.modules.mixture.MixtureOutput`; None: as trained.
 
     Raises:
         FairseqDocError: as :func:`load_models`.
@@ -282,6 +280,4 @@ def load_ensemble(
     overrides: dict[str, Any] = {"data": os.fspath(data)}
     if eval_window is not None:
         overrides["eval_window"] = eval_window
-    if component_threshold is not None:
-        overrides["component_threshold"] = component_threshold
     return Ensemble(*load_models(paths, TASK, overrides, precision, dropout_scale))

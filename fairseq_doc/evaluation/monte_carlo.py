@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 
 import torch
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import average_log_probs
 from fairseq_doc.evaluation.temperature import at_temperatures
 
@@ -33,17 +32,8 @@ BLOCK_BYTES = 2**24
 def sampled(model: Any, samples: int) -> Iterator[Forward]:
     """A language model's forward pass with K = ``samples`` samples; 0: K = 1, without dropout. Until
     the end of the context the model drops as in training.
-
-    Raises:
-        FairseqDocError: samples of a model that leaves components out.
     """
     decoder = model.decoder
-    threshold = decoder.output.threshold
-    if samples and threshold > 0:
-        raise FairseqDocError(
-            "--samples uses all components, as training does: expected --component-threshold 0 beside "
-            f"it; got {threshold}"
-        )
     states: list[Any] = [{} for _ in range(samples)]
 
     def without_samples(source, window):

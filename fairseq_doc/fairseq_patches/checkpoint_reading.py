@@ -67,6 +67,7 @@ def _checked(load):
                 f"{path} is not a whole checkpoint: expected one that fairseq-train wrote; got {problem}"
             )
         _forget_embedding_files(state)
+        _warn_of_component_threshold(path, state)
         _add_new_settings(state, args[0] if args else kwargs.get("arg_overrides"))
         return _fit_to_broadcast(state, kwargs)
 
@@ -197,6 +198,18 @@ def _forget_embedding_files(state):
         for name in _EMBEDDING_FILES:
             if getattr(settings, name, None) is not None:
                 setattr(settings, name, None)
+
+
+def _warn_of_component_threshold(path, state):
+    """fairseq drops settings that a model does not have, without a word."""
+    threshold = getattr(state["cfg"].get("model"), "component_threshold", 0)
+    if threshold:
+        logger.warning(
+            "%s was saved with --component-threshold %s, an option that is gone: all components are "
+            "used, so results differ from those of before",
+            path,
+            threshold,
+        )
 
 
 def _add_new_settings(state, overrides):

@@ -16,7 +16,6 @@ from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDec
 from fairseq_doc.models.mixture_model import (
     check_positive,
     component_dim,
-    component_threshold_field,
     matmul_precision_field,
 )
 from fairseq_doc.models.presets import register_presets
@@ -67,12 +66,12 @@ class LSTMDocDecoder(RecurrentDecoder):
         precision = PRECISIONS[str(cfg.matmul_precision)]
         lstm = AWDLSTM(
             widths,
-            cfg.weight_dropout,
-            cfg.hidden_dropout,
-            cfg.output_dropout,
-            precision,
-            cfg.mogrifier_rounds,
-            cfg.mogrifier_rank,
+            weight_drop=cfg.weight_dropout,
+            hidden_dropout=cfg.hidden_dropout,
+            output_dropout=cfg.output_dropout,
+            precision=precision,
+            mogrifier_rounds=cfg.mogrifier_rounds,
+            mogrifier_rank=cfg.mogrifier_rank,
         )
         output = MixtureOutput(
             widths,
@@ -82,7 +81,6 @@ class LSTMDocDecoder(RecurrentDecoder):
             cfg.component_dropout,
             project=not cfg.plain_output,
             precision=precision,
-            threshold=cfg.component_threshold,
         )
         super().__init__(dictionary, embedding, lstm, output)
         self.embed_dropout, self.input_dropout = cfg.embed_dropout, cfg.input_dropout
@@ -154,7 +152,6 @@ class LSTMDocLanguageModelConfig(FairseqDataclass):
             "48; default: full matrices)"
         },
     )
-    component_threshold: float = component_threshold_field()
     matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
         matmul_precision_field()
     )

@@ -20,7 +20,6 @@ from fairseq_doc.models.mixture_model import (
     MixtureModel,
     check_positive,
     component_dim,
-    component_threshold_field,
     matmul_precision_field,
 )
 from fairseq_doc.models.presets import register_presets
@@ -130,7 +129,6 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
             str(cfg.doc_activation),
             project=not cfg.plain_output,
             precision=PRECISIONS[str(cfg.matmul_precision)],
-            threshold=cfg.component_threshold,
         )
         self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
 
@@ -293,7 +291,6 @@ class LSTMLuongDocConfig(FairseqDataclass):
     decoder_embed_path: Optional[str] = field(
         default=None, metadata={"help": "pretrained target embeddings"}
     )
-    component_threshold: float = component_threshold_field()
     matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
         matmul_precision_field()
     )

@@ -18,7 +18,6 @@ from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDec
 from fairseq_doc.models.mixture_model import (
     check_positive,
     component_dim,
-    component_threshold_field,
     matmul_precision_field,
 )
 from fairseq_doc.models.presets import register_presets
@@ -29,7 +28,7 @@ from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput, parse_compon
 from fairseq_doc.modules.recurrent_stack import RecurrentStack
 from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.matmul import PRECISIONS
-from fairseq_doc.ops.recurrence import CELLS, Cell
+from fairseq_doc.ops.recurrence import CELLS, make_cell
 
 
 def embedding_width(ratio: float, width: int) -> int:
@@ -59,18 +58,18 @@ class MelisDecoder(RecurrentDecoder):
         if not one_softmax:
             components = parse_components(cfg.doc_components, cfg.layers + 1)
         stack = RecurrentStack(
-            Cell(str(cfg.cell), str(cfg.gates)),
+            make_cell(str(cfg.cell), str(cfg.gates)),
             embed_dim,
             width,
             output_dim,
-            cfg.layers,
-            cfg.rhn_depth if str(cfg.cell) == "rhn" else 1,
-            [n for n, count in enumerate(components[:-1]) if count],
-            cfg.intra_layer_dropout,
-            cfg.state_dropout,
-            cfg.recurrent_dropout,
-            cfg.output_dropout,
-            precision,
+            layers=cfg.layers,
+            depth=cfg.rhn_depth if str(cfg.cell) == "rhn" else 1,
+            read=[n for n, count in enumerate(components[:-1]) if count],
+            intra_layer=cfg.intra_layer_dropout,
+            state=cfg.state_dropout,
+            recurrent=cfg.recurrent_dropout,
+            output=cfg.output_dropout,
+            precision=precision,
         )
         output = MixtureOutput(
             [embed_dim] + [width] * cfg.layers + [output_dim],
@@ -80,7 +79,6 @@ class MelisDecoder(RecurrentDecoder):
             cfg.component_dropout,
             project=not one_softmax,
             precision=precision,
-            threshold=cfg.component_threshold,
         )
         for layer in output.modules():
             if isinstance(layer, nn.Linear):  # W_j, W_pi
@@ -211,7 +209,6 @@ class LSTMMelisLanguageModelConfig(FairseqDataclass):
         default=0.01,
         metadata={"help": "probability that a stream's carried state is set to zero, a window"},
     )
-    component_threshold: float = component_threshold_field()
     matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
         matmul_precision_field("output matrix, W_j, projection and all layers")
     )

@@ -60,17 +60,6 @@ def matmul_precision_field(products: str = USUAL_PRODUCTS) -> Any:
     )
 
 
-def component_threshold_field() -> Any:
-    """The option ``--component-threshold`` of a model's dataclass."""
-    return field(
-        default=0.0,
-        metadata={
-            "help": "in evaluation and generation, leave out a token's components of less weight than "
-            "this; the others' weights then sum to one"
-        },
-    )
-
-
 class MixtureDecoder:
     """Methods of a fairseq decoder whose ``output`` is a
     :class:`fairseq_doc.modules.mixture.MixtureOutput`. It comes first among a decoder's base classes.

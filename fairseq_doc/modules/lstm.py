@@ -4,8 +4,9 @@ values of recurrent layers."""
 import torch
 from torch import nn
 
+from fairseq_doc.ops.gated_cell import LSTMCell
 from fairseq_doc.ops.matmul import linear, matmul_dtype
-from fairseq_doc.ops.recurrence import Cell, recurrence
+from fairseq_doc.ops.recurrence import recurrence
 
 State = tuple[torch.Tensor, torch.Tensor]  # (h, c), each (1, B, D)
 
@@ -51,7 +52,7 @@ def run_lstm(
         inputs = linear(x, weights["weight_ih_l0"], None, precision) + bias
         hidden, cell = (part[0] for part in state)
         matrices = [weights["weight_hh_l0"]]
-        output, last = recurrence(Cell("lstm"), inputs, hidden, cell, matrices, dtype=precision)
+        output, last = recurrence(LSTMCell(), inputs, hidden, cell, matrices, dtype=precision)
         assert last is not None
         # Copies: views would keep the states of all steps in memory.
         return output, (output[-1:].clone(), last.unsqueeze(0))

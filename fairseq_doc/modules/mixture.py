@@ -6,7 +6,6 @@ Axes: B streams, T time, V vocabulary, N LSTM layers, D_n width of layer n, J co
 a component's vector.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,11 +19,6 @@ from fairseq_doc.modules.dropout import dropout_mask
 from fairseq_doc.ops.matmul import can_branch_on, linear
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
 from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
-from fairseq_doc.ops.mixture_pruning import (
-    pruned_log_weights,
-    pruned_mixture_log_probs,
-    pruned_mixture_nll,
-)
 from fairseq_doc.ops.reference import sum_dtype
 
 
@@ -78,15 +72,6 @@ def check_finite(scores: torch.Tensor, question: str = "has the training diverge
         )
 
 
-def check_all_components(output: Any) -> None:
-    """Raise ``FairseqDocError`` where a mixture's evaluation leaves components out."""
-    if output.threshold:
-        raise FairseqDocError(
-            "expected a model that was loaded with the component threshold 0, since this shows or writes "
-            f"all components; got {output.threshold}"
-        )
-
-
 def at_temperature(log_probs: torch.Tensor, inverse: torch.Tensor | float) -> torch.Tensor:
     """log of P^(1/T), renormalised, from log P (..., V) and ``inverse`` = 1 / T; on a CPU in
     float64, which most GPUs are slow in."""
@@ -129,8 +114,6 @@ class MixtureOutput(nn.Module):
         project: whether k_j = activation(W_j h^n + b_j), or k_1 = h^N.
         precision: of the factors of the products with W and W_j, see
             :func:`fairseq_doc.ops.matmul.matmul_dtype`.
-        threshold: in evaluation, where no gradient is asked for, a token's components of less weight
-            are left out, see :mod:`fairseq_doc.ops.mixture_pruning`.
 
     Raises:
         FairseqDocError: not as many widths as numbers of components, a negative number, none positive,
@@ -146,12 +129,8 @@ class MixtureOutput(nn.Module):
         dropout: float = 0.0,
         project: bool = True,
         precision: torch.dtype = torch.float32,
-        threshold: float = 0.0,
     ) -> None:
         super().__init__()
-        if not 0 <= threshold < 1:
-            raise FairseqDocError(f"--component-threshold must be in [0, 1); got {threshold}")
-        self.threshold = threshold
         _check_components(widths, components)
         if activation not in ACTIVATIONS:
             expected = " or ".join(ACTIVATIONS)
@@ -285,11 +264,7 @@ class MixtureOutput(nn.Module):
         :func:`fairseq_doc.ops.reference.mixture_nll`, and for ``gradient_sampling``
         :func:`fairseq_doc.ops.mixture_nll.mixture_nll`."""
         vectors, log_weights = self.unpack(mixture_params)
-        function: Any = functools.partial(mixture_nll, gradient_sampling=gradient_sampling)
-        if self._prunes():
-            function = pruned_mixture_nll
-            log_weights = pruned_log_weights(log_weights, self.threshold)
-        return function(
+        return mixture_nll(
             vectors,
             log_weights,
             self.weight,
@@ -298,11 +273,8 @@ class MixtureOutput(nn.Module):
             ignore_index,
             reduction,
             precision=self.precision,
+            gradient_sampling=gradient_sampling,
         )
-
-    def _prunes(self) -> bool:
-        evaluating = not self.training and not torch.is_grad_enabled()
-        return self.threshold > 0 and self.n_components > 1 and evaluating
 
     def smoothed_nll(
         self,
@@ -336,11 +308,9 @@ class MixtureOutput(nn.Module):
 
     def _log_probs(self, mixture_params: torch.Tensor) -> torch.Tensor:
         vectors, log_weights = self.unpack(mixture_params)
-        function: Any = mixture_log_probs
-        if self._prunes():
-            function = pruned_mixture_log_probs
-            log_weights = pruned_log_weights(log_weights, self.threshold)
-        log_probs = function(vectors, log_weights, self.weight, self.bias, precision=self.precision)
+        log_probs = mixture_log_probs(
+            vectors, log_weights, self.weight, self.bias, precision=self.precision
+        )
         return log_probs.view(*mixture_params.shape[:-1], -1)
 
 

@@ -23,9 +23,9 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.dropout import dropout_mask
 from fairseq_doc.modules.lstm import truncated_normal_
+from fairseq_doc.ops.cell import Cell
 from fairseq_doc.ops.matmul import linear, matmul_dtype
-from fairseq_doc.ops.nas_cell import input_order, state_order
-from fairseq_doc.ops.recurrence import Cell, recurrence
+from fairseq_doc.ops.recurrence import recurrence
 
 
 class RecurrentLayer(nn.Module):
@@ -43,20 +43,19 @@ class RecurrentLayer(nn.Module):
 
     def __init__(self, cell: Cell, below: int, width: int, depth: int = 1) -> None:
         super().__init__()
-        self.cell, self.width = cell.check(), width
+        self.cell, self.width = cell, width
         rows = cell.matmul_parts * width
         self.input_weight = nn.Parameter(torch.empty(rows, below))
         self.state_weights = nn.ParameterList(torch.empty(rows, width) for _ in range(depth))
-        biases = 0 if cell.name == "nas" else depth
+        biases = depth if cell.has_biases else 0
         self.biases = nn.ParameterList(torch.zeros(rows) for _ in range(biases))
         for weight in (self.input_weight, *self.state_weights):
             truncated_normal_(weight, 1 / math.sqrt(weight.size(1)))
         with torch.no_grad():
             for bias in self.biases:
-                if cell.name == "lstm":
+                if cell.has_cell_state:
                     truncated_normal_(bias, 1 / math.sqrt(width))
-                of_f = slice(0, width) if cell.gates == "tied" else slice(width, 2 * width)
-                bias[of_f] += 1
+                bias.split(width)[cell.forget_part].add_(1)
 
     def forward(
         self,
@@ -76,11 +75,7 @@ class RecurrentLayer(nn.Module):
         Returns:
             The output (T, B, D) and the state after it.
         """
-        input_weight: torch.Tensor = self.input_weight
-        matrices: list[torch.Tensor] = list(self.state_weights)
-        if self.cell.name == "nas":
-            input_weight, matrices = input_order(input_weight, 0), [state_order(matrices[0], 0)]
-        inputs = linear(x, input_weight, None, precision)
+        inputs = linear(x, self.cell.input_order(self.input_weight), None, precision)
         first_bias, *biases = list(self.biases) or [None]
         if first_bias is not None:
             inputs = inputs + first_bias
@@ -90,7 +85,7 @@ class RecurrentLayer(nn.Module):
             inputs,
             hidden,
             cell_state[0] if cell_state else None,
-            matrices,
+            [self.cell.state_order(weight) for weight in self.state_weights],
             biases,
             state_mask,
             recurrent_mask,
@@ -135,10 +130,10 @@ class RecurrentStack(nn.Module):
             raise FairseqDocError(
                 "expected --state-dropout or --recurrent-dropout; got both, of which one must be 0"
             )
-        if recurrent and cell.name == "nas":
+        if recurrent and not cell.takes_recurrent_mask:
             raise FairseqDocError(
-                "--recurrent-dropout is defined for an LSTM and an RHN: expected 0 with --cell nas; got "
-                f"{recurrent}"
+                "--recurrent-dropout is defined for an LSTM and an RHN: expected 0 with --cell "
+                f"{cell.name}; got {recurrent}"
             )
         self.layers = nn.ModuleList(
             RecurrentLayer(cell, width if n else embed_dim, width, depth) for n in range(layers)
@@ -148,7 +143,7 @@ class RecurrentStack(nn.Module):
             self.projection = nn.Parameter(torch.empty(output_dim, width))
             nn.init.orthogonal_(self.projection)
         self.width, self.read = width, set(read)
-        self.parts = 1 if cell.name == "rhn" else 2
+        self.parts = 2 if cell.has_cell_state else 1
         self.intra_layer, self.output, self.precision = intra_layer, output, precision
         self.state_dropout, self.recurrent_dropout = state, recurrent
 

@@ -5,10 +5,10 @@ Axes: T steps, R rows, D width. z_t are the gates before their activations.
     x_t = f x_{t-1} + i' g,        i, f = sigmoid(z), g = tanh(z) of parts of z_t
 
 with i' = i (``untied``), 1 - f (``tied``; z_t has no i) or min(1 - f, i) (``capped``; Melis et al.,
-2018). x is an LSTM's cell c, whose output is h_t = o tanh(c_t), o = sigmoid(z); or the state s of a
-recurrent highway network (Zilly et al., 2017), where i is its transform gate and f its carry gate. The
-parts of z_t are in the order i, f, g, o. With recurrent dropout (Semeniuta et al., 2016) g is multiplied
-by a mask.
+2018). x is an LSTM's cell c, whose output is h_t = o tanh(c_t), o = sigmoid(z); or the state h of a
+recurrent highway network (Zilly et al., 2017), where i is its transform gate and f its carry gate.
+The parts of z_t are in the order i, f, g, o. With recurrent dropout (Semeniuta et al., 2016) g is
+multiplied by a mask.
 
 With d x for dL/dx, and d i' either given to i or, negative, to f:
 
@@ -22,18 +22,18 @@ With d x for dL/dx, and d i' either given to i or, negative, to f:
 :func:`lstm_cell` and :func:`gated_sum` are the plain forms.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 
+from fairseq_doc.ops.cell import BlocksOfSteps, Cell, Memory, through_sigmoid, through_tanh
+
 KINDS = ("untied", "tied", "capped")
-# The factors of so many numbers of z are computed at once; a MiB of float32 stays in a core's cache.
-BLOCK_NUMBERS = 2**18
 
 
-def n_gates(kind: str, output: bool) -> int:
-    """How many parts z_t has; ``output``: whether o is one of them."""
-    return (2 if kind == "tied" else 3) + (1 if output else 0)
+def n_gates(kind: str) -> int:
+    """How many parts z_t has without o."""
+    return 2 if kind == "tied" else 3
 
 
 def gated_sum(
@@ -62,18 +62,19 @@ def lstm_cell(
     kind: str = "untied",
     mask: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One step of an LSTM in its plain form: z_t (R, 3 D or 4 D), c_{t-1} (R, D). Returns h and c."""
+    """h_t and c_t of an LSTM in their plain form: z_t (R, 3 D or 4 D), c_{t-1} (R, D)."""
     width = cell.size(1)
     cell = gated_sum(gates[:, :-width], cell, kind, mask)
     return torch.sigmoid(gates[:, -width:]) * torch.tanh(cell), cell
 
 
 class GatedSteps:
-    """The steps of x into given memory, from the first to the last.
+    """The steps into given memory, from the first to the last.
 
     Args:
-        gates: (T, R, G D), for i, f, g of every step.
-        states: (T + 1, R, D); row 0 is x_0.
+        gates: (T, R, G D), for i, f, g of every step, and o of an LSTM.
+        states: x, (T + 1, R, D); row 0 is x_0.
+        hiddens: (T, R, D), for h_1 .. h_T of an LSTM; None of an RHN, whose x is h.
         kind: one of ``KINDS``.
         mask: of g, (R, D); None: no dropout.
     """
@@ -82,88 +83,47 @@ class GatedSteps:
         self,
         gates: torch.Tensor,
         states: torch.Tensor,
+        hiddens: torch.Tensor | None = None,
         kind: str = "untied",
         mask: torch.Tensor | None = None,
     ) -> None:
         # The views of all steps at once: made one by one they cost as much as the arithmetic.
-        width, first = states.size(2), n_gates(kind, False) - 1
+        width, first = states.size(2), n_gates(kind) - 1
         by_gate = [part.unbind(0) for part in gates.split(width, dim=2)]
         self._i, self._f, self._g = by_gate[0], by_gate[first - 1], by_gate[first]
+        self._o = by_gate[-1]
         self._sigmoids = gates[:, :, : first * width].unbind(0)
         self._states = states.unbind(0)
+        self._hiddens = None if hiddens is None else hiddens.unbind(0)
         self._kind, self._mask = kind, mask
-        self._sizes = [first * width, width]
+        self._sizes = [first * width, width] if hiddens is None else [first * width, width, width]
 
-    def step(self, t: int, z: torch.Tensor | None = None) -> torch.Tensor:
-        """Compute x_{t+1}, (R, D), from z_t, (R, G D), and x_t (t from 0), and return it. z_t may be
-        row t of the memory for the gates; None: it is that row."""
+    def step(
+        self, t: int, z: torch.Tensor | None = None, added: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Compute x_{t+1} and h_{t+1}, (R, D), from z_t and x_t (t from 0); returns h_{t+1}.
+
+        Args:
+            z: z_t, (R, G D), which may change; it may be row t of the memory for the gates. None: it
+                is that row.
+            added: still to be added to z.
+        """
         if z is None:
-            of_sigmoids, of_g = self._sigmoids[t], self._g[t]
+            parts = self._sigmoids[t], self._g[t], self._o[t]
         else:
-            of_sigmoids, of_g = z.split(self._sizes, dim=1)
-        torch.sigmoid(of_sigmoids, out=self._sigmoids[t])
-        f, g, i = self._f[t], torch.tanh(of_g, out=self._g[t]), self._i[t]
+            parts = (z if added is None else z.add_(added)).split(self._sizes, dim=1)
+        torch.sigmoid(parts[0], out=self._sigmoids[t])
+        f, g, i = self._f[t], torch.tanh(parts[1], out=self._g[t]), self._i[t]
         if self._kind != "untied":
             room = torch.rsub(f, 1)
             i = room if self._kind == "tied" else torch.minimum(room, i, out=room)
         if self._mask is not None:
             g = g * self._mask
-        return torch.mul(f, self._states[t], out=self._states[t + 1]).addcmul_(i, g)
-
-
-class CellSteps(GatedSteps):
-    """The steps of an LSTM.
-
-    Args:
-        gates: (T, R, G D), for i, f, g, o of every step.
-        cells: (T + 1, R, D); row 0 is c_0.
-        hiddens: (T, R, D), for h_1 .. h_T.
-        kind, mask: see :class:`GatedSteps`.
-    """
-
-    def __init__(
-        self,
-        gates: torch.Tensor,
-        cells: torch.Tensor,
-        hiddens: torch.Tensor,
-        kind: str = "untied",
-        mask: torch.Tensor | None = None,
-    ) -> None:
-        super().__init__(gates, cells, kind, mask)
-        self._o = gates[:, :, -cells.size(2) :].unbind(0)
-        self._hiddens = hiddens.unbind(0)
-        self._without_o = [sum(self._sizes), cells.size(2)]
-
-    def step(self, t: int, z: torch.Tensor | None = None) -> torch.Tensor:
-        """Compute c_{t+1} and h_{t+1}, both (R, D), from z_t and c_t (t from 0); returns h_{t+1}."""
-        if z is None:
-            others, of_o = None, self._o[t]
-        else:
-            others, of_o = z.split(self._without_o, dim=1)
-        cell = super().step(t, others)
-        o = torch.sigmoid(of_o, out=self._o[t])
-        return torch.mul(o, torch.tanh(cell), out=self._hiddens[t])
-
-
-class BlocksOfSteps:
-    """Steps from the last to the first, prepared block by block, so that a block stays in the cache.
-
-    Args:
-        gates: (T, R, G D).
-        prepare: prepares a slice of steps.
-    """
-
-    def __init__(self, gates: torch.Tensor, prepare: Callable[[slice], None]) -> None:
-        self._first, self._prepare = len(gates), prepare
-        self._length = max(1, BLOCK_NUMBERS // max(1, gates[0].numel()))
-
-    def place(self, t: int) -> int:
-        """Where step t is in its block, which is prepared now if it is not."""
-        while t < self._first:
-            block = slice(max(0, self._first - self._length), self._first)
-            self._prepare(block)
-            self._first = block.start
-        return t - self._first
+        state = torch.mul(f, self._states[t], out=self._states[t + 1]).addcmul_(i, g)
+        if self._hiddens is None:
+            return state
+        o = torch.sigmoid(parts[2], out=self._o[t])
+        return torch.mul(o, torch.tanh(state), out=self._hiddens[t])
 
 
 class GatedGradients:
@@ -173,33 +133,36 @@ class GatedGradients:
     stays in the cache; :meth:`step` multiplies them.
 
     Args:
-        gates: i, f, g of every step, and o of an LSTM, (T, R, G D).
-        states: x_0 .. x_T, (T + 1, R, D).
-        kind, mask: see :class:`GatedSteps`.
+        gates, states, kind, mask: see :class:`GatedSteps`, after all steps.
+        d_cell: d c_T of an LSTM from outside, (R, D); None of an RHN.
 
     Attributes:
         d_z: (T, R, G D); row t is d z_t after ``step(t)``.
+        d_cell: d c_{t-1} of an LSTM after ``step(t)``, (R, D).
     """
 
     def __init__(
         self,
         gates: torch.Tensor,
         states: torch.Tensor,
+        d_cell: torch.Tensor | None = None,
         kind: str = "untied",
         mask: torch.Tensor | None = None,
     ) -> None:
         self._gates, self._states, self._kind, self._mask = gates, states, kind, mask
-        width, count = states.size(2), n_gates(kind, False)
+        width, count = states.size(2), n_gates(kind)
         self.d_z = torch.empty_like(gates)
+        self.d_cell: Any = d_cell
         parts = self.d_z[:, :, : count * width].unflatten(2, (count, width))
         self._factors, self._d_z = parts.unbind(0), self.d_z.unbind(0)
+        self._of_o = self.d_z[:, :, -width:].unbind(0)
         self._forget = gates[:, :, (count - 2) * width : (count - 1) * width].unbind(0)
         self._blocks = BlocksOfSteps(gates, self._compute_factors)
 
     def _compute_factors(self, block: slice) -> None:
-        """Write the factors of d x of some steps into their rows of d z."""
+        """Write the factors of d x, and of d h in d z_o, of some steps into their rows of d z."""
         gates, before, mask = self._gates[block], self._states[block], self._mask
-        width, count = before.size(2), n_gates(self._kind, False)
+        width, count = before.size(2), n_gates(self._kind)
         parts, factors = gates.split(width, dim=2), self.d_z[block].split(width, dim=2)
         f, g = parts[count - 2 : count]
         of_f, of_g = factors[count - 2 : count]
@@ -218,63 +181,68 @@ class GatedGradients:
         through_tanh(i, g, of_g)
         if mask is not None:
             of_g *= mask
+        if self.d_cell is not None:
+            tanh_c = torch.tanh(self._states[block.start + 1 : block.stop + 1])
+            through_sigmoid(tanh_c, parts[-1], factors[-1])
+            # each (R, D): d c / d h
+            self._cell_slope = through_tanh(parts[-1], tanh_c, tanh_c).unbind(0)
 
-    def step(self, t: int, d_state: torch.Tensor) -> torch.Tensor:
-        """d z_t, (R, G D), from the whole d x_t, (R, D), which becomes d x_{t-1} as far as it goes
-        through the sum."""
-        self._blocks.place(t)
+    def step(self, t: int, d_hidden: torch.Tensor) -> torch.Tensor:
+        """d z_t, (R, G D), from the whole d h_t, (R, D). That of an RHN becomes d h_{t-1} as far as it
+        goes through the sum."""
+        place, d_state = self._blocks.place(t), d_hidden
+        if self.d_cell is not None:
+            d_state = torch.addcmul(self.d_cell, d_hidden, self._cell_slope[place])
+            self._of_o[t].mul_(d_hidden)
+            self.d_cell = d_state
         self._factors[t].mul_(d_state.unsqueeze(1))
         d_state.mul_(self._forget[t])
         return self._d_z[t]
 
 
-class CellGradients(GatedGradients):
-    """The gradients of an LSTM's gates and cells.
+class GatedCell(Cell):
+    """What the LSTM and the RHN share."""
 
-    Args:
-        gates: i, f, g, o of every step, (T, R, G D).
-        cells: c_0 .. c_T, (T + 1, R, D).
-        d_cell: d c_T from outside, (R, D).
-        kind, mask: see :class:`GatedSteps`.
+    def __init__(self, gates: str = "untied") -> None:
+        self.gates, self.forget_part = gates, n_gates(gates) - 2
+        self.parts = self.matmul_parts = n_gates(gates) + self.has_cell_state
 
-    Attributes:
-        d_z: (T, R, G D); row t is d z_t after ``step(t)``.
-        d_cell: d c_{t-1} after ``step(t)``, (R, D).
-    """
+    def steps(self, memory: Memory) -> GatedSteps:
+        hiddens = memory.hiddens if self.has_cell_state else None
+        return GatedSteps(memory.gates, memory.states, hiddens, self.gates, memory.mask)
 
-    def __init__(
+    def gradients(self, memory: Memory, d_cell: torch.Tensor | None) -> GatedGradients:
+        return GatedGradients(memory.gates, memory.states, d_cell, self.gates, memory.mask)
+
+
+class LSTMCell(GatedCell):
+    """A long short-term memory."""
+
+    name = "lstm"
+
+    def plain_step(
         self,
-        gates: torch.Tensor,
-        cells: torch.Tensor,
-        d_cell: torch.Tensor,
-        kind: str = "untied",
-        mask: torch.Tensor | None = None,
-    ) -> None:
-        super().__init__(gates, cells, kind, mask)
-        self._of_d_hidden = self.d_z[:, :, -cells.size(2) :].unbind(0)
-        self.d_cell = d_cell
-
-    def _compute_factors(self, block: slice) -> None:
-        super()._compute_factors(block)
-        width = self._states.size(2)
-        o, of_o = (x[block, :, -width:] for x in (self._gates, self.d_z))
-        tanh_c = torch.tanh(self._states[block.start + 1 : block.stop + 1])
-        through_sigmoid(tanh_c, o, of_o)
-        self._cell_slope = through_tanh(o, tanh_c, tanh_c).unbind(0)  # each (R, D): d c / d h
-
-    def step(self, t: int, d_hidden: torch.Tensor) -> torch.Tensor:
-        """d z_t, (R, G D), from the whole d h_t, (R, D)."""
-        place = self._blocks.place(t)
-        self.d_cell = torch.addcmul(self.d_cell, d_hidden, self._cell_slope[place])
-        self._of_d_hidden[t].mul_(d_hidden)
-        return super().step(t, self.d_cell)
+        added: torch.Tensor,
+        product: torch.Tensor,
+        hidden: torch.Tensor,
+        cell_state: Any,
+        mask: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return lstm_cell(added + product, cell_state, self.gates, mask)
 
 
-def through_sigmoid(d_y: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """d_y y (1 - y) into ``out``: the gradient of z from that of y = sigmoid(z), in one pass."""
-    return torch.ops.aten.sigmoid_backward.grad_input(d_y, y, grad_input=out)
+class HighwayCell(GatedCell):
+    """A recurrent highway network."""
 
+    name = "rhn"
+    has_cell_state = False
 
-def through_tanh(d_y: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """d_y (1 - y^2) into ``out``: the gradient of z from that of y = tanh(z), in one pass."""
-    return torch.ops.aten.tanh_backward.grad_input(d_y, y, grad_input=out)
+    def plain_step(
+        self,
+        added: torch.Tensor,
+        product: torch.Tensor,
+        hidden: torch.Tensor,
+        cell_state: Any,
+        mask: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return gated_sum(added + product, hidden, self.gates, mask), None

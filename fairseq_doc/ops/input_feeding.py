@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fairseq_doc.ops.gated_cell import CellGradients, CellSteps, lstm_cell
+from fairseq_doc.ops.gated_cell import GatedGradients, GatedSteps, lstm_cell
 from fairseq_doc.ops.matmul import (
     add_matmul_,
     autocast_off,
@@ -218,7 +218,7 @@ class _InputFeeding(torch.autograd.Function):
         saved = _Activations.start(arguments)
         weights = gates.new_empty(time, rows, places)
         layers = [
-            CellSteps(z, c, x[1:, :, width:])
+            GatedSteps(z, c, x[1:, :, width:])
             for z, c, x in zip(saved.gates, saved.cells, saved.inputs, strict=True)
         ]
         keys_by_width = keys.transpose(1, 2)  # (B, D, S)
@@ -268,7 +268,7 @@ class _InputFeeding(torch.autograd.Function):
         slope = 1 - attentional.square()
         if d_cell is None:
             d_cell = keys.new_zeros(n_layers, rows, width)
-        layers = [CellGradients(*of_layer) for of_layer in zip(gates, cells, d_cell, strict=True)]
+        layers = [GatedGradients(*of_layer) for of_layer in zip(gates, cells, d_cell, strict=True)]
         operands, dtype = [loop_operand(joint.t(), rows) for joint in joints], joints[0].dtype
         d_hidden: list[Any] = [0.0] * n_layers  # the recurrent part of d h^n_t, from step t + 1
         d_u, d_scores = keys.new_empty(time, rows, width), torch.empty_like(weights)

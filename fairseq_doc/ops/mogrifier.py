@@ -32,7 +32,8 @@ from typing import NamedTuple
 
 import torch
 
-from fairseq_doc.ops.gated_cell import CellGradients, CellSteps, lstm_cell, through_sigmoid
+from fairseq_doc.ops.cell import through_sigmoid
+from fairseq_doc.ops.gated_cell import GatedGradients, GatedSteps, lstm_cell
 from fairseq_doc.ops.matmul import (
     LEAST_LINEAR,
     LEAST_STEPS,
@@ -248,7 +249,7 @@ class _Mogrifier(torch.autograd.Function):
         hiddens, cells = inputs.new_empty(time + 1, rows, width), memory.new(width, more=1)
         gates, bias = memory.filled(bias)
         hiddens[0], cells[0] = hidden, cell
-        steps, by_step = CellSteps(gates, cells, hiddens[1:]), gates.unbind(0)
+        steps, by_step = GatedSteps(gates, cells, hiddens[1:]), gates.unbind(0)
         both = memory.new(below + width)
         read = both.split([below, width], dim=2)  # by the cell: x and h after all rounds
         zeros = [torch.zeros_like(inputs[0]), torch.zeros_like(hidden)]
@@ -307,7 +308,7 @@ class _Mogrifier(torch.autograd.Function):
             rounds.append(_RoundGradients(*of_round))
             read[side] = result
         product = _Matmul(torch.cat([input_weight, state_weight], 1).t(), rows, time, dtype)
-        gradients = CellGradients(gates, cells, d_cell)
+        gradients = GatedGradients(gates, cells, d_cell)
         d_inputs, d_hidden = torch.empty_like(inputs), torch.zeros_like(hiddens[0])
         by_step = zip(d_output.unbind(0), d_inputs.unbind(0), strict=True)
         for t, (given, d_input) in reversed(list(enumerate(by_step))):

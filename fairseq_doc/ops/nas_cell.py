@@ -25,28 +25,32 @@ With d x for dL/dx and e_t = d m_t (1 - m_t^2):
 so that every d z is d c or e times a factor that no later step changes.
 """
 
+from typing import Any
+
 import torch
 
-from fairseq_doc.ops.gated_cell import BlocksOfSteps, through_sigmoid, through_tanh
+from fairseq_doc.ops.cell import BlocksOfSteps, Cell, Memory, through_sigmoid, through_tanh
 
 PARTS = 9
 ORDER = (1, 0, 2, 5, 7, 4, 6)  # of a_k + b_k in z
 
 
-def input_order(a: torch.Tensor, dim: int) -> torch.Tensor:
+def input_order(a: torch.Tensor, dim: int = 0) -> torch.Tensor:
     """Eight parts k = 0 .. 7 along ``dim`` in the order of z's first eight."""
     parts = a.chunk(8, dim)
     return torch.cat([parts[3], *(parts[k] for k in ORDER)], dim)
 
 
-def state_order(b: torch.Tensor, dim: int) -> torch.Tensor:
+def state_order(b: torch.Tensor, dim: int = 0) -> torch.Tensor:
     """Eight parts k = 0 .. 7 along ``dim`` in the order of z's last eight."""
     parts = b.chunk(8, dim)
     return torch.cat([*(parts[k] for k in ORDER), parts[3]], dim)
 
 
-def nas_cell(a: torch.Tensor, b: torch.Tensor, cell: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """One step in its plain form: a and b, (R, 8 D), for k = 0 .. 7; cell (R, D). Returns m and c."""
+def nas_cell(
+    a: torch.Tensor, b: torch.Tensor, cell: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """m and c after one step in its plain form: a and b, (R, 8 D), for k = 0 .. 7; c before, (R, D)."""
     x = [p + q for p, q in zip(a.chunk(8, dim=1), b.chunk(8, dim=1), strict=True)]
     product = a.chunk(8, dim=1)[3] * b.chunk(8, dim=1)[3]
     g = [torch.sigmoid(x[0]), torch.relu(x[1]), torch.sigmoid(x[2]), torch.relu(product)]
@@ -60,12 +64,11 @@ class NASSteps:
     """The steps into given memory, from the first to the last.
 
     Args:
-        gates: (T, R, 9 D), in the order above, for a_3, g_k and b_3 of every step.
-        cells: (T + 1, R, D); row 0 is c_0.
-        hiddens: (T, R, D), for m_1 .. m_T.
+        memory: its gates, (T, R, 9 D), are a_3, g_k and b_3 of every step in the order above.
     """
 
-    def __init__(self, gates: torch.Tensor, cells: torch.Tensor, hiddens: torch.Tensor) -> None:
+    def __init__(self, memory: Memory) -> None:
+        gates, cells, hiddens, _ = memory
         width = cells.size(2)
         self._width = width
         parts = [part.unbind(0) for part in gates.split(width, dim=2)]
@@ -76,9 +79,9 @@ class NASSteps:
         self._tanhs = gates[:, :, 6 * width : 8 * width].unbind(0)
         self._cells, self._hiddens = cells.unbind(0), hiddens.unbind(0)
 
-    def step(self, t: int, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """Compute c_{t+1} and m_{t+1}, both (R, D), from c_t and the products a, with x_t, and b,
-        with m_t, both (R, 8 D) (t from 0); returns m_{t+1}."""
+    def step(self, t: int, b: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+        """Compute c_{t+1} and m_{t+1}, both (R, D), from c_t and the products b, with m_t, and a,
+        with x_t, both (R, 8 D) (t from 0); returns m_{t+1}."""
         width = self._width
         self._a3[t].copy_(a[:, :width])
         self._b3[t].copy_(b[:, 7 * width :])
@@ -107,9 +110,7 @@ class NASGradients:
     """The gradients of z and c, from the last step to the first.
 
     Args:
-        gates: what :class:`NASSteps` left, (T, R, 9 D).
-        cells: c_0 .. c_T, (T + 1, R, D).
-        hiddens: m_1 .. m_T, (T, R, D).
+        memory: what :class:`NASSteps` left.
         d_cell: d c_T from outside, (R, D).
 
     Attributes:
@@ -117,15 +118,11 @@ class NASGradients:
         d_cell: d c_{t-1} after ``step(t)``, (R, D).
     """
 
-    def __init__(
-        self,
-        gates: torch.Tensor,
-        cells: torch.Tensor,
-        hiddens: torch.Tensor,
-        d_cell: torch.Tensor,
-    ) -> None:
+    def __init__(self, memory: Memory, d_cell: torch.Tensor | None) -> None:
+        gates, cells, hiddens, _ = memory
         self._gates, self._cells, self._hiddens = gates, cells, hiddens
-        self.d_z, self.d_cell = torch.empty_like(gates), d_cell
+        self.d_z = torch.empty_like(gates)
+        self.d_cell: Any = d_cell
         parts = self.d_z.unflatten(2, (PARTS, cells.size(2)))
         self._of_cell = parts[:, :, :4].unbind(0), parts[:, :, 8].unbind(0)
         self._of_e = parts[:, :, 4:8].unbind(0)
@@ -169,3 +166,36 @@ class NASGradients:
         self._of_e[t].mul_(e.unsqueeze(1))
         self.d_cell = d_c.mul_(self._of_before[place])
         return self._d_z[t]
+
+
+class NASCell(Cell):
+    """The cell. It has no gates of the kinds that ``gates`` names."""
+
+    name = "nas"
+    has_biases = takes_recurrent_mask = False
+    parts, matmul_parts = PARTS, PARTS - 1
+
+    def __init__(self, gates: str = "untied") -> None:
+        self.gates = gates
+
+    def input_order(self, weight: torch.Tensor) -> torch.Tensor:
+        return input_order(weight)
+
+    def state_order(self, weight: torch.Tensor) -> torch.Tensor:
+        return state_order(weight)
+
+    def plain_step(
+        self,
+        added: torch.Tensor,
+        product: torch.Tensor,
+        hidden: torch.Tensor,
+        cell_state: Any,
+        mask: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return nas_cell(added, product, cell_state)
+
+    def steps(self, memory: Memory) -> NASSteps:
+        return NASSteps(memory)
+
+    def gradients(self, memory: Memory, d_cell: torch.Tensor | None) -> NASGradients:
+        return NASGradients(memory, d_cell)

@@ -12,22 +12,14 @@ d W_l = Z^T (m H) with the rows of all steps. States, gates and gradients have t
 factors and results of the products may be rounded to a narrower one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.ops.gated_cell import (
-    KINDS,
-    CellGradients,
-    CellSteps,
-    GatedGradients,
-    GatedSteps,
-    gated_sum,
-    lstm_cell,
-    n_gates,
-)
+from fairseq_doc.ops.cell import Cell, Memory
+from fairseq_doc.ops.gated_cell import KINDS, HighwayCell, LSTMCell
 from fairseq_doc.ops.matmul import (
     autocast_off,
     backward_without_autocast,
@@ -35,42 +27,21 @@ from fairseq_doc.ops.matmul import (
     matmul,
     of_a_size,
 )
-from fairseq_doc.ops.nas_cell import PARTS, NASGradients, NASSteps, nas_cell
+from fairseq_doc.ops.nas_cell import NASCell
 
-CELLS = ("lstm", "rhn", "nas")
+CELLS: dict[str, Callable[[str], Cell]] = {
+    cell.name: cell for cell in (LSTMCell, HighwayCell, NASCell)
+}
 
 
-class Cell(NamedTuple):
-    """Which recurrence.
-
-    Attributes:
-        name: ``lstm``, ``rhn`` or ``nas``.
-        gates: one of ``KINDS``, for the first two.
-    """
-
-    name: str = "lstm"
-    gates: str = "untied"
-
-    @property
-    def parts(self) -> int:
-        """How many vectors of width D z has."""
-        if self.name == "nas":
-            return PARTS
-        return n_gates(self.gates, output=self.name == "lstm")
-
-    @property
-    def matmul_parts(self) -> int:
-        """How many of them a matrix product gives: the input's the first ones, the state's the last ones."""
-        return PARTS - 1 if self.name == "nas" else self.parts
-
-    def check(self) -> "Cell":
-        """The cell itself; ``FairseqDocError`` where there is no such cell."""
-        if self.name not in CELLS or self.gates not in KINDS:
-            raise FairseqDocError(
-                f"expected a cell of {', '.join(CELLS)} with gates of {', '.join(KINDS)}; got "
-                f"{self.name} with {self.gates}"
-            )
-        return self
+def make_cell(name: str, gates: str = "untied") -> Cell:
+    """The cell of that name; ``FairseqDocError`` where there is none."""
+    if name not in CELLS or gates not in KINDS:
+        raise FairseqDocError(
+            f"expected a cell of {', '.join(CELLS)} with gates of {', '.join(KINDS)}; got {name} with "
+            f"{gates}"
+        )
+    return CELLS[name](gates)
 
 
 class RecurrenceResult(NamedTuple):
@@ -101,16 +72,7 @@ def recurrence_reference(
         for weight, added in zip(weights, [u, *biases], strict=True):
             read = hidden if state_mask is None else hidden * state_mask
             product = read @ weight.t()
-            if cell.name == "rhn":
-                hidden = gated_sum(added + product, hidden, cell.gates, recurrent_mask)
-                continue
-            assert cell_state is not None
-            if cell.name == "nas":
-                hidden, cell_state = nas_cell(added, product, cell_state)
-            else:
-                hidden, cell_state = lstm_cell(
-                    added + product, cell_state, cell.gates, recurrent_mask
-                )
+            hidden, cell_state = cell.plain_step(added, product, hidden, cell_state, recurrent_mask)
         outputs.append(hidden)
     return RecurrenceResult(torch.stack(outputs), cell_state)
 
@@ -123,48 +85,30 @@ class _Recurrence(torch.autograd.Function):
         state_mask, recurrent_mask = masks
         gates = inputs.new_empty(time * depth, rows, cell.parts * width)  # (S, R, G D)
         hiddens = inputs.new_empty(len(gates) + 1, rows, width)
-        hiddens[0] = hidden
-        steps: Any
-        if cell.name == "rhn":
-            cells = None
-            steps = GatedSteps(gates, hiddens, cell.gates, recurrent_mask)
-        else:
-            cells = torch.empty_like(hiddens)
-            cells[0] = cell_state
-            if cell.name == "nas":
-                steps = NASSteps(gates, cells, hiddens[1:])
-            else:
-                steps = CellSteps(gates, cells, hiddens[1:], cell.gates, recurrent_mask)
+        states = torch.empty_like(hiddens) if cell.has_cell_state else hiddens
+        hiddens[0], states[0] = hidden, cell_state if cell.has_cell_state else hidden
+        steps = cell.steps(Memory(gates, states, hiddens[1:], recurrent_mask))
         operands = [loop_operand(weight.to(dtype), rows) for weight in weights]
         for t, u in enumerate(inputs.unbind(0)):
             for level, (operand, added) in enumerate(zip(operands, [u, *biases], strict=True)):
                 read = hidden if state_mask is None else hidden * state_mask
-                if cell.name == "nas":
-                    product = matmul(read.to(dtype), operand).to(u.dtype)
-                    hidden = steps.step(t, added, product)
-                elif level and dtype == u.dtype:
-                    hidden = steps.step(t * depth + level, matmul(read, operand, added))
+                if level and dtype == u.dtype:
+                    product, added = matmul(read, operand, added), None
                 else:
                     product = matmul(read.to(dtype), operand).to(u.dtype)
-                    hidden = steps.step(t * depth + level, product.add_(added))
+                hidden = steps.step(t * depth + level, product, added)
         ctx.cell, ctx.dtype = cell, dtype
-        ctx.save_for_backward(gates, hiddens, cells, state_mask, recurrent_mask, *weights)
-        return hiddens[depth::depth], None if cells is None else cells[-1]
+        ctx.save_for_backward(gates, hiddens, states, state_mask, recurrent_mask, *weights)
+        return hiddens[depth::depth], states[-1] if cell.has_cell_state else None
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     @backward_without_autocast
     def backward(ctx, d_output, d_cell):
-        gates, hiddens, cells, state_mask, recurrent_mask, *weights = ctx.saved_tensors
+        gates, hiddens, states, state_mask, recurrent_mask, *weights = ctx.saved_tensors
         cell, dtype, depth = ctx.cell, ctx.dtype, len(weights)
         rows, more = gates.size(1), gates.size(2) - len(weights[0])
-        gradients: Any
-        if cell.name == "rhn":
-            gradients = GatedGradients(gates, hiddens, cell.gates, recurrent_mask)
-        elif cell.name == "nas":
-            gradients = NASGradients(gates, cells, hiddens[1:], d_cell)
-        else:
-            gradients = CellGradients(gates, cells, d_cell, cell.gates, recurrent_mask)
+        gradients = cell.gradients(Memory(gates, states, hiddens[1:], recurrent_mask), d_cell)
         operands = [loop_operand(weight.to(dtype).t(), rows) for weight in weights]
         d_hidden: Any = None  # d h_k from the steps after it
         for k in reversed(range(len(gates))):
@@ -173,13 +117,12 @@ class _Recurrence(torch.autograd.Function):
                 d_hidden = given.clone() if d_hidden is None else d_hidden.add_(given)
             d_z = gradients.step(k, d_hidden)[:, more:]
             d_read = matmul(d_z.to(dtype), operands[k % depth]).to(d_z.dtype)
-            # An RHN's step has left in d_hidden what goes through the sum.
-            if cell.name == "rhn" and state_mask is not None:
-                d_hidden.addcmul_(d_read, state_mask)
-            elif cell.name == "rhn":
+            if cell.has_cell_state:
+                d_hidden = d_read if state_mask is None else d_read.mul_(state_mask)
+            elif state_mask is None:
                 d_hidden += d_read
             else:
-                d_hidden = d_read if state_mask is None else d_read.mul_(state_mask)
+                d_hidden.addcmul_(d_read, state_mask)
         read = hiddens[:-1] if state_mask is None else hiddens[:-1] * state_mask
         by_depth = [
             (gradients.d_z[level::depth, :, more:].flatten(0, 1), read[level::depth].flatten(0, 1))
@@ -190,9 +133,8 @@ class _Recurrence(torch.autograd.Function):
             for z, x in by_depth
         ]
         d_biases = [z.sum(0) for z, _ in by_depth[1:]]
-        d_cell_state = None if cell.name == "rhn" else gradients.d_cell
         d_inputs = gradients.d_z[::depth, :, : len(weights[0])]
-        return None, None, None, d_inputs, d_hidden, d_cell_state, *d_weights, *d_biases
+        return None, None, None, d_inputs, d_hidden, gradients.d_cell, *d_weights, *d_biases
 
 
 def recurrence(

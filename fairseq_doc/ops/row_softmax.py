@@ -129,12 +129,3 @@ def softmax_(rows: torch.Tensor, row_target: torch.Tensor, minus_one: bool = Fal
         if scratch is not None:
             part.copy_(softmax)
     return log_softmax
-
-
-def target_log_softmax(rows: torch.Tensor, row_target: torch.Tensor) -> torch.Tensor:
-    """log-softmax (R, 1) of the target (R, 1) of each row of logits (R, V), which may change."""
-    if can_exp(rows):
-        sums, log_softmax = exp_(rows, row_target, write=False)
-        if are_moderate(sums):
-            return log_softmax
-    return softmax_(rows, row_target)

@@ -5,8 +5,7 @@ import math
 import shutil
 
 import pytest
-import torch
-from conftest import doc, evaluated, evaluation, refused, run_here
+from conftest import doc, refused
 
 
 @pytest.fixture(scope="module")
@@ -201,29 +200,3 @@ def test_statistics_of_another_model_or_segment(corpus, lm, model, trained):
     segment = [*words, "--path", model, *DYNAMIC.replace("segment 20", "segment 5").split()]
     error = refused(*segment)
     assert "--dynamic-segment" in error and "give these settings" in error
-
-
-def test_components_below_a_threshold(corpus, lm, model):
-    """As fairseq's own evaluator computes with the same setting; a tiny one changes next to nothing."""
-    everything = lm("eval-lm")["nll"]
-    assert lm("eval-lm", "--component-threshold 1e-9")["nll"] == pytest.approx(everything, rel=1e-5)
-    pruned = lm("eval-lm", "--component-threshold 0.4")
-    assert pruned["nll"] != pytest.approx(everything, rel=1e-4)
-    overrides = "--model-overrides \"{'component_threshold':0.4}\""
-    output = run_here(evaluation(corpus.data, model, f"--gen-subset test {overrides}"))
-    assert evaluated(output)[1] == pytest.approx(pruned["bits"], rel=1e-4)
-    text = b"w1 w2 w3\n"
-    scores = [lm("score", f"--component-threshold {t}", stdin=text)["log_prob"] for t in (0, 0.4)]
-    assert scores[0] != pytest.approx(scores[1], rel=1e-4)
-    assert lm("generate", "--component-threshold 0.4 --length 5")["samples"]
-    saved = torch.load(model, weights_only=True)
-    saved["cfg"]["model"]["component_threshold"] = 0.4
-    pruning = model.with_name("pruning.pt")
-    torch.save(saved, pruning)
-    words = ["components", corpus.data, "--cpu", "--json", "--path"]
-    assert doc(*words, pruning, stdin=text)[0] == doc(*words, model, stdin=text)[0]
-    for path in (model, pruning):
-        doc("export", corpus.data, "--path", path, "--onnx", path.with_suffix(".onnx"))
-    assert pruning.with_suffix(".onnx").read_bytes() == model.with_suffix(".onnx").read_bytes()
-    error = refused("eval-lm", corpus.data, "--path", model, "--cpu", "--component-threshold", "1")
-    assert "--component-threshold must be in [0, 1); got 1.0" in error

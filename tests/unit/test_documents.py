@@ -21,7 +21,7 @@ BANNED = r"\b(told|tells?|stands?|mend(s|ed|ing)?|of which|but for|who wants|has
 FOREIGN = {"--editable", "--hook-type", "--config-dir", "--config-name"}
 FOREIGN |= {"--nproc-per-node", "--no-python", "--nnodes", "--rdzv-backend", "--rdzv-endpoint"}
 FOREIGN |= {"--nodes", "--ntasks", "--cpus-per-task", "--no-deps", "--upgrade", "--force-reinstall"}
-FOREIGN |= {"--no-build-isolation"}
+FOREIGN |= {"--no-build-isolation", "--component-threshold"}  # the last was removed
 
 
 def script(name):

@@ -39,7 +39,7 @@ def models(tmp_path, monkeypatch):
     small_dictionary().save(str(tmp_path / "dict.txt"))
     both = [peaked_model(seed=0), peaked_model(seed=1)]
 
-    def of(args, all_components=False):
+    def of(args):
         window = getattr(args, "eval_window", None) or 12
         return ensemble(*both[: len(args.path.split(":"))], folder=args.data, eval_window=window)
 

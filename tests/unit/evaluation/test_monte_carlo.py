@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.monte_carlo import AVERAGES, mean_log_probs, sampled
 from fairseq_doc.evaluation.perplexity import evaluate, evaluate_at
 from fairseq_doc.evaluation.stream_scorer import StreamSettings
@@ -72,17 +71,6 @@ def test_the_carried_state_is_of_the_same_sample(kind):
     for k, state in enumerate(states):
         decoder.evaluation_states = {1: state}
         assert_close(found[k], model(tokens[:, T:], window=1)[0])
-
-
-@torch.no_grad()
-def test_samples_of_a_model_that_leaves_components_out():
-    model = peaked_model()
-    model.decoder.output.threshold = 0.1
-    with pytest.raises(FairseqDocError, match="expected --component-threshold 0 .*; got 0.1"):
-        with sampled(model, 2):
-            pass
-    with sampled(model, 0):
-        pass
 
 
 def test_without_samples_nothing_is_dropped():

@@ -291,6 +291,15 @@ def test_the_file_of_embeddings_is_forgotten(tmp_path, legacy):
         assert settings.encoder_embed_path is None and settings.decoder_embed_path is None
 
 
+@pytest.mark.parametrize("threshold", [0.0, 0.4])
+def test_a_component_threshold_is_named_and_left_out(tmp_path, caplog, threshold):
+    saved = checkpoint()
+    saved["cfg"]["model"]["component_threshold"] = threshold
+    save_zip(saved, tmp_path / "c.pt")
+    load(tmp_path / "c.pt")
+    assert ("--component-threshold 0.4" in caplog.text) == (threshold > 0)
+
+
 @pytest.mark.parametrize("kind", ["DictConfig", "Namespace"])
 def test_an_option_younger_than_the_checkpoint_can_be_overridden(tmp_path, kind):
     state = checkpoint()

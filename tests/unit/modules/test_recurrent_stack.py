@@ -10,13 +10,13 @@ from fairseq_doc.modules import recurrent_stack
 from fairseq_doc.modules.lstm import truncated_normal_
 from fairseq_doc.modules.recurrent_stack import RecurrentStack
 from fairseq_doc.ops.gated_cell import KINDS
-from fairseq_doc.ops.recurrence import Cell, recurrence_reference
+from fairseq_doc.ops.recurrence import make_cell, recurrence_reference
 
 from ..conftest import assert_close
 
 T, B, E, D = 5, 3, 4, 6
-CELLS = [Cell(name, gates) for name in ("lstm", "rhn") for gates in KINDS] + [Cell("nas")]
-each_cell = pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(cell))
+CELLS = [make_cell(name, gates) for name in ("lstm", "rhn") for gates in KINDS] + [make_cell("nas")]
+each_cell = pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.name}-{cell.gates}")
 
 
 def make_stack(cell=CELLS[2], layers=2, output_dim=E, seed=0, **settings):
@@ -78,7 +78,9 @@ def test_the_state_goes_on_where_it_was(cell):
     assert_close(state, last)
 
 
-@pytest.mark.parametrize("cell", [Cell("lstm", "capped"), Cell("rhn", "untied"), Cell("nas")])
+@pytest.mark.parametrize(
+    "cell", [make_cell("lstm", "capped"), make_cell("rhn", "untied"), make_cell("nas")]
+)
 def test_state_dropout_has_one_mask_a_stream_and_window(cell, monkeypatch):
     """Shared over the steps, and by all micro-steps; the carried state is whole."""
     stack, x = make_stack(cell, state=0.5), random_input()
@@ -102,7 +104,7 @@ def test_state_dropout_has_one_mask_a_stream_and_window(cell, monkeypatch):
     assert not torch.equal(masks[0], masks[2])
 
 
-@pytest.mark.parametrize("cell", [Cell("lstm", "tied"), Cell("rhn", "capped")])
+@pytest.mark.parametrize("cell", [make_cell("lstm", "tied"), make_cell("rhn", "capped")])
 def test_recurrent_dropout_has_one_mask_a_stream_and_window(cell, monkeypatch):
     stack, x = make_stack(cell, recurrent=0.5), random_input()
     masks = [torch.bernoulli(torch.full((B, D), 0.5)).double() * 2 for _ in range(2)]
@@ -159,7 +161,7 @@ def test_initial_values(gates):
     """Truncated normal: 1 / sqrt(fan in), each source apart; an LSTM's forget gate has the mean 1."""
     torch.manual_seed(0)
     width, below = 400, 100
-    stack = RecurrentStack(Cell("lstm", gates), below, width, below, layers=2)
+    stack = RecurrentStack(make_cell("lstm", gates), below, width, below, layers=2)
     for n, layer in enumerate(stack.layers):
         assert within(layer.input_weight, 1 / math.sqrt(width if n else below))
         assert within(layer.state_weights[0], 1 / math.sqrt(width))
@@ -179,13 +181,13 @@ def within(values, deviation, tolerance=0.03):
 
 def test_initial_biases_of_a_recurrent_highway_network():
     """1 for the carry gate, else 0."""
-    for layer in make_stack(Cell("rhn", "untied")).layers:
+    for layer in make_stack(make_cell("rhn", "untied")).layers:
         assert len(layer.biases) == 3
         for bias in layer.biases:
             assert bias.tolist() == [0.0] * D + [1.0] * D + [0.0] * D
-    for layer in make_stack(Cell("rhn", "tied")).layers:
+    for layer in make_stack(make_cell("rhn", "tied")).layers:
         assert layer.biases[0].tolist() == [1.0] * D + [0.0] * D
-    assert all(not list(layer.biases) for layer in make_stack(Cell("nas")).layers)
+    assert all(not list(layer.biases) for layer in make_stack(make_cell("nas")).layers)
 
 
 def test_truncated_normal():
@@ -198,7 +200,7 @@ def test_truncated_normal():
     "settings, problem",
     [
         ({"state": 0.1, "recurrent": 0.1}, "--state-dropout or --recurrent-dropout; got both"),
-        ({"cell": Cell("nas"), "recurrent": 0.1}, "expected 0 with --cell nas; got 0.1"),
+        ({"cell": make_cell("nas"), "recurrent": 0.1}, "expected 0 with --cell nas; got 0.1"),
     ],
 )
 def test_settings_that_do_not_fit_together(settings, problem):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_doc.ops.gated_cell import CellGradients, CellSteps, lstm_cell
+from fairseq_doc.ops.gated_cell import GatedGradients, GatedSteps, lstm_cell
 
 from ..conftest import assert_close, gradients, leaves
 
@@ -26,7 +26,7 @@ def run_steps(gates, cell, hiddens):
     """Buffers after all steps: i, f, g, o; c_0 .. c_T; h_1 .. h_T in ``hiddens``."""
     gates, cells = gates.clone(), gates.new_empty(T + 1, R, D)
     cells[0] = cell
-    steps = CellSteps(gates, cells, hiddens)
+    steps = GatedSteps(gates, cells, hiddens)
     returned = [steps.step(t, gates[t]) for t in range(T)]
     assert_close(torch.stack(returned), hiddens)
     return gates, cells
@@ -56,7 +56,7 @@ def test_gradients_are_autograds():
     expected = gradients(loss + (c * d_last).sum(), [gates, cell])
     with torch.no_grad():
         activated, cells = run_steps(gates, cell, torch.empty(T, R, D, dtype=torch.double))
-        found = CellGradients(activated, cells, d_last)
+        found = GatedGradients(activated, cells, d_last)
         for t in reversed(range(T)):
             d_z = found.step(t, d_hiddens[t])
             assert_close(d_z, expected[0][t])

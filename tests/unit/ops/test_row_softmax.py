@@ -5,7 +5,7 @@ import torch
 
 from fairseq_doc.ops import mixture_chunks, reference, row_softmax
 from fairseq_doc.ops.mixture_nll import mixture_nll
-from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_, target_log_softmax
+from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
 
@@ -78,15 +78,6 @@ def test_softmax(rows_of_a_block, dtype, shift, subtract):
     assert_close(rows.double(), wanted, rtol=0, atol=TOLERANCE[dtype])
     exact_log_softmax = exact.log_softmax(1).gather(1, target)
     assert_close(log_softmax.double(), exact_log_softmax, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("dtype", [*DTYPES, torch.float16])
-@pytest.mark.parametrize("shift", SHIFTS)
-def test_log_softmax_of_targets(dtype, shift):
-    logits, target = logits_and_targets(dtype, shift)
-    wanted = logits.double().log_softmax(1).gather(1, target)
-    found = target_log_softmax(logits.clone(), target)
-    assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("sampling", [0.0, 0.5])

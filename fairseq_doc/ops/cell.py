@@ -1,0 +1,114 @@
+"""What a cell of a recurrence is: ``ops/recurrence.py`` runs it, ``ops/gated_cell.py`` and
+``ops/nas_cell.py`` have those there are.
+
+Axes: S micro-steps, R rows, D width, E width of the input, G parts of z.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+# The factors of so many numbers of z are computed at once; a MiB of float32 stays in a core's cache.
+BLOCK_NUMBERS = 2**18
+
+
+class Memory(NamedTuple):
+    """What the steps fill and their gradients read.
+
+    Attributes:
+        gates: z after its activations, (S, R, G D).
+        states: c, or h of a cell without c, (S + 1, R, D); row 0 is given.
+        hiddens: h_1 .. h_S, (S, R, D).
+        mask: of g, (R, D), given; None: no dropout.
+    """
+
+    gates: torch.Tensor
+    states: torch.Tensor
+    hiddens: torch.Tensor
+    mask: torch.Tensor | None
+
+
+class Cell:
+    """A new cell is a subclass, and an entry of ``CELLS`` in ``ops/recurrence.py``.
+
+    Attributes:
+        name: its key in ``CELLS``.
+        gates: one of ``KINDS`` in ``ops/gated_cell.py``, where the cell has such gates.
+        has_cell_state: whether there is a c beside h. A cell without it adds h itself up, and its
+            gradients' step leaves in d h what goes through that sum.
+        has_biases: whether z has them.
+        takes_recurrent_mask: whether it has a g to be dropped.
+        parts: how many vectors of width D z has.
+        matmul_parts: how many of them a product gives: the input's the first ones, the state's the
+            last ones.
+        forget_part: which of them keeps the state; its bias starts at one.
+    """
+
+    name: str
+    gates: str
+    has_cell_state = True
+    has_biases = True
+    takes_recurrent_mask = True
+    parts: int
+    matmul_parts: int
+    forget_part: int
+
+    def input_order(self, weight: torch.Tensor) -> torch.Tensor:
+        """The input's matrix (G D, E), its parts in the order of z."""
+        return weight
+
+    def state_order(self, weight: torch.Tensor) -> torch.Tensor:
+        """The state's matrix (G D, D), likewise."""
+        return weight
+
+    def plain_step(
+        self,
+        added: torch.Tensor,
+        product: torch.Tensor,
+        hidden: torch.Tensor,
+        cell_state: Any,
+        mask: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """h_k and c_k from u_t or b_l, the product with h, and h and c before; ``mask`` is of g."""
+        raise NotImplementedError
+
+    def steps(self, memory: Memory) -> Any:
+        """An object whose ``step(k, product, added)`` computes h_k in the memory, and returns it."""
+        raise NotImplementedError
+
+    def gradients(self, memory: Memory, d_cell: torch.Tensor | None) -> Any:
+        """An object whose ``step(k, d_hidden)`` returns d z_k, from the last step to the first. It has
+        them all in ``d_z`` (S, R, G D), and d c before the step in ``d_cell``."""
+        raise NotImplementedError
+
+
+class BlocksOfSteps:
+    """Steps from the last to the first, prepared block by block, so that a block stays in the cache.
+
+    Args:
+        gates: (T, R, G D).
+        prepare: prepares a slice of steps.
+    """
+
+    def __init__(self, gates: torch.Tensor, prepare: Callable[[slice], None]) -> None:
+        self._first, self._prepare = len(gates), prepare
+        self._length = max(1, BLOCK_NUMBERS // max(1, gates[0].numel()))
+
+    def place(self, t: int) -> int:
+        """Where step t is in its block, which is prepared now if it is not."""
+        while t < self._first:
+            block = slice(max(0, self._first - self._length), self._first)
+            self._prepare(block)
+            self._first = block.start
+        return t - self._first
+
+
+def through_sigmoid(d_y: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """d_y y (1 - y) into ``out``: the gradient of z from that of y = sigmoid(z), in one pass."""
+    return torch.ops.aten.sigmoid_backward.grad_input(d_y, y, grad_input=out)
+
+
+def through_tanh(d_y: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """d_y (1 - y^2) into ``out``: the gradient of z from that of y = tanh(z), in one pass."""
+    return torch.ops.aten.tanh_backward.grad_input(d_y, y, grad_input=out)
