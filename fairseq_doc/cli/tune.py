@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, pip_install, shown
-from fairseq_doc.tuning.space import read_space, ready_spaces, short
+from fairseq_doc.tuning.settings import ready_spaces, short
 
 EXAMPLE = (
     "fairseq-doc tune space.yaml --study ptb --storage sqlite:///tune.db --trials 60 --workers 2 "
@@ -22,10 +22,10 @@ EXAMPLE = (
 )
 SAMPLERS = ("gp", "tpe", "qmc", "random")
 LEARNING = SAMPLERS[:2]
-DEFAULTS = {"workers": 1, "sampler": "gp", "seed": 1, "keep": "best"}
 OF_TUNING: tuple[str, ...] = ("trials", "sampler", "startup_trials", "enqueue", "keep", "seed")
 TRIALS = 60
 SEEDS = 5
+MAX_NAME = 200  # bytes of a study's name, which is a folder's
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,8 +109,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """``study``, ``metric``, and one of: ``complete``, ``diverged``, ``failed`` and ``best``, with its
     ``trial``, ``value``, ``settings``, ``command`` and ``folder``; with ``--report`` the ``files``,
-    the ``best`` and ``best_of_half``; with ``--rerun`` the ``trial``, ``runs``, ``diverged``, ``mean``, ``deviation``, ``low`` and
-    ``high``."""
+    the ``best`` and ``best_of_half``; with ``--rerun`` the ``trial``, ``runs``, ``diverged``, ``mean``,
+    ``deviation``, ``low`` and ``high``."""
     _check(args)
     if importlib.util.find_spec("optuna") is None:
         raise FairseqDocError(f"expected Optuna; got none: {pip_install('tune', 'optuna')}")
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Fill in defaults; raise ``FairseqDocError`` where the arguments do not fit together."""
+    """Raise ``FairseqDocError`` where the arguments do not fit together."""
     if args.report is not None and args.rerun is not None:
         raise FairseqDocError("expected --report or --rerun; got both")
     other = "--report" if args.report is not None else "--rerun" if args.rerun is not None else ""
@@ -133,12 +133,10 @@ def _check(args: argparse.Namespace) -> None:
     if args.report is not None and args.training is not None:
         raise FairseqDocError("--report reads a study: expected nothing after --; got a command")
     unused = OF_TUNING if other else ()
-    unused += ("workers",) if other == "--report" else ()
-    for name in unused:
+    for name in (*unused, "workers") if other == "--report" else unused:
         if getattr(args, name) is not None:
             raise FairseqDocError(
-                f"{other} reads a study: expected no --{name.replace('_', '-')}; got "
-                f"{getattr(args, name)}"
+                f"{other} reads a study: expected no {_option(name)}; got {getattr(args, name)}"
             )
     if not other and args.space is None:
         raise FairseqDocError(
@@ -146,44 +144,47 @@ def _check(args: argparse.Namespace) -> None:
         )
     if args.rerun is None and args.seeds is not None:
         raise FairseqDocError("--seeds is for --rerun; --seed is the sampler's")
-    for name, value in DEFAULTS.items():
-        if getattr(args, name) is None:
-            setattr(args, name, value)
     for name in ("trials", "workers", "seeds", "startup_trials"):
         number = getattr(args, name)
         if number is not None and number < 1:
-            option = f"--{name.replace('_', '-')}"
-            raise FairseqDocError(f"{option}: expected at least 1; got {number}")
-    if args.startup_trials is not None and args.sampler not in LEARNING:
+            raise FairseqDocError(f"{_option(name)}: expected at least 1; got {number}")
+    if args.startup_trials is not None and args.sampler not in (None, *LEARNING):
         raise FairseqDocError(
             f"--startup-trials: expected --sampler {' or '.join(LEARNING)}, which learn after them; "
             f"got --sampler {args.sampler}"
         )
-    if not 0 <= args.seed < 2**32:
+    if args.seed is not None and not 0 <= args.seed < 2**32:
         raise FairseqDocError(f"--seed: expected a number from 0 to 4294967295; got {args.seed}")
+    too_long = not other and len(os.fsencode(args.study)) > MAX_NAME
     wrong = os.sep in args.study or args.study in (".", "..") or not args.study.isprintable()
-    if wrong or not args.study.strip():
+    if wrong or too_long or not args.study.strip():
         raise FairseqDocError(
-            f"--study: expected a name without / and control characters; got {shown(args.study)}"
+            f"--study: expected a name without / and control characters, of at most {MAX_NAME} bytes; got "
+            f"{shown(args.study)}"
         )
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _tune(args: argparse.Namespace) -> dict[str, Any]:
     from fairseq_doc.tuning.command import read_command
+    from fairseq_doc.tuning.report import best_command, describe
     from fairseq_doc.tuning.samplers import STARTUP
-    from fairseq_doc.tuning.slots import slots_of
-    from fairseq_doc.tuning.storage import claim_folder, open_storage, open_study
-    from fairseq_doc.tuning.tuner import Plan, Tuner
+    from fairseq_doc.tuning.slots import best_slot, slots_of
+    from fairseq_doc.tuning.space import read_space
+    from fairseq_doc.tuning.storage import claim_folder, open_storage, open_study, trials_of
+    from fairseq_doc.tuning.tuner import Plan, Tuner, folder_of
 
     space = read_space(args.space)
     command = read_command(args.training or [], space)
     storage = open_storage(args.storage, create=True)
     enqueued = [_best_of(storage, name, args.study, space) for name in args.enqueue or ()]
     study, stamp = open_study(storage, args.study, space, command)
-    folder = _folder(args)
+    folder, trials = _folder(args), args.trials or TRIALS
     claim_folder(folder, stamp)
-    trials = args.trials or TRIALS
-    slots = slots_of(study.get_trials(deepcopy=False))
+    slots = slots_of(trials_of(study, space))
     complete = sum(slot.complete for slot in slots)
     new = [other for other in enqueued if not other.tried_in(slots)]
     if complete + len(new) > trials:
@@ -191,28 +192,46 @@ def _tune(args: argparse.Namespace) -> dict[str, Any]:
             f"--enqueue: expected --trials {complete + len(new)} or more, {complete} that are complete and "
             f"{len(new)} to try; got {trials}"
         )
-    show = _progress(args, trials, complete)
-    startup = STARTUP if args.startup_trials is None else args.startup_trials
-    keep_all = args.keep == "all"
     plan = Plan(
-        trials, args.workers, folder, args.sampler, args.seed, startup, keep_all, enqueued=enqueued
+        trials=trials,
+        workers=args.workers or 1,
+        folder=folder,
+        sampler=args.sampler or SAMPLERS[0],
+        seed=1 if args.seed is None else args.seed,
+        startup=args.startup_trials or STARTUP,
+        keep_all=args.keep == "all",
+        enqueued=enqueued,
     )
-    with contextlib.closing(show):
+    with contextlib.closing(_progress(args, trials, complete)) as show:
         Tuner(study, stamp, plan, show).run()
-    return _result(args, study, stamp, folder)
+    slots = slots_of(trials_of(study, space))
+    states = [slot.state for slot in slots]
+    best = best_slot(slots, command.maximize)
+    return {
+        "study": args.study,
+        "metric": command.metric,
+        "complete": states.count("complete") + states.count("diverged"),
+        "diverged": states.count("diverged"),
+        "failed": states.count("failed"),
+        "best": best
+        and describe(best)
+        | {
+            "command": best_command(stamp, best.settings),
+            "folder": str(folder_of(folder, best.number)),
+        },
+    }
 
 
 def _best_of(storage: Any, name: str, own: str, space: Any) -> Any:
     """The best settings of the study ``name`` as far as the space has them."""
-    from fairseq_doc.tuning.samplers import distributions
-    from fairseq_doc.tuning.slots import best_slot, slots_of
-    from fairseq_doc.tuning.storage import load_study
+    from fairseq_doc.tuning.slots import best_slot
+    from fairseq_doc.tuning.space import is_inside
     from fairseq_doc.tuning.tuner import Enqueued
 
     if name == own:
         raise FairseqDocError(f"--enqueue: expected another study than {shown(name)} itself")
-    study, stamp = load_study(storage, name)
-    best = best_slot(slots_of(study.get_trials(deepcopy=False)), stamp.command.maximize)
+    _, stamp, slots = _read(storage, name)
+    best = best_slot(slots, stamp.command.maximize)
     if best is None:
         raise FairseqDocError(
             f"--enqueue {shown(name)}: expected a study with a complete trial; got none"
@@ -224,12 +243,7 @@ def _best_of(storage: Any, name: str, own: str, space: Any) -> Any:
             f"--{', --'.join(best.settings)}"
         )
     for option, value in settings.items():
-        distribution = distributions({option: space[option]})[option]
-        try:
-            inside = distribution._contains(distribution.to_internal_repr(value))
-        except ValueError:
-            inside = False
-        if not inside:
+        if not is_inside(value, space[option]):
             raise FairseqDocError(
                 f"--enqueue {shown(name)}: expected settings within the space; its best has "
                 f"--{option} {value}"
@@ -237,58 +251,34 @@ def _best_of(storage: Any, name: str, own: str, space: Any) -> Any:
     return Enqueued(f"{name}, trial {best.number} ({stamp.study_id})", settings)
 
 
-def _result(args: argparse.Namespace, study: Any, stamp: Any, folder: Path) -> dict[str, Any]:
-    """What a tuning has found."""
-    from fairseq_doc.tuning.report import best_command, describe
-    from fairseq_doc.tuning.slots import best_slot, slots_of
-    from fairseq_doc.tuning.tuner import folder_of
+def _read(storage: Any, name: str) -> tuple[Any, Any, list[Any]]:
+    """A study, its stamp and its slots."""
+    from fairseq_doc.tuning.slots import slots_of
+    from fairseq_doc.tuning.storage import load_study, trials_of
 
-    slots = slots_of(study.get_trials(deepcopy=False))
-    states = [describe(slot)["state"] for slot in slots]
-    best = best_slot(slots, stamp.command.maximize)
-    result: dict[str, Any] = {
-        "study": args.study,
-        "metric": stamp.command.metric,
-        "complete": sum(slot.complete for slot in slots),
-        "diverged": states.count("diverged"),
-        "failed": states.count("failed"),
-        "best": None,
-    }
-    if best is not None:
-        result["best"] = describe(best) | {
-            "command": best_command(stamp, best.settings),
-            "folder": str(folder_of(folder, best.number)),
-        }
-    return result
+    study, stamp = load_study(storage, name)
+    return study, stamp, slots_of(trials_of(study, stamp.space))
 
 
 def _report(args: argparse.Namespace) -> dict[str, Any]:
     from fairseq_doc.tuning.report import FILES, check_report, write_report
-    from fairseq_doc.tuning.slots import slots_of
-    from fairseq_doc.tuning.storage import load_study, open_storage
+    from fairseq_doc.tuning.storage import open_storage
 
-    study, stamp = load_study(open_storage(args.storage, create=False), args.study)
+    study, stamp, slots = _read(open_storage(args.storage, create=False), args.study)
     folder = Path(args.report)
     check_report(folder, args.overwrite)
-    slots = slots_of(study.get_trials(deepcopy=False))
     written = write_report(study, stamp, slots, folder)
-    return {
-        "study": args.study,
-        "metric": stamp.command.metric,
-        "best": written["best"],
-        "best_of_half": written["best_of_half"],
-        "files": [str(folder / name) for name in FILES],
-    }
+    kept = {key: written[key] for key in ("study", "metric", "best", "best_of_half")}
+    return kept | {"files": [str(folder / name) for name in FILES]}
 
 
 def _rerun(args: argparse.Namespace) -> dict[str, Any]:
     from fairseq_doc.tuning.command import with_options
-    from fairseq_doc.tuning.rerun import rerun, spread
-    from fairseq_doc.tuning.slots import best_slot, slots_of
-    from fairseq_doc.tuning.storage import claim_folder, load_study, open_storage
+    from fairseq_doc.tuning.rerun import folder_of, rerun, spread
+    from fairseq_doc.tuning.slots import best_slot
+    from fairseq_doc.tuning.storage import claim_folder, open_storage
 
-    study, stamp = load_study(open_storage(args.storage, create=False), args.study)
-    slots = slots_of(study.get_trials(deepcopy=False))
+    _, stamp, slots = _read(open_storage(args.storage, create=False), args.study)
     slot = best_slot(slots, stamp.command.maximize)
     if args.rerun != "best":
         slot = next((slot for slot in slots if str(slot.number) == args.rerun), None)
@@ -301,22 +291,20 @@ def _rerun(args: argparse.Namespace) -> dict[str, Any]:
     command = with_options(stamp.command, args.training or [], stamp.space)
     folder = _folder(args)
     claim_folder(folder, stamp)
-    seeds = args.seeds or SEEDS
-    show = _progress(args, seeds, 0, bar=False)
-    with contextlib.closing(show):
-        runs = rerun(command, slot, seeds, args.workers, folder, show=show)
-    found = spread([run.value for run in runs])
+    with contextlib.closing(_progress(args)) as show:
+        seeds, workers = args.seeds or SEEDS, args.workers or 1
+        values = rerun(command, slot, seeds, workers, folder, show=show)
     return {
         "study": args.study,
         "metric": command.metric,
         "trial": slot.number,
         "settings": slot.settings,
-        "runs": [{"seed": run.seed, "value": run.value, "folder": str(run.folder)} for run in runs],
-        "diverged": sum(math.isinf(run.value) for run in runs),
-        "mean": found and found.mean,
-        "deviation": found and found.deviation,
-        "low": found and found.low,
-        "high": found and found.high,
+        "runs": [
+            {"seed": seed, "value": value, "folder": str(folder_of(folder, slot, seed))}
+            for seed, value in values.items()
+        ],
+        "diverged": sum(math.isinf(value) for value in values.values()),
+        **spread(list(values.values())),
     }
 
 
@@ -324,12 +312,10 @@ def _folder(args: argparse.Namespace) -> Path:
     return Path(args.dir or Path("tune") / args.study)
 
 
-def _progress(args: argparse.Namespace, wanted: int, complete: int, bar: bool = True) -> Any:
-    from fairseq_doc.tuning.progress import OnStandardError, Silent
+def _progress(args: argparse.Namespace, wanted: int | None = None, complete: int = 0) -> Any:
+    from fairseq_doc.tuning.progress import Progress
 
-    if args.no_progress_bar or args.json:
-        return Silent()
-    return OnStandardError(wanted, complete, bar)
+    return Progress(wanted, complete, quiet=args.no_progress_bar or args.json)
 
 
 @contextlib.contextmanager

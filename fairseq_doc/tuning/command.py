@@ -12,30 +12,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import fairseq
 from fairseq import options
 
+import fairseq_doc
 from fairseq_doc import registration  # noqa: F401  # the parser knows our options
 from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
-from fairseq_doc.tuning.space import Space, option_words
+from fairseq_doc.tuning.settings import option_words
+from fairseq_doc.tuning.space import Space, ends
 
 PROGRAM = "fairseq-train"
-# Options that the tuner sets, or without which there is no value: (name in fairseq's settings, why).
-_REFUSED = (
-    ("save_dir", "--save-dir: expected none, since every trial gets its own; leave it out"),
-    (
-        "restore_file",
-        "--restore-file: expected none, since its best validation would count as every trial's; "
-        "--finetune-from-model starts from a model",
-    ),
-    (
-        "no_save",
-        "--no-save: expected checkpoints, from which a trial's value is read; leave it out",
-    ),
-    (
-        "disable_validation",
-        "--disable-validation: expected validations, whose best is a trial's value; leave it out",
-    ),
-)
+PACKAGE = Path(fairseq_doc.__file__).parent
+# Options that the tuner sets, or without which there is no value: (name in fairseq's settings: why).
+_REFUSED = {
+    "save_dir": "--save-dir: expected none, since every trial gets its own; leave it out",
+    "restore_file": "--restore-file: expected none, since its best validation would count as every "
+    "trial's; --finetune-from-model starts from a model",
+    "no_save": "--no-save: expected checkpoints, from which a trial's value is read; leave it out",
+    "disable_validation": "--disable-validation: expected validations, whose best is a trial's value; "
+    "leave it out",
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ def read_command(words: Sequence[str], space: Space) -> Command:
         )
     parser, args = _parsed(words[1:], "the command after --")
     given = _destinations(parser, words[1:])
-    for name, problem in _REFUSED:
+    for name, problem in _REFUSED.items():
         if name in given:
             raise FairseqDocError(problem)
     known = parser._option_string_actions
@@ -88,12 +84,11 @@ def read_command(words: Sequence[str], space: Space) -> Command:
             raise FairseqDocError(
                 f"--{option}: expected in the space or in the command after --; got both; leave one out"
             )
-        if action.dest in dict(_REFUSED):
+        if action.dest in (*_REFUSED, "user_dir"):
             raise FairseqDocError(f"the space has --{option}, which must be the same in all trials")
-    for turn in range(max(len(values.ends()) for values in space.values())):
-        ends = [values.ends() for values in space.values()]
-        settings = {option: end[turn % len(end)] for option, end in zip(space, ends, strict=True)}
-        added = option_words(settings)
+    tried = {option: ends(values) for option, values in space.items()}
+    for turn in range(max(map(len, tried.values()))):
+        added = option_words({option: end[turn % len(end)] for option, end in tried.items()})
         _parsed([*words[1:], *added], f"the command with {shlex.join(added)}")
     return Command(
         tuple(words), args.best_checkpoint_metric, bool(args.maximize_best_checkpoint_metric)
@@ -101,20 +96,46 @@ def read_command(words: Sequence[str], space: Space) -> Command:
 
 
 def with_options(command: Command, words: Sequence[str], space: Space) -> Command:
-    """The command with further options, which replace its own.
+    """A study's command with further options, which replace its own.
 
     Raises:
-        FairseqDocError: as :func:`read_command`; words that are no options; or a seed.
+        FairseqDocError: as :func:`read_command`; words that are no options; a seed; or a --user-dir,
+            which is code to be run, that is the study's alone.
     """
-    if not words:
-        return command
-    if not words[0].startswith("-"):
+    if words and not words[0].startswith("-"):
         raise FairseqDocError(
             f"expected options after --, which the study's training gets too; got {shown(words[0])}"
         )
     if any(word.partition("=")[0] == "--seed" for word in words):
         raise FairseqDocError("--seed: expected none after --, since every training gets its own")
+    folder = _user_dir(command.words)
+    if folder is not None and _user_dir(words) is None and not _is_this_package(folder):
+        raise FairseqDocError(
+            f"the study's command runs the code in --user-dir {shown(folder, 500)}: expected this package, "
+            f"{PACKAGE}, or a folder that you name; if you trust its code, add -- --user-dir "
+            f"{shlex.quote(folder)}"
+        )
     return read_command([*command.words, *words], space)
+
+
+def _user_dir(words: Sequence[str]) -> str | None:
+    """The folder that fairseq takes from a command line, whose first word is of no use here."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--user-dir")
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            return parser.parse_known_args(list(words))[0].user_dir
+    except SystemExit:
+        raise FairseqDocError("--user-dir: expected a folder; got none") from None
+
+
+def _is_this_package(folder: str) -> bool:
+    """Whether fairseq takes a --user-dir for this package. Its own folder and the one above go after
+    the working directory."""
+    home = os.path.dirname(fairseq.__file__)
+    places = (folder, os.path.join(home, folder), os.path.join(home, "..", folder))
+    found = next((place for place in places if os.path.exists(place)), None)
+    return found is not None and os.path.samefile(found, PACKAGE)
 
 
 def program_for(words: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Who works on a trial, and whether that process is still there.
+"""Who works on a trial or holds a lock, and whether that process is still there.
 
 A process is known by its machine, its number and its start time, since numbers are used again.
 """
@@ -6,12 +6,12 @@ A process is known by its machine, its number and its start time, since numbers 
 import os
 import socket
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 HEARTBEAT = 60.0  # seconds between the time stamps of a running trial
-STALE = (
-    600.0  # seconds without a time stamp after which a process of another machine counts as gone
-)
+STALE = 600.0  # seconds without one after which a process of another machine counts as gone
 
 
 def machine() -> str:
@@ -35,13 +35,26 @@ def start_time(pid: int) -> str | None:
     return None if state in "ZX" else rest[18]
 
 
-def this_process() -> dict[str, str | int | None]:
-    """This process, as what JSON can hold; every call gives another name, so that two tuners in one
+def this_process() -> dict[str, Any]:
+    """This process, as what JSON can hold. Every call gives another name, so that two tuners in one
     process differ."""
     pid = os.getpid()
-    return {
-        "machine": machine(),
-        "pid": pid,
-        "started": start_time(pid),
-        "name": uuid.uuid4().hex[:8],
-    }
+    name = uuid.uuid4().hex[:8]
+    return {"machine": machine(), "pid": pid, "started": start_time(pid), "name": name}
+
+
+def is_process(value: Any) -> bool:
+    """Whether a value from a storage is what :func:`this_process` gives."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("machine"), str)
+        and isinstance(value.get("pid"), int)
+        and isinstance(value.get("started"), str | None)
+    )
+
+
+def has_ended(owner: Mapping[str, Any]) -> bool | None:
+    """Whether a process has ended; None where it is another machine's, of which nothing is known."""
+    if owner["machine"] != machine():
+        return None
+    return start_time(owner["pid"]) != owner["started"]

@@ -7,27 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import optuna
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.study import Study
-from optuna.trial import TrialState
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import check_output, whole_file, write_lines
-from fairseq_doc.tuning.figures import plot_history, plot_importances, plot_parallel, plot_slices
+from fairseq_doc.tuning import figures
+from fairseq_doc.tuning.settings import Settings, option_words
 from fairseq_doc.tuning.slots import PROBLEM, Slot, best_slot
-from fairseq_doc.tuning.space import Settings, as_json, option_words
+from fairseq_doc.tuning.space import as_json
 from fairseq_doc.tuning.storage import Stamp
 
-FILES = (
-    "best.sh",
-    "trials.tsv",
-    "report.json",
-    "history.png",
-    "slice.png",
-    "importances.png",
-    "parallel.png",
-)
+FILES = ("best.sh", "trials.tsv", "report.json", *figures.FILES)
 LEAST_FOR_IMPORTANCES = 5  # finite values
 
 
@@ -38,17 +29,10 @@ def best_command(stamp: Stamp, settings: Settings) -> str:
 
 def describe(slot: Slot) -> dict[str, Any]:
     """A trial as what JSON can hold."""
-    state = slot.last.state.name.lower()
-    if slot.complete:
-        state = "diverged" if math.isinf(slot.last.value or 0.0) else "complete"
-    elif slot.failed:
-        state = "failed"
-    elif not slot.running:
-        state = "interrupted"
     return {
         "trial": slot.number,
-        "state": state,
-        "value": slot.last.value if slot.complete else None,
+        "state": slot.state,
+        "value": slot.value if slot.state == "complete" else None,
         "seconds": round(slot.seconds, 1),
         "origin": slot.origin,
         "settings": slot.settings,
@@ -71,7 +55,7 @@ def best_of_half(slots: Sequence[Slot], maximize: bool) -> dict[str, Any]:
         comes with a probability of at least .05; {} of fewer than four finite values. Halves
         whose trials all diverged are left out.
     """
-    values = [slot.last.value or 0.0 for slot in slots if slot.complete]
+    values = [slot.value for slot in slots if slot.complete]
     values.sort(reverse=maximize)
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 4:
@@ -117,8 +101,7 @@ def write_report(study: Study, stamp: Stamp, slots: Sequence[Slot], folder: Path
             f"study {study.study_name}: expected a trial that is complete and did not diverge; got "
             f"none of {len(slots)}"
         )
-    finite = [slot for slot in slots if slot.complete and math.isfinite(slot.last.value or 0.0)]
-    importances = _importances(study, finite, stamp)
+    importances = importances_of(slots, maximize)
     result = {
         "study": study.study_name,
         "metric": stamp.command.metric,
@@ -130,7 +113,7 @@ def write_report(study: Study, stamp: Stamp, slots: Sequence[Slot], folder: Path
         "importances": importances,
         "trials": [describe(slot) for slot in slots],
     }
-    value = f"{stamp.command.metric} {best.last.value:.6g}"
+    value = f"{stamp.command.metric} {best.value:.6g}"
     write_lines(
         folder / "best.sh",
         [
@@ -144,24 +127,20 @@ def write_report(study: Study, stamp: Stamp, slots: Sequence[Slot], folder: Path
     (folder / "best.sh").chmod(0o755)
     write_lines(folder / "trials.tsv", _table(slots, list(stamp.space)))
     with whole_file(folder / "report.json") as file:
-        json.dump(_strict(result), file, indent=1, ensure_ascii=False)
+        json.dump(result, file, indent=1, ensure_ascii=False)
         file.write("\n")
-    metric = stamp.command.metric
-    plot_history(slots, metric, maximize, folder / "history.png")
-    plot_slices(slots, stamp.space, metric, maximize, folder / "slice.png")
-    plot_importances(importances, folder / "importances.png")
-    plot_parallel(slots, stamp.space, metric, maximize, folder / "parallel.png")
+    figures.plot_study(slots, importances, stamp.command.metric, maximize, folder)
     return result
 
 
-def _importances(study: Study, finite: Sequence[Slot], stamp: Stamp) -> dict[str, float]:
+def importances_of(slots: Sequence[Slot], maximize: bool) -> dict[str, float]:
     """PED-ANOVA's share of every option, largest first; {} where it cannot say."""
+    finite = [slot for slot in slots if slot.state == "complete"]
     if len(finite) < LEAST_FOR_IMPORTANCES:
         return {}
-    copy = optuna.create_study(direction="maximize" if stamp.command.maximize else "minimize")
-    copy.add_trials([slot.last for slot in finite if slot.last.state == TrialState.COMPLETE])
+    study = figures.study_of(finite, maximize)
     try:
-        found = get_param_importances(copy, evaluator=PedAnovaImportanceEvaluator())
+        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
     except (ValueError, RuntimeError):  # all values are the same
         return {}
     return {name: float(share) for name, share in found.items() if math.isfinite(share)}
@@ -170,18 +149,8 @@ def _importances(study: Study, finite: Sequence[Slot], stamp: Stamp) -> dict[str
 def _table(slots: Sequence[Slot], options: Sequence[str]) -> list[str]:
     lines = ["\t".join(["trial", "state", "value", "minutes", *options])]
     for slot in slots:
-        row = describe(slot)
-        value = "" if row["value"] is None else repr(row["value"])
-        settings = [str(row["settings"].get(option, "")) for option in options]
-        minutes = f"{row['seconds'] / 60:.2f}"
-        lines.append("\t".join([str(slot.number), row["state"], value, minutes, *settings]))
+        value = repr(slot.value) if slot.complete else ""
+        settings = [str(slot.settings.get(option, "")) for option in options]
+        minutes = f"{slot.seconds / 60:.2f}"
+        lines.append("\t".join([str(slot.number), slot.state, value, minutes, *settings]))
     return lines
-
-
-def _strict(value: Any) -> Any:
-    """The same with null for infinite numbers, which JSON has no word for."""
-    if isinstance(value, dict):
-        return {key: _strict(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

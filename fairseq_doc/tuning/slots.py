@@ -7,13 +7,16 @@ settings in the same folder. A slot is live unless its training failed; at most 
 were asked for are live: where several processes begin a slot at once, those of the highest numbers end.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from fairseq_doc.tuning.processes import STALE, start_time
+from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.tuning.processes import STALE, has_ended, is_process
+from fairseq_doc.tuning.space import Space, is_inside
 
 # User attributes of a trial
 SLOT = "slot"
@@ -47,25 +50,26 @@ class Slot:
         return done[0] if done else self.trials[-1]
 
     @property
+    def state(self) -> str:
+        """``complete``; ``diverged``, which counts as complete with the worst value; ``failed``;
+        ``running``; or ``interrupted``: it should go on, and nobody has it."""
+        if self.complete:
+            return "complete" if math.isfinite(self.value) else "diverged"
+        closed = [trial for trial in self.trials if trial.state == TrialState.FAIL]
+        if any(trial.user_attrs.get(ENDED) != STOPPED for trial in closed):
+            return "failed"
+        return "running" if self.last.state == TrialState.RUNNING else "interrupted"
+
+    @property
     def complete(self) -> bool:
         """Whether the slot has its value."""
         return self.last.state == TrialState.COMPLETE
 
     @property
-    def failed(self) -> bool:
-        """Whether its training failed."""
-        closed = [trial for trial in self.trials if trial.state == TrialState.FAIL]
-        return not self.complete and any(t.user_attrs.get(ENDED) != STOPPED for t in closed)
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether it should go on, and nobody has it."""
-        return not self.failed and self.last.state == TrialState.FAIL
-
-    @property
-    def running(self) -> bool:
-        """Whether a process has it."""
-        return self.last.state == TrialState.RUNNING
+    def value(self) -> float:
+        """The value of a complete slot."""
+        assert self.last.value is not None
+        return self.last.value
 
     @property
     def seconds(self) -> float:
@@ -83,10 +87,35 @@ class Slot:
         return max((trial.params for trial in self.trials), key=len)
 
 
+def check_trial(trial: FrozenTrial, space: Space) -> None:
+    """Raise ``FairseqDocError`` where a storage holds for a trial what this package does not write."""
+    kept, settings, values = trial.user_attrs, trial.params, trial.values
+    complete = trial.state == TrialState.COMPLETE
+    checks = {
+        SLOT: isinstance(kept.get(SLOT, 0), int) and kept.get(SLOT, 0) >= 0,
+        OWNER: kept.get(OWNER) is None or is_process(kept[OWNER]),
+        **{name: _is_number(kept.get(name, 0)) for name in (HEARTBEAT_AT, SECONDS)},
+        **{name: isinstance(kept.get(name, ""), str) for name in (ENDED, PROBLEM, ORIGIN)},
+        "settings": all(n in space and is_inside(v, space[n]) for n, v in settings.items())
+        and (not complete or settings.keys() == space.keys()),
+        "values": not complete or (len(values or ()) == 1 and isinstance(values[0], float)),
+    }
+    found = {**kept, "settings": settings, "values": values}
+    for name, good in checks.items():
+        if not good:
+            raise FairseqDocError(
+                f"trial {trial.number} of the study: expected its {name} as fairseq-doc tune writes them; "
+                f"got {shown(str(found[name]))}: the storage is damaged"
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def slot_number(trial: FrozenTrial) -> int:
     """The slot that a trial belongs to."""
-    number = trial.user_attrs.get(SLOT)
-    return number if isinstance(number, int) and number >= 0 else trial.number
+    return trial.user_attrs.get(SLOT, trial.number)
 
 
 def slots_of(trials: Iterable[FrozenTrial]) -> list[Slot]:
@@ -110,7 +139,7 @@ def is_one_too_many(trial: FrozenTrial, trials: Sequence[FrozenTrial], wanted: i
         done = [t for t in others if t.state.is_finished() and t.user_attrs.get(ENDED) != STOPPED]
         if done or any(t.state == TrialState.RUNNING and t.number < trial.number for t in others):
             return True
-    lower = [slot for slot in slots_of(trials) if slot.number < mine and not slot.failed]
+    lower = [slot for slot in slots_of(trials) if slot.number < mine and slot.state != "failed"]
     return len(lower) >= wanted
 
 
@@ -127,16 +156,14 @@ def is_dead(trial: FrozenTrial, mine: set[int], me: Mapping[str, Any], now: floa
     if owner is None:  # its process is about to say so, or died in that moment
         begun = trial.datetime_start
         return begun is None or now - begun.timestamp() > STALE
-    if owner["machine"] != me["machine"]:
-        return now - trial.user_attrs.get(HEARTBEAT_AT, 0.0) > STALE
     if owner == me:
         return trial.number not in mine
-    return start_time(owner["pid"]) != owner["started"]
+    ended = has_ended(owner)
+    return now - trial.user_attrs.get(HEARTBEAT_AT, 0.0) > STALE if ended is None else ended
 
 
 def best_slot(slots: Iterable[Slot], maximize: bool) -> Slot | None:
     """The slot of the best finite value, the first of equal ones; None where there is none."""
-    worst = float("-inf") if maximize else float("inf")
-    finite = [slot for slot in slots if slot.complete and slot.last.value != worst]
     sign = -1 if maximize else 1
-    return min(finite, key=lambda slot: sign * (slot.last.value or 0.0), default=None)
+    finite = [slot for slot in slots if slot.state == "complete"]
+    return min(finite, key=lambda slot: sign * slot.value, default=None)

@@ -1,95 +1,30 @@
 """Spaces of settings: which options of ``fairseq-train`` are tuned, and between which values.
 
-A space is a YAML file of option names:
+A space is a YAML file of option names, read into Optuna's distributions:
 
     lr: {low: 0.0005, high: 0.01, log: true}
     layers: {low: 1, high: 4}            # whole numbers, since both ends are
     dropout: {low: 0, high: 0.8, step: 0.1}
-    optimizer: {choices: [adam, nag]}
+    optimizer: {choices: [adam, nag]}    # true gives an option, false leaves it out
 """
 
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import read_text
+from fairseq_doc.tuning.settings import READY, Value, ready_spaces
 
-READY = Path(__file__).parent / "spaces"  # those that can be used by name
 MAX_BYTES = 1 << 20  # of a file
 _KEYS = {"low", "high", "log", "step"}
 
-Value: TypeAlias = bool | int | float | str
-Settings: TypeAlias = Mapping[str, Value]  # {option without its dashes: value}
-
-
-@dataclass(frozen=True)
-class Range:
-    """Numbers from ``low`` to ``high``, both included; whole ones if both are.
-
-    Attributes:
-        log: whether they are drawn evenly on a logarithmic scale.
-        step: between neighbouring values; None for every number.
-    """
-
-    low: int | float
-    high: int | float
-    log: bool = False
-    step: int | float | None = None
-
-    @property
-    def whole(self) -> bool:
-        """Whether the values are whole numbers."""
-        return isinstance(self.low, int) and isinstance(self.high, int)
-
-    def ends(self) -> tuple[Value, ...]:
-        """The values that show whether an option takes all of them."""
-        return self.low, self.high
-
-    def at(self, position: float) -> Value:
-        """The value at a position in [0, 1): equal parts for whole numbers and steps."""
-        low, high = float(self.low), float(self.high)
-        if self.whole and self.log:
-            low, high = low - 0.5, high + 0.5
-        elif self.whole or self.step is not None:
-            step = self.step or 1
-            count = round((high - low) / step) + 1
-            value = self.low + min(int(position * count), count - 1) * step
-            return value if self.whole else min(float(value), high)
-        if self.log:
-            value = math.exp(math.log(low) + position * (math.log(high) - math.log(low)))
-        else:
-            value = low + position * (high - low)
-        value = min(max(value, self.low), self.high)
-        return round(value) if self.whole else float(value)
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Some values, without an order. True gives the option, False leaves it out."""
-
-    values: tuple[Value, ...]
-
-    def ends(self) -> tuple[Value, ...]:
-        """The values that show whether an option takes all of them."""
-        return self.values
-
-    def at(self, position: float) -> Value:
-        """The value at a position in [0, 1)."""
-        return self.values[min(int(position * len(self.values)), len(self.values) - 1)]
-
-
-Space: TypeAlias = dict[str, Range | Choices]  # {option without its dashes: its values}
-
-
-def ready_spaces() -> list[str]:
-    """The names of the spaces that come with the package."""
-    return sorted(path.stem for path in READY.glob("*.yaml"))
+Distribution: TypeAlias = FloatDistribution | IntDistribution | CategoricalDistribution
+Space: TypeAlias = dict[str, Distribution]  # {option without its dashes: its values}
 
 
 def read_space(name: str | os.PathLike) -> Space:
@@ -139,18 +74,15 @@ def parse_space(data: Any, name: str, keys: list[str] | None = None) -> Space:
             f"{name}: expected options and their values, such as lr: {{low: 0.001, high: 0.1, log: "
             f"true}}; got {got}"
         )
-    space: Space = {}
     options = [str(key).lstrip("-") for key in (keys or data)]
     for option in options:
         if not option or options.count(option) > 1:
             raise FairseqDocError(f"{name}: expected every option once; got {shown(option)} twice")
-    for key, values in data.items():
-        option = str(key).lstrip("-")
-        space[option] = _parameter(values, f"{name}: --{option}")
-    return space
+    names = {str(key).lstrip("-"): values for key, values in data.items()}
+    return {option: _parameter(values, f"{name}: --{option}") for option, values in names.items()}
 
 
-def _parameter(values: Any, where: str) -> Range | Choices:
+def _parameter(values: Any, where: str) -> Distribution:
     if isinstance(values, dict) and set(values) == {"choices"}:
         return _choices(values["choices"], where)
     if not isinstance(values, dict) or not {"low", "high"} <= set(values) <= _KEYS:
@@ -168,9 +100,9 @@ def _parameter(values: Any, where: str) -> Range | Choices:
         raise FairseqDocError(f"{where}: expected low > 0 with log: true; got {low}")
     if step is not None:
         step = _step(step, low, high, log, where)
-    if not all(isinstance(number, int | None) for number in (low, high, step)):
-        low, high, step = float(low), float(high), None if step is None else float(step)
-    return Range(low, high, log, step)
+    if isinstance(low, int) and isinstance(high, int) and isinstance(step, int | None):
+        return IntDistribution(low, high, log=log, step=step or 1)
+    return FloatDistribution(low, high, log=log, step=step)
 
 
 def _step(value: Any, low: int | float, high: int | float, log: bool, where: str) -> int | float:
@@ -187,7 +119,7 @@ def _step(value: Any, low: int | float, high: int | float, log: bool, where: str
     return step
 
 
-def _choices(values: Any, where: str) -> Choices:
+def _choices(values: Any, where: str) -> Distribution:
     if not isinstance(values, list) or not values:
         raise FairseqDocError(f"{where}: choices: expected a list; got {shown(str(values))}")
     for value in values:
@@ -197,7 +129,7 @@ def _choices(values: Any, where: str) -> Choices:
             )
     if len({(type(value) is bool, value) for value in values}) < len(values):
         raise FairseqDocError(f"{where}: choices: expected every value once; got {values}")
-    return Choices(tuple(values))
+    return CategoricalDistribution(values)
 
 
 def _number(value: Any, where: str) -> int | float:
@@ -213,39 +145,32 @@ def _number(value: Any, where: str) -> int | float:
     return value if isinstance(value, int) else number
 
 
+def ends(values: Distribution) -> tuple[Any, ...]:
+    """The values that show whether an option takes all of them."""
+    if isinstance(values, CategoricalDistribution):
+        return values.choices
+    return values.low, values.high
+
+
+def is_inside(value: Any, values: Distribution) -> bool:
+    """Whether an option of these values can have this one."""
+    try:
+        return values._contains(values.to_internal_repr(value))
+    except (ValueError, TypeError):
+        return False
+
+
 def as_json(space: Space) -> dict[str, dict[str, Any]]:
-    """The space as a file holds it, as what JSON can hold."""
+    """The space as a file holds it, as what JSON can hold. Studies keep it, so it is not Optuna's
+    own JSON of a distribution."""
     found: dict[str, dict[str, Any]] = {}
     for option, values in space.items():
-        if isinstance(values, Choices):
-            found[option] = {"choices": list(values.values)}
-        else:
-            kept = {"low": values.low, "high": values.high, "log": values.log, "step": values.step}
-            found[option] = {
-                key: value for key, value in kept.items() if value not in (False, None)
-            }
-            found[option] |= {"low": values.low, "high": values.high}  # 0 == False
+        if isinstance(values, CategoricalDistribution):
+            found[option] = {"choices": list(values.choices)}
+            continue
+        found[option] = {"low": values.low, "high": values.high}
+        if values.log:
+            found[option]["log"] = True
+        elif values.step not in (None, 1) or isinstance(values.step, float):
+            found[option]["step"] = values.step
     return found
-
-
-def option_words(settings: Settings) -> list[str]:
-    """``{"lr": 0.1, "amp": True}`` -> ``["--lr", "0.1", "--amp"]``, every digit kept."""
-    words = []
-    for option, value in settings.items():
-        text = repr(value) if isinstance(value, float) else str(value)
-        if isinstance(value, bool):
-            words += [f"--{option}"] if value else []
-        elif text.startswith("-"):  # argparse takes -1e-05 for an option
-            words.append(f"--{option}={text}")
-        else:
-            words += [f"--{option}", text]
-    return words
-
-
-def short(settings: Settings) -> str:
-    """Settings for a line that is read: four digits."""
-    rounded = {
-        option: float(f"{value:.4g}") if isinstance(value, float) else value
-        for option, value in settings.items()
-    }
-    return " ".join(option_words(rounded))

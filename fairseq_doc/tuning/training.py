@@ -27,7 +27,7 @@ from fairseq_doc.fairseq_patches.checkpoint_reading import check_file
 from fairseq_doc.files import write_lines
 from fairseq_doc.tuning import launch
 from fairseq_doc.tuning.command import Command, program_for
-from fairseq_doc.tuning.space import Settings, option_words
+from fairseq_doc.tuning.settings import Settings, option_words
 
 COMMAND = "command.txt"
 LOG = "log.txt"
@@ -165,6 +165,11 @@ class Training:
             self._log.close()
 
 
+def threads_for(workers: int) -> int:
+    """Threads of one of so many trainings at once."""
+    return max(1, len(os.sched_getaffinity(0)) // workers)
+
+
 def stop_all(trainings: Sequence[Training]) -> None:
     """End all of them, at once."""
     for training in trainings:
@@ -237,7 +242,7 @@ def best_value(folder: Path, maximize: bool) -> float:
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of a training that has ended."""
+    """Remove the checkpoints of a training that has ended. They are not followed if they are a link."""
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 

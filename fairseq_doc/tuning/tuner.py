@@ -4,7 +4,6 @@ Several processes, on several machines, may work on one study. All that they sha
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,11 +16,11 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.tuning import slots as kept
 from fairseq_doc.tuning.processes import HEARTBEAT, this_process
-from fairseq_doc.tuning.progress import Silent, Standing, duration, number
-from fairseq_doc.tuning.samplers import STARTUP, distributions, make_sampler
+from fairseq_doc.tuning.progress import Progress, duration, number
+from fairseq_doc.tuning.samplers import STARTUP, make_sampler
+from fairseq_doc.tuning.settings import Settings, short
 from fairseq_doc.tuning.slots import Slot, best_slot, is_dead, is_one_too_many, slots_of
-from fairseq_doc.tuning.space import Settings, short
-from fairseq_doc.tuning.storage import Stamp, patiently
+from fairseq_doc.tuning.storage import Stamp, patiently, trials_of
 from fairseq_doc.tuning.training import (
     LOG,
     Outcome,
@@ -29,6 +28,7 @@ from fairseq_doc.tuning.training import (
     earlier_outcome,
     remove_checkpoints,
     stop_all,
+    threads_for,
 )
 
 POLL = 0.1  # seconds between looks at the trainings
@@ -88,11 +88,6 @@ class _Running:
     seconds: float = field(default=0.0)  # at the last time stamp
 
 
-def threads_for(workers: int) -> int:
-    """Threads of one of so many trainings at once."""
-    return max(1, len(os.sched_getaffinity(0)) // workers)
-
-
 def folder_of(folder: Path, slot: int) -> Path:
     """The folder of a trial."""
     return folder / f"trial-{slot:04d}"
@@ -108,16 +103,17 @@ class Tuner:
         show: the progress.
     """
 
-    def __init__(self, study: Study, stamp: Stamp, plan: Plan, show: Silent | None = None) -> None:
+    def __init__(
+        self, study: Study, stamp: Stamp, plan: Plan, show: Progress | None = None
+    ) -> None:
         self._study = study
         self._stamp = stamp
         self._plan = plan
-        self._show = show or Silent()
+        self._show = show or Progress(quiet=True)
         self._storage = study._storage
         self._running: dict[int, _Running] = {}  # by the number of the trial
         self._failures = 0  # in a row
         self._me = this_process()
-        study.sampler = make_sampler(plan.sampler, plan.seed, stamp.space, plan.startup)
 
     def run(self) -> None:
         """Tune. After an interruption the same call goes on.
@@ -132,7 +128,7 @@ class Tuner:
                     idle_until = 0.0
                 if time.monotonic() >= idle_until:
                     slots = self._fill()
-                    self._show.update(Standing.of(slots, self._stamp.command.maximize))
+                    self._show.update(slots, self._stamp.command.maximize)
                     complete = sum(slot.complete for slot in slots)
                     if not self._running and complete >= self._plan.trials:
                         return
@@ -147,7 +143,7 @@ class Tuner:
     # The trials
 
     def _trials(self) -> list[FrozenTrial]:
-        return patiently(self._study.get_trials, deepcopy=False)
+        return trials_of(self._study, self._stamp.space)
 
     def _mark(self, trial: FrozenTrial, **attributes: object) -> bool:
         """Set user attributes; whether the trial was still open."""
@@ -178,8 +174,9 @@ class Tuner:
         """Begin trainings while there are free workers and trials left to begin; the study's slots."""
         while True:
             slots = slots_of(self._recover())
-            live = [slot for slot in slots if not slot.failed]
-            interrupted = [slot for slot in live[: self._plan.trials] if slot.interrupted]
+            live = [slot for slot in slots if slot.state != "failed"]
+            begun = live[: self._plan.trials]
+            interrupted = [slot for slot in begun if slot.state == "interrupted"]
             enough = sum(slot.complete for slot in slots) >= self._plan.trials
             nothing_left = enough or (len(live) >= self._plan.trials and not interrupted)
             free = self._plan.workers > len(self._running)
@@ -196,7 +193,7 @@ class Tuner:
         Optuna's queue of trials is not used: on SQLite two processes can take the same one from it.
         """
         owner: dict[str, object] = {kept.OWNER: self._me, kept.HEARTBEAT_AT: time.time()}
-        space = distributions(self._stamp.space)
+        space, plan = self._stamp.space, self._plan
         begun = create_trial(state=TrialState.RUNNING, user_attrs=owner)
         if isinstance(settings, Slot):
             begun.user_attrs[kept.SLOT] = settings.number
@@ -207,6 +204,8 @@ class Tuner:
             begun.distributions = {name: space[name] for name in settings.settings}
         study_id = self._study._study_id
         made = patiently(self._storage.create_new_trial, study_id, template_trial=begun)
+        place = patiently(self._storage.get_trial, made).number
+        self._study.sampler = make_sampler(plan.sampler, plan.seed, place, space, plan.startup)
         trial = Trial(self._study, made)
         for name, distribution in space.items():
             patiently(trial._suggest, name, distribution)  # draws what it does not have
@@ -224,8 +223,7 @@ class Tuner:
         folder = folder_of(self._plan.folder, slot)
         command = self._stamp.command
         training = Training(command, trial.params, folder, self._plan.program)
-        now = _Running(trial, slot, training)
-        self._running[trial.number] = now
+        now = self._running[trial.number] = _Running(trial, slot, training)
         before = earlier_outcome(folder, command) if slot != trial.number else None
         if before is not None:  # its process died after the training had ended
             self._finish(now, before)
@@ -289,7 +287,7 @@ class Tuner:
         slots = slots_of(self._trials())
         best = best_slot(slots, self._stamp.command.maximize)
         for slot in slots:
-            if (slot.complete or slot.failed) and slot is not best:
+            if (slot.complete or slot.state == "failed") and slot is not best:
                 remove_checkpoints(folder_of(self._plan.folder, slot.number))
 
     def _stop(self) -> None:

@@ -96,7 +96,7 @@ def tuned(corpus, tmp_path_factory):
 def test_an_interruption_leaves_a_study_that_goes_on(tuned):
     output, status = tuned.interrupted
     assert status == 130 and "Traceback" not in output
-    assert any(slot.interrupted for slot in tuned.before)
+    assert any(slot.state == "interrupted" for slot in tuned.before)
 
 
 def test_no_trial_is_lost_or_doubled(tuned):
@@ -113,7 +113,7 @@ def test_no_trial_is_lost_or_doubled(tuned):
         log = (tuned.trials / f"trial-{slot.number:04d}" / "log.txt").read_text()
         assert log.count("done training in") == 1
         losses = re.findall(r"valid on 'valid' subset \| loss (\S+)", log)
-        assert slot.last.value == min(map(float, losses))
+        assert slot.value == min(map(float, losses))
     for output in tuned.outputs:
         assert f"study s: {TRIALS} trials complete, 0 of them diverged; 0 failed" in output
 

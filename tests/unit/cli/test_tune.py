@@ -10,11 +10,13 @@ import sys
 
 import pytest
 from conftest import PACKAGE, ROOT, doc, refused
+from optuna.trial import TrialState, create_trial
 
 from fairseq_doc.cli.main import make_parser
 from fairseq_doc.errors import pip_install
 from fairseq_doc.tuning import progress
 from fairseq_doc.tuning import training as training_module
+from fairseq_doc.tuning.slots import Slot
 
 SPACE = "lr: {low: 1e-4, high: 1.0, log: true}\n"
 BASE = f"fairseq-train data --user-dir {PACKAGE} --arch lstm_doc_lm --task bptt_language_modeling".split()
@@ -213,29 +215,33 @@ def test_sigterm_is_an_interruption(folder, monkeypatch):
     assert "2 trials complete" in out
 
 
+def slots(*values, running=0):
+    """Slots with these values, and some at work."""
+    trials = [create_trial(value=value) for value in values]
+    trials += [create_trial(state=TrialState.RUNNING)] * running
+    return [Slot(number, (trial,)) for number, trial in enumerate(trials)]
+
+
 def test_a_bar_on_a_terminal(monkeypatch):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)
-    shown = progress.OnStandardError(3, complete=1)
+    shown = progress.Progress(3, complete=1)
     shown.line("trial 0: loss 2")
-    shown.update(progress.Standing(2, 1, 2.0))
+    shown.update(slots(2.0, 3.0, running=1), False)
     shown.close()
     printed = terminal.getvalue()
-    assert (
-        "trial 0: loss 2\n" in printed
-        and "2 of 3 trials" in printed
-        and "1 running, best 2.0000" in printed
-    )
-    assert progress.OnStandardError(3, bar=False)._bar is None
+    for part in ("trial 0: loss 2\n", "2 of 3 trials", "1 running, best 2.0000"):
+        assert part in printed
+    assert progress.Progress()._bar is progress.Progress(3, quiet=True)._bar is None
 
 
 def test_a_line_a_trial_where_there_is_no_terminal(monkeypatch, capsys):
     clock = iter([0.0, 90.0, 180.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    shown = progress.OnStandardError(5, complete=1)
+    shown = progress.Progress(5, complete=1)
     for complete in (1, 2, 2, 3):
-        shown.update(progress.Standing(complete, 1, 2.0))
+        shown.update(slots(*[2.0] * complete), False)
     assert capsys.readouterr().err.splitlines() == [
         "2 of 5 trials, best 2.0000, 4.5 min left",
         "3 of 5 trials, best 2.0000, 3.0 min left",
@@ -244,5 +250,4 @@ def test_a_line_a_trial_where_there_is_no_terminal(monkeypatch, capsys):
 
 def test_numbers_as_they_are_shown():
     assert [progress.duration(s) for s in (12, 90, 5400)] == ["12 s", "1.5 min", "1.5 h"]
-    values = [progress.number(value) for value in (None, math.inf, 2.0)]
-    assert values == ["no value", "diverged", "2.0000"]
+    assert [progress.number(value) for value in (math.inf, 2.0)] == ["diverged", "2.0000"]

@@ -10,7 +10,13 @@ from fairseq_doc.tuning import tuner as tuner_module
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.slots import slots_of
 from fairseq_doc.tuning.space import parse_space
-from fairseq_doc.tuning.storage import claim_folder, open_storage, open_study, silence
+from fairseq_doc.tuning.storage import (
+    claim_folder,
+    open_storage,
+    open_study,
+    silence,
+    trials_of,
+)
 from fairseq_doc.tuning.tuner import Plan, Tuner
 
 PROGRAM = [sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_training.py")]
@@ -27,13 +33,13 @@ class Lines:
     """What a tuner shows."""
 
     def __init__(self):
-        self.lines, self.standings = [], []
+        self.lines, self.complete = [], 0
 
     def line(self, text):
         self.lines.append(text)
 
-    def update(self, standing):
-        self.standings.append(standing)
+    def update(self, slots, maximize):
+        self.complete = sum(slot.complete for slot in slots)
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +72,7 @@ def study_in(tmp_path):
             folder=folder,
             shown=shown,
             tuner=tuner,
-            slots=lambda: slots_of(study.get_trials()),
+            slots=lambda: slots_of(trials_of(study, space)),
         )
 
     return opened

@@ -16,11 +16,12 @@ from conftest import refusal
 from optuna.trial import TrialState, create_trial
 
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.figures import _limits, _ticks
-from fairseq_doc.tuning.report import FILES, best_of_half, check_report, describe, write_report
+from fairseq_doc.tuning.figures import near_slots
+from fairseq_doc.tuning.report import FILES, best_of_half, check_report, write_report
 from fairseq_doc.tuning.rerun import rerun, spread
-from fairseq_doc.tuning.samplers import distributions
-from fairseq_doc.tuning.space import Choices, Range, parse_space
+from fairseq_doc.tuning.samplers import value_at
+from fairseq_doc.tuning.slots import Slot
+from fairseq_doc.tuning.space import parse_space
 
 from .conftest import COMMAND, PROGRAM, choosing
 
@@ -40,14 +41,14 @@ def filled(study_in, values, space=SPACE, command=COMMAND):
     tuned = study_in(space=space, command=command)
     rng = random.Random(1)
     for value in values:
-        settings = {option: p.at(rng.random()) for option, p in space.items()}
+        settings = {option: value_at(p, rng.random()) for option, p in space.items()}
         state = TrialState.FAIL if value is None else TrialState.COMPLETE
         tuned.study.add_trial(
             create_trial(
                 state=state,
                 value=value,
                 params=settings,
-                distributions=distributions(space),
+                distributions=space,
                 user_attrs={"seconds": 90.0} | ({} if value is not None else {"problem": "why"}),
             )
         )
@@ -134,18 +135,23 @@ def test_no_report_without_a_finite_value(values, study_in, tmp_path):
 
 def test_states(study_in):
     tuned = filled(study_in, [1.0])
-    tuned.study.ask(distributions(SPACE))
-    assert [describe(slot)["state"] for slot in tuned.slots()] == ["complete", "running"]
+    tuned.study.ask(SPACE)
+    assert [slot.state for slot in tuned.slots()] == ["complete", "running"]
 
 
-def test_axes_leave_out_far_values():
-    low, high, beyond = _limits([5.0, 5.1, 5.2, 5.3, 90.0], False)
-    assert low < 5 and 5.3 < high < 6 and beyond == 1
-    low, high, beyond = _limits([50.0, 49.0, 48.0, 47.0, 1.0], True)
-    assert 40 < low < 47 and high > 50 and beyond == 1
-    assert _limits([3.0], False)[2] == _limits([3.0, 3.0], True)[2] == 0
-    assert [label for _, label in _ticks(Range(1, 3))] == ["1", "2", "3"]
-    assert [height for height, _ in _ticks(Choices(("a", "b")))] == [0.25, 0.75]
+@pytest.mark.parametrize(
+    "values, maximize, expected",
+    [
+        ([5.0, 5.1, 5.2, 5.3, 90.0], False, [5.0, 5.1, 5.2, 5.3]),
+        ([50.0, 49.0, 48.0, 47.0, 1.0], True, [50.0, 49.0, 48.0, 47.0]),
+        ([3.0], False, [3.0]),
+        ([3.0, 3.0], True, [3.0, 3.0]),
+    ],
+)
+def test_plots_leave_out_far_values(values, maximize, expected):
+    trials = [create_trial(value=value) for value in values]
+    slots = [Slot(number, (trial,)) for number, trial in enumerate(trials)]
+    assert [slot.value for slot in near_slots(slots, maximize)] == expected
 
 
 def test_reruns_are_done_once_and_go_on(study_in):
@@ -158,20 +164,18 @@ def test_reruns_are_done_once_and_go_on(study_in):
         return rerun(tuned.stamp.command, slot, seeds, workers, tuned.folder, PROGRAM, tuned.shown)
 
     runs = again(3)
-    base = slot.last.value
-    assert [run.seed for run in runs] == [1, 2, 3]
-    assert [run.value for run in runs] == pytest.approx([base + 0.01 * n for n in (1, 2, 3)])
-    assert runs[0].folder == tuned.folder / "rerun-0000-seed1"
-    assert "--seed 1 --save-dir" in (runs[0].folder / "command.txt").read_text()
-    log = runs[2].folder / "log.txt"
+    base = slot.value
+    assert runs == pytest.approx({n: base + 0.01 * n for n in (1, 2, 3)})
+    command = tuned.folder / "rerun-0000-seed1" / "command.txt"
+    assert "--seed 1 --save-dir" in command.read_text()
+    log = tuned.folder / "rerun-0000-seed3" / "log.txt"
     log.write_text(log.read_text().replace("done training", "was interrupted"))
-    assert again(4)[:3] == runs
+    assert runs.items() < again(4).items()
     done = [line for line in tuned.shown.lines if "done before" in line]
     assert len(done) == 2 and len(tuned.shown.lines) == 4
     assert "starts at step 5" in log.read_text()
-    found = spread([run.value for run in runs])
-    assert found.mean == pytest.approx(base + 0.02) and found.deviation == pytest.approx(0.01)
-    assert (found.low, found.high) == (runs[0].value, runs[2].value)
+    found = {"mean": base + 0.02, "deviation": 0.01, "low": base + 0.01, "high": base + 0.03}
+    assert spread(list(runs.values())) == pytest.approx(found)
 
 
 def test_a_rerun_with_other_options_does_not_count_as_done(study_in):
@@ -210,6 +214,6 @@ def test_a_script_of_a_metric_that_is_a_command(study_in, tmp_path):
 
 
 def test_spread():
-    assert spread([]) is None and spread([math.inf]) is None
-    assert spread([2.0, math.inf]).deviation is None
-    assert spread([1.0, 3.0]).deviation == pytest.approx(math.sqrt(2))
+    assert set(spread([math.inf]).values()) == {None} == set(spread([]).values())
+    one = {"mean": 2.0, "deviation": None, "low": 2.0, "high": 2.0}
+    assert spread([2.0, math.inf]) == one

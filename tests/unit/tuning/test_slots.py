@@ -44,11 +44,10 @@ def trial(number, state=RUNNING, slot=None, ended=None, value=1.0, **attributes)
 
 def test_a_stopped_trial_goes_on_in_its_slot():
     trials = [trial(0, COMPLETE), trial(1, FAIL, ended=STOPPED), trial(2, FAIL, ended=FAILED)]
-    assert [slot.interrupted for slot in slots_of(trials)] == [False, True, False]
-    assert [slot.failed for slot in slots_of(trials)] == [False, False, True]
+    assert [slot.state for slot in slots_of(trials)] == ["complete", "interrupted", "failed"]
     trials.append(trial(3, slot=1))
     zero, one, two = slots_of(trials)
-    assert not one.interrupted and one.running and one.last.number == 3
+    assert one.state == "running" and one.last.number == 3
     trials[3] = trial(3, COMPLETE, slot=1)
     assert slots_of(trials)[1].complete and slots_of(trials)[1].number == 1
 
@@ -56,16 +55,16 @@ def test_a_stopped_trial_goes_on_in_its_slot():
 def test_unused_trials_do_not_count_and_foreign_failures_do():
     trials = [trial(0, FAIL, ended=UNUSED), trial(1, FAIL), trial(2)]
     assert [slot.number for slot in slots_of(trials)] == [1, 2]
-    assert slots_of(trials)[0].failed
+    assert slots_of(trials)[0].state == "failed"
     # A continuation that never began leaves its slot as it was.
     trials = [trial(0, FAIL, ended=STOPPED), trial(1, FAIL, slot=0, ended=UNUSED)]
-    assert slots_of(trials)[0].interrupted
+    assert slots_of(trials)[0].state == "interrupted"
 
 
 def test_trials_in_the_queue_of_optuna_do_not_count():
     trials = [trial(0, FAIL, ended=STOPPED), trial(1, WAITING, slot=0), trial(2, WAITING)]
     (zero,) = slots_of(trials)
-    assert zero.interrupted
+    assert zero.state == "interrupted"
     assert not is_one_too_many(trial(3), [*trials, trial(3)], 2)
 
 
@@ -96,7 +95,7 @@ def test_never_more_complete_than_wanted(wanted, events, rng):
         running = [t for t in trials if t.state == RUNNING]
         if event == 0 or not running:  # several ask before any of them looks
             begun = [trial(len(trials) + k) for k in range(rng.randint(1, 3))]
-            waiting = [slot for slot in slots_of(trials) if slot.interrupted]
+            waiting = [slot for slot in slots_of(trials) if slot.state == "interrupted"]
             if waiting:
                 begun[0] = trial(begun[0].number, slot=waiting[0].number)
             trials += begun
@@ -113,7 +112,7 @@ def test_never_more_complete_than_wanted(wanted, events, rng):
             trials[t.number] = trial(t.number, state, slot=slot, ended=ended)
         slots = slots_of(trials)
         assert sum(slot.complete for slot in slots) <= wanted
-        assert sum(slot.running for slot in slots if not slot.complete) <= wanted
+        assert sum(slot.state == "running" for slot in slots) <= wanted
         for slot in slots:  # nothing is trained twice at a time
             assert sum(t.state in (RUNNING, COMPLETE) for t in slot.trials) <= 1
 
@@ -145,7 +144,7 @@ def test_best(maximize):
     slots = slots_of([trial(n, COMPLETE, value=value) for n, value in enumerate(values)])
     for some in itertools.permutations(slots, 3):
         best = best_slot(some, maximize)
-        expected = (max if maximize else min)([s.last.value for s in some])
-        assert best.last.value == expected != worst
+        expected = (max if maximize else min)([s.value for s in some])
+        assert best.value == expected != worst
     assert best_slot(slots, maximize).number == (0 if maximize else 2)
     assert best_slot(slots[1:2], maximize) is None and best_slot([], maximize) is None

@@ -8,17 +8,11 @@ import yaml
 from conftest import refusal
 from hypothesis import given
 from hypothesis import strategies as st
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from fairseq_doc.tuning.space import (
-    Choices,
-    Range,
-    as_json,
-    option_words,
-    parse_space,
-    read_space,
-    ready_spaces,
-    short,
-)
+from fairseq_doc.tuning.samplers import value_at
+from fairseq_doc.tuning.settings import option_words, ready_spaces, short
+from fairseq_doc.tuning.space import as_json, parse_space, read_space
 
 NUMBERS = st.floats(1e-8, 1e8) | st.integers(1, 10**6)
 
@@ -29,11 +23,10 @@ def ranges(draw):
     low, high = sorted([draw(NUMBERS), draw(NUMBERS)])
     if not low < high:
         high = low + 1
-    if not isinstance(low, type(high)):
-        low, high = float(low), float(high)
+    kind = IntDistribution if isinstance(low, int) and isinstance(high, int) else FloatDistribution
     log = draw(st.booleans())
     values = {"low": low, "high": high, **({"log": True} if log else {})}
-    return values, Range(low, high, log)
+    return values, kind(low, high, log=log)
 
 
 @given(ranges(), st.floats(0, 1, exclude_max=True))
@@ -41,9 +34,9 @@ def test_a_range_is_read_and_its_values_are_inside(drawn, position):
     written, expected = drawn
     space = parse_space({"--lr": written}, "x")
     assert space == {"lr": expected}
-    value = expected.at(position)
+    value = value_at(expected, position)
     assert expected.low <= value <= expected.high and isinstance(value, type(expected.low))
-    assert expected.at(0.0) == pytest.approx(expected.low)
+    assert value_at(expected, 0.0) == pytest.approx(expected.low)
 
 
 @given(ranges())
@@ -54,14 +47,24 @@ def test_a_space_survives_json_and_yaml(drawn):
     assert parse_space(yaml.safe_load(yaml.safe_dump(as_json(space))), "x") == space
 
 
-def test_the_parts_of_a_range_are_equal():
-    assert [Range(1, 4).at(n / 8) for n in range(8)] == [1, 1, 2, 2, 3, 3, 4, 4]
-    assert [Range(0, 10, step=5).at(p) for p in (0.1, 0.5, 0.9)] == [0, 5, 10]
-    assert Range(0.0, 0.3, step=0.1).at(0.99) == 0.3
-    assert Range(0.001, 0.1, log=True).at(0.5) == pytest.approx(0.01)
-    assert Range(0.0, 2.0).at(0.5) == 1.0
-    assert {Range(1, 100, log=True).at(n / 1000) for n in range(1000)} >= {1, 2, 100}
-    assert [Choices(("a", "b")).at(p) for p in (0, 0.49, 0.5, 0.99)] == ["a", "a", "b", "b"]
+@pytest.mark.parametrize(
+    "values, positions, expected",
+    [
+        (IntDistribution(1, 4), [n / 8 for n in range(8)], [1, 1, 2, 2, 3, 3, 4, 4]),
+        (IntDistribution(0, 10, step=5), [0.1, 0.5, 0.9], [0, 5, 10]),
+        (FloatDistribution(0.0, 0.3, step=0.1), [0.99], [0.3]),
+        (FloatDistribution(0.0, 2.0), [0.5], [1.0]),
+        (FloatDistribution(0.25, 4, log=True), [0.5], [1.0]),
+        (CategoricalDistribution(["a", "b"]), [0, 0.49, 0.5, 0.99], ["a", "a", "b", "b"]),
+    ],
+)
+def test_the_parts_of_a_range_are_equal(values, positions, expected):
+    assert [value_at(values, position) for position in positions] == pytest.approx(expected)
+
+
+def test_whole_numbers_on_a_logarithmic_scale():
+    found = {value_at(IntDistribution(1, 100, log=True), n / 1000) for n in range(1000)}
+    assert found >= {1, 2, 100}
 
 
 def test_yaml_numbers_without_a_point_and_whole_numbers(tmp_path):
@@ -71,9 +74,12 @@ def test_yaml_numbers_without_a_point_and_whole_numbers(tmp_path):
         "dropout: {low: 0, high: 0.5}\nsteps: {low: 0, high: 1, step: 0.25}\n"
     )
     space = read_space(path)
-    assert space["lr"] == Range(0.0005, 0.01, True) and space["layers"] == Range(1, 4)
-    assert space["layers"].whole and not space["dropout"].whole
-    assert isinstance(space["dropout"].low, float) and isinstance(space["steps"].high, float)
+    assert space == {
+        "lr": FloatDistribution(0.0005, 0.01, log=True),
+        "layers": IntDistribution(1, 4),
+        "dropout": FloatDistribution(0, 0.5),
+        "steps": FloatDistribution(0, 1, step=0.25),
+    }
 
 
 @pytest.mark.parametrize(
@@ -130,10 +136,11 @@ def test_ready_spaces_and_a_file_of_that_name(tmp_path, monkeypatch):
     assert ready_spaces() == ["awd", "luong", "melis", "melis_deep"]
     deep, plain = read_space("melis_deep"), read_space("melis")
     assert deep.keys() - plain.keys() == {"intra-layer-dropout"} and len(plain) == 6
-    assert plain["lr"] == Range(0.0005, 0.01, True) and plain["l2"] == Range(1e-6, 1e-3, True)
-    assert plain["embedding-ratio"] == Range(0.05, 1.5)
+    assert plain["lr"] == FloatDistribution(0.0005, 0.01, log=True)
+    assert plain["l2"] == FloatDistribution(1e-6, 1e-3, log=True)
+    assert plain["embedding-ratio"] == FloatDistribution(0.05, 1.5)
     (tmp_path / "melis").write_text("lr: {low: 1, high: 2}")
-    assert read_space("melis") == {"lr": Range(1, 2)}
+    assert read_space("melis") == {"lr": IntDistribution(1, 2)}
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

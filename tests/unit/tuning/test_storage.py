@@ -1,6 +1,5 @@
 """Storages, and what a study was made with."""
 
-import json
 import sqlite3
 import threading
 
@@ -88,7 +87,7 @@ def test_a_study_of_another_program(tmp_path):
 
 
 def test_a_study_whose_maker_was_killed_before_it_had_its_stamp(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage_module, "STAMP_WAIT", 0.3)
+    monkeypatch.setattr(storage_module, "MAKING", 0.3)
     storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
     optuna.create_study(study_name="s", storage=storage)
     study, stamp = open_study(storage, "s", SPACE, COMMAND)
@@ -192,7 +191,6 @@ def test_a_folder_of_another_study(tmp_path):
     assert "cannot write" in refusal(claim_folder, tmp_path / "a.db" / "x", two)
 
 
-def test_a_stamp_is_json():
+def test_a_stamp_is_text():
     stamp = storage_module.Stamp(SPACE, COMMAND, "id")
-    text = json.dumps(stamp.as_json())
-    assert storage_module.Stamp.from_json(json.loads(text), "s") == stamp
+    assert storage_module.Stamp.from_text(stamp.as_text(), "s") == stamp

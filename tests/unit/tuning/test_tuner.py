@@ -17,7 +17,6 @@ from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning import tuner as tuner_module
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.processes import this_process
-from fairseq_doc.tuning.samplers import distributions
 from fairseq_doc.tuning.slots import (
     ENDED,
     OWNER,
@@ -43,15 +42,15 @@ def test_every_trial_has_its_value_and_only_the_best_its_checkpoints(kind, study
     assert [slot.number for slot in slots] == list(range(5)) and all(s.complete for s in slots)
     for slot in slots:
         expected = (math.log10(slot.settings["lr"]) + 2) ** 2
-        assert slot.last.value == pytest.approx(expected)
+        assert slot.value == pytest.approx(expected)
         folder = tuned.folder / f"trial-{slot.number:04d}"
         words = (folder / "command.txt").read_text().split()
         assert words[:4] == ["fairseq-train", "data", "--lr", repr(slot.settings["lr"])]
         assert words[4:] == ["--save-dir", str(folder / "checkpoints")]
         assert "done training" in (folder / "log.txt").read_text()
-    best = min(slots, key=lambda slot: slot.last.value).number
+    best = min(slots, key=lambda slot: slot.value).number
     assert [p.parent.name for p in tuned.folder.glob("*/checkpoints")] == [f"trial-{best:04d}"]
-    assert len(tuned.shown.lines) == 5 and tuned.shown.standings[-1].complete == 5
+    assert len(tuned.shown.lines) == 5 and tuned.shown.complete == 5
     assert tuned.shown.lines[0].startswith("trial ") and " --lr " in tuned.shown.lines[0]
 
 
@@ -68,7 +67,7 @@ def test_a_second_call_has_nothing_to_do_and_a_third_wants_more(study_in):
 def test_trainings_that_diverge_count_as_worst(study_in):
     tuned = study_in(space=choosing("diverge", "nan"))
     tuned.tuner(4).run()
-    assert [slot.last.value for slot in tuned.slots()] == [math.inf] * 4
+    assert [slot.value for slot in tuned.slots()] == [math.inf] * 4
     assert all("diverged" in line for line in tuned.shown.lines)
 
 
@@ -76,7 +75,7 @@ def test_a_maximised_metric(study_in):
     command = Command(("fairseq-train", "data"), "accuracy", True)
     tuned = study_in(space=choosing("train", "diverge"), command=command)
     tuned.tuner(6).run()
-    values = [slot.last.value for slot in tuned.slots()]
+    values = [slot.value for slot in tuned.slots()]
     assert -math.inf in values and tuned.study.direction.name == "MAXIMIZE"
     (kept,) = tuned.folder.glob("*/checkpoints")
     assert int(kept.parent.name[-4:]) == max(range(6), key=values.__getitem__)
@@ -87,7 +86,7 @@ def test_the_first_failure_ends_a_tuning(study_in):
     message = refusal(tuned.tuner(60, workers=1).run)
     assert "trial 0 failed" in message and "ValueError: it cannot" in message
     assert f"{tuned.folder}/trial-0000/log.txt" in message
-    assert len(tuned.slots()) == 1 and tuned.slots()[0].failed
+    assert len(tuned.slots()) == 1 and tuned.slots()[0].state == "failed"
 
 
 def test_three_failures_in_a_row_end_a_tuning(study_in):
@@ -95,7 +94,7 @@ def test_three_failures_in_a_row_end_a_tuning(study_in):
     tuner = tuned.tuner(40)
     message = refusal(tuner.run)
     slots = tuned.slots()
-    assert [slot.failed for slot in slots[-3:]] == [True] * 3 and slots[-4].complete
+    assert [slot.state for slot in slots[-3:]] == ["failed"] * 3 and slots[-4].complete
     assert "3 trials in a row failed, the last with: ValueError: it cannot" in message
     wanted = sum(slot.complete for slot in slots)
     tuned.tuner(wanted).run()  # failed ones do not count
@@ -108,7 +107,7 @@ def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch):
     tuner = tuned.tuner(3, workers=2)
     begun = []
 
-    def interrupt(standing):
+    def interrupt(slots, maximize):
         begun[:] = [running.training for running in tuner._running.values()]
         raise KeyboardInterrupt
 
@@ -116,11 +115,11 @@ def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         tuner.run()
     assert len(begun) == 2 and all(t._process.poll() is not None for t in begun)
-    assert [slot.interrupted for slot in tuned.slots()] == [True, True]
+    assert [slot.state for slot in tuned.slots()] == ["interrupted"] * 2
     settings = [slot.settings for slot in tuned.slots()]
 
     monkeypatch.setenv("FAKE_SECONDS", "0")
-    tuned.shown.update = lambda standing: None
+    tuned.shown.update = lambda slots, maximize: None
     tuned.tuner(3, workers=2).run()
     assert [slot.settings for slot in tuned.slots()][:2] == settings
     assert [slot.complete for slot in tuned.slots()] == [True] * 3
@@ -131,7 +130,7 @@ def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch):
 
 def dead_trial(tuned, log=None, ended=True):
     """A trial whose process is gone; its log."""
-    trial = tuned.study.ask(distributions(tuned.stamp.space))
+    trial = tuned.study.ask(tuned.stamp.space)
     if ended:
         trial.set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})
     if log is not None:
@@ -150,7 +149,7 @@ def test_a_dead_trial_that_had_finished_is_read_not_trained(study_in):
     tuned.tuner(2).run()
     one = tuned.slots()[1]
     assert one.complete and one.settings == dead.params
-    assert one.last.value == tuned.slots()[0].last.value
+    assert one.value == tuned.slots()[0].value
     assert (folder / "log.txt").read_text() == "x\ndone training in 0.3 seconds\n"
     assert not (folder / "command.txt").exists()
 
@@ -159,7 +158,7 @@ def test_a_dead_trial_that_had_diverged_is_not_trained_again(study_in):
     tuned = study_in()
     dead_trial(tuned, "FloatingPointError: gradients are Nan/Inf\n")
     tuned.tuner(1).run()
-    assert tuned.slots()[0].last.value == math.inf
+    assert tuned.slots()[0].value == math.inf
 
 
 def test_a_dead_trial_without_settings_is_dropped(study_in):
@@ -188,7 +187,7 @@ def test_heartbeats_and_seconds_are_written(study_in, monkeypatch):
     monkeypatch.setenv("FAKE_SECONDS", "0.5")
     tuned = study_in()
     beats = []
-    tuned.shown.update = lambda standing: beats.extend(
+    tuned.shown.update = lambda slots, maximize: beats.extend(
         trial.user_attrs.get("seconds", 0) for trial in tuned.study.get_trials()
     )
     tuned.tuner(1).run()
@@ -202,7 +201,7 @@ def test_a_training_whose_trial_another_program_closes_is_ended(study_in, monkey
     tuned = study_in()
     closed = []
 
-    def close(standing):
+    def close(slots, maximize):
         running = [t for t in tuned.study.get_trials() if t.state == TrialState.RUNNING]
         if running and not closed and "seconds" in running[0].user_attrs:
             closed.append(running[0].number)
@@ -253,7 +252,7 @@ def test_two_tuners_that_see_one_interrupted_trial(kind, study_in, tmp_path):
     dead = dead_trial(one)
     tuners = [one.tuner(1), other.tuner(1)]
     seen = [slots_of(tuner._recover())[0] for tuner in tuners]
-    assert all(slot.interrupted for slot in seen)
+    assert all(slot.state == "interrupted" for slot in seen)
     begun = [tuner._begin(slot) for tuner, slot in zip(tuners, seen, strict=True)]
     assert begun == [True, False]
     tuners[0].run()
@@ -271,7 +270,7 @@ def continue_at_once(url, folder, barrier, rounds, found):
     silence()
     study, stamp = load_study(open_storage(url, create=False), "s")
     tuner = Tuner(study, stamp, Plan(99, 1, folder, "random"))
-    interrupted = [slot for slot in slots_of(study.get_trials()) if slot.interrupted]
+    interrupted = [slot for slot in slots_of(study.get_trials()) if slot.state == "interrupted"]
     for slot in interrupted[:rounds]:
         barrier.wait(60)
         trial = tuner._new_trial(slot)
@@ -358,7 +357,7 @@ def test_a_killed_tuner_takes_its_trainings_along_and_goes_on(study_in, tmp_path
     while any(os.path.exists(f"/proc/{pid}") for pid in trainings):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    assert [slot.running for slot in tuned.slots()] == [True, True]
+    assert [slot.state for slot in tuned.slots()] == ["running"] * 2
     tuned.tuner(4, workers=2).run()
     slots = tuned.slots()
     assert [slot.complete for slot in slots] == [True] * 4
@@ -377,4 +376,4 @@ def test_what_does_not_end_is_killed(study_in, monkeypatch):
     (running,) = tuner._running.values()
     tuner._stop()
     assert running.training._process.returncode == -signal.SIGKILL
-    assert time.monotonic() - begin < 20 and tuned.slots()[0].interrupted
+    assert time.monotonic() - begin < 20 and tuned.slots()[0].state == "interrupted"
