@@ -31,7 +31,7 @@ def loaded(monkeypatch):
     """The --path of every model that was loaded."""
     paths = []
 
-    def load(path, data, precision, component_threshold):
+    def load(path, data, precision):
         paths.append(path)
         return ensemble(peaked_model(), folder=data)
 
