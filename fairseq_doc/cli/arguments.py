@@ -1,8 +1,8 @@
-"""Arguments that several commands share, and the objects they name."""
+"""Options that several commands share, and the objects they name."""
 
-import argparse
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,91 +14,93 @@ from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.files import text_lines
 from fairseq_doc.ops.matmul import PRECISIONS
+from fairseq_doc.options import REQUIRED, option, positive
 from fairseq_doc.preparation.binarisation import load_dictionary
 from fairseq_doc.preparation.byte_tokens import BYTE, unit_of
 
 
-def add_checkpoint_arguments(parser: argparse.ArgumentParser, ensembles: bool = True) -> None:
-    """The data folder and ``--path``."""
-    parser.add_argument(
-        "data", help="folder of fairseq-preprocess, for its dictionaries and splits"
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """The models and their data."""
+
+    data: str = option(
+        "folder of fairseq-preprocess, for its dictionaries and splits", REQUIRED, positional=True
     )
-    several = "; a.pt:b.pt:... averages the models' probabilities" if ensembles else ""
-    parser.add_argument("--path", required=True, help=f"checkpoint{several}")
+    path: str = option("checkpoint; a.pt:b.pt:... averages the models' probabilities", REQUIRED)
 
 
-def add_model_arguments(
-    parser: argparse.ArgumentParser, ensembles: bool = True, progress: bool = True
-) -> None:
-    """The data folder, ``--path``, ``--cpu``, and how progress is shown."""
-    add_checkpoint_arguments(parser, ensembles)
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
-    parser.add_argument(
-        "--matmul-precision",
-        choices=PRECISIONS,
-        help="precision of the large matrix products (default: as trained); bfloat16 is faster on "
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(CheckpointOptions):
+    """How they are run."""
+
+    cpu: bool = option("do not use a GPU", False)
+    matmul_precision: str | None = option(
+        "precision of the large matrix products (default: as trained); bfloat16 is faster on "
         "processors with AVX512_BF16 or AMX and on GPUs; others stay in float32, with a warning",
+        choices=PRECISIONS,
     )
-    if not progress:
-        return
-    parser.add_argument("--no-progress-bar", action="store_true", help="show no progress")
-    parser.add_argument(
-        "--log-interval",
+
+    @property
+    def device(self) -> str:
+        """A GPU where there is one."""
+        return "cuda" if torch.cuda.is_available() and not self.cpu else "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressOptions:
+    """How progress is shown."""
+
+    no_progress_bar: bool = option("show no progress", False)
+    log_interval: int = option(
+        "batches between lines of progress, where it goes into a file", 100, type=positive
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleModelOptions(ProgressOptions, ModelOptions):
+    """A single model."""
+
+    path: str = option("checkpoint", REQUIRED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions:
+    """What is read."""
+
+    gen_subset: str = option("split to read", "test")
+    eval_window: int | None = option(
+        "tokens evaluated at once; memory and speed, not results (default: as trained)",
         type=positive,
-        default=100,
-        help="batches between lines of progress, where it goes into a file (default: 100)",
     )
 
 
-def add_split_arguments(parser: argparse.ArgumentParser) -> None:
-    """``--gen-subset`` and ``--eval-window``."""
-    parser.add_argument("--gen-subset", default="test", help="split to read (default: test)")
-    parser.add_argument(
-        "--eval-window",
-        type=positive,
-        help="tokens evaluated at once; memory and speed, not results (default: as trained)",
-    )
+@dataclass(frozen=True, kw_only=True)
+class PictureOptions:
+    """Where to draw."""
+
+    picture: str | None = option("also draw the result into this file, such as NAME.png")
+    overwrite: bool = option("replace existing outputs", False)
 
 
-def add_picture_arguments(parser: argparse.ArgumentParser, positional: bool = False) -> None:
-    """Where to draw, and ``--overwrite``."""
-    if positional:
-        parser.add_argument("picture", help="picture to write, such as curves.png")
-    else:
-        parser.add_argument(
-            "--picture", help="also draw the result into this file, such as NAME.png"
-        )
-    parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
+def ensemble_of(
+    settings: ModelOptions, eval_window: int | None = None, dropout_scale: float = 1.0
+) -> Ensemble:
+    """The models, on a GPU where there is one; ``eval_window`` and ``dropout_scale`` as
+    :func:`~fairseq_doc.evaluation.ensemble.load_ensemble` takes them."""
+    precision = settings.matmul_precision
+    ensemble = load_ensemble(settings.path, settings.data, eval_window, precision, dropout_scale)
+    return ensemble.to(settings.device)
 
 
-def positive(text: str) -> int:
-    """An integer of at least 1."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
-
-
-def ensemble_of(args: argparse.Namespace) -> Ensemble:
-    """The models that ``data`` and ``--path`` name, on a GPU where there is one."""
-    eval_window = getattr(args, "eval_window", None)
-    scale = getattr(args, "dropout_scale", None)
-    dropout_scale = 1.0 if scale is None else scale
-    ensemble = load_ensemble(
-        args.path, args.data, eval_window, args.matmul_precision, dropout_scale
-    )
-    return ensemble.to("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
-
-
-def progress_of(args: argparse.Namespace) -> Progress:
+def progress_of(settings: ProgressOptions) -> Progress:
     """(iterable with a length, name) -> the same with fairseq's progress bar on standard error."""
-    if args.no_progress_bar:
+    if settings.no_progress_bar:
         return no_progress
     for name in ("fairseq.logging.progress_bar", "fairseq_doc.evaluation"):
         logging.getLogger(name).setLevel(logging.INFO)
 
     def bar(iterable: Any, name: str) -> Iterable[Any]:
-        shown = progress_bar(iterable, log_interval=args.log_interval, prefix=name)
+        shown = progress_bar(iterable, log_interval=settings.log_interval, prefix=name)
         for item in shown:
             yield item
             shown.log({})
@@ -106,9 +108,9 @@ def progress_of(args: argparse.Namespace) -> Progress:
     return bar
 
 
-def unit_of_data(args: argparse.Namespace) -> str:
-    """What a token of the data folder is, ``word`` or ``byte``: known before the models are loaded."""
-    return unit_of(load_dictionary(Path(split_paths(args.data)[0]) / "dict.txt"))
+def unit_of_data(data: str) -> str:
+    """What a token of a data folder is, ``word`` or ``byte``: known before the models are loaded."""
+    return unit_of(load_dictionary(Path(split_paths(data)[0]) / "dict.txt"))
 
 
 def bits_a_character(unit: str, bits: float) -> dict[str, float]:

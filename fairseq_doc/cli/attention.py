@@ -1,21 +1,15 @@
 """``fairseq-doc attention``."""
 
-import argparse
+from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from fairseq_doc.cli.arguments import (
-    add_model_arguments,
-    add_picture_arguments,
-    positive,
-    read_lines,
-)
+from fairseq_doc.cli.arguments import ModelOptions, PictureOptions, read_lines
 from fairseq_doc.cli.outputs import named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import load_translator
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_attention
 from fairseq_doc.files import check_input
+from fairseq_doc.options import option, positive
 from fairseq_doc.preparation.tokenization import make_segmenter, make_tokenizer
 
 EXAMPLE = (
@@ -23,65 +17,68 @@ EXAMPLE = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    add_model_arguments(parser, progress=False)
-    parser.add_argument(
-        "--input", default="-", help="file with the sentence (default: standard input)"
+@dataclass(frozen=True, kw_only=True)
+class Options(PictureOptions, ModelOptions):
+    """Of this command.
+
+    Raises:
+        FairseqDocError: a BPE without its file, or a file without its BPE.
+    """
+
+    input: str = option("file with the sentence (default: standard input)", "-")
+    line: int = option("which line of the input to read", 1, type=positive)
+    beam: int = option("hypotheses kept at every step", 5, type=positive)
+    tokenizer: str | None = option(
+        "tokenise the sentence first (default: as it is)", choices=["moses"]
     )
-    parser.add_argument(
-        "--line", type=positive, default=1, help="which line of the input to read (default: 1)"
+    bpe: str | None = option(
+        "then split its words into units (default: no)", choices=["subword_nmt", "sentencepiece"]
     )
-    parser.add_argument(
-        "--beam", type=positive, default=5, help="hypotheses kept at every step (default: 5)"
-    )
-    parser.add_argument(
-        "--tokenizer", choices=["moses"], help="tokenise the sentence first (default: as it is)"
-    )
-    parser.add_argument(
-        "--bpe",
-        choices=["subword_nmt", "sentencepiece"],
-        help="then split its words into units (default: no)",
-    )
-    parser.add_argument("--bpe-codes", help="file of merges, for --bpe subword_nmt")
-    parser.add_argument("--sentencepiece-model", help="file of the model, for --bpe sentencepiece")
-    add_picture_arguments(parser)
+    bpe_codes: str | None = option("file of merges, for --bpe subword_nmt")
+    sentencepiece_model: str | None = option("file of the model, for --bpe sentencepiece")
+
+    def __post_init__(self) -> None:
+        for bpe, name, path in (
+            ("subword_nmt", "--bpe-codes", self.bpe_codes),
+            ("sentencepiece", "--sentencepiece-model", self.sentencepiece_model),
+        ):
+            chosen = self.bpe == bpe
+            if chosen != bool(path):
+                raise FairseqDocError(
+                    f"--bpe {bpe} and {name} belong together; got one without the other"
+                )
+            if path:
+                check_input(path)
+
+    def segmented(self, text: str, language: str) -> str:
+        """The sentence in the symbols of the model, as fairseq's own tokenizers split it."""
+        if self.tokenizer:
+            text = make_tokenizer(self.tokenizer, language)(text)
+        model = self.bpe_codes or self.sentencepiece_model
+        if self.bpe and model:
+            text = make_segmenter(self.bpe, model)(text)
+        return text
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def run(settings: Options) -> dict[str, Any]:
     """``source`` and ``output``, symbols with their end marks; ``weights``, a row for each output
     symbol; ``log_prob`` of the output, natural logarithm; ``picture``, where it is drawn."""
-    if args.picture:
-        check_plot_path(args.picture, args.overwrite)
-    check_bpe(args)
-    sentence = read_sentence(args.input, args.line)
-    device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
-    translator = load_translator(args.path, args.data, args.beam, device, args.matmul_precision)
-    attention = translator.attend(segmented(sentence, args, translator.task.cfg.source_lang))
-    if args.picture:
-        plot_attention(attention, args.picture)
+    if settings.picture:
+        check_plot_path(settings.picture, settings.overwrite)
+    sentence = read_sentence(settings.input, settings.line)
+    translator = load_translator(
+        settings.path, settings.data, settings.beam, settings.device, settings.matmul_precision
+    )
+    attention = translator.attend(settings.segmented(sentence, translator.task.cfg.source_lang))
+    if settings.picture:
+        plot_attention(attention, settings.picture)
     return {
         "source": attention.source,
         "output": attention.output,
         "weights": attention.weights.tolist(),
         "log_prob": attention.log_prob,
-        **named_outputs(args, "picture"),
+        **named_outputs(settings, "picture"),
     }
-
-
-def check_bpe(args: argparse.Namespace) -> None:
-    """Raise ``FairseqDocError`` unless ``--bpe`` comes with its file, and the file exists."""
-    for bpe, option, path in (
-        ("subword_nmt", "--bpe-codes", args.bpe_codes),
-        ("sentencepiece", "--sentencepiece-model", args.sentencepiece_model),
-    ):
-        chosen = args.bpe == bpe
-        if chosen != bool(path):
-            raise FairseqDocError(
-                f"--bpe {bpe} and {option} belong together; got one without the other"
-            )
-        if chosen:
-            check_input(path)
 
 
 def read_sentence(path: str, number: int) -> str:
@@ -100,15 +97,6 @@ def read_sentence(path: str, number: int) -> str:
             f"expected a sentence in line {number} of the input; got an empty line"
         )
     return lines[number - 1]
-
-
-def segmented(text: str, args: argparse.Namespace, language: str) -> str:
-    """The sentence in the symbols of the model, as fairseq's own tokenizers split it."""
-    if args.tokenizer:
-        text = make_tokenizer(args.tokenizer, language)(text)
-    if args.bpe:
-        text = make_segmenter(args.bpe, args.bpe_codes or args.sentencepiece_model)(text)
-    return text
 
 
 def as_text(result: dict[str, Any]) -> str:

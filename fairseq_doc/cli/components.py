@@ -1,27 +1,21 @@
 """``fairseq-doc components``."""
 
-import argparse
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.cli.arguments import (
-    add_model_arguments,
-    add_picture_arguments,
+    PictureOptions,
+    SingleModelOptions,
     bits_a_character,
     ensemble_of,
-    positive,
     progress_of,
 )
 from fairseq_doc.cli.outputs import named_outputs, output_lines
-from fairseq_doc.cli.text_arguments import (
-    add_text_arguments,
-    plain_text,
-    read_sentences,
-    unknown_words,
-)
+from fairseq_doc.cli.text_arguments import TextOptions, plain_text, unknown_words
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.components import (
     Parts,
@@ -39,6 +33,7 @@ from fairseq_doc.evaluation.plotting import (
     plot_components,
 )
 from fairseq_doc.files import check_output, write_lines
+from fairseq_doc.options import option, positive
 
 NAME = "components"
 EXAMPLE = (
@@ -51,35 +46,55 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    add_model_arguments(parser, ensembles=False)
-    add_text_arguments(parser)
-    parser.add_argument(
-        "--top-words",
-        type=positive,
-        default=5,
-        help="words listed for a component or a layer, at each word and in the summary (default: 5)",
+@dataclass(frozen=True, kw_only=True)
+class Options(PictureOptions, TextOptions, SingleModelOptions):
+    """Of this command.
+
+    Raises:
+        FairseqDocError: options that do not belong together.
+    """
+
+    top_words: int = option(
+        "words listed for a component or a layer, at each word and in the summary", 5, type=positive
     )
-    parser.add_argument(
-        "--min-count",
-        type=positive,
-        default=10,
-        help="how often the text must have a word that the summary lists (default: 10)",
+    min_count: int = option(
+        "how often the text must have a word that the summary lists", 10, type=positive
     )
-    parser.add_argument(
-        "--summary", action="store_true", help="print the summary alone, as for a long text"
+    summary: bool = option("print the summary alone, as for a long text", False)
+    tsv: str | None = option(
+        "also write a row for each word and component into this file", metavar="FILE"
     )
-    parser.add_argument(
-        "--tsv", metavar="FILE", help="also write a row for each word and component into this file"
-    )
-    parser.add_argument(
-        "--line", type=positive, help="which line of the input --picture draws (default: 1)"
-    )
-    add_picture_arguments(parser)
+    line: int = option("which line of the input --picture draws", 1, type=positive, needs="picture")
+
+    def check_outputs(self) -> None:
+        """Raise ``FairseqDocError`` unless the files can be written."""
+        if self.picture:
+            check_plot_path(self.picture, self.overwrite)
+        if self.tsv:
+            check_output(self.tsv, self.overwrite)
+        written = [os.path.realpath(path) for path in (self.picture, self.tsv) if path]
+        if len(set(written)) < len(written):
+            raise FairseqDocError(
+                f"--picture and --tsv: expected two files; got {self.tsv} for both"
+            )
+
+    def check_drawn_line(self, tokenized: Sequence[Sequence[str]]) -> None:
+        """Raise ``FairseqDocError`` unless the line to draw is there, and fits into a picture."""
+        if self.line > len(tokenized):
+            raise FairseqDocError(
+                f"--line {self.line}: expected the number of a line of the input; it has "
+                f"{len(tokenized)}"
+            )
+        words = tokenized[self.line - 1]
+        tokens = len(words) + 1 - (self.state == "carried" and self.line == 1)
+        if not 1 <= tokens <= MAX_HEAT_MAP_TOKENS:
+            raise FairseqDocError(
+                f"--picture: expected a line of 1 to {MAX_HEAT_MAP_TOKENS} scored words and end marks; "
+                f"line {self.line} has {tokens:,}: choose another by --line"
+            )
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def run(settings: Options) -> dict[str, Any]:
     """``tokens``, their ``log_prob``, natural logarithm, and ``perplexity``; where a token is a byte,
     their ``bits_per_character``; ``unknown``, words outside the dictionary with their counts;
     ``sentences``, unless --summary is given; and over all of them ``layers``, ``components``, ``kinds``
@@ -91,24 +106,24 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     most probable first. Over all sentences these are means, and ``words`` are those that are due to it
     most, each with ``word``, ``count``, ``weight`` and ``posterior``. ``kinds`` has the mean weights and
     posteriors of the ``layers`` by the frequency of the word in training."""
-    _check_outputs(args)
-    tokenized, unit = read_sentences(args)
-    if args.picture:
-        _check_drawn_line(args, tokenized)
-    ensemble = ensemble_of(args)
-    wanted = args.top_words if args.tsv or not args.summary else 0
+    settings.check_outputs()
+    tokenized, unit = settings.sentences(settings.data)
+    if settings.picture:
+        settings.check_drawn_line(tokenized)
+    ensemble = ensemble_of(settings)
+    wanted = settings.top_words if settings.tsv or not settings.summary else 0
     text = text_components(
-        ensemble, tokenized, args.state, wanted, args.max_tokens, progress_of(args)
+        ensemble, tokenized, settings.state, wanted, settings.max_tokens, progress_of(settings)
     )
     unknown = Counter(w for words in tokenized for w in words if w not in text.dictionary)
     if unknown:
         remark = unknown_words(Counter(dict(unknown.most_common())), unit)
         print(f"fairseq-doc {NAME}: {remark}", file=sys.stderr)
-    if args.tsv:
-        write_lines(args.tsv, _rows(text))
-    if args.picture:
-        drawn = text.sentences[(args.line or 1) - 1]
-        plot_components(drawn, text.component_layers, args.picture)
+    if settings.tsv:
+        write_lines(settings.tsv, _rows(text))
+    if settings.picture:
+        drawn = text.sentences[settings.line - 1]
+        plot_components(drawn, text.component_layers, settings.picture)
     total = Evaluation(-text.components.log_prob.sum().item(), len(text.tokens))
     result: dict[str, Any] = {
         "tokens": total.tokens,
@@ -117,18 +132,18 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         **bits_a_character(unit, total.bits),
         "unknown": dict(unknown.most_common()),
     }
-    if not args.summary:
+    if not settings.summary:
         result["sentences"] = [
             {"text": plain_text(words, unit), "tokens": _tokens(text, sentence)}
             for words, sentence in zip(tokenized, text.sentences, strict=True)
         ]
     for name, parts in (("layers", text.layers), ("components", text.components)):
-        summaries = summarise(text, parts, args.min_count, args.top_words)
+        summaries = summarise(text, parts, settings.min_count, settings.top_words)
         labels = _labels(text)[name]
         result[name] = [
             {**label, **_of_part(summary)} for label, summary in zip(labels, summaries, strict=True)
         ]
-    result["min_count"] = args.min_count
+    result["min_count"] = settings.min_count
     result["kinds"] = [
         {
             "kind": kind.kind,
@@ -142,35 +157,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         }
         for kind in by_frequency(text, text.layers)
     ]
-    return result | named_outputs(args, *OUTPUTS)
-
-
-def _check_outputs(args: argparse.Namespace) -> None:
-    """Raise ``FairseqDocError`` unless the files can be written and the options belong together."""
-    if args.line is not None and not args.picture:
-        raise FairseqDocError("--line chooses the line that --picture draws; got no --picture")
-    if args.picture:
-        check_plot_path(args.picture, args.overwrite)
-    if args.tsv:
-        check_output(args.tsv, args.overwrite)
-    written = [os.path.realpath(path) for path in (args.picture, args.tsv) if path]
-    if len(set(written)) < len(written):
-        raise FairseqDocError(f"--picture and --tsv: expected two files; got {args.tsv} for both")
-
-
-def _check_drawn_line(args: argparse.Namespace, tokenized: Sequence[Sequence[str]]) -> None:
-    """Raise ``FairseqDocError`` unless the line to draw is there, and fits into a picture."""
-    line = args.line or 1
-    if line > len(tokenized):
-        raise FairseqDocError(
-            f"--line {line}: expected the number of a line of the input; it has {len(tokenized)}"
-        )
-    tokens = len(tokenized[line - 1]) + 1 - (args.state == "carried" and line == 1)
-    if not 1 <= tokens <= MAX_HEAT_MAP_TOKENS:
-        raise FairseqDocError(
-            f"--picture: expected a line of 1 to {MAX_HEAT_MAP_TOKENS} scored words and end marks; "
-            f"line {line} has {tokens:,}: choose another by --line"
-        )
+    return result | named_outputs(settings, *OUTPUTS)
 
 
 def _labels(text: TextComponents) -> dict[str, list[dict[str, int]]]:

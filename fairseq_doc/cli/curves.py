@@ -1,11 +1,10 @@
 """``fairseq-doc curves``."""
 
-import argparse
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.cli.outputs import named_outputs, output_lines
+from fairseq_doc.cli.outputs import output_lines
 from fairseq_doc.cli.version import report
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.learning_curves import LearningCurve, read_log
@@ -17,58 +16,65 @@ from fairseq_doc.evaluation.reference_curves import (
     write_reference,
 )
 from fairseq_doc.files import check_output
+from fairseq_doc.options import REQUIRED, option
 
 EXAMPLE = (
     "fairseq-doc curves curves.png MoS=mos.log DOC=doc.log\n"
-    "  fairseq-doc curves --check examples/small_to_the_end/reference/doc.json doc.log"
+    "  fairseq-doc curves --check examples/converged/reference/doc2.json doc.log"
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    parser.add_argument(
-        "words",
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Of this command.
+
+    Raises:
+        FairseqDocError: options that do not belong together.
+    """
+
+    words: list[str] = option(
+        "the picture to write, such as curves.png, and runs: a name, and the output of its fairseq-train; "
+        "with --check or --reference the logs alone",
+        REQUIRED,
+        positional=True,
         nargs="+",
         metavar="PICTURE NAME=LOG",
-        help="the picture to write, such as curves.png, and runs: a name, and the output of its fairseq-train; "
-        "with --check or --reference the logs alone",
+        type=str,
     )
-    parser.add_argument(
-        "--check",
+    check: str | None = option(
+        "say whether each log is inside the band of this reference, and where it leaves it",
         metavar="REFERENCE",
-        help="say whether each log is inside the band of this reference, and where it leaves it",
     )
-    parser.add_argument(
-        "--reference",
-        metavar="FILE",
-        help="write a reference of these logs, one a seed of the same training, as JSON",
+    reference: str | None = option(
+        "write a reference of these logs, one a seed of the same training, as JSON", metavar="FILE"
     )
-    parser.add_argument(
-        "--command",
-        dest="typed",
+    made_by: str | None = option(
+        "of --reference: what was typed, and its commit",
         metavar="TEXT",
-        help="of --reference: what was typed, and its commit",
+        needs="reference",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
+    overwrite: bool = option("replace existing outputs", False)
+
+    def __post_init__(self) -> None:
+        if self.check is not None and self.reference is not None:
+            raise FairseqDocError("expected --check or --reference; got both")
+        if self.reference is not None and self.made_by is None:
+            raise FairseqDocError("--reference: expected --made-by TEXT, what was typed to train")
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def run(settings: Options) -> dict[str, Any]:
     """``picture`` and ``runs``. Each run has its ``perplexity`` by epoch, its ``best`` one, and the epochs
     ``averaging_after`` and ``stages_after``. With ``--check`` the ``reference`` and ``runs``, each with
     ``compared``, how many epochs, and the ``departures``. With ``--reference`` the ``reference`` and
     ``runs``."""
-    if args.check is not None and args.reference is not None:
-        raise FairseqDocError("expected --check or --reference; got both")
-    if args.typed is not None and args.reference is None:
-        raise FairseqDocError("--command: expected --reference beside it")
-    if args.check is not None:
-        return _check(args)
-    if args.reference is not None:
-        return _reference(args)
-    picture, *runs = args.words
+    if settings.check is not None:
+        return _check(settings.check, settings.words)
+    if settings.reference is not None:
+        return _reference(settings, settings.reference)
+    picture, *runs = settings.words
     if not runs:
         raise FairseqDocError(f"expected a picture and NAME=LOG; got {picture} alone")
-    check_plot_path(picture, args.overwrite)
+    check_plot_path(picture, settings.overwrite)
     curves: dict[str, LearningCurve] = {}
     for run in runs:
         name, equals, path = run.partition("=")
@@ -88,21 +94,19 @@ def _facts(curve: LearningCurve) -> dict[str, Any]:
     }
 
 
-def _check(args: argparse.Namespace) -> dict[str, Any]:
-    band = read_band(args.check)
+def _check(path_of_band: str, logs: list[str]) -> dict[str, Any]:
+    band = read_band(path_of_band)
     runs = {}
-    for path in args.words:
+    for path in logs:
         outside, compared = departures(read_log(path), band)
         runs[path] = {"compared": compared, "departures": [asdict(it) for it in outside]}
-    return {**named_outputs(args, "check"), "runs": runs}
+    return {"check": path_of_band, "runs": runs}
 
 
-def _reference(args: argparse.Namespace) -> dict[str, Any]:
-    if args.typed is None:
-        raise FairseqDocError("--reference: expected --command TEXT, what was typed to train")
-    check_output(Path(args.reference), args.overwrite)
+def _reference(settings: Options, output: str) -> dict[str, Any]:
+    check_output(Path(output), settings.overwrite)
     curves: dict[str, LearningCurve] = {}
-    for path in args.words:
+    for path in settings.words:
         name = Path(path).stem
         if name in curves:
             raise FairseqDocError(f"expected logs of different names; got {name} twice")
@@ -113,9 +117,9 @@ def _reference(args: argparse.Namespace) -> dict[str, Any]:
         for name in ("fairseq_doc", "Python", "torch", "processor", "matrix products")
         if name in rows
     }
-    write_reference(args.reference, reference(curves, args.typed, made_with))
+    write_reference(output, reference(curves, settings.made_by or "", made_with))
     return {
-        **named_outputs(args, "reference"),
+        "reference": output,
         "runs": {name: _facts(curve) for name, curve in curves.items()},
     }
 

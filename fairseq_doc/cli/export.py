@@ -1,19 +1,20 @@
 """``fairseq-doc export``."""
 
-import argparse
 import importlib.util
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairseq.utils import split_paths
 
-from fairseq_doc.cli.arguments import add_checkpoint_arguments
+from fairseq_doc.cli.arguments import CheckpointOptions
 from fairseq_doc.errors import FairseqDocError, pip_install
 from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.export.contract import FORMS
 from fairseq_doc.export.tokens import match_tokens, read_tokens, table_lines, table_of
 from fairseq_doc.files import check_output, whole_file
+from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.preparation.binarisation import load_dictionary
 
 EXAMPLE = "fairseq-doc export data-bin/ptb --path a.pt --onnx model.onnx"
@@ -21,72 +22,69 @@ SUFFIX, TABLE_SUFFIX = ".onnx", ".tokens.txt"
 PACKAGES = ("onnx", "onnxruntime")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    add_checkpoint_arguments(parser, ensembles=False)
-    parser.add_argument(
-        "--onnx",
-        required=True,
+@dataclass(frozen=True, kw_only=True)
+class Options(CheckpointOptions):
+    """Of this command."""
+
+    path: str = option("checkpoint", REQUIRED)
+    onnx: str = option(
+        f"file to write; the tokens' numbers go to NAME{TABLE_SUFFIX}, except with --tokens",
+        REQUIRED,
         metavar=f"NAME{SUFFIX}",
-        help=f"file to write; the tokens' numbers go to NAME{TABLE_SUFFIX}, except with --tokens",
     )
-    parser.add_argument(
-        "--form",
+    form: str = option(
+        "log P of every token after a token and a state; -log P of given tokens after a state; -log P "
+        "of whole sentences",
+        FORMS[0],
         choices=FORMS,
-        default=FORMS[0],
-        help="log P of every token after a token and a state; -log P of given tokens after a state; -log P "
-        f"of whole sentences (default: {FORMS[0]})",
     )
-    parser.add_argument(
-        "--tokens",
-        metavar="FILE",
-        help="table of a recogniser's tokens, a token and its number a line; the model takes those "
+    tokens: str | None = option(
+        "table of a recogniser's tokens, a token and its number a line; the model takes those "
         "numbers (default: the dictionary's)",
+        metavar="FILE",
     )
-    parser.add_argument(
-        "--int8", action="store_true", help="keep the matrices in 8 bits (default: float32)"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
+    int8: bool = option("keep the matrices in 8 bits (default: float32)", False)
+    overwrite: bool = option("replace existing files", False)
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def run(settings: Options) -> dict[str, Any]:
     """``files``, what was written; ``bytes`` of the model; ``int8``; ``difference``, the largest of a
     log P from the model's own over a few tokens; ``unknown``, the tokens of ``--tokens`` outside the
     dictionary; ``metadata`` of the model."""
-    path = Path(args.onnx)
-    table_path = None if args.tokens else path.with_suffix(TABLE_SUFFIX)
-    _check(args, [path, table_path] if table_path else [path])
-    dictionary = load_dictionary(Path(split_paths(args.data)[0]) / "dict.txt")
+    path = Path(settings.onnx)
+    table_path = None if settings.tokens else path.with_suffix(TABLE_SUFFIX)
+    _check(settings, [path, table_path] if table_path else [path])
+    dictionary = load_dictionary(Path(split_paths(settings.data)[0]) / "dict.txt")
     table = table_of(dictionary)
-    if args.tokens:
-        table = match_tokens(read_tokens(args.tokens), dictionary, args.tokens)
+    if settings.tokens:
+        table = match_tokens(read_tokens(settings.tokens), dictionary, settings.tokens)
     from fairseq_doc.export.file import exported_file
 
-    ensemble = load_ensemble(args.path, args.data, precision="float32")
-    exported = exported_file(ensemble, args.form, table, args.int8)
+    ensemble = load_ensemble(settings.path, settings.data, precision="float32")
+    exported = exported_file(ensemble, settings.form, table, settings.int8)
     with ExitStack() as stack:  # the model, the last, is the first that gets its name
         if table_path:
-            lines = stack.enter_context(whole_file(table_path, args.overwrite))
+            lines = stack.enter_context(whole_file(table_path, settings.overwrite))
             lines.writelines(f"{line}\n" for line in table_lines(dictionary))
-        file = stack.enter_context(whole_file(path, args.overwrite, binary=True))
+        file = stack.enter_context(whole_file(path, settings.overwrite, binary=True))
         file.write(exported.data)
     return {
         "files": [str(written) for written in (path, table_path) if written],
         "bytes": len(exported.data),
-        "int8": args.int8,
+        "int8": settings.int8,
         "difference": exported.difference,
         "unknown": table.unknown,
         "metadata": exported.metadata,
     }
 
 
-def _check(args: argparse.Namespace, outputs: list[Path]) -> None:
+def _check(settings: Options, outputs: list[Path]) -> None:
     """Raise ``FairseqDocError`` for what cannot be exported or written, before any work."""
     if outputs[0].suffix != SUFFIX:
-        raise FairseqDocError(f"--onnx: expected a name that ends in {SUFFIX}; got {args.onnx}")
+        raise FairseqDocError(f"--onnx: expected a name that ends in {SUFFIX}; got {settings.onnx}")
     for output in outputs:
-        check_output(output, args.overwrite)
-    models = len(split_paths(args.path))
+        check_output(output, settings.overwrite)
+    models = len(split_paths(settings.path))
     if models != 1:
         raise FairseqDocError(
             f"--path: expected one checkpoint, since an ensemble cannot be exported; got {models}"

@@ -1,7 +1,8 @@
 """``fairseq-doc``: text and trees into data, and what to do with a trained model.
 
-A command is a file of this folder with ``EXAMPLE``, ``add_arguments(parser)``, ``run(args)``, which gives the
-result as what JSON can hold, and ``as_text(result)``, which puts it into lines. Every command is listed
+A command is a file of this folder with ``EXAMPLE``, ``Options``, a dataclass of its options,
+``run(settings)``, which gives the result as what JSON can hold, and ``as_text(result)``, which puts it into
+lines. Every command is listed
 here with what it is for, in the order of work. A file is imported when its command is called: fairseq and
 torch take seconds.
 """
@@ -21,6 +22,7 @@ from typing import Any
 from fairseq_doc import fairseq_warnings, installation, interruptions
 from fairseq_doc.cli.version import VersionAction
 from fairseq_doc.errors import FairseqDocError, first_usage_error
+from fairseq_doc.options import add_options, read_options
 
 GROUPS = {
     "prepare": {
@@ -113,9 +115,13 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
             continue
         command = module_of(name)
         own.epilog = f"example:\n  {command.EXAMPLE}"
-        command.add_arguments(own)
-        own.add_argument("--json", action="store_true", help="print one JSON object")
-        own.set_defaults(command=command, command_name=name)
+        if hasattr(command, "Options"):
+            add_options(own, command.Options)
+        else:
+            command.add_arguments(own)
+        if "--json" not in own._option_string_actions:
+            own.add_argument("--json", action="store_true", help="print one JSON object")
+        own.set_defaults(command=command)
     return parser
 
 
@@ -144,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logging()  # once more: some packages that the command imports set up their own
     try:
         args = parser.parse_args(words)
-        result = args.command.run(args)
+        result = args.command.run(settings_of(args))
         text = json.dumps(_finite(result)) if args.json else args.command.as_text(result)
         print(text, flush=True)
     except BrokenPipeError:  # the reader has enough
@@ -161,6 +167,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         drop_output()
         return 1
     return 0
+
+
+def settings_of(args: argparse.Namespace) -> Any:
+    """The settings of the command that was called."""
+    kind = getattr(args.command, "Options", None)
+    return read_options(kind, vars(args)) if kind else args
 
 
 def _not_imported(called: str, error: Exception) -> int:

@@ -1,12 +1,11 @@
 """What a command says about the files that it wrote. This file imports neither torch nor fairseq."""
 
-import argparse
 from typing import Any
 
 
-def named_outputs(args: argparse.Namespace, *options: str) -> dict[str, str]:
+def named_outputs(settings: Any, *options: str) -> dict[str, str]:
     """The entries of a result for files: those of these options that are given, by their names."""
-    return {option: getattr(args, option) for option in options if getattr(args, option)}
+    return {option: getattr(settings, option) for option in options if getattr(settings, option)}
 
 
 def output_lines(result: dict[str, Any], *options: str) -> list[str]:

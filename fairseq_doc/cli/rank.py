@@ -1,42 +1,42 @@
 """``fairseq-doc rank``."""
 
-import argparse
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from fairseq_doc.cli.arguments import (
-    add_model_arguments,
-    add_split_arguments,
+    SingleModelOptions,
+    SplitOptions,
     ensemble_of,
     progress_of,
 )
 from fairseq_doc.evaluation.rank import log_prob_rank
+from fairseq_doc.options import option
 
 EXAMPLE = "fairseq-doc rank data-bin/ptb --path checkpoints/ptb/checkpoint_best.pt"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    add_model_arguments(parser, ensembles=False)
-    add_split_arguments(parser)
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        help="count singular values above this times the largest (default: max(N, V) 2^-52, as "
-        "numpy.linalg.matrix_rank; N tokens, V words)",
+@dataclass(frozen=True, kw_only=True)
+class Options(SplitOptions, SingleModelOptions):
+    """Of this command."""
+
+    tolerance: float | None = option(
+        "count singular values above this times the largest (default: max(N, V) 2^-52, as "
+        "numpy.linalg.matrix_rank; N tokens, V words)"
     )
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def run(settings: Options) -> dict[str, Any]:
     """``rank``; ``tokens`` N and ``vocabulary`` V, the shape of the matrix; ``tolerance``;
     ``largest_singular_value``; ``smallest_counted`` and ``largest_not_counted``, the singular values on
     both sides of the tolerance (null where there is none)."""
-    ensemble = ensemble_of(args).to(torch.float64)
-    found = log_prob_rank(ensemble, args.gen_subset, args.tolerance, progress=progress_of(args))
+    ensemble = ensemble_of(settings, settings.eval_window).to(torch.float64)
+    split, progress = settings.gen_subset, progress_of(settings)
+    found = log_prob_rank(ensemble, split, settings.tolerance, progress=progress)
     values = found.singular_values.tolist()
     return {
-        "split": args.gen_subset,
+        "split": split,
         "rank": found.rank,
         "tokens": found.rows,
         "vocabulary": found.columns,

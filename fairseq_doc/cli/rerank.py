@@ -7,13 +7,14 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from fairseq.utils import split_paths
 
 from fairseq_doc.checksums import sha256_of
-from fairseq_doc.cli.arguments import add_model_arguments, ensemble_of, positive, progress_of
+from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
 from fairseq_doc.cli.outputs import named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import (
     add_tree_arguments,
@@ -26,6 +27,7 @@ from fairseq_doc.cli.tree_arguments import (
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.files import check_input, check_output, write_lines
+from fairseq_doc.options import add_options, positive, read_options
 from fairseq_doc.parsing.bracketing import Parameters
 from fairseq_doc.parsing.kept_scores import KeptScores
 from fairseq_doc.parsing.reranking import (
@@ -50,9 +52,14 @@ MAX_WEIGHTS = 10_000
 OUTPUTS = ("output", "output_nbest")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Models(ProgressOptions, ModelOptions):
+    """The models."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's own."""
-    add_model_arguments(parser)
+    add_options(parser, Models)
     parser.add_argument("nbest", help="n-best file of a parser, gzip or not")
     parser.add_argument(
         "--weight",
@@ -107,7 +114,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     parameters = parameters_of(args)
     gold = list(map(without_traces, trees_of(args.tune))) if args.tune else None
     word_trees = list(map(without_traces, trees_of(args.sentences))) if args.sentences else None
-    ensemble = ensemble_of(args)
+    ensemble = ensemble_of(read_options(Models, vars(args)))
     with contextlib.ExitStack() as stack:
         kept = None
         if args.scores:
@@ -125,7 +132,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             sentences,
             args.max_candidates,
             kept,
-            progress_of(args),
+            progress_of(read_options(Models, vars(args))),
             word_trees,
         )
         seconds = time.perf_counter() - start

@@ -1,82 +1,75 @@
 """``fairseq-doc score``."""
 
-import argparse
 import math
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.adaptation_arguments import (
-    add_cache_arguments,
-    add_dynamic_arguments,
-    cache_settings,
-    check_dynamic,
-    dynamic_settings,
-)
-from fairseq_doc.cli.arguments import (
-    add_model_arguments,
-    bits_a_character,
-    ensemble_of,
-    progress_of,
-)
-from fairseq_doc.cli.text_arguments import (
-    add_text_arguments,
-    plain_text,
-    read_sentences,
-    unknown_words,
-)
+from fairseq_doc.cli.adaptation_arguments import AdaptationOptions
+from fairseq_doc.cli.arguments import bits_a_character, ensemble_of, progress_of
+from fairseq_doc.cli.text_arguments import TextOptions, plain_text, unknown_words
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, TextScore, encoded_text, score_text
 from fairseq_doc.evaluation.stream_scorer import StreamSettings
+from fairseq_doc.options import option
 from fairseq_doc.preparation.byte_tokens import BYTE
 
 EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --path a.pt'
 COLUMNS = ("line", "position", "word", "surprisal", "entropy", "unknown")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    add_model_arguments(parser)
-    add_text_arguments(parser)
-    parser.add_argument(
-        "--output-word-probs",
-        action="store_true",
-        help="print the log-probability of each word too",
-    )
-    parser.add_argument(
-        "--tsv",
-        action="store_true",
-        help="print a table instead, a row a word: line, position, word, surprisal and entropy in bits, "
+@dataclass(frozen=True, kw_only=True)
+class Options(TextOptions, AdaptationOptions):
+    """Of this command.
+
+    Raises:
+        FairseqDocError: settings that exclude one another.
+    """
+
+    output_word_probs: bool = option("print the log-probability of each word too", False)
+    tsv: bool = option(
+        "print a table instead, a row a word: line, position, word, surprisal and entropy in bits, "
         "whether the word is unknown",
+        False,
     )
-    add_cache_arguments(parser)
-    add_dynamic_arguments(parser)
+    json: bool = option("print one JSON object", False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.state == "fresh" and (self.cache or self.dynamic):
+            raise FairseqDocError(NEEDS_CARRIED)
+        if self.tsv and (self.output_word_probs or self.json):
+            raise FairseqDocError(
+                "--tsv cannot be combined with --json or --output-word-probs: expected one of them"
+            )
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def run(settings: Options) -> dict[str, Any]:
     """``log_prob``, natural logarithm, and ``tokens`` over all lines; where a token is a byte, their
     ``bits_per_character``; ``unknown``, words outside the
     dictionary with their counts; ``seconds``, without loading the models; ``sentences``, each with
     its ``text``, ``log_prob``, ``tokens`` and ``unknown`` words. With --output-word-probs also their
     ``words`` and ``word_log_probs``, the end mark last (0 for an unscored first word); with --tsv
     also their ``word_entropies``, in nats, and whether each ``is_unknown`` and is ``scored``."""
-    check_dynamic(args)
-    cache = cache_settings(args)
-    if args.state == "fresh" and (cache or args.dynamic):
-        raise FairseqDocError(NEEDS_CARRIED)
-    if args.tsv and (args.output_word_probs or args.json):
-        raise FairseqDocError(
-            "--tsv cannot be combined with --json or --output-word-probs: expected one of them"
-        )
-    tokenized, unit = read_sentences(args)
-    ensemble = ensemble_of(args)
-    encoded_text(ensemble.dictionary, tokenized, args.state, args.max_tokens)  # checks it first
+    tokenized, unit = settings.sentences(settings.data)
+    ensemble = ensemble_of(settings)
+    encoded_text(
+        ensemble.dictionary, tokenized, settings.state, settings.max_tokens
+    )  # checks it first
     start = time.perf_counter()
-    settings = StreamSettings(cache=cache, dynamic=dynamic_settings(args, ensemble))
     scored = score_text(
-        ensemble, tokenized, args.state, args.max_tokens, progress_of(args), settings, args.tsv
+        ensemble,
+        tokenized,
+        settings.state,
+        settings.max_tokens,
+        progress_of(settings),
+        StreamSettings(
+            cache=settings.cache, dynamic=settings.dynamic, statistics=settings.gathered(ensemble)
+        ),
+        settings.tsv,
     )
     seconds = time.perf_counter() - start
     sentences = []
@@ -87,10 +80,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             "tokens": sentence.tokens,
             "unknown": sentence.unknown,
         }
-        if args.output_word_probs or args.tsv:
+        if settings.output_word_probs or settings.tsv:
             entry["words"] = sentence.words
             entry["word_log_probs"] = sentence.word_log_probs
-        if args.tsv:
+        if settings.tsv:
             entry["word_entropies"] = sentence.word_entropies
             # Of the first line of a carried text the first word is not scored.
             unscored = len(sentence.words) - sentence.tokens

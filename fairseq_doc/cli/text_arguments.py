@@ -1,57 +1,46 @@
-"""What the commands that read plain text share: their arguments, how they read it, what they report."""
+"""What the commands that read plain text share: their options, how they read it, what they report."""
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from fairseq_doc.cli.arguments import positive, read_lines, unit_of_data
+from fairseq_doc.cli.arguments import read_lines, unit_of_data
 from fairseq_doc.errors import shown
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, MAX_WORDS, STATES, check_sentences
+from fairseq_doc.options import option, positive
 from fairseq_doc.preparation.byte_tokens import BYTE, text_of
 
 SHOWN = 10  # unknown words listed on standard error
 
 
-def add_text_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
     """Where the text is, and how it is read."""
-    parser.add_argument("--input", default="-", help="file to read (default: standard input)")
-    parser.add_argument(
-        "--state",
+
+    input: str = option("file to read (default: standard input)", "-")
+    state: str = option(
+        "fresh: each sentence starts after </s> from zeros; carried: the lines are one text, as eval-lm "
+        "reads it, and its first word is not scored",
+        STATES[0],
         choices=STATES,
-        default=STATES[0],
-        help="fresh: each sentence starts after </s> from zeros; carried: the lines are one text, as "
-        "eval-lm reads it, and its first word is not scored (default: fresh)",
     )
-    parser.add_argument(
-        "--empty-lines",
-        action="store_true",
-        help="score the end mark of an empty line (default: an error)",
-    )
-    parser.add_argument(
-        "--max-words",
-        type=positive,
-        default=MAX_WORDS,
-        help=f"most words, or bytes, of a line (default: {MAX_WORDS:,})",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=positive,
-        default=MAX_TOKENS,
-        help=f"tokens scored at once; changes memory and speed, not results (default: {MAX_TOKENS:,})",
+    empty_lines: bool = option("score the end mark of an empty line (default: an error)", False)
+    max_words: int = option("most words, or bytes, of a line", MAX_WORDS, type=positive)
+    max_tokens: int = option(
+        "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, type=positive
     )
 
+    def sentences(self, data: str) -> tuple[list[list[str]], str]:
+        """(the words of each line, what a token of the folder ``data`` is: ``word`` or ``byte``); before the
+        models are loaded.
 
-def read_sentences(args: argparse.Namespace) -> tuple[list[list[str]], str]:
-    """(the words of each line of ``--input``, what a token is: ``word`` or ``byte``); before the models
-    are loaded.
-
-    Raises:
-        FairseqDocError: as :func:`fairseq_doc.evaluation.scoring.check_sentences`; an unreadable file.
-    """
-    at = "" if args.input == "-" else f"{args.input}: "
-    unit = unit_of_data(args)
-    lines = read_lines(args.input, "surrogateescape" if unit == BYTE else "strict")
-    return check_sentences(lines, args.state, args.empty_lines, args.max_words, at, unit), unit
+        Raises:
+            FairseqDocError: as :func:`fairseq_doc.evaluation.scoring.check_sentences`; an unreadable file.
+        """
+        at = "" if self.input == "-" else f"{self.input}: "
+        unit = unit_of_data(data)
+        lines = read_lines(self.input, "surrogateescape" if unit == BYTE else "strict")
+        return check_sentences(lines, self.state, self.empty_lines, self.max_words, at, unit), unit
 
 
 def plain_text(words: Sequence[str], unit: str) -> str:

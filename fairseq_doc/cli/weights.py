@@ -1,12 +1,12 @@
 """``fairseq-doc weights``."""
 
-import argparse
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.cli.arguments import (
-    add_model_arguments,
-    add_picture_arguments,
-    add_split_arguments,
+    PictureOptions,
+    SingleModelOptions,
+    SplitOptions,
     ensemble_of,
     progress_of,
 )
@@ -17,30 +17,29 @@ from fairseq_doc.evaluation.weights import mixture_weights
 EXAMPLE = "fairseq-doc weights data-bin/ptb --path a.pt --gen-subset valid --picture weights.png"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    add_model_arguments(parser, ensembles=False)
-    add_split_arguments(parser)
-    add_picture_arguments(parser)
+@dataclass(frozen=True, kw_only=True)
+class Options(PictureOptions, SplitOptions, SingleModelOptions):
+    """Of this command."""
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def run(settings: Options) -> dict[str, Any]:
     """``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sum of the weights
     from each; ``coefficient_of_variation``, sqrt(beta); ``tokens``; ``picture``, where
     it is drawn."""
-    if args.picture:
-        check_plot_path(args.picture, args.overwrite)
-    found = mixture_weights(ensemble_of(args), args.gen_subset, progress_of(args))
-    if args.picture:
-        plot_weights(found, args.picture)
+    if settings.picture:
+        check_plot_path(settings.picture, settings.overwrite)
+    ensemble = ensemble_of(settings, settings.eval_window)
+    found = mixture_weights(ensemble, settings.gen_subset, progress_of(settings))
+    if settings.picture:
+        plot_weights(found, settings.picture)
     pairs = zip(found.layers, found.weights, strict=True)
     return {
-        "split": args.gen_subset,
+        "split": settings.gen_subset,
         "components": [{"layer": layer, "weight": weight} for layer, weight in pairs],
         "layers": {str(layer): weight for layer, weight in found.by_layer.items()},
         "coefficient_of_variation": found.coefficient_of_variation,
         "tokens": found.tokens,
-        **named_outputs(args, "picture"),
+        **named_outputs(settings, "picture"),
     }
 
 

@@ -19,6 +19,7 @@ import torch
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops.reference import sum_dtype
+from fairseq_doc.options import REQUIRED, option
 
 SIMILARITIES = ("dot", "cosine")
 _SHARES = (0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
@@ -35,24 +36,35 @@ GRIDS = {
 BLOCK_BYTES = 2**21
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CacheSettings:
     """A cache.
-
-    Attributes:
-        window: how many steps it remembers.
-        points: S pairs of theta and lambda; a text is scored with each of them.
-        similarity: of states, one of ``SIMILARITIES``.
 
     Raises:
         FairseqDocError: a window below 1, a negative theta, or a lambda outside [0, 1).
     """
 
-    window: int
-    points: Sequence[tuple[float, float]]
-    similarity: str = "dot"
+    window: int = option(
+        "mix in a cache of the words that followed the last N states (default: no cache)",
+        REQUIRED,
+        metavar="N",
+    )
+    theta: float = option(
+        "factor of the states' similarities; the larger, the more the most similar states count",
+        1.0,
+    )
+    similarity: str = option(
+        "of states: their dot product, as published, or their cosine",
+        SIMILARITIES[0],
+        choices=SIMILARITIES,
+    )
+    share: float = option("share of the cache in P, from 0 to below 1", 0.1, name="lambda")
+    points: Sequence[tuple[float, float]] = ()
+    """S pairs of theta and lambda in place of the one: a text is scored with each of them."""
 
     def __post_init__(self) -> None:
+        if not self.points:
+            object.__setattr__(self, "points", [(self.theta, self.share)])
         if self.window < 1:
             raise FairseqDocError(f"--cache-window must be at least 1; got {self.window}")
         for theta, share in self.points:

@@ -16,7 +16,7 @@ Axes: B streams, here 1, T steps of a segment.
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,42 +25,70 @@ import torch
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.gradient_statistics import (
+    GatheringSettings,
     differentiable,
     mean_nll,
     trained_parameters,
 )
+from fairseq_doc.options import option, positive
 
 ADAPTED = ("all", "output-weights")
 # (eta, lambda) at segments of five steps that --dynamic-search tries; both grow with the segment.
 RATES = (1e-5, 3e-5, 6e-5, 1e-4, 2e-4)
 DECAYS = (3e-4, 1e-3, 3e-3, 1e-2)
-USUAL_SEGMENT = 5
+USUAL_SEGMENT, USUAL_RATE, USUAL_DECAY = 5, 1e-4, 1e-3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DynamicSettings:
     """How models learn while they are evaluated.
 
-    Attributes:
-        statistics: of each model, name -> M.
-        segment: T.
-        rate: eta.
-        decay: lambda, how fast the weights return to the trained ones; at most 1.
-        epsilon: bounds the steps of weights that had next to no gradient in training.
-        adapt: ``all`` weights, or ``output-weights``: W_pi and the output's bias alone.
+    ``epsilon`` bounds the steps of weights that had next to no gradient in training.
+
+    Raises:
+        FairseqDocError: a number out of its range.
     """
 
-    statistics: Sequence[dict[str, torch.Tensor]]
-    segment: int = USUAL_SEGMENT
-    rate: float = 1e-4
-    decay: float = 1e-3
-    epsilon: float = 2e-5
-    adapt: str = ADAPTED[0]
+    segment: int = option(
+        "tokens between updates; more are faster", USUAL_SEGMENT, metavar="T", type=positive
+    )
+    rate: float | None = option(f"learning rate eta (default: {USUAL_RATE} T / 5)")
+    decay: float | None = option(
+        f"lambda, how fast weights return to the trained ones (default: {USUAL_DECAY} T / 5)"
+    )
+    epsilon: float = option("epsilon", 2e-5)
+    adapt: str = option(
+        "which weights learn; output-weights: W_pi and the output's bias",
+        ADAPTED[0],
+        choices=ADAPTED,
+    )
+    statistics: str | None = option(
+        "root mean squares of the gradients on the split train: read, or gathered once and written "
+        "there; a.npz:b.npz for an ensemble (default: CHECKPOINT.BxT.npz)",
+        metavar="FILE",
+    )
+    columns: int = option(
+        "columns of the batches of these gradients", 100, metavar="B", type=positive
+    )
+    batches: int | None = option(
+        "batches of these gradients at most; the fewer, the smaller the rate must be (default: the "
+        "whole text)",
+        metavar="N",
+        type=positive,
+    )
 
     def __post_init__(self) -> None:
-        for name, value in (("rate", self.rate), ("epsilon", self.epsilon)):
-            if not 0 < value < math.inf:
-                raise FairseqDocError(f"--dynamic-{name} must be positive; got {value}")
+        scale = self.segment / USUAL_SEGMENT
+        if self.rate is None:
+            object.__setattr__(self, "rate", USUAL_RATE * scale)
+        if self.decay is None:
+            object.__setattr__(self, "decay", min(1.0, USUAL_DECAY * scale))
+        for name in ("rate", "epsilon"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise FairseqDocError(
+                    f"--dynamic-{name} must be positive; got {getattr(self, name)}"
+                )
+        assert self.decay is not None
         if not 0 <= self.decay <= 1:
             raise FairseqDocError(f"--dynamic-decay must be in [0, 1]; got {self.decay}")
         if self.adapt not in ADAPTED:
@@ -68,10 +96,15 @@ class DynamicSettings:
                 f"--dynamic-adapt: expected {' or '.join(ADAPTED)}; got {self.adapt!r}"
             )
 
+    @property
+    def gathering(self) -> GatheringSettings:
+        """How the statistics are gathered."""
+        return GatheringSettings(self.columns, self.segment, self.batches)
+
 
 def grid(segment: int) -> list[tuple[float, float]]:
     """The pairs of eta and lambda that a search tries, those near the usual pair first."""
-    usual = (DynamicSettings.rate, DynamicSettings.decay)
+    usual = (USUAL_RATE, USUAL_DECAY)
 
     def distance(pair):
         return sum(abs(math.log(x / y)) for x, y in zip(pair, usual, strict=True))
@@ -116,10 +149,12 @@ class Adaptation:
         self._trained = [p.detach().clone() for p in self._adapted]
         means = [statistics[name] for name in names]
         mean = torch.cat([m.double().flatten() for m in means]).mean()
-        most = math.inf if settings.decay == 0 else 1 / settings.decay
+        rate, decay = settings.rate, settings.decay
+        assert rate is not None and decay is not None
+        most = math.inf if decay == 0 else 1 / decay
         # lambda D, and eta / (M + epsilon)
-        self._pulls: Any = [(m / mean.to(m)).clamp_(max=most).mul_(settings.decay) for m in means]
-        self._steps = [settings.rate / (m + settings.epsilon) for m in means]
+        self._pulls: Any = [(m / mean.to(m)).clamp_(max=most).mul_(decay) for m in means]
+        self._steps = [rate / (m + settings.epsilon) for m in means]
 
     @contextmanager
     def learning(self) -> Iterator[None]:

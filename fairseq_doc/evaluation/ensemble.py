@@ -65,6 +65,12 @@ class Ensemble:
         self.models = [model.to(*args) for model in self.models]
         return self
 
+    def split(self, name: str) -> Any:
+        """A split of the task's folder, loaded once."""
+        if name not in self.task.datasets:
+            self.task.load_dataset(name)
+        return self.task.dataset(name)
+
     @property
     def single(self) -> Any:
         """The only model.
@@ -177,9 +183,8 @@ class Ensemble:
 def windows_of(ensemble: Ensemble, split: str, columns: int = 1, length: int | None = None) -> Any:
     """The windows of a split, in order: the batches of the task, with a length. They have ``length``
     steps; None: as many as ``--eval-window`` allows."""
-    task = ensemble.task
-    task.load_dataset(split)
-    return task.eval_lm_dataloader(task.dataset(split), batch_size=columns, length=length)
+    data = ensemble.split(split)
+    return ensemble.task.eval_lm_dataloader(data, batch_size=columns, length=length)
 
 
 def average_log_probs(of_models: Sequence[torch.Tensor]) -> torch.Tensor:

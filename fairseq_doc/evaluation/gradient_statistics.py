@@ -184,8 +184,7 @@ def _differing(path, written, header):
 
 def _gather(ensemble, path, header, sums, progress):
     model, decoder = ensemble.single, ensemble.single.decoder
-    ensemble.task.load_dataset(header["split"])
-    length = len(ensemble.task.dataset(header["split"]))
+    length = len(ensemble.split(header["split"]))
     if 2 * header["columns"] > length:
         raise FairseqDocError(
             f"--dynamic-columns {header['columns']}: expected at most {length // 2}, two tokens a column of "

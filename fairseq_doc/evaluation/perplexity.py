@@ -79,8 +79,7 @@ def check_text(
     Raises:
         FairseqDocError: no such split, one too short, or a cache that its columns cannot fill.
     """
-    ensemble.task.load_dataset(split)
-    length = columns_of(ensemble.task.dataset(split), columns).size(1)
+    length = columns_of(ensemble.split(split), columns).size(1)
     if cache and cache.window >= length:
         raise FairseqDocError(
             f"--cache-window {cache.window} is more than a column of split {split!r} holds: expected at "
@@ -132,5 +131,5 @@ def evaluate_at(
             scored += target.numel()
             if give_up is not None and give_up(scored, nll.min().item()):
                 break
-    left_out = len(ensemble.task.dataset(split)) - 1 - scored
+    left_out = len(ensemble.split(split)) - 1 - scored
     return [Evaluation(total, scored, left_out) for total in nll.tolist()]

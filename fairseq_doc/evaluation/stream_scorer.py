@@ -36,6 +36,7 @@ class StreamSettings:
         samples, average: see :mod:`fairseq_doc.evaluation.monte_carlo`; 0: none, without dropout.
         cache: see :mod:`fairseq_doc.evaluation.cache`; None: none.
         dynamic: see :mod:`fairseq_doc.evaluation.dynamic`; None: the weights do not change.
+        statistics: for it, of each model, name -> M.
 
     Raises:
         FairseqDocError: settings that exclude one another.
@@ -46,6 +47,7 @@ class StreamSettings:
     average: str = "arithmetic"
     cache: CacheSettings | None = None
     dynamic: DynamicSettings | None = None
+    statistics: Sequence[dict[str, torch.Tensor]] = ()
 
     def __post_init__(self) -> None:
         check_temperatures(self.temperatures)
@@ -182,8 +184,7 @@ def stream_scorer(ensemble: Ensemble, settings: StreamSettings) -> Iterator[Stre
         for number, model in enumerate(ensemble.models):
             adaptation = None
             if settings.dynamic is not None:
-                statistics = settings.dynamic.statistics[number]
-                adaptation = Adaptation(model, statistics, settings.dynamic)
+                adaptation = Adaptation(model, settings.statistics[number], settings.dynamic)
                 stack.enter_context(adaptation.learning())
             forward = stack.enter_context(sampled(model, settings.samples))
             members.append(_Member(model, settings, forward, adaptation))

@@ -142,8 +142,8 @@ def test_pairs_with_which_the_model_diverges(corpus, lm, model):
     [
         ("--cache-window 0", "--cache-window must be at least 1; got 0"),
         ("--cache-window 5 --cache-lambda 1.5", "--cache-lambda must be at least 0 and below 1"),
-        ("--cache-lambda 0.1", "--cache-lambda: expected --cache-window N beside it"),
-        ("--cache-search", "--cache-search: expected --cache-window N beside it"),
+        ("--cache-lambda 0.1", "--cache-lambda: expected --cache-window beside it"),
+        ("--cache-search", "--cache-search: expected --cache-window beside it"),
         ("--cache-window 5 --cache-search --cache-theta 1", "--cache-search chooses --cache-theta"),
         ("--cache-window 999999", "is more than a column of split 'test' holds"),
         ("--cache-window 999999 --dynamic", "is more than a column of split 'test' holds"),

@@ -55,7 +55,7 @@ def test_arguments_reach_the_subcommand(does, capsys):
     main([*LINE, "--gen-subset", "valid", "--batch-size", "3", "--cpu"])
     expected = {"data": "data", "path": "a.pt", "gen_subset": "valid", "batch_size": 3, "cpu": True}
     assert got | expected == got
-    assert got["eval_window"] is None and got["command"] is eval_lm
+    assert got["eval_window"] is None and got["cache"] is None
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

@@ -1,7 +1,6 @@
 """Every command's line; what the commands for a model give, with models of two layers in place of
 checkpoints."""
 
-import argparse
 import csv
 import io
 import json
@@ -13,8 +12,8 @@ import pytest
 import torch
 
 from fairseq_doc.cli import components, eval_lm, generate, score, weights
-from fairseq_doc.cli.arguments import ensemble_of, positive, progress_of
-from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of
+from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
+from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, settings_of
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.components import by_frequency, summarise, text_components
 from fairseq_doc.evaluation.perplexity import evaluate
@@ -39,9 +38,9 @@ def models(tmp_path, monkeypatch):
     small_dictionary().save(str(tmp_path / "dict.txt"))
     both = [peaked_model(seed=0), peaked_model(seed=1)]
 
-    def of(args):
-        window = getattr(args, "eval_window", None) or 12
-        return ensemble(*both[: len(args.path.split(":"))], folder=args.data, eval_window=window)
+    def of(settings, eval_window=None, dropout_scale=1.0):
+        count, window = len(settings.path.split(":")), eval_window or 12
+        return ensemble(*both[:count], folder=settings.data, eval_window=window)
 
     for command in map(module_of, SUBCOMMANDS):
         if hasattr(command, "ensemble_of"):  # it reads a language model
@@ -53,7 +52,7 @@ def run(words):
     """The result of a command line, as JSON and as text."""
     silent = [] if words.startswith("curves") else ["--no-progress-bar"]
     args = make_parser().parse_args([*shlex.split(words), *silent])
-    result = args.command.run(args)
+    result = args.command.run(settings_of(args))
     return json.loads(json.dumps(result)), args.command.as_text(result)
 
 
@@ -74,9 +73,8 @@ def test_a_command_has_a_help_and_examples_that_its_parser_takes(name, capsys):
     printed = capsys.readouterr().out
     assert command.EXAMPLE in printed and "--json" in printed
     assert ("--no-progress-bar" in printed) == (name in SHOWING_PROGRESS)
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    assert SUBCOMMANDS[name] and all(action.help for action in parser._actions)
+    (parsers,) = (a.choices for a in make_parser()._actions if hasattr(a, "choices") and a.choices)
+    assert SUBCOMMANDS[name] and all(action.help for action in parsers[name]._actions)
 
 
 @pytest.mark.parametrize(
@@ -104,13 +102,6 @@ def test_a_line_that_cannot_be_read_ends_with_argparses_status(words, capsys):
     assert "error: " in capsys.readouterr().err
 
 
-def test_positive():
-    assert positive("7") == 7
-    for text in ("0", "-1", "1.5", "x"):
-        with pytest.raises(ValueError):
-            positive(text)
-
-
 @pytest.mark.parametrize("name", DESCRIBING_ONE)
 def test_a_description_takes_one_model(name, models, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("w1"))
@@ -119,17 +110,15 @@ def test_a_description_takes_one_model(name, models, monkeypatch):
 
 
 def test_no_model_where_there_is_no_checkpoint(tmp_path):
-    args = SimpleNamespace(
-        path=f"{tmp_path}/none.pt", data=str(tmp_path), cpu=True, matmul_precision=None
-    )
+    settings = ModelOptions(path=f"{tmp_path}/none.pt", data=str(tmp_path), cpu=True)
     with pytest.raises(FairseqDocError, match="no checkpoint at"):
-        ensemble_of(args)
+        ensemble_of(settings)
 
 
 @pytest.mark.parametrize("silent", [True, False])
 def test_progress_passes_everything_on_in_order(silent, capsys):
-    args = SimpleNamespace(no_progress_bar=silent, log_interval=2)
-    shown = progress_of(args)([3, 1, 2, 5], "name")
+    settings = ProgressOptions(no_progress_bar=silent, log_interval=2)
+    shown = progress_of(settings)([3, 1, 2, 5], "name")
     assert list(shown) == [3, 1, 2, 5]
     assert capsys.readouterr().out == ""
 
@@ -302,7 +291,7 @@ def model_of_bytes(tmp_path, monkeypatch):
     model = small_model(len(dictionary), dictionary=dictionary).eval()
     whole = ensemble(model, folder=tmp_path, dictionary=dictionary)
     for command in (eval_lm, score, generate):
-        monkeypatch.setattr(command, "ensemble_of", lambda _: whole)
+        monkeypatch.setattr(command, "ensemble_of", lambda *_: whole)
     return SimpleNamespace(data=tmp_path, ensemble=whole, text=text)
 
 
@@ -534,7 +523,7 @@ def test_a_carried_text_has_no_components_at_its_first_word(models, lines, tmp_p
         ("--tsv old", "old exists; .* give --overwrite"),
         ("--tsv none/new", "none/new: expected a file in a folder that exists"),
         ("--tsv new.png --picture new.png", "expected two files; got new.png for both"),
-        ("--line 2", "--line chooses the line that --picture draws; got no --picture"),
+        ("--line 2", "--line: expected --picture beside it"),
         ("--picture new.png --line 4", "--line 4: .* it has 3"),
         ("--picture new.png --line 3", "1 to 200 scored words and end marks; line 3 has 301"),
         ("--state carried --empty-lines --picture new.png --line 1 --input empty", "line 1 has 0"),
@@ -631,7 +620,7 @@ def test_runs_that_cannot_be_drawn_leave_no_picture(logs, runs, problem):
 
 
 def test_a_reference_of_curves_and_runs_against_it(logs):
-    made, text = run("curves --reference ref.json --command train.sh mos.log doc.log")
+    made, text = run("curves --reference ref.json --made-by train.sh mos.log doc.log")
     assert text.splitlines()[-1] == "wrote ref.json" and made["runs"]["doc"]["best"] == 60
     content = json.loads((logs / "ref.json").read_text())
     assert content["command"] == "train.sh" and content["torch"].startswith(torch.__version__)
@@ -652,10 +641,10 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
     [
         ("curves.png", "expected a picture and NAME=LOG; got curves.png alone"),
         ("--check a --reference b doc.log", "got both"),
-        ("--command x curves.png A=doc.log", "--command: expected --reference beside it"),
-        ("--reference r.json doc.log", "expected --command TEXT"),
-        ("--reference doc.log --command x doc.log", "doc.log exists"),
-        ("--reference r.json --command x doc.log ./doc.log", "got doc twice"),
+        ("--made-by x curves.png A=doc.log", "--made-by: expected --reference beside it"),
+        ("--reference r.json doc.log", "expected --made-by TEXT"),
+        ("--reference doc.log --made-by x doc.log", "doc.log exists"),
+        ("--reference r.json --made-by x doc.log ./doc.log", "got doc twice"),
         ("--check none.json doc.log", "cannot read none.json: No such file"),
         ("--check doc.log doc.log", "doc.log: expected a reference that fairseq-doc curves"),
         ("--check list.json doc.log", "list.json: expected a reference that fairseq-doc curves"),

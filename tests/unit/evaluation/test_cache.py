@@ -45,7 +45,7 @@ def test_probabilities_are_those_of_the_definition(
     hidden = torch.randn(2, steps, 3, generator=rng, dtype=torch.float64)
     words = torch.randint(V, (2, steps), generator=rng)
     of_model = torch.randn(2, steps, V, generator=rng, dtype=torch.float64).softmax(-1)
-    settings = CacheSettings(window, [(theta, share)], similarity)
+    settings = CacheSettings(window=window, theta=theta, share=share, similarity=similarity)
     of_targets, of_words = StreamCache(settings), StreamCache(settings)
     found, empty, every = [], [], []
     start = 0
@@ -79,7 +79,7 @@ def test_long_windows_are_taken_in_parts_with_the_same_result(monkeypatch):
     hidden = torch.randn(2, 50, 3, generator=rng, dtype=torch.float64)
     words = torch.randint(V, (2, 50), generator=rng)
     log_probs = torch.randn(3, 2, 50, generator=rng, dtype=torch.float64).log_softmax(-1)
-    settings = CacheSettings(8, [(2.0, 0.3), (0.0, 0.1)])
+    settings = CacheSettings(window=8, points=[(2.0, 0.3), (0.0, 0.1)])
     whole = StreamCache(settings).mix(log_probs, hidden, words)
     monkeypatch.setattr(module, "BLOCK_BYTES", 4 * 2 * 3 * (8 + 3))  # three steps
     cache, taken = StreamCache(settings), []
@@ -96,9 +96,9 @@ def test_shares_sum_to_one_in_float32_too(theta, similarity):
     """However unlike the remembered states are."""
     rng = torch.Generator().manual_seed(0)
     hidden = torch.randn(2, 30, 160, generator=rng)
-    attention = StreamCache(CacheSettings(20, [(theta, 0.3)], similarity)).attend(
-        hidden, torch.randint(V, (2, 30), generator=rng)
-    )
+    attention = StreamCache(
+        CacheSettings(window=20, points=[(theta, 0.3)], similarity=similarity)
+    ).attend(hidden, torch.randint(V, (2, 30), generator=rng))
     sums = attention.log_probs(V, theta).exp().sum(2)
     assert_close(sums[:, 1:], torch.ones(2, 29).double(), rtol=1e-6)
     assert_close(sums[:, 0], torch.zeros(2).double())
@@ -110,7 +110,7 @@ def test_states_of_zeros_and_of_any_size(similarity):
     hidden = torch.zeros(1, 4, 3)
     hidden[0, 2:] = 1e10
     words = torch.tensor([[1, 2, 3, 1]])
-    found = StreamCache(CacheSettings(9, [(1e4, 0.5)], similarity)).mix(
+    found = StreamCache(CacheSettings(window=9, points=[(1e4, 0.5)], similarity=similarity)).mix(
         torch.full((1, 1, 4), -1.0), hidden, words
     )
     half = 0.5 * math.exp(-1)
@@ -123,7 +123,7 @@ def test_the_last_layers_output_is_the_key(text):
     """The whole evaluation, beside the definition over the whole text."""
     model = peaked_model()
     it = ensemble(model, folder=text.folder)
-    settings = StreamSettings(cache=CacheSettings(20, [(1.5, 0.3)]))
+    settings = StreamSettings(cache=CacheSettings(window=20, points=[(1.5, 0.3)]))
     (found,) = evaluate_at(it, "test", settings)
     tokens = torch.tensor(text.tokens)
     source, target = tokens[None, :-1], tokens[1:]
@@ -143,7 +143,7 @@ def test_the_last_layers_output_is_the_key(text):
 
 @torch.no_grad()
 def test_every_member_has_a_cache_of_its_own(text):
-    settings = StreamSettings(cache=CacheSettings(15, [(2.0, 0.2)]))
+    settings = StreamSettings(cache=CacheSettings(window=15, points=[(2.0, 0.2)]))
     models = [peaked_model(seed) for seed in (0, 1)]
     tokens = torch.tensor(text.tokens)[None]
     alone = []
@@ -159,10 +159,15 @@ def test_all_points_and_temperatures_in_one_pass(text):
     it = ensemble(peaked_model(), folder=text.folder)
     points, temperatures = [(1.0, 0.1), (8.0, 0.4), (1.0, 0.0)], [1.0, 1.3]
     together = evaluate_at(
-        it, "test", StreamSettings(temperatures, cache=CacheSettings(30, points)), columns=2
+        it,
+        "test",
+        StreamSettings(temperatures, cache=CacheSettings(window=30, points=points)),
+        columns=2,
     )
     alone = [
-        evaluate_at(it, "test", StreamSettings([t], cache=CacheSettings(30, [p])), columns=2)[0].nll
+        evaluate_at(
+            it, "test", StreamSettings([t], cache=CacheSettings(window=30, points=[p])), columns=2
+        )[0].nll
         for t in temperatures
         for p in points
     ]
@@ -172,7 +177,7 @@ def test_all_points_and_temperatures_in_one_pass(text):
 
 @pytest.mark.parametrize("models", [1, 2])
 def test_entropies_are_of_the_mixed_distribution(models):
-    settings = StreamSettings(cache=CacheSettings(15, [(2.0, 0.2)]))
+    settings = StreamSettings(cache=CacheSettings(window=15, points=[(2.0, 0.2)]))
     tokens = random_tokens(1, 61)
     source, target = tokens[:, :-1], tokens[:, 1:]
     it = ensemble(*(peaked_model(seed) for seed in range(models)))
@@ -212,16 +217,22 @@ def test_entropies_are_of_the_mixed_distribution(models):
 )
 def test_settings_that_cannot_be(window, point, problem):
     with pytest.raises(FairseqDocError, match=problem):
-        CacheSettings(window, [point])
+        CacheSettings(window=window, points=[point])
 
 
 def test_a_cache_that_no_column_fills(text):
     it = ensemble(small_model().eval(), folder=text.folder)
     for columns, most in ((1, 120), (2, 59)):
         evaluate_at(
-            it, "test", StreamSettings(cache=CacheSettings(most, GRIDS["dot"][:1])), columns
+            it,
+            "test",
+            StreamSettings(cache=CacheSettings(window=most, points=GRIDS["dot"][:1])),
+            columns,
         )
         with pytest.raises(FairseqDocError, match=f"column of split 'test' .* at most {most} of"):
             evaluate_at(
-                it, "test", StreamSettings(cache=CacheSettings(most + 1, GRIDS["dot"][:1])), columns
+                it,
+                "test",
+                StreamSettings(cache=CacheSettings(window=most + 1, points=GRIDS["dot"][:1])),
+                columns,
             )

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -34,7 +35,8 @@ def copies(model):
 
 def dynamic(*models, **settings):
     settings = {"segment": 4, "rate": 0.01, "decay": 0.02, **settings}
-    return StreamSettings(dynamic=DynamicSettings([statistics(m) for m in models], **settings))
+    of_models = [statistics(m) for m in models]
+    return StreamSettings(dynamic=DynamicSettings(**settings), statistics=of_models)
 
 
 def by_hand(model, tokens, rate, decay, epsilon=2e-5, segment=4, names=None):
@@ -178,13 +180,13 @@ def test_with_a_cache_and_a_temperature(text):
     """They read what the model computes, and change nothing of what it learns."""
     model = peaked_model()
     it = ensemble(model, folder=text.folder)
-    usual = dynamic(model).dynamic
-    cache = CacheSettings(20, [(1.0, 0.0), (2.0, 0.2)])
-    without, cached = evaluate_at(it, "test", StreamSettings(dynamic=usual, cache=cache))
-    (plain,) = evaluate_at(it, "test", StreamSettings(dynamic=usual))
+    usual = dynamic(model)
+    cache = CacheSettings(window=20, points=[(1.0, 0.0), (2.0, 0.2)])
+    without, cached = evaluate_at(it, "test", replace(usual, cache=cache))
+    (plain,) = evaluate_at(it, "test", usual)
     assert without.nll == pytest.approx(plain.nll, rel=1e-6)
     assert cached.nll != pytest.approx(plain.nll, rel=1e-3)
-    several = evaluate_at(it, "test", StreamSettings([1.0, 1.4], dynamic=usual))
+    several = evaluate_at(it, "test", replace(usual, temperatures=[1.0, 1.4]))
     assert several[0].nll == pytest.approx(plain.nll, rel=1e-6)
     assert several[1].nll != pytest.approx(plain.nll, rel=1e-3)
 
@@ -228,11 +230,11 @@ def test_several_columns_are_refused(text):
 )
 def test_settings_that_cannot_be(settings, problem):
     with pytest.raises(FairseqDocError, match=problem):
-        DynamicSettings([], **settings)
+        DynamicSettings(**settings)
 
 
 def test_samples_exclude_the_rest():
-    for others in ({"cache": CacheSettings(5, [(1.0, 0.1)])}, {"dynamic": DynamicSettings([])}):
+    for others in ({"cache": CacheSettings(window=5)}, {"dynamic": DynamicSettings()}):
         with pytest.raises(FairseqDocError, match="expected --samples alone"):
             StreamSettings(samples=2, **others)
 
@@ -242,4 +244,4 @@ def test_the_grid_grows_with_the_segment():
     assert len(set(five)) == len(five) == len(twenty)
     assert twenty[0] == pytest.approx((4 * five[0][0], 4 * five[0][1]))
     assert all(decay <= 1 for _, decay in grid(1000))
-    assert five[0] == (DynamicSettings.rate, DynamicSettings.decay)
+    assert five[0] == (DynamicSettings().rate, DynamicSettings().decay)

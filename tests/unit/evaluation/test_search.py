@@ -10,7 +10,7 @@ from fairseq_doc.evaluation.search import ends, search_dynamic
 from fairseq_doc.evaluation.stream_scorer import StreamSettings
 from fairseq_doc.modules.mixture import NotFiniteError
 
-SETTINGS = StreamSettings(dynamic=DynamicSettings([{}], segment=5))
+SETTINGS = StreamSettings(dynamic=DynamicSettings(segment=5), statistics=[{}])
 TOKENS, WINDOW = 1000, 100
 
 

@@ -1,0 +1,169 @@
+"""Options, declared once: as fields of dataclasses, from which come the parser, the checks and the pages.
+
+    @dataclass(frozen=True, kw_only=True)
+    class CacheSettings:
+        window: int = option("remember the last N states", metavar="N")
+        theta: float = option("factor of the states' similarities", 1.0)
+
+An option has the name of its field: ``--cache-theta`` where the class is a group with the prefix ``cache``.
+This file imports neither torch nor fairseq.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, field, fields
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from fairseq_doc.errors import FairseqDocError
+
+_OPTION, _GROUP = "option", "group"
+REQUIRED: Any = MISSING
+T = TypeVar("T")
+
+
+def option(help: str, default: Any = None, **argument: Any) -> Any:
+    """A field that is an option.
+
+    Args:
+        help: what it means; the default follows it, unless the text names it.
+        default: of the field; ``REQUIRED`` for none.
+        argument: further arguments of argparse's ``add_argument``; ``positional=True`` for a word without
+            dashes, ``name`` where the option has another name than the field; ``needs``, an option without
+            which it means nothing; ``chooses``, options whose values it finds itself.
+    """
+    return field(default=default, metadata={_OPTION: {"help": help, **argument}})
+
+
+def group(prefix: str, switch: str, help: str = "") -> Any:
+    """A field whose type is a dataclass of options that belong together; None where they are not given.
+
+    Args:
+        prefix: of their names; may be empty.
+        switch: the option that says that they are given: one of the class, or with ``help`` a flag of its
+            own.
+        help: of that flag.
+    """
+    return field(default=None, metadata={_GROUP: (prefix, switch, help)})
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def add_options(
+    parser: argparse.ArgumentParser, kind: type, prefix: str = "", needed: bool = True
+) -> None:
+    """The options of a dataclass and of its groups. ``needed``: those without a default are required."""
+    for entry, of_type in _entries(kind):
+        if _GROUP in entry.metadata:
+            own_prefix, switch, help = entry.metadata[_GROUP]
+            if help:
+                parser.add_argument(f"--{switch}", action="store_true", help=help)
+            add_options(parser, of_type, f"{own_prefix}-" if own_prefix else "", needed=False)
+        elif _OPTION in entry.metadata:
+            _add(parser, entry, of_type, prefix, needed)
+
+
+def _add(
+    parser: argparse.ArgumentParser, entry: Field, of_type: type, prefix: str, needed: bool
+) -> None:
+    settings: dict[str, Any] = dict(entry.metadata[_OPTION])
+    name = prefix + settings.pop("name", entry.name).replace("_", "-")
+    settings = {key: value for key, value in settings.items() if key not in ("needs", "chooses")}
+    default, help = entry.default, settings["help"]
+    if default is not MISSING and _is_given(default) and "(default:" not in help:
+        settings["help"] = f"{help} (default: {_as_text(default)})"
+    if of_type is bool:
+        settings["action"] = "store_true"
+    elif "choices" not in settings:
+        settings.setdefault("type", of_type)
+    if settings.pop("positional", False):
+        parser.add_argument(_dest(name), **settings)
+    else:
+        parser.add_argument(f"--{name}", required=needed and default is MISSING, **settings)
+
+
+def read_options(kind: type[T], given: Mapping[str, Any], prefix: str = "") -> T:
+    """The dataclass from what was typed.
+
+    Args:
+        kind: the dataclass.
+        given: {option with _ for -: value}; None or False: not given.
+
+    Raises:
+        FairseqDocError: an option of a group without its switch; what the class itself refuses.
+    """
+    values = {}
+    for entry, of_type in _entries(kind):
+        if _GROUP in entry.metadata:
+            value: Any = _read_group(of_type, given, *entry.metadata[_GROUP])
+        elif _OPTION in entry.metadata:
+            value = given.get(_dest(prefix + _written(entry)))
+        else:
+            continue
+        if _is_given(value):
+            values[entry.name] = value
+            _check_others(entry, given)
+    return kind(**values)
+
+
+def _check_others(entry: Field, given: Mapping[str, Any]) -> None:
+    """Raise ``FairseqDocError`` for an option without what it needs, or with what it chooses."""
+    rules = entry.metadata.get(_OPTION, {})
+    needed = rules.get("needs")
+    if needed and not _is_given(given.get(_dest(needed))):
+        raise FairseqDocError(f"--{_written(entry)}: expected --{needed} beside it")
+    for other in rules.get("chooses", ()):
+        if _is_given(given.get(_dest(other))):
+            raise FairseqDocError(
+                f"--{_written(entry)} chooses --{other}: expected one of the two; got both"
+            )
+
+
+def _read_group(
+    kind: type[T], given: Mapping[str, Any], prefix: str, switch: str, help: str
+) -> T | None:
+    before = f"{prefix}-" if prefix else ""
+    switch_name = switch if help else before + switch
+    if _is_given(given.get(_dest(switch_name))):
+        return read_options(kind, given, before)
+    for entry, _ in _entries(kind):
+        name = before + _written(entry)
+        if _is_given(given.get(_dest(name))):
+            raise FairseqDocError(f"--{name}: expected --{switch_name} beside it")
+    return None
+
+
+def _entries(kind: type) -> Iterator[tuple[Field, Any]]:
+    """The fields of a dataclass that are options or groups, each with its type, None left out of it."""
+    hints = get_type_hints(kind)
+    for entry in fields(kind):
+        of_type = hints[entry.name]
+        if get_origin(of_type) is UnionType:
+            of_type = next(part for part in get_args(of_type) if part is not type(None))
+        if _OPTION in entry.metadata or _GROUP in entry.metadata:
+            yield entry, of_type
+
+
+def _written(entry: Field) -> str:
+    """The name of an option, without the prefix of its group."""
+    return entry.metadata[_OPTION].get("name", entry.name).replace("_", "-")
+
+
+def _dest(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _is_given(value: Any) -> bool:
+    return value is not None and value is not False
+
+
+def _as_text(default: Any) -> str:
+    if isinstance(default, float):
+        return f"{default:g}"
+    return f"{default:,}" if isinstance(default, int) else str(default)

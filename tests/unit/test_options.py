@@ -1,0 +1,87 @@
+"""Options from dataclasses: the parser, groups, and what does not belong together."""
+
+import argparse
+from dataclasses import dataclass
+
+import pytest
+from conftest import refusal
+
+from fairseq_doc.options import REQUIRED, add_options, group, option, positive, read_options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    window: int = option("its window", REQUIRED, metavar="N")
+    share: float = option("its share", 0.1, name="lambda")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flagged:
+    rate: float | None = option("its rate (default: by the text)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    data: str = option("where", REQUIRED, positional=True)
+    path: str = option("what", REQUIRED)
+    count: int = option("how many", 30_000, type=positive)
+    kind: str = option("which", "a", choices=["a", "b"])
+    fast: bool = option("or not", False)
+    search: bool = option("look", False, needs="in-window", chooses=("in-lambda",))
+    inner: Inner | None = group("in", switch="window")
+    flagged: Flagged | None = group("learn", switch="learn", help="whether to learn")
+    other: int = 3
+
+
+def parser():
+    made = argparse.ArgumentParser()
+    add_options(made, Options)
+    return made
+
+
+def read(words):
+    return read_options(Options, vars(parser().parse_args(words.split())))
+
+
+def test_what_is_not_given_has_its_default():
+    found = read("d --path p")
+    assert found == Options(data="d", path="p")
+    assert (found.inner, found.flagged, found.count, found.other) == (None, None, 30_000, 3)
+
+
+def test_what_is_given():
+    found = read("d --path p --count 2 --kind b --fast --in-window 0 --in-lambda 0 --learn")
+    expected = Options(data="d", path="p", count=2, kind="b", fast=True)
+    assert found.inner == Inner(window=0, share=0.0) and found.flagged == Flagged(rate=None)
+    assert (found.count, found.kind, found.fast) == (expected.count, expected.kind, expected.fast)
+    assert read("d --path p --learn --learn-rate 0.5").flagged == Flagged(rate=0.5)
+
+
+def test_the_help_has_every_option_with_its_default():
+    helped = parser().format_help()
+    for text in ("(default: 30,000)", "(default: 0.1)", "(default: by the text)", "--in-window N"):
+        assert text in helped
+    assert "(default: False)" not in helped and "--other" not in helped
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        ("--in-lambda 0.2", "--in-lambda: expected --in-window beside it"),
+        ("--learn-rate 0.2", "--learn-rate: expected --learn beside it"),
+        ("--search", "--search: expected --in-window beside it"),
+        (
+            "--search --in-window 3 --in-lambda 1",
+            "--search chooses --in-lambda: expected one of the two; got both",
+        ),
+    ],
+)
+def test_options_that_do_not_belong_together(words, problem):
+    assert refusal(read, f"d --path p {words}") == problem
+
+
+@pytest.mark.parametrize("words", ["d", "--path p", "d --path p --count 0", "d --path p --kind c"])
+def test_a_line_that_cannot_be_read(words, capsys):
+    with pytest.raises(SystemExit):
+        read(words)
+    assert "error:" in capsys.readouterr().err
