@@ -20,7 +20,7 @@ from fairseq_doc.options import REQUIRED, option
 
 EXAMPLE = (
     "fairseq-doc curves curves.png MoS=mos.log DOC=doc.log\n"
-    "  fairseq-doc curves --check examples/converged/reference/doc2.json doc.log"
+    "  fairseq-doc curves --check reference.json doc.log"
 )
 
 
@@ -64,7 +64,7 @@ class Options:
 
 def run(settings: Options) -> dict[str, Any]:
     """``picture`` and ``runs``. Each run has its ``perplexity`` by epoch, its ``best`` one, and the epochs
-    ``averaging_after`` and ``stages_after``. With ``--check`` the ``reference`` and ``runs``, each with
+    ``averaging_after`` and ``stages_after``. With ``--check`` that file as ``check`` and the ``runs``, each with
     ``compared``, how many epochs, and the ``departures``. With ``--reference`` the ``reference`` and
     ``runs``."""
     if settings.check is not None:

@@ -1,8 +1,8 @@
 """``fairseq-doc``: text and trees into data, and what to do with a trained model.
 
-A command is a file of this folder with ``EXAMPLE``, ``Options``, a dataclass of its options,
-``run(settings)``, which gives the result as what JSON can hold, and ``as_text(result)``, which puts it into
-lines. Every command is listed
+A command is a file of this folder with ``EXAMPLE``; ``Options``, a dataclass of its options, or
+``add_arguments(parser)``; ``run(settings)``, which takes the dataclass or what argparse read and gives the
+result as what JSON can hold; and ``as_text(result)``, which puts it into lines. Every command is listed
 here with what it is for, in the order of work. A file is imported when its command is called: fairseq and
 torch take seconds.
 """

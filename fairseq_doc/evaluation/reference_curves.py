@@ -112,10 +112,10 @@ def read_band(path: str | os.PathLike) -> dict[int, tuple[float, float]]:
     text = read_text(path, MAX_BYTES)
     try:
         content = json.loads(text)
-        assert content["kind"] == KIND
         band = {int(row["epoch"]): (row["low"], row["high"]) for row in content["epochs"]}
-        assert all(0 < low <= high < math.inf for low, high in band.values())
-    except (ValueError, KeyError, TypeError, AssertionError, RecursionError):
+        if content["kind"] != KIND or not all(0 < a <= b < math.inf for a, b in band.values()):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise FairseqDocError(
             f"{path}: expected a reference that fairseq-doc curves --reference wrote; got another file"
         ) from None

@@ -4,6 +4,7 @@
 Axes: S micro-steps, R rows, D width, E width of the input, G parts of z.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ class Memory(NamedTuple):
     mask: torch.Tensor | None
 
 
-class Cell:
+class Cell(ABC):
     """A new cell is a subclass, and an entry of ``CELLS`` in ``ops/recurrence.py``.
 
     Attributes:
@@ -62,6 +63,7 @@ class Cell:
         """The state's matrix (G D, D), likewise."""
         return weight
 
+    @abstractmethod
     def plain_step(
         self,
         added: torch.Tensor,
@@ -71,16 +73,15 @@ class Cell:
         mask: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """h_k and c_k from u_t or b_l, the product with h, and h and c before; ``mask`` is of g."""
-        raise NotImplementedError
 
+    @abstractmethod
     def steps(self, memory: Memory) -> Any:
         """An object whose ``step(k, product, added)`` computes h_k in the memory, and returns it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gradients(self, memory: Memory, d_cell: torch.Tensor | None) -> Any:
         """An object whose ``step(k, d_hidden)`` returns d z_k, from the last step to the first. It has
         them all in ``d_z`` (S, R, G D), and d c before the step in ``d_cell``."""
-        raise NotImplementedError
 
 
 class BlocksOfSteps:
