@@ -32,21 +32,25 @@ class Options:
         FairseqDocError: options that do not belong together.
     """
 
-    words: list[str] = option(
-        "the picture to write, such as curves.png, and runs: a name, and the output of its fairseq-train; "
-        "with --check or --reference the logs alone",
+    file: str = option(
+        "the picture to write, such as curves.png; with --check or --reference the reference, as JSON",
+        REQUIRED,
+        positional=True,
+        metavar="PICTURE",
+    )
+    runs: list[str] = option(
+        "name of a run, and the output of its fairseq-train; with --check or --reference the output alone",
         REQUIRED,
         positional=True,
         nargs="+",
-        metavar="PICTURE NAME=LOG",
+        metavar="NAME=LOG",
         type=str,
     )
-    check: str | None = option(
-        "say whether each log is inside the band of this reference, and where it leaves it",
-        metavar="REFERENCE",
+    check: bool = option(
+        "say whether each run is inside the band of the reference, and where it leaves it", False
     )
-    reference: str | None = option(
-        "write a reference of these logs, one a seed of the same training, as JSON", metavar="FILE"
+    reference: bool = option(
+        "write a reference of the runs, one a seed of the same training", False
     )
     made_by: str | None = option(
         "of --reference: what was typed, and its commit",
@@ -56,9 +60,9 @@ class Options:
     overwrite: bool = option("replace existing outputs", False)
 
     def __post_init__(self) -> None:
-        if self.check is not None and self.reference is not None:
+        if self.check and self.reference:
             raise FairseqDocError("expected --check or --reference; got both")
-        if self.reference is not None and self.made_by is None:
+        if self.reference and self.made_by is None:
             raise FairseqDocError("--reference: expected --made-by TEXT, what was typed to train")
 
 
@@ -67,22 +71,22 @@ def run(settings: Options) -> dict[str, Any]:
     ``averaging_after`` and ``stages_after``. With ``--check`` that file as ``check`` and the ``runs``, each with
     ``compared``, how many epochs, and the ``departures``. With ``--reference`` the ``reference`` and
     ``runs``."""
-    if settings.check is not None:
-        return _check(settings.check, settings.words)
-    if settings.reference is not None:
-        return _reference(settings, settings.reference)
-    picture, *runs = settings.words
-    if not runs:
-        raise FairseqDocError(f"expected a picture and NAME=LOG; got {picture} alone")
-    check_plot_path(picture, settings.overwrite)
+    if settings.check:
+        return _check(settings.file, settings.runs)
+    if settings.reference:
+        return _reference(settings)
+    check_plot_path(settings.file, settings.overwrite)
     curves: dict[str, LearningCurve] = {}
-    for run in runs:
+    for run in settings.runs:
         name, equals, path = run.partition("=")
         if not equals or not name or name in curves:
             raise FairseqDocError(f"expected NAME=LOG, each name once; got {run}")
         curves[name] = read_log(path)
-    plot_curves(curves, picture)
-    return {"picture": picture, "runs": {name: _facts(curve) for name, curve in curves.items()}}
+    plot_curves(curves, settings.file)
+    return {
+        "picture": settings.file,
+        "runs": {name: _facts(curve) for name, curve in curves.items()},
+    }
 
 
 def _facts(curve: LearningCurve) -> dict[str, Any]:
@@ -103,10 +107,10 @@ def _check(path_of_band: str, logs: list[str]) -> dict[str, Any]:
     return {"check": path_of_band, "runs": runs}
 
 
-def _reference(settings: Options, output: str) -> dict[str, Any]:
-    check_output(Path(output), settings.overwrite)
+def _reference(settings: Options) -> dict[str, Any]:
+    check_output(Path(settings.file), settings.overwrite)
     curves: dict[str, LearningCurve] = {}
-    for path in settings.words:
+    for path in settings.runs:
         name = Path(path).stem
         if name in curves:
             raise FairseqDocError(f"expected logs of different names; got {name} twice")
@@ -117,9 +121,9 @@ def _reference(settings: Options, output: str) -> dict[str, Any]:
         for name in ("fairseq_doc", "Python", "torch", "processor", "matrix products")
         if name in rows
     }
-    write_reference(output, reference(curves, settings.made_by or "", made_with))
+    write_reference(settings.file, reference(curves, settings.made_by or "", made_with))
     return {
-        "reference": output,
+        "reference": settings.file,
         "runs": {name: _facts(curve) for name, curve in curves.items()},
     }
 

@@ -4,6 +4,7 @@ The real run takes minutes. Here the script runs with commands in place of fairs
 """
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,8 @@ import time
 
 import pytest
 from conftest import ROOT
+
+from fairseq_doc.cli.main import make_parser, settings_of
 
 # A training: its log, its process, and either its end or a long wait.
 TRAIN = """#!/usr/bin/env bash
@@ -40,7 +43,7 @@ def start(tmp_path):
     shutil.copy(ROOT / "scripts" / "quickstart.sh", tmp_path / "scripts")
     commands = {
         "scripts/setup.sh": "#!/usr/bin/env bash\n",
-        ".venv/bin/fairseq-doc": "#!/usr/bin/env bash\n",
+        ".venv/bin/fairseq-doc": '#!/usr/bin/env bash\nprintf "%q " "$@" >>calls; echo >>calls\n',
         ".venv/bin/fairseq-train": TRAIN,
         ".venv/bin/fairseq-eval-lm": EVALUATE,
     }
@@ -82,6 +85,16 @@ def has_ended(folder, name, patience=10):
             return True
         time.sleep(0.05)
     return False
+
+
+def test_its_commands_are_read_by_fairseq_doc(start, tmp_path):
+    start().communicate(timeout=60)
+    calls = [shlex.split(call) for call in (tmp_path / "calls").read_text().splitlines()]
+    assert {call[0] for call in calls} == {"prepare-lm", "curves"}
+    for call in calls:
+        args = make_parser().parse_args(call)
+        settings_of(args)
+        assert args.command.__name__.endswith(call[0].replace("-", "_"))
 
 
 def test_the_last_line_has_both_perplexities(start, tmp_path):

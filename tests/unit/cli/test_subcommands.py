@@ -92,7 +92,8 @@ def test_a_command_has_a_help_and_examples_that_its_parser_takes(name, capsys):
         "score data --path a.pt --max-words many",
         "generate data --path a.pt --length long",
         "rank data --path a.pt --tolerance small",
-        "curves",
+        "curves a.png",
+        "curves --check a.json",
     ],
 )
 def test_a_line_that_cannot_be_read_ends_with_argparses_status(words, capsys):
@@ -595,6 +596,11 @@ def test_curves(logs):
     assert rows[0].endswith(" 80.25") and rows[1].endswith(" 60") and "curves.png" in rows[2]
 
 
+def test_an_option_may_come_between_the_picture_and_the_runs(logs):
+    result, _ = run("curves curves.png --overwrite MoS=mos.log DOC=doc.log")
+    assert list(result["runs"]) == ["MoS", "DOC"]
+
+
 def test_a_picture_of_curves_is_replaced_only_where_asked(logs):
     (logs / "curves.png").write_text("precious")
     with pytest.raises(FairseqDocError, match="curves.png exists"):
@@ -639,7 +645,6 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
 @pytest.mark.parametrize(
     "words, problem",
     [
-        ("curves.png", "expected a picture and NAME=LOG; got curves.png alone"),
         ("--check a --reference b doc.log", "got both"),
         ("--made-by x curves.png A=doc.log", "--made-by: expected --reference beside it"),
         ("--reference r.json doc.log", "expected --made-by TEXT"),
