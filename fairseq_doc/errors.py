@@ -1,6 +1,7 @@
 """Errors that the user can correct."""
 
 import shlex
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires
 
 
@@ -9,16 +10,17 @@ class FairseqDocError(ValueError):
     came, and what to do."""
 
 
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, and each from which or during which the one before was raised."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 def first_usage_error(error: BaseException | None) -> FairseqDocError | None:
     """The ``FairseqDocError`` in a chain of exceptions, or None (fairseq wraps what
     ``load_state_dict`` raises into an ``Exception`` of its own)."""
-    seen = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, FairseqDocError):
-            return error
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
-    return None
+    return next((part for part in causes(error) if isinstance(part, FairseqDocError)), None)
 
 
 def shown(text: str | bytes, limit: int = 80) -> str:

@@ -1,8 +1,7 @@
-"""Ctrl-C and SIGTERM end a command in one line, and its temporary files are removed.
+"""SIGTERM ends a command in one line, and its temporary files are removed.
 
-fairseq prints a traceback after Ctrl-C, and a SIGTERM, as cluster schedulers send it, ends the process
-inside whatever it does. This file imports neither torch nor fairseq, so that a command is ready for both while
-it imports them.
+A SIGTERM, as cluster schedulers send it, ends a process inside whatever it does. This file imports
+neither torch nor fairseq, so that a command is ready for it while it imports them.
 """
 
 import multiprocessing
@@ -19,32 +18,20 @@ def runs_a_command(argv: list[str]) -> bool:
     return program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli"
 
 
+def how_it_ended(ended: str) -> str:
+    """The line that says how a command ended, and how it goes on."""
+    trains = "train" in Path(sys.argv[0]).name
+    remedy = "; the same command continues from the last checkpoint" if trains else ""
+    return f"fairseq_doc: {ended}{remedy}"
+
+
 def apply() -> None:
-    """Install the hook and the handler where this process runs one of fairseq's commands."""
-    if not runs_a_command(sys.argv):
-        return
-    print_interruptions_in_one_line()
+    """Where this process runs a command that has no handler for SIGTERM: leave by an exception, so
+    that files are closed and removed. The exit status is 143, as a shell gives it for the signal."""
     handled = signal.getsignal(signal.SIGTERM)
-    if handled == signal.SIG_DFL and threading.current_thread() is threading.main_thread():
-        _end_on_sigterm()
-
-
-def print_interruptions_in_one_line() -> None:
-    """After Ctrl-C. The exit status stays that of SIGINT."""
-    previous = sys.excepthook
-
-    def hook(kind, error, traceback):
-        if issubclass(kind, KeyboardInterrupt):
-            print(_message("interrupted"), file=sys.stderr)
-        else:
-            previous(kind, error, traceback)
-
-    sys.excepthook = hook
-
-
-def _end_on_sigterm():
-    """Leave by an exception, so that files are closed and removed. The exit status is 143, as a shell
-    gives it for the signal."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not runs_a_command(sys.argv) or handled != signal.SIG_DFL or not in_main_thread:
+        return
     process = os.getpid()
 
     def handler(number, frame):
@@ -53,14 +40,7 @@ def _end_on_sigterm():
         signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
         for child in multiprocessing.active_children():  # Python waits for them at its exit
             child.terminate()
-        os.write(2, f"{_message('terminated')}\n".encode())  # print may be at work already
+        os.write(2, f"{how_it_ended('terminated')}\n".encode())  # print may be at work already
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, handler)
-
-
-def _message(ended):
-    remedy = ""
-    if "train" in Path(sys.argv[0]).name:
-        remedy = "; the same command continues from the last checkpoint"
-    return f"fairseq_doc: {ended}{remedy}"

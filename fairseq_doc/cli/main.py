@@ -144,6 +144,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     try:
+        return _run(called, words)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(called: str, words: Sequence[str]) -> int:
+    try:
         parser = make_parser(only=called)
     except Exception as error:
         return _not_imported(called, error)
@@ -155,15 +162,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(text, flush=True)
     except BrokenPipeError:  # the reader has enough
         drop_output()
-    except KeyboardInterrupt:
-        return 130
     except Exception as error:
-        usage_error: Exception | None = first_usage_error(error)
-        if usage_error is None and isinstance(error, OSError):  # a file cannot be read or written
-            usage_error = error
-        if usage_error is None:
+        usage_error = first_usage_error(error)
+        if usage_error is None and not isinstance(error, OSError):  # of a file
             raise
-        print(f"fairseq-doc {called}: error: {usage_error}", file=sys.stderr)
+        print(f"fairseq-doc {called}: error: {usage_error or error}", file=sys.stderr)
         drop_output()
         return 1
     return 0

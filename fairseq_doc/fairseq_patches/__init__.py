@@ -13,10 +13,10 @@
     interactive_input     fairseq-interactive reads its input as every other text
     last_batch            batches hold every sentence, the last few too
     loader_threads        threads and processes that load batches ahead end with their work
-    error_messages        a command prints an error that the user can correct in one line
+    error_messages        a command prints an error that the user can correct, or Ctrl-C, in one line
     launchers             workers join as torchrun or srun started them, on the CPU too
     ../fairseq_warnings   warnings about fairseq's own code are not shown
-    ../interruptions      Ctrl-C and SIGTERM end a command in one line, its temporary files removed
+    ../interruptions      SIGTERM ends a command in one line, its temporary files removed
 
 No other file changes fairseq.
 """

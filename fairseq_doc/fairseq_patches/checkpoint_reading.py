@@ -1,8 +1,9 @@
 """The one way in for checkpoints: whole, unchanged, without code, and fairseq's.
 
 fairseq opens whatever it is given, torch compares no checksum, and what either raises names neither the
-file nor a remedy. Here a checkpoint is a regular file; every record of its archive has the checksum that
-torch wrote beside it; torch reads it with ``weights_only``; and it holds a model and its settings.
+file nor a remedy. Here a checkpoint is a regular file, an archive as torch writes it since version 1.6;
+every record has the checksum that torch wrote with it; torch reads it with ``weights_only``; and it holds
+a model and its settings.
 """
 
 import contextlib
@@ -11,7 +12,6 @@ import functools
 import logging
 import os
 import pickle
-import pickletools
 import zipfile
 from typing import Any
 
@@ -26,8 +26,6 @@ from fairseq_doc.errors import FairseqDocError
 DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's: the newest, if there is one
 _ZIP = b"PK\x03\x04"
 _CHUNK = 1 << 20  # bytes read at once
-# At the start of a file of torch before 1.6: its mark, version, system, the object, the storages' keys.
-_PICKLES = 5
 # Settings that name a file of embeddings, which training starts from.
 _EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
 
@@ -41,7 +39,7 @@ def apply() -> None:
 
 
 def _of_named_file(load):
-    """fairseq trains from the beginning, without a word, where the file of --restore-file is missing."""
+    """fairseq silently trains from the beginning where the file of --restore-file is missing."""
 
     @functools.wraps(load)
     def load_checkpoint(cfg, trainer, **arguments):
@@ -57,19 +55,20 @@ def _of_named_file(load):
 def _checked(load):
     @functools.wraps(load)
     def load_checkpoint_to_cpu(path, *args, **kwargs):
-        local = PathManager.get_local_path(path)
-        check_file(local)
+        check_file(PathManager.get_local_path(path))
         with _clear_errors(path):
             state = load(path, *args, **kwargs)
         problem = _problem(state)
         if problem:
-            raise FairseqDocError(
-                f"{path} is not a whole checkpoint: expected one that fairseq-train wrote; got {problem}"
-            )
+            raise _not_whole(path, problem)
         _forget_embedding_files(state)
         _warn_of_component_threshold(path, state)
         _add_new_settings(state, args[0] if args else kwargs.get("arg_overrides"))
-        return _fit_to_broadcast(state, kwargs)
+        if "load_on_all_ranks" in kwargs:  # which only the trainer passes
+            # It sends the state to the other workers through torch.load, which refuses omegaconf's
+            # classes. It reads no settings from the state.
+            state["cfg"] = OmegaConf.to_container(state["cfg"])
+        return state
 
     return load_checkpoint_to_cpu
 
@@ -90,32 +89,28 @@ def check_file(path: str | os.PathLike) -> None:
     if not os.path.isfile(path):
         raise FairseqDocError(f"{path}: expected a checkpoint, a regular file; got something else")
     with _clear_errors(path), open(path, "rb") as file:
-        if file.read(len(_ZIP)) == _ZIP:
-            _check_archive(path, file)
-        else:
-            logger.warning(
-                "%s has no checksums (torch wrote none before 1.6): damaged weights go unnoticed",
-                path,
-            )
+        if file.read(len(_ZIP)) != _ZIP:  # zipfile also reads an archive after other bytes
+            raise _not_whole(path, "it does not begin as torch's archives do since version 1.6")
+        with zipfile.ZipFile(file) as archive:
+            _check_records(path, archive)
 
 
-def _check_archive(path, file):
-    with zipfile.ZipFile(file) as archive:
-        records = archive.infolist()
-        if len({record.filename.lower() for record in records}) < len(records):
-            raise FairseqDocError(
-                f"{path} was refused: it holds two records of one name, which readers take differently"
-            )
-        packed = any(record.compress_type != zipfile.ZIP_STORED for record in records)
-        if packed or sum(record.file_size for record in records) > os.path.getsize(path):
-            raise FairseqDocError(
-                f"{path} was refused: expected records as torch writes them, not compressed; got an "
-                "archive that expands"
-            )
-        for record in records:
-            with archive.open(record) as data:  # compares the checksum at the end
-                while data.read(_CHUNK):
-                    pass
+def _check_records(path, archive):
+    records = archive.infolist()
+    if len({record.filename.lower() for record in records}) < len(records):
+        raise FairseqDocError(
+            f"{path} was refused: it holds two records of one name, which readers take differently"
+        )
+    packed = any(record.compress_type != zipfile.ZIP_STORED for record in records)
+    if packed or sum(record.file_size for record in records) > os.path.getsize(path):
+        raise FairseqDocError(
+            f"{path} was refused: expected records as torch writes them, not compressed; got an "
+            "archive that expands"
+        )
+    for record in records:
+        with archive.open(record) as data:  # compares the checksum at the end
+            while data.read(_CHUNK):
+                pass
 
 
 @contextlib.contextmanager
@@ -124,71 +119,46 @@ def _clear_errors(path):
         yield
     except FairseqDocError:
         raise
-    except pickle.UnpicklingError as error:
-        known = "weights_only" in str(error) or "Unsupported" in str(error)
-        if not known or _is_cut_short(path):
-            raise _damaged(path, error) from error
-        raise FairseqDocError(
-            f"{path} was refused: a checkpoint may hold tensors and plain values, and this one holds "
-            f"more, which could run code ({_gist(error)})"
-        ) from error
     except Exception as error:  # a damaged file fails anywhere in its reader
-        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-            raise FairseqDocError(
-                f"no memory is left to read {path}, {os.path.getsize(path):,} bytes: end other "
-                "programs, or use a machine with more"
-            ) from error
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise FairseqDocError(f"cannot read {path}: {error.strerror}") from error
-        raise _damaged(path, error) from error
+        text = " ".join(str(error).split())
+        if isinstance(error, MemoryError) or "can't allocate memory" in text:
+            message = f"no memory is left to read {path}, {os.path.getsize(path):,} bytes"
+        elif isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            message = f"cannot read {path}: {error.strerror}"
+        elif isinstance(error, pickle.UnpicklingError) and "weights_only" in text:
+            message = (
+                f"{path} was refused: expected tensors and plain values; got more, which could run "
+                f"code ({text.partition('WeightsUnpickler error: ')[2][:200]})"
+            )
+        else:
+            raise _not_whole(path, text[:200] or type(error).__name__) from error
+        raise FairseqDocError(message) from error
 
 
-def _is_cut_short(path):
-    """Whether a file of torch before 1.6 ends inside one of its first pickles: the half of a name is
-    also a name that is not allowed. Nothing is built from them."""
-    with open(path, "rb") as file:
-        if file.read(len(_ZIP)) == _ZIP:
-            return False  # an archive ends with its directory
-        file.seek(0)
-        size = os.path.getsize(path)
-        for _ in range(_PICKLES):
-            if file.tell() == size:
-                return False
-            try:
-                for _ in pickletools.genops(file):
-                    pass
-            except Exception:  # a damaged pickle fails anywhere; one may ask for petabytes
-                return True
-    return False
+def _not_whole(path, got):
+    return FairseqDocError(
+        f"{path} is not a whole checkpoint: expected an archive that fairseq-train finished writing; "
+        f"got one that is cut off, damaged, or of another kind ({got})"
+    )
 
 
 def _problem(state):
     """What a checkpoint lacks, in a few words; None for a whole one."""
     if not isinstance(state, dict):
         return f"a {type(state).__name__}"
-    model = state.get("model")
+    model, settings = state.get("model"), state.get("cfg")
     if not isinstance(model, dict) or not model:
-        return f"{_kind(model)} for the model's tensors, 'model'"
+        return "no tensors, 'model'"
     for name, tensor in model.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-            return f"{_kind(tensor)} for the model's tensor {name!r:.80}"
-    settings: Any = state.get("cfg")
-    if not OmegaConf.is_dict(settings):
-        return f"{_kind(settings)} for the settings, 'cfg'"
-    for part in ("model", "task"):
-        if part not in settings or settings[part] is None:  # a missing value, ???, is not in it
-            return f"settings, 'cfg', without those of the {part}"
+            return f"a {type(tensor).__name__} for the model's tensor {name!r:.80}"
+    for part in ("model", "task"):  # a missing value, ???, is not in the settings
+        if not OmegaConf.is_dict(settings) or part not in settings or settings[part] is None:
+            return f"no settings, 'cfg', of the {part}"
     for name, kind in (("extra_state", dict), ("optimizer_history", list)):
         if not isinstance(state.get(name), kind):
-            return f"{_kind(state.get(name))} for {name!r}"
+            return f"no {kind.__name__} {name!r}"
     return None
-
-
-def _kind(value):
-    """The kind of a value, as an error names it."""
-    if value is None:
-        return "nothing"
-    return f"an empty {type(value).__name__}" if value in ({}, []) else f"a {type(value).__name__}"
 
 
 def _forget_embedding_files(state):
@@ -201,7 +171,7 @@ def _forget_embedding_files(state):
 
 
 def _warn_of_component_threshold(path, state):
-    """fairseq drops settings that a model does not have, without a word."""
+    """fairseq silently drops settings that a model does not have."""
     threshold = getattr(state["cfg"].get("model"), "component_threshold", 0)
     if threshold:
         logger.warning(
@@ -213,33 +183,11 @@ def _warn_of_component_threshold(path, state):
 
 
 def _add_new_settings(state, overrides):
-    """fairseq overrides only what a checkpoint has, so that an option younger than the checkpoint would
-    be ignored without a word."""
-    settings = state["cfg"].get("model")
+    """fairseq overrides only what a checkpoint has, and silently ignores an option that is newer than
+    the checkpoint."""
+    settings: Any = state["cfg"].get("model")
     known = MODEL_DATACLASS_REGISTRY.get(getattr(settings, "_name", None))
     for name in set(overrides or ()) & set(getattr(known, "__dataclass_fields__", ())):
         if not hasattr(settings, name):
             with open_dict(settings) if OmegaConf.is_config(settings) else contextlib.nullcontext():
                 setattr(settings, name, overrides[name])
-
-
-def _fit_to_broadcast(state, settings):
-    """The trainer of several workers loads on the first and sends the state to the others through
-    ``torch.load``, which refuses omegaconf's classes. It reads no settings from the state, so they
-    go as plain values. Only the trainer passes ``load_on_all_ranks``."""
-    if "load_on_all_ranks" in settings:
-        state["cfg"] = OmegaConf.to_container(state["cfg"])
-    return state
-
-
-def _damaged(path, error):
-    return FairseqDocError(
-        f"{path} is not a whole checkpoint: expected a file that fairseq-train finished writing; got "
-        f"one that is cut off, damaged, or of another kind ({_gist(error)})"
-    )
-
-
-def _gist(error):
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if "WeightsUnpickler error" in line or "GLOBAL" in line]
-    return (named or lines or [type(error).__name__])[0][:200]

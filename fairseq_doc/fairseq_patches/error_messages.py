@@ -1,4 +1,4 @@
-"""A command prints an error that the user can correct in one line.
+"""A command prints an error that the user can correct, and Ctrl-C, in one line.
 
 fairseq prints a traceback for every exception. The hook below prints a ``FairseqDocError``, and the
 errors of fairseq listed here, as one line; every other exception keeps its traceback. It is installed in
@@ -7,77 +7,38 @@ fairseq's commands only: a program that uses this package as a library keeps its
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from traceback import walk_tb
+from types import TracebackType
 
 import yaml
 from fairseq import options, registry
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
+from torch.distributed import DistNetworkError, DistStoreError
 
-from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
-from fairseq_doc.interruptions import runs_a_command
+from fairseq_doc.errors import FairseqDocError, causes, first_usage_error, shown
+from fairseq_doc.interruptions import how_it_ended, runs_a_command
 
-# What fairseq checks before this package can: how its message begins, and ours.
-_FAIRSEQ_MESSAGES = (
-    (
-        re.compile("Must specify batch size"),
-        "expected --batch-size, the number of sentences, or of columns a worker; got none",
-    ),
-    (
-        re.compile(r"optimizer is required!"),
-        "expected --optimizer; got none: give --optimizer nt_asgd --lr-scheduler nt_asgd, as for the "
-        "language models here, or another of fairseq's, such as --optimizer sgd",
-    ),
-    (
-        re.compile(r"Could not infer language pair, please provide it explicitly"),
-        "expected a data folder of two languages, or --source-lang and --target-lang; got neither: "
-        "for a language model give --task bptt_language_modeling",
-    ),
-    (
-        re.compile(r"Seed must be between 0 and"),
-        "--seed: expected a number from 0 to 4294967295; got another",
-    ),
-    (
-        re.compile(r"Optimizer does not match; .*\. (\w+) vs (\w+)"),
-        "the checkpoint was trained with the optimizer {0}, and this run has {1}: give --optimizer "
-        "and --amp as for that checkpoint, or start again from its weights by --reset-optimizer "
-        "--reset-dataloader --reset-meters",
-    ),
-    (
-        re.compile(r"Criterion does not match; .*\. (\w+) vs (\w+)"),
-        "the checkpoint was trained with the criterion {0}, and this run has {1}: give --criterion as "
-        "for that checkpoint, or start again from its weights by --reset-optimizer "
-        "--reset-dataloader --reset-meters",
-    ),
-    (
-        re.compile(r"Could not infer (task|model) type from"),
-        "the {0}: expected a name that is registered with fairseq; got another (_name in YAML)",
-    ),
-    (
-        re.compile(r"Invalid loaded object type: (.*)"),
-        "settings in YAML: expected names and their values; got one value, of type {0}",
-    ),
-    (
-        re.compile(r"Model file not found: (.*)"),
-        "no checkpoint at {0}: expected a file of fairseq-train",
-    ),
-    (
-        re.compile(r"Dataset not found: (.*) \((.*)\)"),
-        "no binarised split {0} in {1}: expected its .bin and .idx files; make them with "
-        "fairseq-preprocess",
-    ),
-    (
-        re.compile(r"Size of sample #(\d+) is invalid \(=(.*)\) since max_positions=(.*), skip"),
-        "sentence {0} (counted from 0) has too many units: expected at most {2} (of source and "
-        "target), got {1}; nothing was done with it or the sentences after it: give "
-        "--max-source-positions and --max-target-positions, or leave it out by "
-        "--skip-invalid-size-inputs-valid-test",
-    ),
-)
+# How the messages of fairseq begin that a user can act on, and what is added to them.
+_OF_FAIRSEQ = {
+    "Must specify batch size": "; a language model here needs --batch-size",
+    "optimizer is required!": " give --optimizer nt_asgd --lr-scheduler nt_asgd, or another of fairseq's",
+    "Could not infer language pair": "; for a language model give --task bptt_language_modeling",
+    "Seed must be between": "",
+    "Optimizer does not match": "",
+    "Criterion does not match": "",
+    "Could not infer task type from": "",
+    "Could not infer model type from": "",
+    "Invalid loaded object type": "; expected names and their values in YAML",
+    "Model file not found": "",
+    "Dataset not found": "",
+    "Size of sample": ", or give --max-source-positions and --max-target-positions",
+}
+_OF_YAML = (yaml.YAMLError, HydraException, OmegaConfBaseException, UnicodeDecodeError)
+LONGEST = 500  # characters of a message of fairseq
 
 
 def apply() -> None:
@@ -88,56 +49,52 @@ def apply() -> None:
 
 
 def print_usage_errors_in_one_line() -> None:
-    """Install the hook. The exit status stays 1."""
+    """Install the hook. Exit statuses stay 1, and that of SIGINT after Ctrl-C."""
     previous = sys.excepthook
 
     def hook(kind, error, traceback):
-        usage_error = (
-            first_usage_error(error)
-            or our_message(error)
-            or (reads_yaml(sys.argv) and _of_settings(error))
-            or _of_unknown_name(error, traceback)
-        )
-        if not usage_error:
-            previous(kind, error, traceback)
+        if issubclass(kind, KeyboardInterrupt):
+            print(how_it_ended("interrupted"), file=sys.stderr)
+        elif message := message_of(error, traceback):
+            print(f"fairseq_doc: error: {message}", file=sys.stderr)
         else:
-            print(f"fairseq_doc: error: {usage_error}", file=sys.stderr)
+            previous(kind, error, traceback)
 
     sys.excepthook = hook
 
 
-def reads_yaml(argv: list[str]) -> bool:
-    """Whether a command line starts fairseq-hydra-train."""
-    return bool(argv) and Path(argv[0]).stem in ("fairseq-hydra-train", "hydra_train")
+def message_of(error: BaseException, traceback: TracebackType | None = None) -> str | None:
+    """The line for an error that the user can correct; None for any other."""
+    usage_error = first_usage_error(error)
+    if usage_error is not None:
+        return str(usage_error)
+    text = " ".join(str(error).split())
+    for beginning, advice in _OF_FAIRSEQ.items():
+        if text.startswith(beginning):
+            return text[:LONGEST] + advice
+    if Path(sys.argv[0]).stem in ("fairseq-hydra-train", "hydra_train") and isinstance(
+        error, _OF_YAML
+    ):
+        reason = " ".join(str(error.__cause__ or "").split())
+        return f"settings in YAML: {text} {reason}"[:LONGEST].rstrip()
+    return _of_lost_worker(error) or _of_unknown_name(error, traceback)
 
 
-def our_message(error: BaseException | str) -> str | None:
-    """Our message for an error of fairseq that the user can correct; None for any other."""
-    for pattern, message in _FAIRSEQ_MESSAGES:
-        match = pattern.match(str(error))
-        if match:
-            numbers = [re.sub(r"np\.int64\((\d+)\)", r"\1", part) for part in match.groups()]
-            return message.format(*numbers)
-    return None
-
-
-def _of_settings(error):
-    """Our message for an error in the YAML that fairseq-hydra-train reads; None for any other."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"{mark.name}: line {mark.line + 1} is not valid YAML: {error.problem}"
-    if isinstance(error, UnicodeDecodeError):
-        return f"expected text in UTF-8; got {shown(error.object[error.start :], 20)}"
-    if isinstance(error, yaml.YAMLError | HydraException | OmegaConfBaseException):
-        reasons = [error, error.__cause__] if error.__cause__ else [error]
-        text = ": ".join(" ".join(str(reason).split()) for reason in reasons)
-        return f"settings in YAML: {text[:500]}"
+def _of_lost_worker(error):
+    """Our message where the process at the other end of a connection is gone."""
+    for part in causes(error):
+        of_gloo = isinstance(part, RuntimeError) and "gloo/transport" in str(part)
+        if of_gloo or isinstance(part, DistNetworkError | DistStoreError):
+            return (
+                "another worker ended, see its output; the same command, on every machine, continues "
+                f"from the last checkpoint (got {shown(' '.join(str(part).split()), 200)})"
+            )
     return None
 
 
 def _of_unknown_name(error, traceback):
-    """Our message where fairseq's registries do not know a name, or there is no --arch, for which
-    fairseq has no message; None for any other error."""
+    """Our message where fairseq's registries do not know a name, or there is no --arch: fairseq has
+    none."""
     if traceback is None:
         return None
     *_, (frame, _) = walk_tb(traceback)

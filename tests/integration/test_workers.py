@@ -288,7 +288,7 @@ def test_a_worker_does_not_wait_for_one_that_never_comes(data, tmp_path):
     ]
     for rank, worker in enumerate(alone):
         assert worker.wait(60) == 1
-        assert_one_error(worker.output(), f"worker {rank} of 2 waited 1 s at env://")
+        assert_one_error(worker.output(), f"worker {rank} of 2 did not meet the others at env://")
 
 
 def test_all_workers_end_where_the_first_refuses(data, tmp_path):

@@ -1,4 +1,4 @@
-"""A command that is interrupted says so in one line, and its temporary files are removed."""
+"""A command that is ended by SIGTERM says so in one line, and its temporary files are removed."""
 
 import multiprocessing
 import os
@@ -16,7 +16,6 @@ from fairseq_doc.files import whole_file
 def command(monkeypatch):
     """This process as ``fairseq-train``, with the handlers of a process that has none."""
     handled = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(sys, "argv", ["/env/bin/fairseq-train"])
     yield
     signal.signal(signal.SIGTERM, handled)
@@ -56,33 +55,12 @@ def test_a_child_ends_without_a_word(command, capfd):
 
 
 @pytest.mark.parametrize(
-    "program, message",
-    [
-        ("fairseq-train", "fairseq_doc: interrupted; the same command continues from the last"),
-        ("fairseq-generate", "fairseq_doc: interrupted\n"),
-    ],
+    "program, handled",
+    [("/programs/train.py", signal.SIG_DFL), ("/env/bin/fairseq-train", signal.SIG_IGN)],
+    ids=["another program", "a handler that is there"],
 )
-def test_ctrl_c_is_one_line(command, monkeypatch, capsys, program, message):
-    passed = []
+def test_what_is_not_ours_is_kept(command, monkeypatch, program, handled):
     monkeypatch.setattr(sys, "argv", [program])
-    monkeypatch.setattr(sys, "excepthook", lambda *args: passed.append(args))
+    signal.signal(signal.SIGTERM, handled)
     interruptions.apply()
-    error = KeyboardInterrupt()
-    sys.excepthook(KeyboardInterrupt, error, None)
-    printed, said = capsys.readouterr()
-    assert printed == "" and said.startswith(message) and said.count("\n") == 1
-    sys.excepthook(OSError, OSError(), None)
-    assert [kind for kind, _, _ in passed] == [OSError]
-
-
-def test_other_programs_keep_their_handlers(command, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/programs/train.py"])
-    before = sys.excepthook
-    interruptions.apply()
-    assert sys.excepthook is before and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-
-
-def test_a_handler_that_is_there_is_kept(command):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    interruptions.apply()
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    assert signal.getsignal(signal.SIGTERM) == handled

@@ -1,5 +1,6 @@
 import argparse
 import pickle
+import re
 import warnings
 import zipfile
 from pathlib import Path
@@ -18,6 +19,8 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches import checkpoint_reading
 
 from ..conftest import assert_close
+
+CODE = re.compile(r"c\.pt was refused: .* could run code")
 
 # fairseq reads its configuration with hydra's old interface.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -58,22 +61,9 @@ def load(path, overrides=None):
     return checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
 
 
-def save_zip(value, path):
-    torch.save(value, path)
-
-
-def save_old(value, path):
-    torch.save(value, path, _use_new_zipfile_serialization=False)
-
-
-def save_pickle(value, path):
-    Path(path).write_bytes(pickle.dumps(value, protocol=2))
-
-
-@pytest.mark.parametrize("save", [save_zip, save_old])
-def test_a_checkpoint_with_a_namespace_is_read(tmp_path, save):
+def test_a_checkpoint_with_a_namespace_is_read(tmp_path):
     args = argparse.Namespace(arch="lstm_doc_lm", task="bptt_language_modeling")
-    save(checkpoint(args=args, extra=argparse.Namespace(a=1)), tmp_path / "c.pt")
+    torch.save(checkpoint(args=args, extra=argparse.Namespace(a=1)), tmp_path / "c.pt")
     state = load(tmp_path / "c.pt")
     assert state["args"].arch == "lstm_doc_lm"
     assert state["extra"] == argparse.Namespace(a=1)
@@ -84,91 +74,104 @@ def test_a_checkpoint_with_a_namespace_is_read(tmp_path, save):
 def test_arrays_of_numbers_are_read_and_arrays_of_objects_refused(tmp_path):
     """The first are the counts of --eval-bleu, of one worker and of several."""
     for number in ("int64", "float64"):
-        save_zip(checkpoint(counts=np.arange(4).astype(number)), tmp_path / "c.pt")
+        torch.save(checkpoint(counts=np.arange(4).astype(number)), tmp_path / "c.pt")
         counts = load(tmp_path / "c.pt")["counts"]
         assert counts.dtype == number and counts.tolist() == [0, 1, 2, 3]
     marker = tmp_path / "ran"
     for value in (1, RunsCode(marker)):
-        save_zip(checkpoint(counts=np.array([value], dtype=object)), tmp_path / "c.pt")
-        with pytest.raises(FairseqDocError, match=r"c\.pt was refused: .* could run code"):
-            load(tmp_path / "c.pt")
+        torch.save(checkpoint(counts=np.array([value], dtype=object)), tmp_path / "c.pt")
+        assert CODE.search(refusal(load, tmp_path / "c.pt"))
     assert not marker.exists()
 
 
 def test_what_the_trainer_sends_to_other_workers_is_read_there(tmp_path):
     """fairseq sends the first worker's state, tensors apart, through torch.save and torch.load."""
-    save_zip(checkpoint(), tmp_path / "c.pt")
+    torch.save(checkpoint(), tmp_path / "c.pt")
     state = checkpoint_utils.load_checkpoint_to_cpu(tmp_path / "c.pt", load_on_all_ranks=False)
     sent = {**state, "model": distributed_utils._TensorPlaceholder(index=0)}
-    save_zip(sent, tmp_path / "sent")
+    torch.save(sent, tmp_path / "sent")
     received = torch.load(tmp_path / "sent")
     assert received["model"].index == 0
     assert received["cfg"] == checkpoint()["cfg"]
 
 
-@pytest.mark.parametrize("save", [save_zip, save_old, save_pickle])
-def test_a_checkpoint_that_would_run_code_is_refused_and_runs_none(tmp_path, save):
+@pytest.mark.parametrize("place", ["extra", "cfg", "args", "last_optimizer_state", "model"])
+def test_code_in_any_part_is_refused_and_not_run(tmp_path, place):
     marker = tmp_path / "ran"
-    save(checkpoint(extra=RunsCode(marker)), tmp_path / "c.pt")
-    with pytest.raises(FairseqDocError, match=r"c\.pt was refused: .* could run code"):
-        load(tmp_path / "c.pt")
+    value = {"state": {0: {"momentum_buffer": RunsCode(marker)}}}
+    torch.save(checkpoint(**{place: value}), tmp_path / "c.pt")
+    assert CODE.search(refusal(load, tmp_path / "c.pt"))
     assert not marker.exists()
     pickle.loads(pickle.dumps(RunsCode(marker)))  # it is no dud
     assert marker.exists()
 
 
-@pytest.mark.parametrize("save", [save_zip, save_old])
-@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.99])
-def test_a_truncated_checkpoint(tmp_path, save, share):
+def test_an_environment_that_lets_code_run(tmp_path, monkeypatch):
+    torch.save(checkpoint(extra=RunsCode(tmp_path / "ran")), tmp_path / "c.pt")
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    assert "unset it" in refusal(load, tmp_path / "c.pt")
+    assert not (tmp_path / "ran").exists()
+
+
+# What is no checkpoint
+
+
+def before_torch_1_6(path):
+    torch.save(checkpoint(), path, _use_new_zipfile_serialization=False)
+
+
+def archive_after_a_pickle(path):
+    torch.save(checkpoint(), path)
+    path.write_bytes(pickle.dumps(checkpoint(), protocol=2) + path.read_bytes())
+
+
+def without(part):
+    return lambda path: torch.save({k: v for k, v in checkpoint().items() if k != part}, path)
+
+
+NOT_WHOLE = {
+    "text": lambda path: path.write_text("a corpus , not a checkpoint\n"),
+    "empty": lambda path: path.write_bytes(b""),
+    "pickle": lambda path: path.write_bytes(pickle.dumps(checkpoint(), protocol=2)),
+    "torch 1.5": before_torch_1_6,
+    "archive after a pickle": archive_after_a_pickle,
+    "weights alone": lambda path: torch.save({"weight": torch.ones(2)}, path),
+    **{
+        f"{value!r}": lambda path, value=value: torch.save(value, path)
+        for value in (None, 5, "x", [], [1, 2], torch.ones(2))
+    },
+    **{
+        f"model {value!r}": lambda path, value=value: torch.save(checkpoint(model=value), path)
+        for value in (None, 5, "x", [], {}, {"weight": 1}, {1: torch.ones(1)})
+    },
+    **{
+        f"cfg {value!r}": lambda path, value=value: torch.save(checkpoint(cfg=value), path)
+        for value in (None, 5, "x", [], {}, {"model": {"_name": "x"}})
+    },
+    **{
+        f"no {part}": without(part) for part in ("model", "cfg", "extra_state", "optimizer_history")
+    },
+}
+
+
+@pytest.mark.parametrize("write", NOT_WHOLE.values(), ids=NOT_WHOLE.keys())
+def test_what_is_no_whole_checkpoint_is_refused(tmp_path, write):
     path = tmp_path / "c.pt"
-    save(checkpoint(), path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(FairseqDocError, match=r"c\.pt is not a whole checkpoint: expected a file"):
-        load(path)
+    write(path)
+    assert refusal(load, path).startswith(f"{path} is not a whole checkpoint: expected an archive")
 
 
-def test_a_refused_pickle_that_asks_for_petabytes(tmp_path):
-    """A name that is not allowed, then a text of 2^60 bytes (BINUNICODE8)."""
-    path = tmp_path / "c.pt"
-    path.write_bytes(b"\x80\x04cposix\nsystem\n\x8d" + (2**60).to_bytes(8, "little") + b"x.")
-    with pytest.raises(FairseqDocError, match=r"c\.pt is not a whole checkpoint: expected a file"):
-        load(path)
-
-
-@pytest.mark.parametrize("name", [b"torch.FloatStorage", b"torch._utils", b"_rebuild_tensor_v2"])
-def test_an_old_checkpoint_cut_inside_a_name(tmp_path, name):
-    """The half of a name is no name that a checkpoint may have."""
-    path = tmp_path / "c.pt"
-    save_old(checkpoint(), path)
-    whole = path.read_bytes()
-    if name not in whole:
-        name = name.replace(b".", b"\n", 1)  # module and class, a line each
-    path.write_bytes(whole[: whole.index(name) + len(name) - 3])
-    with pytest.raises(FairseqDocError, match=r"c\.pt is not a whole checkpoint: expected a file"):
-        load(path)
-
-
-def test_a_text_file(tmp_path):
-    (tmp_path / "c.pt").write_text("a corpus , not a checkpoint\n")
-    with pytest.raises(FairseqDocError, match="is not a whole checkpoint: .* of another kind"):
-        load(tmp_path / "c.pt")
-
-
-def test_a_torch_file_of_another_kind(tmp_path):
-    torch.save({"weight": torch.ones(2)}, tmp_path / "c.pt")
-    with pytest.raises(FairseqDocError, match="is not a whole checkpoint: .* of another kind"):
-        load(tmp_path / "c.pt")
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.99])
+def test_a_truncated_checkpoint(archive, share):
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[: int(share * len(whole))])
+    assert "is not a whole checkpoint" in refusal(load, archive)
 
 
 def test_what_is_no_file(tmp_path):
-    with pytest.raises(FairseqDocError, match=r"no checkpoint at .*c\.pt: expected a file"):
-        load(tmp_path / "c.pt")
+    assert "c.pt: expected a file" in refusal(load, tmp_path / "c.pt")
     for other in (tmp_path, "/dev/zero"):
-        with pytest.raises(
-            FairseqDocError, match="expected a checkpoint, a regular file; got some"
-        ):
-            load(other)
+        assert "expected a checkpoint, a regular file; got some" in refusal(load, other)
 
 
 # Damage that leaves an archive
@@ -178,7 +181,7 @@ def test_what_is_no_file(tmp_path):
 def archive(tmp_path):
     """A checkpoint with its path, its records' (offset, size) and a way to write it again."""
     path = tmp_path / "c.pt"
-    save_zip(checkpoint(), path)
+    torch.save(checkpoint(), path)
     return path
 
 
@@ -245,34 +248,7 @@ def test_an_archive_that_expands(archive, tmp_path):
     assert "expands" in refusal(load, packed)
 
 
-# What a checkpoint holds
-
-
-@pytest.mark.parametrize("model", [None, 5, "x", [], {}, {"weight": 1}, {1: torch.ones(1)}])
-def test_a_model_that_is_none(tmp_path, model):
-    save_zip(checkpoint(model=model), tmp_path / "c.pt")
-    error = refusal(load, tmp_path / "c.pt")
-    assert error.startswith(f"{tmp_path}/c.pt is not a whole checkpoint") and "tensor" in error
-
-
-@pytest.mark.parametrize("missing", ["model", "cfg", "extra_state", "optimizer_history"])
-def test_a_part_that_is_missing(tmp_path, missing):
-    state = checkpoint()
-    del state[missing]
-    save_zip(state, tmp_path / "c.pt")
-    assert "is not a whole checkpoint" in refusal(load, tmp_path / "c.pt")
-
-
-@pytest.mark.parametrize("settings", [None, 5, "x", [], {}, {"model": {"_name": "x"}}])
-def test_settings_that_are_none(tmp_path, settings):
-    save_zip(checkpoint(cfg=settings), tmp_path / "c.pt")
-    assert "is not a whole checkpoint" in refusal(load, tmp_path / "c.pt")
-
-
-@pytest.mark.parametrize("value", [None, 5, "x", [], [1, 2], torch.ones(2)])
-def test_a_file_that_holds_something_else(tmp_path, value):
-    save_zip(value, tmp_path / "c.pt")
-    assert "is not a whole checkpoint" in refusal(load, tmp_path / "c.pt")
+# What is added, left out or named
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -285,7 +261,7 @@ def test_the_file_of_embeddings_is_forgotten(tmp_path, legacy):
         state["args"] = argparse.Namespace(arch="lstm", task="translation", **paths)
     else:
         state["cfg"]["model"].update(paths)
-    save_zip(state, tmp_path / "c.pt")
+    torch.save(state, tmp_path / "c.pt")
     loaded = load(tmp_path / "c.pt")
     for settings in (loaded["cfg"].model, loaded["args"] if legacy else loaded["cfg"].model):
         assert settings.encoder_embed_path is None and settings.decoder_embed_path is None
@@ -295,7 +271,7 @@ def test_the_file_of_embeddings_is_forgotten(tmp_path, legacy):
 def test_a_component_threshold_is_named_and_left_out(tmp_path, caplog, threshold):
     saved = checkpoint()
     saved["cfg"]["model"]["component_threshold"] = threshold
-    save_zip(saved, tmp_path / "c.pt")
+    torch.save(saved, tmp_path / "c.pt")
     load(tmp_path / "c.pt")
     assert ("--component-threshold 0.4" in caplog.text) == (threshold > 0)
 
@@ -305,32 +281,11 @@ def test_an_option_younger_than_the_checkpoint_can_be_overridden(tmp_path, kind)
     state = checkpoint()
     settings = {"_name": "lstm_doc_lm", "layer_dims": "6,5"}
     state["cfg"]["model"] = argparse.Namespace(**settings) if kind == "Namespace" else settings
-    save_zip(state, tmp_path / "c.pt")
+    torch.save(state, tmp_path / "c.pt")
     overrides = {"matmul_precision": "bfloat16", "layer_dims": "7,5", "no_such_option": 1}
     model = load(tmp_path / "c.pt", overrides)["cfg"].model
     assert (model.matmul_precision, model.layer_dims) == ("bfloat16", "7,5")
     assert not hasattr(load(tmp_path / "c.pt")["cfg"].model, "matmul_precision")
-
-
-# Code
-
-
-@pytest.mark.parametrize("save", [save_zip, save_old, save_pickle])
-@pytest.mark.parametrize("place", ["cfg", "args", "last_optimizer_state", "model", "extra_state"])
-def test_code_in_any_part_is_refused_and_not_run(tmp_path, save, place):
-    marker = tmp_path / "ran"
-    value = {"state": {0: {"momentum_buffer": RunsCode(marker)}}}
-    save(checkpoint(**{place: value}), tmp_path / "c.pt")
-    with pytest.raises(FairseqDocError, match=r"c\.pt was refused: .* could run code"):
-        load(tmp_path / "c.pt")
-    assert not marker.exists()
-
-
-def test_an_environment_that_lets_code_run(tmp_path, monkeypatch):
-    save_zip(checkpoint(extra=RunsCode(tmp_path / "ran")), tmp_path / "c.pt")
-    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-    assert "unset it" in refusal(load, tmp_path / "c.pt")
-    assert not (tmp_path / "ran").exists()
 
 
 # What is no fault of the file
@@ -340,24 +295,16 @@ def test_an_environment_that_lets_code_run(tmp_path, monkeypatch):
     "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
 )
 def test_memory_that_is_missing(tmp_path, monkeypatch, error):
-    save_zip(checkpoint(), tmp_path / "c.pt")
+    torch.save(checkpoint(), tmp_path / "c.pt")
     monkeypatch.setattr("torch.load", mock.Mock(side_effect=error))
     message = refusal(load, tmp_path / "c.pt")
     assert "no memory is left" in message and "not a whole" not in message
 
 
 def test_a_disk_that_fails(tmp_path, monkeypatch):
-    save_zip(checkpoint(), tmp_path / "c.pt")
+    torch.save(checkpoint(), tmp_path / "c.pt")
     monkeypatch.setattr("torch.load", mock.Mock(side_effect=OSError(5, "Input/output error")))
     assert refusal(load, tmp_path / "c.pt") == f"cannot read {tmp_path}/c.pt: Input/output error"
-
-
-def test_a_file_without_checksums_is_named(tmp_path, caplog):
-    for save, warned in ((save_zip, False), (save_old, True)):
-        caplog.clear()
-        save(checkpoint(), tmp_path / "c.pt")
-        load(tmp_path / "c.pt")
-        assert ("c.pt has no checksums" in caplog.text) == warned
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder"])

@@ -23,80 +23,115 @@ def hook(monkeypatch):
     return installed
 
 
-def test_a_usage_error_is_one_line_also_where_another_wraps_it(hook, capsys):
-    error = RuntimeError("Cannot load model parameters")
-    error.__cause__ = FairseqDocError("--lr: expected 20; got x")
-    hook(type(error), error, None)
-    assert capsys.readouterr() == ("", "fairseq_doc: error: --lr: expected 20; got x\n")
-    assert hook.passed == []
+@pytest.fixture
+def line(hook, capsys):
+    """``line(error)``: the one line that is printed for an error, without its beginning."""
+
+    def printed(error):
+        hook(type(error), error, error.__traceback__)
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1 and hook.passed == []
+        assert err.startswith("fairseq_doc: error: ")
+        return err.removeprefix("fairseq_doc: error: ").removesuffix("\n")
+
+    return printed
 
 
-@pytest.mark.parametrize(
-    "error, facts",
-    [
-        (
-            AssertionError("Must specify batch size either with --max-tokens"),
-            ["expected --batch-size", "got none"],
-        ),
-        (
-            ValueError("optimizer is required!"),
-            ["expected --optimizer; got none", "--optimizer nt_asgd --lr-scheduler nt_asgd"],
-        ),
-        (
-            Exception("Could not infer language pair, please provide it explicitly"),
-            ["--source-lang and --target-lang", "give --task bptt_language_modeling"],
-        ),
-        (
-            Exception(
-                "Size of sample #3 is invalid (=(np.int64(1201), 0)) since max_positions=(1024, "
-                "1024), skip this example with --skip-invalid-size-inputs-valid-test"
-            ),
-            ["sentence 3", "at most (1024, 1024)", "got (1201, 0)", "--max-source-positions"],
-        ),
-    ],
-)
-def test_an_error_of_fairseq_that_the_user_can_correct_is_one_line(hook, capsys, error, facts):
-    hook(type(error), error, None)
-    printed, message = capsys.readouterr()
-    assert printed == "" and message.count("\n") == 1
-    assert message.startswith("fairseq_doc: error: ") and all(fact in message for fact in facts)
+def during(first, second):
+    second.__context__ = first
+    return second
+
+
+LOST = [
+    "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:9",
+    "[/pytorch/gloo/transport/tcp/pair.cc:580] Read error [127.0.0.1]:9: Connection reset by peer",
+]
+CORRECTED = [
+    (
+        during(FairseqDocError("--lr: got x"), RuntimeError("Cannot load model parameters")),
+        ["--lr: got x"],
+    ),
+    (AssertionError("Must specify batch size either with --max-tokens"), ["needs --batch-size"]),
+    (
+        ValueError("optimizer is required!"),
+        ["required! give --optimizer nt_asgd --lr-scheduler nt_asgd"],
+    ),
+    (
+        Exception("Could not infer language pair, please provide it explicitly"),
+        ["give --task bptt_language_modeling"],
+    ),
+    (
+        Exception("Size of sample #3 is invalid (=1201) since max_positions=(1024, 1024)"),
+        ["Size of sample #3 is invalid", "or give --max-source-positions"],
+    ),
+    *((RuntimeError(text), ["another worker ended, see its output; the same"]) for text in LOST),
+    (
+        during(RuntimeError(LOST[0]), Exception("Cannot load model parameters from checkpoint")),
+        ["another worker ended", "Connection closed by peer"],
+    ),
+]
+
+
+@pytest.mark.parametrize("error, facts", CORRECTED)
+def test_an_error_that_the_user_can_correct_is_one_line(line, error, facts):
+    message = line(error)
+    assert all(fact in message for fact in facts)
 
 
 @pytest.mark.parametrize(
     "text, facts",
     [
-        (b"a: [", ["line 1 is not valid YAML", "expected the node content"]),
-        (b"a: 1\n\tb: 2\n", ["line 2 is not valid YAML", "cannot start any token"]),
+        (b"a: [", ["settings in YAML: ", 'run.yaml", line 1', "expected the node content"]),
+        (b"a: 1\n\tb: 2\n", ["settings in YAML: ", 'run.yaml", line 2', "cannot start any token"]),
         (b"a: \x00", ["settings in YAML: ", "special characters are not allowed"]),
         (b"a: ${nothing}", ["settings in YAML: ", "'nothing' not found"]),
-        (b"\xff", ["expected text in UTF-8; got b'\\xff'"]),
-        (b"5", ["settings in YAML: ", "int"]),
+        (b"\xff", ["settings in YAML: ", "can't decode byte 0xff"]),
+        (b"5", ["int", "in YAML"]),
     ],
 )
-def test_broken_yaml_is_one_line(hook, capsys, tmp_path, monkeypatch, text, facts):
+def test_broken_yaml_is_one_line(line, tmp_path, monkeypatch, text, facts):
     monkeypatch.setattr(sys, "argv", ["/env/bin/fairseq-hydra-train"])
     (tmp_path / "run.yaml").write_bytes(text)
     with pytest.raises((yaml.YAMLError, OmegaConfBaseException, ValueError, OSError)) as caught:
         OmegaConf.to_container(OmegaConf.load(tmp_path / "run.yaml"), resolve=True)
-    hook(caught.type, caught.value, None)
-    printed, message = capsys.readouterr()
-    assert printed == "" and message.count("\n") == 1 and hook.passed == []
+    message = line(caught.value)
     assert all(fact in message for fact in facts), message
 
 
-def test_an_error_of_settings_in_another_program_keeps_its_traceback(hook, capsys, monkeypatch):
-    """It is one of the code: nothing was read from YAML."""
-    monkeypatch.setattr(sys, "argv", ["/env/bin/fairseq-train"])
-    error = OmegaConfBaseException("Key 'foo' is not in struct")
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("no model"),
+        RuntimeError("CUDA out of memory"),
+        ConnectionResetError("Connection reset by peer"),
+        OmegaConfBaseException("Key 'foo' is not in struct"),  # nothing was read from YAML
+        KeyError("weight"),  # of no registry
+    ],
+)
+def test_every_other_error_keeps_its_traceback(hook, capsys, error):
     hook(type(error), error, None)
-    assert capsys.readouterr() == ("", "") and len(hook.passed) == 1
-
-
-def test_every_other_error_keeps_its_traceback(hook, capsys):
-    error = ValueError("no model")
-    hook(ValueError, error, None)
     assert capsys.readouterr() == ("", "")
-    assert hook.passed == [(ValueError, error, None)]
+    assert hook.passed == [(type(error), error, None)]
+
+
+def test_a_name_that_no_registry_knows_is_one_line(line):
+    with pytest.raises(KeyError) as caught:
+        criterions.build_criterion(SimpleNamespace(criterion="cross_entropie"), None)
+    assert line(caught.value).endswith("registered with fairseq; got 'cross_entropie'")
+
+
+@pytest.mark.parametrize(
+    "program, message",
+    [
+        ("fairseq-train", "fairseq_doc: interrupted; the same command continues from the last"),
+        ("fairseq-generate", "fairseq_doc: interrupted\n"),
+    ],
+)
+def test_ctrl_c_is_one_line(hook, monkeypatch, capsys, program, message):
+    monkeypatch.setattr(sys, "argv", [program])
+    hook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(message) and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -116,18 +151,6 @@ def test_the_hook_is_installed_in_fairseqs_commands_alone(monkeypatch, program, 
     before = sys.excepthook
     error_messages.apply()
     assert (sys.excepthook is not before) == is_command
-
-
-def test_a_name_that_no_registry_knows_is_one_line(hook, capsys):
-    try:
-        criterions.build_criterion(SimpleNamespace(criterion="cross_entropie"), None)
-    except KeyError as error:
-        hook(KeyError, error, error.__traceback__)
-    message = capsys.readouterr().err
-    assert "expected a name that is registered with fairseq; got 'cross_entropie'" in message
-    error = KeyError("weight")  # of other code
-    hook(KeyError, error, None)
-    assert hook.passed == [(KeyError, error, None)]
 
 
 def test_a_missing_yaml_file_is_refused(tmp_path):
