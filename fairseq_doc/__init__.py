@@ -1,7 +1,6 @@
 """Direct Output Connection (Takase, Suzuki, Nagata; EMNLP 2018) as a fairseq plugin.
 
-The data goes through the files in this order, and each imports only from what lies before it (except
-``MixtureLanguageModel.from_pretrained``, which calls ``evaluation/hub_interface.py``):
+The data goes through the files in this order, and each imports only from what lies before it:
 
     errors.py                        what a user can correct, in one line
     installation.py                  whether Python, torch and fairseq can be used
@@ -122,12 +121,13 @@ The data goes through the files in this order, and each imports only from what l
     cli/                             ``fairseq-doc``, one file a command, imported when it is called
 
 Importing this package alone imports neither torch nor fairseq, so that ``fairseq_doc.ops`` and
-``fairseq_doc.modules`` serve any torch model. ``--user-dir fairseq_doc`` and :func:`register` register
-the models, the task, the criterion and the optimizer, and so does the import of their folders and of
-``evaluation/``.
+``fairseq_doc.modules`` serve any torch model. ``--user-dir fairseq_doc`` or :func:`register` registers the
+models, the task, the criterion and the optimizer and changes fairseq; ``evaluation/`` and the commands call
+it, importing a model does not.
 """
 
 import os
+import sys
 
 __version__ = "0.5.0"
 
@@ -135,18 +135,26 @@ __version__ = "0.5.0"
 def register() -> None:
     """Register everything with fairseq, as ``--user-dir fairseq_doc`` does. A second call does nothing."""
     from fairseq_doc import registration  # noqa: F401
+    from fairseq_doc.evaluation import hub_interface  # noqa: F401  # what from_pretrained does
+
+
+def _is_this_folder(path: str) -> bool:
+    return os.path.exists(path) and os.path.samefile(path, os.path.dirname(__file__))
 
 
 class _PackagePath(list):
-    """``__path__``. fairseq asks whether the folder that ``--user-dir`` names is in it when the
-    package was imported before: then the folder counts however it is spelled, and everything is
-    registered."""
+    """``__path__``, which contains this folder however it is spelled. fairseq asks whether the folder of
+    ``--user-dir`` is in it when the package was imported before: then everything is registered."""
 
     def __contains__(self, folder):
-        found = os.path.exists(folder) and any(os.path.samefile(folder, own) for own in self)
-        if found:
+        is_ours = _is_this_folder(folder)
+        if is_ours:
             register()
-        return found
+        return is_ours
 
 
 __path__ = _PackagePath(__path__)
+# fairseq notes the folder of --user-dir, then imports it, which may be this import.
+_import_user_module = getattr(sys.modules.get("fairseq.utils"), "import_user_module", None)
+if any(map(_is_this_folder, getattr(_import_user_module, "memo", ()))):
+    register()

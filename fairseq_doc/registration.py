@@ -1,7 +1,6 @@
-"""Registers everything with fairseq. Each import below registers what its file defines.
+"""Registers everything with fairseq: each import below registers what its file defines.
 
-The folders models/, tasks/, criterions/, optim/ and evaluation/ import this file, so importing any of
-them is enough. ``--user-dir`` imports it too.
+``fairseq_doc.register()``, ``--user-dir``, ``evaluation/`` and the commands import this file.
 """
 
 import sys

@@ -12,6 +12,7 @@ from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
 from fairseq_doc.evaluation.perplexity import Evaluation, evaluate
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, SentenceScore, check_sentences, score_text
+from fairseq_doc.models.language_model import MixtureLanguageModel
 from fairseq_doc.preparation.byte_tokens import text_of, tokens_of
 
 
@@ -67,13 +68,16 @@ class PretrainedLanguageModel(Ensemble):
         return text_of(tokens, self.unit)
 
 
-def from_pretrained(
+def load_pretrained(
     folder: str, checkpoint_file: str, data: str | os.PathLike, precision: str | None = None
 ) -> PretrainedLanguageModel:
-    """See :meth:`fairseq_doc.models.lstm_doc_lm.LSTMDocLanguageModel.from_pretrained`."""
+    """See :meth:`fairseq_doc.models.language_model.MixtureLanguageModel.from_pretrained`."""
     data = os.fspath(data)
     if data.startswith("."):
         data = os.path.join(folder, data)
     paths = [os.path.join(folder, name) for name in checkpoint_file.split(os.pathsep)]
     ensemble = load_ensemble(paths, data, precision=precision)
     return PretrainedLanguageModel(ensemble.models, ensemble.task)
+
+
+MixtureLanguageModel.load_pretrained = staticmethod(load_pretrained)

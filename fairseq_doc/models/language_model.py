@@ -4,13 +4,15 @@ Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components,
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqDecoder, FairseqLanguageModel
 from torch import nn
 
+import fairseq_doc
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.mixture_model import MixtureDecoder, MixtureModel
 from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
@@ -180,6 +182,9 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
 class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
     """A language model whose decoder is a :class:`RecurrentDecoder`."""
 
+    # What from_pretrained does: evaluation/hub_interface.py, which imports this file, sets it.
+    load_pretrained: ClassVar[Callable[..., Any]]
+
     def forward(
         self, src_tokens: torch.Tensor, **kwargs: Any
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -206,9 +211,7 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
         Returns:
             :class:`fairseq_doc.evaluation.hub_interface.PretrainedLanguageModel`.
         """
-        # Imported here because evaluation/ imports this file.
-        from fairseq_doc.evaluation.hub_interface import from_pretrained
-
-        return from_pretrained(
+        fairseq_doc.register()
+        return cls.load_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, matmul_precision
         )

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+import fairseq_doc
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.state_dict import check_state_dict
 from fairseq_doc.modules.mixture import MixtureOutput
@@ -85,6 +86,13 @@ class MixtureModel:
     """
 
     decoder: Any
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """As fairseq's, with this package's checks of what it reads."""
+        fairseq_doc.register()
+        parent: Any = super()  # the class after this one, a fairseq model
+        return parent.from_pretrained(*args, **kwargs)
 
     def token_nll(
         self,

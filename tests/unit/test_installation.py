@@ -165,6 +165,6 @@ def test_a_command_without_fairseq_ends_in_one_line(program, words, call):
 
 
 def test_a_library_that_imports_the_package_gets_the_error():
-    code = NO_FAIRSEQ.format(program="mine", words=(), call="from fairseq_doc import models")
+    code = NO_FAIRSEQ.format(program="mine", words=(), call="from fairseq_doc import registration")
     output = run(["bash", "-c", f'! {sys.executable} -c "$0" 2>&1', code], cwd=ROOT)
     assert f"{FairseqDocError.__name__}: expected fairseq 0.12" in output.splitlines()[-1]

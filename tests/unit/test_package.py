@@ -90,8 +90,37 @@ def test_the_output_layers_page_needs_torch_and_nothing_else():
     assert python(code) == "torch.Size([8, 1, 1000])"
 
 
+def test_importing_a_model_does_not_change_fairseq():
+    code = """
+import torch
+from fairseq import checkpoint_utils
+from fairseq.criterions import CRITERION_REGISTRY
+before = checkpoint_utils.load_checkpoint_to_cpu
+import fairseq_doc.models.lstm_doc_lm, fairseq_doc.models.lstm_luong_doc, fairseq_doc.optim.nt_asgd
+print(checkpoint_utils.load_checkpoint_to_cpu is before, "doc_cross_entropy" in CRITERION_REGISTRY)
+"""
+    assert python(code) == "True False"
+
+
 @pytest.mark.parametrize(
-    "before", ["import fairseq_doc.ops.mixture_nll", "import fairseq_doc.evaluation.ensemble", ""]
+    "name", ["lstm_doc_lm.LSTMDocLanguageModel", "lstm_luong_doc.LSTMLuongDoc"]
+)
+def test_from_pretrained_needs_no_registration_before(tmp_path, name):
+    """And reads its checkpoint through the checks of this package."""
+    (tmp_path / "model.pt").write_text("no checkpoint")
+    module, model = name.split(".")
+    code = f"""
+from fairseq_doc.models.{module} import {model}
+try:
+    {model}.from_pretrained({str(tmp_path)!r})
+except ValueError as error:
+    print(error)
+"""
+    assert "model.pt is not a whole checkpoint" in python(code)
+
+
+@pytest.mark.parametrize(
+    "before", ["import fairseq_doc.ops.mixture_nll", "import fairseq_doc.models.lstm_doc_lm", ""]
 )
 def test_user_dir_registers_whatever_was_imported_before(before):
     """And a program that uses the package as a library keeps its exception hook."""
