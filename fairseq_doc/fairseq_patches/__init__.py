@@ -1,25 +1,4 @@
-"""Every change that this package makes to fairseq, one file a reason.
-
-    checkpoint_types      torch.load accepts the plain types that fairseq's checkpoints hold
-    checkpoint_reading    a damaged or dangerous checkpoint is refused in one clear sentence
-    evaluated_settings    a setting that fairseq evaluates as Python is a value, and runs no code
-    checkpoint_writing    a checkpoint is whole, and on the disk, before it replaces another
-    best_checkpoint       checkpoint_best.pt is the best of all validations
-    save_dir_lock         one training writes to a folder of checkpoints at a time
-    amp_scaling           with --amp gradients are divided by the loss scale once
-    dictionary_files      a dictionary is read as every other text, and refused with its line
-    binarised_data        binarised text is checked when it is opened
-    bpe_files             a damaged file of BPE codes is refused in one line
-    interactive_input     fairseq-interactive reads its input as every other text
-    last_batch            batches hold every sentence, the last few too
-    loader_threads        threads and processes that load batches ahead end with their work
-    error_messages        a command prints an error that the user can correct, or Ctrl-C, in one line
-    launchers             workers join as torchrun or srun started them, on the CPU too
-    ../fairseq_warnings   warnings about fairseq's own code are not shown
-    ../interruptions      SIGTERM ends a command in one line, its temporary files removed
-
-No other file changes fairseq.
-"""
+"""Every change that this package makes to fairseq, one file a reason. No other file changes fairseq."""
 
 import functools
 import logging
@@ -34,7 +13,6 @@ from fairseq_doc.fairseq_patches import (
     binarised_data,
     bpe_files,
     checkpoint_reading,
-    checkpoint_types,
     checkpoint_writing,
     dictionary_files,
     error_messages,
@@ -47,23 +25,22 @@ from fairseq_doc.fairseq_patches import (
 )
 
 PATCHES = (
-    fairseq_warnings,
-    checkpoint_types,
-    checkpoint_reading,
-    evaluated_settings,
-    checkpoint_writing,
-    best_checkpoint,
-    save_dir_lock,
-    amp_scaling,
-    dictionary_files,
-    binarised_data,
-    bpe_files,
-    interactive_input,
-    last_batch,
-    loader_threads,
-    error_messages,
-    launchers,  # after error_messages: it can refuse
-    interruptions,
+    fairseq_warnings,  # warnings about fairseq's own code are not shown
+    checkpoint_reading,  # a damaged or dangerous checkpoint is refused in one clear sentence
+    evaluated_settings,  # a setting that fairseq evaluates as Python is a value, and runs no code
+    checkpoint_writing,  # a checkpoint is whole, and on the disk, before it replaces another
+    best_checkpoint,  # checkpoint_best.pt is the best of all validations
+    save_dir_lock,  # one training writes to a folder of checkpoints at a time
+    amp_scaling,  # with --amp gradients are divided by the loss scale once
+    dictionary_files,  # a dictionary is read as every other text, and refused with its line
+    binarised_data,  # binarised text is checked when it is opened
+    bpe_files,  # a damaged file of BPE codes is refused in one line
+    interactive_input,  # fairseq-interactive reads its input as every other text
+    last_batch,  # batches hold every sentence, the last few too
+    loader_threads,  # threads and processes that load batches ahead end with their work
+    error_messages,  # an error that the user can correct, and Ctrl-C, are one line
+    launchers,  # workers join as torchrun or srun started them; it can refuse, so it comes last but one
+    interruptions,  # SIGTERM ends a command in one line, its temporary files removed
 )
 
 

@@ -50,12 +50,18 @@ def _of_checked_files(find):
 def _of_checked_contents(make_dataset):
     @functools.wraps(make_dataset)
     def make_checked(path, impl, fix_lua_indexing=False, dictionary=None):
-        if impl == "mmap" and MMapIndexedDataset.exists(path):
-            words = None if dictionary is None else len(dictionary)
-            with _clear_errors(path):
-                check_index_and_words(path, words)
-        with _clear_errors(path):
+        try:
+            if impl == "mmap" and MMapIndexedDataset.exists(path):
+                check_index_and_words(path, None if dictionary is None else len(dictionary))
             return make_dataset(path, impl, fix_lua_indexing, dictionary)
+        except FairseqDocError:
+            raise
+        except (OSError, MemoryError) as error:
+            reason = getattr(error, "strerror", None) or "no memory is left"
+            raise FairseqDocError(f"cannot read {path}.bin or .idx: {reason}") from None
+        except Exception as error:  # a damaged file fails anywhere in its reader
+            text = " ".join(str(error).split())[:200]
+            raise _damaged(path, f"{type(error).__name__} ({text})") from error
 
     return make_checked
 
@@ -68,28 +74,11 @@ def _with_both_sides(load_dataset):
         load_dataset(self, split, *args, **kwargs)
         if split == self.cfg.train_subset and getattr(self.datasets[split], "tgt", 0) is None:
             raise FairseqDocError(
-                f"split {split!r} in {self.cfg.data} has sources without targets: expected the .bin "
-                f"and .idx files of both languages, {self.cfg.source_lang} and "
-                f"{self.cfg.target_lang}; prepare the data again"
+                f"split {split!r} in {self.cfg.data} has sources without targets: expected the files "
+                f"of {self.cfg.source_lang} and {self.cfg.target_lang}; prepare the data again"
             )
 
     return load_both
-
-
-@contextlib.contextmanager
-def _clear_errors(path):
-    try:
-        yield
-    except FairseqDocError:
-        raise
-    except MemoryError:
-        raise FairseqDocError(f"no memory is left to read {path}.bin and .idx") from None
-    except OSError as error:
-        raise FairseqDocError(f"cannot read {path}.bin or .idx: {error.strerror}") from None
-    except Exception as error:  # a damaged file fails anywhere in its reader
-        raise _damaged(
-            path, f"{type(error).__name__} ({' '.join(str(error).split())[:200]})"
-        ) from error
 
 
 def check_index_and_words(path: str, words: int | None = None) -> None:

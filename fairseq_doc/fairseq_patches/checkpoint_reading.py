@@ -2,10 +2,12 @@
 
 fairseq opens whatever it is given, torch compares no checksum, and what either raises names neither the
 file nor a remedy. Here a checkpoint is a regular file, an archive as torch writes it since version 1.6;
-every record has the checksum that torch wrote with it; torch reads it with ``weights_only``; and it holds
-a model and its settings.
+every record has the checksum that torch wrote with it; torch reads it with ``weights_only``, which is never
+switched off, so that a file from a stranger runs no code; and it holds a model and its settings. torch then
+refuses what fairseq itself puts there: the plain types in ``SAFE_TYPES`` are allowed, and nothing else.
 """
 
+import argparse
 import contextlib
 import errno
 import functools
@@ -15,8 +17,10 @@ import pickle
 import zipfile
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, open_dict
@@ -28,12 +32,25 @@ _ZIP = b"PK\x03\x04"
 _CHUNK = 1 << 20  # bytes read at once
 # Settings that name a file of embeddings, which training starts from.
 _EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
+_RECONSTRUCT = np.empty(0).__reduce__()[0]
+SAFE_TYPES = (
+    argparse.Namespace,  # the settings of models and tasks without a dataclass
+    distributed_utils._TensorPlaceholder,  # a tensor's place in what workers send each other
+    # Arrays of numbers, in which fairseq's --eval-bleu keeps its counts, under their names in numpy 1
+    # and 2, so that each reads what the other has written.
+    *((_RECONSTRUCT, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
+    np.ndarray,
+    np.dtype,
+    *(type(np.dtype(number)) for number in ("int64", "float64")),
+)
 
 logger = logging.getLogger(__name__)
 
 
 def apply() -> None:
-    """Replace the functions that read every checkpoint and that look for the one to continue."""
+    """Allow the types; replace the functions that read every checkpoint and that look for the one to
+    continue."""
+    torch.serialization.add_safe_globals(list(SAFE_TYPES))
     checkpoint_utils.load_checkpoint_to_cpu = _checked(checkpoint_utils.load_checkpoint_to_cpu)
     checkpoint_utils.load_checkpoint = _of_named_file(checkpoint_utils.load_checkpoint)
 

@@ -50,7 +50,11 @@ def _add(dictionary, line, place):
     entry = line.rstrip()
     overwrite = entry.endswith(OVERWRITE)
     word, _, count = entry.removesuffix(OVERWRITE).rpartition(" ")
-    if not word or not _is_number(count):
+    try:
+        number = int(count)
+    except ValueError:
+        number = None
+    if not word or number is None:
         raise FairseqDocError(
             f"{place}: expected a word, a blank and its count; got {shown(line)}; is it the dict.txt "
             "that fairseq-preprocess wrote?"
@@ -60,12 +64,4 @@ def _add(dictionary, line, place):
             f"{place}: expected every word once; got {shown(word)} again: remove one of the lines, or "
             f"end this one in{OVERWRITE}"
         )
-    dictionary.add_symbol(word, n=int(count), overwrite=overwrite)
-
-
-def _is_number(text):
-    try:
-        int(text)
-    except ValueError:
-        return False
-    return True
+    dictionary.add_symbol(word, n=number, overwrite=overwrite)

@@ -170,6 +170,6 @@ def test_a_training_split_needs_its_targets(split, refused):
 
     loading = binarised_data._with_both_sides(load)
     if refused:
-        assert "both languages, en and de" in refusal(loading, task, split)
+        assert "the files of en and de" in refusal(loading, task, split)
     else:  # to be translated
         loading(task, split)

@@ -8,7 +8,6 @@ def test_the_list_names_every_patch():
     files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     named = {patch.__name__.rpartition(".")[2] for patch in fairseq_patches.PATCHES}
     assert named == files | {"fairseq_warnings", "interruptions"}  # which import no fairseq
-    assert all(name in fairseq_patches.__doc__ for name in named)
 
 
 def test_every_patch_is_applied_once(monkeypatch):
