@@ -11,13 +11,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import text_lines, write_lines
+from fairseq_doc.files import check_input, text_lines, write_lines
 
 NAME = "SHA256SUMS"
 
 
 def sha256_of(path: str | os.PathLike) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+    """The SHA-256 of a regular file, in hexadecimal digits."""
+    check_input(path, again=True)
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as file:
@@ -43,6 +44,7 @@ def check(path: str | os.PathLike) -> None:
     path = Path(path)
     sums = path.with_name(NAME)
     if path.is_file() and sums.exists():
+        check_input(sums, again=True)
         _check(path, sums, _version(path), _version(sums))
 
 
@@ -59,7 +61,7 @@ def _check(path: Path, sums: Path, *versions: tuple) -> None:
 @functools.lru_cache(maxsize=16)
 def _read(sums: Path, version: tuple) -> dict[str, str]:
     """{name: SHA-256 in hexadecimal digits}."""
-    found = {}
+    digests = {}
     for number, line in enumerate(text_lines(sums), start=1):
         match = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line)
         if match is None:
@@ -67,11 +69,11 @@ def _read(sums: Path, version: tuple) -> dict[str, str]:
                 f"{sums}: line {number}: expected a SHA-256, two blanks and a file's name; got "
                 f"{shown(line)}; prepare the data again"
             )
-        found[match[2]] = match[1]
-    return found
+        digests[match[2]] = match[1]
+    return digests
 
 
 def _version(path: Path) -> tuple:
-    """It changes when a file is written again."""
+    """What changes when a file is written again."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -76,8 +76,10 @@ def read_text(path: _Path, max_bytes: int) -> str:
     """The text of a small file, as :func:`text_lines` reads it.
 
     Raises:
-        FairseqDocError: as :func:`text_lines`; a file of more bytes.
+        FairseqDocError: as :func:`text_lines`; a pipe, which could wait for ever; a file of more bytes.
     """
+    if path != "-" and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
+        raise FairseqDocError(f"{path}: expected a regular file; got a pipe")
     with _opened(path) as file:
         data = file.read(max_bytes + 1)
         if len(data) > max_bytes:
@@ -376,14 +378,13 @@ def _moved_into_place(
     # save_dir_lock.py knows such names as those of a killed run's files.
     new = path.parent / f"{_temporary(path.name)}{secrets.token_hex(4)}.part"
     try:
-        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with _file(descriptor, binary) as file:
             yield file
             file.flush()
-            with contextlib.suppress(PermissionError):  # disks without permissions
-                os.fchmod(
-                    descriptor, 0o666 & ~_umask() if old_mode is None else stat.S_IMODE(old_mode)
-                )
+            if old_mode is not None:
+                with contextlib.suppress(PermissionError):  # disks without permissions
+                    os.fchmod(descriptor, stat.S_IMODE(old_mode))
             os.fsync(descriptor)
         if overwrite:
             os.replace(new, path)
@@ -415,9 +416,3 @@ def flush(path: _Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)  # setting it is the only way to read it
-    os.umask(mask)
-    return mask

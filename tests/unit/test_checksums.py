@@ -1,3 +1,4 @@
+import os
 import subprocess
 
 import pytest
@@ -52,6 +53,12 @@ def test_sums_that_are_damaged(data, line):
     assert f"{checksums.NAME}: line 3: expected a SHA-256" in refusal(
         checksums.check, data / "dict.txt"
     )
+
+
+def test_a_pipe_in_the_place_of_the_sums_is_refused(data):
+    (data / checksums.NAME).unlink()
+    os.mkfifo(data / checksums.NAME)
+    assert f"{checksums.NAME}: expected a file" in refusal(checksums.check, data / "dict.txt")
 
 
 def test_a_file_is_read_once(data, monkeypatch):

@@ -70,26 +70,3 @@ def test_a_file_imports_only_from_what_lies_before_it():
             if position is None or position >= files.index(path):
                 wrong.append((path, imported))
     assert wrong == []
-
-
-TYPED = ("ops", "modules", "models", "evaluation", "scoring", "parsing", "preparation", "tuning")
-
-
-def public_functions(tree):
-    """Functions and methods of public classes, without those that begin with an underscore."""
-    for node in tree.body:
-        nodes = node.body if isinstance(node, ast.ClassDef) and node.name[0] != "_" else [node]
-        for function in nodes:
-            if isinstance(function, ast.FunctionDef) and function.name[0] != "_":
-                yield function
-
-
-def test_public_functions_are_annotated():
-    lacking = []
-    for path in sorted(path for folder in TYPED for path in (PACKAGE / folder).glob("*.py")):
-        for function in public_functions(ast.parse(path.read_text(encoding="utf-8"))):
-            arguments = [*function.args.args, *function.args.kwonlyargs]
-            untyped = [a.arg for a in arguments if a.annotation is None]
-            if function.returns is None or set(untyped) - {"self", "cls"}:
-                lacking.append((path.name, function.name))
-    assert lacking == []
