@@ -58,7 +58,7 @@ The data goes through the files in this order, and each imports only from what l
     models/lstm_luong_doc.py         config, encoder, decoder, encoder-decoder, presets
     optim/training_stages.py         validation losses -> when to average, restart, stop
     optim/nt_asgd.py                 SGD, averaging, fine-tuning stages
-    optim/plateau.py                 validation losses -> when to lower the learning rate, when to stop
+    optim/plateau.py                 validation losses -> when to lower the rate, when to stop
     optim/plateau_schedule.py        a learning-rate scheduler that does so
     tasks/bptt_options.py            the task's options, and which cannot be honoured
     tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation
@@ -81,7 +81,7 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/weights.py            mean weights of the components (Table 4)
     evaluation/components.py         weights and posteriors of the components at each word
     evaluation/learning_curves.py    fairseq's logs -> validation perplexities (Figure 2)
-    evaluation/reference_curves.py   validation perplexities of several seeds -> a band, runs against it
+    evaluation/reference_curves.py   validation perplexities of several seeds -> a band, and runs
     evaluation/attention.py          a sentence -> its translation and what it attended to
     evaluation/plotting.py           plots of curves, weights, attention, components
     evaluation/hub_interface.py      ``from_pretrained``: all that from Python
@@ -121,9 +121,9 @@ The data goes through the files in this order, and each imports only from what l
     cli/                             ``fairseq-doc``, one file a command, imported when it is called
 
 Importing this package alone imports neither torch nor fairseq, so that ``fairseq_doc.ops`` and
-``fairseq_doc.modules`` serve any torch model. ``--user-dir fairseq_doc`` or :func:`register` registers the
-models, the task, the criterion and the optimizer and changes fairseq; ``evaluation/`` and the commands call
-it, importing a model does not.
+``fairseq_doc.modules`` serve any torch model. ``--user-dir fairseq_doc`` or :func:`register`
+registers the models, the task, the criterion and the optimizer, and changes fairseq. Importing
+``evaluation/`` or running a command does so too; importing a model does not.
 """
 
 import os
@@ -133,7 +133,7 @@ __version__ = "0.5.0"
 
 
 def register() -> None:
-    """Register everything with fairseq, as ``--user-dir fairseq_doc`` does. A second call does nothing."""
+    """Register everything with fairseq, as ``--user-dir fairseq_doc`` does; once in a process."""
     from fairseq_doc import registration  # noqa: F401
     from fairseq_doc.evaluation import hub_interface  # noqa: F401  # what from_pretrained does
 
@@ -143,8 +143,9 @@ def _is_this_folder(path: str) -> bool:
 
 
 class _PackagePath(list):
-    """``__path__``, which contains this folder however it is spelled. fairseq asks whether the folder of
-    ``--user-dir`` is in it when the package was imported before: then everything is registered."""
+    """``__path__``, which contains this folder however it is spelled. fairseq asks whether the
+    folder of ``--user-dir`` is in it when the package was imported before: then everything is
+    registered."""
 
     def __contains__(self, folder):
         is_ours = _is_this_folder(folder)

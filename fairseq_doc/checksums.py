@@ -35,8 +35,8 @@ def write(folder: Path, names: Iterable[str]) -> None:
 
 
 def check(path: str | os.PathLike) -> None:
-    """Check a file against the SHA256SUMS of its folder, once in a process unless it changes. A file
-    that is not listed, or in a folder without SHA256SUMS, is not checked.
+    """Check a file against the SHA256SUMS of its folder, once in a process unless it changes. A
+    file that is not listed, or in a folder without SHA256SUMS, is not checked.
 
     Raises:
         FairseqDocError: the file is another one than the listed one, or SHA256SUMS is damaged.
@@ -53,8 +53,9 @@ def _check(path: Path, sums: Path, *versions: tuple) -> None:
     expected = _read(sums, versions[-1]).get(path.name)
     if expected is not None and sha256_of(path) != expected:
         raise FairseqDocError(
-            f"{path} is damaged, or was changed after it was prepared: expected the SHA-256 in {sums}, "
-            "got another; prepare the data again, or, if you changed the file, remove its line there"
+            f"{path} is damaged, or was changed after it was prepared: expected the SHA-256 in "
+            f"{sums}, got another; prepare the data again, or, if you changed the file, remove "
+            "its line there"
         )
 
 

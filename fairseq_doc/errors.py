@@ -34,8 +34,8 @@ def shown(text: str | bytes, limit: int = 80) -> str:
 
 def pip_install(extra: str, *packages: str) -> str:
     """The command that installs what an extra of this package needs. The registry may have no
-    ``fairseq_doc``, so it names the requirements: as this package's metadata has them, or ``packages``
-    where it is not installed."""
+    ``fairseq_doc``, so it names the requirements: as this package's metadata has them, or
+    ``packages`` where it is not installed."""
     try:
         lines = requires("fairseq_doc") or []
     except PackageNotFoundError:

@@ -1,8 +1,8 @@
 """Warnings that fairseq causes, and that its user can do nothing about, are not shown.
 
 fairseq calls deprecated functions of Python, torch and Hydra: every training and evaluation began
-with twenty lines about them. Hidden are deprecations in fairseq's own files, and the messages below.
-Warnings of this package and of other code are shown.
+with twenty lines about them. Hidden are deprecations in fairseq's own files, and the messages
+below. Warnings of this package and of other code are shown.
 
 This file imports neither torch nor fairseq, so that ``fairseq-doc`` hides what fairseq's import
 raises too. fairseq's own commands import fairseq before ``--user-dir``: they show what is raised by

@@ -1,9 +1,10 @@
 """The one way in and the one way out for text and small files.
 
-In: a regular file, a pipe or standard input; UTF-8, compressed by gzip or not, a byte order mark at its
-start dropped; lines and what an archive expands to bounded before they are in memory. Out: a temporary
-file in the same folder, flushed to the disk, then moved into place; what is no regular file is written
-in place. What cannot be read or written is a ``FairseqDocError`` that names the file.
+In: a regular file, a pipe or standard input; UTF-8, compressed by gzip or not, a byte order mark at
+its start dropped; lines and what an archive expands to bounded before they are in memory. Out: a
+temporary file in the same folder, flushed to the disk, then moved into place; what is no regular
+file is written in place. What cannot be read or written is a ``FairseqDocError`` that names the
+file.
 """
 
 import codecs
@@ -55,8 +56,8 @@ def text_lines(path: _Path, max_line: int = MAX_LINE, errors: str = "strict") ->
         errors: as ``bytes.decode`` takes it.
 
     Raises:
-        FairseqDocError: no such file, a damaged one, a line that is too long, bytes that are not UTF-8,
-            with their line, or a small archive that expands to very much.
+        FairseqDocError: no such file, a damaged one, a line that is too long, bytes that are not
+            UTF-8, with their line, or a small archive that expands to very much.
     """
     with _opened(path) as file:
         number = 1
@@ -64,8 +65,8 @@ def text_lines(path: _Path, max_line: int = MAX_LINE, errors: str = "strict") ->
         while line:
             if len(line) > max_line and not line.endswith(b"\n"):
                 raise FairseqDocError(
-                    f"{file.name}: line {number} is longer than {max_line:,} bytes; expected text in "
-                    "shorter lines: split it"
+                    f"{file.name}: line {number} is longer than {max_line:,} bytes; expected text "
+                    "in shorter lines: split it"
                 )
             yield _decoded(line.removesuffix(b"\n"), file.name, number, errors)
             number += 1
@@ -76,7 +77,8 @@ def read_text(path: _Path, max_bytes: int) -> str:
     """The text of a small file, as :func:`text_lines` reads it.
 
     Raises:
-        FairseqDocError: as :func:`text_lines`; a pipe, which could wait for ever; a file of more bytes.
+        FairseqDocError: as :func:`text_lines`; a pipe, which could wait for ever; a file of more
+            bytes.
     """
     if path != "-" and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
         raise FairseqDocError(f"{path}: expected a regular file; got a pipe")
@@ -84,8 +86,8 @@ def read_text(path: _Path, max_bytes: int) -> str:
         data = file.read(max_bytes + 1)
         if len(data) > max_bytes:
             raise FairseqDocError(
-                f"{file.name}: expected a file of at most {max_bytes:,} bytes; got a longer one: is it "
-                "the right one?"
+                f"{file.name}: expected a file of at most {max_bytes:,} bytes; got a longer one: "
+                "is it the right one?"
             )
         lines = _without_mark(data, file.name, "strict").split(b"\n")
         return "\n".join(
@@ -95,8 +97,8 @@ def read_text(path: _Path, max_bytes: int) -> str:
 
 
 def check_input(path: _Path, again: bool = False) -> None:
-    """Raise ``FairseqDocError`` unless ``path`` is a regular file or a pipe that can be read; called
-    before any work. Nothing is read, since a pipe can be read only once.
+    """Raise ``FairseqDocError`` unless ``path`` is a regular file or a pipe that can be read;
+    called before any work. Nothing is read, since a pipe can be read only once.
 
     Args:
         path: a file, or ``-`` for standard input.
@@ -145,7 +147,8 @@ def _without_mark(start: bytes, name: str, errors: str) -> bytes:
     for encoding, mark in _OTHER_MARKS:
         if errors == "strict" and start.startswith(mark):
             raise FairseqDocError(
-                f"{name} is {encoding}; expected text in UTF-8: iconv -f {encoding} -t UTF-8 converts it"
+                f"{name} is {encoding}; expected text in UTF-8: iconv -f {encoding} -t UTF-8 "
+                "converts it"
             )
     return start.removeprefix(codecs.BOM_UTF8)
 
@@ -191,15 +194,15 @@ class _Input:
         self._unpacked += len(data)
         if self._unpacked > MAX_UNPACKED and self._unpacked > MAX_RATIO * self._packed.count:
             raise FairseqDocError(
-                f"{self.name} expands to more than {MAX_RATIO} times its size; expected text: if it "
-                "really is, decompress it first"
+                f"{self.name} expands to more than {MAX_RATIO} times its size; expected text: if "
+                "it really is, decompress it first"
             )
         return data
 
 
 @contextlib.contextmanager
 def _opened(path: _Path) -> Iterator[_Input]:
-    """A file, or standard input where ``path`` is ``-``; what goes wrong is a ``FairseqDocError``."""
+    """A file, or standard input where ``path`` is ``-``; every error is a ``FairseqDocError``."""
     name = "standard input" if path == "-" else str(path)
     check_input(path)
     try:
@@ -247,12 +250,13 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
     """A file to write, UTF-8 or binary, that gets the name ``path`` when it is complete and on the
     disk. Where that fails, nothing is left behind, and what was at ``path`` stays.
 
-    A symlink stays, and the file that it names is replaced, with its permissions. A device or a pipe is
-    written in place.
+    A symlink stays, and the file that it names is replaced, with its permissions. A device or a
+    pipe is written in place.
 
     Args:
         path: the name.
-        overwrite: False: an existing file is not replaced, and neither is one that appears meanwhile.
+        overwrite: False: an existing file is not replaced, and neither is one that appears
+            meanwhile.
         binary: the file takes bytes.
 
     Raises:
@@ -281,12 +285,12 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
 
 
 def _concerns(error: OSError, path: _Path) -> bool:
-    """Whether an error is of this file or its temporary name, and not of another that was opened
-    meanwhile."""
+    """Whether an error names this file, its temporary name or no file, and not another one that was
+    opened meanwhile."""
     name = os.path.basename(os.path.realpath(path))
-    named = [error.filename, error.filename2]
-    found = [os.path.basename(os.fsdecode(n)) for n in named if isinstance(n, str | bytes)]
-    return not found or any(n == name or n.startswith(_temporary(name)) for n in found)
+    paths = [n for n in (error.filename, error.filename2) if isinstance(n, str | bytes)]
+    named = [os.path.basename(os.fsdecode(path)) for path in paths]
+    return not named or any(n == name or n.startswith(_temporary(name)) for n in named)
 
 
 def _temporary(name: str) -> str:
@@ -308,8 +312,8 @@ def write_lines(path: _Path, lines: Iterable[str], overwrite: bool = True) -> No
 
 
 def lock(path: _Path, message: str) -> IO[str]:
-    """Take a lock that no other process has, until the returned file is closed or this process ends. A
-    child that it forks has no part in it.
+    """Take a lock that no other process has, until the returned file is closed or this process
+    ends. A child that it forks has no part in it.
 
     Args:
         path: a file for the lock alone, made where it does not exist.
@@ -351,7 +355,7 @@ def _is_written_in_place(path: _Path, mode: int | None) -> bool:
 
 
 def _descriptor(path: _Path) -> int | None:
-    """The number of this process's open file that a path such as /dev/stdout or /dev/fd/63 names."""
+    """The number of the open file that a path such as /dev/stdout or /dev/fd/63 names."""
     place = os.path.abspath(path)
     for _ in range(40):  # links; the kernel follows no more
         folder, name = os.path.split(place)

@@ -1,8 +1,9 @@
 """Whether the installed Python, torch and fairseq can be used.
 
-Several distributions provide the package ``fairseq``: ``fairseq-fixed``, ``ve-fairseq``, and ``fairseq`` itself,
-often an editable checkout. Any of version 0.12 serves. Two of them in one environment write over each other's
-files, and pip does not notice. Nothing here imports torch or fairseq.
+Several distributions provide the package ``fairseq``: ``fairseq-fixed``, ``ve-fairseq``, and
+``fairseq`` itself, often an editable checkout. Any of version 0.12 serves. Two of them in one
+environment write over each other's files, and pip does not notice. Nothing here imports torch or
+fairseq.
 """
 
 import importlib.util
@@ -17,10 +18,10 @@ from fairseq_doc.errors import FairseqDocError
 
 logger = logging.getLogger(__name__)
 
-# fairseq reads its dataclasses' types as Python up to 3.13 gives them: 3.14 prints a union as X | None.
+# fairseq reads its dataclasses' types as Python up to 3.13 prints them: 3.14 prints X | None.
 FIRST_PYTHON_WITHOUT_FAIRSEQ = (3, 14)
-# The first torch that reads a checkpoint without running its code by default, and to which types can be
-# allowed by name.
+# The first torch that reads a checkpoint without running its code by default, and to which types
+# can be allowed by name.
 LOWEST_TORCH = (2, 6)
 FAIRSEQ = (0, 12)
 INSTALL = "pip install fairseq-fixed (in a checkout, faster: scripts/install_fairseq.sh python)"
@@ -54,8 +55,9 @@ def folder_of(package: str) -> Path | None:
 
 
 def check() -> None:
-    """Raise ``FairseqDocError`` unless Python, torch and fairseq are such that the package can work.
-    A warning is logged for two distributions of fairseq, and for a version that was not tried."""
+    """Raise ``FairseqDocError`` unless Python, torch and fairseq are such that the package can
+    work. A warning is logged for two distributions of fairseq, and for a version that was not
+    tried."""
     if sys.version_info >= FIRST_PYTHON_WITHOUT_FAIRSEQ:
         raise FairseqDocError(
             f"expected Python 3.10 to 3.13; got {sys.version.split()[0]}, with which fairseq "
@@ -86,8 +88,8 @@ def _check_fairseq() -> None:
             raise FairseqDocError(f"expected fairseq 0.12; got none: {INSTALL}")
         name = providers[0].name
         raise FairseqDocError(
-            f"expected the files of {providers[0]}; got none, which another distribution of fairseq may "
-            f"have removed: pip install --force-reinstall --no-deps {name}"
+            f"expected the files of {providers[0]}; got none, which another distribution of "
+            f"fairseq may have removed: pip install --force-reinstall --no-deps {name}"
         )
     if len(providers) > 1:
         names = " ".join(provider.name for provider in providers)
@@ -100,11 +102,13 @@ def _check_fairseq() -> None:
     for provider in providers:
         if _numbers(provider.version) < FAIRSEQ:
             raise FairseqDocError(
-                f"expected fairseq 0.12; got {provider}: pip uninstall {provider.name}, then {INSTALL}"
+                f"expected fairseq 0.12; got {provider}: pip uninstall {provider.name}, then "
+                f"{INSTALL}"
             )
         if _numbers(provider.version) > FAIRSEQ:
             logger.warning(
-                f"expected fairseq 0.12; got {provider}, which was not tried: if it fails, {INSTALL}"
+                f"expected fairseq 0.12; got {provider}, which was not tried: if it fails, "
+                f"{INSTALL}"
             )
 
 

@@ -27,7 +27,8 @@ def how_it_ended(ended: str) -> str:
 
 def apply() -> None:
     """Where this process runs a command that has no handler for SIGTERM: leave by an exception, so
-    that files are closed and removed. The exit status is 143, as a shell gives it for the signal."""
+    that files are closed and removed. The exit status is 143, as a shell gives it for the
+    signal."""
     handled = signal.getsignal(signal.SIGTERM)
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not runs_a_command(sys.argv) or handled != signal.SIG_DFL or not in_main_thread:

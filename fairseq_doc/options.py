@@ -1,12 +1,12 @@
-"""Options, declared once: as fields of dataclasses, from which come the parser, the checks and the pages.
+"""Options, declared once, as fields of dataclasses: the parser, the checks and the pages follow.
 
     @dataclass(frozen=True, kw_only=True)
     class CacheSettings:
         window: int = option("remember the last N states", metavar="N")
         theta: float = option("factor of the states' similarities", 1.0)
 
-An option has the name of its field: ``--cache-theta`` where the class is a group with the prefix ``cache``.
-This file imports neither torch nor fairseq.
+An option has the name of its field: ``--cache-theta`` where the class is a group with the prefix
+``cache``. This file imports neither torch nor fairseq.
 """
 
 import argparse
@@ -28,20 +28,21 @@ def option(help: str, default: Any = None, **argument: Any) -> Any:
     Args:
         help: what it means; the default follows it, unless the text names it.
         default: of the field; ``REQUIRED`` for none.
-        argument: further arguments of argparse's ``add_argument``; ``positional=True`` for a word without
-            dashes, ``name`` where the option has another name than the field; ``needs``, an option without
-            which it means nothing; ``chooses``, options whose values it finds itself.
+        argument: further arguments of argparse's ``add_argument``; ``positional=True`` for a word
+            without dashes, ``name`` where the option has another name than the field; ``needs``, an
+            option without which it means nothing; ``chooses``, options whose values it finds
+            itself.
     """
     return field(default=default, metadata={_OPTION: {"help": help, **argument}})
 
 
 def group(prefix: str, switch: str, help: str = "") -> Any:
-    """A field whose type is a dataclass of options that belong together; None where they are not given.
+    """A field whose type is a dataclass of options that belong together; None: not given.
 
     Args:
         prefix: of their names; may be empty.
-        switch: the option that says that they are given: one of the class, or with ``help`` a flag of its
-            own.
+        switch: the option that says that they are given: one of the class, or with ``help`` a flag
+            of its own.
         help: of that flag.
     """
     return field(default=None, metadata={_GROUP: (prefix, switch, help)})
@@ -58,7 +59,7 @@ def positive(text: str) -> int:
 def add_options(
     parser: argparse.ArgumentParser, kind: type, prefix: str = "", needed: bool = True
 ) -> None:
-    """The options of a dataclass and of its groups. ``needed``: those without a default are required."""
+    """Add the options of a dataclass and its groups. ``needed``: those without default are required."""
     for entry, of_type in _entries(kind):
         if _GROUP in entry.metadata:
             own_prefix, switch, help = entry.metadata[_GROUP]
@@ -140,7 +141,7 @@ def _read_group(
 
 
 def _entries(kind: type) -> Iterator[tuple[Field, Any]]:
-    """The fields of a dataclass that are options or groups, each with its type, None left out of it."""
+    """The fields of a dataclass that are options or groups, each with its type without None."""
     hints = get_type_hints(kind)
     for entry in fields(kind):
         of_type = hints[entry.name]

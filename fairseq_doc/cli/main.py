@@ -1,10 +1,10 @@
 """``fairseq-doc``: text and trees into data, and what to do with a trained model.
 
 A command is a file of this folder with ``EXAMPLE``; ``Options``, a dataclass of its options, or
-``add_arguments(parser)``; ``run(settings)``, which takes the dataclass or what argparse read and gives the
-result as what JSON can hold; and ``as_text(result)``, which puts it into lines. Every command is listed
-here with what it is for, in the order of work. A file is imported when its command is called: fairseq and
-torch take seconds.
+``add_arguments(parser)``; ``run(settings)``, which takes the dataclass or what argparse read and
+gives the result as what JSON can hold; and ``as_text(result)``, which puts it into lines. Every
+command is listed here with what it is for, in the order of work. A file is imported when its
+command is called: fairseq and torch take seconds.
 """
 
 import argparse
@@ -29,14 +29,15 @@ GROUPS = {
         "prepare-lm": "binarise text for a language model",
         "prepare-mt": "clean, tokenise, segment and binarise parallel text for translation",
         "prepare-headline": "clean, segment and binarise articles with their headlines",
-        "prepare-parsing": "trees in brackets as symbols, (S (NP the dog )NP ... )S, for a language "
-        "model or a parser",
+        "prepare-parsing": "trees in brackets as symbols, (S (NP the dog )NP ... )S, for a "
+        "language model or a parser",
     },
     "train": {
         "tune": "find the options of a training that give the best validation, by Optuna",
     },
     "evaluate": {
-        "eval-lm": "perplexity of a model or an ensemble, with the state carried over the whole text",
+        "eval-lm": "perplexity of a model or an ensemble, with the state carried over the whole "
+        "text",
         "score": "log-probabilities of plain text, one sentence a line",
         "generate": "sample text from a model or an ensemble",
         "bleu": "BLEU and chrF of fairseq-generate's output against raw references, by sacrebleu",
@@ -45,7 +46,8 @@ GROUPS = {
     "analyse": {
         "rank": "numerical rank of the matrix of log-probabilities over a split (Table 5)",
         "weights": "mean weight of each mixture component over a split, and their spread (Table 4)",
-        "components": "weight, posterior and most probable words of each mixture component, word by word",
+        "components": "weight, posterior and most probable words of each mixture component, word "
+        "by word",
         "curves": "learning curves of several runs in one picture, from fairseq's logs (Figure 2)",
         "attention": "attention of a translation: source words against output words, as a heat map",
     },
@@ -53,7 +55,8 @@ GROUPS = {
         "export": "a language model as an ONNX file, for speech recognisers and other programs",
     },
     "parse": {
-        "collect-parses": "n-best parse trees from what an encoder-decoder generated as symbols of trees",
+        "collect-parses": "n-best parse trees from what an encoder-decoder generated as symbols of "
+        "trees",
         "rerank": "n-best parse trees in the order of a language model's scores",
         "evalb": "bracketing F1 of parse trees, as EVALB with COLLINS.prm computes it",
     },
@@ -88,7 +91,8 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands.
 
     Args:
-        only: the command that is called: the others have a name and no arguments. None: all have theirs.
+        only: the command that is called: the others have a name and no arguments. None: all have
+            theirs.
     """
     parser = argparse.ArgumentParser(
         prog="fairseq-doc",
@@ -138,8 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     called = next((word for word in words if not word.startswith("-")), "")
     if called in OF_FAIRSEQ:
         print(
-            f"fairseq-doc: error: expected a command of fairseq-doc; got {called}, one of fairseq's: "
-            f"use fairseq-{called} with --user-dir fairseq_doc",
+            f"fairseq-doc: error: expected a command of fairseq-doc; got {called}, one of "
+            f"fairseq's: use fairseq-{called} with --user-dir fairseq_doc",
             file=sys.stderr,
         )
         return 2
@@ -190,8 +194,8 @@ def _not_imported(called: str, error: Exception) -> int:
 
 
 def set_up_output() -> None:
-    """Results on standard output in UTF-8, whatever the locale; warnings on standard error. Names of
-    files that the locale cannot read are printed as they are."""
+    """Results on standard output in UTF-8, whatever the locale; warnings on standard error. Names
+    of files that the locale cannot read are printed as they are."""
     set_up_logging()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")

@@ -1,4 +1,4 @@
-"""Every change that this package makes to fairseq, one file a reason. No other file changes fairseq."""
+"""Every change that this package makes to fairseq, one file a reason."""
 
 import functools
 import logging
@@ -39,7 +39,7 @@ PATCHES = (
     last_batch,  # batches hold every sentence, the last few too
     loader_threads,  # threads and processes that load batches ahead end with their work
     error_messages,  # an error that the user can correct, and Ctrl-C, are one line
-    launchers,  # workers join as torchrun or srun started them; it can refuse, so it comes last but one
+    launchers,  # workers join as torchrun or srun started them; it can refuse, so it is late
     interruptions,  # SIGTERM ends a command in one line, its temporary files removed
 )
 

@@ -1,10 +1,11 @@
 """checkpoint_best.pt is the best of all validations, checkpoint_last.pt that of the training's end.
 
-fairseq writes it only where it writes other checkpoints too, so that the best validation between two of
-them is lost. Here a best validation that fairseq has not saved is written to checkpoint_best.pt alone.
-With ``--save-interval 10 --no-epoch-checkpoints`` every validation counts, and checkpoint_last.pt is written
-at each tenth. Where the learning-rate scheduler ends the training in between, checkpoint_last.pt is
-written too, so that the same command finds the training at its end.
+fairseq writes it only where it writes other checkpoints too, so that the best validation between
+two of them is lost. Here a best validation that fairseq has not saved is written to
+checkpoint_best.pt alone. With ``--save-interval 10 --no-epoch-checkpoints`` every validation
+counts, and checkpoint_last.pt is written at each tenth. Where the learning-rate scheduler ends the
+training in between, checkpoint_last.pt is written too, so that the same command finds the training
+at its end.
 """
 
 import copy
@@ -37,7 +38,7 @@ def _keeping_best(validate_and_save):
 
 
 def _is_new_best(cfg, loss):
-    """Whether no checkpoint has been written at this validation, and its loss is the best so far."""
+    """Whether the loss is the best so far and this validation has written no checkpoint."""
     best = getattr(checkpoint_utils.save_checkpoint, "best", None)
     if best is None:
         return True

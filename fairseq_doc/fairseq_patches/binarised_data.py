@@ -1,8 +1,8 @@
 """Binarised text is checked when it is opened.
 
-fairseq believes an index: a wrong offset or size gives other words, or reads beyond the file. Here the
-checksums of what preparation wrote are compared, and then, whoever wrote it: sizes and offsets describe
-the whole .bin file, sentence after sentence, and every word is in the dictionary.
+fairseq believes an index: a wrong offset or size gives other words, or reads beyond the file. Here
+the checksums of what preparation wrote are compared, and then, whoever wrote it: sizes and offsets
+describe the whole .bin file, sentence after sentence, and every word is in the dictionary.
 """
 
 import contextlib
@@ -74,22 +74,25 @@ def _with_both_sides(load_dataset):
         load_dataset(self, split, *args, **kwargs)
         if split == self.cfg.train_subset and getattr(self.datasets[split], "tgt", 0) is None:
             raise FairseqDocError(
-                f"split {split!r} in {self.cfg.data} has sources without targets: expected the files "
-                f"of {self.cfg.source_lang} and {self.cfg.target_lang}; prepare the data again"
+                f"split {split!r} in {self.cfg.data} has sources without targets: expected the "
+                f"files of {self.cfg.source_lang} and {self.cfg.target_lang}; prepare the data "
+                "again"
             )
 
     return load_both
 
 
 def check_index_and_words(path: str, words: int | None = None) -> None:
-    """Check ``PATH.idx`` and ``PATH.bin``, as ``fairseq-preprocess --dataset-impl mmap`` writes them.
+    """Check ``PATH.idx`` and ``PATH.bin``, as ``fairseq-preprocess --dataset-impl mmap`` writes
+    them.
 
     Args:
         path: without the ending.
         words: in the dictionary; None: unknown.
 
     Raises:
-        FairseqDocError: the index does not describe the .bin file, or a word is not in the dictionary.
+        FairseqDocError: the index does not describe the .bin file, or a word is not in the
+            dictionary.
     """
     dtype, sizes, offsets = _read_index(path)
     ends = np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
@@ -113,7 +116,7 @@ def _read_index(path):
         magic, version, code, count = _HEADER.unpack(header)
         dtype = np.dtype(indexed_dataset._code_to_dtype.get(code, np.float64))
         if magic != MMapIndexedDataset.Index._HDR_MAGIC or version != 1 or dtype.kind not in "iu":
-            raise _damaged(path, "an .idx file that begins otherwise")
+            raise _damaged(path, "an .idx file that begins differently")
         size = os.path.getsize(f"{path}.idx")
         if size != _HEADER.size + count * _SENTENCE:
             raise _damaged(path, f"an .idx file of {size:,} bytes for {count:,} sentences")
@@ -133,10 +136,10 @@ def _check_words(path, tokens, words):
             )
 
 
-def _damaged(path, found):
+def _damaged(path, got):
     return FairseqDocError(
         f"{path} is damaged: expected {path}.bin and .idx as fairseq-preprocess wrote them; got "
-        f"{found}; prepare the data again"
+        f"{got}; prepare the data again"
     )
 
 

@@ -1,7 +1,8 @@
 """A damaged file of BPE codes or of sentencepiece's model is refused in one line.
 
-With ``--bpe`` fairseq-interactive and fairseq-generate give the file to subword-nmt, which prints two lines
-and ends the process, or to sentencepiece. Here it is checked first, as preparation checks it.
+With ``--bpe`` fairseq-interactive and fairseq-generate give the file to subword-nmt, which prints
+two lines and ends the process, or to sentencepiece. Here it is checked first, as preparation checks
+it.
 """
 
 import functools

@@ -1,10 +1,11 @@
 """The one way in for checkpoints: whole, unchanged, without code, and fairseq's.
 
-fairseq opens whatever it is given, torch compares no checksum, and what either raises names neither the
-file nor a remedy. Here a checkpoint is a regular file, an archive as torch writes it since version 1.6;
-every record has the checksum that torch wrote with it; torch reads it with ``weights_only``, which is never
-switched off, so that a file from a stranger runs no code; and it holds a model and its settings. torch then
-refuses what fairseq itself puts there: the plain types in ``SAFE_TYPES`` are allowed, and nothing else.
+fairseq opens whatever it is given, torch compares no checksum, and what either raises names neither
+the file nor a remedy. Here a checkpoint is a regular file, an archive as torch writes it since
+version 1.6; every record has the checksum that torch wrote with it; torch reads it with
+``weights_only``, which is never switched off, so that a file from a stranger runs no code; and it
+holds a model and its settings. torch then refuses what fairseq itself puts there: the plain types
+in ``SAFE_TYPES`` are allowed, and nothing else.
 """
 
 import argparse
@@ -36,8 +37,8 @@ _RECONSTRUCT = np.empty(0).__reduce__()[0]
 SAFE_TYPES = (
     argparse.Namespace,  # the settings of models and tasks without a dataclass
     distributed_utils._TensorPlaceholder,  # a tensor's place in what workers send each other
-    # Arrays of numbers, in which fairseq's --eval-bleu keeps its counts, under their names in numpy 1
-    # and 2, so that each reads what the other has written.
+    # Arrays of numbers, in which fairseq's --eval-bleu keeps its counts, under their names in
+    # numpy 1 and 2, so that each reads what the other has written.
     *((_RECONSTRUCT, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
     np.ndarray,
     np.dtype,
@@ -48,8 +49,8 @@ logger = logging.getLogger(__name__)
 
 
 def apply() -> None:
-    """Allow the types; replace the functions that read every checkpoint and that look for the one to
-    continue."""
+    """Allow the types; replace the functions that read every checkpoint and that look for the one
+    to continue."""
     torch.serialization.add_safe_globals(list(SAFE_TYPES))
     checkpoint_utils.load_checkpoint_to_cpu = _checked(checkpoint_utils.load_checkpoint_to_cpu)
     checkpoint_utils.load_checkpoint = _of_named_file(checkpoint_utils.load_checkpoint)
@@ -94,8 +95,8 @@ def check_file(path: str | os.PathLike) -> None:
     """Check what can be checked before a checkpoint is read.
 
     Raises:
-        FairseqDocError: no regular file, a damaged archive, or an environment in which torch would run
-            a checkpoint's code.
+        FairseqDocError: no regular file, a damaged archive, or an environment in which torch would
+            run a checkpoint's code.
     """
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0").lower() in ("1", "y", "yes", "true"):
         raise FairseqDocError(
@@ -154,16 +155,17 @@ def _clear_errors(path):
 
 def _not_whole(path, got):
     return FairseqDocError(
-        f"{path} is not a whole checkpoint: expected an archive that fairseq-train finished writing; "
-        f"got one that is cut off, damaged, or of another kind ({got})"
+        f"{path} is not a whole checkpoint: expected an archive that fairseq-train finished "
+        f"writing; got one that is cut off, damaged, or of another kind ({got})"
     )
 
 
 def _problem(state):
-    """What a checkpoint lacks, in a few words; None for a whole one."""
+    """What a checkpoint lacks; None for a whole one."""
     if not isinstance(state, dict):
         return f"a {type(state).__name__}"
-    model, settings = state.get("model"), state.get("cfg")
+    model: Any = state.get("model")
+    settings: Any = state.get("cfg")
     if not isinstance(model, dict) or not model:
         return "no tensors, 'model'"
     for name, tensor in model.items():
@@ -179,8 +181,8 @@ def _problem(state):
 
 
 def _forget_embedding_files(state):
-    """A checkpoint holds the embeddings themselves: the file that training started from may be gone.
-    Training takes its name from the command line."""
+    """A checkpoint holds the embeddings themselves: the file that training started from may be
+    gone. Training takes its name from the command line."""
     for settings in (state.get("args"), state["cfg"].get("model")):
         for name in _EMBEDDING_FILES:
             if getattr(settings, name, None) is not None:
@@ -192,16 +194,16 @@ def _warn_of_component_threshold(path, state):
     threshold = getattr(state["cfg"].get("model"), "component_threshold", 0)
     if threshold:
         logger.warning(
-            "%s was saved with --component-threshold %s, an option that is gone: all components are "
-            "used, so results differ from those of before",
+            "%s was saved with --component-threshold %s, an option that is gone: all components "
+            "are used, so results differ from those of before",
             path,
             threshold,
         )
 
 
 def _add_new_settings(state, overrides):
-    """fairseq overrides only what a checkpoint has, and silently ignores an option that is newer than
-    the checkpoint."""
+    """fairseq overrides only what a checkpoint has, and silently ignores an option that is newer
+    than the checkpoint."""
     settings: Any = state["cfg"].get("model")
     known = MODEL_DATACLASS_REGISTRY.get(getattr(settings, "_name", None))
     for name in set(overrides or ()) & set(getattr(known, "__dataclass_fields__", ())):

@@ -1,12 +1,12 @@
 """A checkpoint is whole, and on the disk, before it replaces another.
 
-fairseq renames a new checkpoint without flushing it to the disk, so that a power failure can leave an
-empty file under the good name. It copies to checkpoint_last.pt in place, so that a killed run leaves half
-a file. On a full disk it tries three times, prints a traceback and leaves the temporary file there. Here
-all of them go through :func:`fairseq_doc.files.whole_file`.
+fairseq renames a new checkpoint without flushing it to the disk, so that a power failure can leave
+an empty file under the good name. It copies to checkpoint_last.pt in place, so that a killed run
+leaves half a file. On a full disk it tries three times, prints a traceback and leaves the temporary
+file there. Here all of them go through :func:`fairseq_doc.files.whole_file`.
 
-fairseq also writes checkpoint_best.pt after a validation inside an epoch. Fine-tuning stages start from
-the best model at an epoch's end, so with them checkpoint_best.pt is that one too.
+fairseq also writes checkpoint_best.pt after a validation inside an epoch. Fine-tuning stages start
+from the best model at an epoch's end, so with them checkpoint_best.pt is that one too.
 """
 
 import errno
@@ -45,10 +45,10 @@ def _save(obj, file):
     try:
         torch.save(obj, file)
     except RuntimeError as error:
-        # torch then still ends its archive, whose error covers the disk's, or the SystemExit of a SIGTERM.
-        covered = error.__context__
-        if isinstance(covered, OSError) or (covered and not isinstance(covered, Exception)):
-            raise covered from None
+        # torch has tried to finish its archive: that error hides the disk's, or a SIGTERM's SystemExit.
+        first = error.__context__
+        if isinstance(first, OSError) or (first and not isinstance(first, Exception)):
+            raise first from None
         raise
 
 

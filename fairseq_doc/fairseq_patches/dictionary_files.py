@@ -1,8 +1,8 @@
 """A dictionary is read as every other text, and a damaged one is refused with its line.
 
-fairseq passes on what Python raises for bytes that are not UTF-8, takes a byte order mark as part of the
-first word, and names neither file nor line. A dictionary means the same here: a word and its count a
-line; ``#fairseq:overwrite`` at a line's end lets its word replace an earlier one.
+fairseq passes on what Python raises for bytes that are not UTF-8, takes a byte order mark as part
+of the first word, and names neither file nor line. A dictionary means the same here: a word and its
+count a line; ``#fairseq:overwrite`` at a line's end lets its word replace an earlier one.
 """
 
 import functools
@@ -56,12 +56,12 @@ def _add(dictionary, line, place):
         number = None
     if not word or number is None:
         raise FairseqDocError(
-            f"{place}: expected a word, a blank and its count; got {shown(line)}; is it the dict.txt "
-            "that fairseq-preprocess wrote?"
+            f"{place}: expected a word, a blank and its count; got {shown(line)}; is it the "
+            "dict.txt that fairseq-preprocess wrote?"
         )
     if word in dictionary and not overwrite:
         raise FairseqDocError(
-            f"{place}: expected every word once; got {shown(word)} again: remove one of the lines, or "
-            f"end this one in{OVERWRITE}"
+            f"{place}: expected every word once; got {shown(word)} again: remove one of the "
+            f"lines, or end this one in{OVERWRITE}"
         )
     dictionary.add_symbol(word, n=number, overwrite=overwrite)

@@ -1,8 +1,9 @@
 """A command prints an error that the user can correct, and Ctrl-C, in one line.
 
 fairseq prints a traceback for every exception. The hook below prints a ``FairseqDocError``, and the
-errors of fairseq listed here, as one line; every other exception keeps its traceback. It is installed in
-fairseq's commands only: a program that uses this package as a library keeps its own hook.
+errors of fairseq listed here, as one line; every other exception keeps its traceback. It is
+installed in fairseq's commands only: a program that uses this package as a library keeps its own
+hook.
 """
 
 import argparse
@@ -25,7 +26,8 @@ from fairseq_doc.interruptions import how_it_ended, runs_a_command
 # How the messages of fairseq begin that a user can act on, and what is added to them.
 _OF_FAIRSEQ = {
     "Must specify batch size": "; a language model here needs --batch-size",
-    "optimizer is required!": " give --optimizer nt_asgd --lr-scheduler nt_asgd, or another of fairseq's",
+    "optimizer is required!": " give --optimizer nt_asgd --lr-scheduler nt_asgd, or another of "
+    "fairseq's",
     "Could not infer language pair": "; for a language model give --task bptt_language_modeling",
     "Seed must be between": "",
     "Optimizer does not match": "",
@@ -86,8 +88,9 @@ def _of_lost_worker(error):
         of_gloo = isinstance(part, RuntimeError) and "gloo/transport" in str(part)
         if of_gloo or isinstance(part, DistNetworkError | DistStoreError):
             return (
-                "another worker ended, see its output; the same command, on every machine, continues "
-                f"from the last checkpoint (got {shown(' '.join(str(part).split()), 200)})"
+                "another worker ended, see its output; the same command, on every machine, "
+                "continues from the last checkpoint (got "
+                f"{shown(' '.join(str(part).split()), 200)})"
             )
     return None
 
@@ -107,8 +110,8 @@ def _of_unknown_name(error, traceback):
 
 
 def check_settings_file(argv: Sequence[str]) -> None:
-    """Raise ``FairseqDocError`` where the command line of fairseq-hydra-train names a YAML file that
-    does not exist: it would use fairseq's own settings without a word."""
+    """Raise ``FairseqDocError`` where the command line of fairseq-hydra-train names a YAML file
+    that does not exist: it would silently use fairseq's own settings."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-name", "-cn")
     parser.add_argument("--config-dir", "-cd")

@@ -1,8 +1,8 @@
 """A setting that fairseq evaluates as Python is a value, and runs no code.
 
-Some of fairseq's models and options take lists such as ``[(512, 3)] * 20`` and pass the text to Python's
-``eval``. A checkpoint brings such settings along, and its text would run. Here fairseq's modules find
-another ``eval``, which knows numbers, texts, lists and their sums and products only.
+Some of fairseq's models and options take lists such as ``[(512, 3)] * 20`` and pass the text to
+Python's ``eval``. A checkpoint brings such settings along, and its text would run. Here fairseq's
+modules find another ``eval``, which knows numbers, texts, lists and their sums and products only.
 """
 
 import ast
@@ -45,8 +45,8 @@ def plain_value(text: str) -> object:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
         raise FairseqDocError(
-            f"expected a setting of numbers, texts and lists; got {shown(text)}, which is not evaluated: "
-            "settings, which a checkpoint may bring along, must not run code"
+            f"expected a setting of numbers, texts and lists; got {shown(text)}, which is not "
+            "evaluated: settings, which a checkpoint may bring along, must not run code"
         ) from None
 
 

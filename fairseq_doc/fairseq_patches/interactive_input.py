@@ -1,7 +1,7 @@
 """fairseq-interactive reads its input as every other text.
 
-fairseq prints a traceback for bytes that are not UTF-8, and takes a byte order mark as part of the first
-word. Standard input is read line by line, as it comes.
+fairseq prints a traceback for bytes that are not UTF-8, and takes a byte order mark as part of the
+first word. Standard input is read line by line, as it comes.
 """
 
 import sys

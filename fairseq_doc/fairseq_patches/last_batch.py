@@ -1,8 +1,8 @@
 """Batches hold every sentence, the last few too.
 
 ``fairseq.data.data_utils.batch_by_size`` silently leaves the last batch out where its size is no
-multiple of ``--required-batch-size-multiple`` (default: 8). Up to 7 sentences, the longest, are then
-neither trained on nor translated. Here they come as a batch of their own.
+multiple of ``--required-batch-size-multiple`` (default: 8). Up to 7 sentences, the longest, are
+then neither trained on nor translated. Here they come as a batch of their own.
 """
 
 import functools

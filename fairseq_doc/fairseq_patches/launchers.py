@@ -1,8 +1,9 @@
 """Workers start as their launcher says: torchrun, srun, or one command a worker.
 
-fairseq reads torchrun's environment only where it sees several GPUs: on the CPU every process trains
-alone, on everything, into the same folder. For srun it counts GPUs too, and it waits half an hour for a
-worker that does not come. Here the launcher's environment is read first, and what cannot work is refused.
+fairseq reads torchrun's environment only where it sees several GPUs: on the CPU every process
+trains alone, on everything, into the same folder. For srun it counts GPUs too, and it waits half an
+hour for a worker that does not come. Here the launcher's environment is read first, and what cannot
+work is refused.
 
 A GPU machine without a launcher stays fairseq's: one command, which starts one process a GPU.
 """
@@ -144,8 +145,8 @@ def refuse_copies(argv: list[str]) -> None:
     place = place_of(os.environ)
     if place is not None and place.launcher == "torchrun":
         raise FairseqDocError(
-            f"fairseq-{command} runs in one process: torchrun started {place.workers}, and each would "
-            "do all of the work; start it without a launcher"
+            f"fairseq-{command} runs in one process: torchrun started {place.workers}, and each "
+            "would do all of the work; start it without a launcher"
         )
 
 
@@ -156,8 +157,8 @@ def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
     """Set ``cfg.distributed_training`` as the launcher says, and as the CPU needs it.
 
     Raises:
-        FairseqDocError: settings that contradict the launcher, several workers on the CPU without one,
-            or training in 16 bits that cannot be.
+        FairseqDocError: settings that contradict the launcher, several workers on the CPU without
+            one, or training in 16 bits that cannot be.
     """
     settings = cfg.distributed_training
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
@@ -175,11 +176,12 @@ def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _check_sixteen_bits(cfg, on_cpu):
-    """fairseq's optimizers of 16 bits need a GPU, or a TPU, for which fairseq-train takes ``--bf16``."""
+    """fairseq's optimizers of 16 bits need a GPU or, with fairseq-train's ``--bf16``, a TPU."""
     common = cfg.common
     if on_cpu and common.amp:
         logger.warning(
-            "--amp: fairseq trains in float32 on a CPU; --matmul-precision bfloat16 is the faster training"
+            "--amp: fairseq trains in float32 on a CPU; --matmul-precision bfloat16 is the faster "
+            "training"
         )
     if not (common.fp16 or common.bf16):
         return
@@ -219,9 +221,9 @@ def _set_for_cpu(settings, visible):
     if settings.distributed_init_method is None:
         if size > 1 and size != visible:
             raise FairseqDocError(
-                f"--distributed-world-size {size} on the CPU: expected one process a worker, got one "
-                f"for all; start them by `torchrun --nproc-per-node {size} $(which fairseq-train)` "
-                "and the options without --distributed-world-size"
+                f"--distributed-world-size {size} on the CPU: expected one process a worker, got "
+                f"one for all; start them by `torchrun --nproc-per-node {size} $(which "
+                "fairseq-train)` and the options without --distributed-world-size"
             )
         settings.distributed_world_size = 1  # fairseq's default is the number of GPUs
         return
@@ -232,8 +234,8 @@ def _set_for_cpu(settings, visible):
         settings.ddp_backend = "legacy_ddp"
     if command_of(sys.argv) == "validate" and size > 1:
         raise FairseqDocError(
-            "fairseq-validate on the CPU: expected one process, because fairseq gathers its results "
-            f"on GPUs; got {size}"
+            "fairseq-validate on the CPU: expected one process, because fairseq gathers its "
+            f"results on GPUs; got {size}"
         )
 
 
@@ -264,9 +266,9 @@ def _in_time(distributed_init):
                 raise
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise FairseqDocError(
-                f"worker {settings.distributed_rank} of {settings.distributed_world_size} did not meet "
-                f"the others at {settings.distributed_init_method}: expected all of them to start within "
-                f"{waiting.total_seconds():.0f} s ({TIMEOUT}), and a free port; got "
+                f"worker {settings.distributed_rank} of {settings.distributed_world_size} did not "
+                f"meet the others at {settings.distributed_init_method}: expected all of them to "
+                f"start within {waiting.total_seconds():.0f} s ({TIMEOUT}), and a free port; got "
                 f"{shown(lines[-1] if lines else type(error).__name__, 500)}"
             ) from error
         finally:

@@ -5,10 +5,10 @@ inside an epoch (``--max-update``, ``--stop-time-hours``) leaves that thread ins
 Python's exit can abort ("terminate called without an active exception", status 134, seen in 1 of
 14 runs with everything saved). Here the thread is ended first.
 
-With ``--num-workers`` the thread reads from processes. fairseq does not end them after the last batch.
-The garbage collector does so later, and it closes their queues before it asks them to end. Training then
-waits 5 seconds for each process. Here the thread ends its processes. fairseq's loader of a translation's
-validation keeps its processes for the next validation: it starts new ones then.
+With ``--num-workers`` the thread reads from processes. fairseq does not end them after the last
+batch. The garbage collector does so later, and it closes their queues before it asks them to end.
+Training then waits 5 seconds for each process. Here the thread ends its processes. fairseq's loader
+of a translation's validation keeps its processes for the next validation: it starts new ones then.
 """
 
 import atexit

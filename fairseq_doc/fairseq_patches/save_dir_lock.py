@@ -1,8 +1,8 @@
 """One training writes to a folder of checkpoints at a time.
 
-fairseq lets two runs with one --save-dir mix their checkpoints. Here the first worker of a training holds
-a lock on the folder until it ends, however it ends. What a killed run left there unfinished is
-removed.
+fairseq lets two runs with one --save-dir mix their checkpoints. Here the first worker of a training
+holds a lock on the folder until it ends, however it ends. What a killed run left there unfinished
+is removed.
 """
 
 import functools
@@ -21,7 +21,7 @@ _locks: dict[str, IO[str]] = {}  # by path: open files, which hold the locks of 
 
 
 def apply() -> None:
-    """Replace the functions that restore a training, before its first checkpoint, and that run it."""
+    """Replace the functions that restore a training, before it saves, and that run it."""
     checkpoint_utils.load_checkpoint = _with_lock(checkpoint_utils.load_checkpoint)
     distributed_utils.call_main = _releasing(distributed_utils.call_main)
 

@@ -59,9 +59,9 @@ def test_fairseqs_older_forms(tmp_path, impl):
     "place, new, fact",
     [
         (0, b"X", "got AssertionError"),  # neither of fairseq's forms
-        (9, b"\2", "begins otherwise"),
-        (17, b"\0", "begins otherwise"),  # no type
-        (17, b"\6", "begins otherwise"),  # a type of fractions
+        (9, b"\2", "begins differently"),
+        (17, b"\0", "begins differently"),  # no type
+        (17, b"\6", "begins differently"),  # a type of fractions
         (17, b"\1", "do not follow each other"),  # a narrower type
         (18, b"\3", "of 74 bytes for 3 sentences"),
         (18, b"\xff" * 8, "bytes for 18,446,744,073,709,551,615 sentences"),
