@@ -9,32 +9,30 @@ at its end.
 """
 
 import copy
-import functools
 
 import fairseq_cli.train
 from fairseq import checkpoint_utils
 
+from fairseq_doc.fairseq_patches.wrapping import wrap
+
 
 def apply() -> None:
     """Replace the function that validates and saves."""
-    fairseq_cli.train.validate_and_save = _keeping_best(fairseq_cli.train.validate_and_save)
+    wrap(fairseq_cli.train, "validate_and_save", keep_best)
 
 
-def _keeping_best(validate_and_save):
-    @functools.wraps(validate_and_save)
-    def run(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
-        losses, should_stop = validate_and_save(
-            cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch
-        )
-        settings = cfg.checkpoint
-        saved = should_stop or (end_of_epoch and epoch_itr.epoch % settings.save_interval == 0)
-        ends = getattr(trainer.lr_scheduler, "ended", False) and not saved
-        if losses[0] is not None and (ends or _is_new_best(settings, losses[0])):
-            chosen = _without_others(settings, last=ends)
-            checkpoint_utils.save_checkpoint(chosen, trainer, epoch_itr, losses[0])
-        return losses, should_stop
-
-    return run
+def keep_best(validate_and_save, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+    """Validate and save as fairseq does, then save a best validation that it has not saved."""
+    losses, should_stop = validate_and_save(
+        cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch
+    )
+    settings = cfg.checkpoint
+    saved = should_stop or (end_of_epoch and epoch_itr.epoch % settings.save_interval == 0)
+    ends = getattr(trainer.lr_scheduler, "ended", False) and not saved
+    if losses[0] is not None and (ends or _is_new_best(settings, losses[0])):
+        chosen = _without_others(settings, last=ends)
+        checkpoint_utils.save_checkpoint(chosen, trainer, epoch_itr, losses[0])
+    return losses, should_stop
 
 
 def _is_new_best(cfg, loss):

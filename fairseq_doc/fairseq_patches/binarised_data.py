@@ -6,7 +6,6 @@ describe the whole .bin file, sentence after sentence, and every word is in the 
 """
 
 import contextlib
-import functools
 import os
 import struct
 
@@ -17,6 +16,7 @@ from fairseq.tasks.translation import TranslationTask
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.fairseq_patches.wrapping import wrap
 
 _HEADER = struct.Struct("<9sQBQ")  # magic, version, type of the words, number of sentences
 _SENTENCE = 4 + 8  # bytes of a size and an offset
@@ -25,61 +25,53 @@ _WORDS = 1 << 22  # compared at once
 
 def apply() -> None:
     """Replace the functions that find and open every binarised file."""
-    indexed_dataset.get_indexed_dataset_to_local = _of_checked_files(
-        indexed_dataset.get_indexed_dataset_to_local
-    )
-    indexed_dataset.make_dataset = _of_checked_contents(indexed_dataset.make_dataset)
-    TranslationTask.load_dataset = _with_both_sides(TranslationTask.load_dataset)
+    wrap(indexed_dataset, "get_indexed_dataset_to_local", find_checked)
+    wrap(indexed_dataset, "make_dataset", make_checked)
+    wrap(TranslationTask, "load_dataset", load_both_sides)
     for kind in (MMapIndexedDataset, MMapIndexedDataset.Index):
-        kind.__del__ = _also_when_half_made(kind.__del__)
+        wrap(kind, "__del__", close_what_is_open)
 
 
-def _of_checked_files(find):
-    @functools.wraps(find)
-    def find_checked(path):
-        local = find(path)
-        for file in (f"{local}.idx", f"{local}.bin"):
-            if os.path.exists(file) and not os.path.isfile(file):
-                raise FairseqDocError(f"{file}: expected a regular file; got something else")
-            checksums.check(file)
-        return local
-
-    return find_checked
+def find_checked(find, path):
+    """The path of a dataset whose files have their checksums."""
+    local = find(path)
+    for file in (f"{local}.idx", f"{local}.bin"):
+        if os.path.exists(file) and not os.path.isfile(file):
+            raise FairseqDocError(f"{file}: expected a regular file; got something else")
+        checksums.check(file)
+    return local
 
 
-def _of_checked_contents(make_dataset):
-    @functools.wraps(make_dataset)
-    def make_checked(path, impl, fix_lua_indexing=False, dictionary=None):
-        try:
-            if impl == "mmap" and MMapIndexedDataset.exists(path):
-                check_index_and_words(path, None if dictionary is None else len(dictionary))
-            return make_dataset(path, impl, fix_lua_indexing, dictionary)
-        except FairseqDocError:
-            raise
-        except (OSError, MemoryError) as error:
-            reason = getattr(error, "strerror", None) or "no memory is left"
-            raise FairseqDocError(f"cannot read {path}.bin or .idx: {reason}") from None
-        except Exception as error:  # a damaged file fails anywhere in its reader
-            text = " ".join(str(error).split())[:200]
-            raise _damaged(path, f"{type(error).__name__} ({text})") from error
-
-    return make_checked
+def make_checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=None):
+    """The dataset, its index and its words checked."""
+    try:
+        if impl == "mmap" and MMapIndexedDataset.exists(path):
+            check_index_and_words(path, None if dictionary is None else len(dictionary))
+        return make_dataset(path, impl, fix_lua_indexing, dictionary)
+    except FairseqDocError:
+        raise
+    except (OSError, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or "no memory is left"
+        raise FairseqDocError(f"cannot read {path}.bin or .idx: {reason}") from None
+    except Exception as error:  # a damaged file fails anywhere in its reader
+        text = " ".join(str(error).split())[:200]
+        raise _damaged(path, f"{type(error).__name__} ({text})") from error
 
 
-def _with_both_sides(load_dataset):
+def load_both_sides(load_dataset, task, split, *args, **kwargs):
     """fairseq takes a training split without its target side, and fails at the first update."""
+    load_dataset(task, split, *args, **kwargs)
+    if split == task.cfg.train_subset and getattr(task.datasets[split], "tgt", 0) is None:
+        raise FairseqDocError(
+            f"split {split!r} in {task.cfg.data} has sources without targets: expected the files "
+            f"of {task.cfg.source_lang} and {task.cfg.target_lang}; prepare the data again"
+        )
 
-    @functools.wraps(load_dataset)
-    def load_both(self, split, *args, **kwargs):
-        load_dataset(self, split, *args, **kwargs)
-        if split == self.cfg.train_subset and getattr(self.datasets[split], "tgt", 0) is None:
-            raise FairseqDocError(
-                f"split {split!r} in {self.cfg.data} has sources without targets: expected the "
-                f"files of {self.cfg.source_lang} and {self.cfg.target_lang}; prepare the data "
-                "again"
-            )
 
-    return load_both
+def close_what_is_open(close, dataset):
+    """fairseq closes what it has not opened after an error in between, which prints another."""
+    with contextlib.suppress(AttributeError):
+        close(dataset)
 
 
 def check_index_and_words(path: str, words: int | None = None) -> None:
@@ -141,14 +133,3 @@ def _damaged(path, got):
         f"{path} is damaged: expected {path}.bin and .idx as fairseq-preprocess wrote them; got "
         f"{got}; prepare the data again"
     )
-
-
-def _also_when_half_made(close):
-    """fairseq closes what it has not opened after an error in between, which prints another."""
-
-    @functools.wraps(close)
-    def __del__(self):
-        with contextlib.suppress(AttributeError):
-            close(self)
-
-    return __del__

@@ -5,29 +5,31 @@ two lines and ends the process, or to sentencepiece. Here it is checked first, a
 it.
 """
 
-import functools
-
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE
 
+from fairseq_doc.fairseq_patches.wrapping import wrap
 from fairseq_doc.preparation.tokenization import make_segmenter
 
 
 def apply() -> None:
     """Replace the functions that make the segmenters."""
-    for kind, bpe, option in (
-        (SubwordNMTBPE, "subword_nmt", "bpe_codes"),
-        (SentencepieceBPE, "sentencepiece", "sentencepiece_model"),
-    ):
-        kind.__init__ = _with_checked_file(kind.__init__, bpe, option)
+    wrap(SubwordNMTBPE, "__init__", make_subword_nmt)
+    wrap(SentencepieceBPE, "__init__", make_sentencepiece)
 
 
-def _with_checked_file(make, bpe, option):
-    @functools.wraps(make)
-    def __init__(self, cfg):
-        path = getattr(cfg, option)
-        if path is not None and "://" not in path:  # fairseq fetches an address
-            make_segmenter(bpe, path)
-        make(self, cfg)
+def make_subword_nmt(make, segmenter, cfg):
+    """subword-nmt's segmenter, of codes that were checked."""
+    _check("subword_nmt", cfg.bpe_codes)
+    make(segmenter, cfg)
 
-    return __init__
+
+def make_sentencepiece(make, segmenter, cfg):
+    """sentencepiece's segmenter, of a model that was checked."""
+    _check("sentencepiece", cfg.sentencepiece_model)
+    make(segmenter, cfg)
+
+
+def _check(bpe, path):
+    if path is not None and "://" not in path:  # fairseq fetches an address
+        make_segmenter(bpe, path)

@@ -11,7 +11,6 @@ in ``SAFE_TYPES`` are allowed, and nothing else.
 import argparse
 import contextlib
 import errno
-import functools
 import logging
 import os
 import pickle
@@ -27,6 +26,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.fairseq_patches.wrapping import wrap
 
 DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's: the newest, if there is one
 _ZIP = b"PK\x03\x04"
@@ -52,43 +52,35 @@ def apply() -> None:
     """Allow the types; replace the functions that read every checkpoint and that look for the one
     to continue."""
     torch.serialization.add_safe_globals(list(SAFE_TYPES))
-    checkpoint_utils.load_checkpoint_to_cpu = _checked(checkpoint_utils.load_checkpoint_to_cpu)
-    checkpoint_utils.load_checkpoint = _of_named_file(checkpoint_utils.load_checkpoint)
+    wrap(checkpoint_utils, "load_checkpoint_to_cpu", load_checked)
+    wrap(checkpoint_utils, "load_checkpoint", load_named_file)
 
 
-def _of_named_file(load):
+def load_named_file(load, cfg, trainer, **arguments):
     """fairseq silently trains from the beginning where the file of --restore-file is missing."""
-
-    @functools.wraps(load)
-    def load_checkpoint(cfg, trainer, **arguments):
-        if cfg.restore_file != DEFAULT_RESTORE_FILE:
-            path = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
-            if not PathManager.isfile(path):
-                check_file(path)
-        return load(cfg, trainer, **arguments)
-
-    return load_checkpoint
+    if cfg.restore_file != DEFAULT_RESTORE_FILE:
+        path = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
+        if not PathManager.isfile(path):
+            check_file(path)
+    return load(cfg, trainer, **arguments)
 
 
-def _checked(load):
-    @functools.wraps(load)
-    def load_checkpoint_to_cpu(path, *args, **kwargs):
-        check_file(PathManager.get_local_path(path))
-        with _clear_errors(path):
-            state = load(path, *args, **kwargs)
-        problem = _problem(state)
-        if problem:
-            raise _not_whole(path, problem)
-        _forget_embedding_files(state)
-        _warn_of_component_threshold(path, state)
-        _add_new_settings(state, args[0] if args else kwargs.get("arg_overrides"))
-        if "load_on_all_ranks" in kwargs:  # which only the trainer passes
-            # It sends the state to the other workers through torch.load, which refuses omegaconf's
-            # classes. It reads no settings from the state.
-            state["cfg"] = OmegaConf.to_container(state["cfg"])
-        return state
-
-    return load_checkpoint_to_cpu
+def load_checked(load, path, *args, **kwargs):
+    """The state of a checkpoint that was checked before it was read and after."""
+    check_file(PathManager.get_local_path(path))
+    with _clear_errors(path):
+        state = load(path, *args, **kwargs)
+    problem = _problem(state)
+    if problem:
+        raise _not_whole(path, problem)
+    _forget_embedding_files(state)
+    _warn_of_component_threshold(path, state)
+    _add_new_settings(state, args[0] if args else kwargs.get("arg_overrides"))
+    if "load_on_all_ranks" in kwargs:  # which only the trainer passes
+        # It sends the state to the other workers through torch.load, which refuses omegaconf's
+        # classes. It reads no settings from the state.
+        state["cfg"] = OmegaConf.to_container(state["cfg"])
+    return state
 
 
 def check_file(path: str | os.PathLike) -> None:

@@ -9,77 +9,69 @@ fairseq also writes checkpoint_best.pt after a validation inside an epoch. Fine-
 from the best model at an epoch's end, so with them checkpoint_best.pt is that one too.
 """
 
+import contextlib
 import errno
-import functools
 
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.fairseq_patches.wrapping import wrap
 from fairseq_doc.files import copy_file, whole_file
 
 
 def apply() -> None:
     """Replace the functions that write, copy and choose checkpoints."""
-    checkpoint_utils.torch_persistent_save = _writing_whole(checkpoint_utils.torch_persistent_save)
-    PathManager.copy = staticmethod(_copying_whole(PathManager.copy))
-    checkpoint_utils.save_checkpoint = _best_at_epoch_ends(checkpoint_utils.save_checkpoint)
+    wrap(checkpoint_utils, "torch_persistent_save", save_whole)
+    wrap(PathManager, "copy", copy_whole)
+    wrap(checkpoint_utils, "save_checkpoint", save_best_at_epoch_ends)
 
 
-def _writing_whole(save):
-    @functools.wraps(save)
-    def torch_persistent_save(obj, filename, async_write=False):
-        if async_write or not PathManager.supports_rename(filename):
-            return save(obj, filename, async_write=async_write)
+def save_whole(save, obj, filename, async_write=False):
+    """Write a checkpoint to a temporary file, which gets its name when it is on the disk."""
+    if async_write or not PathManager.supports_rename(filename):
+        return save(obj, filename, async_write=async_write)
+    with _explained(), whole_file(filename, binary=True) as file:
         try:
-            with whole_file(filename, binary=True) as file:
-                _save(obj, file)
-        except FairseqDocError as error:
-            raise _not_saved(error) from error
+            torch.save(obj, file)
+        except RuntimeError as error:
+            # torch has tried to finish its archive: that error hides the disk's, or the SystemExit
+            # of a SIGTERM.
+            first = error.__context__
+            if isinstance(first, OSError) or (first and not isinstance(first, Exception)):
+                raise first from None
+            raise
 
-    return torch_persistent_save
+
+def copy_whole(copy, src_path, dst_path, overwrite=False):
+    """Copy a checkpoint in the same way."""
+    if not (PathManager.supports_rename(src_path) and PathManager.supports_rename(dst_path)):
+        return copy(src_path, dst_path, overwrite=overwrite)
+    with _explained():
+        copy_file(src_path, dst_path)
+    return dst_path
 
 
-def _save(obj, file):
+@contextlib.contextmanager
+def _explained():
     try:
-        torch.save(obj, file)
-    except RuntimeError as error:
-        # torch has tried to finish its archive: that error hides the disk's, or a SIGTERM's SystemExit.
-        first = error.__context__
-        if isinstance(first, OSError) or (first and not isinstance(first, Exception)):
-            raise first from None
-        raise
+        yield
+    except FairseqDocError as error:
+        full = getattr(error.__context__, "errno", None) in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EFBIG,
+        )
+        remedy = "make room, and the same command" if full else "the same command then"
+        raise FairseqDocError(
+            f"{error}; the checkpoints before it are whole: {remedy} continues from them"
+        ) from error
 
 
-def _copying_whole(copy):
-    @functools.wraps(copy)
-    def copy_whole(src_path, dst_path, overwrite=False):
-        if not (PathManager.supports_rename(src_path) and PathManager.supports_rename(dst_path)):
-            return copy(src_path, dst_path, overwrite=overwrite)
-        try:
-            copy_file(src_path, dst_path)
-        except FairseqDocError as error:
-            raise _not_saved(error) from error
-        return dst_path
-
-    return copy_whole
-
-
-def _not_saved(error):
-    full = getattr(error.__context__, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    remedy = "make room, and the same command" if full else "the same command then"
-    return FairseqDocError(
-        f"{error}; the checkpoints before it are whole: {remedy} continues from them"
-    )
-
-
-def _best_at_epoch_ends(save):
-    @functools.wraps(save)
-    def save_checkpoint(cfg, trainer, epoch_itr, val_loss):
-        optimizer = getattr(trainer.optimizer, "fp32_optimizer", None) or trainer.optimizer
-        if getattr(optimizer, "best_at_epoch_ends", False) and not epoch_itr.end_of_epoch():
-            val_loss = None
-        return save(cfg, trainer, epoch_itr, val_loss)
-
-    return save_checkpoint
+def save_best_at_epoch_ends(save, cfg, trainer, epoch_itr, val_loss):
+    """Save a checkpoint; inside an epoch not as the best one, where stages start from the best."""
+    optimizer = getattr(trainer.optimizer, "fp32_optimizer", None) or trainer.optimizer
+    if getattr(optimizer, "best_at_epoch_ends", False) and not epoch_itr.end_of_epoch():
+        val_loss = None
+    return save(cfg, trainer, epoch_itr, val_loss)

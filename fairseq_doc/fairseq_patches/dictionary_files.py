@@ -5,7 +5,6 @@ of the first word, and names neither file nor line. A dictionary means the same 
 count a line; ``#fairseq:overwrite`` at a line's end lets its word replace an earlier one.
 """
 
-import functools
 import os
 
 from fairseq.data import Dictionary
@@ -13,6 +12,7 @@ from fairseq.file_io import PathManager
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.fairseq_patches.wrapping import wrap
 from fairseq_doc.files import text_lines
 
 OVERWRITE = " #fairseq:overwrite"
@@ -20,30 +20,25 @@ OVERWRITE = " #fairseq:overwrite"
 
 def apply() -> None:
     """Replace the method that reads every dictionary."""
-    Dictionary.add_from_file = _from_text(Dictionary.add_from_file)
+    wrap(Dictionary, "add_from_file", add_from_text)
 
 
-def _from_text(add_from_file):
-    @functools.wraps(add_from_file)
-    def add_from_text(self, f):
-        has_own_header = type(self)._load_meta is not Dictionary._load_meta
-        if not isinstance(f, str | os.PathLike) or has_own_header:
-            return add_from_file(self, f)
-        path = PathManager.get_local_path(os.fspath(f))
-        if not os.path.exists(path):
-            raise FairseqDocError(
-                f"no dictionary at {path}: expected a file that fairseq-preprocess wrote"
-            )
-        checksums.check(path)
-        number = 0
-        for number, line in enumerate(text_lines(path), start=1):
-            _add(self, line, f"{path}: line {number}")
-        if number == 0:
-            raise FairseqDocError(
-                f"{path}: expected a word and its count a line; got an empty file"
-            )
-
-    return add_from_text
+def add_from_text(add_from_file, dictionary, file):
+    """Read a dictionary from a file, or as fairseq does from what is no path."""
+    has_own_header = type(dictionary)._load_meta is not Dictionary._load_meta
+    if not isinstance(file, str | os.PathLike) or has_own_header:
+        return add_from_file(dictionary, file)
+    path = PathManager.get_local_path(os.fspath(file))
+    if not os.path.exists(path):
+        raise FairseqDocError(
+            f"no dictionary at {path}: expected a file that fairseq-preprocess wrote"
+        )
+    checksums.check(path)
+    number = 0
+    for number, line in enumerate(text_lines(path), start=1):
+        _add(dictionary, line, f"{path}: line {number}")
+    if number == 0:
+        raise FairseqDocError(f"{path}: expected a word and its count a line; got an empty file")
 
 
 def _add(dictionary, line, place):

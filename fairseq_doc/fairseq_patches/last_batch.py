@@ -5,26 +5,23 @@ multiple of ``--required-batch-size-multiple`` (default: 8). Up to 7 sentences, 
 then neither trained on nor translated. Here they come as a batch of their own.
 """
 
-import functools
-
 import numpy as np
 from fairseq.data import data_utils
+
+from fairseq_doc.fairseq_patches.wrapping import wrap
 
 
 def apply() -> None:
     """Replace the function that makes batches."""
-    data_utils.batch_by_size = _with_the_last_batch(data_utils.batch_by_size)
+    wrap(data_utils, "batch_by_size", batch_everything)
 
 
-def _with_the_last_batch(batch_by_size):
-    @functools.wraps(batch_by_size)
-    def batch_by_size_whole(indices, *args, **kwargs):
-        if kwargs.get("fixed_shapes") is not None:  # these are not cut in the order of the indices
-            return batch_by_size(indices, *args, **kwargs)
-        if not isinstance(indices, np.ndarray):
-            indices = np.fromiter(indices, dtype=np.int64)
-        batches = batch_by_size(indices, *args, **kwargs)
-        covered = sum(len(batch) for batch in batches)
-        return [*batches, indices[covered:]] if covered < len(indices) else batches
-
-    return batch_by_size_whole
+def batch_everything(batch_by_size, indices, *args, **kwargs):
+    """fairseq's batches, and the sentences that they leave out."""
+    if kwargs.get("fixed_shapes") is not None:  # these are not cut in the order of the indices
+        return batch_by_size(indices, *args, **kwargs)
+    if not isinstance(indices, np.ndarray):
+        indices = np.fromiter(indices, dtype=np.int64)
+    batches = batch_by_size(indices, *args, **kwargs)
+    covered = sum(len(batch) for batch in batches)
+    return [*batches, indices[covered:]] if covered < len(indices) else batches

@@ -13,7 +13,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ from torch import distributed
 from torch.distributed import distributed_c10d
 
 from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.fairseq_patches.wrapping import wrap
 
 logger = logging.getLogger(__name__)
 
@@ -43,36 +44,30 @@ def apply() -> None:
         FairseqDocError: a command that runs in one process, started as several.
     """
     refuse_copies(sys.argv)
-    distributed_utils.call_main = _prepared(distributed_utils.call_main)
-    distributed_utils.distributed_init = _in_time(distributed_utils.distributed_init)
+    wrap(distributed_utils, "call_main", prepare_and_call)
+    wrap(distributed_utils, "distributed_init", join_in_time)
     # fairseq-hydra-train imports this package only after call_main.
     train: Any = sys.modules.get("fairseq_cli.train")
     if train is not None:
-        train.add_defaults = _joining(train.add_defaults)
+        wrap(train, "add_defaults", add_defaults_and_join)
 
 
-def _prepared(call_main):
-    @functools.wraps(call_main)
-    def prepare_and_call(cfg, main, **kwargs):
+def prepare_and_call(call_main, cfg, main, **kwargs):
+    """Run a command with the settings of its launcher."""
+    prepare(cfg)
+    return call_main(cfg, main, **kwargs)
+
+
+def add_defaults_and_join(add_defaults, cfg):
+    """The first step of a training that did not go through our call_main."""
+    add_defaults(cfg)
+    settings = cfg.distributed_training
+    if settings.distributed_init_method is None and not distributed.is_initialized():
         prepare(cfg)
-        return call_main(cfg, main, **kwargs)
-
-    return prepare_and_call
-
-
-def _joining(add_defaults: Callable[[Any], None]) -> Callable[[Any], None]:
-    @functools.wraps(add_defaults)
-    def add_defaults_and_join(cfg):
-        add_defaults(cfg)
-        settings = cfg.distributed_training
-        if settings.distributed_init_method is None and not distributed.is_initialized():
-            prepare(cfg)
-            if settings.distributed_init_method is not None:
-                if torch.cuda.is_available() and not cfg.common.cpu:
-                    torch.cuda.set_device(settings.device_id)
-                distributed_utils.distributed_init(cfg)
-
-    return add_defaults_and_join
+        if settings.distributed_init_method is not None:
+            if torch.cuda.is_available() and not cfg.common.cpu:
+                torch.cuda.set_device(settings.device_id)
+            distributed_utils.distributed_init(cfg)
 
 
 # Where a process is among the workers
@@ -250,35 +245,30 @@ def rendezvous_timeout() -> timedelta:
     return timedelta(seconds=int(seconds))
 
 
-def _in_time(distributed_init):
-    """Limit the waiting for the others. Once the workers are joined, the backend's own limit holds,
-    since one worker can save or validate for a long time."""
-
-    @functools.wraps(distributed_init)
-    def join(cfg):
-        settings, waiting = cfg.distributed_training, rendezvous_timeout()
-        initialize = distributed.init_process_group
-        distributed.init_process_group = functools.partial(initialize, timeout=waiting)
-        try:
-            rank = distributed_init(cfg)
-        except (RuntimeError, ValueError) as error:
-            if "CUDA" in str(error):  # of the device, not of the others
-                raise
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            raise FairseqDocError(
-                f"worker {settings.distributed_rank} of {settings.distributed_world_size} did not "
-                f"meet the others at {settings.distributed_init_method}: expected all of them to "
-                f"start within {waiting.total_seconds():.0f} s ({TIMEOUT}), and a free port; got "
-                f"{shown(lines[-1] if lines else type(error).__name__, 500)}"
-            ) from error
-        finally:
-            distributed.init_process_group = initialize
-        limit = distributed_c10d._get_default_timeout(distributed.get_backend())
-        distributed_c10d._set_pg_timeout(limit)
-        check_same_training(cfg)
-        return rank
-
-    return join
+def join_in_time(distributed_init, cfg):
+    """Join the workers, with a limit to the waiting for the others. Afterwards the backend's own
+    limit holds, since one worker can save or validate for a long time."""
+    settings, waiting = cfg.distributed_training, rendezvous_timeout()
+    initialize = distributed.init_process_group
+    distributed.init_process_group = functools.partial(initialize, timeout=waiting)
+    try:
+        rank = distributed_init(cfg)
+    except (RuntimeError, ValueError) as error:
+        if "CUDA" in str(error):  # of the device, not of the others
+            raise
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise FairseqDocError(
+            f"worker {settings.distributed_rank} of {settings.distributed_world_size} did not meet "
+            f"the others at {settings.distributed_init_method}: expected all of them to start "
+            f"within {waiting.total_seconds():.0f} s ({TIMEOUT}), and a free port; got "
+            f"{shown(lines[-1] if lines else type(error).__name__, 500)}"
+        ) from error
+    finally:
+        distributed.init_process_group = initialize
+    limit = distributed_c10d._get_default_timeout(distributed.get_backend())
+    distributed_c10d._set_pg_timeout(limit)
+    check_same_training(cfg)
+    return rank
 
 
 def check_same_training(cfg: Any) -> None:

@@ -13,12 +13,13 @@ of a translation's validation keeps its processes for the next validation: it st
 
 import atexit
 import contextlib
-import functools
 import queue
 import threading
 import time
 
 from fairseq.data import iterators
+
+from fairseq_doc.fairseq_patches.wrapping import wrap
 
 PATIENCE = 10  # seconds for the batch that a thread is loading at the exit
 
@@ -26,16 +27,13 @@ PATIENCE = 10  # seconds for the batch that a thread is loading at the exit
 def apply() -> None:
     """End the threads at the exit, and the processes of each thread with it."""
     atexit.register(end_loading)
-    iterators.BackgroundConsumer.run = _ending_processes(iterators.BackgroundConsumer.run)
+    wrap(iterators.BackgroundConsumer, "run", run_and_end_processes)
 
 
-def _ending_processes(run):
-    @functools.wraps(run)
-    def run_and_end_processes(consumer):
-        with contextlib.closing(_batches(consumer._source)) as consumer._source:
-            run(consumer)
-
-    return run_and_end_processes
+def run_and_end_processes(run, consumer):
+    """A thread's work; then its processes end."""
+    with contextlib.closing(_batches(consumer._source)) as consumer._source:
+        run(consumer)
 
 
 def _batches(loader):

@@ -5,7 +5,6 @@ holds a lock on the folder until it ends, however it ends. What a killed run lef
 is removed.
 """
 
-import functools
 import os
 import re
 from typing import IO
@@ -13,6 +12,7 @@ from typing import IO
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 
+from fairseq_doc.fairseq_patches.wrapping import wrap
 from fairseq_doc.files import lock
 
 _UNFINISHED = re.compile(r"\.checkpoint.*\.\w{8}\.part")  # a temporary file of files.whole_file
@@ -22,30 +22,24 @@ _locks: dict[str, IO[str]] = {}  # by path: open files, which hold the locks of 
 
 def apply() -> None:
     """Replace the functions that restore a training, before it saves, and that run it."""
-    checkpoint_utils.load_checkpoint = _with_lock(checkpoint_utils.load_checkpoint)
-    distributed_utils.call_main = _releasing(distributed_utils.call_main)
+    wrap(checkpoint_utils, "load_checkpoint", load_with_lock)
+    wrap(distributed_utils, "call_main", call_and_release)
 
 
-def _releasing(call_main):
-    @functools.wraps(call_main)
-    def run_and_release(*args, **kwargs):
-        try:
-            return call_main(*args, **kwargs)
-        finally:  # a notebook, or Hydra with several trainings, lives on
-            while _locks:
-                _locks.popitem()[1].close()
-
-    return run_and_release
+def call_and_release(call_main, *args, **kwargs):
+    """Run a training, and give its locks back: a notebook, or Hydra with several trainings, goes on."""
+    try:
+        return call_main(*args, **kwargs)
+    finally:
+        while _locks:
+            _locks.popitem()[1].close()
 
 
-def _with_lock(load):
-    @functools.wraps(load)
-    def load_checkpoint(cfg, trainer, **arguments):
-        if trainer.data_parallel_rank == 0 and not cfg.no_save:
-            take(cfg.save_dir, trainer.checkpoint_suffix)
-        return load(cfg, trainer, **arguments)
-
-    return load_checkpoint
+def load_with_lock(load, cfg, trainer, **arguments):
+    """Restore a training after its folder is locked."""
+    if trainer.data_parallel_rank == 0 and not cfg.no_save:
+        take(cfg.save_dir, trainer.checkpoint_suffix)
+    return load(cfg, trainer, **arguments)
 
 
 def take(folder: str, suffix: str = "") -> None:

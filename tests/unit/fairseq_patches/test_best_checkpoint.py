@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 from fairseq import checkpoint_utils
 
-from fairseq_doc.fairseq_patches import best_checkpoint
+from fairseq_doc.fairseq_patches.best_checkpoint import keep_best
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def run(losses, saves, maximize=False, ends=False):
             checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, loss)
         return [loss], False
 
-    keeping = best_checkpoint._keeping_best(validate_and_save)
     trainer = SimpleNamespace(lr_scheduler=SimpleNamespace(ended=False))
     for number, loss in enumerate(losses, 1):
         trainer.lr_scheduler.ended = ends and number == len(losses)
         epoch = SimpleNamespace(epoch=number)
-        assert keeping(cfg, trainer, None, epoch, ["valid"], True) == ([loss], False)
+        arguments = (cfg, trainer, None, epoch, ["valid"], True)
+        assert keep_best(validate_and_save, *arguments) == ([loss], False)
     assert not checkpoint.no_last_checkpoints  # the run's own settings stay
 
 

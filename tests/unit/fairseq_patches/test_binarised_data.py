@@ -15,7 +15,7 @@ from fairseq_doc import (
     registration,  # noqa: F401
 )
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.fairseq_patches import binarised_data
+from fairseq_doc.fairseq_patches.binarised_data import load_both_sides
 
 from ..conftest import small_dictionary, write_split
 
@@ -162,8 +162,7 @@ def test_a_training_split_needs_its_targets(split, refused):
     def load(task, split):
         task.datasets[split] = SimpleNamespace(tgt=None)
 
-    loading = binarised_data._with_both_sides(load)
     if refused:
-        assert "the files of en and de" in refusal(loading, task, split)
+        assert "the files of en and de" in refusal(load_both_sides, load, task, split)
     else:  # to be translated
-        loading(task, split)
+        load_both_sides(load, task, split)

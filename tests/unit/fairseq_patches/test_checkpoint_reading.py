@@ -314,7 +314,12 @@ def test_a_file_to_restore_that_is_none_is_refused(tmp_path, kind):
     if kind == "folder":
         path.mkdir()
     seen = []
-    restoring = checkpoint_reading._of_named_file(lambda cfg, trainer: seen.append(cfg))
+
+    def restoring(cfg, trainer):
+        return checkpoint_reading.load_named_file(
+            lambda cfg, trainer: seen.append(cfg), cfg, trainer
+        )
+
     trainer = SimpleNamespace(checkpoint_suffix="")
     message = refusal(restoring, SimpleNamespace(restore_file=str(path)), trainer)
     assert str(path) in message and seen == []

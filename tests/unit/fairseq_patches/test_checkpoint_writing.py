@@ -158,7 +158,12 @@ def test_where_stages_start_from_epoch_ends_the_best_model_is_one(
     if with_amp:
         optimizer = SimpleNamespace(fp32_optimizer=optimizer)
     seen = []
-    saving = checkpoint_writing._best_at_epoch_ends(lambda *args: seen.append(args[-1]))
     epoch_itr = SimpleNamespace(end_of_epoch=lambda: end_of_epoch)
-    saving(None, SimpleNamespace(optimizer=optimizer), epoch_itr, 2.0)
+    checkpoint_writing.save_best_at_epoch_ends(
+        lambda *args: seen.append(args[-1]),
+        None,
+        SimpleNamespace(optimizer=optimizer),
+        epoch_itr,
+        2.0,
+    )
     assert seen == [expected]

@@ -281,9 +281,10 @@ def test_a_rendezvous_that_fails_is_one_line(monkeypatch):
     def distributed_init(cfg):
         raise RuntimeError("Exception raised from listen:\nport: 1, EADDRINUSE\n")
 
-    join = launchers._in_time(distributed_init)
     initialize = torch.distributed.init_process_group
-    message = refusal(join, SimpleNamespace(distributed_training=settings))
+    message = refusal(
+        launchers.join_in_time, distributed_init, SimpleNamespace(distributed_training=settings)
+    )
     assert message.startswith("worker 0 of 2 did not meet the others at tcp://h:1: expected all")
     assert "within 7 s" in message and message.endswith("got 'port: 1, EADDRINUSE'")
     assert torch.distributed.init_process_group is initialize

@@ -58,7 +58,12 @@ def test_only_what_a_killed_run_left_is_removed(tmp_path):
 )
 def test_the_worker_that_saves_takes_the_lock(tmp_path, other, monkeypatch, rank, no_save, refused):
     restored = []
-    restoring = save_dir_lock._with_lock(lambda *args, **more: restored.append(more))
+
+    def restoring(*args, **more):
+        return save_dir_lock.load_with_lock(
+            lambda *args, **more: restored.append(more), *args, **more
+        )
+
     cfg = SimpleNamespace(save_dir=str(tmp_path), no_save=no_save)
     trainer = SimpleNamespace(data_parallel_rank=rank, checkpoint_suffix="")
     if refused:
