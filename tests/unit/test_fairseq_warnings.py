@@ -31,13 +31,38 @@ def shown():
         yield found
 
 
-@pytest.mark.parametrize("module", ["fairseq", "fairseq.trainer", "fairseq_cli.train"])
-@pytest.mark.parametrize(
-    "category", [DeprecationWarning, PendingDeprecationWarning, FutureWarning, SyntaxWarning]
-)
-def test_deprecations_of_fairseqs_modules_are_hidden(shown, module, category):
-    warnings.warn_explicit("old", category, "file.py", 1, module=module)
-    assert shown == []
+HIDDEN = [
+    *(
+        ("old", category, module)
+        for module in ("fairseq", "fairseq.trainer", "fairseq_cli.train")
+        for category in (
+            DeprecationWarning,
+            PendingDeprecationWarning,
+            FutureWarning,
+            SyntaxWarning,
+        )
+    ),
+    (TORCH, UserWarning, "fairseq.distributed.utils"),
+    *((message, UserWarning, "sys") for message in HYDRA),
+    ("'pin_memory' argument is set as true but no", UserWarning, "sys"),
+]
+SHOWN = [
+    ("old", FutureWarning, "fairseq_doc.models.lstm_doc_lm"),
+    ("old", DeprecationWarning, "fairseq_doc"),
+    (TORCH, UserWarning, "fairseq_doc.ops.matmul"),
+    ("old", DeprecationWarning, "my_plugin.fairseq"),
+    ("old", FutureWarning, "torch.nn.functional"),
+    (TORCH, UserWarning, "torch.autograd.graph"),
+    ("distributed is already initialized", UserWarning, "fairseq.distributed.utils"),
+    ("In 'run': Usage of deprecated keyword in package header", UserWarning, "hydra.core"),
+]
+
+
+@pytest.mark.parametrize("warning, is_shown", [*((w, 0) for w in HIDDEN), *((w, 1) for w in SHOWN)])
+def test_warnings_about_fairseqs_own_code_are_hidden_and_others_shown(shown, warning, is_shown):
+    message, category, module = warning
+    warnings.warn_explicit(message, category, "file.py", 1, module=module)
+    assert [str(warning.message) for warning in shown] == [message] * is_shown
 
 
 @pytest.mark.parametrize("package", [fairseq, fairseq_cli])
@@ -47,38 +72,3 @@ def test_what_the_compiler_says_of_fairseqs_files_is_hidden(shown, package):
     assert shown == []
     compile(r"'\d'", "/elsewhere/fairseq/plugin.py", "exec")
     assert len(shown) == 1
-
-
-def test_torchs_warnings_in_fairseqs_modules_are_hidden(shown):
-    warnings.warn_explicit(TORCH, UserWarning, "utils.py", 1, module="fairseq.distributed.utils")
-    assert shown == []
-
-
-@pytest.mark.parametrize("message", [*HYDRA, "'pin_memory' argument is set as true but no"])
-def test_what_fairseq_makes_other_packages_say_is_hidden(shown, message):
-    warnings.warn_explicit(message, UserWarning, "sys", 1)
-    assert shown == []
-
-
-@pytest.mark.parametrize(
-    "message, category, module",
-    [
-        ("old", FutureWarning, "fairseq_doc.models.lstm_doc_lm"),
-        ("old", DeprecationWarning, "fairseq_doc"),
-        (TORCH, UserWarning, "fairseq_doc.ops.matmul"),
-        ("old", DeprecationWarning, "my_plugin.fairseq"),
-        ("old", FutureWarning, "torch.nn.functional"),
-        (TORCH, UserWarning, "torch.autograd.graph"),
-        ("distributed is already initialized", UserWarning, "fairseq.distributed.utils"),
-        ("In 'run': Usage of deprecated keyword in package header", UserWarning, "hydra.core"),
-    ],
-)
-def test_other_warnings_are_shown(shown, message, category, module):
-    warnings.warn_explicit(message, category, "file.py", 1, module=module)
-    assert [str(warning.message) for warning in shown] == [message]
-
-
-def test_a_second_call_adds_nothing(shown):
-    before = len(warnings.filters)
-    fairseq_warnings.apply()
-    assert len(warnings.filters) == before

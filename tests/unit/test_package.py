@@ -139,12 +139,6 @@ print(sys.excepthook is hook)
     assert python(code).splitlines() == ["True True", "True"]
 
 
-def test_another_package_of_the_same_name_is_refused(tmp_path):
-    (tmp_path / "fairseq_doc").mkdir()
-    with pytest.raises(ImportError, match="not globally unique"):
-        import_user_module(argparse.Namespace(user_dir=str(tmp_path / "fairseq_doc")))
-
-
 @pytest.mark.parametrize(
     "spelling", [FOLDER, os.path.join(FOLDER, "..", "fairseq_doc"), FOLDER + "/"]
 )

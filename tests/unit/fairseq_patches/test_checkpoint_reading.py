@@ -15,7 +15,6 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_doc import registration  # noqa: F401
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches import checkpoint_reading
 
 from ..conftest import assert_close
@@ -215,21 +214,6 @@ def test_a_flipped_bit_of_a_weight(archive):
     load(archive)
 
 
-def test_a_byte_changed_anywhere_is_refused_or_changes_nothing(archive):
-    expected = load(archive)["model"]["weight"]
-    whole, refused = archive.read_bytes(), 0
-    for place in range(0, len(whole), 37):
-        damaged = bytearray(whole)
-        damaged[place] ^= 0x55
-        archive.write_bytes(damaged)
-        try:
-            assert torch.equal(load(archive)["model"]["weight"], expected)
-        except FairseqDocError as error:
-            assert str(archive) in str(error)
-            refused += 1
-    assert refused > 5
-
-
 def test_two_records_of_one_name(archive, tmp_path):
     marker = tmp_path / "ran"
     records = list(records_of(archive).items())
@@ -292,19 +276,17 @@ def test_an_option_younger_than_the_checkpoint_can_be_overridden(tmp_path, kind)
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
+    "error, message",
+    [
+        (MemoryError(), "no memory is left to read "),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), "no memory is left to "),
+        (OSError(5, "Input/output error"), "c.pt: Input/output error"),
+    ],
 )
-def test_memory_that_is_missing(tmp_path, monkeypatch, error):
-    torch.save(checkpoint(), tmp_path / "c.pt")
+def test_what_is_no_fault_of_the_file(archive, monkeypatch, error, message):
     monkeypatch.setattr("torch.load", mock.Mock(side_effect=error))
-    message = refusal(load, tmp_path / "c.pt")
-    assert "no memory is left" in message and "not a whole" not in message
-
-
-def test_a_disk_that_fails(tmp_path, monkeypatch):
-    torch.save(checkpoint(), tmp_path / "c.pt")
-    monkeypatch.setattr("torch.load", mock.Mock(side_effect=OSError(5, "Input/output error")))
-    assert refusal(load, tmp_path / "c.pt") == f"cannot read {tmp_path}/c.pt: Input/output error"
+    refused = refusal(load, archive)
+    assert message in refused and "not a whole" not in refused
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder"])
