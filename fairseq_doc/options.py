@@ -59,7 +59,11 @@ def positive(text: str) -> int:
 def add_options(
     parser: argparse.ArgumentParser, kind: type, prefix: str = "", needed: bool = True
 ) -> None:
-    """Add the options of a dataclass and its groups. ``needed``: those without default are required."""
+    """Add the options of a dataclass and its groups.
+
+    Args:
+        needed: whether those without a default are required.
+    """
     for entry, of_type in _entries(kind):
         if _GROUP in entry.metadata:
             own_prefix, switch, help = entry.metadata[_GROUP]

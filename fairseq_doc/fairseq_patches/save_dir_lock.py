@@ -27,7 +27,7 @@ def apply() -> None:
 
 
 def call_and_release(call_main, *args, **kwargs):
-    """Run a training, and give its locks back: a notebook, or Hydra with several trainings, goes on."""
+    """Run a training and release its locks: a notebook, or Hydra with several trainings, goes on."""
     try:
         return call_main(*args, **kwargs)
     finally:

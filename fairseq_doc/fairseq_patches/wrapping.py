@@ -6,7 +6,11 @@ from typing import Any
 
 
 def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """Replace the function ``name`` of a module or class by ``wrapper(original, *args, **kwargs)``."""
+    """Replace the function ``name`` of a module or class.
+
+    Args:
+        wrapper: called as ``wrapper(original, *args, **kwargs)``.
+    """
     original = getattr(owner, name)
 
     @functools.wraps(original)
