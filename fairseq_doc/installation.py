@@ -100,16 +100,11 @@ def _check_fairseq() -> None:
     if not providers and (folder / "version.txt").exists():  # a checkout on the path
         providers = [Distribution("fairseq", (folder / "version.txt").read_text().strip())]
     for provider in providers:
-        if _numbers(provider.version) < FAIRSEQ:
-            raise FairseqDocError(
-                f"expected fairseq 0.12; got {provider}: pip uninstall {provider.name}, then "
-                f"{INSTALL}"
-            )
-        if _numbers(provider.version) > FAIRSEQ:
-            logger.warning(
-                f"expected fairseq 0.12; got {provider}, which was not tried: if it fails, "
-                f"{INSTALL}"
-            )
+        version, problem = _numbers(provider.version), f"expected fairseq 0.12; got {provider}"
+        if version < FAIRSEQ:
+            raise FairseqDocError(f"{problem}: pip uninstall {provider.name}, then {INSTALL}")
+        if version > FAIRSEQ:
+            logger.warning(f"{problem}, which was not tried: if it fails, {INSTALL}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
