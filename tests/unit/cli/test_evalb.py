@@ -56,9 +56,6 @@ def test_every_figure(trees):
         "two_or_less_crossing": 100.0,
         "tagging_accuracy": pytest.approx(100 * 7 / 8),
     }
-
-
-def test_a_line_a_figure(trees):
     lines = text_of("evalb gold test")
     assert lines.index("-- all") == 0 and lines.index("-- at most 40 words") == len(lines) // 2
     shown = dict(line.rsplit(None, 1) for line in lines[1 : len(lines) // 2])
@@ -178,7 +175,4 @@ def test_unusable_input_is_refused(trees, files, problem):
             toy_trees.write_trees(trees / name, lines)
         line += {"own.prm": " --prm own.prm", "words": " --sentences words"}.get(name, "")
     assert problem in refused(*line.split())
-
-
-def test_trees_are_a_plain_file(trees):
     assert "-: expected a file, since it is read more" in refused("evalb", "gold", "-")
