@@ -87,7 +87,7 @@ def _compare_all(
     roots = {tree.root for tree in gold}
     lists = _lists(settings.test)
     for expected, word_tree, candidates in zip(gold, word_trees, lists, strict=False):
-        results = []
+        results: list[SentenceResult] = []
         for candidate in candidates:
             where = f"{settings.test}: line {candidate.line}"
             tree = parse_tree(candidate.text, where, allow_empty=True, sentence=word_tree)
