@@ -68,12 +68,9 @@ class StreamedMatrix:
         width = self._factor.shape[1]
         if len(piece) < len(self._piece):
             piece = np.asfortranarray(piece)
-        factor, _, _, info = lapack.dtpqrt(
+        self._factor, *_ = lapack.dtpqrt(
             0, min(PANEL, width), self._factor, piece, overwrite_a=1, overwrite_b=1
         )
-        if info:
-            raise RuntimeError(f"LAPACK's dtpqrt returned {info}")
-        self._factor = factor
 
     def singular_values(self) -> np.ndarray:
         """All V of them, the largest first; zeros where there are fewer rows."""
@@ -101,7 +98,7 @@ class Rank:
 
 
 def numerical_rank(matrix: StreamedMatrix, tolerance: float | None = None) -> Rank:
-    """The numerical rank of a matrix, by default with the tolerance above."""
+    """The numerical rank of a matrix; ``tolerance`` is relative, by default as above."""
     values = matrix.singular_values()
     if tolerance is None:
         tolerance = max(matrix.rows, len(values)) * EPSILON
@@ -125,9 +122,6 @@ def log_prob_rank(
         tolerance: relative; None: as above.
         piece: number of rows of A held at once.
         progress: see :mod:`fairseq_doc.evaluation.progress`.
-
-    Returns:
-        :class:`Rank`.
 
     Raises:
         FairseqDocError: several models, one not in float64, whose noise would count as rank, or a

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import fairseq_doc
 
 LOG_PROBS, NLL, SENTENCE = FORMS = ("log-probs", "nll", "sentence")
-_STATE, _NEXT_STATE = ("h0", "c0"), ("next_h0", "next_c0")
-INPUTS = {LOG_PROBS: ("x", *_STATE), NLL: ("x", "y", *_STATE), SENTENCE: ("x", "x_lens")}
+STATE, _NEXT_STATE = ("h0", "c0"), ("next_h0", "next_c0")
+INPUTS = {LOG_PROBS: ("x", *STATE), NLL: ("x", "y", *STATE), SENTENCE: ("x", "x_lens")}
 OUTPUTS = {LOG_PROBS: ("log_softmax", *_NEXT_STATE), NLL: ("nll", *_NEXT_STATE), SENTENCE: ("nll",)}
 # The metadata's key for the form.
 FORM = "form"
@@ -36,10 +36,9 @@ def kinds(names: Sequence[str], tokens: int, layers: int, width: int) -> dict[st
         "log_softmax": ["N", tokens],
         "nll": ["N"],
     }
-    whole = ("x", "y", "x_lens")
-    return {
-        name: ("int64" if name in whole else "float32", shapes.get(name, state)) for name in names
-    }
+    integers = ("x", "y", "x_lens")
+    dtypes = {name: "int64" if name in integers else "float32" for name in names}
+    return {name: (dtypes[name], shapes.get(name, state)) for name in names}
 
 
 def metadata(

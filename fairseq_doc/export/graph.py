@@ -18,6 +18,11 @@ OPSET, IR_VERSION = 17, 8
 TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
 
 
+def transposed(weight: torch.Tensor) -> torch.Tensor:
+    """(outputs, inputs) -> (inputs, outputs)."""
+    return weight.t()
+
+
 class Graph:
     """A graph that grows.
 
@@ -33,15 +38,16 @@ class Graph:
         self._read: set[int] = set()
         self._count = 0
 
-    def __call__(self, operator: str, *inputs: str, **attributes: Any) -> str:
+    def __call__(self, operator: str, *inputs: Any, **attributes: Any) -> str:
         """The only output of a new node."""
         (output,) = self.several(operator, 1, *inputs, **attributes)
         return output
 
-    def several(self, operator: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
-        """The outputs of a new node."""
+    def several(self, operator: str, count: int, *inputs: Any, **attributes: Any) -> list[str]:
+        """The outputs of a new node. An input is a value, or a constant: a number or a list of them."""
+        values = [x if isinstance(x, str) else self._constant(x) for x in inputs]
         outputs = [self.new_name(operator) for _ in range(count)]
-        self._nodes.append(helper.make_node(operator, inputs, outputs, outputs[0], **attributes))
+        self._nodes.append(helper.make_node(operator, values, outputs, outputs[0], **attributes))
         return outputs
 
     def new_name(self, stem: str) -> str:
@@ -53,12 +59,11 @@ class Graph:
         """Let ``name`` be another name of a value: one of the outputs."""
         self._nodes.append(helper.make_node("Identity", [value], [name], name))
 
-    def constant(self, value: Any, dtype: Any = np.int64) -> str:
-        """A number, or a list of numbers, that the file holds."""
-        array = np.asarray(value, dtype)
-        return self._held(
-            (array.tobytes(), array.shape, array.dtype.str), "constant", lambda: array
-        )
+    def _constant(self, value: Any) -> str:
+        array = np.asarray(value)
+        array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+        key = (array.tobytes(), array.shape, array.dtype.str)
+        return self._held(key, "constant", lambda: array)
 
     def weight(
         self, weight: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor] | None = None
@@ -77,6 +82,11 @@ class Graph:
 
         self.note(weight)
         return self._held((id(weight), change), "weight", array)
+
+    def linear(self, x: str, weight: torch.Tensor, bias: torch.Tensor | None = None) -> str:
+        """x W^T + b."""
+        product = self("MatMul", x, self.weight(weight, transposed))
+        return product if bias is None else self("Add", product, self.weight(bias))
 
     def note(self, *parameters: torch.Tensor) -> None:
         """Note that the graph holds these parameters, other than by :meth:`weight`."""

@@ -10,8 +10,7 @@ from onnx import TensorProto
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.export import file as file_module
 from fairseq_doc.export.contract import FORMS, INPUTS, LOG_PROBS, NLL, OUTPUTS, SENTENCE
-from fairseq_doc.export.file import exported_file
-from fairseq_doc.export.running import ExportedModel
+from fairseq_doc.export.file import ExportedModel, exported_file
 from fairseq_doc.export.tokens import match_tokens, table_lines
 from fairseq_doc.models.lstm_melis_lm import LSTMMelisLanguageModel, LSTMMelisLanguageModelConfig
 from fairseq_doc.preparation.byte_text import make_dictionary
