@@ -4,7 +4,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.cli.arguments import (
@@ -135,14 +135,14 @@ def run(settings: Options) -> dict[str, Any]:
             for words, sentence in zip(tokenized, text.sentences, strict=True)
         ]
     summaries = summarise(text, settings.min_count, settings.top_words)
-    parts = [{**n, **asdict(s)} for n, s in zip(_numbers(text), summaries, strict=True)]
+    parts = [{**n, **s} for n, s in zip(_numbers(text), summaries, strict=True)]
     count = len(text.component_layers)
     return {
         **result,
         "layers": parts[count:],
         "components": parts[:count],
         "min_count": settings.min_count,
-        "kinds": [asdict(kind) for kind in by_frequency(text)],
+        "kinds": by_frequency(text),
         **named_outputs(settings, *OUTPUTS),
     }
 

@@ -257,41 +257,18 @@ def _sum_by_layer(logs: torch.Tensor, counts: list[int]) -> torch.Tensor:
 # ---- over a text ----
 
 
-@dataclass(frozen=True)
-class WordShare:
-    """How much of a word is due to a part: where it occurs, ``count`` times, the part's mean weight and
-    mean posterior."""
-
-    word: str
-    count: int
-    weight: float
-    posterior: float
-
-
-@dataclass(frozen=True)
-class PartSummary:
-    """A part over a text.
-
-    Attributes:
-        weight: mean weight.
-        posterior: mean posterior: the share of the text's words that is due to this part.
-        log_prob: mean log P_g, natural logarithm: how well this part alone predicts the text.
-        words: those whose mean posterior exceeds the mean weight over the text most.
-    """
-
-    weight: float
-    posterior: float
-    log_prob: float
-    words: list[WordShare]
-
-
-def summarise(text: TextComponents, min_count: int, n_words: int) -> list[PartSummary]:
+def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[str, Any]]:
     """Each of the G parts over a text.
 
     Args:
         text: the text.
         min_count: how often a word must occur to be listed.
         n_words: words listed for a part, at most.
+
+    Returns:
+        ``weight``, ``posterior`` and ``log_prob`` of each part, means over the text (how much of it is due
+        to this part, and how well it alone predicts it), and ``words``, those whose mean posterior exceeds
+        that weight most, each with its ``count`` and the mean ``weight`` and ``posterior`` where it occurs.
     """
     parts = text.parts
     counts = torch.bincount(text.tokens, minlength=len(text.dictionary))  # (V,)
@@ -301,51 +278,34 @@ def summarise(text: TextComponents, min_count: int, n_words: int) -> list[PartSu
         / counts[frequent].unsqueeze(1)
         for values in (parts.weights, parts.posteriors)
     )  # (F, G)
-    means = (values.mean(0).tolist() for values in parts.tensors[:3])
     summaries = []
-    for part, (weight, posterior, log_prob) in enumerate(zip(*means, strict=True)):
+    for part, means in enumerate(
+        zip(*(x.mean(0).tolist() for x in parts.tensors[:3]), strict=True)
+    ):
+        summary: dict[str, Any] = dict(zip(("weight", "posterior", "log_prob"), means, strict=True))
         order = posteriors[:, part].sort(descending=True, stable=True).indices[:n_words].tolist()
-        shares = [
-            WordShare(
-                text.dictionary[int(frequent[row])],
-                int(counts[frequent[row]]),
-                weights[row, part].item(),
-                posteriors[row, part].item(),
-            )
+        summary["words"] = [
+            {
+                "word": text.dictionary[int(frequent[row])],
+                "count": int(counts[frequent[row]]),
+                "weight": weights[row, part].item(),
+                "posterior": posteriors[row, part].item(),
+            }
             for row in order
+            if posteriors[row, part] > summary["weight"]
         ]
-        listed = [share for share in shares if share.posterior > weight]
-        summaries.append(PartSummary(weight, posterior, log_prob, listed))
+        summaries.append(summary)
     return summaries
 
 
-@dataclass(frozen=True)
-class LayerShare:
-    """The mean weight and posterior of a layer."""
-
-    layer: int
-    weight: float
-    posterior: float
-
-
-@dataclass(frozen=True)
-class Kind:
-    """How much of one kind of words is due to each layer.
-
-    Attributes:
-        kind: such as ``words 11 to 100``, by their frequency in training.
-        tokens: how many of the text's tokens are of this kind.
-        layers: (L,), over these tokens.
-    """
-
-    kind: str
-    tokens: int
-    layers: list[LayerShare]
-
-
-def by_frequency(text: TextComponents) -> list[Kind]:
+def by_frequency(text: TextComponents) -> list[dict[str, Any]]:
     """The kinds of words that occur: the end mark, unknown words, and the others by their rank in the
-    dictionary's counts, which are those of the training text."""
+    dictionary's counts, which are those of the training text.
+
+    Returns:
+        ``kind``, such as ``words 11 to 100``; its ``tokens`` in the text; ``layers``, each with its number
+        as ``layer`` and its mean ``weight`` and ``posterior`` over these tokens.
+    """
     dictionary = text.dictionary
     ranks = torch.full((len(dictionary),), len(dictionary))  # of fairseq's own symbols
     own = dictionary.nspecial
@@ -353,18 +313,21 @@ def by_frequency(text: TextComponents) -> list[Kind]:
     ranks[own + order] = torch.arange(1, len(order) + 1)
     is_end, is_unknown = text.tokens == dictionary.eos(), text.tokens == dictionary.unk()
     rank = ranks[text.tokens].masked_fill(is_end | is_unknown, 0)
-    kinds = [
-        (f"end mark {dictionary.eos_word}", is_end),
-        (f"unknown {dictionary.unk_word}", is_unknown),
-    ]
+    kinds = {
+        f"end mark {dictionary.eos_word}": is_end,
+        f"unknown {dictionary.unk_word}": is_unknown,
+    }
     for below, last in pairwise((0, *FREQUENCY_RANKS)):
-        kinds.append((f"words {below + 1:,} to {last:,}", (rank > below) & (rank <= last)))
-    kinds.append((f"words after {last:,}", rank > last))
+        kinds[f"words {below + 1:,} to {last:,}"] = (rank > below) & (rank <= last)
+    kinds[f"words after {last:,}"] = rank > last
     found = []
-    for name, inside in kinds:
+    for kind, inside in kinds.items():
         if inside.any():
             parts = text.parts[inside, len(text.component_layers) :]
             means = (parts.weights.mean(0).tolist(), parts.posteriors.mean(0).tolist())
-            layers = [LayerShare(*row) for row in zip(text.layer_numbers, *means, strict=True)]
-            found.append(Kind(name, int(inside.sum()), layers))
+            layers = [
+                {"layer": layer, "weight": weight, "posterior": posterior}
+                for layer, weight, posterior in zip(text.layer_numbers, *means, strict=True)
+            ]
+            found.append({"kind": kind, "tokens": int(inside.sum()), "layers": layers})
     return found

@@ -86,7 +86,9 @@ def test_the_best_trees_and_the_whole_lists_are_written(folder, models, base, pa
 
 
 def test_tuning_writes_the_outputs_at_the_weight_found(folder, models):
-    options = "--tune gold --weights 1:40:13 --output best --output-nbest whole"
+    for name in ("best", "whole"):
+        (folder / name).write_text("old")
+    options = "--tune gold --weights 1:40:13 --output best --output-nbest whole --overwrite"
     result, _ = result_of(f"{LINE} {options}")
     weight = result["weight"]
     sentences, lm_scores = expected_of(models)
@@ -175,20 +177,6 @@ def test_the_text_says_the_counts_and_with_gold_trees_the_figures(folder, models
     assert advice not in text and "it is the last of them" not in text
     assert rerank.as_text(result | {"f1": 89.7}).splitlines()[-1] == advice
     assert "it is the last of them" in rerank.as_text(result | {"weight": 0.5})
-
-
-def test_progress_is_on_standard_error(folder, models):
-    words = "rerank data nbest --path a.pt --output best --max-candidates 1 --log-interval 2"
-    printed, remarks = doc(*words.split())
-    assert printed.count("\n") == 2 and "rerank" in remarks
-
-
-def test_existing_outputs_are_replaced_where_asked(folder, models):
-    for name in ("best", "whole"):
-        (folder / name).write_text("old")
-    result_of(f"{LINE} --output best --output-nbest whole --overwrite")
-    assert len(lines_of(folder / "best")) == 6
-    assert (folder / "whole").read_text().startswith(f"{len(LISTS[0]) - 1} 0\n")
 
 
 # Kept scores: the file itself is tested in tests/unit/parsing/test_kept_scores.py
@@ -316,53 +304,41 @@ def test_options_that_do_not_fit_are_refused_before_any_work(folder, models, opt
     assert models.loaded == models.called == 0
 
 
-def spoil(folder, name):
-    """Make one kind of bad input."""
-    gold, nbest = folder / "gold", folder / "nbest"
-    *lines, last = nbest.read_text().splitlines(keepends=True)
-    if name.startswith("no "):
-        (folder / name.removeprefix("no ")).unlink(missing_ok=True)
-    elif name == "shorter":
-        nbest.write_text("".join(lines))
-    elif name == "unbalanced":
-        nbest.write_text("".join([*lines, last.rstrip()[:-1] + "\n"]))
-    elif name == "words":
-        nbest.write_text("".join([*lines, re.sub(r"\(NN \w+", "(NN cow", last)]))
-    elif name == "gzip":
-        nbest.write_bytes(gzip.compress(nbest.read_bytes())[:-20])
-    elif name == "more gold":
-        toy_trees.write_trees(gold, [*TREES, TREES[0]])
-    elif name == "other gold":
-        toy_trees.write_trees(gold, [*TREES[:4], TREES[5], TREES[4]])
-    elif name == "open gold":
-        gold.write_text(gold.read_text() + "(TOP (S (NN dog)\n")
-    elif name == "own.prm":
-        (folder / "own.prm").write_text("LABELED 1\nDELETE_LABELS X\n")
+OTHER_WORDS = "a tree over other words than the first candidate of list 6"
+
+
+def lines_from(trees):
+    return "".join(f"{tree}\n" for tree in trees)
 
 
 @pytest.mark.parametrize(
-    "name, problem",
+    "name, change, problem",
     [
-        ("no nbest", "cannot read nbest"),
-        ("shorter", f"expected {len(LISTS[5])} candidates of sentence 5"),
-        ("unbalanced", "nbest: line {last}: the tree is not closed"),
-        ("words", "nbest: line {last}: a tree over other words than the first candidate of list 6"),
-        ("gzip", "nbest is damaged: "),
-        ("no gold", "cannot read gold"),
-        ("more gold", "nbest: expected a list for each of 7 gold trees; got 6"),
-        ("other gold", "a tree over other words than gold tree 5: at word"),
-        ("open gold", "gold: line 7: the tree that begins here is not closed"),
-        ("own.prm", "own.prm: line 2: expected one of"),
-        ("no own.prm", "cannot read own.prm"),
+        ("nbest", None, "cannot read nbest"),
+        ("nbest", lambda text: text.rstrip().rpartition("\n")[0], f"expected {len(LISTS[5])} candidates of sentence 5"),
+        ("nbest", lambda text: text.rstrip()[:-1], "nbest: line {last}: the tree is not closed"),
+        ("nbest", lambda text: "(NN cow".join(text.rsplit("(NN dog", 1)), f"nbest: line {{last}}: {OTHER_WORDS}"),
+        ("nbest", lambda text: gzip.compress(text.encode())[:-20], "nbest is damaged: "),
+        ("gold", None, "cannot read gold"),
+        ("gold", lambda text: lines_from([*TREES, TREES[0]]), "nbest: expected a list for each of 7 gold trees; got 6"),
+        ("gold", lambda text: lines_from([*TREES[:4], TREES[5], TREES[4]]), "other words than gold tree 5: at word"),
+        ("gold", lambda text: f"{text}(TOP (S (NN dog)", "gold: line 7: the tree that begins here is not closed"),
+        ("own.prm", lambda text: "LABELED 1\nDELETE_LABELS X\n", "own.prm: line 2: expected one of"),
+        ("own.prm", None, "cannot read own.prm"),
     ],
-)
-def test_unusable_input_is_refused_and_nothing_is_left(folder, models, name, problem):
+)  # fmt: skip
+def test_unusable_input_is_refused_and_nothing_is_left(folder, models, name, change, problem):
     (folder / "old").write_text("precious")
+    (folder / "own.prm").write_text("LABELED 1\n")
     last = len(lines_of(folder / "nbest"))
-    spoil(folder, name)
-    options = "--tune gold --output old --overwrite --output-nbest whole --scores kept"
-    if "prm" in name:
-        options += " --prm own.prm"
+    if change is None:
+        (folder / name).unlink()
+    else:
+        changed = change((folder / name).read_text())
+        (folder / name).write_bytes(changed if isinstance(changed, bytes) else changed.encode())
+    options = (
+        "--tune gold --prm own.prm --output old --overwrite --output-nbest whole --scores kept"
+    )
     assert problem.format(last=last) in refused_without_a_trace(f"{LINE} {options}", folder)
     assert models.called == 0
 

@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import shlex
-from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -431,11 +430,11 @@ def test_components(models, lines, tmp_path):
     labels = [(part["component"], part["layer"]) for part in tokens[0]["components"]]
     assert labels == [(1, 0), (2, 2), (3, 2)]
     assert [part["layer"] for part in tokens[0]["layers"]] == [0, 2]
-    summaries = map(asdict, summarise(found, 2, 3))
+    summaries = summarise(found, 2, 3)
     for part, expected in zip([*result["components"], *result["layers"]], summaries, strict=True):
         del part["layer"]
         assert part.pop("component", 0) in range(4) and part == expected
-    assert result["kinds"] == [asdict(kind) for kind in by_frequency(found)]
+    assert result["kinds"] == by_frequency(found)
 
     shown = [line.split() for line in text.splitlines()]
     token = result["sentences"][0]["tokens"][1]

@@ -200,26 +200,28 @@ def test_a_part_is_summarised_by_its_means_and_by_the_words_that_are_due_to_it()
     text = text_of(words, weights, posteriors)
     first, second, *layers = summarise(text, min_count=1, n_words=9)
     assert layers == [first, second]
-    assert (first.weight, first.posterior) == pytest.approx((0.4, 3.19 / 6))
-    assert (second.weight, second.posterior) == pytest.approx((0.6, 1 - 3.19 / 6))
-    assert (first.log_prob, second.log_prob) == (-1, -3)
+    assert (first["weight"], first["posterior"]) == pytest.approx((0.4, 3.19 / 6))
+    assert (second["weight"], second["posterior"]) == pytest.approx((0.6, 1 - 3.19 / 6))
+    assert (first["log_prob"], second["log_prob"]) == (-1, -3)
     # a .8, b .3, c .99 and d 0 against a mean weight of .4; of the second part 1 minus these, .6
-    assert [vars(share) for share in first.words] == [
+    assert first["words"] == [
         {"word": "c", "count": 1, "weight": pytest.approx(0.4), "posterior": pytest.approx(0.99)},
         {"word": "a", "count": 2, "weight": pytest.approx(0.4), "posterior": pytest.approx(0.8)},
     ]
-    assert [share.word for share in second.words] == ["d", "b"]
+    assert [share["word"] for share in second["words"]] == ["d", "b"]
     frequent = summarise(text, min_count=2, n_words=9)
-    assert [[share.word for share in part.words] for part in frequent] == [["a"], ["b"]] * 2
-    assert [len(part.words) for part in summarise(text, 1, n_words=1)] == [1] * 4
-    assert [part.words for part in summarise(text, 3, 9)] == [[]] * 4
+    assert [[share["word"] for share in part["words"]] for part in frequent] == [["a"], ["b"]] * 2
+    assert [len(part["words"]) for part in summarise(text, 1, n_words=1)] == [1] * 4
+    assert [part["words"] for part in summarise(text, 3, 9)] == [[]] * 4
 
 
 def test_kinds_of_words_follow_the_counts_of_the_training_text():
     counts = {f"x{i}": i for i in range(1, 121)}  # x120 is the most frequent
     words = ["</s>", "x120", "x111", "x110", "x21", "x20", "<unk>", "x1"]
     text = text_of(words, [0.1 * i for i in range(8)], [0.5] * 8, counts)
-    found = [(kind.kind, kind.tokens, kind.layers[0].weight) for kind in by_frequency(text)]
+    found = [
+        (kind["kind"], kind["tokens"], kind["layers"][0]["weight"]) for kind in by_frequency(text)
+    ]
     assert found == [
         ("end mark </s>", 1, 0),
         ("unknown <unk>", 1, pytest.approx(0.6)),
@@ -227,7 +229,7 @@ def test_kinds_of_words_follow_the_counts_of_the_training_text():
         ("words 11 to 100", 2, pytest.approx(0.35)),
         ("words 101 to 1,000", 2, pytest.approx(0.6)),
     ]
-    assert all(layer.posterior == 0.5 for kind in by_frequency(text) for layer in kind.layers)
+    assert all(layer["posterior"] == 0.5 for kind in by_frequency(text) for layer in kind["layers"])
 
 
 def test_the_summary_of_a_model_is_the_mean_over_its_sentences():
@@ -235,11 +237,13 @@ def test_the_summary_of_a_model_is_the_mean_over_its_sentences():
     text = text_components(ensemble(MODEL), tokenized)
     shares = torch.cat([sentence.parts.posteriors for sentence in text.sentences])
     summaries = summarise(text, 1, 20)
-    assert [s.posterior for s in summaries] == pytest.approx(shares.mean(0).tolist())
-    listed = {share.word: share.count for s in summaries for share in s.words}
+    assert [s["posterior"] for s in summaries] == pytest.approx(shares.mean(0).tolist())
+    listed = {share["word"]: share["count"] for s in summaries for share in s["words"]}
     counts = Counter(["w1", "w2", "<unk>", *["w3"] * 4, "</s>", "</s>"])
     assert listed.items() <= counts.items() and len(listed) > 2
     kinds = by_frequency(text)
-    assert sum(kind.tokens for kind in kinds) == len(text.tokens) == 9
-    assert all(sum(layer.weight for layer in kind.layers) == pytest.approx(1) for kind in kinds)
-    assert kinds[0].kind == "end mark </s>" and kinds[0].tokens == 2
+    assert sum(kind["tokens"] for kind in kinds) == len(text.tokens) == 9
+    assert all(
+        sum(layer["weight"] for layer in kind["layers"]) == pytest.approx(1) for kind in kinds
+    )
+    assert (kinds[0]["kind"], kinds[0]["tokens"]) == ("end mark </s>", 2)
