@@ -56,13 +56,8 @@ def warn_excluded(numbers: Sequence[int], sentences: int, why: str, command: str
 
 
 def report_roots(labels: Iterable[str | None], deleted: Collection[str], command: str) -> None:
-    """Report on standard error which roots count as brackets.
-
-    Args:
-        labels: of the trees' roots, None for a tree without one.
-        deleted: labels whose brackets are deleted.
-        command: the subcommand.
-    """
+    """Report on standard error which roots, of these labels (None: no root), count as brackets, since
+    they are not among the labels that are deleted."""
     counted = sorted({label for label in labels if label is not None and label not in deleted})
     if counted:
         print(

@@ -36,13 +36,8 @@ class Attention:
 
 
 class Translator:
-    """Beam search that returns the attention, with one model or an ensemble.
-
-    Args:
-        models: encoder-decoders over the dictionaries of ``task``.
-        task: the ``translation`` task.
-        beam: hypotheses kept at every step.
-    """
+    """Beam search that returns the attention, with one encoder-decoder or an ensemble over the
+    dictionaries of ``task``, the ``translation`` task."""
 
     def __init__(self, models: Sequence[torch.nn.Module], task: FairseqTask, beam: int = 5):
         self.models = [model.eval() for model in models]

@@ -124,13 +124,8 @@ def plot_components(
     sentence: SentenceComponents, component_layers: Sequence[int], path: str | os.PathLike
 ) -> None:
     """Plot two heat maps, the weights and the posteriors: a column for each word; for each layer a
-    row for each of its components, and above several of them one for their sum.
-
-    Args:
-        sentence: what is drawn.
-        component_layers: the layer that each component comes from, (J,).
-        path: the picture.
-    """
+    row for each of its components, and above several of them one for their sum. ``component_layers``:
+    the layer that each component comes from, (J,)."""
     from matplotlib.colors import PowerNorm
 
     words = sentence.words

@@ -33,12 +33,8 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 class StreamedMatrix:
-    """Computes the singular values of a matrix that is added in pieces of rows.
-
-    Args:
-        columns: V.
-        piece: number of rows folded in at once.
-    """
+    """Computes the singular values of a matrix that is added in pieces of rows; ``piece`` of them are
+    folded in at once."""
 
     def __init__(self, columns: int, piece: int = 1024):
         self.rows = 0
@@ -81,12 +77,10 @@ class StreamedMatrix:
 
 @dataclass(frozen=True)
 class Rank:
-    """The numerical rank of a matrix.
+    """A numerical rank: the number of singular values above ``tolerance`` times the largest.
 
     Attributes:
-        rank: number of singular values above ``tolerance`` times the largest.
         rows, columns: N and V.
-        tolerance: relative to the largest singular value.
         singular_values: the largest first.
     """
 

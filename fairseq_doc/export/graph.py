@@ -24,12 +24,8 @@ def transposed(weight: torch.Tensor) -> torch.Tensor:
 
 
 class Graph:
-    """A graph that grows.
-
-    Args:
-        parent: the graph around it, of a loop's body; its values can be used here, and it keeps the
-            weights.
-    """
+    """A graph that grows; of a loop's body with the graph around it as ``parent``, whose values can be
+    used here, and which keeps the weights."""
 
     def __init__(self, parent: "Graph | None" = None) -> None:
         self._root: Graph = self if parent is None else parent._root
@@ -68,13 +64,8 @@ class Graph:
     def weight(
         self, weight: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> str:
-        """A parameter. The file holds it once, however often it is used.
-
-        Args:
-            weight: the parameter, which lives at least as long as this graph.
-            change: makes what the file holds from it, such as its transpose: one function wherever the
-                parameter is used so.
-        """
+        """A parameter, which lives at least as long as this graph. The file holds it once, however often
+        it is used, after ``change``: one function, such as :func:`transposed`, wherever it is used so."""
 
         def array() -> np.ndarray:
             changed = weight.detach() if change is None else change(weight.detach())
@@ -138,18 +129,10 @@ class Graph:
         return outputs, last
 
     def model(
-        self,
-        inputs: dict[str, Kind],
-        outputs: dict[str, Kind],
-        metadata: dict[str, str],
+        self, inputs: dict[str, Kind], outputs: dict[str, Kind], metadata: dict[str, str]
     ) -> onnx.ModelProto:
-        """The whole model.
-
-        Args:
-            inputs: by name.
-            outputs: by name, see :meth:`output`.
-            metadata: what the file says about itself.
-        """
+        """The whole model: inputs and outputs by name (see :meth:`output`), what the file says about
+        itself."""
         values = [
             [helper.make_tensor_value_info(name, TYPES[dtype], shape) for name, (dtype, shape) in x]
             for x in (inputs.items(), outputs.items())

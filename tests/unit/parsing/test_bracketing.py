@@ -187,6 +187,15 @@ def test_length_counts_punctuation_and_no_traces():
         ("(S (NN a))", "(S (. a))", SKIPPED),
         ("(S (. .))", "(S (. .))", SKIPPED),
         ("(S (. .))", "(S (NN .))", ERROR),
+        # quotes that one tree deletes
+        ("(S (NN a) (POS '))", "(S (NN a) (-NONE- *) ('' '))", VALID),  # a trace takes no place
+        ("(S (POS ') (NN a) ('' '))", "(S ('' ') (NN a) ('' '))", VALID),  # one of two differs
+        ("(S (NN a) (POS ''))", "(S (NN a) ('' ''))", ERROR),  # the word is no quote
+        ("(S (NN a) (POS 's))", "(S (NN a) ('' 's))", ERROR),
+        ("(S (NN a) (POS ') (. .))", "(S ('' ') (NN a) (. .))", ERROR),  # other places
+        ("(S (NN a) (POS '))", "(S (NN a) ('' ') (. .))", ERROR),  # other lengths
+        ("(S (NN a) (NN '))", "(S (NN a) ('' '))", ERROR),  # a tag that is never confused
+        ("(S (POS ') (NN a) ('' '))", "(S ('' ') (NN a) (POS '))", ERROR),  # as many are kept
     ],
 )
 def test_words_must_be_the_same(gold, test, status):
@@ -208,25 +217,6 @@ def test_a_quote_that_one_side_deletes_is_kept_in_both(quote):
     assert compared(possessive, closing.replace("''", "``")).status == VALID
     assert compared(possessive, closing.replace("''", ":")).status == ERROR
     assert compared(closing, closing).words == 2
-
-
-@pytest.mark.parametrize(
-    "gold, test, status",
-    [
-        ("(S (NN a) (POS '))", "(S (NN a) (-NONE- *) ('' '))", VALID),  # a trace takes no place
-        ("(S (POS ') (NN a) ('' '))", "(S ('' ') (NN a) ('' '))", VALID),  # one of two differs
-        ("(S (NN a) (POS ''))", "(S (NN a) ('' ''))", ERROR),  # the word is no quote
-        ("(S (NN a) (POS 's))", "(S (NN a) ('' 's))", ERROR),
-        ("(S (NN a) (POS ') (. .))", "(S ('' ') (NN a) (. .))", ERROR),  # other places
-        ("(S (NN a) (POS '))", "(S (NN a) ('' ') (. .))", ERROR),  # other lengths
-        ("(S (NN a) (NN '))", "(S (NN a) ('' '))", ERROR),  # a tag that is never confused
-        ("(S (POS ') (NN a) ('' '))", "(S ('' ') (NN a) (POS '))", ERROR),  # as many are kept
-    ],
-)
-def test_no_other_word_is_kept(gold, test, status):
-    result = compared(gold, test)
-    assert result.status == status
-    assert result.words == (2 if status == VALID else 0)
 
 
 def test_evalbs_own_file_holds_the_defaults(tmp_path):
@@ -314,13 +304,9 @@ def test_totals_are_over_all_brackets_and_leave_out_errors_and_skipped():
     assert summary.no_crossing == 50.0
     assert summary.two_or_less_crossing == 75.0
     assert summary.tagging_accuracy == 75.0  # 15 of 20 words
-
-
-@pytest.mark.parametrize("results", [[], [SentenceResult(ERROR, 1), SentenceResult(SKIPPED, 1)]])
-def test_totals_of_nothing_are_zero(results):
-    summary = summarize(results)
-    assert (summary.sentences, summary.errors) == (len(results), len(results) // 2)
-    assert summary.f1 == summary.average_crossing == summary.tagging_accuracy == 0.0
+    nothing = summarize(results[4:6])
+    assert (nothing.sentences, nothing.errors, nothing.skipped) == (2, 1, 1)
+    assert nothing.f1 == nothing.average_crossing == nothing.tagging_accuracy == 0.0
 
 
 @given(trees())
