@@ -69,8 +69,8 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
             check_plot_path(self.picture, self.overwrite)
         if self.tsv:
             check_output(self.tsv, self.overwrite)
-        written = [os.path.realpath(path) for path in (self.picture, self.tsv) if path]
-        if len(set(written)) < len(written):
+        picture, tsv = (os.path.realpath(path or "") for path in (self.picture, self.tsv))
+        if picture == tsv and self.tsv:
             raise FairseqDocError(
                 f"--picture and --tsv: expected two files; got {self.tsv} for both"
             )
@@ -86,23 +86,25 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
         tokens = len(words) + 1 - (self.state == "carried" and self.line == 1)
         if not 1 <= tokens <= MAX_HEAT_MAP_TOKENS:
             raise FairseqDocError(
-                f"--picture: expected a line of 1 to {MAX_HEAT_MAP_TOKENS} scored words and end marks; "
-                f"line {self.line} has {tokens:,}: choose another by --line"
+                f"--picture: expected a line of 1 to {MAX_HEAT_MAP_TOKENS} scored words and end "
+                f"marks; line {self.line} has {tokens:,}: choose another by --line"
             )
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``tokens``, their ``log_prob``, natural logarithm, and ``perplexity``; where a token is a byte,
-    their ``bits_per_character``; ``unknown``, words outside the dictionary with their counts;
-    ``sentences``, unless --summary is given; and over all of them ``layers``, ``components``, ``kinds``
-    and the ``min_count`` of --min-count; and ``tsv`` and ``picture``, where they are written.
+    """``tokens``, their ``log_prob``, natural logarithm, and ``perplexity``; where a token is a
+    byte, their ``bits_per_character``; ``unknown``, words outside the dictionary with their counts;
+    ``sentences``, unless --summary is given; and over all of them ``layers``, ``components``,
+    ``kinds`` and the ``min_count`` of --min-count; and ``tsv`` and ``picture``, where they are
+    written.
 
-    A sentence has its ``text`` and its ``tokens``, each with ``position`` (1 is the line's first word),
-    ``word``, ``log_prob``, ``layers`` and ``components``. A layer or component has ``layer``,
-    ``component``, ``weight``, ``posterior``, ``log_prob`` (its own log P of the word) and ``words``, the
-    most probable first. Over all sentences these are means, and ``words`` are those that are due to it
-    most, each with ``word``, ``count``, ``weight`` and ``posterior``. ``kinds`` has the mean weights and
-    posteriors of the ``layers`` by the frequency of the word in training."""
+    A sentence has its ``text`` and its ``tokens``, each with ``position`` (1 is the line's first
+    word), ``word``, ``log_prob``, ``layers`` and ``components``. A layer or component has
+    ``layer``, ``component``, ``weight``, ``posterior``, ``log_prob`` (its own log P of the word)
+    and ``words``, the most probable first. Over all sentences these are means, and ``words`` are
+    those that are due to it most, each with ``word``, ``count``, ``weight`` and ``posterior``.
+    ``kinds`` has the mean weights and posteriors of the ``layers`` by the frequency of the word in
+    training."""
     settings.check_outputs()
     tokenized, unit = settings.sentences(settings.data)
     if settings.picture:
@@ -199,8 +201,8 @@ def _rows(text: TextComponents) -> Iterator[str]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """A table for each sentence, with a row for each word and layer, or component where all come from
-    one layer; then the summary."""
+    """A table for each sentence, with a row for each word and layer, or component where all come
+    from one layer; then the summary."""
     shown = "layers" if len(result["layers"]) > 1 else "components"
     lines = []
     for number, sentence in enumerate(result.get("sentences", []), start=1):

@@ -29,13 +29,15 @@ class Options:
     """
 
     file: str = option(
-        "the picture to write, such as curves.png; with --check or --reference the reference, as JSON",
+        "the picture to write, such as curves.png; with --check or --reference the reference, as "
+        "JSON",
         REQUIRED,
         positional=True,
         metavar="PICTURE",
     )
     runs: list[str] = option(
-        "name of a run, and the output of its fairseq-train; with --check or --reference the output alone",
+        "name of a run, and the output of its fairseq-train; with --check or --reference the "
+        "output alone",
         REQUIRED,
         positional=True,
         nargs="+",
@@ -63,10 +65,10 @@ class Options:
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``picture`` and ``runs``. Each run has its ``perplexity`` by epoch, its ``best`` one, and the epochs
-    ``averaging_after`` and ``stages_after``. With ``--check`` that file as ``check`` and the ``runs``, each with
-    ``compared``, how many epochs, and the ``departures``. With ``--reference`` the ``reference`` and
-    ``runs``."""
+    """``picture`` and ``runs``. Each run has its ``perplexity`` by epoch, its ``best`` one, and the
+    epochs ``averaging_after`` and ``stages_after``. With ``--check`` that file as ``check`` and the
+    ``runs``, each with ``compared``, how many epochs, and the ``departures``. With ``--reference``
+    the ``reference`` and ``runs``."""
     if settings.check:
         band = read_band(settings.file)
         runs = {}

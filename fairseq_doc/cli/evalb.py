@@ -99,8 +99,8 @@ def _compare_all(
     count = len(firsts) + sum(1 for _ in lists)
     if count != len(gold):
         raise FairseqDocError(
-            f"expected a parse for each of {len(gold):,} trees in {settings.gold}; got {count:,} in "
-            f"{settings.test} (write (()) where the parser failed)"
+            f"expected a parse for each of {len(gold):,} trees in {settings.gold}; got {count:,} "
+            f"in {settings.test} (write (()) where the parser failed)"
         )
     return firsts, best, roots
 

@@ -58,8 +58,8 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
     )
     output: str | None = option("file for the best tree of each sentence")
     output_nbest: str | None = option(
-        "file for all candidates that differ in more than tags, best first: score, ln P of the language "
-        "model, parser's score, tree"
+        "file for all candidates that differ in more than tags, best first: score, ln P of the "
+        "language model, parser's score, tree"
     )
     scores: str | None = option(
         "file that keeps the language model's scores: the same command, also with another weight, "
@@ -73,8 +73,8 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
     def __post_init__(self) -> None:
         if not (self.tune or self.files_written):
             raise FairseqDocError(
-                "expected --tune, --output, --output-nbest or --scores; got none, so there is nothing "
-                "to do"
+                "expected --tune, --output, --output-nbest or --scores; got none, so there is "
+                "nothing to do"
             )
         if not (self.weight >= 0 and math.isfinite(self.weight)):
             raise FairseqDocError(f"--weight must be at least 0; got {self.weight}")
@@ -199,9 +199,9 @@ def _check_gold(
     """Raise ``FairseqDocError`` if EVALB excludes every candidate; report which roots count."""
     if not any(sentence.valid is not None and sentence.valid.any() for sentence in sentences):
         raise FairseqDocError(
-            f"{settings.nbest}: EVALB excludes every candidate, since the words that it scores differ "
-            "from the gold trees'; if the tags of the lists do not mark punctuation, --sentences "
-            "TREES uses those of other trees"
+            f"{settings.nbest}: EVALB excludes every candidate, since the words that it scores "
+            "differ from the gold trees'; if the tags of the lists do not mark punctuation, "
+            "--sentences TREES uses those of other trees"
         )
     roots = {tree.root for tree in gold} | {sentence.root for sentence in sentences}
     report_roots(roots, deleted, NAME)

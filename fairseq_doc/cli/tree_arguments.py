@@ -16,14 +16,16 @@ class TreeOptions:
     """How brackets are compared."""
 
     prm: str | None = option(
-        "EVALB's parameter file (default: as COLLINS.prm; and a quote that only one tree deletes is kept)"
+        "EVALB's parameter file (default: as COLLINS.prm; and a quote that only one tree deletes "
+        "is kept)"
     )
     strip_root: bool = option(
         "do not count root brackets S1, ROOT or without a label, as TOP is not counted", False
     )
     sentences: str | None = option(
-        "trees, one a sentence, whose words and tags are used, for a parser that writes none of its own "
-        "(RNNG): a bracket around a single word is a tag where it is XX or the sentence's own",
+        "trees, one a sentence, whose words and tags are used, for a parser that writes none of "
+        "its own (RNNG): a bracket around a single word is a tag where it is XX or the sentence's "
+        "own",
         metavar="TREES",
     )
 
@@ -56,8 +58,8 @@ def warn_excluded(numbers: Sequence[int], sentences: int, why: str, command: str
 
 
 def report_roots(labels: Iterable[str | None], deleted: Collection[str], command: str) -> None:
-    """Report on standard error which roots, of these labels (None: no root), count as brackets, since
-    they are not among the labels that are deleted."""
+    """Report on standard error which roots, of these labels (None: no root), count as brackets,
+    since they are not among the labels that are deleted."""
     counted = sorted({label for label in labels if label is not None and label not in deleted})
     if counted:
         print(

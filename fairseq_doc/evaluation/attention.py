@@ -49,8 +49,8 @@ class Translator:
         )
 
     def attend(self, text: str) -> Attention:
-        """Translate one sentence, symbols of the source dictionary without an end mark, separated by
-        blanks.
+        """Translate one sentence, symbols of the source dictionary without an end mark, separated
+        by blanks.
 
         Raises:
             FairseqDocError: more symbols than the models were trained to read; a model that has
@@ -86,7 +86,8 @@ def load_translator(
     precision: str | None = None,
 ) -> Translator:
     """Load a :class:`Translator` on a device; ``paths``, ``precision`` and errors are those of
-    :func:`fairseq_doc.evaluation.ensemble.load_models`, ``data`` is a folder of ``fairseq-preprocess``."""
+    :func:`fairseq_doc.evaluation.ensemble.load_models`, ``data`` is a folder of
+    ``fairseq-preprocess``."""
     if not any(Path(data).glob("dict.*.txt")):
         raise FairseqDocError(
             f"expected a folder of fairseq-preprocess, with a dictionary for each side; got {data}"

@@ -1,19 +1,20 @@
 """What each component of a mixture contributes to the words of a text.
 
-A model's P = sum_j pi_j P_j is seen at every word w of the text: the weight pi_j before w is known, the
-posterior r_j = pi_j P_j(w) / P(w) after it, log P_j(w), and the words that P_j gives most probability.
-The components of one layer n are also seen as one, with the weight pi_n, the sum of theirs, and
+A model's P = sum_j pi_j P_j is seen at every word w of the text: the weight pi_j before w is known,
+the posterior r_j = pi_j P_j(w) / P(w) after it, log P_j(w), and the words that P_j gives most
+probability. The components of one layer n are also seen as one, with the weight pi_n, the sum of
+theirs, and
 
     P_n = sum_(j in n) pi_j P_j / pi_n,
 
-so that P = sum_n pi_n P_n. A word's part of the posterior that exceeds the weight is what the layer knew
-of this word better than the others did.
+so that P = sum_n pi_n P_n. A word's part of the posterior that exceeds the weight is what the layer
+knew of this word better than the others did.
 
-Axes: N tokens of the text, c of them in a chunk, J components, L layers that have some, G = J + L parts of
-a mixture (its components, then its layers), V vocabulary, K words listed for a part.
+Axes: N tokens of the text, c of them in a chunk, J components, L layers that have some, G = J + L
+parts of a mixture (its components, then its layers), V vocabulary, K words listed for a part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
@@ -36,10 +37,10 @@ FREQUENCY_RANKS = (10, 100, 1000)
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of a mixture at some tokens: all G at all N, or a choice of them, as ``parts[tokens, parts]``.
+    """Parts of a mixture at some tokens: all G at all N, or some, ``parts[tokens, parts]``.
 
     Attributes:
-        weights: pi_g, (N, G), float64; each token's sum to one over the components, and over the layers.
+        weights: pi_g, (N, G), float64; each token's sum to one over components, and over layers.
         posteriors: r_g, (N, G), float64, with the same sums.
         log_probs: log P_g of the token, (N, G), float64, natural logarithm.
         words: the K words of the largest P_g, (N, G, K) indices, the most probable first.
@@ -77,8 +78,8 @@ class SentenceComponents:
     """A sentence and its mixture, n tokens.
 
     Attributes:
-        words: those that have a mixture, and the end mark. The first word of a carried text has none: it
-            counts as certain.
+        words: those that have a mixture, and the end mark. The first word of a carried text has
+            none: it counts as certain.
         first: the place of the first of them in the sentence, from 1.
         parts: (n, G).
     """
@@ -146,7 +147,8 @@ def text_components(
     output = model.decoder.output
     if output.n_components == 1:
         raise FairseqDocError(
-            "expected a model with several components; got one whose only component has all the weight"
+            "expected a model with several components; got one whose only component has all the "
+            "weight"
         )
     carried = state == "carried"
     # What is read, and from its second token on what is predicted.
@@ -158,8 +160,8 @@ def text_components(
         for number, start in enumerate(range(0, len(stream) - 1, max_tokens))
     ]
     predicted = torch.cat([stream[1:] for stream in streams])
-    # All memory that stays is taken first. Small pieces of it between large temporary ones would keep
-    # these from being used again.
+    # All memory that stays is taken first. Small pieces of it between large temporary ones would
+    # keep these from being used again.
     parts = _empty(output, len(predicted), n_words)
     done = 0
     for number, tokens in progress(windows, "components"):
@@ -167,16 +169,21 @@ def text_components(
         params = model(tokens[None, :-1], window=number)[0]
         mixture_parts(output, params, target, n_words, into=parts[done : done + len(target)])
         done += len(target)
+    layers = [layer for layer, count in enumerate(output.components) for _ in range(count)]
+    lines = [[*words, dictionary.eos_word] for words in tokenized]
+    return TextComponents(layers, _sentences(lines, carried, parts), predicted, parts, dictionary)
+
+
+def _sentences(lines: Iterable[list[str]], carried: bool, parts: Parts) -> list[SentenceComponents]:
+    """The parts of each line; a carried text's first word has none."""
     sentences = []
     start = 0
-    for number, words in enumerate(tokenized):
+    for number, words in enumerate(lines):
         unscored = int(carried and number == 0)
-        scored = [*words, dictionary.eos_word][unscored:]
-        own = parts[start : start + len(scored)]
-        sentences.append(SentenceComponents(scored, unscored + 1, own))
-        start += len(scored)
-    layers = [layer for layer, count in enumerate(output.components) for _ in range(count)]
-    return TextComponents(layers, sentences, predicted, parts, dictionary)
+        stop = start + len(words) - unscored
+        sentences.append(SentenceComponents(words[unscored:], unscored + 1, parts[start:stop]))
+        start = stop
+    return sentences
 
 
 @torch.no_grad()
@@ -266,9 +273,10 @@ def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[s
         n_words: words listed for a part, at most.
 
     Returns:
-        ``weight``, ``posterior`` and ``log_prob`` of each part, means over the text (how much of it is due
-        to this part, and how well it alone predicts it), and ``words``, those whose mean posterior exceeds
-        that weight most, each with its ``count`` and the mean ``weight`` and ``posterior`` where it occurs.
+        ``weight``, ``posterior`` and ``log_prob`` of each part, means over the text (how much of it
+        is due to this part, and how well it alone predicts it), and ``words``, those whose mean
+        posterior exceeds that weight most, each with its ``count`` and the mean ``weight`` and
+        ``posterior`` where it occurs.
     """
     parts = text.parts
     counts = torch.bincount(text.tokens, minlength=len(text.dictionary))  # (V,)
@@ -299,12 +307,12 @@ def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[s
 
 
 def by_frequency(text: TextComponents) -> list[dict[str, Any]]:
-    """The kinds of words that occur: the end mark, unknown words, and the others by their rank in the
-    dictionary's counts, which are those of the training text.
+    """The kinds of words that occur: the end mark, unknown words, and the others by their rank in
+    the dictionary's counts, which are those of the training text.
 
     Returns:
-        ``kind``, such as ``words 11 to 100``; its ``tokens`` in the text; ``layers``, each with its number
-        as ``layer`` and its mean ``weight`` and ``posterior`` over these tokens.
+        ``kind``, such as ``words 11 to 100``; its ``tokens`` in the text; ``layers``, each with its
+        number as ``layer`` and its mean ``weight`` and ``posterior`` over these tokens.
     """
     dictionary = text.dictionary
     ranks = torch.full((len(dictionary),), len(dictionary))  # of fairseq's own symbols

@@ -74,13 +74,14 @@ def read_log(path: str | os.PathLike) -> LearningCurve:
             stages_after[int(match[1])] = int(match[2])
     if not perplexities:
         raise FairseqDocError(
-            f"{path} has no validation line: expected a log of fairseq-train, with an epoch validated"
+            f"{path} has no validation line: expected a log of fairseq-train, with an epoch "
+            "validated"
         )
     return LearningCurve(perplexities, averaging_after, stages_after)
 
 
 def _validations(line: str) -> Iterator[tuple[int, str, float]]:
-    """(epoch, subset, perplexity) of the validations in a line of a log; a damaged one is left out."""
+    """(epoch, subset, perplexity) of a line's validations; a damaged one is left out."""
     for epoch, subset, printed in VALID.findall(line):
         with contextlib.suppress(ValueError):
             yield int(epoch), subset, float(printed)

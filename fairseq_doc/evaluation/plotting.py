@@ -29,8 +29,8 @@ def check_plot_path(path: str | os.PathLike, overwrite: bool = False) -> None:
 
 
 def plot_curves(curves: dict[str, LearningCurve], path: str | os.PathLike) -> None:
-    """Plot perplexity over epochs, one curve for each name: a ring where averaging starts, a diamond
-    where a fine-tuning stage starts."""
+    """Plot perplexity over epochs, one curve for each name: a ring where averaging starts, a
+    diamond where a fine-tuning stage starts."""
     figure, axes = new_figure()
     for name, curve in curves.items():
         epochs, perplexities = list(curve.perplexities), list(curve.perplexities.values())
@@ -124,8 +124,8 @@ def plot_components(
     sentence: SentenceComponents, component_layers: Sequence[int], path: str | os.PathLike
 ) -> None:
     """Plot two heat maps, the weights and the posteriors: a column for each word; for each layer a
-    row for each of its components, and above several of them one for their sum. ``component_layers``:
-    the layer that each component comes from, (J,)."""
+    row for each of its components, and above several of them one for their sum.
+    ``component_layers``: the layer that each component comes from, (J,)."""
     from matplotlib.colors import PowerNorm
 
     words = sentence.words
@@ -158,7 +158,7 @@ def plot_components(
 
 
 def _rows_by_layer(component_layers: Sequence[int]) -> list[tuple[float, str, int]]:
-    """(place, label, which of the G parts) of each row of a heat map, with gaps between the layers."""
+    """(place, label, which of the G parts) of each row of a heat map; gaps part the layers."""
     rows: list[tuple[float, str, int]] = []
     place = 0.0
     for number, layer in enumerate(dict.fromkeys(component_layers)):

@@ -1,18 +1,22 @@
 """The numerical rank of the matrix of log-probabilities (the paper's Table 5).
 
-A is (N, V): row t holds log P(. | context t) of every word at token t of a split. Its numerical rank
-is the number of singular values above
+A is (N, V): row t holds log P(. | context t) of every word at token t of a split. Its numerical
+rank is the number of singular values above
 
     tolerance * s_1,    by default tolerance = max(N, V) * 2^-52,
 
-s_1 the largest: the rule of ``numpy.linalg.matrix_rank``, in float64 throughout. For one softmax, A =
-H W^T + 1 b^T - z 1^T with row normalisers z, so its rank is at most d + 2: d for W, one for the bias,
-one for the normalisers. (The paper prints d + 1: its footnote does not count the normaliser.) A
-mixture is not linear in anything, and can have any rank up to V.
+s_1 the largest: the rule of ``numpy.linalg.matrix_rank``, in float64 throughout. For one softmax,
 
-A is never held in memory. Its pieces of rows are folded into a triangular factor R with R^T R = A^T A
-by orthogonal transformations (LAPACK's ``tpqrt``), so R has the singular values of A to the precision
-of float64. The product A^T A itself would lose half of the digits. Memory: R and one piece.
+    A = H W^T + 1 b^T - z 1^T
+
+with row normalisers z, so its rank is at most d + 2: d for W, one for the bias, one for the
+normalisers. (The paper prints d + 1: its footnote does not count the normaliser.) A mixture is not
+linear in anything, and can have any rank up to V.
+
+A is never held in memory. Its pieces of rows are folded into a triangular factor R with R^T R = A^T
+A by orthogonal transformations (LAPACK's ``tpqrt``), so R has the singular values of A to the
+precision of float64. The product A^T A itself would lose half of the digits. Memory: R and one
+piece.
 """
 
 import logging
@@ -33,8 +37,8 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 class StreamedMatrix:
-    """Computes the singular values of a matrix that is added in pieces of rows; ``piece`` of them are
-    folded in at once."""
+    """Computes the singular values of a matrix that is added in pieces of rows; ``piece`` of them
+    are folded in at once."""
 
     def __init__(self, columns: int, piece: int = 1024):
         self.rows = 0
@@ -58,8 +62,8 @@ class StreamedMatrix:
         self._filled = 0
         if not np.isfinite(piece).all():
             raise FairseqDocError(
-                "a log-probability is not finite: expected every word to have one; has the training "
-                "diverged?"
+                "a log-probability is not finite: expected every word to have one; has the "
+                "training diverged?"
             )
         width = self._factor.shape[1]
         if len(piece) < len(self._piece):

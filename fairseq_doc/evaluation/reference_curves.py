@@ -1,7 +1,8 @@
-"""Reference curves: what the same training gave before, by seed, and whether another run is like it.
+"""Reference curves: what one training gave by seed, and whether another run is like it.
 
-The band at an epoch holds every seed's perplexity at it and at the epochs before and after it, since
-averaging starts an epoch earlier or later from seed to seed, and three standard deviations more:
+The band at an epoch holds every seed's perplexity at it and at the epochs before and after it,
+since averaging starts an epoch earlier or later from seed to seed, and three standard deviations
+more:
 
     low = exp(min - 3 s), high = exp(max + 3 s) of the log perplexities,
     s^2 = the seeds' variance of the log perplexity, its mean over the epochs; s is at least .01
@@ -86,7 +87,8 @@ def read_band(path: str | os.PathLike) -> dict[int, tuple[float, float]]:
             raise ValueError
     except (ValueError, KeyError, TypeError, RecursionError):
         raise FairseqDocError(
-            f"{path}: expected a reference that fairseq-doc curves --reference wrote; got another file"
+            f"{path}: expected a reference that fairseq-doc curves --reference wrote; got another "
+            "file"
         ) from None
     return band
 
@@ -102,8 +104,8 @@ def departures(
     shared = sorted(curve.perplexities.keys() & band.keys())
     if not shared:
         raise FairseqDocError(
-            f"expected epochs of the reference, {min(band, default=0)} to {max(band, default=0)}; the run "
-            f"has {min(curve.perplexities)} to {max(curve.perplexities)}"
+            f"expected epochs of the reference, {min(band, default=0)} to {max(band, default=0)}; "
+            f"the run has {min(curve.perplexities)} to {max(curve.perplexities)}"
         )
     checks = [Departure(epoch, curve.perplexities[epoch], *band[epoch]) for epoch in shared]
     outside = [check for check in checks if not check.low <= check.perplexity <= check.high]

@@ -1,5 +1,5 @@
-"""A language model -> the bytes of an ONNX file, which onnxruntime has run: it computes what the model
-computes.
+"""A language model -> the bytes of an ONNX file, which onnxruntime has run: it computes what the
+model computes.
 
 Axes: N streams, L tokens, V tokens of the table, K layers, D width of the widest layer.
 """
@@ -58,8 +58,8 @@ class ExportedModel:
 
 
 def quantized(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same with matrices in 8 bits. What they multiply is rounded to 8 bits at every call (dynamic
-    quantisation)."""
+    """The same with matrices in 8 bits. What they multiply is rounded to 8 bits at every call
+    (dynamic quantisation)."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
         before = logging.root.manager.disable
@@ -79,8 +79,8 @@ def quantized(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @torch.no_grad()
 def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -> float:
-    """The largest difference of a log P, or of a sum of some, from the model's own, over a few random
-    tokens in two streams.
+    """The largest difference of a log P, or of a sum of some, from the model's own, over a few
+    random tokens in two streams.
 
     Args:
         exported: a model of any form.
@@ -148,16 +148,16 @@ def exported_file(
         int8: keep the matrices in 8 bits.
 
     Raises:
-        FairseqDocError: several models; one too large; layers of a kind that cannot be exported; a file
-            that would not compute what the model computes.
+        FairseqDocError: several models; one too large; layers of a kind that cannot be exported; a
+            file that would not compute what the model computes.
     """
     model: Any = ensemble.single
     table = table or table_of(ensemble.dictionary)
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
     if size > LARGEST_FILE:
         raise FairseqDocError(
-            f"expected a model whose parameters take at most {LARGEST_FILE:,} bytes, which an ONNX file "
-            f"can hold; got {size:,}"
+            f"expected a model whose parameters take at most {LARGEST_FILE:,} bytes, which an ONNX "
+            f"file can hold; got {size:,}"
         )
     more = {"architecture": type(model).__name__, "unit": ensemble.unit}
     made = onnx_model(model.decoder, form, table, more)

@@ -24,8 +24,8 @@ def transposed(weight: torch.Tensor) -> torch.Tensor:
 
 
 class Graph:
-    """A graph that grows; of a loop's body with the graph around it as ``parent``, whose values can be
-    used here, and which keeps the weights."""
+    """A graph that grows; of a loop's body with the graph around it as ``parent``, whose values can
+    be used here, and which keeps the weights."""
 
     def __init__(self, parent: "Graph | None" = None) -> None:
         self._root: Graph = self if parent is None else parent._root
@@ -40,7 +40,7 @@ class Graph:
         return output
 
     def several(self, operator: str, count: int, *inputs: Any, **attributes: Any) -> list[str]:
-        """The outputs of a new node. An input is a value, or a constant: a number or a list of them."""
+        """The outputs of a new node. An input is a value or a constant, a number or numbers."""
         values = [x if isinstance(x, str) else self._constant(x) for x in inputs]
         outputs = [self.new_name(operator) for _ in range(count)]
         self._nodes.append(helper.make_node(operator, values, outputs, outputs[0], **attributes))
@@ -64,8 +64,8 @@ class Graph:
     def weight(
         self, weight: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> str:
-        """A parameter, which lives at least as long as this graph. The file holds it once, however often
-        it is used, after ``change``: one function, such as :func:`transposed`, wherever it is used so."""
+        """A parameter, which lives at least as long as this graph. The file holds it once, after
+        ``change``: one function, such as :func:`transposed`, wherever the parameter is used so."""
 
         def array() -> np.ndarray:
             changed = weight.detach() if change is None else change(weight.detach())
@@ -131,8 +131,8 @@ class Graph:
     def model(
         self, inputs: dict[str, Kind], outputs: dict[str, Kind], metadata: dict[str, str]
     ) -> onnx.ModelProto:
-        """The whole model: inputs and outputs by name (see :meth:`output`), what the file says about
-        itself."""
+        """The whole model: inputs and outputs by name (see :meth:`output`), what the file says
+        about itself."""
         values = [
             [helper.make_tensor_value_info(name, TYPES[dtype], shape) for name, (dtype, shape) in x]
             for x in (inputs.items(), outputs.items())

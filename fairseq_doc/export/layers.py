@@ -3,8 +3,9 @@
 Axes: T time, B streams, D_0 width of the embedding, D_n of layer n, D the widest of the layers, J
 components, d width of a component's vector, V vocabulary, M = T B positions, N layers.
 
-A matrix is kept transposed, (inputs, outputs), as ``MatMul`` reads it. So the embedding and a tied output
-matrix are one (D_0, V) matrix: the output multiplies with it, the embedding takes columns of it.
+A matrix is kept transposed, (inputs, outputs), as ``MatMul`` reads it. So the embedding and a tied
+output matrix are one (D_0, V) matrix: the output multiplies with it, the embedding takes columns of
+it.
 """
 
 from collections.abc import Sequence
@@ -33,8 +34,8 @@ def add_layers(
 
     Args:
         tokens: (B, T) words of the dictionary.
-        before: the state, h and c, each (N, B, D); a narrower layer has zeros behind its numbers, and c
-            of an RHN, which has none, stays as it is.
+        before: the state, h and c, each (N, B, D); a narrower layer has zeros behind its numbers,
+            and c of an RHN, which has none, stays as it is.
 
     Returns:
         [h^0, ..., h^N], for :class:`RecurrentStack` also their projected sum, each (T, B, D_n); the

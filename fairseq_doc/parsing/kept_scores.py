@@ -20,8 +20,8 @@ class KeptScores:
     """A file of scores, to be closed.
 
     The first line says what the scores depend on, in JSON. Each further line holds a checksum and a
-    sentence's scores, written as Python writes floats, so that no digit is lost. The checksum is that
-    of all lines so far. What follows the last line feed was cut off, and is written again.
+    sentence's scores, written as Python writes floats, so that no digit is lost. The checksum is
+    that of all lines so far. What follows the last line feed was cut off, and is written again.
 
     Args:
         path: file to continue or to begin.
@@ -52,9 +52,9 @@ class KeptScores:
             start = file.read(len(head))
             if not head.startswith(start):
                 raise FairseqDocError(
-                    f"{self._path}: expected scores of these models on this list; got another file, "
-                    "or scores of another --matmul-precision; remove it, and the same command computes "
-                    "the scores again, or name another"
+                    f"{self._path}: expected scores of these models on this list; got another "
+                    "file, or scores of another --matmul-precision; remove it, and the same "
+                    "command computes the scores again, or name another"
                 )
             content = file.read()
         self._size = len(start) + len(content)
@@ -73,8 +73,8 @@ class KeptScores:
             self._scores.append(scores)
 
     def begin(self, chunks: Sequence[Sequence[int]]) -> list[list[np.ndarray]]:
-        """The scores of the first chunks, as far as the file has whole ones. :meth:`append` takes those
-        of the others.
+        """The scores of the first chunks, as far as the file has whole ones. :meth:`append` takes
+        those of the others.
 
         Args:
             chunks: for each chunk, how many candidates each of its sentences has.

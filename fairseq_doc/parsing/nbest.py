@@ -1,7 +1,7 @@
 """N-best lists of parse trees as parsers print them, gzip or not.
 
-The first line decides which of three forms a file has (N candidates of sentence I, which counts from 0
-or 1)::
+The first line decides which of three forms a file has (N candidates of sentence I, which counts
+from 0 or 1)::
 
     N I               N I               I ||| SCORE ||| TREE
     SCORE<TAB>TREE    SCORE             I ||| SCORE ||| TREE
@@ -80,8 +80,8 @@ def read_nbest(path: str) -> Iterator[list[Candidate]]:
             expected = int(index == 1)
         if index != expected:
             raise FairseqDocError(
-                f"{path}: line {number}: expected sentence {expected}, since sentences are numbered "
-                f"one after another from 0 or 1; got {index}"
+                f"{path}: line {number}: expected sentence {expected}, since sentences are "
+                f"numbered one after another from 0 or 1; got {index}"
             )
         expected += 1
         yield candidates
@@ -92,8 +92,9 @@ def _read_with_headers(path: str, lines: _Lines) -> _Lists:
         header = _HEADER.fullmatch(line)
         if header is None:
             raise FairseqDocError(
-                f"{path}: line {number}: expected 'N INDEX', the number of candidates that follow and "
-                f"that of their sentence, or 'INDEX ||| SCORE ||| TREE'; got {shown(line.strip())}"
+                f"{path}: line {number}: expected 'N INDEX', the number of candidates that follow "
+                "and that of their sentence, or 'INDEX ||| SCORE ||| TREE'; got "
+                f"{shown(line.strip())}"
             )
         count, index = int(header[1]), int(header[2])
         if not count:

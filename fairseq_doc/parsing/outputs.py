@@ -1,8 +1,8 @@
 """The output of an encoder-decoder that writes the symbols of trees -> n-best lists of trees.
 
-Words and tags are those of the sentence. An output with as many words as its sentence becomes a tree;
-brackets that do not match are repaired. Every other output is dropped. A sentence without any tree gets
-a flat one.
+Words and tags are those of the sentence. An output with as many words as its sentence becomes a
+tree; brackets that do not match are repaired. Every other output is dropped. A sentence without any
+tree gets a flat one.
 """
 
 import math
@@ -24,7 +24,8 @@ class CandidateLists(NamedTuple):
 
     Attributes:
         lists: for each sentence its candidates, (ln P, tree).
-        counts: outputs that were ``WELL_FORMED``, ``REPAIRED`` or ``DROPPED``, and ``FLAT`` sentences.
+        counts: outputs that were ``WELL_FORMED``, ``REPAIRED`` or ``DROPPED``, and ``FLAT``
+            sentences.
         first_counts: the same of each sentence's first output.
     """
 
@@ -60,8 +61,8 @@ def candidate_lists(
         source = output.source.split()
         if len(source) != len(sentence.words):
             raise FairseqDocError(
-                f"{where}: sentence {number}: expected {len(sentence.words)} words, as its tree has; "
-                f"got {len(source)}"
+                f"{where}: sentence {number}: expected {len(sentence.words)} words, as its tree "
+                f"has; got {len(source)}"
             )
         candidates = []
         for place, hypothesis in enumerate(output.hypotheses):
@@ -90,8 +91,8 @@ def _log_prob(hypothesis: Hypothesis, where: str) -> float:
     finite = sum(map(math.isfinite, log2_probs))
     if len(log2_probs) != expected or finite != expected:
         raise FairseqDocError(
-            f"{where}: the P- line of the hypothesis in line {hypothesis.line} is damaged: expected "
-            f"{expected} finite numbers; got {finite} of {len(log2_probs)}; generate again"
+            f"{where}: the P- line of the hypothesis in line {hypothesis.line} is damaged: "
+            f"expected {expected} finite numbers; got {finite} of {len(log2_probs)}; generate again"
         )
     return math.log(2) * sum(log2_probs)
 
@@ -124,8 +125,8 @@ def tree_of_output(
 def repaired(symbols: Iterable[str]) -> list[str]:
     """The symbols with brackets that match.
 
-    A closing bracket closes the innermost open one, whatever its label, and is left out if none is open.
-    Brackets that are open at the end are closed there. A bracket without words is left out.
+    A closing bracket closes the innermost open one, whatever its label, and is left out if none is
+    open. Brackets that are open at the end are closed there. A bracket without words is left out.
     """
     kept: list[str] = []
     opened: list[int] = []  # places of open brackets in kept

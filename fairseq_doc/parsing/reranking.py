@@ -1,8 +1,8 @@
 """N-best lists of parse trees, scored by language models and by the parser's own score.
 
-A candidate's score is ln P_LM(symbols) + w s, where s is the parser's own score as a natural logarithm.
-The weight w is tuned by F1 on a development set. Candidates with equal symbols, which differ in tags
-only, are merged: the first one's tree and score are kept.
+A candidate's score is ln P_LM(symbols) + w s, where s is the parser's own score as a natural
+logarithm. The weight w is tuned by F1 on a development set. Candidates with equal symbols, which
+differ in tags only, are merged: the first one's tree and score are kept.
 """
 
 import math
@@ -36,8 +36,8 @@ class Sentence:
         symbols: (n,) each one's symbols, separated by blanks.
         trees: (n,) each one's tree as text.
         parser_scores: (n,) the parser's scores, natural logarithm.
-        counts: (n, 3) matched, gold and test brackets against the gold tree, all 0 if EVALB excludes
-            the candidate; None without gold trees.
+        counts: (n, 3) matched, gold and test brackets against the gold tree, all 0 if EVALB
+            excludes the candidate; None without gold trees.
         valid: (n,) whether EVALB includes the candidate; None without gold trees.
         root: the label of the first candidate's root; None without a root.
         unknown: symbols outside the dictionary, over the n candidates.
@@ -77,15 +77,11 @@ def read_sentences(
             its own.
 
     Raises:
-        FairseqDocError: a dictionary without the symbols of trees, a damaged list or tree, a candidate
-            over other words than the first one or the gold tree, another number of sentences than of
-            gold trees. The message names file and line.
+        FairseqDocError: a dictionary without the symbols of trees, a damaged list or tree, a
+            candidate over other words than the first one or the gold tree, another number of
+            sentences than of gold trees. The message names file and line.
     """
-    if not any(symbol.startswith("(") and len(symbol) > 1 for symbol in dictionary.symbols):
-        raise FairseqDocError(
-            "expected a model of trees' symbols, such as (NP, trained on data of fairseq-doc "
-            "prepare-parsing; got a dictionary without opening brackets"
-        )
+    _check_dictionary(dictionary)
     word_symbol = WordSymbols.of_dictionary(dictionary)
     sentences: list[Sentence] = []
     for number, candidates in enumerate(read_nbest(path), start=1):
@@ -121,6 +117,15 @@ def read_sentences(
             f"{path}: expected a list for each of {len(gold):,} gold trees; got {len(sentences):,}"
         )
     return sentences
+
+
+def _check_dictionary(dictionary: Dictionary) -> None:
+    """Raise ``FairseqDocError`` unless its symbols are those of trees."""
+    if not any(symbol.startswith("(") and len(symbol) > 1 for symbol in dictionary.symbols):
+        raise FairseqDocError(
+            "expected a model of trees' symbols, such as (NP, trained on data of fairseq-doc "
+            "prepare-parsing; got a dictionary without opening brackets"
+        )
 
 
 def _distinct(
@@ -195,8 +200,8 @@ def score_candidates(
 def _chunks(sentences: Iterable[Sentence], at_once: int) -> list[list[Sentence]]:
     """Consecutive sentences that are scored together.
 
-    They depend on the whole list, not on where an interrupted run continues, so that results are the
-    same.
+    They depend on the whole list, not on where an interrupted run continues, so that results are
+    the same.
     """
     chunks: list[list[Sentence]] = []
     candidates = at_once

@@ -176,6 +176,11 @@ def test_another_number_of_gold_trees_is_refused(nbest, number):
     assert f"a list for each of {number} gold trees; got 4" in message
 
 
+def test_fewer_trees_with_the_words_than_lists_are_refused(nbest):
+    message = refusal(read_sentences, nbest, DICTIONARY, word_trees=gold_of(0, 0, 0, 0)[:1])
+    assert "dev.nbest: line 7: expected lists of 1 sentences; got more" in message
+
+
 def test_a_dictionary_without_opening_brackets_is_refused_before_the_list_is_read(tmp_path):
     for more in ("word", "(", ")NP"):
         dictionary = small_dictionary()
