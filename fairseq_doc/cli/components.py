@@ -69,8 +69,8 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
             check_plot_path(self.picture, self.overwrite)
         if self.tsv:
             check_output(self.tsv, self.overwrite)
-        picture, tsv = (os.path.realpath(path or "") for path in (self.picture, self.tsv))
-        if picture == tsv and self.tsv:
+        written = [os.path.realpath(path) for path in (self.picture, self.tsv) if path]
+        if len(set(written)) < len(written):
             raise FairseqDocError(
                 f"--picture and --tsv: expected two files; got {self.tsv} for both"
             )
