@@ -116,8 +116,7 @@ The data goes through the files in this order, and each imports only from what l
         graph.py                     nodes and weights of an ONNX graph
         layers.py                    layers and mixture as nodes
         model.py                     a language model as nodes, in each form
-        running.py                   the model that was made, run and compared; in 8 bits
-        file.py                      a checked file
+        file.py                      a checked file, in 8 bits too
     cli/                             ``fairseq-doc``, one file a command, imported when it is called
 
 Importing this package alone imports neither torch nor fairseq, so that ``fairseq_doc.ops`` and

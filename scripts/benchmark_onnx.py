@@ -88,8 +88,7 @@ def main():
 
     from fairseq_doc.evaluation.ensemble import load_ensemble
     from fairseq_doc.export.contract import LOG_PROBS, NLL
-    from fairseq_doc.export.file import exported_file
-    from fairseq_doc.export.running import ExportedModel
+    from fairseq_doc.export.file import ExportedModel, exported_file
 
     torch.set_num_threads(1)
     print_machine(to_stderr=args.json)

@@ -23,7 +23,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.evaluation.prefix_tree import score_prefix_tree
 from fairseq_doc.evaluation.scoring import score_text
-from fairseq_doc.parsing.reranking import check_dictionary, distinct_symbols
+from fairseq_doc.parsing.reranking import read_sentences
 
 ONE, LENGTH, TREE = "one at a time", "by length", "prefix tree"
 
@@ -72,8 +72,8 @@ def main(arguments=None):
     try:
         # In float32: the forms' scores agree up to its rounding.
         ensemble = load_ensemble(args.path, args.data, precision="float32")
-        check_dictionary(ensemble.dictionary)
-        lists = list(distinct_symbols(args.nbest, ensemble.dictionary))
+        sentences = read_sentences(args.nbest, ensemble.dictionary)
+        lists = [[text.split(" ") for text in sentence.symbols] for sentence in sentences]
         step = max(1, len(lists) // args.sentences)
         lists = lists[::step][: args.sentences]
         candidates = list(chain.from_iterable(lists))

@@ -65,7 +65,7 @@ def run(settings: Options) -> dict[str, Any]:
     symbol; ``log_prob`` of the output, natural logarithm; ``picture``, where it is drawn."""
     if settings.picture:
         check_plot_path(settings.picture, settings.overwrite)
-    sentence = read_sentence(settings.input, settings.line)
+    sentence = _read_sentence(settings.input, settings.line)
     translator = load_translator(
         settings.path, settings.data, settings.beam, settings.device, settings.matmul_precision
     )
@@ -81,22 +81,14 @@ def run(settings: Options) -> dict[str, Any]:
     }
 
 
-def read_sentence(path: str, number: int) -> str:
-    """The line of this number, from 1, of a file.
-
-    Raises:
-        FairseqDocError: fewer lines, or an empty one.
-    """
+def _read_sentence(path: str, number: int) -> str:
+    """The line of this number, from 1, of a file."""
     lines = read_lines(path)
-    if len(lines) < number:
-        raise FairseqDocError(
-            f"expected a sentence in line {number} of the input; got {len(lines)} lines"
-        )
-    if not lines[number - 1].strip():
-        raise FairseqDocError(
-            f"expected a sentence in line {number} of the input; got an empty line"
-        )
-    return lines[number - 1]
+    line = lines[number - 1].strip() if number <= len(lines) else ""
+    if not line:
+        got = "an empty line" if number <= len(lines) else f"{len(lines)} lines"
+        raise FairseqDocError(f"expected a sentence in line {number} of the input; got {got}")
+    return line
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -1,12 +1,14 @@
 """``fairseq-doc collect-parses``."""
 
-import argparse
 import os
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.cli.outputs import named_outputs, output_lines
+from fairseq_doc.cli.tree_arguments import trees_of
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_output, write_lines
+from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.parsing.outputs import (
     DROPPED,
     FLAT,
@@ -15,48 +17,46 @@ from fairseq_doc.parsing.outputs import (
     candidate_lists,
     nbest_lines,
 )
-from fairseq_doc.preparation.trees import read_trees
 from fairseq_doc.scoring.generated import read_generated
 
 EXAMPLE = "fairseq-doc collect-parses test.out --sentences trees/test.mrg --output test.nbest"
 KINDS = (WELL_FORMED, REPAIRED, DROPPED)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add this subcommand's own."""
-    parser.add_argument(
-        "generated", metavar="OUT", help="fairseq-generate's output, --nbest or not"
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Of this command."""
+
+    generated: str = option(
+        "fairseq-generate's output, --nbest or not", REQUIRED, positional=True, metavar="OUT"
     )
-    parser.add_argument(
-        "--sentences",
-        metavar="TREES",
-        required=True,
-        help="trees over the same sentences; their words and tags are used",
+    sentences: str = option(
+        "trees over the same sentences; their words and tags are used", REQUIRED, metavar="TREES"
     )
-    parser.add_argument("--output", metavar="NBEST", required=True, help="n-best file to write")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    output: str = option("n-best file to write", REQUIRED, metavar="NBEST")
+    overwrite: bool = option("replace an existing output", False)
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def run(settings: Options) -> dict[str, Any]:
     """``sentences``; ``outputs``, and how many were ``well_formed``, ``repaired`` (brackets or
     words) and ``dropped`` (another number of words); ``first_...``, the same of each sentence's
     first output; ``flat_trees``, sentences without any other tree; ``output``, the file."""
-    if os.path.realpath(args.output) in map(os.path.realpath, (args.generated, args.sentences)):
-        raise FairseqDocError(f"{args.output} is an input too; name another file to write")
-    check_output(args.output, args.overwrite)
-    sentences = [tree for _, tree in read_trees(args.sentences)]
-    found = candidate_lists(read_generated(args.generated), sentences, args.generated)
-    write_lines(args.output, nbest_lines(found.lists), args.overwrite)
+    inputs = (settings.generated, settings.sentences)
+    if os.path.realpath(settings.output) in map(os.path.realpath, inputs):
+        raise FairseqDocError(f"{settings.output} is an input too; name another file to write")
+    check_output(settings.output, settings.overwrite)
+    sentences = trees_of(settings.sentences)
+    found = candidate_lists(read_generated(settings.generated), sentences, settings.generated)
+    write_lines(settings.output, nbest_lines(found.lists), settings.overwrite)
     result: dict[str, Any] = {
         "sentences": len(found.lists),
         "outputs": sum(found.counts[kind] for kind in KINDS),
         "flat_trees": found.counts[FLAT],
     }
     for kind in KINDS:
-        key = kind.replace("-", "_")
-        result[key] = found.counts[kind]
-        result[f"first_{key}"] = found.first_counts[kind]
-    return result | named_outputs(args, "output")
+        result[kind] = found.counts[kind]
+        result[f"first_{kind}"] = found.first_counts[kind]
+    return result | named_outputs(settings, "output")
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -72,8 +72,5 @@ def as_text(result: dict[str, Any]) -> str:
 
 def _shares(result: dict[str, Any], prefix: str, total: int) -> str:
     """The counts with this prefix, and their shares of the total."""
-    parts = []
-    for kind in KINDS:
-        count = result[prefix + kind.replace("-", "_")]
-        parts.append(f"{count:,} {kind} ({count / total:.1%})")
-    return ", ".join(parts)
+    counts = [(result[prefix + kind], kind.replace("_", "-")) for kind in KINDS]
+    return ", ".join(f"{count:,} {kind} ({count / total:.1%})" for count, kind in counts)

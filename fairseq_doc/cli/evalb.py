@@ -1,20 +1,13 @@
 """``fairseq-doc evalb``."""
 
-import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from itertools import chain, repeat
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from fairseq_doc.cli.tree_arguments import (
-    add_tree_arguments,
-    check_readable_again,
-    parameters_of,
-    report_roots,
-    trees_of,
-    warn_excluded,
-)
+from fairseq_doc.cli.tree_arguments import TreeOptions, report_roots, trees_of, warn_excluded
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import check_input
+from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.parsing.bracketing import (
     ERROR,
     SKIPPED,
@@ -24,7 +17,7 @@ from fairseq_doc.parsing.bracketing import (
     f1,
     summarize,
 )
-from fairseq_doc.parsing.nbest import is_nbest, read_nbest
+from fairseq_doc.parsing.nbest import Candidate, is_nbest, read_nbest
 from fairseq_doc.preparation.trees import Tree, parse_tree, tree_texts
 
 NAME = "evalb"
@@ -32,31 +25,28 @@ EXAMPLE = "fairseq-doc evalb test.mrg test.best"
 EXCLUDED = ((ERROR, "their words differ"), (SKIPPED, "their parse is empty"))
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add this subcommand's own."""
-    parser.add_argument("gold", help="gold trees in brackets")
-    parser.add_argument(
-        "test", help="trees of a parser, one for each gold tree, or an n-best file of them"
+@dataclass(frozen=True, kw_only=True)
+class Options(TreeOptions):
+    """Of this command."""
+
+    gold: str = option("gold trees in brackets", REQUIRED, positional=True)
+    test: str = option(
+        "trees of a parser, one for each gold tree, or an n-best file of them",
+        REQUIRED,
+        positional=True,
     )
-    add_tree_arguments(parser)
-    parser.add_argument("--per-sentence", action="store_true", help="a line for each sentence too")
+    per_sentence: bool = option("a line for each sentence too", False)
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def run(settings: Options) -> dict[str, Any]:
     """The summaries ``all`` and, up to the cutoff length ``cutoff_len``, ``short``; at the top also
     the first's ``f1``, ``precision``, ``recall``, ``sentences`` and ``errors``; ``oracle_f1`` of an
     n-best file, whose first candidates all else describes (None for trees); with ``--per-sentence``
     also ``per_sentence``."""
-    check_readable_again(args.test)
-    parameters = parameters_of(args)
-    gold = trees_of(args.gold)
-    word_trees = trees_of(args.sentences) if args.sentences else None
-    if word_trees is not None and len(word_trees) != len(gold):
-        raise FairseqDocError(
-            f"{args.sentences}: expected {len(gold):,} trees, as in {args.gold}; got "
-            f"{len(word_trees):,}"
-        )
-    firsts, best, roots = _compare_all(args, gold, word_trees, parameters)
+    check_input(settings.test, again=True)
+    parameters = settings.parameters
+    gold = trees_of(settings.gold)
+    firsts, best, roots = _compare_all(settings, gold, parameters)
     for status, why in EXCLUDED:
         numbers = [n for n, result in enumerate(firsts, start=1) if result.status == status]
         warn_excluded(numbers, len(firsts), why, NAME)
@@ -66,14 +56,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "f1": whole.f1,
         "precision": whole.precision,
         "recall": whole.recall,
-        "oracle_f1": summarize(best).f1 if is_nbest(args.test) else None,
+        "oracle_f1": summarize(best).f1 if is_nbest(settings.test) else None,
         "sentences": whole.sentences,
         "errors": whole.errors,
         "cutoff_len": parameters.cutoff_len,
         "all": asdict(whole),
         "short": asdict(summarize([r for r in firsts if r.length <= parameters.cutoff_len])),
     }
-    if args.per_sentence:
+    if settings.per_sentence:
         result["per_sentence"] = [
             asdict(r) | {"recall": r.recall, "precision": r.precision} for r in firsts
         ]
@@ -81,51 +71,45 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _compare_all(
-    args: argparse.Namespace,
-    gold: Sequence[Tree],
-    word_trees: Sequence[Tree] | None,
-    parameters: Parameters,
+    settings: Options, gold: Sequence[Tree], parameters: Parameters
 ) -> tuple[list[SentenceResult], list[SentenceResult], set[str | None]]:
     """(results of the first candidates, of the best candidates, labels of the roots)."""
+    word_trees: Sequence[Tree | None] = [None] * len(gold)
+    if settings.sentences:
+        word_trees = trees_of(settings.sentences)
+    if len(word_trees) != len(gold):
+        raise FairseqDocError(
+            f"{settings.sentences}: expected {len(gold):,} trees, as in {settings.gold}; got "
+            f"{len(word_trees):,}"
+        )
     firsts: list[SentenceResult] = []
     best: list[SentenceResult] = []
     roots = {tree.root for tree in gold}
-    count = 0
-    for trees in _parses(args.test, word_trees):
-        count += 1
-        if count > len(gold):
-            continue  # only counted
-        expected = gold[count - 1]
-        first = next(trees)
-        roots.add(first.root)
-        result = compare(expected, first, parameters)
-        others = (compare(expected, tree, parameters) for tree in trees)
-        firsts.append(result)
-        best.append(max((result, *others), key=lambda r: f1(r.matched, r.gold, r.test)))
+    lists = _lists(settings.test)
+    for expected, word_tree, candidates in zip(gold, word_trees, lists, strict=False):
+        results: list[SentenceResult] = []
+        for candidate in candidates:
+            where = f"{settings.test}: line {candidate.line}"
+            tree = parse_tree(candidate.text, where, allow_empty=True, sentence=word_tree)
+            if not results:
+                roots.add(tree.root)
+            results.append(compare(expected, tree, parameters))
+        firsts.append(results[0])
+        best.append(max(results, key=lambda r: f1(r.matched, r.gold, r.test)))
+    count = len(firsts) + sum(1 for _ in lists)
     if count != len(gold):
         raise FairseqDocError(
-            f"expected a parse for each of {len(gold):,} trees in {args.gold}; got {count:,} in "
-            f"{args.test} (write (()) where the parser failed)"
+            f"expected a parse for each of {len(gold):,} trees in {settings.gold}; got {count:,} "
+            f"in {settings.test} (write (()) where the parser failed)"
         )
     return firsts, best, roots
 
 
-def _parses(path: str, word_trees: Sequence[Tree] | None) -> Iterator[Iterator[Tree]]:
-    """For each sentence its trees, one after another."""
-
-    def parsed(rows: Sequence[tuple[int, str]], word_tree: Tree | None) -> Iterator[Tree]:
-        for line, text in rows:
-            where = f"{path}: line {line}"
-            yield parse_tree(text, where, allow_empty=True, sentence=word_tree)
-
-    every_word_tree = chain(word_trees or (), repeat(None))
-    lists: Iterator[list[tuple[int, str]]]
+def _lists(path: str) -> Iterator[list[Candidate]]:
+    """The candidates of each sentence, of which a file of trees has one."""
     if is_nbest(path):
-        lists = ([(c.line, c.text) for c in candidates] for candidates in read_nbest(path))
-    else:
-        lists = ([row] for row in tree_texts(path))
-    for rows, word_tree in zip(lists, every_word_tree, strict=False):
-        yield parsed(rows, word_tree)
+        return read_nbest(path)
+    return ([Candidate(0.0, text, line)] for line, text in tree_texts(path))
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -33,8 +33,8 @@ class Options(CheckpointOptions):
         metavar=f"NAME{SUFFIX}",
     )
     form: str = option(
-        "log P of every token after a token and a state; -log P of given tokens after a state; -log P "
-        "of whole sentences",
+        "log P of every token after a token and a state; -log P of given tokens after a state; "
+        "-log P of whole sentences",
         FORMS[0],
         choices=FORMS,
     )
@@ -48,9 +48,9 @@ class Options(CheckpointOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``files``, what was written; ``bytes`` of the model; ``int8``; ``difference``, the largest of a
-    log P from the model's own over a few tokens; ``unknown``, the tokens of ``--tokens`` outside the
-    dictionary; ``metadata`` of the model."""
+    """``files``, what was written; ``bytes`` of the model; ``int8``; ``difference``, the largest of
+    a log P from the model's own over a few tokens; ``unknown``, the tokens of ``--tokens`` outside
+    the dictionary; ``metadata`` of the model."""
     path = Path(settings.onnx)
     table_path = None if settings.tokens else path.with_suffix(TABLE_SUFFIX)
     _check(settings, [path, table_path] if table_path else [path])

@@ -1,4 +1,4 @@
-"""What a command says about the files that it wrote. This file imports neither torch nor fairseq."""
+"""What a command says about the files that it wrote; without torch and fairseq."""
 
 from typing import Any
 

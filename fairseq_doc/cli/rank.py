@@ -5,12 +5,7 @@ from typing import Any
 
 import torch
 
-from fairseq_doc.cli.arguments import (
-    SingleModelOptions,
-    SplitOptions,
-    ensemble_of,
-    progress_of,
-)
+from fairseq_doc.cli.arguments import SingleModelOptions, SplitOptions, ensemble_of, progress_of
 from fairseq_doc.evaluation.rank import log_prob_rank
 from fairseq_doc.options import option
 
@@ -29,8 +24,8 @@ class Options(SplitOptions, SingleModelOptions):
 
 def run(settings: Options) -> dict[str, Any]:
     """``rank``; ``tokens`` N and ``vocabulary`` V, the shape of the matrix; ``tolerance``;
-    ``largest_singular_value``; ``smallest_counted`` and ``largest_not_counted``, the singular values on
-    both sides of the tolerance (null where there is none)."""
+    ``largest_singular_value``; ``smallest_counted`` and ``largest_not_counted``, the singular
+    values on both sides of the tolerance (null where there is none)."""
     ensemble = ensemble_of(settings, settings.eval_window).to(torch.float64)
     split, progress = settings.gen_subset, progress_of(settings)
     found = log_prob_rank(ensemble, split, settings.tolerance, progress=progress)
@@ -54,6 +49,6 @@ def as_text(result: dict[str, Any]) -> str:
     return (
         "{split}: rank {rank:,} of {tokens:,} tokens x {vocabulary:,} words\n"
         "singular values: largest {largest_singular_value:.3g}, smallest counted "
-        "{smallest_counted:.3g}, largest not counted {not_counted}; counted above {tolerance:.3g} times "
-        "the largest".format(not_counted=not_counted, **result)
+        "{smallest_counted:.3g}, largest not counted {not_counted}; counted above {tolerance:.3g} "
+        "times the largest".format(not_counted=not_counted, **result)
     )

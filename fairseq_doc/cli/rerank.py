@@ -1,42 +1,29 @@
 """``fairseq-doc rerank``."""
 
-import argparse
 import contextlib
 import hashlib
 import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 from fairseq.utils import split_paths
 
 from fairseq_doc.checksums import sha256_of
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
 from fairseq_doc.cli.outputs import named_outputs, output_lines
-from fairseq_doc.cli.tree_arguments import (
-    add_tree_arguments,
-    check_readable_again,
-    parameters_of,
-    report_roots,
-    trees_of,
-    warn_excluded,
-)
+from fairseq_doc.cli.tree_arguments import TreeOptions, report_roots, trees_of, warn_excluded
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.files import check_input, check_output, write_lines
-from fairseq_doc.options import add_options, positive, read_options
-from fairseq_doc.parsing.bracketing import Parameters
+from fairseq_doc.options import REQUIRED, option, positive
 from fairseq_doc.parsing.kept_scores import KeptScores
 from fairseq_doc.parsing.reranking import (
     MAX_CANDIDATES,
     Sentence,
-    best_candidates,
     best_trees,
-    corpus_f1,
-    oracle,
     read_sentences,
     score_candidates,
     scored_lists,
@@ -53,130 +40,120 @@ OUTPUTS = ("output", "output_nbest")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Models(ProgressOptions, ModelOptions):
-    """The models."""
+class Options(TreeOptions, ProgressOptions, ModelOptions):
+    """Of this command.
+
+    Raises:
+        FairseqDocError: options that do not belong together.
+    """
+
+    nbest: str = option("n-best file of a parser, gzip or not", REQUIRED, positional=True)
+    weight: float = option("weight of the parser's own score, beside the language model's", 0.0)
+    score_base: str = option(
+        "base of the logarithms that the parser's scores are", "e", choices=list(BASES)
+    )
+    tune: str | None = option("find the weight by F1 against these trees", metavar="GOLD")
+    weights: str = option(
+        "tried by --tune; the smallest of the best wins", GRID, metavar="FROM:TO:STEP"
+    )
+    output: str | None = option("file for the best tree of each sentence")
+    output_nbest: str | None = option(
+        "file for all candidates that differ in more than tags, best first: score, ln P of the "
+        "language model, parser's score, tree"
+    )
+    scores: str | None = option(
+        "file that keeps the language model's scores: the same command, also with another weight, "
+        "continues from it"
+    )
+    max_candidates: int = option(
+        "scored at once; memory and speed, not results", MAX_CANDIDATES, type=positive
+    )
+    overwrite: bool = option("replace existing outputs", False)
+
+    def __post_init__(self) -> None:
+        if not (self.tune or self.files_written):
+            raise FairseqDocError(
+                "expected --tune, --output, --output-nbest or --scores; got none, so there is "
+                "nothing to do"
+            )
+        if not (self.weight >= 0 and math.isfinite(self.weight)):
+            raise FairseqDocError(f"--weight must be at least 0; got {self.weight}")
+        if self.tune and self.weight:
+            raise FairseqDocError("expected --weight or --tune, which finds the weight; got both")
+        _parse_grid(self.weights)
+
+    @property
+    def files_written(self) -> list[str]:
+        """Of these options, those that are given."""
+        return [path for path in (self.output, self.output_nbest, self.scores) if path]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add this subcommand's own."""
-    add_options(parser, Models)
-    parser.add_argument("nbest", help="n-best file of a parser, gzip or not")
-    parser.add_argument(
-        "--weight",
-        type=float,
-        default=0.0,
-        help="weight of the parser's own score, beside the language model's (default: 0)",
-    )
-    parser.add_argument(
-        "--score-base",
-        choices=BASES,
-        default="e",
-        help="base of the logarithms that the parser's scores are (default: e)",
-    )
-    parser.add_argument("--tune", metavar="GOLD", help="find the weight by F1 against these trees")
-    parser.add_argument(
-        "--weights",
-        default=GRID,
-        metavar="FROM:TO:STEP",
-        help="tried by --tune; the smallest of the best wins (default: %(default)s)",
-    )
-    add_tree_arguments(parser)
-    parser.add_argument("--output", help="file for the best tree of each sentence")
-    parser.add_argument(
-        "--output-nbest",
-        help="file for all candidates that differ in more than tags, best first: score, ln P of "
-        "the language model, parser's score, tree",
-    )
-    parser.add_argument(
-        "--scores",
-        help="file that keeps the language model's scores: the same command, also with another "
-        "weight, continues from it",
-    )
-    parser.add_argument(
-        "--max-candidates",
-        type=positive,
-        default=MAX_CANDIDATES,
-        help="scored at once; memory and speed, not results (default: %(default)s)",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
-
-
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def run(settings: Options) -> dict[str, Any]:
     """``sentences``, ``candidates``, ``distinct`` (those that differ in more than tags),
     ``unknown`` (their symbols outside the dictionary), ``scored`` (those not found in
     ``--scores``), ``seconds`` of scoring, without loading, ``weight``, and ``output``
     and ``output_nbest``, where they are written. With ``--tune`` also
     ``errors`` (sentences excluded at that weight), ``f1``, ``parser_f1`` (first candidates),
     ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by weight."""
-    weights = _parse_grid(args.weights)
-    _check(args)
-    check_readable_again(args.nbest)
-    parameters = parameters_of(args)
-    gold = list(map(without_traces, trees_of(args.tune))) if args.tune else None
-    word_trees = list(map(without_traces, trees_of(args.sentences))) if args.sentences else None
-    ensemble = ensemble_of(read_options(Models, vars(args)))
-    with contextlib.ExitStack() as stack:
-        kept = None
-        if args.scores:
-            kept = stack.enter_context(KeptScores(args.scores, _stamp(args, ensemble)))
-        base = BASES[args.score_base]
+    _check_files(settings)
+    parameters = settings.parameters
+    gold = _without_traces(settings.tune)
+    word_trees = _without_traces(settings.sentences)
+    ensemble = ensemble_of(settings)
+    keeping: Any = contextlib.nullcontext()
+    if settings.scores:
+        keeping = contextlib.closing(KeptScores(settings.scores, _stamp(settings, ensemble)))
+    with keeping as kept:
+        base = BASES[settings.score_base]
         sentences = read_sentences(
-            args.nbest, ensemble.dictionary, base, gold, parameters, word_trees
+            settings.nbest, ensemble.dictionary, base, gold, parameters, word_trees
         )
         if gold is not None:
-            _check_gold(args, sentences, gold, parameters)
+            _check_gold(settings, sentences, gold, parameters.delete_label)
         start = time.perf_counter()
         lm_scores = score_candidates(
-            ensemble,
-            args.nbest,
-            sentences,
-            args.max_candidates,
-            kept,
-            progress_of(read_options(Models, vars(args))),
-            word_trees,
+            ensemble, sentences, settings.max_candidates, kept, progress_of(settings)
         )
         seconds = time.perf_counter() - start
-    distinct = sum(len(sentence.lines) for sentence in sentences)
+    distinct = sum(len(sentence.trees) for sentence in sentences)
     result: dict[str, Any] = {
         "sentences": len(sentences),
         "candidates": sum(sentence.candidates for sentence in sentences),
         "distinct": distinct,
         "unknown": sum(sentence.unknown for sentence in sentences),
-        "weight": args.weight,
+        "weight": settings.weight,
         "seconds": seconds,
         "scored": distinct - (kept.taken if kept else 0),
     }
     if gold is not None:
-        result |= _tuned(sentences, lm_scores, weights)
-    for path, lines in ((args.output, best_trees), (args.output_nbest, scored_lists)):
+        found = asdict(tune(sentences, lm_scores, _parse_grid(settings.weights)))
+        excluded = found.pop("excluded")
+        why = "the words that EVALB scores differ from the gold tree's, or there are none"
+        warn_excluded(excluded, len(sentences), why, NAME)
+        tuning = {str(weight): f1 for weight, f1 in found["tuning"].items()}
+        result |= found | {"errors": len(excluded), "tuning": tuning}
+    for path, lines in ((settings.output, best_trees), (settings.output_nbest, scored_lists)):
         if path:
-            written = lines(args.nbest, sentences, lm_scores, result["weight"], word_trees)
-            write_lines(path, written, args.overwrite)
-    return result | named_outputs(args, *OUTPUTS)
+            write_lines(path, lines(sentences, lm_scores, result["weight"]), settings.overwrite)
+    return result | named_outputs(settings, *OUTPUTS)
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Raise ``FairseqDocError``, before any work, where the arguments do not fit together."""
-    outputs = [path for path in (args.output, args.output_nbest, args.scores) if path]
-    if not (args.tune or outputs):
-        raise FairseqDocError(
-            "expected --tune, --output, --output-nbest or --scores; got none, so there is nothing "
-            "to do"
-        )
-    if not (args.weight >= 0 and math.isfinite(args.weight)):
-        raise FairseqDocError(f"--weight must be at least 0; got {args.weight}")
-    if args.tune and args.weight:
-        raise FairseqDocError("expected --weight or --tune, which finds the weight; got both")
-    inputs = [args.nbest, args.tune, args.sentences, args.prm, *split_paths(args.path)]
+def _check_files(settings: Options) -> None:
+    """Raise ``FairseqDocError``, before any work, for files that cannot be read or written."""
+    outputs = settings.files_written
+    others = (settings.tune, settings.sentences, settings.prm, *split_paths(settings.path))
     written = {os.path.realpath(path) for path in outputs}
-    read = {os.path.realpath(path) for path in inputs if path}
-    gold_is_list = args.tune and os.path.realpath(args.tune) == os.path.realpath(args.nbest)
-    if len(written) < len(outputs) or written & read or gold_is_list:
+    read = {os.path.realpath(path) for path in others if path}
+    nbest = os.path.realpath(settings.nbest)
+    gold_is_list = settings.tune and os.path.realpath(settings.tune) == nbest
+    if len(written) < len(outputs) or written & {*read, nbest} or gold_is_list:
         raise FairseqDocError("expected other files for every input and output; got one twice")
-    if args.scores and args.sentences:
-        check_input(args.sentences, again=True)  # its checksum is in the file of scores
     for path in outputs:
-        check_output(path, args.overwrite or path == args.scores)
+        check_output(path, settings.overwrite or path == settings.scores)
+    again = settings.scores is not None  # their checksums are in that file
+    check_input(settings.nbest, again)
+    if settings.sentences:
+        check_input(settings.sentences, again)
 
 
 def _parse_grid(text: str) -> list[float]:
@@ -195,15 +172,21 @@ def _parse_grid(text: str) -> list[float]:
     return [round(first + i * step, 10) for i in range(int((last - first) / step + 1e-9) + 1)]
 
 
-def _stamp(args: argparse.Namespace, ensemble: Ensemble) -> dict[str, Any]:
+def _without_traces(path: str | None) -> list[Tree] | None:
+    """The trees of a file, None without one."""
+    return list(map(without_traces, trees_of(path))) if path else None
+
+
+def _stamp(settings: Options, ensemble: Ensemble) -> dict[str, Any]:
     """What the language model's scores depend on."""
-    paths = [*split_paths(args.path), args.nbest]
-    if args.sentences:
-        paths.append(args.sentences)
-    digests = [sha256_of(path) for path in paths]
-    symbols = ensemble.dictionary.symbols
-    dictionary = hashlib.sha256("\n".join(symbols).encode()).hexdigest()
-    stamp = {"sha256": digests, "dictionary": dictionary}
+    paths = [*split_paths(settings.path), settings.nbest]
+    if settings.sentences:
+        paths.append(settings.sentences)
+    symbols = "\n".join(ensemble.dictionary.symbols)
+    stamp = {
+        "sha256": [sha256_of(path) for path in paths],
+        "dictionary": hashlib.sha256(symbols.encode()).hexdigest(),
+    }
     precisions = ensemble.matmul_precisions
     if set(precisions) != {"float32"}:
         stamp["matmul_precision"] = precisions
@@ -211,44 +194,17 @@ def _stamp(args: argparse.Namespace, ensemble: Ensemble) -> dict[str, Any]:
 
 
 def _check_gold(
-    args: argparse.Namespace,
-    sentences: Sequence[Sentence],
-    gold: Sequence[Tree],
-    parameters: Parameters,
+    settings: Options, sentences: Sequence[Sentence], gold: Sequence[Tree], deleted: Sequence[str]
 ) -> None:
-    """Raise ``FairseqDocError`` where EVALB excludes every candidate; report which roots count."""
+    """Raise ``FairseqDocError`` if EVALB excludes every candidate; report which roots count."""
     if not any(sentence.valid is not None and sentence.valid.any() for sentence in sentences):
         raise FairseqDocError(
-            f"{args.nbest}: EVALB excludes every candidate, since the words that it scores differ "
-            "from the gold trees'; if the tags of the lists do not mark punctuation, --sentences "
-            "TREES uses those of other trees"
+            f"{settings.nbest}: EVALB excludes every candidate, since the words that it scores "
+            "differ from the gold trees'; if the tags of the lists do not mark punctuation, "
+            "--sentences TREES uses those of other trees"
         )
     roots = {tree.root for tree in gold} | {sentence.root for sentence in sentences}
-    report_roots(roots, parameters.delete_label, NAME)
-
-
-def _tuned(
-    sentences: Sequence[Sentence], lm_scores: Sequence[np.ndarray], weights: Sequence[float]
-) -> dict[str, Any]:
-    """The best weight and the figures at it; warns about the sentences excluded at that weight."""
-    weight, tuning = tune(sentences, lm_scores, weights)
-    chosen = best_candidates(sentences, lm_scores, weight)
-    excluded = [
-        number
-        for number, (sentence, index) in enumerate(zip(sentences, chosen, strict=True), start=1)
-        if sentence.valid is not None and not sentence.valid[index]
-    ]
-    why = "the words that EVALB scores differ from the gold tree's, or there are none"
-    warn_excluded(excluded, len(sentences), why, NAME)
-    return {
-        "weight": weight,
-        "errors": len(excluded),
-        "f1": max(tuning),
-        "parser_f1": corpus_f1(sentences, [0] * len(sentences)),
-        "lm_f1": corpus_f1(sentences, best_candidates(sentences, lm_scores, 0.0)),
-        "oracle_f1": corpus_f1(sentences, oracle(sentences)),
-        "tuning": dict(zip(map(str, weights), tuning, strict=True)),
-    }
+    report_roots(roots, deleted, NAME)
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -1,56 +1,46 @@
-"""What ``rerank`` and ``evalb`` share: how trees are read and compared, and what they report about
-them."""
+"""What ``rerank`` and ``evalb`` share: how trees are compared, and what is reported about them."""
 
-import argparse
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from fairseq_doc.files import check_input, text_lines
+from fairseq_doc.options import option
 from fairseq_doc.parsing.bracketing import Parameters, read_parameters
 from fairseq_doc.preparation.trees import ROOTS, Tree, read_trees
 
 SHOWN = 10  # excluded sentences that a warning names
 
 
-def add_tree_arguments(parser: argparse.ArgumentParser) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TreeOptions:
     """How brackets are compared."""
-    parser.add_argument(
-        "--prm",
-        help="EVALB's parameter file (default: as COLLINS.prm; and a quote that only one tree "
-        "deletes is kept)",
+
+    prm: str | None = option(
+        "EVALB's parameter file (default: as COLLINS.prm; and a quote that only one tree deletes "
+        "is kept)"
     )
-    parser.add_argument(
-        "--strip-root",
-        action="store_true",
-        help="do not count root brackets S1, ROOT or without a label, as TOP is not counted",
+    strip_root: bool = option(
+        "do not count root brackets S1, ROOT or without a label, as TOP is not counted", False
     )
-    parser.add_argument(
-        "--sentences",
+    sentences: str | None = option(
+        "trees, one a sentence, whose words and tags are used, for a parser that writes none of "
+        "its own (RNNG): a bracket around a single word is a tag where it is XX or the sentence's "
+        "own",
         metavar="TREES",
-        help="trees, one a sentence, whose words and tags are used, for a parser that writes none "
-        "of its own (RNNG): a bracket around a single word is a tag where it is XX or the "
-        "sentence's own",
     )
 
-
-def parameters_of(args: argparse.Namespace) -> Parameters:
-    """EVALB's parameters by the arguments."""
-    parameters = read_parameters(args.prm) if args.prm else Parameters()
-    if args.strip_root:
-        parameters = replace(parameters, delete_label=(*parameters.delete_label, *ROOTS))
-    return parameters
+    @property
+    def parameters(self) -> Parameters:
+        """EVALB's."""
+        parameters = read_parameters(self.prm) if self.prm else Parameters()
+        if self.strip_root:
+            parameters = replace(parameters, delete_label=(*parameters.delete_label, *ROOTS))
+        return parameters
 
 
 def trees_of(path: str) -> list[Tree]:
     """The trees of a file."""
     return [tree for _, tree in read_trees(path)]
-
-
-def check_readable_again(path: str) -> None:
-    """Raise ``FairseqDocError`` for a missing file and for one that can be read only once."""
-    check_input(path, again=True)
-    next(text_lines(path), None)  # raises where it cannot be read
 
 
 def warn_excluded(numbers: Sequence[int], sentences: int, why: str, command: str) -> None:
@@ -68,13 +58,8 @@ def warn_excluded(numbers: Sequence[int], sentences: int, why: str, command: str
 
 
 def report_roots(labels: Iterable[str | None], deleted: Collection[str], command: str) -> None:
-    """Report on standard error which roots count as brackets.
-
-    Args:
-        labels: of the trees' roots, None for a tree without one.
-        deleted: labels whose brackets are deleted.
-        command: the subcommand.
-    """
+    """Report on standard error which roots, of these labels (None: no root), count as brackets,
+    since they are not among the labels that are deleted."""
     counted = sorted({label for label in labels if label is not None and label not in deleted})
     if counted:
         print(

@@ -23,9 +23,9 @@ class Options(PictureOptions, SplitOptions, SingleModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sum of the weights
-    from each; ``coefficient_of_variation``, sqrt(beta); ``tokens``; ``picture``, where
-    it is drawn."""
+    """``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sum of the
+    weights from each; ``coefficient_of_variation``, sqrt(beta); ``tokens``; ``picture``, where it
+    is drawn."""
     if settings.picture:
         check_plot_path(settings.picture, settings.overwrite)
     ensemble = ensemble_of(settings, settings.eval_window)

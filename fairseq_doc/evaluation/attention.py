@@ -36,13 +36,8 @@ class Attention:
 
 
 class Translator:
-    """Beam search that returns the attention, with one model or an ensemble.
-
-    Args:
-        models: encoder-decoders over the dictionaries of ``task``.
-        task: the ``translation`` task.
-        beam: hypotheses kept at every step.
-    """
+    """Beam search that returns the attention, with one encoder-decoder or an ensemble over the
+    dictionaries of ``task``, the ``translation`` task."""
 
     def __init__(self, models: Sequence[torch.nn.Module], task: FairseqTask, beam: int = 5):
         self.models = [model.eval() for model in models]
@@ -54,13 +49,8 @@ class Translator:
         )
 
     def attend(self, text: str) -> Attention:
-        """Translate one sentence.
-
-        Args:
-            text: symbols of the source dictionary, separated by blanks, without an end mark.
-
-        Returns:
-            :class:`Attention`.
+        """Translate one sentence, symbols of the source dictionary without an end mark, separated
+        by blanks.
 
         Raises:
             FairseqDocError: more symbols than the models were trained to read; a model that has
@@ -95,18 +85,9 @@ def load_translator(
     device: str = "cpu",
     precision: str | None = None,
 ) -> Translator:
-    """Load a :class:`Translator`.
-
-    Args:
-        paths: checkpoints, ``a.pt:b.pt`` or a list.
-        data: folder of ``fairseq-preprocess``, for its dictionaries.
-        beam: see :class:`Translator`.
-        device: where the models run.
-        precision: as in :func:`fairseq_doc.evaluation.ensemble.load_models`.
-
-    Raises:
-        FairseqDocError: as :func:`fairseq_doc.evaluation.ensemble.load_models`.
-    """
+    """Load a :class:`Translator` on a device; ``paths``, ``precision`` and errors are those of
+    :func:`fairseq_doc.evaluation.ensemble.load_models`, ``data`` is a folder of
+    ``fairseq-preprocess``."""
     if not any(Path(data).glob("dict.*.txt")):
         raise FairseqDocError(
             f"expected a folder of fairseq-preprocess, with a dictionary for each side; got {data}"

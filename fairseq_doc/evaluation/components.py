@@ -1,21 +1,23 @@
 """What each component of a mixture contributes to the words of a text.
 
-A model's P = sum_j pi_j P_j is seen at every word w of the text: the weight pi_j before w is known, the
-posterior r_j = pi_j P_j(w) / P(w) after it, log P_j(w), and the words that P_j gives most probability.
-The components of one layer n are also seen as one, with the weight pi_n, the sum of theirs, and
+A model's P = sum_j pi_j P_j is seen at every word w of the text: the weight pi_j before w is known,
+the posterior r_j = pi_j P_j(w) / P(w) after it, log P_j(w), and the words that P_j gives most
+probability. The components of one layer n are also seen as one, with the weight pi_n, the sum of
+theirs, and
 
     P_n = sum_(j in n) pi_j P_j / pi_n,
 
-so that P = sum_n pi_n P_n. A word's part of the posterior that exceeds the weight is what the layer knew
-of this word better than the others did.
+so that P = sum_n pi_n P_n. A word's part of the posterior that exceeds the weight is what the layer
+knew of this word better than the others did.
 
-Axes: N tokens of the text, c of them in a chunk, J components, L layers that have some, G parts of a
-mixture (its components or its layers), V vocabulary, K words listed for a part.
+Axes: N tokens of the text, c of them in a chunk, J components, L layers that have some, G = J + L
+parts of a mixture (its components, then its layers), V vocabulary, K words listed for a part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -35,11 +37,11 @@ FREQUENCY_RANKS = (10, 100, 1000)
 
 @dataclass(frozen=True)
 class Parts:
-    """G parts of a mixture, its components or its layers, at N tokens.
+    """Parts of a mixture at some tokens: all G at all N, or some, ``parts[tokens, parts]``.
 
     Attributes:
-        weights: pi_g, (N, G), float64; each token's sum to one.
-        posteriors: r_g, (N, G), float64; each token's sum to one.
+        weights: pi_g, (N, G), float64; each token's sum to one over components, and over layers.
+        posteriors: r_g, (N, G), float64, with the same sums.
         log_probs: log P_g of the token, (N, G), float64, natural logarithm.
         words: the K words of the largest P_g, (N, G, K) indices, the most probable first.
     """
@@ -50,44 +52,41 @@ class Parts:
     words: torch.Tensor
 
     @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The four of them."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def __getitem__(self, at: Any) -> "Parts":
+        return Parts(*(tensor[at] for tensor in self.tensors))
+
+    @property
     def log_prob(self) -> torch.Tensor:
-        """log P of each token, (N,), natural logarithm."""
+        """log P of each token, (N,), natural logarithm; of all components, or of all layers."""
         return (self.weights.log() + self.log_probs).logsumexp(1)
 
-    @classmethod
-    def empty(cls, tokens: int, parts: int, words: int) -> "Parts":
-        """Memory for so many; :meth:`put` fills it."""
-        weights, posteriors, log_probs = torch.empty(3, tokens, parts, dtype=torch.float64)
-        best = torch.empty(tokens, parts, words, dtype=torch.int32)
-        return cls(weights, posteriors, log_probs, best)
 
-    def put(self, start: int, piece: "Parts") -> None:
-        """Copy a piece to the tokens from ``start`` on."""
-        for field in fields(self):
-            tensor = getattr(piece, field.name)
-            getattr(self, field.name)[start : start + len(tensor)] = tensor
-
-    def split(self, counts: Sequence[int]) -> list["Parts"]:
-        """The parts at the first ``counts[0]`` tokens, at the next ``counts[1]``, and so on."""
-        tensors = [getattr(self, field.name).split(list(counts)) for field in fields(self)]
-        return [Parts(*of_some) for of_some in zip(*tensors, strict=True)]
+def _empty(output: MixtureOutput, tokens: int, n_words: int) -> Parts:
+    """Memory for the parts at so many tokens."""
+    count = output.n_components + sum(count > 0 for count in output.components)
+    weights, posteriors, log_probs = torch.empty(3, tokens, count, dtype=torch.float64)
+    words = torch.empty(tokens, count, min(n_words, len(output.weight)), dtype=torch.int32)
+    return Parts(weights, posteriors, log_probs, words)
 
 
 @dataclass(frozen=True)
 class SentenceComponents:
-    """A sentence and its mixture.
+    """A sentence and its mixture, n tokens.
 
     Attributes:
-        words: its words and the end mark.
-        unscored: words at its start without a mixture: 1 for the first sentence of a carried text,
-            whose first word counts as certain; else 0.
-        components, layers: at the other words.
+        words: those that have a mixture, and the end mark. The first word of a carried text has
+            none: it counts as certain.
+        first: the place of the first of them in the sentence, from 1.
+        parts: (n, G).
     """
 
     words: list[str]
-    unscored: int
-    components: Parts
-    layers: Parts
+    first: int
+    parts: Parts
 
 
 @dataclass(frozen=True)
@@ -98,21 +97,25 @@ class TextComponents:
         component_layers: the layer that each component comes from, (J,).
         sentences: in the order of the input.
         tokens: the words that have a mixture, (N,) indices.
-        components, layers: at these.
+        parts: at these, (N, G).
         dictionary: the model's.
     """
 
     component_layers: list[int]
     sentences: list[SentenceComponents]
     tokens: torch.Tensor
-    components: Parts
-    layers: Parts
+    parts: Parts
     dictionary: Dictionary
 
     @property
     def layer_numbers(self) -> list[int]:
         """The layers that have components, (L,)."""
         return list(dict.fromkeys(self.component_layers))
+
+    @property
+    def log_prob(self) -> float:
+        """log P of the text, natural logarithm."""
+        return self.parts[:, : len(self.component_layers)].log_prob.sum().item()
 
 
 @torch.no_grad()
@@ -144,7 +147,8 @@ def text_components(
     output = model.decoder.output
     if output.n_components == 1:
         raise FairseqDocError(
-            "expected a model with several components; got one whose only component has all the weight"
+            "expected a model with several components; got one whose only component has all the "
+            "weight"
         )
     carried = state == "carried"
     # What is read, and from its second token on what is predicted.
@@ -156,27 +160,30 @@ def text_components(
         for number, start in enumerate(range(0, len(stream) - 1, max_tokens))
     ]
     predicted = torch.cat([stream[1:] for stream in streams])
-    # All memory that stays is taken first. Small pieces of it between large temporary ones would keep
-    # these from being used again.
-    components, layers = _memory_for(output, len(predicted), n_words)
+    # All memory that stays is taken first. Small pieces of it between large temporary ones would
+    # keep these from being used again.
+    parts = _empty(output, len(predicted), n_words)
     done = 0
     for number, tokens in progress(windows, "components"):
-        mixture_params = model(tokens[None, :-1], window=number)[0]
-        pieces = mixture_parts(output, mixture_params, tokens[1:], n_words)
-        for whole, piece in zip((components, layers), pieces, strict=True):
-            whole.put(done, piece)
-        done += len(tokens) - 1
-    unscored = [int(carried and number == 0) for number in range(len(encoded))]
-    counts = [len(words) - left for words, left in zip(encoded, unscored, strict=True)]
-    of_sentences = zip(
-        tokenized, unscored, components.split(counts), layers.split(counts), strict=True
-    )
-    sentences = [
-        SentenceComponents([*words, dictionary.eos_word], left, own_components, own_layers)
-        for words, left, own_components, own_layers in of_sentences
-    ]
-    of_layers = [layer for layer, count in enumerate(output.components) for _ in range(count)]
-    return TextComponents(of_layers, sentences, predicted, components, layers, dictionary)
+        target = tokens[1:]
+        params = model(tokens[None, :-1], window=number)[0]
+        mixture_parts(output, params, target, n_words, into=parts[done : done + len(target)])
+        done += len(target)
+    layers = [layer for layer, count in enumerate(output.components) for _ in range(count)]
+    lines = [[*words, dictionary.eos_word] for words in tokenized]
+    return TextComponents(layers, _sentences(lines, carried, parts), predicted, parts, dictionary)
+
+
+def _sentences(lines: Iterable[list[str]], carried: bool, parts: Parts) -> list[SentenceComponents]:
+    """The parts of each line; a carried text's first word has none."""
+    sentences = []
+    start = 0
+    for number, words in enumerate(lines):
+        unscored = int(carried and number == 0)
+        stop = start + len(words) - unscored
+        sentences.append(SentenceComponents(words[unscored:], unscored + 1, parts[start:stop]))
+        start = stop
+    return sentences
 
 
 @torch.no_grad()
@@ -186,8 +193,9 @@ def mixture_parts(
     target: torch.Tensor,
     n_words: int = 0,
     chunk_bytes: int | None = None,
-) -> tuple[Parts, Parts]:
-    """The components and the layers at N tokens, in chunks: memory holds the logits of one.
+    into: Parts | None = None,
+) -> Parts:
+    """The parts at N tokens, in chunks: memory holds the logits of one.
 
     Args:
         output: the mixture.
@@ -195,33 +203,24 @@ def mixture_parts(
         target: (N,) the words that came.
         n_words: K, or V where there are fewer words.
         chunk_bytes: memory for one chunk of logits; None: as in training.
+        into: where they are written; None: new memory, of the CPU.
 
     Returns:
-        (components, layers), on the CPU.
+        (N, G) parts.
 
     Raises:
         FairseqDocError: a score that is not finite.
     """
     vectors, log_weights = output.unpack(mixture_params)  # (N, J, d), (N, J)
-    components, layers = _memory_for(output, len(target), n_words)
+    parts = _empty(output, len(target), n_words) if into is None else into
     chunk = even_chunk_size(vectors, output.weight, chunk_bytes)
     for start in range(0, len(target), chunk):
         at = slice(start, start + chunk)
-        pieces = _of_chunk(output, vectors[at], log_weights[at], target[at], n_words)
-        for whole, piece in zip((components, layers), pieces, strict=True):
-            whole.put(start, piece)
-    check_finite(components.log_prob)
-    return components, layers
-
-
-def _memory_for(output: MixtureOutput, tokens: int, n_words: int) -> tuple[Parts, Parts]:
-    """(components, layers), empty."""
-    n_layers = sum(count > 0 for count in output.components)
-    n_words = min(n_words, len(output.weight))
-    return (
-        Parts.empty(tokens, output.n_components, n_words),
-        Parts.empty(tokens, n_layers, n_words),
-    )
+        found = _of_chunk(output, vectors[at], log_weights[at], target[at], n_words)
+        for memory, tensor in zip(parts[at].tensors, found.tensors, strict=True):
+            memory.copy_(tensor)
+    check_finite(parts[:, : output.n_components].log_prob)
+    return parts
 
 
 def _of_chunk(
@@ -230,7 +229,7 @@ def _of_chunk(
     log_weights: torch.Tensor,
     target: torch.Tensor,
     n_words: int,
-) -> tuple[Parts, Parts]:
+) -> Parts:
     counts = [count for count in output.components if count > 0]  # of each layer
     rows = linear(vectors.flatten(0, 1), output.weight, output.bias, output.precision)  # (c J, V)
     rows = rows.unflatten(0, log_weights.shape).to(sum_dtype(rows.dtype))  # (c, J, V)
@@ -247,9 +246,13 @@ def _of_chunk(
     if n_words:
         rows += (log_weights - normaliser).to(rows.dtype).unsqueeze(2)  # log pi_j P_j
         layer_words = _sum_by_layer(rows, counts).topk(n_words, 2).indices  # (c, L, K)
-    return (
-        _parts(log_weights, log_probs, words),
-        _parts(layer_weights, layer_log_probs, layer_words),
+    posteriors = (log_weights + log_probs).softmax(1)
+    layer_posteriors = (layer_weights + layer_log_probs).softmax(1)
+    return Parts(
+        torch.cat([log_weights, layer_weights], dim=1).exp(),
+        torch.cat([posteriors, layer_posteriors], dim=1),
+        torch.cat([log_probs, layer_log_probs], dim=1),
+        torch.cat([words, layer_words], dim=1),
     )
 
 
@@ -258,136 +261,81 @@ def _sum_by_layer(logs: torch.Tensor, counts: list[int]) -> torch.Tensor:
     return torch.stack([part.logsumexp(1) for part in logs.split(counts, dim=1)], dim=1)
 
 
-def _parts(log_weights: torch.Tensor, log_probs: torch.Tensor, words: torch.Tensor) -> Parts:
-    posteriors = (log_weights + log_probs).softmax(1)
-    return Parts(log_weights.exp(), posteriors, log_probs, words)
-
-
 # ---- over a text ----
 
 
-@dataclass(frozen=True)
-class WordShare:
-    """How much of a word is due to a part of the mixture.
-
-    Attributes:
-        word: the word.
-        count: how often it occurs.
-        weight: mean weight of the part where it occurs.
-        posterior: mean posterior of the part there.
-    """
-
-    word: str
-    count: int
-    weight: float
-    posterior: float
-
-
-@dataclass(frozen=True)
-class PartSummary:
-    """A part of the mixture over a text.
-
-    Attributes:
-        weight: mean weight.
-        posterior: mean posterior: the part of the text's words that is due to this part.
-        log_prob: mean log P_g, natural logarithm: how well this part alone predicts the text.
-        words: those whose mean posterior exceeds the mean weight over the text most.
-    """
-
-    weight: float
-    posterior: float
-    log_prob: float
-    words: list[WordShare]
-
-
-def summarise(
-    text: TextComponents, parts: Parts, min_count: int, n_words: int
-) -> list[PartSummary]:
+def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[str, Any]]:
     """Each of the G parts over a text.
 
     Args:
         text: the text.
-        parts: its ``components`` or its ``layers``.
         min_count: how often a word must occur to be listed.
         n_words: words listed for a part, at most.
+
+    Returns:
+        ``weight``, ``posterior`` and ``log_prob`` of each part, means over the text (how much of it
+        is due to this part, and how well it alone predicts it), and ``words``, those whose mean
+        posterior exceeds that weight most, each with its ``count`` and the mean ``weight`` and
+        ``posterior`` where it occurs.
     """
+    parts = text.parts
     counts = torch.bincount(text.tokens, minlength=len(text.dictionary))  # (V,)
     frequent = (counts >= max(1, min_count)).nonzero().squeeze(1)  # (F,)
     weights, posteriors = (
-        _mean_by_word(values, text.tokens, counts)[frequent]
+        (values.new_zeros(len(counts), values.size(1)).index_add_(0, text.tokens, values)[frequent])
+        / counts[frequent].unsqueeze(1)
         for values in (parts.weights, parts.posteriors)
     )  # (F, G)
     summaries = []
-    for part, (weight, posterior, log_prob) in enumerate(
-        zip(
-            parts.weights.mean(0).tolist(),
-            parts.posteriors.mean(0).tolist(),
-            parts.log_probs.mean(0).tolist(),
-            strict=True,
-        )
+    for part, means in enumerate(
+        zip(*(x.mean(0).tolist() for x in parts.tensors[:3]), strict=True)
     ):
+        summary: dict[str, Any] = dict(zip(("weight", "posterior", "log_prob"), means, strict=True))
         order = posteriors[:, part].sort(descending=True, stable=True).indices[:n_words].tolist()
-        shares = [
-            WordShare(
-                text.dictionary[int(frequent[row])],
-                int(counts[frequent[row]]),
-                weights[row, part].item(),
-                posteriors[row, part].item(),
-            )
+        summary["words"] = [
+            {
+                "word": text.dictionary[int(frequent[row])],
+                "count": int(counts[frequent[row]]),
+                "weight": weights[row, part].item(),
+                "posterior": posteriors[row, part].item(),
+            }
             for row in order
+            if posteriors[row, part] > summary["weight"]
         ]
-        listed = [share for share in shares if share.posterior > weight]
-        summaries.append(PartSummary(weight, posterior, log_prob, listed))
+        summaries.append(summary)
     return summaries
 
 
-def _mean_by_word(values: torch.Tensor, tokens: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """(N, G) -> the mean over the occurrences of each word, (V, G); not a number where it has none."""
-    sums = values.new_zeros(len(counts), values.size(1)).index_add_(0, tokens, values)
-    return sums / counts.unsqueeze(1)
+def by_frequency(text: TextComponents) -> list[dict[str, Any]]:
+    """The kinds of words that occur: the end mark, unknown words, and the others by their rank in
+    the dictionary's counts, which are those of the training text.
 
-
-@dataclass(frozen=True)
-class KindShare:
-    """How much of one kind of words is due to each part of the mixture.
-
-    Attributes:
-        kind: such as ``words 11 to 100``, by their frequency in training.
-        tokens: how many of the text's tokens are of this kind.
-        weights, posteriors: their means over these, (G,).
+    Returns:
+        ``kind``, such as ``words 11 to 100``; its ``tokens`` in the text; ``layers``, each with its
+        number as ``layer`` and its mean ``weight`` and ``posterior`` over these tokens.
     """
-
-    kind: str
-    tokens: int
-    weights: list[float]
-    posteriors: list[float]
-
-
-def by_frequency(text: TextComponents, parts: Parts) -> list[KindShare]:
-    """The kinds of words that occur: the end mark, unknown words, and the others by their rank in the
-    dictionary's counts, which are those of the training text."""
     dictionary = text.dictionary
     ranks = torch.full((len(dictionary),), len(dictionary))  # of fairseq's own symbols
     own = dictionary.nspecial
     order = torch.tensor(dictionary.count[own:]).sort(descending=True, stable=True).indices
     ranks[own + order] = torch.arange(1, len(order) + 1)
-    kinds = [
-        (f"end mark {dictionary.eos_word}", text.tokens == dictionary.eos()),
-        (f"unknown {dictionary.unk_word}", text.tokens == dictionary.unk()),
-    ]
-    is_word = ~(kinds[0][1] | kinds[1][1])
-    rank = ranks[text.tokens]
+    is_end, is_unknown = text.tokens == dictionary.eos(), text.tokens == dictionary.unk()
+    rank = ranks[text.tokens].masked_fill(is_end | is_unknown, 0)
+    kinds = {
+        f"end mark {dictionary.eos_word}": is_end,
+        f"unknown {dictionary.unk_word}": is_unknown,
+    }
     for below, last in pairwise((0, *FREQUENCY_RANKS)):
-        inside = is_word & (rank > below) & (rank <= last)
-        kinds.append((f"words {below + 1:,} to {last:,}", inside))
-    kinds.append((f"words after {last:,}", is_word & (rank > last)))
-    return [
-        KindShare(
-            kind,
-            int(inside.sum()),
-            parts.weights[inside].mean(0).tolist(),
-            parts.posteriors[inside].mean(0).tolist(),
-        )
-        for kind, inside in kinds
-        if inside.any()
-    ]
+        kinds[f"words {below + 1:,} to {last:,}"] = (rank > below) & (rank <= last)
+    kinds[f"words after {last:,}"] = rank > last
+    found = []
+    for kind, inside in kinds.items():
+        if inside.any():
+            parts = text.parts[inside, len(text.component_layers) :]
+            means = (parts.weights.mean(0).tolist(), parts.posteriors.mean(0).tolist())
+            layers = [
+                {"layer": layer, "weight": weight, "posterior": posterior}
+                for layer, weight, posterior in zip(text.layer_numbers, *means, strict=True)
+            ]
+            found.append({"kind": kind, "tokens": int(inside.sum()), "layers": layers})
+    return found

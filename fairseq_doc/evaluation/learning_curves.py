@@ -7,6 +7,8 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
@@ -19,7 +21,6 @@ SWITCH = re.compile(f"averaging starts after epoch {NUMBER}")
 STAGE = re.compile(f"fine-tuning stage {NUMBER} starts after epoch {NUMBER}")
 MAX_LINE = 1 << 26  # bytes: a progress bar of tqdm is one line, with all its states
 MAX_STATE = 10_000  # characters; a longer one holds no validation
-Validation = tuple[int, str, float]  # (epoch, subset, perplexity)
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,15 @@ class LearningCurve:
     averaging_after: int | None
     stages_after: dict[int, int]
 
+    def facts(self) -> dict[str, Any]:
+        """The same and the best perplexity, as JSON can hold it."""
+        return {
+            "perplexity": self.perplexities,
+            "best": min(self.perplexities.values()),
+            "averaging_after": self.averaging_after,
+            "stages_after": self.stages_after,
+        }
+
 
 def read_log(path: str | os.PathLike) -> LearningCurve:
     """Read the output of ``fairseq-train`` or ``fairseq-hydra-train`` with ``--log-format`` simple,
@@ -49,7 +59,11 @@ def read_log(path: str | os.PathLike) -> LearningCurve:
     first_subset: str | None = None
     averaging_after: int | None = None
     stages_after: dict[int, int] = {}
-    for line in _printed(path):
+    lines = text_lines(path, MAX_LINE, errors="replace")
+    states = chain.from_iterable(line.split("\r") for line in lines)  # of progress bars too
+    for line in states:
+        if len(line) > MAX_STATE:
+            continue
         for epoch, subset, perplexity in _validations(line):
             first_subset = first_subset or subset
             if subset == first_subset and 0 < perplexity < math.inf:
@@ -60,28 +74,20 @@ def read_log(path: str | os.PathLike) -> LearningCurve:
             stages_after[int(match[1])] = int(match[2])
     if not perplexities:
         raise FairseqDocError(
-            f"{path} has no validation line: expected a log of fairseq-train, with at least one "
-            "epoch validated"
+            f"{path} has no validation line: expected a log of fairseq-train, with an epoch "
+            "validated"
         )
     return LearningCurve(perplexities, averaging_after, stages_after)
 
 
-def _printed(path: str | os.PathLike) -> Iterator[str]:
-    """The lines of a log, and each state of a progress bar as one."""
-    for line in text_lines(path, MAX_LINE, errors="replace"):
-        for state in line.split("\r"):
-            if len(state) <= MAX_STATE:
-                yield state
-
-
-def _validations(line: str) -> Iterator[Validation]:
-    """The validations in a line of a log; a damaged one is left out."""
+def _validations(line: str) -> Iterator[tuple[int, str, float]]:
+    """(epoch, subset, perplexity) of a line's validations; a damaged one is left out."""
     for epoch, subset, printed in VALID.findall(line):
         with contextlib.suppress(ValueError):
             yield int(epoch), subset, float(printed)
-    for found in VALID_JSON.findall(line):
+    for text in VALID_JSON.findall(line):
         with contextlib.suppress(ValueError, TypeError, OverflowError, RecursionError):  # cut off
-            logged = json.loads(found)
+            logged = json.loads(text)
             for key, value in logged.items():
                 if key.endswith("_ppl") and key != "train_ppl":
                     yield int(logged["epoch"]), key.removesuffix("_ppl"), float(value)

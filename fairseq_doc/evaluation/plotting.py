@@ -29,8 +29,8 @@ def check_plot_path(path: str | os.PathLike, overwrite: bool = False) -> None:
 
 
 def plot_curves(curves: dict[str, LearningCurve], path: str | os.PathLike) -> None:
-    """Plot perplexity over epochs, one curve for each name: a ring where averaging starts, a diamond
-    where a fine-tuning stage starts."""
+    """Plot perplexity over epochs, one curve for each name: a ring where averaging starts, a
+    diamond where a fine-tuning stage starts."""
     figure, axes = new_figure()
     for name, curve in curves.items():
         epochs, perplexities = list(curve.perplexities), list(curve.perplexities.values())
@@ -125,37 +125,29 @@ def plot_components(
 ) -> None:
     """Plot two heat maps, the weights and the posteriors: a column for each word; for each layer a
     row for each of its components, and above several of them one for their sum.
-
-    Args:
-        sentence: what is drawn, without the words that are not scored.
-        component_layers: the layer that each component comes from, (J,).
-        path: the picture.
-    """
+    ``component_layers``: the layer that each component comes from, (J,)."""
     from matplotlib.colors import PowerNorm
 
-    words = sentence.words[sentence.unscored :]
+    words = sentence.words
     rows = _rows_by_layer(component_layers)
     panels = (
-        ("weight: before the word is known", "weights"),
-        ("posterior: when the word is known", "posteriors"),
+        ("weight: before the word is known", sentence.parts.weights.t()),  # (G, n)
+        ("posterior: when the word is known", sentence.parts.posteriors.t()),
     )
     width = max(5.5, 2.8 + 0.3 * len(words))  # the titles need the first
     figure, all_axes = new_figure(width, 2.6 + 0.4 * (rows[-1][0] + 1), rows=2)
     norm = PowerNorm(0.5, vmin=0, vmax=1)  # weights of many components are small
     columns = [column - 0.5 for column in range(len(words) + 1)]
-    for axes, (title, name) in zip(all_axes, panels, strict=True):
-        of_layers, of_components = (
-            getattr(parts, name).t() for parts in (sentence.layers, sentence.components)
-        )
-        for place, _, layer, component in rows:
-            shares = of_layers[layer] if component is None else of_components[component]
+    for axes, (title, shares) in zip(all_axes, panels, strict=True):
+        for place, _, part in rows:
             edges = (place - 0.5, place + 0.5)
+            cells = shares[part][None]
             image = axes.pcolormesh(
-                columns, edges, shares[None], cmap="Blues", norm=norm, edgecolors="white", lw=0.5
+                columns, edges, cells, cmap="Blues", norm=norm, edgecolors="white", lw=0.5
             )
         axes.set_title(title, loc="left")
         axes.set_xticks(range(len(words)), words, rotation=60, ha="right", parse_math=False)
-        axes.set_yticks([place for place, *_ in rows], [label for _, label, *_ in rows])
+        axes.set_yticks([place for place, *_ in rows], [label for _, label, _ in rows])
         axes.set_ylabel("component")
         axes.set_ylim(rows[-1][0] + 0.5, -0.5)
         axes.tick_params(length=0)
@@ -165,20 +157,19 @@ def plot_components(
     save_figure(figure, path)
 
 
-def _rows_by_layer(component_layers: Sequence[int]) -> list[tuple[float, str, int, int | None]]:
-    """(place, label, number of the layer among those drawn, component, or None for the layer's sum) of
-    each row of a heat map, with gaps between the layers."""
-    rows: list[tuple[float, str, int, int | None]] = []
+def _rows_by_layer(component_layers: Sequence[int]) -> list[tuple[float, str, int]]:
+    """(place, label, which of the G parts) of each row of a heat map; gaps part the layers."""
+    rows: list[tuple[float, str, int]] = []
     place = 0.0
     for number, layer in enumerate(dict.fromkeys(component_layers)):
         own = [j for j, of in enumerate(component_layers) if of == layer]
+        label = f"layer {layer}, "
         if len(own) > 1:
-            rows.append((place, f"layer {layer}, sum", number, None))
+            rows.append((place, f"{label}sum", len(component_layers) + number))
             place += 1.2
+            label = ""
         for component in own:
-            label = str(component + 1)
-            label = label if len(own) > 1 else f"layer {layer}, {label}"
-            rows.append((place, label, number, component))
+            rows.append((place, f"{label}{component + 1}", component))
             place += 1
         place += 0.6
     return rows

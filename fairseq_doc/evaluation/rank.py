@@ -1,18 +1,22 @@
 """The numerical rank of the matrix of log-probabilities (the paper's Table 5).
 
-A is (N, V): row t holds log P(. | context t) of every word at token t of a split. Its numerical rank
-is the number of singular values above
+A is (N, V): row t holds log P(. | context t) of every word at token t of a split. Its numerical
+rank is the number of singular values above
 
     tolerance * s_1,    by default tolerance = max(N, V) * 2^-52,
 
-s_1 the largest: the rule of ``numpy.linalg.matrix_rank``, in float64 throughout. For one softmax, A =
-H W^T + 1 b^T - z 1^T with row normalisers z, so its rank is at most d + 2: d for W, one for the bias,
-one for the normalisers. (The paper prints d + 1: its footnote does not count the normaliser.) A
-mixture is not linear in anything, and can have any rank up to V.
+s_1 the largest: the rule of ``numpy.linalg.matrix_rank``, in float64 throughout. For one softmax,
 
-A is never held in memory. Its pieces of rows are folded into a triangular factor R with R^T R = A^T A
-by orthogonal transformations (LAPACK's ``tpqrt``), so R has the singular values of A to the precision
-of float64. The product A^T A itself would lose half of the digits. Memory: R and one piece.
+    A = H W^T + 1 b^T - z 1^T
+
+with row normalisers z, so its rank is at most d + 2: d for W, one for the bias, one for the
+normalisers. (The paper prints d + 1: its footnote does not count the normaliser.) A mixture is not
+linear in anything, and can have any rank up to V.
+
+A is never held in memory. Its pieces of rows are folded into a triangular factor R with R^T R = A^T
+A by orthogonal transformations (LAPACK's ``tpqrt``), so R has the singular values of A to the
+precision of float64. The product A^T A itself would lose half of the digits. Memory: R and one
+piece.
 """
 
 import logging
@@ -33,12 +37,8 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 class StreamedMatrix:
-    """Computes the singular values of a matrix that is added in pieces of rows.
-
-    Args:
-        columns: V.
-        piece: number of rows folded in at once.
-    """
+    """Computes the singular values of a matrix that is added in pieces of rows; ``piece`` of them
+    are folded in at once."""
 
     def __init__(self, columns: int, piece: int = 1024):
         self.rows = 0
@@ -62,18 +62,15 @@ class StreamedMatrix:
         self._filled = 0
         if not np.isfinite(piece).all():
             raise FairseqDocError(
-                "a log-probability is not finite: expected every word to have one; has the training "
-                "diverged?"
+                "a log-probability is not finite: expected every word to have one; has the "
+                "training diverged?"
             )
         width = self._factor.shape[1]
         if len(piece) < len(self._piece):
             piece = np.asfortranarray(piece)
-        factor, _, _, info = lapack.dtpqrt(
+        self._factor, *_ = lapack.dtpqrt(
             0, min(PANEL, width), self._factor, piece, overwrite_a=1, overwrite_b=1
         )
-        if info:
-            raise RuntimeError(f"LAPACK's dtpqrt returned {info}")
-        self._factor = factor
 
     def singular_values(self) -> np.ndarray:
         """All V of them, the largest first; zeros where there are fewer rows."""
@@ -84,12 +81,10 @@ class StreamedMatrix:
 
 @dataclass(frozen=True)
 class Rank:
-    """The numerical rank of a matrix.
+    """A numerical rank: the number of singular values above ``tolerance`` times the largest.
 
     Attributes:
-        rank: number of singular values above ``tolerance`` times the largest.
         rows, columns: N and V.
-        tolerance: relative to the largest singular value.
         singular_values: the largest first.
     """
 
@@ -101,7 +96,7 @@ class Rank:
 
 
 def numerical_rank(matrix: StreamedMatrix, tolerance: float | None = None) -> Rank:
-    """The numerical rank of a matrix, by default with the tolerance above."""
+    """The numerical rank of a matrix; ``tolerance`` is relative, by default as above."""
     values = matrix.singular_values()
     if tolerance is None:
         tolerance = max(matrix.rows, len(values)) * EPSILON
@@ -125,9 +120,6 @@ def log_prob_rank(
         tolerance: relative; None: as above.
         piece: number of rows of A held at once.
         progress: see :mod:`fairseq_doc.evaluation.progress`.
-
-    Returns:
-        :class:`Rank`.
 
     Raises:
         FairseqDocError: several models, one not in float64, whose noise would count as rank, or a

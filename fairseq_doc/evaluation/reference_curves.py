@@ -1,12 +1,11 @@
-"""Reference curves: what the same training gave before, by seed, and whether another run is like it.
+"""Reference curves: what one training gave by seed, and whether another run is like it.
 
-The band at an epoch holds every seed's perplexity at it and at the epochs beside it, since averaging starts
-an epoch earlier or later from seed to seed, and three standard deviations more:
+The band at an epoch holds every seed's perplexity at it and at the epochs before and after it,
+since averaging starts an epoch earlier or later from seed to seed, and three standard deviations
+more:
 
     low = exp(min - 3 s), high = exp(max + 3 s) of the log perplexities,
     s^2 = the seeds' variance of the log perplexity, its mean over the epochs; s is at least .01
-
-The perplexities are those of :class:`~fairseq_doc.evaluation.learning_curves.LearningCurve`.
 """
 
 import json
@@ -19,7 +18,7 @@ from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.learning_curves import LearningCurve
-from fairseq_doc.files import read_text, whole_file
+from fairseq_doc.files import read_text
 
 MAX_BYTES = 1 << 22  # of a file
 DEVIATIONS, LEAST_DEVIATION = 3.0, 0.01
@@ -28,13 +27,7 @@ KIND = "fairseq_doc reference curves"
 
 @dataclass(frozen=True)
 class Departure:
-    """A check outside the band.
-
-    Attributes:
-        epoch: of the check.
-        perplexity: the run's.
-        low, high: the band's ends.
-    """
+    """A run's perplexity at an epoch, outside the band from ``low`` to ``high``."""
 
     epoch: int
     perplexity: float
@@ -75,32 +68,9 @@ def reference(
         "kind": KIND,
         "command": command,
         **made_with,
-        "runs": {
-            name: {
-                "best": min(curve.perplexities.values()),
-                "averaging_after": curve.averaging_after,
-                "stages_after": curve.stages_after,
-                "perplexity": curve.perplexities,
-            }
-            for name, curve in curves.items()
-        },
+        "runs": {name: curve.facts() for name, curve in curves.items()},
         "epochs": epochs,
     }
-
-
-def write_reference(path: str | os.PathLike, content: Mapping[str, Any]) -> None:
-    """Write it as JSON, one line for each run and epoch."""
-    with whole_file(path) as file:
-        parts = []
-        for key, value in content.items():
-            text = json.dumps(value, ensure_ascii=False)
-            if key == "runs":
-                rows = [f"  {json.dumps(name)}: {json.dumps(run)}" for name, run in value.items()]
-                text = "{\n" + ",\n".join(rows) + "\n }"
-            elif key == "epochs":
-                text = "[\n" + ",\n".join(f"  {json.dumps(row)}" for row in value) + "\n ]"
-            parts.append(f" {json.dumps(key)}: {text}")
-        file.write("{\n" + ",\n".join(parts) + "\n}\n")
 
 
 def read_band(path: str | os.PathLike) -> dict[int, tuple[float, float]]:
@@ -117,7 +87,8 @@ def read_band(path: str | os.PathLike) -> dict[int, tuple[float, float]]:
             raise ValueError
     except (ValueError, KeyError, TypeError, RecursionError):
         raise FairseqDocError(
-            f"{path}: expected a reference that fairseq-doc curves --reference wrote; got another file"
+            f"{path}: expected a reference that fairseq-doc curves --reference wrote; got another "
+            "file"
         ) from None
     return band
 
@@ -125,7 +96,7 @@ def read_band(path: str | os.PathLike) -> dict[int, tuple[float, float]]:
 def departures(
     curve: LearningCurve, band: Mapping[int, tuple[float, float]]
 ) -> tuple[list[Departure], int]:
-    """The checks of a run that are outside the band, and how many were compared.
+    """The epochs at which a run is outside the band, and how many were compared.
 
     Raises:
         FairseqDocError: no epoch is in both.
@@ -133,9 +104,9 @@ def departures(
     shared = sorted(curve.perplexities.keys() & band.keys())
     if not shared:
         raise FairseqDocError(
-            f"expected epochs of the reference, {min(band, default=0)} to {max(band, default=0)}; the run "
-            f"has {min(curve.perplexities)} to {max(curve.perplexities)}"
+            f"expected epochs of the reference, {min(band, default=0)} to {max(band, default=0)}; "
+            f"the run has {min(curve.perplexities)} to {max(curve.perplexities)}"
         )
-    found = [Departure(epoch, curve.perplexities[epoch], *band[epoch]) for epoch in shared]
-    outside = [it for it in found if not it.low <= it.perplexity <= it.high]
+    checks = [Departure(epoch, curve.perplexities[epoch], *band[epoch]) for epoch in shared]
+    outside = [check for check in checks if not check.low <= check.perplexity <= check.high]
     return outside, len(shared)

@@ -1,15 +1,15 @@
-"""The three forms of an exported language model: inputs, outputs and metadata, as sherpa-onnx has them.
+"""The forms of an exported language model, with inputs, outputs and metadata as in sherpa-onnx.
 
-Axes: N streams or sentences, L tokens, V tokens of the table, K layers, D width of the widest layer.
+Axes: N streams or sentences, L tokens, V tokens of the table, K layers, D the largest width.
 
     log-probs   x (N, L), h0, c0            ->  log_softmax (N, V), next_h0, next_c0
     nll         x (N, L), y (N, L), h0, c0  ->  nll (N,), next_h0, next_c0
     sentence    x (N, L), x_lens (N,)       ->  nll (N,)
 
-x, y and x_lens are int64, all else float32; h0, c0, next_h0 and next_c0 are (K, N, D). ``log_softmax`` is
-log P of every token after the last of x. ``nll`` is the sum over L of -log P of y, each entry of y after the
-tokens of x up to its own place. The third form adds the end mark before and behind each sentence itself, and
-starts from zeros. Natural logarithms.
+x, y and x_lens are int64, all else float32; h0, c0, next_h0 and next_c0 are (K, N, D).
+``log_softmax`` is log P of every token after the last of x. ``nll`` is the sum over L of -log P of
+y, each entry of y after the tokens of x up to its own place. The third form adds the end mark
+before and behind each sentence itself, and starts from zeros. Natural logarithms.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import fairseq_doc
 
 LOG_PROBS, NLL, SENTENCE = FORMS = ("log-probs", "nll", "sentence")
-_STATE, _NEXT_STATE = ("h0", "c0"), ("next_h0", "next_c0")
-INPUTS = {LOG_PROBS: ("x", *_STATE), NLL: ("x", "y", *_STATE), SENTENCE: ("x", "x_lens")}
+STATE, _NEXT_STATE = ("h0", "c0"), ("next_h0", "next_c0")
+INPUTS = {LOG_PROBS: ("x", *STATE), NLL: ("x", "y", *STATE), SENTENCE: ("x", "x_lens")}
 OUTPUTS = {LOG_PROBS: ("log_softmax", *_NEXT_STATE), NLL: ("nll", *_NEXT_STATE), SENTENCE: ("nll",)}
 # The metadata's key for the form.
 FORM = "form"
@@ -36,10 +36,9 @@ def kinds(names: Sequence[str], tokens: int, layers: int, width: int) -> dict[st
         "log_softmax": ["N", tokens],
         "nll": ["N"],
     }
-    whole = ("x", "y", "x_lens")
-    return {
-        name: ("int64" if name in whole else "float32", shapes.get(name, state)) for name in names
-    }
+    integers = ("x", "y", "x_lens")
+    dtypes = {name: "int64" if name in integers else "float32" for name in names}
+    return {name: (dtypes[name], shapes.get(name, state)) for name in names}
 
 
 def metadata(

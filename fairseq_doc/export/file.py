@@ -1,17 +1,124 @@
-"""A language model -> the bytes of an ONNX file, checked before they are written."""
+"""A language model -> the bytes of an ONNX file, which onnxruntime has run: it computes what the
+model computes.
 
+Axes: N streams, L tokens, V tokens of the table, K layers, D width of the widest layer.
+"""
+
+import logging
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.export.contract import LOG_PROBS
+from fairseq_doc.export.contract import FORM, LOG_PROBS, NLL
 from fairseq_doc.export.model import onnx_model
-from fairseq_doc.export.running import ExportedModel, largest_difference, quantized
 from fairseq_doc.export.tokens import TokenTable, table_of
 
 LARGEST_FILE = 2**31 - 1  # bytes of what ONNX keeps in one file
 TOLERANCE = 1e-4  # of a log P in float32, or of a sum of some
+MATRIX_OPERATORS = ["MatMul", "Gather", "LSTM"]
+
+
+class ExportedModel:
+    """An ONNX model in memory.
+
+    Args:
+        data: the bytes of its file.
+        threads: of a call.
+
+    Attributes:
+        metadata: what the file says about itself.
+    """
+
+    def __init__(self, data: bytes, threads: int = 1) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = threads
+        options.log_severity_level = 3  # errors alone
+        self._session = onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
+        self._inputs = [value.name for value in self._session.get_inputs()]
+        self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
+
+    def zero_state(self, streams: int) -> list[np.ndarray]:
+        """h and c before the first token, each (K, N, D)."""
+        layers, width = (int(self.metadata[key]) for key in ("num_layers", "hidden_size"))
+        return [np.zeros((layers, streams, width), np.float32) for _ in range(2)]
+
+    def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
+        """The outputs for the inputs of its form, in the order of
+        :mod:`fairseq_doc.export.contract`."""
+        return self._session.run(None, dict(zip(self._inputs, inputs, strict=True)))
+
+
+def quantized(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same with matrices in 8 bits. What they multiply is rounded to 8 bits at every call
+    (dynamic quantisation)."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "int8.onnx"
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)  # advice that does not apply
+        try:
+            quantize_dynamic(
+                model,
+                path,
+                op_types_to_quantize=MATRIX_OPERATORS,
+                weight_type=QuantType.QInt8,
+                extra_options={"EnableSubgraph": True},
+            )
+        finally:
+            logging.disable(before)
+        return onnx.load(path)
+
+
+@torch.no_grad()
+def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -> float:
+    """The largest difference of a log P, or of a sum of some, from the model's own, over a few
+    random tokens in two streams.
+
+    Args:
+        exported: a model of any form.
+        model: the language model, on the CPU, in evaluation.
+        table: which word each token is.
+
+    Raises:
+        FairseqDocError: a number that is not finite.
+    """
+    tokens = np.random.default_rng(1).integers(0, len(table.words), (2, 7))
+    tokens[:, 0] = table.end
+    words = torch.tensor(table.words)[torch.from_numpy(tokens)]
+    truth = model.get_normalized_probs(model(words), log_probs=True)[:, :, table.words].numpy()
+    source, target = tokens[:, :-1], tokens[:, 1:]
+    of_targets = np.take_along_axis(truth[:, :-1], target[:, :, None], axis=2)[:, :, 0]  # (2, 6)
+    form, state = exported.metadata[FORM], exported.zero_state(len(tokens))
+    found = []
+    if form == LOG_PROBS:
+        expected = list(truth[:, :-1].transpose(1, 0, 2))  # each (2, V)
+        for column in source.T:
+            log_probs, *state = exported(column[:, None], *state)
+            found.append(log_probs)
+    elif form == NLL:
+        expected = [of_targets[:, :4].sum(1), of_targets[:, 4:].sum(1)]
+        for part in (slice(0, 4), slice(4, 6)):
+            nll, *state = exported(source[:, part], target[:, part], *state)
+            found.append(-nll)
+    else:
+        lengths = np.array([6, 3])
+        ends = truth[[0, 1], lengths, table.end]
+        expected = [of_targets[k, : lengths[k]].sum() + ends[k] for k in (0, 1)]
+        found = list(-exported(target, lengths)[0])
+    difference = max(float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True))
+    if not np.isfinite(difference):
+        raise FairseqDocError(
+            "the exported model's scores are not finite; has the training diverged?"
+        )
+    return difference
 
 
 @dataclass(frozen=True)
@@ -21,7 +128,7 @@ class ExportedFile:
     Attributes:
         data: its bytes.
         metadata: what it says about itself.
-        difference: see :func:`fairseq_doc.export.running.largest_difference`.
+        difference: see :func:`largest_difference`.
     """
 
     data: bytes
@@ -41,16 +148,16 @@ def exported_file(
         int8: keep the matrices in 8 bits.
 
     Raises:
-        FairseqDocError: several models; one too large; layers of a kind that cannot be exported; a file
-            that would not compute what the model computes.
+        FairseqDocError: several models; one too large; layers of a kind that cannot be exported; a
+            file that would not compute what the model computes.
     """
     model: Any = ensemble.single
     table = table or table_of(ensemble.dictionary)
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
     if size > LARGEST_FILE:
         raise FairseqDocError(
-            f"expected a model whose parameters take at most {LARGEST_FILE:,} bytes, which an ONNX file "
-            f"can hold; got {size:,}"
+            f"expected a model whose parameters take at most {LARGEST_FILE:,} bytes, which an ONNX "
+            f"file can hold; got {size:,}"
         )
     more = {"architecture": type(model).__name__, "unit": ensemble.unit}
     made = onnx_model(model.decoder, form, table, more)

@@ -18,13 +18,14 @@ OPSET, IR_VERSION = 17, 8
 TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
 
 
-class Graph:
-    """A graph that grows.
+def transposed(weight: torch.Tensor) -> torch.Tensor:
+    """(outputs, inputs) -> (inputs, outputs)."""
+    return weight.t()
 
-    Args:
-        parent: the graph around it, of a loop's body; its values can be used here, and it keeps the
-            weights.
-    """
+
+class Graph:
+    """A graph that grows; of a loop's body with the graph around it as ``parent``, whose values can
+    be used here, and which keeps the weights."""
 
     def __init__(self, parent: "Graph | None" = None) -> None:
         self._root: Graph = self if parent is None else parent._root
@@ -33,15 +34,16 @@ class Graph:
         self._read: set[int] = set()
         self._count = 0
 
-    def __call__(self, operator: str, *inputs: str, **attributes: Any) -> str:
+    def __call__(self, operator: str, *inputs: Any, **attributes: Any) -> str:
         """The only output of a new node."""
         (output,) = self.several(operator, 1, *inputs, **attributes)
         return output
 
-    def several(self, operator: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
-        """The outputs of a new node."""
+    def several(self, operator: str, count: int, *inputs: Any, **attributes: Any) -> list[str]:
+        """The outputs of a new node. An input is a value or a constant, a number or numbers."""
+        values = [x if isinstance(x, str) else self._constant(x) for x in inputs]
         outputs = [self.new_name(operator) for _ in range(count)]
-        self._nodes.append(helper.make_node(operator, inputs, outputs, outputs[0], **attributes))
+        self._nodes.append(helper.make_node(operator, values, outputs, outputs[0], **attributes))
         return outputs
 
     def new_name(self, stem: str) -> str:
@@ -53,23 +55,17 @@ class Graph:
         """Let ``name`` be another name of a value: one of the outputs."""
         self._nodes.append(helper.make_node("Identity", [value], [name], name))
 
-    def constant(self, value: Any, dtype: Any = np.int64) -> str:
-        """A number, or a list of numbers, that the file holds."""
-        array = np.asarray(value, dtype)
-        return self._held(
-            (array.tobytes(), array.shape, array.dtype.str), "constant", lambda: array
-        )
+    def _constant(self, value: Any) -> str:
+        array = np.asarray(value)
+        array = array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+        key = (array.tobytes(), array.shape, array.dtype.str)
+        return self._held(key, "constant", lambda: array)
 
     def weight(
         self, weight: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> str:
-        """A parameter. The file holds it once, however often it is used.
-
-        Args:
-            weight: the parameter, which lives at least as long as this graph.
-            change: makes what the file holds from it, such as its transpose: one function wherever the
-                parameter is used so.
-        """
+        """A parameter, which lives at least as long as this graph. The file holds it once, after
+        ``change``: one function, such as :func:`transposed`, wherever the parameter is used so."""
 
         def array() -> np.ndarray:
             changed = weight.detach() if change is None else change(weight.detach())
@@ -77,6 +73,11 @@ class Graph:
 
         self.note(weight)
         return self._held((id(weight), change), "weight", array)
+
+    def linear(self, x: str, weight: torch.Tensor, bias: torch.Tensor | None = None) -> str:
+        """x W^T + b."""
+        product = self("MatMul", x, self.weight(weight, transposed))
+        return product if bias is None else self("Add", product, self.weight(bias))
 
     def note(self, *parameters: torch.Tensor) -> None:
         """Note that the graph holds these parameters, other than by :meth:`weight`."""
@@ -128,18 +129,10 @@ class Graph:
         return outputs, last
 
     def model(
-        self,
-        inputs: dict[str, Kind],
-        outputs: dict[str, Kind],
-        metadata: dict[str, str],
+        self, inputs: dict[str, Kind], outputs: dict[str, Kind], metadata: dict[str, str]
     ) -> onnx.ModelProto:
-        """The whole model.
-
-        Args:
-            inputs: by name.
-            outputs: by name, see :meth:`output`.
-            metadata: what the file says about itself.
-        """
+        """The whole model: inputs and outputs by name (see :meth:`output`), what the file says
+        about itself."""
         values = [
             [helper.make_tensor_value_info(name, TYPES[dtype], shape) for name, (dtype, shape) in x]
             for x in (inputs.items(), outputs.items())

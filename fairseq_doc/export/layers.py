@@ -3,51 +3,22 @@
 Axes: T time, B streams, D_0 width of the embedding, D_n of layer n, D the widest of the layers, J
 components, d width of a component's vector, V vocabulary, M = T B positions, N layers.
 
-A matrix is kept transposed, (inputs, outputs), as ``MatMul`` reads it. So the embedding and a tied output
-matrix are one (D_0, V) matrix: the output multiplies with it, the embedding takes columns of it.
+A matrix is kept transposed, (inputs, outputs), as ``MatMul`` reads it. So the embedding and a tied
+output matrix are one (D_0, V) matrix: the output multiplies with it, the embedding takes columns of
+it.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.export.graph import Graph
+from fairseq_doc.export.graph import Graph, transposed
 from fairseq_doc.models.language_model import RecurrentDecoder
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput
 from fairseq_doc.modules.recurrent_stack import RecurrentLayer, RecurrentStack
-
-
-class Carried(NamedTuple):
-    """What goes from one call to the next.
-
-    Attributes:
-        hidden, cell: h and c, each (N, B, D); a narrower layer has zeros behind its numbers, and c of
-            an RHN, which has none, stays as it is.
-    """
-
-    hidden: str
-    cell: str
-
-
-class Mixture(NamedTuple):
-    """What the probabilities of M positions need.
-
-    Attributes:
-        vectors: the component vectors, (M J, d).
-        log_weights: log pi, (M, J); None: there is one component.
-    """
-
-    vectors: str
-    log_weights: str | None
-
-
-def transposed(weight: torch.Tensor) -> torch.Tensor:
-    """(outputs, inputs) -> (inputs, outputs)."""
-    return weight.t()
 
 
 def layer_widths(decoder: RecurrentDecoder) -> list[int]:
@@ -57,13 +28,14 @@ def layer_widths(decoder: RecurrentDecoder) -> list[int]:
 
 
 def add_layers(
-    graph: Graph, decoder: RecurrentDecoder, tokens: str, before: Carried
-) -> tuple[list[str], Carried]:
+    graph: Graph, decoder: RecurrentDecoder, tokens: str, before: Sequence[str]
+) -> tuple[list[str], list[str]]:
     """Embedding and recurrent layers.
 
     Args:
         tokens: (B, T) words of the dictionary.
-        before: the state.
+        before: the state, h and c, each (N, B, D); a narrower layer has zeros behind its numbers,
+            and c of an RHN, which has none, stays as it is.
 
     Returns:
         [h^0, ..., h^N], for :class:`RecurrentStack` also their projected sum, each (T, B, D_n); the
@@ -86,15 +58,15 @@ def add_layers(
     layer: Any
     mogrifiers: Any = stack.mogrifiers if isinstance(stack, AWDLSTM) else ()
     for n, (layer, width) in enumerate(zip(stack.layers, widths, strict=True)):
-        starts, ends, axes = (graph.constant(at) for at in ([n, 0], [n + 1, width], [0, 2]))
-        state = [graph("Slice", part, starts, ends, axes) for part in before]  # each (1, B, D_n)
+        # each (1, B, D_n)
+        state = [graph("Slice", part, [n, 0], [n + 1, width], [0, 2]) for part in before]
         if isinstance(layer, RecurrentLayer):
             x, *state = _recurrent_layer(graph, layer, x, *state)
         elif mogrifiers:
             x, *state = _mogrifier(graph, layer, mogrifiers[n].rounds, x, *state)
         else:
             x, *state = _torch_lstm(graph, layer, x, *state)
-        behind = graph.constant([0, 0, 0, 0, 0, max(widths) - width])
+        behind = [0, 0, 0, 0, 0, max(widths) - width]
         after.append([graph("Pad", part, behind) for part in state])  # each (1, B, D)
         outputs.append(x)
     if isinstance(stack, RecurrentStack):
@@ -102,40 +74,40 @@ def add_layers(
         for output in outputs[2:]:
             total = graph("Add", total, output)
         if stack.projection is not None:
-            total = graph("MatMul", total, graph.weight(stack.projection, transposed))
+            total = graph.linear(total, stack.projection)
         outputs.append(total)
-    return outputs, Carried(*(graph("Concat", *part, axis=0) for part in zip(*after, strict=True)))
+    return outputs, [graph("Concat", *part, axis=0) for part in zip(*after, strict=True)]
 
 
 def _torch_lstm(graph: Graph, layer: torch.nn.LSTM, x: str, hidden: str, cell: str) -> list[str]:
-    weights = dict(layer.named_parameters())
-    bias = weights["bias_ih_l0"] + weights["bias_hh_l0"]
-    graph.note(weights["bias_ih_l0"], weights["bias_hh_l0"])
-    return _lstm(graph, weights["weight_ih_l0"], weights["weight_hh_l0"], bias, x, hidden, cell)
+    input_weight, state_weight, input_bias, state_bias = layer.parameters()
+    graph.note(input_bias, state_bias)
+    return _lstm(graph, input_weight, state_weight, input_bias + state_bias, x, hidden, cell)
 
 
 def _mogrifier(
     graph: Graph, layer: torch.nn.LSTM, gates: Any, x: str, hidden: str, cell: str
 ) -> list[str]:
     """See :mod:`fairseq_doc.ops.mogrifier`; ``gates``: the rounds'."""
-    weights = dict(layer.named_parameters())
+    input_weight, state_weight, input_bias, state_bias = layer.parameters()
 
     def step(body: Graph, before: Sequence[str], x: str) -> Sequence[str]:
         hidden, cell = before
         for number, gate in enumerate(gates):
             product = x if number % 2 else hidden
             for matrix in reversed(list(gate.matrices)):
-                product = body("MatMul", product, body.weight(matrix, transposed))
-            factor = body("Sigmoid", body("Add", product, body.weight(gate.bias)))
-            factor = body("Mul", body.constant(2, np.float32), factor)
+                product = body.linear(product, matrix)
+            gated = body("Sigmoid", body("Add", product, body.weight(gate.bias)))
+            factor = body("Mul", 2.0, gated)
             if number % 2:
                 hidden = body("Mul", factor, hidden)
             else:
                 x = body("Mul", factor, x)
-        z = body("MatMul", x, body.weight(weights["weight_ih_l0"], transposed))
-        z = body("Add", z, body("MatMul", hidden, body.weight(weights["weight_hh_l0"], transposed)))
-        for name in ("bias_ih_l0", "bias_hh_l0"):
-            z = body("Add", z, body.weight(weights[name]))
+        z = body(
+            "Add",
+            body.linear(x, input_weight, input_bias),
+            body.linear(hidden, state_weight, state_bias),
+        )
         i, f, g, o = body.several("Split", 4, z, axis=1)
         new = _gated_sum(body, [i, f, g], cell, "untied")
         return [body("Mul", body("Sigmoid", o), body("Tanh", new)), new]
@@ -145,9 +117,8 @@ def _mogrifier(
 
 def _scan(graph: Graph, sequence: str, state: Sequence[str], step: Any) -> list[str]:
     """A layer's output (T, B, D_n) and its state after the last step, each part (1, B, D_n)."""
-    of_layers = graph.constant([0])
-    output, last = graph.scan(sequence, [graph("Squeeze", s, of_layers) for s in state], step)
-    return [output, *(graph("Unsqueeze", part, of_layers) for part in last)]
+    output, last = graph.scan(sequence, [graph("Squeeze", s, [0]) for s in state], step)
+    return [output, *(graph("Unsqueeze", part, [0]) for part in last)]
 
 
 def _lstm(
@@ -168,13 +139,13 @@ def _lstm(
         x,
         graph.weight(input_weight, _iofc),
         graph.weight(state_weight, _iofc),
-        graph.constant(biases.detach().float().cpu(), np.float32),
+        biases.detach().float().cpu(),
         "",  # all sequences have one length
         hidden,
         cell,
         hidden_size=len(bias) // 4,
     )
-    return [graph("Squeeze", output, graph.constant([1])), hidden, cell]
+    return [graph("Squeeze", output, [1]), hidden, cell]
 
 
 def _iofc(parts: torch.Tensor) -> torch.Tensor:
@@ -191,16 +162,14 @@ def _recurrent_layer(
     if kind.name == "lstm" and kind.gates == "untied":
         graph.note(biases[0])
         return _lstm(graph, layer.input_weight, layer.state_weights[0], biases[0], x, hidden, cell)
-    inputs = graph("MatMul", x, graph.weight(layer.input_weight, transposed))  # (T, B, G D_n)
-    if biases:
-        inputs = graph("Add", inputs, graph.weight(biases[0]))
+    inputs = graph.linear(x, layer.input_weight, biases[0] if biases else None)  # (T, B, G D_n)
 
     def step(body: Graph, before: Sequence[str], added: str) -> Sequence[str]:
         state = list(before)
         for weight, bias in zip(layer.state_weights, [None, *biases[1:]], strict=False):
             if bias is not None:
                 added = body.weight(bias)
-            product = body("MatMul", state[0], body.weight(weight, transposed))
+            product = body.linear(state[0], weight)
             if kind.name == "nas":
                 state = _nas_cell(body, added, product, *state)
                 continue
@@ -222,7 +191,7 @@ def _gated_sum(graph: Graph, parts: Sequence[str], before: str, kind: str) -> st
     """See :func:`fairseq_doc.ops.gated_cell.gated_sum`; ``parts``: z of i, f, g, or of f, g."""
     *i, f, g = parts
     f, g = graph("Sigmoid", f), graph("Tanh", g)
-    room = graph("Sub", graph.constant(1, np.float32), f)
+    room = graph("Sub", 1.0, f)
     if kind == "tied":
         gate = room
     else:
@@ -249,66 +218,53 @@ def _nas_cell(graph: Graph, a: str, b: str, _: str, cell: str) -> list[str]:
     return [tanh_of("Mul", new, q), new]
 
 
-def add_mixture(graph: Graph, output: MixtureOutput, layer_outputs: Sequence[str]) -> Mixture:
-    """Component vectors and log weights, see :class:`MixtureOutput`.
-
-    Args:
-        layer_outputs: h^0, ..., h^N of M positions, each (M, D_n).
-    """
-    last, count = layer_outputs[-1], output.n_components
-    if not output.projections:
-        return Mixture(last, None)
-    tanh = output.activation is ACTIVATIONS["tanh"]
-    vectors = []
-    projection: Any
-    for n, projection in output.projections.items():
-        product = graph(
-            "MatMul", layer_outputs[int(n)], graph.weight(projection.weight, transposed)
-        )
-        k = graph("Add", product, graph.weight(projection.bias))  # (M, i_n d)
-        vectors.append(graph("Tanh", k) if tanh else k)
-    joined = graph("Concat", *vectors, axis=1)  # (M, J d)
-    rows = graph("Reshape", joined, graph.constant([-1, output.dim]))
-    if count == 1:
-        return Mixture(rows, None)
-    assert output.mixture_weights is not None
-    weight = graph.weight(output.mixture_weights.weight, transposed)
-    return Mixture(rows, graph("LogSoftmax", graph("MatMul", last, weight), axis=1))
-
-
 def add_log_probs(
-    graph: Graph, output: MixtureOutput, mixture: Mixture, target: str | None = None
+    graph: Graph, output: MixtureOutput, layer_outputs: Sequence[str], target: str | None = None
 ) -> str:
     """log P = logsumexp_j(log pi_j + log softmax(W k_j + b)), see :mod:`fairseq_doc.ops.reference`.
 
     Args:
+        layer_outputs: h^0, ..., h^N of M positions, each (M, D_n).
         target: (M,) words; None: all.
 
     Returns:
         Of the targets, (M,), or of all words, (M, V).
     """
     count, n_words = output.n_components, len(output.bias)
-    logits = graph("MatMul", mixture.vectors, graph.weight(output.weight, transposed))
-    logits = graph("Add", logits, graph.weight(output.bias))  # (M J, V)
-    shape = graph.constant([-1, count, n_words])
-    scores = graph("Reshape", graph("LogSoftmax", logits, axis=1), shape)  # (M, J, V)
-    axis = graph.constant([1])
+    vectors = _component_vectors(graph, output, layer_outputs)
+    logits = graph.linear(vectors, output.weight, output.bias)  # (M J, V)
+    log_softmax = graph("LogSoftmax", logits, axis=1)
+    scores = graph("Reshape", log_softmax, [-1, count, n_words])  # (M, J, V)
     if target is not None:
-        index = graph("Unsqueeze", target, graph.constant([1, 2]))  # (M, 1, 1)
-        index = graph("Expand", index, graph.constant([1, count, 1]))
+        index = graph("Unsqueeze", target, [1, 2])  # (M, 1, 1)
+        index = graph("Expand", index, [1, count, 1])
         scores = graph("GatherElements", scores, index, axis=2)  # (M, J, 1)
-    if mixture.log_weights is None:
-        scores = graph("Squeeze", scores, axis)
+    if count == 1:
+        scores = graph("Squeeze", scores, [1])
     else:
-        weights = graph("Unsqueeze", mixture.log_weights, graph.constant([2]))  # (M, J, 1)
-        scores = _logsumexp(graph, graph("Add", scores, weights))
-    return scores if target is None else graph("Squeeze", scores, axis)
+        assert output.mixture_weights is not None
+        weights = graph.linear(layer_outputs[-1], output.mixture_weights.weight)
+        log_weights = graph("Unsqueeze", graph("LogSoftmax", weights, axis=1), [2])  # (M, J, 1)
+        scores = _logsumexp(graph, graph("Add", scores, log_weights))
+    return scores if target is None else graph("Squeeze", scores, [1])
+
+
+def _component_vectors(graph: Graph, output: MixtureOutput, layer_outputs: Sequence[str]) -> str:
+    """(M J, d), see :class:`MixtureOutput`."""
+    if not output.projections:
+        return layer_outputs[-1]
+    vectors = []
+    projection: Any
+    for n, projection in output.projections.items():
+        k = graph.linear(layer_outputs[int(n)], projection.weight, projection.bias)  # (M, i_n d)
+        vectors.append(graph("Tanh", k) if output.activation is ACTIVATIONS["tanh"] else k)
+    joined = graph("Concat", *vectors, axis=1)  # (M, J d)
+    return graph("Reshape", joined, [-1, output.dim])
 
 
 def _logsumexp(graph: Graph, x: str) -> str:
     """(M, J, ...) -> (M, ...). onnxruntime's ``ReduceLogSumExp`` takes several times as long."""
     top = graph("ReduceMax", x, axes=[1], keepdims=1)
     powers = graph("Exp", graph("Sub", x, top))
-    axis = graph.constant([1])
-    total = graph("Log", graph("ReduceSum", powers, axis, keepdims=0))
-    return graph("Add", total, graph("Squeeze", top, axis))
+    total = graph("Log", graph("ReduceSum", powers, [1], keepdims=0))
+    return graph("Add", total, graph("Squeeze", top, [1]))

@@ -3,19 +3,23 @@
 Axes: N streams or sentences, L tokens, V tokens of the table, D_n width of layer n.
 """
 
-import numpy as np
+from collections.abc import Sequence
+
 import onnx
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.export.contract import INPUTS, LOG_PROBS, NLL, OUTPUTS, SENTENCE, kinds, metadata
-from fairseq_doc.export.graph import Graph
-from fairseq_doc.export.layers import (
-    Carried,
-    add_layers,
-    add_log_probs,
-    add_mixture,
-    layer_widths,
+from fairseq_doc.export.contract import (
+    INPUTS,
+    LOG_PROBS,
+    NLL,
+    OUTPUTS,
+    SENTENCE,
+    STATE,
+    kinds,
+    metadata,
 )
+from fairseq_doc.export.graph import Graph
+from fairseq_doc.export.layers import add_layers, add_log_probs, layer_widths
 from fairseq_doc.export.tokens import TokenTable
 from fairseq_doc.models.language_model import RecurrentDecoder
 
@@ -60,52 +64,50 @@ class _Builder:
 
     def log_probs(self) -> list[str]:
         graph, output = self.graph, self.decoder.output
-        outputs, after = add_layers(graph, self.decoder, self._words("x"), Carried("h0", "c0"))
-        last = [graph("Gather", h, graph.constant(-1), axis=0) for h in outputs]  # each (N, D_n)
-        log_probs = add_log_probs(graph, output, add_mixture(graph, output, last))
+        outputs, after = add_layers(graph, self.decoder, self._words("x"), STATE)
+        last = [graph("Gather", h, -1, axis=0) for h in outputs]  # each (N, D_n)
+        log_probs = add_log_probs(graph, output, last)
         if not self.table.is_dictionary:
-            log_probs = graph("Gather", log_probs, graph.constant(self.table.words), axis=1)
+            log_probs = graph("Gather", log_probs, self.table.words, axis=1)
         return [log_probs, *after]
 
     def nll(self) -> list[str]:
-        before = Carried("h0", "c0")
-        nll, after = self._of_targets(self._words("x"), self._words("y"), before)
-        return [self.graph("ReduceSum", nll, self.graph.constant([0]), keepdims=0), *after]
+        nll, after = self._of_targets(self._words("x"), self._words("y"), STATE)
+        return [self.graph("ReduceSum", nll, [0], keepdims=0), *after]
 
     def sentence(self) -> list[str]:
-        graph, constant = self.graph, self.graph.constant
+        graph = self.graph
         words = self._words("x")
-        end = constant([[self.table.words[self.table.end]]])
+        end = [[self.table.words[self.table.end]]]
         shape = graph("Shape", words)
         batch, length = graph.several("Split", 2, shape, axis=0)  # each (1,): N and L
-        column = graph("Expand", end, graph("Concat", batch, constant([1]), axis=0))  # (N, 1)
+        column = graph("Expand", end, graph("Concat", batch, [1], axis=0))  # (N, 1)
         source = graph("Concat", column, words, axis=1)  # (N, L + 1)
-        count = graph("Add", graph("Squeeze", length, constant([0])), constant(1))
-        places = graph("Range", constant(0), count, constant(1))  # (L + 1,)
+        count = graph("Add", graph("Squeeze", length, [0]), 1)
+        places = graph("Range", 0, count, 1)  # (L + 1,)
         followed = graph("Concat", words, column, axis=1)
-        at_end = graph("Equal", places, graph("Unsqueeze", "x_lens", constant([1])))
+        at_end = graph("Equal", places, graph("Unsqueeze", "x_lens", [1]))
         target = graph("Where", at_end, end, followed)  # (N, L + 1)
         widths = layer_widths(self.decoder)
-        layers, widest = constant([len(widths)]), constant([max(widths)])
-        shape_of_state = graph("Concat", layers, batch, widest, axis=0)
-        zeros = graph("Expand", constant(0, np.float32), shape_of_state)
-        nll, _ = self._of_targets(source, target, Carried(zeros, zeros))  # (L + 1, N)
-        counted = graph("LessOrEqual", graph("Unsqueeze", places, constant([1])), "x_lens")
-        scored = graph("Where", counted, nll, constant(0, np.float32))
-        return [graph("ReduceSum", scored, constant([0]), keepdims=0)]
+        shape_of_state = graph("Concat", [len(widths)], batch, [max(widths)], axis=0)
+        zeros = graph("Expand", 0.0, shape_of_state)
+        nll, _ = self._of_targets(source, target, [zeros, zeros])  # (L + 1, N)
+        counted = graph("LessOrEqual", graph("Unsqueeze", places, [1]), "x_lens")
+        scored = graph("Where", counted, nll, 0.0)
+        return [graph("ReduceSum", scored, [0], keepdims=0)]
 
     def _words(self, tokens: str) -> str:
         """The words that tokens are."""
         if self.table.is_dictionary:
             return tokens
-        return self.graph("Gather", self.graph.constant(self.table.words), tokens)
+        return self.graph("Gather", self.table.words, tokens)
 
-    def _of_targets(self, source: str, target: str, before: Carried) -> tuple[str, Carried]:
+    def _of_targets(self, source: str, target: str, before: Sequence[str]) -> tuple[str, list[str]]:
         """-log P of targets (N, L) as (L, N), and the state after them."""
         graph, output = self.graph, self.decoder.output
         outputs, after = add_layers(graph, self.decoder, source, before)
         rows = [graph("Flatten", h, axis=2) for h in outputs]  # each (L N, D_n)
         by_time = graph("Transpose", target, perm=[1, 0])  # (L, N)
-        flat = graph("Reshape", by_time, graph.constant([-1]))
-        log_probs = add_log_probs(graph, output, add_mixture(graph, output, rows), flat)
+        flat = graph("Reshape", by_time, [-1])
+        log_probs = add_log_probs(graph, output, rows, flat)
         return graph("Reshape", graph("Neg", log_probs), graph("Shape", by_time)), after

@@ -1,7 +1,7 @@
 """Tables of tokens, a token and its number a line, and the words of a dictionary they are.
 
-A recogniser numbers its tokens in its own way. A model that is exported with the recogniser's table takes
-and gives those numbers.
+A recogniser numbers its tokens in its own way. A model that is exported with the recogniser's table
+takes and gives those numbers.
 """
 
 import re
@@ -13,8 +13,8 @@ from fairseq.data import Dictionary
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
 
-# What the end mark </s> is called in a table: the first of these that is there. The recogniser's blank
-# is never scored by a language model, so its number is free where a table has no end mark.
+# What the end mark </s> is called in a table: the first of these that is there. The recogniser's
+# blank is never scored by a language model, so its number is free where a table has no end mark.
 END_MARKS = ("<sos/eos>", "</s>", "<blk>", "<blank>")
 
 
@@ -49,7 +49,8 @@ def read_tokens(path: str) -> list[str]:
     """The tokens of a table in the order of their numbers.
 
     Raises:
-        FairseqDocError: a line without a token and a number; numbers other than 0, 1, ..., each once.
+        FairseqDocError: a line without a token and a number; numbers other than 0, 1, ..., each
+            once.
     """
     tokens: dict[int, str] = {}
     for number, line in enumerate(text_lines(path), start=1):
@@ -65,8 +66,8 @@ def read_tokens(path: str) -> list[str]:
         tokens[int(found[2])] = found[1]
     if sorted(tokens) != list(range(len(tokens))) or not tokens:
         raise FairseqDocError(
-            f"{path}: expected tokens numbered 0, 1, ... without a gap; got {len(tokens):,} tokens, the "
-            f"highest number {max(tokens, default=None)}"
+            f"{path}: expected tokens numbered 0, 1, ... without a gap; got {len(tokens):,} "
+            f"tokens, the highest number {max(tokens, default=None)}"
         )
     return [tokens[number] for number in range(len(tokens))]
 

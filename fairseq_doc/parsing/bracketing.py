@@ -58,32 +58,30 @@ def read_parameters(path: str) -> Parameters:
     Raises:
         FairseqDocError: an unknown parameter or a value of another kind, with its line.
     """
+    numbers = ("labeled", "cutoff_len")
     # A list that the file does not name is empty.
-    single = ("labeled", "cutoff_len")
-    found: dict[str, Any] = {f.name: () for f in fields(Parameters) if f.name not in single}
+    values: dict[str, Any] = {f.name: () for f in fields(Parameters) if f.name not in numbers}
     known = sorted(field.name.upper() for field in fields(Parameters))
     for number, line in enumerate(read_text(path, MAX_PRM).split("\n"), start=1):
         words = line.split()
         if not words or words[0].startswith("#") or words[0] in ("DEBUG", "MAX_ERROR"):
             continue
-        name, *values = words
-        expected = 2 if name.startswith("EQ_") else 1
-        if name not in known or len(values) != expected:
+        name, *given = words
+        if name not in known or len(given) != (2 if name.startswith("EQ_") else 1):
             raise FairseqDocError(
                 f"{path}: line {number}: expected one of {', '.join(known)} with its value, or two "
                 f"after EQ_LABEL and EQ_WORD; got {shown(line.strip())}"
             )
         key = name.lower()
-        if key not in single:
-            found[key] += (tuple(values) if expected == 2 else values[0],)
-        elif not values[0].isdecimal() or len(values[0]) > MAX_DIGITS:
-            raise FairseqDocError(
-                f"{path}: line {number}: expected a number after {name}; got {shown(values[0])}"
-            )
+        if key not in numbers:
+            values[key] += (tuple(given) if len(given) == 2 else given[0],)
+        elif given[0].isdecimal() and len(given[0]) <= MAX_DIGITS:
+            values[key] = int(given[0])
         else:
-            value = int(values[0])
-            found[key] = bool(value) if key == "labeled" else value
-    return Parameters(**found)
+            raise FairseqDocError(
+                f"{path}: line {number}: expected a number after {name}; got {shown(given[0])}"
+            )
+    return Parameters(**values)
 
 
 @dataclass(frozen=True)
@@ -121,32 +119,28 @@ class SentenceResult:
 
 def compare(gold: Tree, test: Tree, parameters: Parameters) -> SentenceResult:
     """Score one candidate, ``test``."""
-    trees = (gold, test)
     length = sum(tag not in parameters.delete_label_for_length for tag in gold.tags)
-    kept = [[tag not in parameters.delete_label for tag in tree.tags] for tree in trees]
+    kept = [[tag not in parameters.delete_label for tag in tree.tags] for tree in (gold, test)]
     if not any(kept[1]):
         return SentenceResult(SKIPPED, length)
     if sum(kept[0]) != sum(kept[1]):
         _keep_quotes(gold, test, kept, parameters)
     gold_words, test_words = (
-        list(compress(tree.words, keep)) for tree, keep in zip(trees, kept, strict=True)
+        list(compress(gold.words, kept[0])),
+        list(compress(test.words, kept[1])),
     )
     same_word = _equality(parameters.eq_word)
     if len(gold_words) != len(test_words) or not all(map(same_word, gold_words, test_words)):
         return SentenceResult(ERROR, length)
-    gold_tags, test_tags = (
-        compress(tree.tags, keep) for tree, keep in zip(trees, kept, strict=True)
-    )
-    gold_brackets, test_brackets = (
-        _brackets(tree, keep, parameters) for tree, keep in zip(trees, kept, strict=True)
-    )
+    gold_brackets = _brackets(gold, kept[0], parameters)
+    test_brackets = _brackets(test, kept[1], parameters)
+    gold_tags, test_tags = compress(gold.tags, kept[0]), compress(test.tags, kept[1])
     same_label = _equality(parameters.eq_label)
+    same_bracket = same_label if parameters.labeled else lambda a, b: True
     return SentenceResult(
         VALID,
         length,
-        matched=_matched(
-            gold_brackets, test_brackets, same_label if parameters.labeled else _always
-        ),
+        matched=_matched(gold_brackets, test_brackets, same_bracket),
         gold=len(gold_brackets),
         test=len(test_brackets),
         crossing=_crossing(gold_brackets, test_brackets),
@@ -161,10 +155,6 @@ def _equality(pairs: Sequence[tuple[str, str]]) -> Callable[[str, str], bool]:
         return str.__eq__
     both = {*pairs, *((b, a) for a, b in pairs)}
     return lambda a, b: a == b or (a, b) in both
-
-
-def _always(a: str, b: str) -> bool:
-    return True
 
 
 def _keep_quotes(gold: Tree, test: Tree, kept: list[list[bool]], parameters: Parameters) -> None:
@@ -236,6 +226,11 @@ def _percent(part: int, whole: int) -> float:
     return 100 * part / whole if whole else 0.0
 
 
+def f1(matched: int, gold: int, test: int) -> float:
+    """In percent, of counts of brackets."""
+    return _percent(2 * matched, gold + test)
+
+
 @dataclass(frozen=True)
 class Summary:
     """Totals over sentences; shares in percent.
@@ -263,13 +258,8 @@ class Summary:
     tagging_accuracy: float
 
 
-def f1(matched: int, gold: int, test: int) -> float:
-    """In percent, of counts of brackets."""
-    return _percent(2 * matched, gold + test)
-
-
 def summarize(results: Sequence[SentenceResult]) -> Summary:
-    """The totals of results."""
+    """The totals over sentences."""
     valid = [result for result in results if result.status == VALID]
     matched = sum(result.matched for result in valid)
     gold = sum(result.gold for result in valid)

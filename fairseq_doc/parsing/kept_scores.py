@@ -1,162 +1,122 @@
 """Scores of the language model kept in a file, so that an interrupted run continues to the same
 result."""
 
-import fcntl
 import json
 import math
 import os
 import zlib
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import check_input, text_lines
+from fairseq_doc.files import check_input, lock
 
-MAX_LINE = 1 << 26  # bytes: a list of a million candidates
 ROUNDING = 1e-3  # a log-probability may be above 0 by so much
 
 
 class KeptScores:
-    """A file of scores, a context manager that closes it.
+    """A file of scores, to be closed.
 
     The first line says what the scores depend on, in JSON. Each further line holds a checksum and a
-    sentence's scores, written as Python writes floats, so that no digit is lost. The checksum is that
-    of all lines so far.
+    sentence's scores, written as Python writes floats, so that no digit is lost. The checksum is
+    that of all lines so far. What follows the last line feed was cut off, and is written again.
 
     Args:
         path: file to continue or to begin.
         stamp: what the scores depend on, as JSON can hold it.
 
     Attributes:
-        taken: candidates whose scores were in the file.
+        taken: candidates whose scores were in the file, after :meth:`begin`.
 
     Raises:
-        FairseqDocError: a file of something else, a damaged one, or one that another run is
-            writing.
+        FairseqDocError: a file of something else, or a damaged one.
     """
 
     def __init__(self, path: str, stamp: Any) -> None:
         self.taken = 0
         self._path = path
         self._file: IO[str] | None = None
-        self._writing = False
-        self._head = json.dumps({"checksums": "crc32", "scores of": stamp}, sort_keys=True)
-        self._sum = 0  # of what was written
-        self._kept: list[np.ndarray] = []
+        head = json.dumps({"checksums": "crc32", "scores of": stamp}, sort_keys=True)
+        self._lines = [head]  # those that count
+        self._scores: list[np.ndarray] = []  # of the lines after the first
+        self._sum = zlib.crc32(head.encode())  # of the lines that count
+        self._size = 0  # bytes of the file
         if os.path.lexists(path):
             check_input(path, again=True)
-            self._file = self._open("r+")
-            try:
-                self._kept = self._read()
-            except BaseException:
-                self._file.close()
-                raise
+            self._read(f"{head}\n".encode())
 
-    def __enter__(self) -> "KeptScores":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def _open(self, mode: str) -> IO[str]:
-        in_use = FairseqDocError(f"{self._path}: another run is writing these scores")
-        try:
-            file = open(self._path, mode, encoding="utf-8")  # noqa: SIM115
-        except FileExistsError:
-            raise in_use from None
-        except OSError as error:
-            raise FairseqDocError(f"cannot write {self._path}: {error.strerror}") from None
-        try:
-            # Not files.lock: text_lines closes another handle of this file, which would free that lock.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise in_use from None
-        return file
-
-    def _read(self) -> list[np.ndarray]:
-        """The scores of each sentence in the file."""
-        lines = text_lines(self._path, MAX_LINE, errors="replace")
-        head = next(lines, "")
-        if self._head.startswith(head) and next(lines, None) is None:
-            return []  # nothing but the first line, or a part of it, where the disk was full
-        lines = text_lines(self._path, MAX_LINE, errors="replace")
-        if next(lines, None) != self._head:
-            raise FairseqDocError(
-                f"{self._path}: expected scores of these models on this list; got another file, one "
-                "of another --matmul-precision or one of a version without checksums; remove it, and "
-                "the same command computes the scores again, or name another"
-            )
-        kept: list[np.ndarray] = []
-        found = _checksum(self._head, 0)
-        wrong = 0  # the number of the first damaged line
-        for number, line in enumerate(lines, start=2):
-            if wrong:
+    def _read(self, head: bytes) -> None:
+        with open(self._path, "rb") as file:
+            start = file.read(len(head))
+            if not head.startswith(start):
                 raise FairseqDocError(
-                    f"{self._path}: line {wrong} is damaged: expected its checksum and a list of "
+                    f"{self._path}: expected scores of these models on this list; got another "
+                    "file, or scores of another --matmul-precision; remove it, and the same "
+                    "command computes the scores again, or name another"
+                )
+            content = file.read()
+        self._size = len(start) + len(content)
+        *lines, _ = content.decode(errors="replace").split("\n")
+        checksum = self._sum
+        for number, line in enumerate(lines, start=2):
+            written, _, text = line.partition(" ")
+            checksum = zlib.crc32(text.encode(), checksum)
+            scores = _scores(text)
+            if written != f"{checksum:08x}" or scores is None:
+                raise FairseqDocError(
+                    f"{self._path}: line {number} is damaged: expected its checksum and a list of "
                     "log-probabilities; remove the file, or its lines from there on"
                 )
-            written, _, text = line.partition(" ")
-            found = _checksum(text, found)
-            scores = _scores(text)
-            if written != f"{found:08x}" or scores is None:
-                wrong = number  # the last line may be cut off; every other must be whole
-            else:
-                kept.append(scores)
-        if kept and not wrong and not self._ends_with_a_line():
-            kept.pop()  # its line is to be written whole
+            self._lines.append(line)
+            self._scores.append(scores)
+
+    def begin(self, chunks: Sequence[Sequence[int]]) -> list[list[np.ndarray]]:
+        """The scores of the first chunks, as far as the file has whole ones. :meth:`append` takes
+        those of the others.
+
+        Args:
+            chunks: for each chunk, how many candidates each of its sentences has.
+
+        Raises:
+            FairseqDocError: another run is writing this file, or it cannot be written.
+        """
+        kept: list[list[np.ndarray]] = []
+        count = 0  # of sentences
+        for sizes in chunks:
+            found = self._scores[count : count + len(sizes)]
+            if [len(scores) for scores in found] != list(sizes):
+                break
+            kept.append(found)
+            count += len(sizes)
+        self.taken = sum(map(sum, chunks[: len(kept)]))
+        lines = self._lines[: 1 + count]
+        text = "".join(f"{line}\n" for line in lines)  # in ASCII
+        if len(kept) < len(chunks) or len(text) != self._size:
+            in_use = f"{self._path}: another run is writing these scores"
+            self._file = lock(self._path, in_use)
+            if os.fstat(self._file.fileno()).st_size != self._size:
+                raise FairseqDocError(in_use)
+            self._file.truncate(min(self._size, len(text)))
+            self._write(text[self._size :])
+            if count:
+                self._sum = int(lines[-1][:8], 16)
         return kept
-
-    def _ends_with_a_line(self) -> bool:
-        with open(self._path, "rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read() == b"\n"
-
-    def take(self, start: int, sizes: Sequence[int]) -> list[np.ndarray] | None:
-        """The scores of the sentences from ``start`` on, which have so many candidates each. None
-        where some are missing, and in every later call: from there on scores are computed and
-        appended."""
-        if self._writing:
-            return None
-        found = self._kept[start : start + len(sizes)]
-        if [len(scores) for scores in found] == list(sizes):
-            self.taken += sum(sizes)
-            return found
-        self._begin_writing(self._kept[:start])
-        return None
 
     def append(self, scores: Iterable[np.ndarray]) -> None:
         """Keep the scores of the next sentences."""
-        self._write(map(self._line, scores))
+        lines = []
+        for of_sentence in scores:
+            text = json.dumps(of_sentence.tolist())
+            self._sum = zlib.crc32(text.encode(), self._sum)
+            lines.append(f"{self._sum:08x} {text}\n")
+        self._write("".join(lines))
 
-    def _begin_writing(self, kept: Iterable[np.ndarray]) -> None:
-        """Write the file with these scores alone, and be ready to append."""
-        if self._file is None:
-            self._file = self._open("x")
-        self._file.seek(0)
-        self._sum = _checksum(self._head, 0)
-        self._write([self._head, *map(self._line, kept)])
-        self._file.truncate()
-        self._writing = True
-
-    def _line(self, scores: np.ndarray) -> str:
-        text = json.dumps(scores.tolist())
-        self._sum = _checksum(text, self._sum)
-        return f"{self._sum:08x} {text}"
-
-    def _write(self, lines: Iterable[str]) -> None:
+    def _write(self, text: str) -> None:
         assert self._file is not None
         try:
-            self._file.write("".join(f"{line}\n" for line in lines))
+            self._file.write(text)
             self._file.flush()
         except OSError as error:
             raise FairseqDocError(
@@ -164,9 +124,10 @@ class KeptScores:
                 "scores that it holds"
             ) from None
 
-
-def _checksum(line: str, before: int) -> int:
-    return zlib.crc32(line.encode(), before)
+    def close(self) -> None:
+        """Let another run write the file."""
+        if self._file is not None:
+            self._file.close()
 
 
 def _scores(text: str) -> np.ndarray | None:

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.parsing.nbest import Candidate
 from fairseq_doc.preparation.symbols import tree_of
 from fairseq_doc.preparation.trees import Tree, bracketed
 from fairseq_doc.scoring.generated import GeneratedSentence, Hypothesis
 
-WELL_FORMED, REPAIRED, DROPPED = "well-formed", "repaired", "dropped"
+WELL_FORMED, REPAIRED, DROPPED = "well_formed", "repaired", "dropped"
 FLAT = "flat"  # sentences without any tree of their own
 
 
@@ -24,13 +23,13 @@ class CandidateLists(NamedTuple):
     """Trees of outputs.
 
     Attributes:
-        lists: for each sentence its candidates, whose ``line`` is 0.
+        lists: for each sentence its candidates, (ln P, tree).
         counts: outputs that were ``WELL_FORMED``, ``REPAIRED`` or ``DROPPED``, and ``FLAT``
             sentences.
         first_counts: the same of each sentence's first output.
     """
 
-    lists: list[list[Candidate]]
+    lists: list[list[tuple[float, Tree]]]
     counts: Counter[str]
     first_counts: Counter[str]
 
@@ -67,19 +66,16 @@ def candidate_lists(
             )
         candidates = []
         for place, hypothesis in enumerate(output.hypotheses):
-            score = _log_prob(hypothesis, where)
-            tree, how = tree_of_output(
-                hypothesis.words.split(), source, sentence.words, sentence.tags
-            )
-            result.counts[how] += 1
-            if place == 0:
-                result.first_counts[how] += 1
+            log_prob = _log_prob(hypothesis, where)
+            tree, kind = tree_of_output(hypothesis.words.split(), source, sentence)
+            result.counts[kind] += 1
+            result.first_counts[kind] += place == 0
             if tree is not None:
-                candidates.append(Candidate(score, bracketed(tree), 0))
+                candidates.append((log_prob, tree))
         if not candidates:
             result.counts[FLAT] += 1
-            flat = flat_tree(sentence.words, sentence.tags)
-            candidates.append(Candidate(0.0, bracketed(flat), 0))
+            flat = tree_of(["(S", *sentence.words, ")S"], sentence.words, sentence.tags)
+            candidates.append((0.0, flat))
         result.lists.append(candidates)
     return result
 
@@ -102,14 +98,14 @@ def _log_prob(hypothesis: Hypothesis, where: str) -> float:
 
 
 def tree_of_output(
-    symbols: Sequence[str], source: Sequence[str], words: Sequence[str], tags: Sequence[str]
+    symbols: Sequence[str], source: Sequence[str], sentence: Tree
 ) -> tuple[Tree | None, str]:
     """The tree of an output over a sentence.
 
     Args:
         symbols: the output.
         source: the sentence's words as symbols.
-        words, tags: the sentence's own.
+        sentence: a tree with the words and tags to use.
 
     Returns:
         (tree, ``WELL_FORMED``); (tree, ``REPAIRED``) where the output has as many words, but its
@@ -117,23 +113,20 @@ def tree_of_output(
         replace; (None, ``DROPPED``) where it has more or fewer words.
     """
     own = [symbol for symbol in symbols if symbol[0] not in "()"]
-    if len(own) != len(words):
+    if len(own) != len(source):
         return None, DROPPED
     try:
-        tree, how = tree_of(symbols, words, tags), WELL_FORMED
+        tree, kind = tree_of(symbols, sentence.words, sentence.tags), WELL_FORMED
     except FairseqDocError:
-        tree, how = tree_of(repaired(symbols), words, tags), REPAIRED
-    if own != list(source):
-        how = REPAIRED
-    return tree, how
+        tree, kind = tree_of(repaired(symbols), sentence.words, sentence.tags), REPAIRED
+    return tree, kind if own == list(source) else REPAIRED
 
 
 def repaired(symbols: Iterable[str]) -> list[str]:
     """The symbols with brackets that match.
 
-    A closing bracket closes the innermost open one, whatever its label, and is left out where none
-    is open. Brackets that are open at the end are closed there. A bracket without words is left
-    out.
+    A closing bracket closes the innermost open one, whatever its label, and is left out if none is
+    open. Brackets that are open at the end are closed there. A bracket without words is left out.
     """
     kept: list[str] = []
     opened: list[int] = []  # places of open brackets in kept
@@ -151,21 +144,16 @@ def repaired(symbols: Iterable[str]) -> list[str]:
 
 
 def _close(kept: list[str], place: int) -> None:
-    """Close the bracket at a place, or remove it where nothing follows it."""
+    """Close the bracket at a place, or remove it if nothing follows it."""
     if place == len(kept) - 1:
         kept.pop()
     else:
         kept.append(f"){kept[place][1:]}")
 
 
-def flat_tree(words: Sequence[str], tags: Sequence[str]) -> Tree:
-    """One S over all words, for a sentence without a usable output."""
-    return Tree(tuple(words), tuple(tags), (("TOP", 0, len(words)), ("S", 0, len(words))))
-
-
-def nbest_lines(lists: Iterable[Sequence[Candidate]]) -> Iterator[str]:
-    """The lines of an n-best file of lists of candidates."""
+def nbest_lines(lists: Iterable[Sequence[tuple[float, Tree]]]) -> Iterator[str]:
+    """The lines of an n-best file of lists of (score, tree)."""
     for number, candidates in enumerate(lists):
         yield f"{len(candidates)} {number}"
-        for candidate in candidates:
-            yield f"{candidate.score!r}\t{candidate.text}"
+        for score, tree in candidates:
+            yield f"{score!r}\t{bracketed(tree)}"

@@ -3,15 +3,12 @@
 A candidate's score is ln P_LM(symbols) + w s, where s is the parser's own score as a natural
 logarithm. The weight w is tuned by F1 on a development set. Candidates with equal symbols, which
 differ in tags only, are merged: the first one's tree and score are kept.
-
-Lists are read as often as needed and never held in memory; only a few numbers of each candidate
-are.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 from fairseq.data import Dictionary
@@ -27,7 +24,7 @@ from fairseq_doc.preparation.symbols import WordSymbols, symbols_of
 from fairseq_doc.preparation.trees import Tree, bracketed, parse_tree
 
 MAX_CANDIDATES = 2000  # scored together
-_Distinct = dict[tuple[str, ...], tuple[Candidate, Tree]]  # by their symbols
+_Distinct = dict[str, tuple[Candidate, Tree]]  # by their symbols
 
 
 @dataclass(frozen=True)
@@ -36,9 +33,10 @@ class Sentence:
 
     Attributes:
         candidates: how many the list has, before merging.
-        lines: (n,) the line of the file with each one's tree.
+        symbols: (n,) each one's symbols, separated by blanks.
+        trees: (n,) each one's tree as text.
         parser_scores: (n,) the parser's scores, natural logarithm.
-        counts: (n, 3) matched, gold and test brackets against the gold tree, all 0 where EVALB
+        counts: (n, 3) matched, gold and test brackets against the gold tree, all 0 if EVALB
             excludes the candidate; None without gold trees.
         valid: (n,) whether EVALB includes the candidate; None without gold trees.
         root: the label of the first candidate's root; None without a root.
@@ -46,9 +44,10 @@ class Sentence:
     """
 
     candidates: int
-    lines: np.ndarray
+    symbols: list[str]
+    trees: list[str]
     parser_scores: np.ndarray
-    counts: np.ndarray | None
+    counts: np.ndarray | None = None
     valid: np.ndarray | None = None
     root: str | None = None
     unknown: int = 0
@@ -56,19 +55,6 @@ class Sentence:
     def scores(self, lm_scores: np.ndarray, weight: float) -> np.ndarray:
         """ln P_LM + w s, (n,)."""
         return lm_scores + weight * self.parser_scores
-
-    def best(self, lm_scores: np.ndarray, weight: float) -> int:
-        """The index of the best candidate, the first of several."""
-        return int(np.argmax(self.scores(lm_scores, weight)))
-
-
-def check_dictionary(dictionary: Dictionary) -> None:
-    """Raise ``FairseqDocError`` unless its symbols are those of trees."""
-    if not any(symbol.startswith("(") and len(symbol) > 1 for symbol in dictionary.symbols):
-        raise FairseqDocError(
-            "expected a model of trees' symbols, such as (NP, trained on data of fairseq-doc "
-            "prepare-parsing; got a dictionary without opening brackets"
-        )
 
 
 def read_sentences(
@@ -91,32 +77,39 @@ def read_sentences(
             its own.
 
     Raises:
-        FairseqDocError: a damaged list or tree, a candidate over other words than the first one or
-            the gold tree, another number of sentences than of gold trees. The message names file
-            and line.
+        FairseqDocError: a dictionary without the symbols of trees, a damaged list or tree, a
+            candidate over other words than the first one or the gold tree, another number of
+            sentences than of gold trees. The message names file and line.
     """
-    check_dictionary(dictionary)
-    sentences = []
-    for number, (total, found) in enumerate(_distinct(path, dictionary, word_trees), start=1):
-        candidates, trees = zip(*found.values(), strict=True)
+    _check_dictionary(dictionary)
+    word_symbol = WordSymbols.of_dictionary(dictionary)
+    sentences: list[Sentence] = []
+    for number, candidates in enumerate(read_nbest(path), start=1):
+        where = f"{path}: line {candidates[0].line}"
+        if word_trees is not None and number > len(word_trees):
+            raise FairseqDocError(
+                f"{where}: expected lists of {len(word_trees):,} sentences; got more"
+            )
+        word_tree = None if word_trees is None else word_trees[number - 1]
+        distinct = _distinct(path, number, candidates, word_symbol, word_tree)
+        kept, trees = zip(*distinct.values(), strict=True)
         counts = valid = None
         if gold is not None and number <= len(gold):
-            where = f"{path}: line {candidates[0].line}"
             expected = gold[number - 1]
-            check_words(expected.words, trees[0].words, where, f"gold tree {number}")
+            _check_words(expected.words, trees[0].words, where, f"gold tree {number}")
             results = [compare(expected, tree, parameters or Parameters()) for tree in trees]
             valid = np.array([result.status == VALID for result in results])
             counts = np.array([(r.matched, r.gold, r.test) for r in results])
-        scores = np.array([candidate.score for candidate in candidates]) * math.log(score_base)
         sentences.append(
             Sentence(
-                candidates=total,
-                lines=np.array([candidate.line for candidate in candidates]),
-                parser_scores=scores,
+                candidates=len(candidates),
+                symbols=list(distinct),
+                trees=[c.text for c in kept] if word_tree is None else list(map(bracketed, trees)),
+                parser_scores=np.array([c.score for c in kept]) * math.log(score_base),
                 counts=counts,
                 valid=valid,
                 root=trees[0].root,
-                unknown=sum(symbol not in dictionary for symbols in found for symbol in symbols),
+                unknown=sum(s not in dictionary for text in distinct for s in text.split(" ")),
             )
         )
     if gold is not None and len(gold) != len(sentences):
@@ -126,38 +119,35 @@ def read_sentences(
     return sentences
 
 
-def distinct_symbols(
-    path: str, dictionary: Dictionary, word_trees: Sequence[Tree] | None = None
-) -> Iterator[list[tuple[str, ...]]]:
-    """For each sentence of an n-best file the symbols of its distinct candidates; see
-    :func:`read_sentences`."""
-    return (list(found) for _, found in _distinct(path, dictionary, word_trees))
+def _check_dictionary(dictionary: Dictionary) -> None:
+    """Raise ``FairseqDocError`` unless its symbols are those of trees."""
+    if not any(symbol.startswith("(") and len(symbol) > 1 for symbol in dictionary.symbols):
+        raise FairseqDocError(
+            "expected a model of trees' symbols, such as (NP, trained on data of fairseq-doc "
+            "prepare-parsing; got a dictionary without opening brackets"
+        )
 
 
 def _distinct(
-    path: str, dictionary: Dictionary, word_trees: Sequence[Tree] | None
-) -> Iterator[tuple[int, _Distinct]]:
-    """For each sentence (the number of its candidates, the distinct ones by their symbols)."""
-    word_symbol = WordSymbols.of_dictionary(dictionary)
-    for number, candidates in enumerate(read_nbest(path), start=1):
-        if word_trees is not None and number > len(word_trees):
-            raise FairseqDocError(
-                f"{path}: line {candidates[0].line}: expected lists of {len(word_trees):,} "
-                "sentences; got more"
-            )
-        word_tree = None if word_trees is None else word_trees[number - 1]
-        found: _Distinct = {}
-        words = None
-        for candidate in candidates:
-            where = f"{path}: line {candidate.line}"
-            tree = parse_tree(candidate.text, where, sentence=word_tree)
-            words = words or tree.words
-            check_words(words, tree.words, where, f"the first candidate of list {number}")
-            found.setdefault(tuple(symbols_of(tree, word_symbol)), (candidate, tree))
-        yield len(candidates), found
+    path: str,
+    number: int,
+    candidates: Iterable[Candidate],
+    word_symbol: WordSymbols,
+    word_tree: Tree | None,
+) -> _Distinct:
+    """The distinct candidates of the list with this number, by their symbols."""
+    distinct: _Distinct = {}
+    words = None
+    for candidate in candidates:
+        where = f"{path}: line {candidate.line}"
+        tree = parse_tree(candidate.text, where, sentence=word_tree)
+        words = words or tree.words
+        _check_words(words, tree.words, where, f"the first candidate of list {number}")
+        distinct.setdefault(" ".join(symbols_of(tree, word_symbol)), (candidate, tree))
+    return distinct
 
 
-def check_words(expected: Sequence[str], got: Sequence[str], where: str, whose: str) -> None:
+def _check_words(expected: Sequence[str], got: Sequence[str], where: str, whose: str) -> None:
     """Raise ``FairseqDocError`` unless a tree has the expected words, which are ``whose``."""
     if expected == got:
         return
@@ -173,24 +163,20 @@ def check_words(expected: Sequence[str], got: Sequence[str], where: str, whose: 
 
 def score_candidates(
     ensemble: Ensemble,
-    path: str,
     sentences: Sequence[Sentence],
     at_once: int = MAX_CANDIDATES,
     kept: KeptScores | None = None,
     progress: Progress = no_progress,
-    word_trees: Sequence[Tree] | None = None,
 ) -> list[np.ndarray]:
     """Score each distinct candidate once.
 
     Args:
         ensemble: of language models.
-        path: the n-best file.
-        sentences: what :func:`read_sentences` read in it.
+        sentences: see :func:`read_sentences`.
         at_once: candidates scored together, or as many as one sentence has. It changes memory and
             speed, and results by rounding only.
         kept: file of scores to continue, or None.
         progress: see :data:`fairseq_doc.evaluation.progress.Progress`.
-        word_trees: as for :func:`read_sentences`.
 
     Returns:
         For each sentence ln P_LM of its candidates, (n,).
@@ -198,37 +184,47 @@ def score_candidates(
     Raises:
         FairseqDocError: a score that is not finite.
     """
-    symbols = distinct_symbols(path, ensemble.dictionary, word_trees)
-    scores: list[np.ndarray] = []
-    chunks = _chunks([len(sentence.lines) for sentence in sentences], at_once)
-    for size in progress(chunks, "rerank"):
-        chunk = list(islice(symbols, size))
-        sizes = [len(candidates) for candidates in chunk]
-        chunk_scores = None if kept is None else kept.take(len(scores), sizes)
-        if chunk_scores is None:
-            together = score_prefix_tree(ensemble, list(chain.from_iterable(chunk)))
-            chunk_scores = np.split(together, np.cumsum(sizes)[:-1])
-            if kept is not None:
-                kept.append(chunk_scores)
-        scores += chunk_scores
-    return scores
+    chunks = _chunks(sentences, at_once)
+    sizes = [[len(sentence.symbols) for sentence in chunk] for chunk in chunks]
+    scores = [] if kept is None else kept.begin(sizes)  # of each chunk
+    for chunk in progress(chunks[len(scores) :], "rerank"):
+        candidates = [text.split(" ") for sentence in chunk for text in sentence.symbols]
+        together = score_prefix_tree(ensemble, candidates)
+        ends = np.cumsum([len(sentence.symbols) for sentence in chunk])
+        scores.append(np.split(together, ends[:-1]))
+        if kept is not None:
+            kept.append(scores[-1])
+    return list(chain.from_iterable(scores))
 
 
-def _chunks(sizes: Iterable[int], at_once: int) -> list[int]:
-    """How many consecutive sentences, of these numbers of candidates, are scored together.
+def _chunks(sentences: Iterable[Sentence], at_once: int) -> list[list[Sentence]]:
+    """Consecutive sentences that are scored together.
 
-    It depends on the whole list, not on where an interrupted run continues, so that results are the
-    same.
+    They depend on the whole list, not on where an interrupted run continues, so that results are
+    the same.
     """
-    chunks: list[int] = []
+    chunks: list[list[Sentence]] = []
     candidates = at_once
-    for size in sizes:
+    for sentence in sentences:
         if candidates >= at_once:
-            chunks.append(0)
+            chunks.append([])
             candidates = 0
-        chunks[-1] += 1
-        candidates += size
+        chunks[-1].append(sentence)
+        candidates += len(sentence.symbols)
     return chunks
+
+
+def best_candidates(
+    sentences: Sequence[Sentence], lm_scores: Sequence[np.ndarray], weight: float
+) -> list[int]:
+    """The index of each sentence's best candidate at a weight, the first of several."""
+    pairs = zip(sentences, lm_scores, strict=True)
+    return [int(np.argmax(sentence.scores(own, weight))) for sentence, own in pairs]
+
+
+def oracle(sentences: Iterable[Sentence]) -> list[int]:
+    """The index of each sentence's candidate with the best F1, the first of several."""
+    return [int(np.argmax([f1(*row) for row in _counts(s).tolist()])) for s in sentences]
 
 
 def corpus_f1(sentences: Sequence[Sentence], chosen: Iterable[int]) -> float:
@@ -239,86 +235,77 @@ def corpus_f1(sentences: Sequence[Sentence], chosen: Iterable[int]) -> float:
     return f1(*totals.tolist())
 
 
-def oracle(sentences: Iterable[Sentence]) -> list[int]:
-    """The index of each sentence's candidate with the best F1, the first of several."""
-    return [int(np.argmax([f1(*row) for row in _counts(s).tolist()])) for s in sentences]
-
-
 def _counts(sentence: Sentence) -> np.ndarray:
-    if sentence.counts is None:
-        raise ValueError("expected sentences read with gold trees; got one without counts")
+    assert sentence.counts is not None, "read without gold trees"
     return sentence.counts
 
 
-def best_candidates(
-    sentences: Sequence[Sentence], lm_scores: Sequence[np.ndarray], weight: float
-) -> list[int]:
-    """The index of each sentence's best candidate at a weight."""
-    return [s.best(scores, weight) for s, scores in zip(sentences, lm_scores, strict=True)]
+@dataclass(frozen=True)
+class Tuning:
+    """What a development set says about the weight; F1 in percent.
+
+    Attributes:
+        weight: the best, the smallest of several.
+        excluded: the numbers, from 1, of the sentences that EVALB excludes at that weight.
+        f1: at that weight.
+        parser_f1: of each list's first candidate.
+        lm_f1: at the weight 0, so of the language model alone.
+        oracle_f1: of the best candidates there are.
+        tuning: {weight: F1}.
+    """
+
+    weight: float
+    excluded: list[int]
+    f1: float
+    parser_f1: float
+    lm_f1: float
+    oracle_f1: float
+    tuning: dict[float, float]
 
 
 def tune(
     sentences: Sequence[Sentence], lm_scores: Sequence[np.ndarray], weights: Collection[float]
-) -> tuple[float, list[float]]:
-    """F1 at every weight.
+) -> Tuning:
+    """Find the best of some weights by F1. The sentences were read with gold trees."""
 
-    Returns:
-        (the best weight, the smallest of several; F1 at every weight, in percent).
-    """
-    found = [corpus_f1(sentences, best_candidates(sentences, lm_scores, w)) for w in weights]
-    highest = max(found)
-    return min(w for w, score in zip(weights, found, strict=True) if score == highest), found
+    def f1_at(weight: float) -> float:
+        return corpus_f1(sentences, best_candidates(sentences, lm_scores, weight))
+
+    tuning = {weight: f1_at(weight) for weight in weights}
+    highest = max(tuning.values())
+    best = min(weight for weight, score in tuning.items() if score == highest)
+    chosen = zip(sentences, best_candidates(sentences, lm_scores, best), strict=True)
+    return Tuning(
+        weight=best,
+        excluded=[
+            number
+            for number, (sentence, index) in enumerate(chosen, start=1)
+            if sentence.valid is not None and not sentence.valid[index]
+        ],
+        f1=highest,
+        parser_f1=corpus_f1(sentences, [0] * len(sentences)),
+        lm_f1=f1_at(0.0),
+        oracle_f1=corpus_f1(sentences, oracle(sentences)),
+        tuning=tuning,
+    )
 
 
 def best_trees(
-    path: str,
-    sentences: Sequence[Sentence],
-    lm_scores: Sequence[np.ndarray],
-    weight: float,
-    word_trees: Sequence[Tree] | None = None,
-) -> Iterator[str]:
-    """The best tree of each sentence, as the file has it, or over the words and tags of
-    ``word_trees``."""
-    best = best_candidates(sentences, lm_scores, weight)
-    texts = _tree_texts(path, word_trees)
-    for sentence, text_of, index in zip(sentences, texts, best, strict=True):
-        yield text_of(sentence.lines[index])
+    sentences: Sequence[Sentence], lm_scores: Sequence[np.ndarray], weight: float
+) -> list[str]:
+    """The text of each sentence's best tree."""
+    chosen = best_candidates(sentences, lm_scores, weight)
+    return [s.trees[index] for s, index in zip(sentences, chosen, strict=True)]
 
 
 def scored_lists(
-    path: str,
-    sentences: Sequence[Sentence],
-    lm_scores: Sequence[np.ndarray],
-    weight: float,
-    word_trees: Sequence[Tree] | None = None,
+    sentences: Sequence[Sentence], lm_scores: Sequence[np.ndarray], weight: float
 ) -> Iterator[str]:
     """The lines of an n-best file of the distinct candidates, best first: the score, ln P_LM, the
-    parser's own score and the tree, with tabs between; see :func:`best_trees`."""
-    texts = _tree_texts(path, word_trees)
-    rows = zip(sentences, texts, lm_scores, strict=True)
-    for number, (sentence, text_of, own_lm_scores) in enumerate(rows):
-        scores = sentence.scores(own_lm_scores, weight)
+    parser's own score and the tree, with tabs between."""
+    for number, (sentence, own) in enumerate(zip(sentences, lm_scores, strict=True)):
+        scores = sentence.scores(own, weight)
         yield f"{len(scores)} {number}"
         for index in np.argsort(-scores, kind="stable"):
-            numbers = (scores[index], own_lm_scores[index], sentence.parser_scores[index])
-            parts = [repr(float(value)) for value in numbers]
-            yield "\t".join((*parts, text_of(sentence.lines[index])))
-
-
-def _tree_texts(path: str, word_trees: Sequence[Tree] | None) -> Iterator[Callable[[int], str]]:
-    """For each sentence a function from a line of the file to the text of its tree."""
-    for number, candidates in enumerate(read_nbest(path)):
-        texts = {candidate.line: candidate.text for candidate in candidates}
-        if word_trees is None:
-            yield texts.__getitem__
-        else:
-            yield _over_words(texts, path, word_trees[number])
-
-
-def _over_words(texts: dict[int, str], path: str, word_tree: Tree) -> Callable[[int], str]:
-    """From a line of the file to its tree's text over the words and tags of ``word_tree``."""
-
-    def text_of(line: int) -> str:
-        return bracketed(parse_tree(texts[line], f"{path}: line {line}", sentence=word_tree))
-
-    return text_of
+            numbers = (scores[index], own[index], sentence.parser_scores[index])
+            yield "\t".join((*(repr(float(x)) for x in numbers), sentence.trees[index]))

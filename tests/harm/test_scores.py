@@ -14,7 +14,7 @@ from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.prefix_tree import score_prefix_tree
 from fairseq_doc.evaluation.scoring import check_sentences, score_text
-from fairseq_doc.parsing.reranking import distinct_symbols, read_sentences, score_candidates
+from fairseq_doc.parsing.reranking import read_sentences, score_candidates
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 MODELS = {"one model": "a.pt", "an ensemble": "a.pt:b.pt"}
@@ -102,13 +102,11 @@ def test_candidates(dtype, inputs, record_property):
     folder = inputs("trees")
     ensemble = ensemble_of(folder, "lm.pt", dtype)
     path = str(folder / "dev.nbest")
-    lists = list(distinct_symbols(path, ensemble.dictionary))
-    flat = [symbols for candidates in lists for symbols in candidates]
-    tokenized = [list(symbols) for symbols in flat]
-    alone = [score_text(ensemble, [words]).sentences[0].log_prob for words in tokenized]
     sentences = read_sentences(path, ensemble.dictionary)
+    flat = [symbols.split(" ") for sentence in sentences for symbols in sentence.symbols]
+    alone = [score_text(ensemble, [words]).sentences[0].log_prob for words in flat]
     for at_once in (1, 4, 2000):
-        scored = score_candidates(ensemble, path, sentences, at_once)
+        scored = score_candidates(ensemble, sentences, at_once)
         assert_equal_scores(np.concatenate(scored), alone, dtype)
     cases = []
 

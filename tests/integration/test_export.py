@@ -7,7 +7,7 @@ from conftest import doc, refused
 
 from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.evaluation.perplexity import windows_of
-from fairseq_doc.export.running import ExportedModel
+from fairseq_doc.export.file import ExportedModel
 
 
 def test_an_exported_model_gives_the_perplexity_of_eval_lm(corpus, trained, tmp_path):

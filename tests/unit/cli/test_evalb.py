@@ -56,9 +56,6 @@ def test_every_figure(trees):
         "two_or_less_crossing": 100.0,
         "tagging_accuracy": pytest.approx(100 * 7 / 8),
     }
-
-
-def test_a_line_a_figure(trees):
     lines = text_of("evalb gold test")
     assert lines.index("-- all") == 0 and lines.index("-- at most 40 words") == len(lines) // 2
     shown = dict(line.rsplit(None, 1) for line in lines[1 : len(lines) // 2])
@@ -92,11 +89,8 @@ def test_lists_are_described_by_the_first_candidates_and_the_best(trees):
         assert result.pop("oracle_f1") == pytest.approx(100 * 2 * 7 / 16)
         assert result == {key: of_trees[key] for key in result}
     assert text_of("evalb gold nbest")[-1].split() == ["f1", "87.50"]
-
-
-def test_lists_with_failures_of_the_parser(trees):
     lists = [[(0, "(())"), (-1, GOLD[0])], [(-1, TEST[1]), (-2, "(())")], [(0, TEST[2])]]
-    (trees / "nbest").write_text(toy_trees.nbest_text(lists))
+    (trees / "nbest").write_text(toy_trees.nbest_text(lists))  # with failures of the parser
     result, remarks = result_of("evalb gold nbest")
     assert "1 of 3 sentences are excluded" in remarks and "parse is empty: sentence 1" in remarks
     assert result["all"]["skipped"] == 1 and result["f1"] == 75
@@ -178,7 +172,4 @@ def test_unusable_input_is_refused(trees, files, problem):
             toy_trees.write_trees(trees / name, lines)
         line += {"own.prm": " --prm own.prm", "words": " --sentences words"}.get(name, "")
     assert problem in refused(*line.split())
-
-
-def test_trees_are_a_plain_file(trees):
     assert "-: expected a file, since it is read more" in refused("evalb", "gold", "-")

@@ -1,12 +1,13 @@
-"""``rerank`` as the command line runs it, in this process."""
+"""``rerank`` as the command line runs it, in this process; what it refuses."""
 
 import gzip
 import math
-import os
 import re
-import threading
+from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
+import torch
 import toy_trees
 from conftest import doc
 
@@ -15,10 +16,8 @@ from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.parsing.bracketing import Parameters
 from fairseq_doc.parsing.nbest import read_nbest
 from fairseq_doc.parsing.reranking import (
-    best_candidates,
     best_trees,
     corpus_f1,
-    oracle,
     read_sentences,
     score_candidates,
     scored_lists,
@@ -26,6 +25,7 @@ from fairseq_doc.parsing.reranking import (
 )
 from fairseq_doc.preparation.trees import parse_tree
 
+from ..evaluation.conftest import peaked_model
 from .conftest import (
     DICTIONARY,
     DISTINCT,
@@ -45,7 +45,7 @@ def expected_of(models, path="a.pt", base="e", parameters=None):
     """(sentences, ln P) by the functions below the command."""
     trees = [parse_tree(text, "") for text in TREES]
     sentences = read_sentences("nbest", DICTIONARY, BASES[base], trees, parameters)
-    return sentences, score_candidates(of_paths(models.both, path), "nbest", sentences)
+    return sentences, score_candidates(of_paths(models.both, path), sentences)
 
 
 @pytest.mark.parametrize("path", ["a.pt", "a.pt:b.pt"])
@@ -54,18 +54,13 @@ def test_tuning_finds_the_weight_and_gives_all_figures(folder, models, path):
     result, remarks = result_of(f"{line} --weights 0:9:0.5")
     sentences, lm_scores = expected_of(models, path, "10")
     weights = [n / 2 for n in range(19)]
-    weight, f1 = tune(sentences, lm_scores, weights)
-    assert {key: result[key] for key in ("sentences", "candidates", "distinct", "weight")} == {
-        "sentences": 6, "candidates": DISTINCT + 6, "distinct": DISTINCT, "weight": weight,
-    }  # fmt: skip
-    assert list(result["tuning"]) == [str(w) for w in weights]
-    assert list(result["tuning"].values()) == pytest.approx(f1)
-    assert result["f1"] == max(result["tuning"].values())
-    assert result["lm_f1"] == result["tuning"]["0.0"]
-    assert result["parser_f1"] == pytest.approx(corpus_f1(sentences, [0] * 6))
-    assert result["oracle_f1"] == pytest.approx(corpus_f1(sentences, oracle(sentences))) == 100
-    assert result["seconds"] > 0 and result["scored"] == result["distinct"]
-    assert len(set(f1)) > 1 and remarks == ""
+    expected = asdict(tune(sentences, lm_scores, weights))
+    assert expected.pop("excluded") == [] and expected["oracle_f1"] == 100
+    tuning = {str(weight): f1 for weight, f1 in expected.pop("tuning").items()}
+    expected |= {"sentences": 6, "candidates": DISTINCT + 6, "errors": 0, "unknown": 0}
+    expected |= {"distinct": DISTINCT, "scored": DISTINCT, "seconds": result["seconds"]}
+    assert result.pop("tuning") == pytest.approx(tuning) and result == pytest.approx(expected)
+    assert result["seconds"] > 0 and len(set(tuning.values())) > 1 and remarks == ""
 
 
 def test_the_parsers_own_choice_is_the_first_of_each_list(folder, models):
@@ -81,26 +76,25 @@ def test_the_best_trees_and_the_whole_lists_are_written(folder, models, base, pa
     options = f"--weight 0.8 --score-base {base} --output best --output-nbest whole"
     result, _ = result_of(f"rerank data nbest --path {path} --no-progress-bar {options}")
     assert (result["weight"], result["output"], result["output_nbest"]) == (0.8, "best", "whole")
-    assert not {"f1", "parser_f1", "lm_f1", "oracle_f1", "tuning"} & set(
-        result
-    )  # without gold trees
+    assert not {"f1", "parser_f1", "lm_f1", "oracle_f1", "tuning"} & result.keys()
     sentences, lm_scores = expected_of(models, path, base)
-    assert lines_of(folder / "best") == list(best_trees("nbest", sentences, lm_scores, 0.8))
-    assert lines_of(folder / "whole") == list(scored_lists("nbest", sentences, lm_scores, 0.8))
+    assert lines_of(folder / "best") == best_trees(sentences, lm_scores, 0.8)
+    assert lines_of(folder / "whole") == list(scored_lists(sentences, lm_scores, 0.8))
     assert not list(folder.glob("*.part"))
 
 
 def test_tuning_writes_the_outputs_at_the_weight_found(folder, models):
-    options = "--tune gold --weights 1:40:13 --output best --output-nbest whole"
+    for name in ("best", "whole"):
+        (folder / name).write_text("old")
+    options = "--tune gold --weights 1:40:13 --output best --output-nbest whole --overwrite"
     result, _ = result_of(f"{LINE} {options}")
     weight = result["weight"]
     sentences, lm_scores = expected_of(models)
-    alone = best_candidates(sentences, lm_scores, 0.0)
-    assert result["lm_f1"] == pytest.approx(corpus_f1(sentences, alone))
+    expected = tune(sentences, lm_scores, [1.0, 14.0, 27.0, 40.0])
+    assert (weight, result["lm_f1"]) == (expected.weight, pytest.approx(expected.lm_f1))
     assert result["lm_f1"] != result["tuning"]["1.0"]  # though 0 is no weight of the grid
-    assert weight == tune(sentences, lm_scores, [1.0, 14.0, 27.0, 40.0])[0]
     best = lines_of(folder / "best")
-    assert best == list(best_trees("nbest", sentences, lm_scores, weight))
+    assert best == best_trees(sentences, lm_scores, weight)
     assert result["f1"] == pytest.approx(result_of("evalb gold best")[0]["f1"])
     assert [row[0].text for row in read_nbest("whole")] == best
 
@@ -142,14 +136,6 @@ def test_a_root_that_counts_is_reported_and_can_be_excluded(folder, models):
     assert remarks == "" and stripped["tuning"] == as_top["tuning"]
 
 
-def test_brackets_outside_the_dictionary_are_counted(folder, models):
-    assert result_of(f"{LINE} --output best")[0]["unknown"] == 0
-    lists = [[(score, text.replace("(VP", "(VX")) for score, text in row] for row in LISTS]
-    (folder / "nbest").write_text(toy_trees.nbest_text(lists))
-    result, _ = result_of(f"{LINE} --output best --overwrite")
-    assert result["unknown"] == 2 * result["distinct"]  # (VX and )VX
-
-
 def test_a_compressed_list_and_other_chunks_give_the_same(folder, models):
     packed = gzip.compress((folder / "nbest").read_bytes())
     calls = []
@@ -164,82 +150,23 @@ def test_a_compressed_list_and_other_chunks_give_the_same(folder, models):
 
 def test_the_text_says_the_counts_and_with_gold_trees_the_figures(folder, models):
     printed, remarks = doc(*f"{LINE} --output best".split())
-    facts = [
-        "6 sentences",
-        f"{DISTINCT + 6} candidates",
-        f"{DISTINCT} distinct",
-        "0 of their symbols",
-    ]
     counts, written = printed.splitlines()
-    assert all(fact in counts for fact in facts) and written == "wrote best"
+    for fact in ("6 sentences", f"{DISTINCT + 6} candidates", f"{DISTINCT} distinct", "0 of their"):
+        assert fact in counts
     assert re.search(rf"{DISTINCT} scored in \d+\.\d s", counts) and remarks == ""
+    assert written == "wrote best"
     result = {
         "sentences": 2416, "candidates": 1208000, "distinct": 1000000, "weight": 0.25, "unknown": 7,
         "seconds": 100.04, "scored": 2000, "f1": 93.456, "parser_f1": 89.7,
         "lm_f1": 92.0, "oracle_f1": 97.328, "tuning": {"0.0": 92.0, "0.25": 93.456, "0.5": 93.0},
     }  # fmt: skip
     text = rerank.as_text(result)
-    for fact in (
-        "2,416",
-        "1,208,000",
-        "89.70",
-        "92.00",
-        "97.33",
-        "weight 0.25 F1 93.46",
-        "3 weights",
-    ):
+    for fact in ("1,208,000", "89.70", "92.00", "97.33", "weight 0.25 F1 93.46", "3 weights"):
         assert fact in text
-    assert "none of these" not in text
-    for f1 in (89.7, 89.69):  # not above the parser's
-        assert rerank.as_text(result | {"f1": f1}).splitlines()[-1] == (
-            "none of these weights is better than the parser alone: keep the parser's order"
-        )
-
-
-def test_a_best_weight_at_the_grids_end_is_reported(folder, models):
-    def last(grid):
-        return doc(*f"{LINE} --tune gold --weights {grid}".split())[0].splitlines()[2]
-
-    assert "it is the last of them" in last("40:40:1")
-    assert "last" not in last("0:0:1") and "last" not in last("40:400:360")
-
-
-def test_progress_is_on_standard_error(folder, models):
-    words = "rerank data nbest --path a.pt --output best --max-candidates 1 --log-interval 2"
-    printed, remarks = doc(*words.split())
-    assert printed.count("\n") == 2 and "rerank" in remarks
-
-
-def test_existing_outputs_are_replaced_where_asked(folder, models):
-    for name in ("best", "whole"):
-        (folder / name).write_text("old")
-    result_of(f"{LINE} --output best --output-nbest whole --overwrite")
-    assert len(lines_of(folder / "best")) == 6
-    assert (folder / "whole").read_text().startswith(f"{len(LISTS[0]) - 1} 0\n")
-
-
-def test_an_output_that_is_no_plain_file_is_written_and_not_replaced(folder, models):
-    result_of(f"{LINE} --output plain")
-    expected = (folder / "plain").read_text()
-    (folder / "target").write_text("old")
-    (folder / "link").symlink_to("target")
-    result_of(f"{LINE} --output link --overwrite")
-    assert (folder / "link").is_symlink() and (folder / "target").read_text() == expected
-
-    os.mkfifo(folder / "fifo")
-    found = []
-    reader = threading.Thread(target=lambda: found.append((folder / "fifo").read_text()))
-    reader.start()
-    result_of(f"{LINE} --output fifo --overwrite")
-    reader.join()
-    assert found == [expected] and (folder / "fifo").is_fifo()
-
-
-def test_an_input_with_the_name_of_the_output_and_part_is_read_and_kept(folder, models):
-    content = (folder / "nbest").read_bytes()
-    (folder / "nbest").rename(folder / "best.part")
-    result_of(LINE.replace("nbest", "best.part") + " --output best --overwrite")
-    assert (folder / "best.part").read_bytes() == content and lines_of(folder / "best")
+    advice = "none of these weights is better than the parser alone: keep the parser's order"
+    assert advice not in text and "it is the last of them" not in text
+    assert rerank.as_text(result | {"f1": 89.7}).splitlines()[-1] == advice
+    assert "it is the last of them" in rerank.as_text(result | {"weight": 0.5})
 
 
 # Kept scores: the file itself is tested in tests/unit/parsing/test_kept_scores.py
@@ -258,7 +185,7 @@ def test_kept_scores_serve_other_weights_and_other_outputs(folder, models):
     assert models.called == called
     assert (folder / "kept").read_bytes() == kept
     sentences, lm_scores = expected_of(models, base="2")
-    assert lines_of(folder / "whole") == list(scored_lists("nbest", sentences, lm_scores, 3.0))
+    assert lines_of(folder / "whole") == list(scored_lists(sentences, lm_scores, 3.0))
 
 
 def test_an_interrupted_run_continues_and_has_written_no_output(folder, models):
@@ -276,24 +203,19 @@ def test_an_interrupted_run_continues_and_has_written_no_output(folder, models):
     assert (folder / "best").read_bytes() == (folder / "whole").read_bytes()
 
 
-@pytest.mark.parametrize("change", ["--path b.pt", "--path a.pt:b.pt", "nbest", "a.pt"])
-def test_kept_scores_of_something_else_are_refused(folder, models, change):
-    """Of other models, or of files that changed."""
+@pytest.mark.parametrize("change", ["--path b.pt", "--path a.pt:b.pt", "nbest", "a.pt", "bfloat16"])
+def test_kept_scores_of_something_else_are_refused(folder, models, monkeypatch, change):
+    """Of other models, of files that changed, or of another precision."""
     result_of(f"{LINE} --scores kept")
     assert len(lines_of(folder / "kept")) == 7
     if change == "nbest":
         (folder / "nbest").write_text(toy_trees.nbest_text(LISTS[:5]))
     elif change == "a.pt":
         (folder / "a.pt").write_text("other weights")
+    elif change == "bfloat16":
+        monkeypatch.setattr(Ensemble, "matmul_precisions", [change])
     options = change if change.startswith("--") else ""
     message = refused_without_a_trace(f"{LINE} --scores kept --output best {options}", folder)
-    assert "kept: expected scores of these models on this list" in message
-
-
-def test_kept_scores_of_another_precision_are_refused(folder, models, monkeypatch):
-    result_of(f"{LINE} --scores kept")
-    monkeypatch.setattr(Ensemble, "matmul_precisions", ["bfloat16"])
-    message = refused_without_a_trace(f"{LINE} --scores kept --output best", folder)
     assert "kept: expected scores of these models on this list" in message
 
 
@@ -337,3 +259,93 @@ def test_sentences_that_evalb_excludes_are_counted_with_a_warning(folder, models
     called = models.called
     assert "excludes every candidate" in refused_without_a_trace(f"{LINE} --tune gold", folder)
     assert models.called == called
+
+
+# What is refused
+
+GRID_ERROR = "--weights: expected FROM:TO:STEP"
+GRIDS = "0:2 0:2:0.1:3 0:2:0 0:2:-1 -1:2:1 2:1:0.5 0:inf:1 0:nan:1 0:a:1".split()
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ("", "expected --tune, --output, --output-nbest or --scores; got none"),
+        *((f"--weight {w} --output best", f"--weight must be at least 0; got {w}") for w in (-0.1, "nan", "inf")),
+        ("--weight 0.5 --tune gold", "expected --weight or --tune"),
+        *((f"--tune gold --weights={w}", f"{GRID_ERROR}") for w in GRIDS),
+        ("--tune gold --weights 0:9:0.0001", "expected at most 10,000 weights"),
+        ("--tune nbest", "got one twice"),
+        ("--output best --output-nbest ./best", "got one twice"),
+        ("--output nbest --overwrite", "got one twice"),
+        ("--tune gold --scores gold", "got one twice"),
+        ("--output kept --scores kept", "got one twice"),
+        ("--output link --overwrite", "got one twice"),
+        ("--output none/best", "none/best: expected a file in a folder that exists"),
+        ("--output-nbest none/best", "none/best: expected a file in a folder that exists"),
+        ("--scores none/kept", "none/kept: expected a file in a folder that exists"),
+        ("--output best --output-nbest old", "old exists"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_fit_are_refused_before_any_work(folder, models, options, problem):
+    (folder / "old").write_text("precious")
+    (folder / "link").symlink_to("nbest")
+    assert problem in refused_without_a_trace(f"{LINE} {options}", folder)
+    assert models.loaded == models.called == 0
+
+
+OTHER_WORDS = "a tree over other words than the first candidate of list 6"
+
+
+def lines_from(trees):
+    return "".join(f"{tree}\n" for tree in trees)
+
+
+@pytest.mark.parametrize(
+    "name, change, problem",
+    [
+        ("nbest", None, "cannot read nbest"),
+        ("nbest", lambda text: text.rstrip().rpartition("\n")[0], f"expected {len(LISTS[5])} candidates of sentence 5"),
+        ("nbest", lambda text: text.rstrip()[:-1], "nbest: line {last}: the tree is not closed"),
+        ("nbest", lambda text: "(NN cow".join(text.rsplit("(NN dog", 1)), f"nbest: line {{last}}: {OTHER_WORDS}"),
+        ("nbest", lambda text: gzip.compress(text.encode())[:-20], "nbest is damaged: "),
+        ("gold", None, "cannot read gold"),
+        ("gold", lambda text: lines_from([*TREES, TREES[0]]), "nbest: expected a list for each of 7 gold trees; got 6"),
+        ("gold", lambda text: lines_from([*TREES[:4], TREES[5], TREES[4]]), "other words than gold tree 5: at word"),
+        ("gold", lambda text: f"{text}(TOP (S (NN dog)", "gold: line 7: the tree that begins here is not closed"),
+        ("own.prm", lambda text: "LABELED 1\nDELETE_LABELS X\n", "own.prm: line 2: expected one of"),
+        ("own.prm", None, "cannot read own.prm"),
+    ],
+)  # fmt: skip
+def test_unusable_input_is_refused_and_nothing_is_left(folder, models, name, change, problem):
+    (folder / "old").write_text("precious")
+    (folder / "own.prm").write_text("LABELED 1\n")
+    last = len(lines_of(folder / "nbest"))
+    if change is None:
+        (folder / name).unlink()
+    else:
+        changed = change((folder / name).read_text())
+        (folder / name).write_bytes(changed if isinstance(changed, bytes) else changed.encode())
+    options = (
+        "--tune gold --prm own.prm --output old --overwrite --output-nbest whole --scores kept"
+    )
+    assert problem.format(last=last) in refused_without_a_trace(f"{LINE} {options}", folder)
+    assert models.called == 0
+
+
+def test_unusable_models_are_refused(folder, models, monkeypatch):
+    models.both[0].decoder.output.bias.data[:] = torch.nan
+    line = f"{LINE} --output best --output-nbest whole"
+    assert "not finite" in refused_without_a_trace(line, folder)
+    words = Ensemble(
+        [peaked_model()], SimpleNamespace(dictionary=peaked_model().decoder.dictionary)
+    )
+    monkeypatch.setattr(rerank, "ensemble_of", lambda args: words)
+    assert "expected a model of trees' symbols" in refused_without_a_trace(line, folder)
+
+
+def test_a_missing_checkpoint_is_named_and_a_list_is_a_plain_file(folder):
+    message = refused_without_a_trace("rerank data nbest --path none.pt --output best", folder)
+    assert "no checkpoint at none.pt" in message
+    message = refused_without_a_trace("rerank data - --path a.pt --scores kept", folder)
+    assert "-: expected a file, since it is read more" in message

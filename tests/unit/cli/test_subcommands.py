@@ -26,6 +26,7 @@ from fairseq_doc.preparation.byte_tokens import text_of
 
 from ..conftest import random_tokens, small_dictionary, small_model, write_split
 from ..evaluation.conftest import ensemble, peaked_model
+from ..preparation.conftest import contents
 
 SHOWING_PROGRESS = "eval-lm score generate rank weights components rerank tune".split()
 DESCRIBING_ONE = ("rank", "weights", "components")  # the others take ensembles, or no model
@@ -360,16 +361,22 @@ def test_rank_is_taken_in_double_precision(models):
     models.both[0].to(torch.float32)
     single, _ = run(f"rank {models.data} --path a.pt")
     models.both[0].to(torch.float64)
-    double, _ = run(f"rank {models.data} --path a.pt")
-    assert single == double
+    assert run(f"rank {models.data} --path a.pt")[0] == single
 
 
 # weights
 
 
-def test_weights(models, tmp_path):
+def test_weights(models, tmp_path, monkeypatch):
     picture = tmp_path / "weights.png"
-    result, text = run(f"weights {models.data} --path a.pt --picture {picture}")
+    picture.write_text("precious")
+    line = f"weights {models.data} --path a.pt --picture {picture}"
+    with monkeypatch.context() as patch:  # refused before any work
+        patch.setattr(weights, "mixture_weights", None)
+        with pytest.raises(FairseqDocError, match="exists"):
+            run(line)
+    assert picture.read_text() == "precious"
+    result, text = run(f"{line} --overwrite")
     found = mixture_weights(ensemble(models.both[0], folder=models.data), "test")
     assert [c["layer"] for c in result["components"]] == [0, 2, 2]
     assert [c["weight"] for c in result["components"]] == pytest.approx(found.weights)
@@ -384,22 +391,9 @@ def test_weights(models, tmp_path):
     assert rows[4:6] == [["all", str(n), f"{w:.4f}"] for n, w in found.by_layer.items()]
     assert f"{found.coefficient_of_variation:.4f}" in rows[6]
     assert result["picture"] == str(picture) and text.endswith(f"\nwrote {picture}")
+    assert picture.read_bytes().startswith(b"\x89PNG")
     result, text = run(f"weights {models.data} --path a.pt")
     assert "picture" not in result and "wrote" not in text
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_picture_of_weights_is_replaced_only_where_asked(models, tmp_path, monkeypatch):
-    picture = tmp_path / "weights.png"
-    picture.write_text("precious")
-    line = f"weights {models.data} --path a.pt --picture {picture}"
-    with monkeypatch.context() as patch:  # refused before any work
-        patch.setattr(weights, "mixture_weights", None)
-        with pytest.raises(FairseqDocError, match="exists"):
-            run(line)
-    assert picture.read_text() == "precious"
-    run(f"{line} --overwrite")
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 # components
@@ -413,70 +407,41 @@ def lines(tmp_path):
 
 
 def test_components(models, lines, tmp_path):
-    tsv, picture = tmp_path / "a.tsv", tmp_path / "a.png"
-    outputs = f"--tsv {tsv} --picture {picture} --line 2"
-    options = f"{lines} --top-words 3 --min-count 2"
-    result, text = run(f"components {models.data} --path a.pt {options} {outputs}")
+    """The JSON object holds what the functions below the command give, layers after components."""
+    result, text = run(f"components {models.data} --path a.pt {lines} --top-words 3 --min-count 2")
     tokenized = [["w1", "w2", "w1"], ["w3", "strange"], ["w1"]]
     found = text_components(ensemble(models.both[0], folder=models.data), tokenized, n_words=3)
     assert result["tokens"] == 9 and result["unknown"] == {"strange": 1}
-    assert result["log_prob"] == pytest.approx(found.components.log_prob.sum().item())
+    assert result["log_prob"] == pytest.approx(found.log_prob)
     assert [sentence["text"] for sentence in result["sentences"]] == list(map(" ".join, tokenized))
     for sentence, expected in zip(result["sentences"], found.sentences, strict=True):
         tokens = sentence["tokens"]
         assert [token["word"] for token in tokens] == expected.words
         assert [token["position"] for token in tokens] == list(range(1, len(tokens) + 1))
-        for name, parts in (("components", expected.components), ("layers", expected.layers)):
-            for key, values in (
-                ("weight", parts.weights),
-                ("posterior", parts.posteriors),
-                ("log_prob", parts.log_probs),
-            ):
-                rows = [[part[key] for part in token[name]] for token in tokens]
-                assert np.allclose(rows, values, rtol=1e-12)
-            words = [[part["words"] for part in token[name]] for token in tokens]
-            assert words == [
-                [[found.dictionary[i] for i in best] for best in token]
-                for token in parts.words.tolist()
-            ]
+        parts = [[*token["components"], *token["layers"]] for token in tokens]
+        for key, values in zip(
+            ("weight", "posterior", "log_prob"), expected.parts.tensors, strict=False
+        ):
+            assert np.allclose([[part[key] for part in row] for row in parts], values, rtol=1e-12)
+        assert [[part["words"] for part in row] for row in parts] == [
+            [[found.dictionary[i] for i in best] for best in token]
+            for token in expected.parts.words.tolist()
+        ]
     labels = [(part["component"], part["layer"]) for part in tokens[0]["components"]]
     assert labels == [(1, 0), (2, 2), (3, 2)]
     assert [part["layer"] for part in tokens[0]["layers"]] == [0, 2]
-
-    for name, parts in (("components", found.components), ("layers", found.layers)):
-        expected = summarise(found, parts, 2, 3)
-        assert [part["posterior"] for part in result[name]] == [p.posterior for p in expected]
-        words = [[share["word"] for share in part["words"]] for part in result[name]]
-        assert words == [[share.word for share in part.words] for part in expected]
-    kinds = by_frequency(found, found.layers)
-    assert [kind["tokens"] for kind in result["kinds"]] == [kind.tokens for kind in kinds]
-    assert result["kinds"][0]["layers"][1]["posterior"] == kinds[0].posteriors[1]
-
-    with open(tsv, newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    assert list(rows[0]) == list(components.COLUMNS) and len(rows) == 9 * 3
-    part = result["sentences"][1]["tokens"][1]["components"][2]
-    assert rows[(4 + 1) * 3 + 2] == {
-        "line": "2",
-        "position": "2",
-        "word": "strange",
-        "layer": "2",
-        "component": "3",
-        "weight": f"{part['weight']:.6g}",
-        "posterior": f"{part['posterior']:.6g}",
-        "log_prob": f"{part['log_prob']:.6g}",
-        "words": " ".join(part["words"]),
-    }
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert (result["tsv"], result["picture"]) == (str(tsv), str(picture))
+    summaries = summarise(found, 2, 3)
+    for part, expected in zip([*result["components"], *result["layers"]], summaries, strict=True):
+        del part["layer"]
+        assert part.pop("component", 0) in range(4) and part == expected
+    assert result["kinds"] == by_frequency(found)
 
     shown = [line.split() for line in text.splitlines()]
     token = result["sentences"][0]["tokens"][1]
     layer = token["layers"][0]
-    assert [
-        "w2", f"{token['log_prob']:.2f}", "0", f"{layer['weight']:.3f}",
-        f"{layer['posterior']:.3f}", f"{layer['log_prob']:.2f}", *layer["words"],
-    ] in shown  # fmt: skip
+    shares = [f"{layer[key]:.3f}" for key in ("weight", "posterior")]
+    own = f"{layer['log_prob']:.2f}"
+    assert ["w2", f"{token['log_prob']:.2f}", "0", *shares, own, *layer["words"]] in shown
     layer = result["layers"][1]
     shares = [f"{layer[key]:.3f}" for key in ("weight", "posterior")]
     assert ["2", *shares, f"{layer['log_prob']:.2f}"] in shown
@@ -484,6 +449,24 @@ def test_components(models, lines, tmp_path):
     shares = [f"{share[key]:.3f}" for key in ("weight", "posterior")]
     assert [share["word"], str(share["count"]), *shares] in [row[1:] for row in shown]
     assert "end mark </s>" in text and "at least 2 times" in text
+
+
+def test_the_files_of_components(models, lines, tmp_path):
+    tsv, picture = tmp_path / "a.tsv", tmp_path / "a.png"
+    for path in (tsv, picture):
+        path.write_text("precious")
+    outputs = f"--tsv {tsv} --picture {picture} --line 2 --overwrite"
+    result, text = run(f"components {models.data} --path a.pt {lines} {outputs}")
+    with open(tsv, newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    assert list(rows[0]) == list(components.COLUMNS) and len(rows) == 9 * 3
+    part = result["sentences"][1]["tokens"][1]["components"][2]
+    expected = {"line": 2, "position": 2, "word": "strange", "layer": 2, "component": 3}
+    expected |= {key: f"{part[key]:.6g}" for key in ("weight", "posterior", "log_prob")}
+    expected["words"] = " ".join(part["words"])
+    assert rows[(4 + 1) * 3 + 2] == {key: str(value) for key, value in expected.items()}
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert (result["tsv"], result["picture"]) == (str(tsv), str(picture))
     assert text.splitlines()[-2:] == [f"wrote {tsv}", f"wrote {picture}"]
 
 
@@ -519,7 +502,6 @@ def test_a_carried_text_has_no_components_at_its_first_word(models, lines, tmp_p
     "options, message",
     [
         ("--picture a.txt", "expected a picture's name"),
-        ("--picture old", "expected a picture's name"),
         ("--picture old.png", "old.png exists; .* give --overwrite"),
         ("--tsv old", "old exists; .* give --overwrite"),
         ("--tsv none/new", "none/new: expected a file in a folder that exists"),
@@ -529,7 +511,6 @@ def test_a_carried_text_has_no_components_at_its_first_word(models, lines, tmp_p
         ("--picture new.png --line 3", "1 to 200 scored words and end marks; line 3 has 301"),
         ("--state carried --empty-lines --picture new.png --line 1 --input empty", "line 1 has 0"),
         ("--input empty", "empty: line 1 is empty"),
-        ("--input none", "cannot read none: No such file"),
         ("--max-words 2", "line 1 has 3 words"),
     ],
 )
@@ -542,20 +523,10 @@ def test_components_that_cannot_be_shown_are_refused_before_a_model_is_loaded(
         (tmp_path / name).write_text("precious")
     (tmp_path / "lines").write_text(f"w1 w2 w1\nw3\n{'w1 ' * 300}\n")
     (tmp_path / "empty").write_text("\nw1\n")
-    before = sorted(path.name for path in tmp_path.iterdir())
+    before = contents(tmp_path)
     with pytest.raises(FairseqDocError, match=message):
         run(f"components {models.data} --path a.pt --input lines {options}")
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
-    assert (tmp_path / "old").read_text() == "precious"
-
-
-def test_the_outputs_of_components_are_replaced_where_asked(models, lines, tmp_path):
-    tsv, picture = tmp_path / "a.tsv", tmp_path / "a.svg"
-    for path in (tsv, picture):
-        path.write_text("precious")
-    outputs = f"--tsv {tsv} --picture {picture} --overwrite --summary"
-    run(f"components {models.data} --path a.pt {lines} {outputs}")
-    assert tsv.read_text().startswith("line\t") and "<svg" in picture.read_text()
+    assert contents(tmp_path) == before
 
 
 # curves
@@ -579,7 +550,12 @@ def logs(tmp_path, monkeypatch):
 
 
 def test_curves(logs):
-    result, text = run("curves curves.png MoS=mos.log DOC=doc.log")
+    (logs / "curves.png").write_text("precious")
+    with pytest.raises(FairseqDocError, match="curves.png exists"):
+        run("curves curves.png DOC=doc.log")
+    assert (logs / "curves.png").read_text() == "precious"
+    (logs / "lr=20.log").write_text((logs / "mos.log").read_text())
+    result, text = run("curves curves.png --overwrite MoS=lr=20.log DOC=doc.log")
     mos = {"perplexity": {"1": 90.5, "2": 80.25}, "best": 80.25}
     doc = {"perplexity": {"1": 70, "2": 60, "3": 65}, "best": 60}
     assert result == {
@@ -594,35 +570,6 @@ def test_curves(logs):
     rows = text.splitlines()
     assert [row.split(":")[0] for row in rows[:2]] == ["MoS", "DOC"]
     assert rows[0].endswith(" 80.25") and rows[1].endswith(" 60") and "curves.png" in rows[2]
-
-
-def test_an_option_may_come_between_the_picture_and_the_runs(logs):
-    result, _ = run("curves curves.png --overwrite MoS=mos.log DOC=doc.log")
-    assert list(result["runs"]) == ["MoS", "DOC"]
-
-
-def test_a_picture_of_curves_is_replaced_only_where_asked(logs):
-    (logs / "curves.png").write_text("precious")
-    with pytest.raises(FairseqDocError, match="curves.png exists"):
-        run("curves curves.png DOC=doc.log")
-    assert (logs / "curves.png").read_text() == "precious"
-    run("curves curves.png DOC=doc.log --overwrite")
-    assert (logs / "curves.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    "runs, problem",
-    [
-        ("doc.log", "expected NAME=LOG, .*; got doc.log"),
-        ("=doc.log", "got =doc.log"),
-        ("A=doc.log A=mos.log", "got A=mos.log"),
-        ("A=none.log", "cannot read none.log: No such file"),
-    ],
-)
-def test_runs_that_cannot_be_drawn_leave_no_picture(logs, runs, problem):
-    with pytest.raises(FairseqDocError, match=problem):
-        run(f"curves curves.png {runs}")
-    assert not (logs / "curves.png").exists()
 
 
 def test_a_reference_of_curves_and_runs_against_it(logs):
@@ -645,6 +592,10 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
 @pytest.mark.parametrize(
     "words, problem",
     [
+        ("new.png doc.log", "expected NAME=LOG; got doc.log"),
+        ("new.png =doc.log", "got =doc.log"),
+        ("new.png A=doc.log A=mos.log", "different names; got A twice"),
+        ("new.png A=none.log", "cannot read none.log: No such file"),
         ("--check a --reference b doc.log", "got both"),
         ("--made-by x curves.png A=doc.log", "--made-by: expected --reference beside it"),
         ("--reference r.json doc.log", "expected --made-by TEXT"),
@@ -653,25 +604,17 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("--check none.json doc.log", "cannot read none.json: No such file"),
         ("--check doc.log doc.log", "doc.log: expected a reference that fairseq-doc curves"),
         ("--check list.json doc.log", "list.json: expected a reference that fairseq-doc curves"),
-        (
-            "--check empty.json doc.log",
-            "expected epochs of the reference, 0 to 0; the run has 1 to 3",
-        ),
+        ("--check empty.json doc.log", "epochs of the reference, 0 to 0; the run has 1 to 3"),
     ],
 )
-def test_references_that_cannot_be_made_or_used(logs, words, problem):
+def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem):
     (logs / "list.json").write_text("[1]")
     kind = "fairseq_doc reference curves"
     (logs / "empty.json").write_text(json.dumps({"kind": kind, "epochs": []}))
-    before = {path: path.read_bytes() for path in logs.iterdir()}
+    before = contents(logs)
     with pytest.raises(FairseqDocError, match=problem):
         run(f"curves {words}")
-    assert {path: path.read_bytes() for path in logs.iterdir()} == before
-
-
-def test_a_path_may_hold_an_equals_sign(logs):
-    (logs / "lr=20.log").write_text((logs / "doc.log").read_text())
-    assert run("curves curves.png A=lr=20.log")[0]["runs"]["A"]["best"] == 60
+    assert contents(logs) == before
 
 
 def test_the_text_of_a_search_says_what_was_given_up_and_what_may_be_better():

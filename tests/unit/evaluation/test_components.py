@@ -61,11 +61,12 @@ def by_hand(mixture, groups, target):
     return tuple(map(torch.stack, (weights, posteriors, log_probs, every)))
 
 
-def groups_of(counts):
-    """([[0], [1], ...], the components of each layer that has some)."""
+def both(parts, counts):
+    """(the parts of the components, [[0], [1], ...]), (those of the layers, the components of each)."""
     layers = [layer for layer, count in enumerate(counts) for _ in range(count)]
     of_layers = [[j for j, of in enumerate(layers) if of == n] for n in dict.fromkeys(layers)]
-    return [[j] for j in range(len(layers))], of_layers
+    count = len(layers)
+    return [(parts[:, :count], [[j] for j in range(count)]), (parts[:, count:], of_layers)]
 
 
 @given(
@@ -78,13 +79,9 @@ def groups_of(counts):
 def test_parts_are_those_of_the_plain_formula(n, counts, v, n_words, seed):
     output, params, mixture = mixture_of(n, counts, 3, v, seed)
     target = random_targets(n, v, seed)
-    for parts, groups in zip(
-        mixture_parts(output, params, target, n_words), groups_of(counts), strict=True
-    ):
+    for parts, groups in both(mixture_parts(output, params, target, n_words), counts):
         weights, posteriors, log_probs, every = by_hand(mixture, groups, target)
-        assert_close(parts.weights, weights)
-        assert_close(parts.posteriors, posteriors)
-        assert_close(parts.log_probs, log_probs)
+        assert_close(parts.tensors[:3], [weights, posteriors, log_probs])
         assert parts.words.tolist() == every.topk(min(n_words, v), 2).indices.tolist()
         assert_close(parts.weights.sum(1), torch.ones(n))
         assert_close(parts.posteriors.sum(1), torch.ones(n))
@@ -93,27 +90,22 @@ def test_parts_are_those_of_the_plain_formula(n, counts, v, n_words, seed):
 
 @pytest.mark.parametrize("tokens_a_chunk", [1, 3, 10])
 def test_chunks_give_what_the_whole_gives(tokens_a_chunk):
-    output, params, mixture = mixture_of(10, [2, 0, 3], 4, 7)
+    output, params, _ = mixture_of(10, [2, 0, 3], 4, 7)
     target = random_targets(10, 7)
     whole = mixture_parts(output, params, target, 4)
     chunked = mixture_parts(output, params, target, 4, chunk_bytes=4 * 5 * 7 * tokens_a_chunk)
-    for one, other in zip(whole, chunked, strict=True):
-        assert_close(one.weights, other.weights)
-        assert_close(one.posteriors, other.posteriors)
-        assert_close(one.log_probs, other.log_probs)
-        assert torch.equal(one.words, other.words)
+    assert_close(chunked.tensors, whole.tensors)
 
 
 def test_a_model_in_single_precision_has_shares_that_sum_to_one():
     output, params, _ = mixture_of(50, [3, 5], 4, 30)
     target = random_targets(50, 30)
     exact = mixture_parts(output, params, target)
-    for parts, expected in zip(
-        mixture_parts(output.float(), params.float(), target), exact, strict=True
-    ):
+    single = mixture_parts(output.float(), params.float(), target)
+    assert_close(single.posteriors, exact.posteriors, rtol=1e-4, atol=1e-5)
+    for parts, _ in both(single, [3, 5]):
         assert_close(parts.weights.sum(1), torch.ones(50), rtol=0, atol=1e-12)
         assert_close(parts.posteriors.sum(1), torch.ones(50), rtol=0, atol=1e-12)
-        assert_close(parts.posteriors, expected.posteriors, rtol=1e-4, atol=1e-5)
 
 
 # Sentences
@@ -127,12 +119,12 @@ def test_the_words_and_their_log_probs_are_those_of_score(tokenized, state, max_
     found = text_components(it, tokenized, state, 2, max_tokens)
     for sentence, expected in zip(found.sentences, scored.sentences, strict=True):
         unscored = len(expected.words) - expected.tokens
-        assert (sentence.words, sentence.unscored) == (expected.words, unscored)
+        assert (sentence.words, sentence.first) == (expected.words[unscored:], unscored + 1)
         log_probs = expected.word_log_probs[unscored:]
-        for parts in (sentence.components, sentence.layers):
+        for parts, _ in both(sentence.parts, [1, 0, 3]):
             assert parts.log_prob.tolist() == pytest.approx(log_probs, rel=0, abs=1e-9)
-            assert len(parts.words) == len(log_probs)
-    words = [w for s in found.sentences for w in s.words[s.unscored :]]
+    assert found.log_prob == pytest.approx(scored.log_prob, rel=0, abs=1e-9)
+    words = [word for sentence in found.sentences for word in sentence.words]
     known = [word if word in KNOWN else "<unk>" for word in words]
     assert [found.dictionary[index] for index in found.tokens.tolist()] == known
     assert found.component_layers == [0, 2, 2, 2] and found.layer_numbers == [0, 2]
@@ -144,8 +136,8 @@ def test_the_state_reaches_the_next_window_and_the_next_line_only_where_carried(
     fresh = text_components(it, tokenized, max_tokens=2).sentences
     alone = text_components(it, tokenized[1:]).sentences[0]
     carried = text_components(it, tokenized, "carried", max_tokens=3).sentences
-    assert_close(fresh[1].components.weights, alone.components.weights)
-    assert (carried[1].components.weights - alone.components.weights).abs().max() > 1e-3
+    assert_close(fresh[1].parts.weights, alone.parts.weights)
+    assert (carried[1].parts.weights - alone.parts.weights).abs().max() > 1e-3
 
 
 def test_progress_is_over_windows():
@@ -187,45 +179,49 @@ def dictionary_of(counts):
 
 
 def text_of(words, weights, posteriors, counts=None):
-    """A text of given tokens with given shares of two parts: those of the first part, ``log_probs`` of
+    """A text of given tokens and one component a layer: with given shares of the first, ``log_probs`` of
     -1 and -3."""
     counts = counts or dict.fromkeys(sorted(set(words) - {"</s>", "<unk>"}), 1)
     dictionary = dictionary_of(counts)
     tokens = torch.tensor([dictionary.index(word) for word in words])
-    both = [
-        torch.tensor([[x, 1 - x] for x in of], dtype=torch.float64) for of in (weights, posteriors)
+    shares = [
+        torch.tensor([[x, 1 - x] * 2 for x in of], dtype=torch.float64)
+        for of in (weights, posteriors)
     ]
-    log_probs = torch.tensor([[-1.0, -3.0]] * len(words), dtype=torch.float64)
-    parts = Parts(*both, log_probs, torch.zeros(len(words), 2, 0))
-    return TextComponents([1, 2], [], tokens, parts, parts, dictionary), parts
+    log_probs = torch.tensor([[-1.0, -3.0] * 2] * len(words), dtype=torch.float64)
+    parts = Parts(*shares, log_probs, torch.zeros(len(words), 4, 0))
+    return TextComponents([1, 2], [], tokens, parts, dictionary)
 
 
 def test_a_part_is_summarised_by_its_means_and_by_the_words_that_are_due_to_it():
     words = ["a", "b", "a", "c", "b", "d"]
     weights = [0.5, 0.4, 0.3, 0.4, 0.6, 0.2]
     posteriors = [0.9, 0.5, 0.7, 0.99, 0.1, 0.0]
-    text, parts = text_of(words, weights, posteriors)
-    first, second = summarise(text, parts, min_count=1, n_words=9)
-    assert (first.weight, first.posterior) == pytest.approx((0.4, 3.19 / 6))
-    assert (second.weight, second.posterior) == pytest.approx((0.6, 1 - 3.19 / 6))
-    assert (first.log_prob, second.log_prob) == (-1, -3)
+    text = text_of(words, weights, posteriors)
+    first, second, *layers = summarise(text, min_count=1, n_words=9)
+    assert layers == [first, second]
+    assert (first["weight"], first["posterior"]) == pytest.approx((0.4, 3.19 / 6))
+    assert (second["weight"], second["posterior"]) == pytest.approx((0.6, 1 - 3.19 / 6))
+    assert (first["log_prob"], second["log_prob"]) == (-1, -3)
     # a .8, b .3, c .99 and d 0 against a mean weight of .4; of the second part 1 minus these, .6
-    assert [vars(share) for share in first.words] == [
+    assert first["words"] == [
         {"word": "c", "count": 1, "weight": pytest.approx(0.4), "posterior": pytest.approx(0.99)},
         {"word": "a", "count": 2, "weight": pytest.approx(0.4), "posterior": pytest.approx(0.8)},
     ]
-    assert [share.word for share in second.words] == ["d", "b"]
-    frequent = summarise(text, parts, min_count=2, n_words=9)
-    assert [[share.word for share in part.words] for part in frequent] == [["a"], ["b"]]
-    assert [len(part.words) for part in summarise(text, parts, 1, n_words=1)] == [1, 1]
-    assert [part.words for part in summarise(text, parts, 3, 9)] == [[], []]
+    assert [share["word"] for share in second["words"]] == ["d", "b"]
+    frequent = summarise(text, min_count=2, n_words=9)
+    assert [[share["word"] for share in part["words"]] for part in frequent] == [["a"], ["b"]] * 2
+    assert [len(part["words"]) for part in summarise(text, 1, n_words=1)] == [1] * 4
+    assert [part["words"] for part in summarise(text, 3, 9)] == [[]] * 4
 
 
 def test_kinds_of_words_follow_the_counts_of_the_training_text():
     counts = {f"x{i}": i for i in range(1, 121)}  # x120 is the most frequent
     words = ["</s>", "x120", "x111", "x110", "x21", "x20", "<unk>", "x1"]
-    text, parts = text_of(words, [0.1 * i for i in range(8)], [0.5] * 8, counts)
-    found = [(kind.kind, kind.tokens, kind.weights[0]) for kind in by_frequency(text, parts)]
+    text = text_of(words, [0.1 * i for i in range(8)], [0.5] * 8, counts)
+    found = [
+        (kind["kind"], kind["tokens"], kind["layers"][0]["weight"]) for kind in by_frequency(text)
+    ]
     assert found == [
         ("end mark </s>", 1, 0),
         ("unknown <unk>", 1, pytest.approx(0.6)),
@@ -233,23 +229,21 @@ def test_kinds_of_words_follow_the_counts_of_the_training_text():
         ("words 11 to 100", 2, pytest.approx(0.35)),
         ("words 101 to 1,000", 2, pytest.approx(0.6)),
     ]
-    assert all(kind.posteriors == pytest.approx([0.5, 0.5]) for kind in by_frequency(text, parts))
+    assert all(layer["posterior"] == 0.5 for kind in by_frequency(text) for layer in kind["layers"])
 
 
 def test_the_summary_of_a_model_is_the_mean_over_its_sentences():
     tokenized = [["w1", "w2", "strange"], ["w3"] * 4]
     text = text_components(ensemble(MODEL), tokenized)
-    for parts, of_sentences in (
-        (text.components, [s.components for s in text.sentences]),
-        (text.layers, [s.layers for s in text.sentences]),
-    ):
-        shares = torch.cat([part.posteriors for part in of_sentences])
-        summaries = summarise(text, parts, 1, 20)
-        assert [s.posterior for s in summaries] == pytest.approx(shares.mean(0).tolist())
-        listed = {share.word: share.count for s in summaries for share in s.words}
-        counts = Counter(["w1", "w2", "<unk>", *["w3"] * 4, "</s>", "</s>"])
-        assert listed.items() <= counts.items() and len(listed) > 2
-    kinds = by_frequency(text, text.layers)
-    assert sum(kind.tokens for kind in kinds) == len(text.tokens) == 9
-    assert all(sum(kind.weights) == pytest.approx(1) for kind in kinds)
-    assert kinds[0].kind == "end mark </s>" and kinds[0].tokens == 2
+    shares = torch.cat([sentence.parts.posteriors for sentence in text.sentences])
+    summaries = summarise(text, 1, 20)
+    assert [s["posterior"] for s in summaries] == pytest.approx(shares.mean(0).tolist())
+    listed = {share["word"]: share["count"] for s in summaries for share in s["words"]}
+    counts = Counter(["w1", "w2", "<unk>", *["w3"] * 4, "</s>", "</s>"])
+    assert listed.items() <= counts.items() and len(listed) > 2
+    kinds = by_frequency(text)
+    assert sum(kind["tokens"] for kind in kinds) == len(text.tokens) == 9
+    assert all(
+        sum(layer["weight"] for layer in kind["layers"]) == pytest.approx(1) for kind in kinds
+    )
+    assert (kinds[0]["kind"], kinds[0]["tokens"]) == ("end mark </s>", 2)

@@ -10,8 +10,7 @@ from onnx import TensorProto
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.export import file as file_module
 from fairseq_doc.export.contract import FORMS, INPUTS, LOG_PROBS, NLL, OUTPUTS, SENTENCE
-from fairseq_doc.export.file import exported_file
-from fairseq_doc.export.running import ExportedModel
+from fairseq_doc.export.file import ExportedModel, exported_file
 from fairseq_doc.export.tokens import match_tokens, table_lines
 from fairseq_doc.models.lstm_melis_lm import LSTMMelisLanguageModel, LSTMMelisLanguageModelConfig
 from fairseq_doc.preparation.byte_text import make_dictionary
@@ -178,10 +177,7 @@ def test_a_narrow_layer_has_zeros_behind_its_numbers():
         part[1, :, 5] = 3
     for found, other in zip(run(x, *state), expected, strict=True):
         np.testing.assert_array_equal(found, other)
-
-
-def test_an_rhn_keeps_c_as_it_is():
-    run, _, _ = exported(MODELS["RHN"](), LOG_PROBS)
+    run, _, _ = exported(MODELS["RHN"](), LOG_PROBS)  # it has no c, which stays as it is
     hidden, cell = run.zero_state(1)
     assert (run(np.array([[7]]), hidden, cell + 5)[2] == 5).all()
 
@@ -228,17 +224,6 @@ def test_bytes_as_tokens():
 # What cannot be exported
 
 
-def test_an_ensemble():
-    message = refusal(exported_file, ensemble(peaked_model(), peaked_model(seed=1)))
-    assert "expected one checkpoint" in message and "got 2" in message
-
-
-def test_layers_of_another_kind():
-    model = peaked_model()
-    model.decoder.lstm = Stack(model.decoder.lstm)
-    assert "expected an AWD-LSTM or" in refusal(exported_file, ensemble(model))
-
-
 class Stack(torch.nn.Module):
     """Layers of a kind of their own."""
 
@@ -248,26 +233,41 @@ class Stack(torch.nn.Module):
         self.zero_state, self.forward = lstm.zero_state, lstm.forward
 
 
-def test_parameters_that_the_file_would_lack():
-    model = peaked_model()
+def layers_of_another_kind(model):
+    model.decoder.lstm = Stack(model.decoder.lstm)
+
+
+def a_parameter_more(model):
     model.decoder.lstm.gate = torch.nn.Parameter(torch.zeros(3))
-    assert "expected no parameters such as lstm.gate" in refusal(exported_file, ensemble(model))
 
 
-def test_layers_that_compute_something_else(monkeypatch):
-    model = peaked_model()
+def layers_that_compute_something_else(model):
     forward = model.decoder.lstm.forward
-    monkeypatch.setattr(model.decoder.lstm, "forward", lambda x, state: forward(x * 1.1, state))
-    for int8 in (False, True):
-        message = refusal(exported_file, ensemble(model), int8=int8)
-        assert "this version cannot export this model" in message
+    model.decoder.lstm.forward = lambda x, state: forward(x * 1.1, state)
 
 
-def test_a_model_that_has_diverged():
-    model = with_bias(peaked_model(), 9, float("nan"))
-    assert "not finite" in refusal(exported_file, ensemble(model))
+def diverged(model):
+    with_bias(model, 9, float("nan"))
 
 
-def test_a_model_that_is_too_large(monkeypatch):
+@pytest.mark.parametrize(
+    "damage, problem",
+    [
+        (layers_of_another_kind, "expected an AWD-LSTM or the layers of Melis et al.; got Stack"),
+        (a_parameter_more, "expected no parameters such as lstm.gate"),
+        (layers_that_compute_something_else, "this version cannot export this model"),
+        (diverged, "not finite; has the training diverged"),
+    ],
+)
+@pytest.mark.parametrize("int8", [False, True])
+def test_a_model_that_cannot_be_exported(damage, problem, int8):
+    model = peaked_model()
+    damage(model)
+    assert problem in refusal(exported_file, ensemble(model), int8=int8)
+
+
+def test_an_ensemble_and_a_model_that_is_too_large(monkeypatch):
+    message = refusal(exported_file, ensemble(peaked_model(), peaked_model(seed=1)))
+    assert "expected one checkpoint" in message and "got 2" in message
     monkeypatch.setattr(file_module, "LARGEST_FILE", 1000)
     assert "at most 1,000 bytes" in refusal(exported_file, ensemble(peaked_model()))

@@ -98,7 +98,6 @@ LISTS = [
     [(-7.0, tree(SENTENCES[3], n, tag)) for n, tag in ((0, "X"), (1, "X"), (0, "Y"), (3, "Y"))],
 ]
 DISTINCT = [[1, 0, 2], [3, 0, 5, 1], [2], [0, 1, 3]]  # the shapes in these lists
-LINES = [[2, 3, 5], [7, 8, 9, 10], [12], [16, 17, 19]]
 MERGED = [[0, 1, 3], [0, 1, 2, 3], [0], [0, 1, 3]]  # places of those that are kept
 TEXTS = [[row[n][1] for n in kept] for row, kept in zip(LISTS, MERGED, strict=True)]
 

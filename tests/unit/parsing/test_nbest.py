@@ -31,33 +31,30 @@ def in_form(form, lists, first=0):
     return lines
 
 
-def test_one_line_a_candidate(tmp_path):
-    path = write(tmp_path / "n", "2 0", f"-1.5\t{A}", f"-2e1\t {B} ", "1\t1", f"3\t{C}")
-    assert list(read_nbest(path)) == [
-        [Candidate(-1.5, A, 2), Candidate(-20.0, B, 3)],
-        [Candidate(3.0, C, 5)],
-    ]
-
-
-def test_the_charniak_parsers_lists(tmp_path):
-    path = write(tmp_path / "n", "", "2 0", "-1.5", A, "-2", B, "", "", "1 1", "-3", C, "")
-    assert list(read_nbest(path)) == [
-        [Candidate(-1.5, A, 4), Candidate(-2.0, B, 6)],
-        [Candidate(-3.0, C, 11)],
-    ]
-
-
-def test_the_samples_of_recurrent_neural_network_grammars(tmp_path):
-    lines = [f"0 ||| -1.5 ||| {A}", f"0 ||| -1.5 ||| {A}", f"0 ||| -2 |||  {B}", f"1 ||| 3 ||| {C}"]
-    assert list(read_nbest(write(tmp_path / "n", *lines))) == [
-        [Candidate(-1.5, A, 1), Candidate(-1.5, A, 2), Candidate(-2.0, B, 3)],
-        [Candidate(3.0, C, 4)],
-    ]
-
-
-def test_this_packages_own_scored_lists(tmp_path):
-    path = write(tmp_path / "n", "2 0", f"-1.5\t-9\t1e-05\t{A}", f"-2\t-7\t-8\t{B}")
-    assert list(read_nbest(path)) == [[Candidate(-1.5, A, 2), Candidate(-2.0, B, 3)]]
+@pytest.mark.parametrize(
+    "lines, expected",
+    [
+        (  # one line a candidate
+            ("2 0", f"-1.5\t{A}", f"-2e1\t {B} ", "1\t1", f"3\t{C}"),
+            [[Candidate(-1.5, A, 2), Candidate(-20.0, B, 3)], [Candidate(3.0, C, 5)]],
+        ),
+        (  # the Charniak parser's
+            ("", "2 0", "-1.5", A, "-2", B, "", "", "1 1", "-3", C, ""),
+            [[Candidate(-1.5, A, 4), Candidate(-2.0, B, 6)], [Candidate(-3.0, C, 11)]],
+        ),
+        (  # samples of RNNG
+            (f"0 ||| -1.5 ||| {A}", f"0 ||| -2 |||  {B}", f"1 ||| 3 ||| {C}"),
+            [[Candidate(-1.5, A, 1), Candidate(-2.0, B, 2)], [Candidate(3.0, C, 3)]],
+        ),
+        (  # this package's scored lists
+            ("2 0", f"-1.5\t-9\t1e-05\t{A}", f"-2\t-7\t-8\t{B}"),
+            [[Candidate(-1.5, A, 2), Candidate(-2.0, B, 3)]],
+        ),
+    ],
+)
+def test_the_forms_of_a_list(tmp_path, lines, expected):
+    path = write(tmp_path / "n", *lines)
+    assert is_nbest(path) and list(read_nbest(path)) == expected
 
 
 def test_a_tab_within_a_tree_is_a_blank_of_it(tmp_path):
@@ -117,8 +114,8 @@ def test_trees_are_no_lists(tmp_path):
         (("", "3 0", "-1", A, "-1", A, "", "1 1", "-1", A), 2, "expected 3 candidates"),
         (("1 0", "-1"), 1, "expected 1 candidates of sentence 0"),
         (("1 0", "-1\tdog"), 1, "expected 1 candidates of sentence 0"),
-        (("1 0", TAB, TAB), 3, "expected 'N INDEX', since the list before"),
-        (("1 0", "-1", A, "-1", A), 4, "expected 'N INDEX', since the list before"),
+        (("1 0", TAB, TAB), 3, "expected 'N INDEX'"),
+        (("1 0", "-1", A, "-1", A), 4, "expected 'N INDEX'"),
         (("1 0", f"good\t{A}"), 2, "expected a score, a number; got 'good'"),
         (("1 0", "nan", "", A), 2, "expected a score, a number; got 'nan'"),
         (("1 0", f"-inf\t{A}"), 2, "expected a score, a number; got '-inf'"),
@@ -142,20 +139,11 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path, lines, line, problem):
     assert refusal(list, read_nbest(path)).startswith(f"{path}: line {line}: {problem}")
 
 
-def test_a_short_list_is_named_with_the_line_after_it(tmp_path):
-    message = refusal(list, read_nbest(write(tmp_path / "n", "2 0", TAB, "1 1", TAB)))
-    assert "got 1, then line 4" in message
-
-
-@pytest.mark.parametrize("lines", [(), ("", " ")])
-def test_an_empty_file(tmp_path, lines):
-    path = write(tmp_path / "n", *lines)
-    message = refusal(list, read_nbest(path))
-    assert message.startswith(str(path)) and "got an empty file" in message
-
-
-def test_a_compressed_file_that_was_cut_off(tmp_path):
-    path = tmp_path / "n.gz"
+def test_a_short_an_empty_and_a_cut_off_file(tmp_path):
+    path = write(tmp_path / "n", "2 0", TAB, "1 1", TAB)
+    assert "got 1, then line 4" in refusal(list, read_nbest(path))
+    for lines in ((), ("", " ")):
+        assert f"{path}: expected n-best lists" in refusal(list, read_nbest(write(path, *lines)))
     path.write_bytes(gzip.compress(f"1 0\n-1\t{A}\n".encode())[:-9])
     assert f"{path} is damaged" in refusal(list, read_nbest(path))
 

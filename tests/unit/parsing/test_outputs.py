@@ -6,10 +6,9 @@ from conftest import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.parsing.nbest import Candidate, read_nbest
+from fairseq_doc.parsing.nbest import read_nbest
 from fairseq_doc.parsing.outputs import (
     candidate_lists,
-    flat_tree,
     nbest_lines,
     repaired,
     tree_of_output,
@@ -69,9 +68,9 @@ def test_repairs_by_hand(symbols, expected):
 @pytest.mark.parametrize(
     "symbols, tree, how",
     [
-        ("(S (NP the dog )NP (VP <unk> )VP )S", bracketed(DOG), "well-formed"),
-        ("(S the dog <unk> )S", "(TOP (S (DT The) (NN Dog) (VBZ barks)))", "well-formed"),
-        ("the dog <unk>", "(TOP (DT The) (NN Dog) (VBZ barks))", "well-formed"),
+        ("(S (NP the dog )NP (VP <unk> )VP )S", bracketed(DOG), "well_formed"),
+        ("(S the dog <unk> )S", "(TOP (S (DT The) (NN Dog) (VBZ barks)))", "well_formed"),
+        ("the dog <unk>", "(TOP (DT The) (NN Dog) (VBZ barks))", "well_formed"),
         ("(S (NP the dog )VP (VP <unk>", bracketed(DOG), "repaired"),
         ("(S (NP the dog )NP (VP the )VP )S", bracketed(DOG), "repaired"),
         ("(S (NP dog the )VP (VP <unk>", bracketed(DOG), "repaired"),
@@ -81,7 +80,7 @@ def test_repairs_by_hand(symbols, expected):
     ],
 )
 def test_an_output_becomes_a_tree_over_the_sentence(symbols, tree, how):
-    found, kind = tree_of_output(symbols.split(), SOURCE, DOG.words, DOG.tags)
+    found, kind = tree_of_output(symbols.split(), SOURCE, DOG)
     assert (found and bracketed(found), kind) == (tree, how)
 
 
@@ -105,27 +104,22 @@ def test_outputs_become_lists_that_can_be_read_again(tmp_path):
     sentences = [DOG, read("(NP (NN B))"), read("(NP (VB C))")]
     found = candidate_lists(outputs, sentences, "out")
     over = "(DT The) (NN Dog) (VBZ barks)"
-    rows = [[(pytest.approx(c.score), c.text) for c in candidates] for candidates in found.lists]
-    assert rows == [
+    expected = [
         [(-1 / 3, f"(TOP (S {over}))"), (-1e-30, f"(TOP (X {over}))"), (-2.0, f"(TOP (S {over}))")],
-        [(0.0, "(TOP (S (NN B)))")],
+        [(0.0, "(TOP (S (NN B)))")],  # a flat one
         [(-4.0, "(TOP (VB C))")],
     ]
-    assert found.counts == Counter({"well-formed": 3, "repaired": 1, "dropped": 3, "flat": 1})
-    assert found.first_counts == Counter({"well-formed": 1, "dropped": 2})
+    assert [[(pytest.approx(p), bracketed(t)) for p, t in row] for row in found.lists] == expected
+    assert found.counts == Counter({"well_formed": 3, "repaired": 1, "dropped": 3, "flat": 1})
+    assert found.first_counts == Counter({"well_formed": 1, "dropped": 2})
     lines = list(nbest_lines(found.lists))
-    again = list(read_nbest(write(tmp_path / "n", *lines)))
+    again = read_nbest(write(tmp_path / "n", *lines))
+    scores = [[score for score, _ in row] for row in found.lists]
+    texts = [[text for _, text in row] for row in expected]
     assert [[(c.score, c.text) for c in candidates] for candidates in again] == [
-        [(c.score, c.text) for c in candidates] for candidates in found.lists
+        list(zip(*pair, strict=True)) for pair in zip(scores, texts, strict=True)
     ]
     assert [line for line in lines if "\t" not in line] == ["3 0", "1 1", "1 2"]
-
-
-def test_a_flat_tree_is_an_s_under_the_root():
-    assert flat_tree(["a", "b"], ["NN", "VB"]) == read("(TOP (S (NN a) (VB b)))")
-    assert candidate_lists([output("a", (-1.0, ""))], [read("(X (NN A))")], "out").lists == [
-        [Candidate(0.0, "(TOP (S (NN A)))", 0)]
-    ]
 
 
 TREE = read("(X (NN A))")

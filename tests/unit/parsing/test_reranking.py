@@ -13,7 +13,6 @@ from fairseq_doc.parsing.reranking import (
     Sentence,
     best_candidates,
     best_trees,
-    check_dictionary,
     corpus_f1,
     oracle,
     read_sentences,
@@ -24,11 +23,10 @@ from fairseq_doc.parsing.reranking import (
 from fairseq_doc.preparation.trees import parse_tree
 
 from ..conftest import small_dictionary
-from ..evaluation.conftest import ProgressSpy, peaked_model
+from ..evaluation.conftest import ProgressSpy
 from .lists import (
     DICTIONARY,
     DISTINCT,
-    LINES,
     LISTS,
     MODELS,
     SENTENCES,
@@ -49,9 +47,9 @@ def nbest(tmp_path):
 
 
 def sentence(own, counts=None):
-    """One by hand, its trees on lines 1, 2, ..."""
+    """One by hand."""
     counts = None if counts is None else np.array(counts)
-    return Sentence(len(own), np.arange(1, len(own) + 1), np.array(own), counts)
+    return Sentence(len(own), ["a"] * len(own), ["(S (DT a))"] * len(own), np.array(own), counts)
 
 
 def by_hand(models=MODELS):
@@ -70,7 +68,10 @@ def close(expected):
 def test_candidates_that_differ_in_tags_or_root_alone_are_merged_into_the_first(nbest):
     sentences = read_sentences(nbest, DICTIONARY)
     assert [s.candidates for s in sentences] == [4, 4, 3, 4]
-    assert [s.lines.tolist() for s in sentences] == LINES
+    assert [s.trees for s in sentences] == TEXTS
+    assert [s.symbols for s in sentences] == [
+        [" ".join(symbols(w, n)) for n in row] for w, row in zip(SENTENCES, DISTINCT, strict=True)
+    ]
     assert [s.parser_scores.tolist() for s in sentences] == [
         [-1.0, -2.0, -3.0],
         [-13.0, -10.0, -15.0, -11.0],
@@ -88,19 +89,17 @@ def test_scores_of_the_parser_become_natural_logarithms(nbest, base):
     )
 
 
-def test_words_in_any_case_are_those_of_the_dictionary_and_others_unknown(nbest, calls):
-    score_candidates(of_trees(), nbest, read_sentences(nbest, DICTIONARY), 1)
-    words = [symbol for symbol in calls[2][0] if symbol[0] not in "()"]
-    assert words == "the dog saw <unk> <unk> cat with the".split()
-
-
-def test_rare_words_are_shapes_where_the_dictionary_has_some(tmp_path, calls):
-    dictionary = tree_dictionary("<unk-capital>", "<unk-ing>")
-    path = write_nbest(tmp_path / "a", [[(-1.0, tree("the Xx saw the barking"))]])
-    model = of_trees(peaked_model(dictionary=dictionary), dictionary=dictionary)
-    score_candidates(model, path, read_sentences(path, dictionary))
-    words = [symbol for symbol in calls[0][0] if symbol[0] not in "()"]
-    assert words == ["the", "<unk-capital>", "saw", "the", "<unk-ing>"]
+@pytest.mark.parametrize(
+    "more, words, expected",
+    [
+        ((), SENTENCES[2], "the dog saw <unk> <unk> cat with the"),
+        (("<unk-capital>", "<unk-ing>"), "the Xx saw the barking", "the <unk-capital> saw the <unk-ing>"),
+    ],
+)  # fmt: skip
+def test_words_in_any_case_are_known_and_others_unknown_or_shapes(tmp_path, more, words, expected):
+    path = write_nbest(tmp_path / "a", [[(-1.0, tree(words))]])
+    (found,) = read_sentences(path, tree_dictionary(*more))
+    assert [s for s in found.symbols[0].split() if s[0] not in "()"] == expected.split()
 
 
 def test_brackets_are_counted_against_the_gold_trees(nbest):
@@ -177,14 +176,16 @@ def test_another_number_of_gold_trees_is_refused(nbest, number):
     assert f"a list for each of {number} gold trees; got 4" in message
 
 
+def test_fewer_trees_with_the_words_than_lists_are_refused(nbest):
+    message = refusal(read_sentences, nbest, DICTIONARY, word_trees=gold_of(0, 0, 0, 0)[:1])
+    assert "dev.nbest: line 7: expected lists of 1 sentences; got more" in message
+
+
 def test_a_dictionary_without_opening_brackets_is_refused_before_the_list_is_read(tmp_path):
-    words, bare, closing = small_dictionary(), small_dictionary(), small_dictionary()
-    bare.add_symbol("(")
-    closing.add_symbol(")NP")
-    for dictionary in (words, bare, closing):
-        assert "without opening brackets" in refusal(check_dictionary, dictionary)
+    for more in ("word", "(", ")NP"):
+        dictionary = small_dictionary()
+        dictionary.add_symbol(more)
         assert "without opening brackets" in refusal(read_sentences, tmp_path / "none", dictionary)
-    check_dictionary(DICTIONARY)
 
 
 def test_symbols_outside_the_dictionary_are_counted_over_the_distinct_candidates(tmp_path):
@@ -207,36 +208,24 @@ def test_the_first_candidates_root_is_noted(tmp_path):
 
 
 @pytest.mark.parametrize("models", [MODELS[:1], MODELS], ids=["one model", "an ensemble"])
-def test_scores_are_those_of_the_trees_symbols_one_by_one(nbest, models):
-    sentences = read_sentences(nbest, DICTIONARY)
-    scores = score_candidates(of_trees(*models), nbest, sentences)
+def test_scores_are_those_of_the_trees_symbols_each_scored_once(nbest, models, calls):
+    scores = score_candidates(of_trees(*models), read_sentences(nbest, DICTIONARY))
     assert [row.tolist() for row in scores] == close(by_hand(models=models))
-
-
-def test_each_distinct_sequence_of_a_sentence_is_scored_once(nbest, calls):
-    score_candidates(of_trees(), nbest, read_sentences(nbest, DICTIONARY))
     expected = [symbols(w, n) for w, row in zip(SENTENCES, DISTINCT, strict=True) for n in row]
-    assert [list(map(list, call)) for call in calls] == [expected]
+    assert calls == [expected]
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 4, 5, 8, 10, 11])
 def test_how_many_are_scored_at_once_changes_no_score(nbest, calls, at_once):
     """No sentence's list is cut; they have 3, 4, 1 and 3 candidates."""
+    progress = ProgressSpy()
     sentences = read_sentences(nbest, DICTIONARY)
-    scores = score_candidates(of_trees(), nbest, sentences, at_once)
+    scores = score_candidates(of_trees(), sentences, at_once, progress=progress)
     assert [row.tolist() for row in scores] == close(by_hand())
     assert all(len(call) < at_once + 4 for call in calls)
     assert {sum(map(len, calls[:n])) for n in range(1, 5)} <= {3, 7, 8, 11}
-    assert len(calls) == {1: 4, 11: 1, 99: 1}.get(at_once, len(calls))
-
-
-def test_progress_sees_every_chunk_and_changes_nothing(nbest, calls):
-    sentences = read_sentences(nbest, DICTIONARY)
-    progress = ProgressSpy()
-    shown = score_candidates(of_trees(), nbest, sentences, 4, progress=progress)
-    assert progress.seen == [("rerank", len(calls))] and len(calls) > 1
-    silent = score_candidates(of_trees(), nbest, sentences, 4)
-    assert [row.tolist() for row in shown] == [row.tolist() for row in silent]
+    assert len(calls) == {1: 4, 11: 1}.get(at_once, len(calls))
+    assert progress.seen == [("rerank", len(calls))]
 
 
 # The best
@@ -245,23 +234,23 @@ def test_progress_sees_every_chunk_and_changes_nothing(nbest, calls):
 def test_the_score_is_the_language_models_plus_the_weighted_parsers():
     lm, one = np.array([-10.0, -12.0, -11.0]), sentence([-6.0, -2.0, -5.0])
     assert one.scores(lm, 0.5).tolist() == [-13.0, -13.0, -13.5]
-    assert [one.best(lm, weight) for weight in (0.0, 0.4, 0.5, 0.6, 9.0)] == [0, 0, 0, 1, 1]
+    best = [best_candidates([one], [lm], weight) for weight in (0.0, 0.4, 0.5, 0.6, 9.0)]
+    assert best == [[0], [0], [0], [1], [1]]
 
 
 @given(st.lists(st.tuples(st.integers(-3, 0), st.integers(-3, 0)), min_size=1, max_size=8))
 def test_the_first_of_several_best_candidates_wins(numbers):
     lm, own = (np.array(x, dtype=float) for x in zip(*numbers, strict=True))
     scores = [a + 2 * b for a, b in numbers]
-    assert sentence(own).best(lm, 2.0) == scores.index(max(scores))
     assert best_candidates([sentence(own)] * 2, [lm, lm], 2.0) == [scores.index(max(scores))] * 2
 
 
 def test_the_best_trees_are_as_the_file_has_them(nbest):
     sentences = read_sentences(nbest, DICTIONARY)
-    lm = [np.arange(len(s.lines), dtype=float) for s in sentences]
-    last = list(best_trees(nbest, sentences, lm, 0.0))
+    lm = [np.arange(len(s.trees), dtype=float) for s in sentences]
+    last = best_trees(sentences, lm, 0.0)
     assert last == [LISTS[0][3][1], LISTS[1][3][1], LISTS[2][0][1], LISTS[3][3][1]]
-    first = list(best_trees(nbest, sentences, [-x for x in lm], 0.0))
+    first = best_trees(sentences, [-x for x in lm], 0.0)
     assert first == [candidates[0][1] for candidates in LISTS]
 
 
@@ -282,9 +271,11 @@ def test_f1_is_of_all_brackets_together():
 
 
 def test_the_weight_with_the_highest_f1_is_found():
-    best, f1 = tune(TWO, TWO_LM, [0.0, 0.5, 1.0, 2.5])
-    assert best == 1.0
-    assert f1 == pytest.approx([1400 / 15, 1400 / 15, 100, 1200 / 15])
+    found = tune(TWO, TWO_LM, [0.0, 0.5, 1.0, 2.5])
+    assert found.weight == 1.0 and list(found.tuning) == [0.0, 0.5, 1.0, 2.5]
+    assert list(found.tuning.values()) == pytest.approx([1400 / 15, 1400 / 15, 100, 1200 / 15])
+    assert (found.f1, found.oracle_f1) == (100, 100)
+    assert (found.parser_f1, found.lm_f1) == pytest.approx((1400 / 15, 1400 / 15))
 
 
 @pytest.mark.parametrize(
@@ -292,12 +283,12 @@ def test_the_weight_with_the_highest_f1_is_found():
     [([0.0, 0.7, 1.0, 1.9, 3.0], 0.7), ([3.0, 1.9, 0.7, 1.0], 0.7), ([0.0, 0.5], 0)],
 )
 def test_the_smallest_of_the_best_weights_wins(weights, best):
-    assert tune(TWO, TWO_LM, weights)[0] == best
+    assert tune(TWO, TWO_LM, weights).weight == best
 
 
 def test_at_equal_scores_tuning_takes_the_first_candidate_too():
     one = sentence([-1.0, 0.0], [[1, 4, 4], [4, 4, 4]])
-    assert tune([one], [np.array([0.0, -1.0])], [1.0]) == (1.0, [25.0])
+    assert tune([one], [np.array([0.0, -1.0])], [1.0]).tuning == {1.0: 25.0}
 
 
 def test_the_oracle_takes_the_first_candidate_of_the_best_f1():
@@ -309,14 +300,13 @@ def test_the_oracle_takes_the_first_candidate_of_the_best_f1():
 def test_figures_are_those_of_evalb_on_the_trees_chosen(nbest):
     gold = gold_of(0, 1, 2, 3)
     sentences = read_sentences(nbest, DICTIONARY, 2, gold, Parameters())
-    lm = score_candidates(of_trees(), nbest, sentences)
-    weights = [0.0, 1.0, 20.0]
-    _, found = tune(sentences, lm, weights)
-    for weight, f1 in zip(weights, found, strict=True):
-        trees = [parse_tree(text, "") for text in best_trees(nbest, sentences, lm, weight)]
+    lm = score_candidates(of_trees(), sentences)
+    tuning = tune(sentences, lm, [0.0, 1.0, 20.0]).tuning
+    for weight, f1 in tuning.items():
+        trees = [parse_tree(text, "") for text in best_trees(sentences, lm, weight)]
         results = [compare(g, t, Parameters()) for g, t in zip(gold, trees, strict=True)]
         assert f1 == pytest.approx(summarize(results).f1)
-    assert len(set(found)) > 1
+    assert len(set(tuning.values())) > 1
 
 
 # Scored lists
@@ -325,35 +315,26 @@ def test_figures_are_those_of_evalb_on_the_trees_chosen(nbest):
 def written(nbest, weight, lm=None):
     """(sentences, ln P, the scored lists in a file)."""
     sentences = read_sentences(nbest, DICTIONARY, 2)
-    lm = score_candidates(of_trees(), nbest, sentences) if lm is None else lm
+    lm = score_candidates(of_trees(), sentences) if lm is None else lm
     path = nbest.with_name("scored")
-    path.write_text("".join(f"{line}\n" for line in scored_lists(nbest, sentences, lm, weight)))
+    path.write_text("".join(f"{line}\n" for line in scored_lists(sentences, lm, weight)))
     return sentences, lm, path
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.7])
 def test_scored_lists_are_n_best_lists_of_the_distinct_candidates_best_first(nbest, weight):
+    """To the last bit, and can be reranked."""
     sentences, lm, path = written(nbest, weight)
-    for one, of_lm, row, found in zip(sentences, lm, TEXTS, read_nbest(path), strict=True):
-        scores = (of_lm + weight * one.parser_scores).tolist()
-        expected = sorted(zip(scores, row, strict=True), reverse=True)
-        assert [(c.score, c.text) for c in found] == expected
-    best = [candidates[0].text for candidates in read_nbest(path)]
-    assert best == list(best_trees(nbest, sentences, lm, weight))
-
-
-def test_a_line_of_a_scored_list_holds_all_three_scores_to_the_last_bit(nbest):
-    sentences, lm, path = written(nbest, 0.7)
-    lines = path.read_text().splitlines()
-    assert [line for line in lines if "\t" not in line] == ["3 0", "4 1", "1 2", "3 3"]
-    rows = [line.split("\t") for line in lines[1:4]]
-    found = {tuple(map(float, row[:3])) for row in rows}
-    own = sentences[0].parser_scores
-    assert found == set(
-        zip((lm[0] + 0.7 * own).tolist(), lm[0].tolist(), own.tolist(), strict=True)
-    )
-    by_text = {row[3]: float(row[1]) for row in rows}
-    assert [by_text[text] for text in TEXTS[0]] == lm[0].tolist()
+    expected = []
+    for number, (one, of_lm, row) in enumerate(zip(sentences, lm, TEXTS, strict=True)):
+        numbers = ((of_lm + weight * one.parser_scores), of_lm, one.parser_scores)
+        rows = sorted(zip(*(x.tolist() for x in numbers), row, strict=True), reverse=True)
+        expected += [f"{len(row)} {number}", *("\t".join(map(str, values)) for values in rows)]
+    assert path.read_text().splitlines() == expected
+    best = best_trees(sentences, lm, weight)
+    assert [candidates[0].text for candidates in read_nbest(path)] == best
+    again = read_sentences(path, DICTIONARY)
+    assert best_trees(again, [np.zeros(len(s.trees)) for s in again], 1.0) == best
 
 
 def test_candidates_of_equal_scores_stay_in_the_lists_order(nbest):
@@ -364,11 +345,3 @@ def test_candidates_of_equal_scores_stay_in_the_lists_order(nbest):
     assert [c.text for c in first] == TEXTS[0]
     assert [c.text for c in second] == [TEXTS[1][n] for n in (2, 0, 1, 3)]
     assert [c.text for c in last] == TEXTS[3]
-
-
-def test_a_scored_list_can_be_reranked(nbest):
-    sentences, lm, path = written(nbest, 0.7)
-    again = read_sentences(path, DICTIONARY)
-    zeros = [np.zeros(len(s.lines)) for s in again]
-    best = list(best_trees(nbest, sentences, lm, 0.7))
-    assert list(best_trees(path, again, zeros, 1.0)) == best
