@@ -2,6 +2,7 @@
 its result counted again."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,7 @@ def counts_of(dictionary_path: Path, splits: Iterable[str], suffix: str = "") ->
     included}.
 
     Args:
-        dictionary_path: it lies beside the binarised splits.
+        dictionary_path: in the folder of the binarised splits.
         splits: their names.
         suffix: what follows the split's name in the files', such as ``.en-de.en``.
     """
@@ -67,27 +68,37 @@ def counts_of(dictionary_path: Path, splits: Iterable[str], suffix: str = "") ->
     return {"types": len(dictionary), "splits": counts}
 
 
-def check_lengths(name: str, expected: Iterable[int], written: Iterable[int]) -> None:
-    """Compare the tokens of every line, end mark included, as they were read and as fairseq wrote
-    them.
+@dataclass(frozen=True)
+class SplitCounts:
+    """Of a binarised split: its lines, its tokens with their end marks, and those unknown."""
+
+    lines: int
+    tokens: int
+    unknown: int
+
+
+def check_split(
+    name: str, prefix: Path, dictionary: "Dictionary", lengths: Iterable[int]
+) -> SplitCounts:
+    """Count a split that fairseq binarised, and compare it with its text.
+
+    Args:
+        name: of the text, for errors.
+        prefix: of the binarised files.
+        dictionary: of the split.
+        lengths: tokens of every line of the text, end mark included.
 
     Raises:
-        FairseqDocError: they differ.
+        FairseqDocError: fairseq binarised other tokens than these.
     """
-    pairs = zip_longest(expected, written)
-    for number, (tokens, found) in enumerate(pairs, start=1):
-        if tokens is None:
+    dataset = load_split(prefix, dictionary)
+    number = 0
+    for number, (read, binarised) in enumerate(zip_longest(lengths, dataset.sizes), start=1):
+        if read != binarised:
             raise FairseqDocError(
-                f"{name}: expected {number - 1:,} lines; fairseq binarised more: does a line hold a "
-                "carriage return?"
+                f"{name}: line {number}: expected {read or 0:,} tokens with the end mark; fairseq "
+                f"binarised {binarised or 0:,}: does a word hold a blank that is not ASCII, or the "
+                "line a carriage return?"
             )
-        if found is None:
-            raise FairseqDocError(
-                f"{name}: expected more than {number - 1:,} lines; fairseq binarised no more"
-            )
-        if tokens != found:
-            raise FairseqDocError(
-                f"{name}: line {number}: expected {tokens:,} tokens with the end mark; fairseq "
-                f"binarised {found:,}: does a word hold a blank that is not ASCII, or the line a "
-                "carriage return?"
-            )
+    unknown = sum(int((line == dictionary.unk()).sum()) for line in dataset)
+    return SplitCounts(number, int(dataset.sizes.sum()), unknown)

@@ -1,6 +1,7 @@
 import json
 import multiprocessing
 import os
+from dataclasses import dataclass
 
 import pytest
 
@@ -9,7 +10,14 @@ from fairseq_doc.preparation.stages import check_destination, make_stamp, staged
 
 from .conftest import contents
 
-STAMP = make_stamp({"size": 1}, {}, {"tool": "1.0"})
+
+@dataclass(frozen=True)
+class Settings:
+    size: int
+    folder: str = "anywhere"
+
+
+STAMP = make_stamp(Settings, Settings(1), {}, {"tool": "1.0"})
 
 
 def write_a(folder):
@@ -68,7 +76,7 @@ def test_an_interrupted_preparation_goes_on(tmp_path, error):
 def test_other_settings_start_over(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         attempt(tmp_path, fail_with(KeyboardInterrupt()))
-    other = make_stamp({"size": 2}, {}, {"tool": "1.0"})
+    other = make_stamp(Settings, Settings(2), {}, {"tool": "1.0"})
     said = attempt(tmp_path, write_b, other)
     assert "starting over" in said[0] and said[1:] == ["wrote a", "wrote b"]
     assert contents(tmp_path) == WHOLE
@@ -83,7 +91,9 @@ def test_text_that_cannot_be_used_leaves_nothing(tmp_path):
 def test_the_stamp_depends_on_what_files_hold_and_not_on_where_they_are(tmp_path):
     for name, text in (("a", "x"), ("b", "x"), ("c", "y")):
         (tmp_path / name).write_text(text)
-    a, b, c = (make_stamp({}, {"text": tmp_path / name}, {}) for name in "abc")
+    a, b, c = (
+        make_stamp(Settings, Settings(1, name), {"text": tmp_path / name}, {}) for name in "abc"
+    )
     assert a == b != c
 
 
@@ -190,7 +200,7 @@ def test_a_preparation_that_was_killed_while_it_began_goes_on(tmp_path, left):
 def test_a_start_over_that_was_killed_leaves_no_stage_that_counts_as_done(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         attempt(tmp_path, fail_with(KeyboardInterrupt()))
-    other = make_stamp({"size": 2}, {}, {"tool": "1.0"})
+    other = make_stamp(Settings, Settings(2), {}, {"tool": "1.0"})
 
     def killed(path, **options):
         if path.exists():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from fairseq_doc.preparation import parallel_text
+from fairseq_doc.preparation.parallel_text import learn_sentencepiece
 from fairseq_doc.preparation.tokenization import (
     BPE_MARK,
     CONTROL,
@@ -24,7 +24,7 @@ from fairseq_doc.preparation.tokenization import (
     why_unusable,
 )
 
-from .conftest import sentence, write
+from .conftest import sentence
 
 TYPED = st.text(
     st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from(" \u00a0\u2028.,'\"-@&ab")
@@ -89,7 +89,7 @@ def pieces(tmp_path_factory):
     """A sentencepiece model's segmenter."""
     folder = tmp_path_factory.mktemp("pieces")
     text = [sentence(n) for n in range(60)] + ["x\u200by fi \ufb01 </s> <unk> ½ ²"] * 3
-    parallel_text._learn_sentencepiece([write(folder / "text", text)], folder / "m", 70)
+    learn_sentencepiece(iter(text), folder / "m", 70)
     return make_segmenter("sentencepiece", folder / "m")
 
 
