@@ -1,17 +1,27 @@
 """fairseq-generate's output -> plain text, the best hypothesis of every sentence, to compare with
 raw references.
 
-What the text went through, BPE and tokenisation, shows in the generated targets (the ``T-`` lines),
-which went through the same: with it undone, they are the references.
+The data folder says which BPE and tokenisation the text went through. Without it the generated targets
+(the ``T-`` lines) show it, since they went through the same: with it undone, they are the references.
 """
 
+import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
-from fairseq_doc.preparation.tokenization import BPE_MARK, SENTENCEPIECE_MARK, moses
+from fairseq_doc.options import option
+from fairseq_doc.preparation.stages import read_settings
+from fairseq_doc.preparation.tokenization import (
+    BPE_KINDS,
+    BPE_MARK,
+    SENTENCEPIECE_MARK,
+    TOKENIZERS,
+    moses,
+)
 from fairseq_doc.scoring.generated import read_generated
 
 AUTO = "auto"
@@ -25,36 +35,31 @@ APART = re.compile(r"\s,(?=\s|$)|\s\.\s*$|\s(?:['\u2019]|&apos;)\s?s\b|@-@|&(?:a
 # (Multi30k, Tatoeba and Debian's descriptions in English, German and French; Reuters's headlines).
 TOKENIZED_SHARE = 0.2
 AGREEING_SHARE = 0.5  # hardly any line of another file agrees
-ESCAPES = (
-    (" @-@ ", "-"),
-    ("&#124;", "|"),
-    ("&lt;", "<"),
-    ("&gt;", ">"),
-    ("&apos;", "'"),
-    ("&quot;", '"'),
-    ("&#91;", "["),
-    ("&#93;", "]"),
-    ("&amp;", "&"),
-)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How outputs are read.
+    """How outputs and references are read."""
 
-    Attributes:
-        bpe: one of ``BPE_KINDS`` to undo, or ``AUTO``.
-        tokenizer: one of ``TOKENIZERS`` to undo, or ``AUTO``.
-        language: of the text, for the tokenizer.
-        tokenized: whether references and hypotheses may be tokenised text.
-        allow_unknown: whether they may hold marks of unknown units.
-    """
-
-    bpe: str = AUTO
-    tokenizer: str = AUTO
-    language: str = "en"
-    tokenized: bool = False
-    allow_unknown: bool = False
+    data: Path | None = option(
+        "folder of prepare-mt or prepare-headline: its settings say what to undo, instead of --bpe "
+        "and --tokenizer"
+    )
+    bpe: str = option(
+        "segmentation to undo; found by default, and printed", AUTO, choices=(AUTO, *BPE_KINDS)
+    )
+    tokenizer: str = option(
+        "tokenisation to undo; found from the T- lines by default, and printed",
+        AUTO,
+        choices=(AUTO, *TOKENIZERS),
+    )
+    tokenized_reference: bool = option(
+        "the references exist tokenised only: compare tokenised text with tokenised text", False
+    )
+    allow_unknown: bool = option(
+        "score lines with <unk> or \u2047 as they are, and say how many", False
+    )
+    lang: str = option("language, for --tokenizer", "en")
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,9 @@ class Undoing:
     language: str
 
     def __call__(self, lines: Sequence[str]) -> list[str]:
-        """Lines of plain text. Undoing a tokenizer leaves single blanks between words."""
-        if self.bpe != "none":
+        """Lines of plain text. Undoing a tokenizer leaves single blanks between words. Text without
+        marks of BPE was joined by fairseq-generate."""
+        if self.bpe != "none" and any(map(BPE_MARK.search, lines)):
             from fairseq.data.data_utils import post_process
 
             lines = [post_process(line, self.bpe) for line in lines]
@@ -82,9 +88,7 @@ class Undoing:
         return list(map(moses(self.language).decode, lines))
 
     def __str__(self) -> str:
-        parts = []
-        if self.bpe != "none":
-            parts.append(self.bpe)
+        parts = [] if self.bpe == "none" else [self.bpe]
         if self.tokenizer != "none":
             parts.append(f"{self.tokenizer} ({self.language})")
         return ", ".join(parts) or "nothing"
@@ -127,7 +131,7 @@ def read_references(path: str, options: ReadOptions = ReadOptions()) -> list[str
             raise FairseqDocError(
                 f"{path}: line {number} holds a mark of BPE, @@ or \u2581; expected raw references"
             )
-    if looks_tokenized(references) and not options.tokenized:
+    if looks_tokenized(references) and not options.tokenized_reference:
         raise FairseqDocError(
             f"{path} looks tokenised (line {first_apart(references)}); expected raw references, or "
             "--tokenized-reference to compare tokenised text with tokenised text"
@@ -174,7 +178,9 @@ def read_system(
             unknown units that are left.
     """
     generated = read_generated(path)
-    hypotheses = [sentence.hypotheses[0].text for sentence in generated]
+    best = [sentence.hypotheses[0] for sentence in generated]
+    # The H- lines are as the data was prepared; the D- lines may be detokenised already.
+    hypotheses = [one.words if options.data else one.text for one in best]
     targets = [sentence.target for sentence in generated if sentence.target is not None]
     if len(hypotheses) != len(references):
         raise FairseqDocError(
@@ -195,12 +201,21 @@ def find_undoing(
     references: Sequence[str],
     options: ReadOptions = ReadOptions(),
 ) -> Undoing:
-    """What is to be undone: what the options say; for ``AUTO``, BPE whose marks are there, and
-    tokenisation if undoing it turns more of the targets into the references.
+    """What is to be undone: what the data folder or the options say; for ``AUTO``, BPE whose marks
+    are there, and tokenisation if undoing it turns more of the targets into the references.
 
     Raises:
-        FairseqDocError: the tokenizer is ``AUTO``, and there are no targets.
+        FairseqDocError: the folder has no settings; the tokenizer is ``AUTO``, and there are no
+            targets.
     """
+    if options.data is not None:
+        prepared = read_settings(options.data)
+        if prepared is None or "tokenizer" not in prepared:
+            raise FairseqDocError(
+                f"{options.data}: expected a folder of prepare-mt or prepare-headline, with their "
+                "settings.json"
+            )
+        return Undoing(prepared["bpe"], prepared["tokenizer"], prepared["target"])
     bpe = options.bpe
     if bpe == AUTO:
         marks = {mark for line in (*hypotheses, *targets) for mark in BPE_MARK.findall(line)}
@@ -209,10 +224,10 @@ def find_undoing(
         else:
             bpe = "subword_nmt" if marks else "none"
     if options.tokenizer != AUTO:
-        return Undoing(bpe, options.tokenizer, options.language)
+        return Undoing(bpe, options.tokenizer, options.lang)
     if not targets:
         raise FairseqDocError(
-            f"{path} has no targets (T- lines) that would show whether it is tokenised; give "
+            f"{path} has no targets (T- lines) that would show whether it is tokenised; give --data, "
             "--tokenizer moses or --tokenizer none"
         )
     expected = [_single_blanks(line) for line in references]
@@ -221,8 +236,7 @@ def find_undoing(
         undone = undoing(targets)
         return sum(_single_blanks(a) == b for a, b in zip(undone, expected, strict=True))
 
-    choices = [Undoing(bpe, name, options.language) for name in ("none", "moses")]
-    return max(choices, key=count_equal)
+    return max((Undoing(bpe, name, options.lang) for name in ("none", "moses")), key=count_equal)
 
 
 def _single_blanks(line: str) -> str:
@@ -233,9 +247,7 @@ def _single_blanks(line: str) -> str:
 def without_blanks(line: str) -> str:
     """A line without blanks, case, and the escapes of tokenisation: the same for raw and tokenised
     text."""
-    for escaped, plain in ESCAPES:
-        line = line.replace(escaped, plain)
-    return "".join(line.split()).casefold()
+    return "".join(html.unescape(line.replace(" @-@ ", "-")).split()).casefold()
 
 
 def count_agreeing(path: str, targets: Sequence[str], references: Sequence[str]) -> int:
@@ -270,7 +282,7 @@ def _check_plain(
             f"the first is sentence {unknown[0]}; generate with --unkpen, or give --allow-unknown "
             "to score them as they are"
         )
-    if looks_tokenized(hypotheses) and not options.tokenized:
+    if looks_tokenized(hypotheses) and not options.tokenized_reference:
         raise FairseqDocError(
             f"{path} looks tokenised after undoing {undoing} (sentence "
             f"{first_apart(hypotheses) - 1}); give --tokenizer moses"

@@ -1,6 +1,8 @@
+import json
+
 import pytest
 from conftest import refusal
-from generated_text import blocks, write
+from generated_text import block, blocks, write
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,7 +42,7 @@ def test_raw_text_passes_and_tokenised_text_is_refused(tmp_path, language):
     assert read_references(write(tmp_path / "raw", RAW[language])) == RAW[language]
     path = write(tmp_path / "tokens", TOKENS[language])
     assert "looks tokenised (line 1)" in refusal(read_references, path)
-    assert read_references(path, ReadOptions(tokenized=True)) == TOKENS[language]
+    assert read_references(path, ReadOptions(tokenized_reference=True)) == TOKENS[language]
 
 
 def test_a_few_stray_blanks_are_not_tokenisation():
@@ -82,26 +84,27 @@ def test_what_was_done_is_found_and_undone(tmp_path, bpe, tokenizer, language):
     lines = TOKENS[language] if tokenizer == "moses" else RAW[language]
     lines = [segmented(line, bpe) for line in lines]
     path = generated(tmp_path, lines, lines)
-    system = read_system(path, RAW[language], ReadOptions(language=language))
+    system = read_system(path, RAW[language], ReadOptions(lang=language))
     assert system.undoing == Undoing(bpe, tokenizer, language)
     assert system.agreeing == 3 and system.unknown == 0
     assert system.hypotheses == Undoing(bpe, tokenizer, language)(lines)
     if language != "fr":  # Moses' rules of French write one blank less inside « »
         assert system.hypotheses == RAW[language]
-    assert read_system(path, RAW[language], ReadOptions(bpe, tokenizer, language)) == system
+    assert (
+        read_system(path, RAW[language], ReadOptions(bpe=bpe, tokenizer=tokenizer, lang=language))
+        == system
+    )
 
 
 def test_without_targets_the_tokenizer_must_be_given(tmp_path):
     path = generated(tmp_path, TOKENS["de"])
-    assert "--tokenizer moses or" in refusal(
-        read_system, path, RAW["de"], ReadOptions(language="de")
-    )
-    system = read_system(path, RAW["de"], ReadOptions(tokenizer="moses", language="de"))
+    assert "--tokenizer moses or" in refusal(read_system, path, RAW["de"], ReadOptions(lang="de"))
+    system = read_system(path, RAW["de"], ReadOptions(tokenizer="moses", lang="de"))
     assert system.hypotheses == RAW["de"] and system.agreeing is None
-    raw = ReadOptions(tokenizer="none", language="de")
+    raw = ReadOptions(tokenizer="none", lang="de")
     message = refusal(read_system, path, RAW["de"], raw)
     assert "looks tokenised after undoing nothing (sentence 0)" in message
-    tokenized = ReadOptions(tokenizer="none", tokenized=True)
+    tokenized = ReadOptions(tokenizer="none", tokenized_reference=True)
     assert read_system(path, TOKENS["de"], tokenized).hypotheses == TOKENS["de"]
 
 
@@ -114,7 +117,7 @@ def test_without_targets_the_tokenizer_must_be_given(tmp_path):
     ],
 )  # fmt: skip
 def test_marks_that_are_left_and_other_counts_are_refused(tmp_path, texts, bpe, problem):
-    options = ReadOptions(bpe, "none")
+    options = ReadOptions(bpe=bpe, tokenizer="none")
     assert problem in refusal(read_system, generated(tmp_path, texts), RAW["en"], options)
 
 
@@ -129,7 +132,7 @@ def test_unknown_marks_are_refused_or_counted(tmp_path, mark):
 
 
 def test_the_references_of_another_split_are_refused(tmp_path):
-    german = ReadOptions(language="de")
+    german = ReadOptions(lang="de")
     path = generated(tmp_path, RAW["de"], RAW["de"])
     message = refusal(read_system, path, RAW["en"], german)
     assert "3 of 3 generated targets differ from the reference" in message
@@ -144,3 +147,27 @@ def test_the_references_of_another_split_are_refused(tmp_path):
 def test_without_blanks_raw_and_tokenised_text_are_the_same(words):
     line = " ".join(words)
     assert without_blanks(moses("en").encode(line)) == without_blanks(line)
+
+
+@pytest.mark.parametrize("bpe", BPE_KINDS)
+@pytest.mark.parametrize("joined", [False, True])
+def test_the_data_folder_says_what_is_undone(tmp_path, bpe, joined):
+    """No targets are needed, whether fairseq-generate joined the units, detokenised, or neither."""
+    settings = {"bpe": bpe, "tokenizer": "moses", "target": "de", "made by": {}}
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    words = TOKENS["de"] if joined else [segmented(line, bpe) for line in TOKENS["de"]]
+    lines = [
+        block(n, line, text=raw) for n, (line, raw) in enumerate(zip(words, RAW["de"], strict=True))
+    ]
+    path = write(tmp_path / "out.txt", sum(lines, []))
+    system = read_system(path, RAW["de"], ReadOptions(data=tmp_path))
+    assert system.hypotheses == RAW["de"] and system.undoing == Undoing(bpe, "moses", "de")
+
+
+@pytest.mark.parametrize("settings", [None, "{", "{}", '{"made by": {}}'])
+def test_a_folder_without_settings_of_parallel_text_is_refused(tmp_path, settings):
+    if settings is not None:
+        (tmp_path / "settings.json").write_text(settings)
+    path = generated(tmp_path, RAW["en"])
+    message = refusal(read_system, path, RAW["en"], ReadOptions(data=tmp_path))
+    assert "expected a folder of prepare-mt or prepare-headline" in message
