@@ -25,7 +25,7 @@ from fairseq_doc.preparation.tokenization import (
 from fairseq_doc.scoring.generated import read_generated
 
 AUTO = "auto"
-UNKNOWN = ("<unk>", "\u2047")  # fairseq's mark, and sentencepiece's
+UNKNOWN = re.compile("<unk>|\u2047")  # fairseq's mark, and sentencepiece's
 UNKNOWN_IN_TARGET = "<<unk>>"  # fairseq-generate marks a target's unknown words differently
 # A comma, a sentence's last full stop or an English 's, attached to a word or set apart from it.
 # French sets ? ! : and ; apart in raw text too.
@@ -64,13 +64,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Undoing:
-    """What is undone to get plain text.
-
-    Attributes:
-        bpe: one of ``BPE_KINDS``.
-        tokenizer: one of ``TOKENIZERS``.
-        language: of the text, for the tokenizer.
-    """
+    """What is undone to get plain text: one of ``BPE_KINDS``, one of ``TOKENIZERS`` in a language."""
 
     bpe: str
     tokenizer: str
@@ -127,39 +121,40 @@ def read_references(path: str, options: ReadOptions = ReadOptions()) -> list[str
     for number, line in enumerate(references, start=1):
         if not line.strip():
             raise FairseqDocError(f"{path}: line {number} is empty; expected a reference")
-        if BPE_MARK.search(line):
-            raise FairseqDocError(
-                f"{path}: line {number} holds a mark of BPE, @@ or \u2581; expected raw references"
-            )
-    if looks_tokenized(references) and not options.tokenized_reference:
-        raise FairseqDocError(
-            f"{path} looks tokenised (line {first_apart(references)}); expected raw references, or "
-            "--tokenized-reference to compare tokenised text with tokenised text"
-        )
-    unknown = with_unknown(references)
-    if unknown and not options.allow_unknown:
-        raise FairseqDocError(
-            f"{path}: {len(unknown):,} references hold <unk> or \u2047; expected raw text, or "
-            "--allow-unknown to score them as they are"
-        )
+    _check_plain(f"{path}: line", references, options)
     return references
 
 
 def looks_tokenized(lines: Sequence[str]) -> bool:
     """Whether punctuation is set apart from words as in tokenised text."""
-    apart = sum(bool(APART.search(line)) for line in lines)
-    attached = sum(bool(ATTACHED.search(line)) for line in lines)
+    apart, attached = len(_matching(APART, lines)), len(_matching(ATTACHED, lines))
     return apart > TOKENIZED_SHARE * (apart + attached)
 
 
-def first_apart(lines: Sequence[str]) -> int:
-    """The number, from 1, of the first line that looks tokenised."""
-    return next(number for number, line in enumerate(lines, start=1) if APART.search(line))
+def _matching(pattern: re.Pattern, lines: Sequence[str], start: int = 0) -> list[int]:
+    """The numbers of the lines in which a pattern is found."""
+    return [number for number, line in enumerate(lines, start) if pattern.search(line)]
 
 
-def with_unknown(lines: Sequence[str]) -> list[int]:
-    """The numbers, from 0, of the lines with a mark of an unknown unit."""
-    return [n for n, line in enumerate(lines) if any(mark in line for mark in UNKNOWN)]
+def _check_plain(
+    place: str, lines: Sequence[str], options: ReadOptions, start: int = 1, after: str = ""
+) -> None:
+    """Raise ``FairseqDocError`` for lines that are not plain text. ``place`` is the file and what is
+    numbered from ``start``; ``after`` says what was undone."""
+
+    def refuse(pattern: re.Pattern, what: str, remedy: str) -> None:
+        numbers = _matching(pattern, lines, start)
+        if numbers:
+            raise FairseqDocError(
+                f"{place} {numbers[0]}, the first of {len(numbers):,}, {what}{after}; expected plain "
+                f"text: {remedy}"
+            )
+
+    refuse(BPE_MARK, "holds a mark of BPE, @@ or \u2581", "give an output's --bpe")
+    if not options.allow_unknown:
+        refuse(UNKNOWN, "holds <unk> or \u2047", "generate with --unkpen, or give --allow-unknown")
+    if looks_tokenized(lines) and not options.tokenized_reference:
+        refuse(APART, "looks tokenised", "give --tokenizer moses, or --tokenized-reference")
 
 
 def read_system(
@@ -167,13 +162,8 @@ def read_system(
 ) -> System:
     """Read one system's output and turn it into plain text.
 
-    Args:
-        path: fairseq-generate's output, see :func:`fairseq_doc.scoring.generated.read_generated`.
-        references: see :func:`read_references`.
-        options: :class:`ReadOptions`.
-
     Raises:
-        FairseqDocError: as ``read_generated`` and :func:`find_undoing`; more or fewer sentences
+        FairseqDocError: as :func:`read_generated` and :func:`find_undoing`; more or fewer sentences
             than references; the targets of other references; marks of BPE, tokenised text or
             unknown units that are left.
     """
@@ -190,8 +180,9 @@ def read_system(
     undoing = find_undoing(path, hypotheses, targets, references, options)
     agreeing = count_agreeing(path, undoing(targets), references) if targets else None
     hypotheses = undoing(hypotheses)
-    _check_plain(path, hypotheses, undoing, options)
-    return System(str(path), hypotheses, undoing, agreeing, len(with_unknown(hypotheses)))
+    _check_plain(f"{path}: sentence", hypotheses, options, 0, f" after undoing {undoing}")
+    unknown = len(_matching(UNKNOWN, hypotheses))
+    return System(str(path), hypotheses, undoing, agreeing, unknown)
 
 
 def find_undoing(
@@ -263,27 +254,3 @@ def count_agreeing(path: str, targets: Sequence[str], references: Sequence[str])
             "of the split that was generated"
         )
     return sum(agree)
-
-
-def _check_plain(
-    path: str, hypotheses: Sequence[str], undoing: Undoing, options: ReadOptions
-) -> None:
-    """Raise ``FairseqDocError`` where hypotheses are not plain text."""
-    for sentence, line in enumerate(hypotheses):
-        if BPE_MARK.search(line):
-            raise FairseqDocError(
-                f"{path}: sentence {sentence} holds a mark of BPE, @@ or \u2581, after undoing "
-                f"{undoing}; expected plain text: give the --bpe that the text was segmented with"
-            )
-    unknown = with_unknown(hypotheses)
-    if unknown and not options.allow_unknown:
-        raise FairseqDocError(
-            f"{path}: {len(unknown):,} hypotheses hold a mark of an unknown unit, <unk> or \u2047, "
-            f"the first is sentence {unknown[0]}; generate with --unkpen, or give --allow-unknown "
-            "to score them as they are"
-        )
-    if looks_tokenized(hypotheses) and not options.tokenized_reference:
-        raise FairseqDocError(
-            f"{path} looks tokenised after undoing {undoing} (sentence "
-            f"{first_apart(hypotheses) - 1}); give --tokenizer moses"
-        )

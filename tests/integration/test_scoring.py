@@ -234,7 +234,7 @@ def test_what_would_make_scores_wrong_is_refused(command, scored):
     write(scored / "marked", blocks(["a@@ b", *lines[1:]], lines))
     assert "holds a mark of BPE" in message("marked", more=("--bpe", "none"))
     write(scored / "unknown", blocks(["<unk>", *lines[1:]], lines))
-    assert "1 hypotheses hold a mark" in message("unknown")
+    assert "the first of 1, holds <unk>" in message("unknown")
     more = ("--allow-unknown", "--bootstrap", 100)
     read = scores_of(*line_of(command, scored, "unknown", more=more))["read"]
     assert "1 hypotheses with an unknown unit, scored as they are" in read[1]

@@ -41,7 +41,7 @@ def generated(folder, texts, targets=None):
 def test_raw_text_passes_and_tokenised_text_is_refused(tmp_path, language):
     assert read_references(write(tmp_path / "raw", RAW[language])) == RAW[language]
     path = write(tmp_path / "tokens", TOKENS[language])
-    assert "looks tokenised (line 1)" in refusal(read_references, path)
+    assert "line 1, the first of 3, looks tokenised" in refusal(read_references, path)
     assert read_references(path, ReadOptions(tokenized_reference=True)) == TOKENS[language]
 
 
@@ -56,9 +56,9 @@ def test_a_few_stray_blanks_are_not_tokenisation():
     [
         ([], "got an empty file"),
         (["a", " ", "b"], "line 2 is empty"),
-        (["a", "un@@ do"], f"line 2 {MARK}"),
-        (["a", "\u2581un do"], f"line 2 {MARK}"),
-        (["a", "<unk>"], "1 references hold <unk>"),
+        (["a", "un@@ do"], f"line 2, the first of 1, {MARK}"),
+        (["a", "\u2581un do"], f"line 2, the first of 1, {MARK}"),
+        (["a", "<unk>"], "line 2, the first of 1, holds <unk>"),
     ],
 )
 def test_unusable_references_are_refused(tmp_path, lines, problem):
@@ -103,7 +103,7 @@ def test_without_targets_the_tokenizer_must_be_given(tmp_path):
     assert system.hypotheses == RAW["de"] and system.agreeing is None
     raw = ReadOptions(tokenizer="none", lang="de")
     message = refusal(read_system, path, RAW["de"], raw)
-    assert "looks tokenised after undoing nothing (sentence 0)" in message
+    assert "sentence 0, the first of 3, looks tokenised after undoing nothing" in message
     tokenized = ReadOptions(tokenizer="none", tokenized_reference=True)
     assert read_system(path, TOKENS["de"], tokenized).hypotheses == TOKENS["de"]
 
@@ -111,8 +111,8 @@ def test_without_targets_the_tokenizer_must_be_given(tmp_path):
 @pytest.mark.parametrize(
     "texts, bpe, problem",
     [
-        (["un@@ done", "b", "c"], "none", f"sentence 0 {MARK}, @@ or \u2581, after undoing nothing"),
-        (["a", "\u2581un done", "c"], "subword_nmt", f"sentence 1 {MARK}"),
+        (["un@@ done", "b", "c"], "none", f"sentence 0, the first of 1, {MARK}, @@ or \u2581 after undoing nothing"),
+        (["a", "\u2581un done", "c"], "subword_nmt", f"sentence 1, the first of 1, {MARK}"),
         (["a", "b"], "none", "3 references and 2 hypotheses"),
     ],
 )  # fmt: skip
@@ -125,7 +125,7 @@ def test_marks_that_are_left_and_other_counts_are_refused(tmp_path, texts, bpe, 
 def test_unknown_marks_are_refused_or_counted(tmp_path, mark):
     path = generated(tmp_path, ["a", f"un@@ {mark}", f"{mark} {mark}"])
     message = refusal(read_system, path, RAW["en"], ReadOptions(tokenizer="none"))
-    assert "2 hypotheses hold a mark of an unknown unit" in message and "sentence 1" in message
+    assert "sentence 1, the first of 2, holds <unk>" in message
     allowing = ReadOptions(tokenizer="none", allow_unknown=True)
     system = read_system(path, RAW["en"], allowing)
     assert system.unknown == 2 and system.hypotheses[1] == f"un{mark}"
