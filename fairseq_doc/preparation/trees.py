@@ -53,6 +53,27 @@ class Tree:
 EMPTY = Tree((), (), ())  # a parser's failure
 
 
+class TreeBuilder:
+    """A tree that grows from the left: its words and brackets, and the places of the unclosed ones."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.brackets: list[Bracket] = []
+        self.unclosed: list[int] = []  # places in brackets, from the outermost
+
+    def open(self, label: str) -> None:
+        """Begin a constituent."""
+        self.unclosed.append(len(self.brackets))
+        self.brackets.append((label, len(self.words), len(self.words)))
+
+    def close(self) -> Bracket:
+        """End the innermost constituent."""
+        place = self.unclosed.pop()
+        label, start, _ = self.brackets[place]
+        self.brackets[place] = (label, start, len(self.words))
+        return self.brackets[place]
+
+
 def parse_tree(
     text: str, where: str, allow_empty: bool = False, sentence: Tree | None = None
 ) -> Tree:
@@ -67,117 +88,80 @@ def parse_tree(
             unknown words: a bracket around a single word is its tag where it is XX or the sentence's
             own, and else a constituent. None: every word has its tag.
 
-    Returns:
-        :class:`Tree`.
-
     Raises:
         FairseqDocError: brackets that do not match, a word without a tag, a constituent without
             words, a label missing below the root, several trees, not as many words as the sentence's,
             or a size beyond ``MAX_PARTS`` or ``MAX_DEPTH``.
     """
-    reader = _TreeReader(where, sentence)
+    try:
+        return _parse(text, allow_empty, sentence)
+    except FairseqDocError as error:
+        raise FairseqDocError(f"{where}: {error}") from None
+
+
+def _parse(text: str, allow_empty: bool, sentence: Tree | None) -> Tree:
+    tree, tags = TreeBuilder(), []
+    lack = None  # the first; an error unless the tree has no words at all
     for part in _PART.finditer(text):
         tag, word, label, closing, stray = part.groups()
-        reader.check_not_ended(part[0])
-        reader.check_size()
+        place = len(tree.words)
+        if not tree.unclosed and (tree.words or tree.brackets):
+            raise FairseqDocError(f"expected one tree; got {shown(part[0])} after its end")
+        _check_size(tree)
         if tag is not None:
-            reader.tagged_word(tag, word)
+            if sentence is not None and tag not in (NO_TAG, *sentence.tags[place : place + 1]):
+                tree.brackets.append((tag, place, place + 1))
+            tree.words.append(word)
+            tags.append(tag)
         elif label is not None:
-            reader.open(label)
+            if not label and tree.unclosed:
+                lack = lack or "a bracket below the root has no label"
+            tree.open(label)
         elif closing:
-            reader.close()
+            if not tree.unclosed:
+                raise FairseqDocError("a bracket is closed that was not opened")
+            label, start, end = tree.close()
+            if start == end:
+                lack = lack or f"the bracket {shown(label)} holds no word"
+        elif sentence is None or not tree.unclosed:
+            raise FairseqDocError(
+                f"expected every word with its tag, (TAG word); got {shown(stray)} alone"
+            )
         else:
-            reader.bare_word(stray)
-    return reader.tree(allow_empty)
+            tree.words.append(stray)
+    if tree.unclosed:
+        raise FairseqDocError(
+            f"the tree is not closed: expected {len(tree.unclosed)} more closing brackets"
+        )
+    if not tree.words and allow_empty:
+        return EMPTY
+    if not tree.words:
+        raise FairseqDocError("expected a tree; got one without words")
+    if lack is not None and not allow_empty:
+        raise FairseqDocError(lack)
+    brackets = tuple(bracket for bracket in tree.brackets if bracket[1] < bracket[2])
+    if sentence is None:
+        return Tree(tuple(tree.words), tuple(tags), brackets)
+    if len(tree.words) != len(sentence.words):
+        raise FairseqDocError(
+            f"expected {len(sentence.words)} words, as its sentence has; got {len(tree.words)}"
+        )
+    return replace(sentence, brackets=brackets)
 
 
-class _TreeReader:
-    """The state of :func:`parse_tree`, part by part."""
-
-    def __init__(self, where: str, sentence: Tree | None) -> None:
-        self.where = where
-        self.sentence = sentence
-        self.words: list[str] = []
-        self.tags: list[str] = []
-        self.brackets: list[Bracket] = []
-        self.unclosed: list[int] = []  # places in brackets, from the outermost
-        self.lack: str | None = None  # the first; an error unless the tree has no words at all
-
-    def error(self, problem: str) -> FairseqDocError:
-        return FairseqDocError(f"{self.where}: {problem}")
-
-    def check_not_ended(self, text: str) -> None:
-        if not self.unclosed and (self.words or self.brackets):
-            raise self.error(f"expected one tree; got {shown(text)} after its end")
-
-    def check_size(self) -> None:
-        if len(self.words) + len(self.brackets) > MAX_PARTS:
-            raise self.error(
-                f"expected a sentence's tree; got one of more than {MAX_PARTS:,} words and brackets"
-            )
-        if len(self.unclosed) > MAX_DEPTH:
-            raise self.error(
-                f"expected a sentence's tree; got one of more than {MAX_DEPTH:,} brackets inside each other"
-            )
-
-    def tagged_word(self, tag: str, word: str) -> None:
-        place = len(self.words)
-        if self.sentence is not None and tag != NO_TAG:
-            own_tag = self.sentence.tags[place] if place < len(self.sentence.tags) else None
-            if tag != own_tag:
-                self.brackets.append((tag, place, place + 1))
-        self.words.append(word)
-        self.tags.append(tag)
-
-    def bare_word(self, word: str) -> None:
-        if self.sentence is None or not self.unclosed:
-            raise self.error(
-                f"expected every word with its tag, (TAG word); got {shown(word)} alone"
-            )
-        self.words.append(word)
-
-    def open(self, label: str) -> None:
-        if not label and self.unclosed and self.lack is None:
-            self.lack = "a bracket below the root has no label"
-        self.unclosed.append(len(self.brackets))
-        self.brackets.append((label, len(self.words), len(self.words)))
-
-    def close(self) -> None:
-        if not self.unclosed:
-            raise self.error("a bracket is closed that was not opened")
-        place = self.unclosed.pop()
-        label, start, _ = self.brackets[place]
-        if start == len(self.words) and self.lack is None:
-            self.lack = f"the bracket {shown(label)} holds no word"
-        self.brackets[place] = (label, start, len(self.words))
-
-    def tree(self, allow_empty: bool) -> Tree:
-        if self.unclosed:
-            raise self.error(
-                f"the tree is not closed: expected {len(self.unclosed)} more closing brackets"
-            )
-        if not self.words and allow_empty:
-            return EMPTY
-        if not self.words:
-            raise self.error("expected a tree; got one without words")
-        if self.lack is not None and not allow_empty:
-            raise self.error(self.lack)
-        brackets = tuple(bracket for bracket in self.brackets if bracket[1] < bracket[2])
-        if self.sentence is None:
-            return Tree(tuple(self.words), tuple(self.tags), brackets)
-        if len(self.words) != len(self.sentence.words):
-            raise self.error(
-                f"expected {len(self.sentence.words)} words, as its sentence has; got "
-                f"{len(self.words)}"
-            )
-        return replace(self.sentence, brackets=brackets)
+def _check_size(tree: TreeBuilder) -> None:
+    if len(tree.words) + len(tree.brackets) > MAX_PARTS:
+        raise FairseqDocError(
+            f"expected a sentence's tree; got one of more than {MAX_PARTS:,} words and brackets"
+        )
+    if len(tree.unclosed) > MAX_DEPTH:
+        raise FairseqDocError(
+            f"expected a sentence's tree; got one of more than {MAX_DEPTH:,} brackets inside each other"
+        )
 
 
 def read_trees(path: str | os.PathLike) -> Iterator[tuple[int, Tree]]:
     """Read trees, each on a line or spread over several; blank lines do not count.
-
-    Args:
-        path: file, compressed by gzip or not.
 
     Yields:
         (number of the line in which it begins, :class:`Tree`).
