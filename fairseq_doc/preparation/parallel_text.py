@@ -171,18 +171,18 @@ def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
     Raises:
         FairseqDocError: as :func:`text_lines`, and for files that differ in length or hold nothing.
     """
-    empty = True
     source, target = paths
+    count = 0
     for left, right in zip_longest(text_lines(source), text_lines(target)):
-        empty = False
         if left is None or right is None:
-            counts = [sum(1 for _ in text_lines(path)) for path in paths]
+            shorter = source if left is None else target
             raise FairseqDocError(
-                f"expected as many lines on both sides; got {counts[0]:,} in {source} and "
-                f"{counts[1]:,} in {target}"
+                f"expected as many lines in {source} as in {target}; got {count:,} in {shorter}, and "
+                "more in the other"
             )
+        count += 1
         yield left, right
-    if empty:
+    if not count:
         raise FairseqDocError(f"expected sentences in {source} and {target}; got none")
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import multiprocessing
 import os
 
 import pytest
@@ -12,7 +11,6 @@ import toy_trees
 from conftest import doc, refused
 
 from fairseq_doc.cli.main import make_parser
-from fairseq_doc.files import lock
 
 from ..preparation.conftest import contents
 
@@ -30,6 +28,7 @@ def raw(tmp_path_factory):
 # {command: (arguments before the folder, options, default destination)}
 COMMANDS = {
     "prepare-lm": (["text"], [], "text"),
+    "prepare-lm by bytes": (["text"], ["--unit", "byte"], "text"),
     "prepare-mt": (["src", "tgt"], ["--bpe", "none"], "raw.src-tgt"),
     "prepare-headline": ([], ["--merges", "10"], "raw"),
     "prepare-parsing": ([], ["--pairs"], "raw"),
@@ -41,7 +40,7 @@ def command(request, raw, tmp_path, monkeypatch):
     """(name, its arguments, options, default destination), in a folder to work in."""
     monkeypatch.chdir(tmp_path)
     before, options, default = COMMANDS[request.param]
-    return request.param, [*before, raw], options, f"data-bin/{default}"
+    return request.param.split()[0], [*before, raw], options, f"data-bin/{default}"
 
 
 def test_the_report_is_printed_in_lines_or_in_one_json_object(command, tmp_path):
@@ -75,68 +74,35 @@ def test_an_error_is_one_line_and_status_1(command, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
-def test_an_interruption_has_its_own_status_and_the_same_command_goes_on(
-    command, tmp_path, monkeypatch
+INTERRUPTION = (KeyboardInterrupt(), 130, "{program}: interrupted; the same command goes on")
+FULL_DISK = (
+    OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+    1,
+    "fairseq-doc {name}: error: No space left on device; run the same command to continue",
+)
+
+
+@pytest.mark.parametrize("error, status, last", [INTERRUPTION, FULL_DISK])
+def test_the_same_command_goes_on_to_the_same_result(
+    command, tmp_path, monkeypatch, error, status, last
 ):
     name, arguments, options, default = command
 
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fairseq_cli.preprocess.main", interrupted)
-    err = doc(name, *arguments, *options, status=130)[1]
-    assert "interrupted; the same command goes on" in err.splitlines()[-1]
-    assert not (tmp_path / default).exists()
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    doc(name, *arguments, *options)
-    assert (tmp_path / default / "prepare.log").exists()
-
-
-def test_files_beside_the_destination_that_others_made_stay(command, tmp_path):
-    name, arguments, options, _ = command
-    (tmp_path / "bin.log").write_text("of a training")
-    (tmp_path / "bin.part").mkdir()
-    (tmp_path / "bin.part" / "thesis.txt").write_text("mine")
-    before = contents(tmp_path)
-    message = refused(name, *arguments, "bin", *options)
-    assert "bin.part: expected nothing, or an unfinished preparation; remove it" in message
-    assert contents(tmp_path) == before
-
-
-def test_another_preparation_of_the_same_destination_is_refused(command, tmp_path):
-    name, arguments, options, _ = command
-    part = tmp_path / "bin.part"
-    part.mkdir()
-    held, ready = lock(part / "lock", ""), multiprocessing.Pipe()
-
-    def other():
-        ready[1].send(refused(name, *arguments, "bin", *options))
-
-    process = multiprocessing.get_context("fork").Process(target=other)
-    process.start()
-    process.join()
-    assert ready[0].poll() and "bin.part: another preparation is at work there" in ready[0].recv()
-    assert contents(tmp_path) == {"bin.part": False, "bin.part/lock": b""}
-    held.close()
-    doc(name, *arguments, "bin", *options)
-    assert (tmp_path / "bin" / "prepare.log").exists() and not part.exists()
-
-
-def test_a_full_disk_is_one_line_and_the_same_command_continues(command, tmp_path, monkeypatch):
-    name, arguments, options, _ = command
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def fail(*_):
+        raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("fairseq_cli.preprocess.main", full)
-        err = doc(name, *arguments, "bin", *options, status=1)[1]
-    assert err.splitlines()[-1] == (
-        f"fairseq-doc {name}: error: No space left on device; run the same command to continue"
-    )
-    assert "done before" in doc(name, *arguments, "bin", *options)[0]
-    assert (tmp_path / "bin" / "prepare.log").exists()
+        patch.setattr("fairseq_cli.preprocess.main", fail)
+        if name == "prepare-lm":  # by bytes
+            patch.setattr("fairseq_doc.preparation.language_model.binarise_bytes", fail)
+        err = doc(name, *arguments, *options, status=status)[1]
+    expected = last.format(name=name, program=name.replace("-", "_"))
+    assert err.splitlines()[-1] == expected
+    assert not (tmp_path / default).exists()
+    said = doc(name, *arguments, *options)[0]
+    assert ("done before" in said) == ("byte" not in options)
+    doc(name, *arguments, "whole", *options)
+    assert contents(tmp_path / default) == contents(tmp_path / "whole")
 
 
 def test_nobody_reading_the_report_stops_nothing(command, tmp_path, monkeypatch):

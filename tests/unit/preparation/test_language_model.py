@@ -24,7 +24,7 @@ from fairseq_doc.preparation.language_model import (
     write_text,
 )
 
-from .conftest import binarised, contents, interrupting, lines_of, refusal, write
+from .conftest import binarised, contents, lines_of, refusal, write
 
 TEXT = {"train": ["a b  a\tc", "", "a <unk>", "b a"], "valid": ["a d"], "test": ["b", "c a"]}
 DATA = {
@@ -79,39 +79,6 @@ def test_the_dictionary_is_in_order_of_frequency_without_padding(text, tmp_path)
 
 
 SIXTY = (60.0, 30.0, 10.0)
-
-
-@pytest.mark.parametrize("changes", [{}, {"split": SIXTY}])
-def test_an_interrupted_preparation_goes_on_to_the_same_result(
-    text, one_file, tmp_path, monkeypatch, changes
-):
-    source = one_file if changes else text
-    expected = prepared(source, tmp_path / "whole", **changes)
-    interrupted = interrupting(language_model.binarise)
-    monkeypatch.setattr(
-        language_model, "binarise", lambda text, folder, *_: interrupted(text, folder)
-    )
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            prepared(source, tmp_path / "bin", **changes)
-        assert not (tmp_path / "bin").exists()
-    monkeypatch.undo()
-    said = []
-    prepare(Settings("text", source, **changes), tmp_path / "bin", say=said.append)
-    assert said == ["text: done before", *expected[0]]
-    assert contents(tmp_path / "bin") == expected[1]
-
-
-def test_another_split_starts_over(one_file, tmp_path, monkeypatch):
-    expected = prepared(one_file, tmp_path / "whole", split=SIXTY)
-    monkeypatch.setattr(language_model, "binarise", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        prepared(one_file, tmp_path / "bin", split=(50.0, 25.0, 25.0))
-    monkeypatch.undo()
-    said = []
-    prepare(Settings("text", one_file, split=SIXTY), tmp_path / "bin", say=said.append)
-    assert "of other settings" in said[0] and said[1:] == expected[0]
-    assert contents(tmp_path / "bin") == expected[1]
 
 
 COUNTS = Counts({"train": 12, "valid": 3, "test": 5}, types=5)  # with <unk> and the end mark
@@ -387,7 +354,7 @@ def whole(tmp_path):
 SPLIT = Counts({"train": 12, "valid": 5, "test": 3}, types=5)
 
 
-def test_a_file_is_cut_into_its_splits(whole, tmp_path, monkeypatch):
+def test_a_file_is_cut_into_its_splits(whole, tmp_path):
     said, files = prepared(whole, tmp_path / "bin", "enwik8", counts=SPLIT)
     assert set(files) == DATA and said[0] == "5 kinds of bytes"
     names = {"a": "<0x61>", "b": "<0x62>", "c": "<0x63>", "\n": "</s>", "?": "<unk>"}
@@ -397,11 +364,6 @@ def test_a_file_is_cut_into_its_splits(whole, tmp_path, monkeypatch):
         ("test", ["?c\n"]),
     ):
         assert tokens(tmp_path / "bin", split) == [[names[c] for c in line] for line in lines]
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        interrupted = interrupting(language_model.binarise_as_bytes)
-        patch.setattr(language_model, "binarise_as_bytes", interrupted)
-        prepared(whole, tmp_path / "again", "enwik8", counts=SPLIT)
-    assert prepared(whole, tmp_path / "again", "enwik8", counts=SPLIT) == (said, files)
 
 
 def test_the_published_sizes_of_enwik8():

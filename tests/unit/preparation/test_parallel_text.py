@@ -6,7 +6,6 @@ from fairseq.data.data_utils import post_process
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE, SentencepieceConfig
 from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE, SubwordNMTBPEConfig
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation import parallel_text
 from fairseq_doc.preparation.parallel_text import Settings, prepare
 from fairseq_doc.preparation.tokenization import moses
@@ -34,7 +33,7 @@ def raw(tmp_path):
 def prepared(raw, destination, workers=1, **changes):
     """(what was reported, the files) of a preparation."""
     said = []
-    settings = Settings("en", "de", raw, **{"merges": 20, **changes})
+    settings = Settings(**{"source": "en", "target": "de", "folder": raw, "merges": 20, **changes})
     prepare(settings, destination, workers, said.append)
     assert not list(destination.parent.glob("*.part"))
     return said, contents(destination)
@@ -200,58 +199,37 @@ def test_other_settings_or_other_text_start_over(raw, tmp_path, monkeypatch, cha
     assert (said[1:], files) == prepared(raw, tmp_path / "whole", merges=merges)
 
 
-def damage(raw, name):
-    """Make one kind of bad input."""
-    test, lines = raw / "test.de", lines_of(raw / "test.de")
-    if name == "shorter":
-        write(test, lines[:3])
-    elif name == "empty line":
-        replace(raw, "test.de", [" \u2028"], at=2)
-    elif name == "latin-1":
-        test.write_bytes(b"gut\n" + "größer\n".encode("latin-1") + b"x\n" * 3)
-    elif name == "empty split":
-        for side in SIDES:
-            write(raw / f"valid.{side}", [])
-    elif name == "missing":
-        test.unlink()
-    elif name == "folder":
-        test.unlink()
-        test.mkdir()
-    elif name == "reserved":
-        replace(raw, "test.de", ["a <s> b"], at=4)
-    elif name == "all empty":
-        write(raw / "train.en", [""] * 40)
-    elif name == "letters":
-        write(raw / "train.de", ["a b c"] * 40)
+LATIN_1 = b"gut\n" + "größer\n".encode("latin-1") + b"x\n" * 3
+EMPTY_SPLIT = {"valid.en": b"", "valid.de": b""}
 
 
 @pytest.mark.parametrize(
-    "name, changes, facts",
+    "files, changes, facts",
     [
-        ("shorter", {}, ["as many lines", "got 5 in {raw}/test.en and 3 in {raw}/test.de"]),
-        ("empty line", {}, ["{raw}/test.de: line 3 is empty"]),
-        ("latin-1", {}, ["{raw}/test.de: line 2 is not UTF-8"]),
-        ("empty split", {}, ["{raw}/valid.en and {raw}/valid.de", "got none"]),
-        ("missing", {}, ["cannot read {raw}/test.de: No such file"]),
-        ("folder", {}, ["{raw}/test.de: expected a file or a pipe; got a folder"]),
-        ("reserved", {"tokenizer": "none"}, ["{raw}/test.de: line 5", "<s>"]),
-        ("all empty", {}, ["every pair would be dropped"]),
-        ("letters", {"tokenizer": "none"}, ["two or more characters", "--bpe none"]),
-        ("", {"bpe": "sentencepiece", "merges": 9999}, ["vocabulary of 9,999", "--merges"]),
-        ("", {"max_ratio": 0.5}, ["--max-ratio", "at least 1; got 0.5"]),
-        ("", {"max_ratio": float("nan")}, ["--max-ratio", "at least 1; got nan"]),
-        ("", {"threshold": -1}, ["--threshold", "at least 0; got -1"]),
-        ("", {"test": ("valid",)}, ["other files for every split; got train, valid, valid"]),
-        ("", {"test": ("",)}, ["other files for every split"]),
+        ({"test.de": b"x\n" * 3}, {}, ["as many lines", "got 3 in {raw}/test.de, and more in the other"]),
+        ({"test.de": "a\nb\n \u2028\n".encode()}, {}, ["{raw}/test.de: line 3 is empty"]),
+        ({"test.de": LATIN_1}, {}, ["{raw}/test.de: line 2 is not UTF-8"]),
+        (EMPTY_SPLIT, {}, ["{raw}/valid.en and {raw}/valid.de", "got none"]),
+        ({"test.de": None}, {}, ["cannot read {raw}/test.de: No such file"]),
+        ({"test.de": b"a <s> b\n" * 5}, {"tokenizer": "none"}, ["{raw}/test.de: line 1", "<s>"]),
+        ({"train.en": b"\n" * 40}, {}, ["every pair would be dropped"]),
+        ({"train.de": b"a b c\n" * 40}, AS_IT_IS | {"bpe": "subword_nmt"}, ["two or more characters"]),
+        ({}, {"bpe": "sentencepiece", "merges": 9999}, ["vocabulary of 9,999", "--merges"]),
+        ({}, {"max_ratio": 0.5}, ["--max-ratio", "at least 1; got 0.5"]),
+        ({}, {"max_ratio": float("nan")}, ["--max-ratio", "at least 1; got nan"]),
+        ({}, {"threshold": -1}, ["--threshold", "at least 0; got -1"]),
+        ({}, {"test": ("valid",)}, ["other files for every split; got train, valid, valid"]),
+        ({}, {"test": ("",)}, ["other files for every split"]),
+        ({}, {"source": "de"}, ["two sides' names"]),
+        ({}, {"source": ""}, ["two sides' names"]),
+        ({}, {"target": "zh-cn"}, ["two sides' names"]),
+        ({}, {"target": "a.b"}, ["two sides' names"]),
     ],
-)
-def test_bad_input_is_refused_and_nothing_is_left(raw, tmp_path, name, changes, facts):
-    damage(raw, name)
+)  # fmt: skip
+def test_bad_input_is_refused_and_nothing_is_left(raw, tmp_path, files, changes, facts):
+    for name, content in files.items():
+        (raw / name).unlink()
+        if content is not None:
+            (raw / name).write_bytes(content)
     message = refusal(tmp_path, prepared, raw, tmp_path / "bin", **changes)
     assert all(fact.format(raw=raw) in message for fact in facts)
-
-
-@pytest.mark.parametrize("sides", [("en", "en"), ("en", ""), ("zh-cn", "en"), ("en", "a.b")])
-def test_names_of_sides_that_fairseq_cannot_read_are_refused(raw, tmp_path, sides):
-    with pytest.raises(FairseqDocError, match="two sides' names"):
-        prepare(Settings(*sides, raw), tmp_path / "bin")

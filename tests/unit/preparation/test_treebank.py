@@ -6,13 +6,11 @@ import toy_trees
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import load_langpair_dataset
 
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.preparation import treebank
 from fairseq_doc.preparation.symbols import WordSymbols, shape, symbols_of
 from fairseq_doc.preparation.treebank import Settings, prepare
 from fairseq_doc.preparation.trees import parse_tree, read_trees
 
-from .conftest import binarised, contents, interrupting, lines_of, refusal
+from .conftest import binarised, contents, lines_of, refusal
 
 SPLITS = ("train", "valid", "test")
 TRAIN = [
@@ -112,13 +110,6 @@ def test_the_dictionary_counts_the_symbols_of_the_training_trees(trees, tmp_path
 )  # fmt: skip
 def test_words_are_counted_in_lower_case_and_in_training_only(trees, tmp_path, threshold, known):
     assert words_of(prepared(trees, tmp_path / "bin", threshold)[1]) == known
-
-
-def test_the_threshold_is_ten_by_default(trees, tmp_path):
-    words = ["nine"] * 9 + ["ten"] * 5 + ["Ten"] * 5
-    toy_trees.write_trees(trees / "train.mrg", [f"(S (NN {word}) (VB x))" for word in words])
-    prepare(Settings(trees), tmp_path / "bin", str)
-    assert text_of(tmp_path / "bin") == ["(S <unk> x )S"] * 9 + ["(S ten x )S"] * 10
 
 
 def test_rare_words_are_symbols_by_their_shape_where_asked(trees, tmp_path):
@@ -221,15 +212,6 @@ def test_pairs_are_sentences_with_their_symbols(trees, tmp_path, unknown):
     assert "pairs: train: 3 pairs read from train, 3 kept" in said
 
 
-def test_pairs_change_nothing_else(trees, tmp_path):
-    _, without = prepared(trees, tmp_path / "without")
-    _, with_pairs = prepared(trees, tmp_path / "with", pairs=True)
-    found = contents(with_pairs)
-    for name, data in contents(without).items():
-        assert name == "prepare.log" or found[name] == data
-    assert not (without / "pairs").exists() and (with_pairs / "pairs").exists()
-
-
 def test_long_sentences_are_in_the_pairs_too(trees, tmp_path):
     words = " ".join("(NN dog)" for _ in range(400))
     toy_trees.write_trees(trees / "train.mrg", [*TRAIN, f"(S {words})"])
@@ -237,26 +219,14 @@ def test_long_sentences_are_in_the_pairs_too(trees, tmp_path):
     assert "pairs: train: 4 pairs read from train, 4 kept" in said
 
 
-@pytest.mark.parametrize("changes", [{"pairs": True}, {"unknown": "shape", "clean": True}])
-def test_the_same_trees_give_the_same_files(trees, tmp_path, changes):
+def test_the_same_trees_give_the_same_files_and_pairs_change_no_other(trees, tmp_path):
     toy_trees.write_trees(trees / "train.mrg", [*TRAIN, *toy_trees.sample_trees(20)])
-    _, first = prepared(trees, tmp_path / "one", **changes)
-    _, second = prepared(trees, tmp_path / "two", **changes)
-    assert contents(first) == contents(second)
-
-
-@pytest.mark.parametrize("stage", ["write_text", "write_pairs"])
-def test_an_interrupted_preparation_goes_on_to_the_same_result(trees, tmp_path, monkeypatch, stage):
-    expected, whole = prepared(trees, tmp_path / "whole", pairs=True)
-    monkeypatch.setattr(treebank, stage, interrupting(getattr(treebank, stage)))
-    with pytest.raises(KeyboardInterrupt):
-        prepared(trees, tmp_path / "bin", pairs=True)
-    assert not (tmp_path / "bin").exists()
-    monkeypatch.undo()
-    said = []
-    prepare(Settings(trees, threshold=2, pairs=True), tmp_path / "bin", said.append)
-    assert [line for line in said if "done before" not in line] == expected
-    assert contents(tmp_path / "bin") == contents(whole)
+    _, without = prepared(trees, tmp_path / "without", unknown="shape", clean=True)
+    _, data = prepared(trees, tmp_path / "with", unknown="shape", clean=True, pairs=True)
+    found = contents(data)
+    for name, content in contents(without).items():
+        assert name == "prepare.log" or found[name] == content
+    assert not (without / "pairs").exists() and (data / "pairs").exists()
 
 
 @pytest.mark.parametrize(
@@ -288,12 +258,3 @@ def test_bad_input_is_refused_and_nothing_is_left(trees, tmp_path, damage, chang
             (trees / f"{name}.mrg").write_text(text)
     message = refusal(tmp_path, prepared, trees, tmp_path / "bin", **changes)
     assert all(fact.format(trees=trees) in message for fact in facts)
-
-
-def test_what_binarising_refuses_is_reported_and_nothing_is_left(trees, tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise FairseqDocError("expected 3 tokens; got 4")
-
-    monkeypatch.setattr(treebank.language_model, "binarise", fail)
-    message = refusal(tmp_path, prepared, trees, tmp_path / "bin", pairs=True)
-    assert message == "expected 3 tokens; got 4"
