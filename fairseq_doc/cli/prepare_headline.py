@@ -1,6 +1,7 @@
 """``fairseq-doc prepare-headline``."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,4 @@ def run(settings: Options) -> dict[str, Any]:
     return prepare_parallel(NAME, settings)
 
 
-def as_text(result: dict[str, Any]) -> str:
-    """The closing line."""
-    return closing_line(NAME, result)
+as_text = partial(closing_line, NAME)

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,4 @@ def _places(settings: Options) -> tuple[Path | None, Path]:
     return source, destination or DATA_BIN / corpus
 
 
-def as_text(result: dict[str, Any]) -> str:
-    """The closing line."""
-    return closing_line(NAME, result)
+as_text = partial(closing_line, NAME)

@@ -1,5 +1,6 @@
 """``fairseq-doc prepare-mt``."""
 
+from functools import partial
 from typing import Any
 
 from fairseq_doc.cli.preparation_arguments import ParallelOptions, closing_line, prepare_parallel
@@ -14,6 +15,4 @@ def run(settings: Options) -> dict[str, Any]:
     return prepare_parallel(NAME, settings, f".{settings.pair}")
 
 
-def as_text(result: dict[str, Any]) -> str:
-    """The closing line."""
-    return closing_line(NAME, result)
+as_text = partial(closing_line, NAME)

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fairseq_doc.cli.preparation_arguments import (
@@ -33,6 +34,4 @@ def run(settings: Options) -> dict[str, Any]:
     return {"destination": os.fspath(destination), **counts, "report": report}
 
 
-def as_text(result: dict[str, Any]) -> str:
-    """The closing line."""
-    return closing_line(NAME, result)
+as_text = partial(closing_line, NAME)

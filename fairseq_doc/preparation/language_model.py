@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairseq_doc import checksums
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import check_input, text_lines, write_lines
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.preparation import pydoc_text
@@ -52,12 +52,6 @@ PUBLISHED = {
     "wikitext2": Counts({"train": 2_088_628, "valid": 217_646, "test": 245_569}, types=33_278),
     ENWIK8: Counts({"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}, types=205),
 }
-MOST_RARE = 5  # occurrences of a rare word, at most
-
-
-def percentages(text: str) -> tuple[float, ...]:
-    """Numbers with commas between them."""
-    return tuple(map(float, text.split(",")))
 
 
 @dataclass(frozen=True)
@@ -85,10 +79,9 @@ class Settings:
         metavar="FOLDER",
         nargs="?",
     )
-    split: tuple[float, ...] | None = option(
+    split: str | None = option(
         "text of one file in place of a folder: the first N percent of its lines are training, the "
         "next validation, the last test, such as 90,5,5",
-        type=percentages,
         metavar="N,N,N",
     )
     unit: str | None = option(
@@ -122,45 +115,46 @@ def check(settings: Settings, destination: Path) -> dict[str, Path]:
     Raises:
         FairseqDocError: it cannot.
     """
+    corpus, source = settings.corpus, settings.folder
     if settings.threshold is not None and settings.threshold < 0:
-        raise FairseqDocError(f"threshold: expected at least 0; got {settings.threshold}")
-    if settings.corpus == ENWIK8 and settings.unit != BYTE:
+        raise FairseqDocError(f"--threshold: expected at least 0; got {settings.threshold}")
+    if corpus == ENWIK8 and settings.unit != BYTE:
         raise FairseqDocError(f"--unit: expected byte for {ENWIK8}; got {settings.unit}")
     if settings.split is not None:
-        _check_split(settings, settings.split)
+        percentages_of(settings.split)
+        if corpus != TEXT or source is None or source.is_dir():
+            raise FairseqDocError(
+                f"--split: expected the corpus {TEXT} and a file, which it cuts in three; got {corpus} "
+                f"{source or ''}"
+            )
     check_destination(destination)
     files = _files(settings)
     for path in files.values():
         check_input(path, again=True)
         if settings.unit == BYTE:
             check_not_packed(path)
-    if settings.corpus == ENWIK8 and settings.counts is not None:
+    if corpus == ENWIK8 and settings.counts is not None:
         expected, size = sum(settings.counts.tokens.values()), files[ENWIK8].stat().st_size
         if size != expected:
             raise FairseqDocError(
-                f"{files[ENWIK8]}: expected the {expected:,} bytes of {ENWIK8}; got {size:,}; any "
-                "other file is prepared by: prepare-lm text FILE --split 90,5,5 --unit byte"
+                f"{source}: expected the {expected:,} bytes of {ENWIK8}; got {size:,}; any other file "
+                "is prepared by: prepare-lm text FILE --split 90,5,5 --unit byte"
             )
     return files
 
 
-def _check_split(settings: Settings, split: tuple[float, ...]) -> None:
-    """Raise ``FairseqDocError`` unless ``split`` is percentages, for one file of any text."""
-    source = settings.folder
-    if settings.corpus != TEXT or source is None or source.is_dir():
-        raise FairseqDocError(
-            f"--split: expected the corpus {TEXT} and a file, which it cuts in three; got "
-            f"{settings.corpus} {source or ''}"
-        )
-    if len(split) != 3 or not all(part > 0 for part in split) or not math.isclose(sum(split), 100):
+def percentages_of(split: str) -> list[float]:
+    """The three numbers of ``--split``; ``FairseqDocError`` for others."""
+    try:
+        parts = [float(part) for part in split.split(",")]
+    except ValueError:
+        parts = []
+    if len(parts) != 3 or not all(part > 0 for part in parts) or not math.isclose(sum(parts), 100):
         raise FairseqDocError(
             "--split: expected three percentages above 0 that sum to 100, such as 90,5,5; got "
-            + _as_typed(split)
+            f"{shown(split)}"
         )
-
-
-def _as_typed(split: tuple[float, ...]) -> str:
-    return ",".join(f"{part:g}" for part in split)
+    return parts
 
 
 def _files(settings: Settings) -> dict[str, Path]:
@@ -189,20 +183,20 @@ def _files(settings: Settings) -> dict[str, Path]:
     return {split: source / name for split, name in zip(SPLITS, names, strict=True)}
 
 
-def shares_of(path: Path, lines: int, split: tuple[float, ...]) -> list[int]:
+def shares_of(path: Path, lines: int, split: str) -> list[int]:
     """How many of a file's lines each split gets, each less than one line from its percentage.
 
     Raises:
         FairseqDocError: no line is left for one of them.
     """
-    first, second, _ = accumulate(split)
+    first, second, _ = accumulate(percentages_of(split))
     ends = [0, int(lines * first / 100), int(lines * second / 100), lines]
     shares = [end - start for start, end in pairwise(ends)]
     empty = [name for name, share in zip(SPLITS, shares, strict=True) if share == 0]
     if empty:
         raise FairseqDocError(
             f"{path}: expected lines for each of {', '.join(SPLITS)}; got none for "
-            f"{', '.join(empty)}: it has {lines} lines, and --split is {_as_typed(split)}"
+            f"{', '.join(empty)}: it has {lines} lines, and --split is {split}"
         )
     return shares
 
@@ -318,16 +312,11 @@ def _never_trained(unknown: dict[str, int], dictionary: "Dictionary") -> str:
     """A warning: training has no unknown word, and another split has some. The rarest word gives the
     least threshold that changes this."""
     threshold = min(dictionary.count[dictionary.nspecial :]) + 1
-    remedy = (
-        f"--threshold {threshold} replaces words that occur less than {threshold} times in train by "
-        "<unk>"
-        if threshold <= MOST_RARE
-        else f"every word of train occurs {threshold - 1} times or more, so put other text into train"
-    )
     return (
         f"warning: <unk> occurs {unknown['valid']} times in valid and {unknown['test']} in test, but "
         "never in train: the model cannot learn to predict unknown words, and each costs very many "
-        f"bits; {remedy}"
+        f"bits; --threshold {threshold} replaces words that occur less than {threshold} times in train "
+        "by <unk>"
     )
 
 

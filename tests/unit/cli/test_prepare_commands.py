@@ -140,7 +140,7 @@ def test_headlines_have_settings_of_their_own(raw, tmp_path):
         (["ptb", "{raw}", "bin"], ["expected 929589 tokens, as published"]),
         (["text", "{raw}/train.txt", "bin"], ["got a file; --split 90,5,5 cuts it in three"]),
         (["text", "{raw}", "bin", "--split", "90,5,5"], ["and a file", "got text {raw}"]),
-        (["text", "{raw}/train.txt", "bin", "--split", "90,5"], ["sum to 100", "got 90,5"]),
+        (["text", "{raw}/train.txt", "bin", "--split", "90,5"], ["sum to 100", "got '90,5'"]),
         (["pydoc", "--split", "90,5,5"], ["expected the corpus text", "got pydoc"]),
     ],
 )
@@ -156,10 +156,6 @@ def test_wrong_arguments_of_prepare_lm_are_refused(raw, tmp_path, monkeypatch, a
     "line, fact",
     [
         ("prepare-lm music raw", "argument CORPUS: invalid choice: 'music'"),
-        (
-            "prepare-lm text raw --split 90,x,5",
-            "argument --split: invalid percentages value: '90,x,5'",
-        ),
         ("prepare-mt en de raw --workers 0", "argument --workers: invalid positive value: '0'"),
         ("prepare-parsing raw --threshold 0", "argument --threshold: invalid positive value: '0'"),
     ],
