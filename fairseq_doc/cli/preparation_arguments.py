@@ -1,7 +1,6 @@
 """What the commands of preparation share: their options, and how they report."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,8 +10,6 @@ from typing import Any
 from fairseq_doc import registration  # noqa: F401  # fairseq's preprocessing, as it is changed here
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.options import option, positive
-from fairseq_doc.preparation import parallel_text
-from fairseq_doc.preparation.binarisation import counts_of
 from fairseq_doc.preparation.stages import Say
 
 DATA_BIN = Path("data-bin")
@@ -36,33 +33,6 @@ class WorkerOptions(PreparationOptions):
     """How many work."""
 
     workers: int = option("processes that binarise", 1, type=positive, metavar="N")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParallelOptions(WorkerOptions, parallel_text.Settings):
-    """Of parallel text."""
-
-
-def prepare_parallel(name: str, settings: ParallelOptions, suffix: str = "") -> dict[str, Any]:
-    """Prepare parallel text.
-
-    Args:
-        name: of the command.
-        settings: its options.
-        suffix: what follows the folder's name in the default destination.
-
-    Returns:
-        ``destination``; ``sides``: for each side the ``types`` of fairseq's dictionary and the
-        ``splits``, each with its ``sentences`` and ``tokens``; ``report``, the lines that were printed.
-    """
-    destination = settings.destination or default_destination(settings.folder, suffix)
-    with reporting(name, settings.json) as (say, report):
-        parallel_text.prepare(settings, destination, settings.workers, say)
-    sides = {}
-    for side in settings.sides:
-        dictionary = destination / f"dict.{side}.txt"
-        sides[side] = counts_of(dictionary, settings.splits, f".{settings.pair}.{side}")
-    return {"destination": os.fspath(destination), "sides": sides, "report": report}
 
 
 def default_destination(folder: Path, suffix: str = "") -> Path:

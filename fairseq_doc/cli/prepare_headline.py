@@ -5,7 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.cli.preparation_arguments import ParallelOptions, closing_line, prepare_parallel
+from fairseq_doc.cli import prepare_mt
+from fairseq_doc.cli.preparation_arguments import closing_line
 from fairseq_doc.options import REQUIRED, option
 
 NAME = "prepare-headline"
@@ -14,11 +15,11 @@ EXAMPLE = "fairseq-doc prepare-headline gigaword/ data-bin/gigaword"
 
 def _with_default(name: str, default: Any) -> Any:
     """The option of parallel text with another default."""
-    return field(default=default, metadata=ParallelOptions.__dataclass_fields__[name].metadata)
+    return field(default=default, metadata=prepare_mt.Options.__dataclass_fields__[name].metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(ParallelOptions):
+class Options(prepare_mt.Options):
     """Of this command."""
 
     source: str = "src"
@@ -35,8 +36,8 @@ class Options(ParallelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """See :func:`prepare_parallel`; by default into data-bin/FOLDER."""
-    return prepare_parallel(NAME, settings)
+    """As ``prepare-mt``; by default into data-bin/FOLDER."""
+    return prepare_mt.run(settings, NAME, suffix="")
 
 
 as_text = partial(closing_line, NAME)

@@ -1,18 +1,49 @@
-"""``fairseq-doc prepare-mt``."""
+"""``fairseq-doc prepare-mt``; ``prepare-headline`` does the same with other settings."""
 
+import os
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fairseq_doc.cli.preparation_arguments import ParallelOptions, closing_line, prepare_parallel
+from fairseq_doc.cli.preparation_arguments import (
+    WorkerOptions,
+    closing_line,
+    default_destination,
+    reporting,
+)
+from fairseq_doc.preparation.binarisation import counts_of
+from fairseq_doc.preparation.parallel_text import Settings, prepare
 
 NAME = "prepare-mt"
 EXAMPLE = "fairseq-doc prepare-mt en de multi30k/ data-bin/multi30k.en-de --merges 8000 --joint"
-Options = ParallelOptions
 
 
-def run(settings: Options) -> dict[str, Any]:
-    """See :func:`prepare_parallel`; by default into data-bin/FOLDER.SRC-TGT."""
-    return prepare_parallel(NAME, settings, f".{settings.pair}")
+@dataclass(frozen=True, kw_only=True)
+class Options(WorkerOptions, Settings):
+    """Of this command."""
+
+
+def run(settings: Options, name: str = NAME, suffix: str | None = None) -> dict[str, Any]:
+    """Prepare parallel text.
+
+    Args:
+        settings: its options.
+        name: of the command.
+        suffix: what follows the folder's name in the default destination; None: .SRC-TGT.
+
+    Returns:
+        ``destination``; ``sides``: for each side the ``types`` of fairseq's dictionary and the
+        ``splits``, each with its ``sentences`` and ``tokens``; ``report``, the lines that were printed.
+    """
+    suffix = f".{settings.pair}" if suffix is None else suffix
+    destination = settings.destination or default_destination(settings.folder, suffix)
+    with reporting(name, settings.json) as (say, report):
+        prepare(settings, destination, settings.workers, say)
+    sides = {}
+    for side in settings.sides:
+        dictionary = destination / f"dict.{side}.txt"
+        sides[side] = counts_of(dictionary, settings.splits, f".{settings.pair}.{side}")
+    return {"destination": os.fspath(destination), "sides": sides, "report": report}
 
 
 as_text = partial(closing_line, NAME)

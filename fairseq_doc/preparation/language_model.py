@@ -363,7 +363,7 @@ def binarise_as_bytes(settings: Settings, files: dict[str, Path], folder: Path) 
             words = sum(_line_lengths(part.path))
             _check_published(part.path.name, "tokens", expected.tokens[split], words)
     counts = {split: part.counts() for split, part in parts.items()}
-    kinds = np.count_nonzero(sum(counts.values()))
+    kinds = int(np.count_nonzero(sum(counts.values())))
     yield f"{kinds} kinds of bytes"
     if expected is not None and settings.corpus == ENWIK8:
         _check_published(ENWIK8, "kinds of bytes", expected.types, kinds)

@@ -17,7 +17,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -200,57 +200,6 @@ def why_dropped(pair: list[str], settings: Settings) -> str | None:
     return None
 
 
-@dataclass
-class TextCounts:
-    """What is counted while the text of a split is written.
-
-    Attributes:
-        read, kept: pairs.
-        dropped: {reason: pairs}.
-        long: numbers, from 1, of the pairs with too many words that were kept.
-        cleaned, words, unknown: of each side: lines that cleaning changed, words, ``<unk>``.
-    """
-
-    read: int = 0
-    kept: int = 0
-    dropped: Counter = field(default_factory=Counter)
-    long: list[int] = field(default_factory=list)
-    cleaned: Counter = field(default_factory=Counter)
-    words: Counter = field(default_factory=Counter)
-    unknown: Counter = field(default_factory=Counter)
-
-    def add(self, pair: list[str], settings: Settings) -> None:
-        """Count a pair that is kept."""
-        self.kept += 1
-        if any(line.count(" ") >= settings.max_words for line in pair):
-            self.long.append(self.read)
-        for side, line in zip(settings.sides, pair, strict=True):
-            words = line.split(" ")
-            self.words[side] += len(words)
-            self.unknown[side] += words.count(UNKNOWN)
-
-    def lines(self, split: str, settings: Settings) -> Lines:
-        """The counts as text."""
-        name = settings.splits[split]
-        yield f"{split}: {self.read:,} pairs read from {name}, {self.kept:,} kept"
-        for reason, count in sorted(self.dropped.items()):
-            yield f"{split}: {count:,} dropped: {reason}"
-        if self.long:
-            listed = ", ".join(map(str, self.long[:LONG_LINES_LISTED]))
-            more = " ..." if len(self.long) > LONG_LINES_LISTED else ""
-            yield (
-                f"{split}: {len(self.long):,} of more than {settings.max_words} words on a side, "
-                f"kept whole: line {listed}{more}"
-            )
-        for side in settings.sides:
-            unknown = self.unknown[side]
-            marks = f", {unknown:,} of them {UNKNOWN} in the text" if unknown else ""
-            yield (
-                f"{split}.{side}: {self.cleaned[side]:,} lines cleaned, {self.words[side]:,} words"
-                f"{marks}"
-            )
-
-
 def write_text(settings: Settings, folder: Path) -> Lines:
     """Stage ``text``; yields lines of what was done."""
     if settings.tokenizer == "moses":
@@ -260,41 +209,58 @@ def write_text(settings: Settings, folder: Path) -> Lines:
                 yield remark
     with open(folder / "dropped.tsv", "w", encoding="utf-8") as dropped:
         for split in reversed(settings.splits):  # training text, the longest, last
-            counts = _write_split(settings, split, folder, dropped)
-            yield from counts.lines(split, settings)
-            if not counts.kept:
-                source, target = settings.raw(split)
-                raise FairseqDocError(f"{source} and {target}: every pair would be dropped")
+            yield from _write_split(settings, split, folder, dropped)
 
 
-def _write_split(settings: Settings, split: str, folder: Path, dropped: IO[str]) -> TextCounts:
+def _write_split(settings: Settings, split: str, folder: Path, dropped: IO[str]) -> Lines:
     """Write both sides of a split, cleaned and tokenised; list the pairs that are dropped."""
-    raw = settings.raw(split)
-    tokenizers = [make_tokenizer(settings.tokenizer, side) for side in settings.sides]
-    counts = TextCounts()
+    raw, sides = settings.raw(split), settings.sides
+    tokenizers = [make_tokenizer(settings.tokenizer, side) for side in sides]
+    counts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    long = []  # numbers of the pairs with too many words that are kept
     with contextlib.ExitStack() as stack:
-        files = [
-            stack.enter_context(open(folder / f"{split}.{side}", "w", encoding="utf-8"))
-            for side in settings.sides
-        ]
-        for lines in read_pairs(raw):
-            counts.read += 1
-            pair = [clean(line) for line in lines]
-            for side, line, cleaned in zip(settings.sides, lines, pair, strict=True):
-                counts.cleaned[side] += line != cleaned
-            pair = [tokenize(line) for tokenize, line in zip(tokenizers, pair, strict=True)]
+        paths = [folder / f"{split}.{side}" for side in sides]
+        files = [stack.enter_context(open(path, "w", encoding="utf-8")) for path in paths]
+        for number, lines in enumerate(read_pairs(raw), start=1):
+            counts["read"] += 1
+            plain = [clean(line) for line in lines]
+            pair = [tokenize(line) for tokenize, line in zip(tokenizers, plain, strict=True)]
+            for side, line, cleaned in zip(sides, lines, plain, strict=True):
+                counts[f"{side} cleaned"] += line != cleaned
             if split == "train":
                 reason = why_dropped(pair, settings)
                 if reason:
-                    counts.dropped[reason] += 1
-                    dropped.write(f"{counts.read}\t{reason}\n")
+                    reasons[reason] += 1
+                    dropped.write(f"{number}\t{reason}\n")
                     continue
             else:
-                _check_usable(settings, raw, counts.read, pair)
-            counts.add(pair, settings)
-            for file, line in zip(files, pair, strict=True):
+                _check_usable(settings, raw, number, pair)
+                if any(line.count(" ") >= settings.max_words for line in pair):
+                    long.append(number)
+            counts["kept"] += 1
+            for side, line, file in zip(sides, pair, files, strict=True):
+                counts[f"{side} words"] += line.count(" ") + 1
+                counts[f"{side} unknown"] += line.split(" ").count(UNKNOWN)
                 file.write(f"{line}\n")
-    return counts
+    if not counts["kept"]:
+        raise FairseqDocError(f"{raw[0]} and {raw[1]}: every pair would be dropped")
+    name = settings.splits[split]
+    yield f"{split}: {counts['read']:,} pairs read from {name}, {counts['kept']:,} kept"
+    for why, count in sorted(reasons.items()):
+        yield f"{split}: {count:,} dropped: {why}"
+    if long:
+        yield (
+            f"{split}: {len(long):,} of more than {settings.max_words} words on a side, kept whole: "
+            f"line {', '.join(map(str, long[:LONG_LINES_LISTED]))}"
+            + (" ..." if len(long) > LONG_LINES_LISTED else "")
+        )
+    for side in sides:
+        cleaned, words, unknown = (
+            counts[f"{side} {what}"] for what in ("cleaned", "words", "unknown")
+        )
+        marks = f", {unknown:,} of them {UNKNOWN} in the text" if unknown else ""
+        yield f"{split}.{side}: {cleaned:,} lines cleaned, {words:,} words{marks}"
 
 
 def _check_usable(settings: Settings, paths: list[Path], number: int, pair: list[str]) -> None:

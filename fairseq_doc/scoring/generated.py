@@ -14,6 +14,7 @@ order. Every other line, such as logging, is ignored.
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
@@ -146,7 +147,9 @@ def _check_complete(rows: _Rows, path: str) -> int:
 def _sentence(rows: _Rows, number: int, path: str) -> GeneratedSentence:
     """The record of a sentence whose lines are complete."""
     words, texts = (rows["H"] or rows["D"])[number], (rows["D"] or rows["H"])[number]
-    numbers = [_numbers(path, *row) for row in rows["P"].get(number, ())] or [None] * len(words)
+    numbers: list[Any] = [None] * len(words)
+    if rows["P"]:
+        numbers = [_numbers(path, *row) for row in rows["P"][number]]
     hypotheses = tuple(
         Hypothesis(line, own_words, text, log2_probs)
         for (line, own_words), (_, text), log2_probs in zip(words, texts, numbers, strict=True)

@@ -84,7 +84,7 @@ def compare_systems(systems: Sequence[np.ndarray], resamples: int) -> list[dict[
         As in :func:`score_rouge`, one for each system.
     """
     means = [resampled_means(values, resamples) for values in systems]
-    results = []
+    results: list[dict[str, Any]] = []
     for values, resampled in zip(systems, means, strict=True):
         low, high = (100 * np.percentile(resampled, INTERVAL)).tolist()
         difference = values.mean() - systems[0].mean()
