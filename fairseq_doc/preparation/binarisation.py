@@ -16,12 +16,8 @@ if TYPE_CHECKING:
 
 
 def preprocess(folder: Path, arguments: list[str]) -> None:
-    """Run fairseq-preprocess with these arguments, and write the checksums of what it wrote.
-
-    Args:
-        folder: empty, to be filled; its ``--destdir``.
-        arguments: the others.
-    """
+    """Run fairseq-preprocess with these arguments into an empty folder, and write the checksums of
+    what it wrote."""
     from fairseq.options import get_preprocessing_parser
     from fairseq_cli import preprocess
 

@@ -77,8 +77,8 @@ def make_dictionary(counts: np.ndarray, threshold: int = 0) -> "Dictionary":
     """fairseq's dictionary of bytes, the most frequent first, without padding.
 
     Args:
-        counts: (256,) how often each byte occurs in training; those that do not are left out.
-        threshold: so are those that occur less often than this.
+        counts: (256,) how often each byte occurs in training.
+        threshold: bytes that occur less often, or never, are left out.
 
     Raises:
         FairseqDocError: no byte but the line feed is left.
@@ -99,16 +99,11 @@ def make_dictionary(counts: np.ndarray, threshold: int = 0) -> "Dictionary":
 
 
 def binarise_bytes(part: Part, prefix: Path, dictionary: "Dictionary") -> tuple[int, int]:
-    """Write the bytes of a part as ``PREFIX.bin`` and ``PREFIX.idx``, in the form of
-    fairseq-preprocess.
-
-    Args:
-        part: not empty.
-        prefix: of the new files.
-        dictionary: of :func:`make_dictionary`; bytes outside it are unknown.
+    """Write the bytes of a part, which is not empty, as ``PREFIX.bin`` and ``PREFIX.idx``, in the
+    form of fairseq-preprocess.
 
     Returns:
-        The numbers of lines and of unknown bytes.
+        The numbers of lines, and of bytes outside the dictionary, which are unknown.
 
     Raises:
         FairseqDocError: a line of more than ``MAX_LINE`` bytes.

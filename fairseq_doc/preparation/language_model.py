@@ -107,13 +107,10 @@ class Settings:
 
 
 def check(settings: Settings, destination: Path) -> dict[str, Path]:
-    """Check that a preparation can start, before any work.
+    """Raise ``FairseqDocError`` where a preparation cannot start, before any work.
 
     Returns:
         {split: file} of a folder, {corpus: file} of a single file, nothing for ``pydoc``.
-
-    Raises:
-        FairseqDocError: it cannot.
     """
     corpus, source = settings.corpus, settings.folder
     if settings.threshold is not None and settings.threshold < 0:
@@ -158,11 +155,7 @@ def percentages_of(split: str) -> list[float]:
 
 
 def _files(settings: Settings) -> dict[str, Path]:
-    """The files of the text, whatever their names.
-
-    Raises:
-        FairseqDocError: some do not exist.
-    """
+    """The files of the text, whatever their names; ``FairseqDocError`` where some do not exist."""
     source = settings.folder
     if source is None:
         return {}
@@ -184,11 +177,8 @@ def _files(settings: Settings) -> dict[str, Path]:
 
 
 def shares_of(path: Path, lines: int, split: str) -> list[int]:
-    """How many of a file's lines each split gets, each less than one line from its percentage.
-
-    Raises:
-        FairseqDocError: no line is left for one of them.
-    """
+    """How many of a file's lines each split gets, less than one line from its percentage;
+    ``FairseqDocError`` for none."""
     first, second, _ = accumulate(percentages_of(split))
     ends = [0, int(lines * first / 100), int(lines * second / 100), lines]
     shares = [end - start for start, end in pairwise(ends)]
@@ -206,19 +196,8 @@ def shares_of(path: Path, lines: int, split: str) -> list[int]:
 
 def write_text(settings: Settings, files: dict[str, Path], folder: Path) -> Lines:
     """Stage ``text``: the text as fairseq-preprocess can read it, in three files, decompressed and
-    without a byte order mark, which would be a part of the first word.
-
-    Args:
-        settings: see :class:`Settings`.
-        files: of :func:`check`.
-        folder: empty, to be filled.
-
-    Yields:
-        A warning about text that is not tokenised.
-
-    Raises:
-        FairseqDocError: text that cannot be used, or a split without lines.
-    """
+    without a byte order mark, which would be a part of the first word. Yields a warning about text
+    that is not tokenised."""
     if settings.split is None:
         texts = {split: text_lines(path) for split, path in files.items()}
     else:
@@ -269,17 +248,7 @@ def binarise(
     threshold: int = 0,
     workers: int = 1,
 ) -> Lines:
-    """Stage ``data``.
-
-    Args:
-        text: folder of train.txt, valid.txt and test.txt.
-        folder: empty, to be filled.
-        published: expected counts; None for any.
-        threshold: see :class:`Settings`.
-        workers: processes; the result is the same for any number.
-
-    Yields:
-        Lines of what was counted.
+    """Stage ``data`` of words; yields what was counted.
 
     Raises:
         FairseqDocError: other counts than the published ones, or other tokens binarised than read.
@@ -341,15 +310,7 @@ def parts_of(settings: Settings, files: dict[str, Path]) -> dict[str, Part]:
 
 
 def binarise_as_bytes(settings: Settings, files: dict[str, Path], folder: Path) -> Lines:
-    """Stage ``data`` of bytes.
-
-    Args:
-        settings: see :class:`Settings`.
-        files: of :func:`check`, or of ``pydoc``'s text.
-        folder: empty, to be filled.
-
-    Yields:
-        Lines of what was counted.
+    """Stage ``data`` of bytes; yields what was counted.
 
     Raises:
         FairseqDocError: an empty file, other counts than the published ones, or training text
@@ -377,13 +338,8 @@ def binarise_as_bytes(settings: Settings, files: dict[str, Path], folder: Path) 
 
 
 def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = print) -> None:
-    """Prepare ``destination``, or go on with it.
-
-    Args:
-        settings: see :class:`Settings`.
-        destination: a folder that does not exist.
-        workers: processes that binarise; the result is the same for any number.
-        say: takes one line at a time of what is done.
+    """Prepare ``destination``, or go on with it. The result is the same for any number of processes
+    that binarise. ``say`` takes one line at a time of what is done.
 
     Raises:
         FairseqDocError: text or settings that cannot be used; nothing is left behind.

@@ -111,7 +111,6 @@ class Settings:
 
     @property
     def sides(self) -> tuple[str, str]:
-        """Both sides' names."""
         return self.source, self.target
 
     @property
@@ -166,11 +165,7 @@ def made_lines(path: Path) -> Iterator[str]:
 
 
 def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
-    """Pairs of lines of two files.
-
-    Raises:
-        FairseqDocError: as :func:`text_lines`, and for files that differ in length or hold nothing.
-    """
+    """Pairs of lines of two files; ``FairseqDocError`` where they differ in length or hold nothing."""
     source, target = paths
     count = 0
     for left, right in zip_longest(text_lines(source), text_lines(target)):
@@ -226,8 +221,8 @@ def _write_split(settings: Settings, split: str, folder: Path, dropped: IO[str])
             counts["read"] += 1
             plain = [clean(line) for line in lines]
             pair = [tokenize(line) for tokenize, line in zip(tokenizers, plain, strict=True)]
-            for side, line, cleaned in zip(sides, lines, plain, strict=True):
-                counts[f"{side} cleaned"] += line != cleaned
+            for side, line, clean_line in zip(sides, lines, plain, strict=True):
+                counts[f"{side} cleaned"] += line != clean_line
             if split == "train":
                 reason = why_dropped(pair, settings)
                 if reason:
@@ -369,13 +364,8 @@ def binarise(settings: Settings, text: Path, workers: int, folder: Path) -> Line
 
 
 def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = print) -> None:
-    """Prepare ``destination``, or go on with it.
-
-    Args:
-        settings: see :class:`Settings`.
-        destination: a folder that does not exist.
-        workers: processes that binarise; the result is the same for any number.
-        say: takes one line at a time of what is done.
+    """Prepare ``destination``, or go on with it. The result is the same for any number of processes
+    that binarise. ``say`` takes one line at a time of what is done.
 
     Raises:
         FairseqDocError: text or settings that cannot be used; nothing is left behind.

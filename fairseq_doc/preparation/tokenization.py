@@ -32,8 +32,7 @@ def clean(line: str) -> str:
 
 
 def moses(language: str) -> "MosesTokenizer":
-    """The tokenizer of fairseq's ``--tokenizer moses``: ``encode`` and ``decode``, both in one
-    language."""
+    """fairseq's ``--tokenizer moses``: ``encode`` and ``decode``, both in one language."""
     from fairseq.data.encoders.moses_tokenizer import MosesTokenizer, MosesTokenizerConfig
 
     return MosesTokenizer(MosesTokenizerConfig(source_lang=language, target_lang=language))

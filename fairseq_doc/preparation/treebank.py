@@ -72,11 +72,8 @@ class Settings:
 
 
 def files_of(settings: Settings) -> dict[str, list[Path]]:
-    """{split: its files}, in the order of its patterns and of their names.
-
-    Raises:
-        FairseqDocError: a pattern that no file fits, or a file that two fit.
-    """
+    """{split: its files}, in the order of its patterns and of their names; ``FairseqDocError`` for a
+    pattern that no file fits, and for a file that two fit."""
     found: dict[str, list[Path]] = {}
     split_of: dict[str, str] = {}
     for split in SPLITS:
@@ -173,12 +170,7 @@ def write_pairs(sentences: Path, folder: Path) -> Lines:
 
 
 def prepare(settings: Settings, destination: Path, say: Say = print) -> None:
-    """Prepare ``destination``, or go on with it.
-
-    Args:
-        settings: see :class:`Settings`.
-        destination: a folder that does not exist.
-        say: takes one line at a time of what is done.
+    """Prepare ``destination``, or go on with it. ``say`` takes one line at a time of what is done.
 
     Raises:
         FairseqDocError: trees or settings that cannot be used; nothing is left behind.

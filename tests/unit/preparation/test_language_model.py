@@ -2,6 +2,7 @@ import gzip
 import os
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import conftest
 import numpy as np
@@ -69,11 +70,7 @@ def test_what_was_read_is_what_was_binarised(text, tmp_path):
         "valid: 1 lines and 3 tokens binarised, 1 of them <unk>",
     ]
     assert prepared(text, tmp_path / "two", workers=2) == (said, files)
-
-
-def test_the_dictionary_is_in_order_of_frequency_without_padding(text, tmp_path):
-    prepared(text, tmp_path / "bin")
-    assert lines_of(tmp_path / "bin" / "dict.txt") == ["a 4", "b 2", "c 1"]
+    assert lines_of(tmp_path / "two" / "dict.txt") == ["a 4", "b 2", "c 1"]
     prepared(text, tmp_path / "rare", threshold=2)
     assert lines_of(tmp_path / "rare" / "dict.txt") == ["a 4", "b 2"]
 
@@ -154,50 +151,35 @@ def test_how_text_is_stored_changes_nothing(text, tmp_path):
     assert prepared(folder, tmp_path / "packed") == expected
 
 
-OTHER_NAMES = ("ptb.{}.txt", "wiki.{}.tokens")
-
-
-def renamed(text, form, splits=SPLITS):
-    """The folder of text, with other names for these splits."""
-    for split in splits:
-        (text / f"{split}.txt").rename(text / form.format(split))
-
-
+@pytest.mark.parametrize("form", ["ptb.{}.txt", "wiki.{}.tokens"])
 @pytest.mark.parametrize("unit", ["word", "byte"])
-@pytest.mark.parametrize("form", OTHER_NAMES)
 def test_the_names_of_the_published_files_change_nothing(text, tmp_path, form, unit):
     expected = prepared(text, tmp_path / "own", unit=unit)
-    renamed(text, form)
+    for split in SPLITS:
+        (text / f"{split}.txt").rename(text / form.format(split))
+    write(text / "train.txt", ["not", "complete"])
     assert prepared(text, tmp_path / "other", unit=unit) == expected
 
 
-def test_of_two_sets_of_names_the_first_whole_one_is_taken(text, tmp_path):
-    expected = prepared(text, tmp_path / "own")
-    for form in OTHER_NAMES:
-        for split in SPLITS:
-            write(text / form.format(split), ["x"])
-    assert prepared(text, tmp_path / "first") == expected
-    (text / "train.txt").unlink()
-    assert "train: 1 lines and 2 tokens" in prepared(text, tmp_path / "second")[0][1]
-
-
 @pytest.mark.parametrize(
-    "form, present, missing",
+    "present, expected, missing",
     [
-        ("{}.txt", (), SPLITS),
-        ("{}.txt", ("valid",), ("train", "test")),
-        ("ptb.{}.txt", ("train", "test"), ("valid",)),
-        ("wiki.{}.tokens", ("train",), ("valid", "test")),
+        ([], "train.txt, valid.txt, test.txt", "no train.txt, no valid.txt, no test.txt"),
+        (["valid.txt", "ptb.test.txt"], "train.txt, valid.txt, test.txt", "no train.txt, no test.txt"),
+        (
+            ["train.txt", "ptb.train.txt", "ptb.test.txt"],
+            "ptb.train.txt, ptb.valid.txt, ptb.test.txt",
+            "no ptb.valid.txt",
+        ),
     ],
-)
-def test_all_missing_files_are_named_at_once(text, tmp_path, form, present, missing):
-    renamed(text, form)
-    for split in set(SPLITS) - set(present):
-        (text / form.format(split)).unlink()
-    expected = ", ".join(map(form.format, SPLITS))
-    got = ", ".join(f"no {form.format(split)}" for split in missing)
+)  # fmt: skip
+def test_all_missing_files_are_named_at_once(text, tmp_path, present, expected, missing):
+    for split in SPLITS:
+        (text / f"{split}.txt").unlink()
+    for name in present:
+        write(text / name, ["x"])
     message = refusal(tmp_path, prepared, text, tmp_path / "bin")
-    assert message == f"expected {expected} in {text}; got {got}"
+    assert message == f"expected {expected} in {text}; got {missing}"
 
 
 def test_pydoc_text_is_kept_with_its_data(tmp_path):
@@ -361,12 +343,6 @@ def test_a_file_is_cut_into_its_splits(whole, tmp_path):
         assert tokens(tmp_path / "bin", split) == [[names[c] for c in line] for line in lines]
 
 
-def test_the_published_sizes_of_enwik8():
-    counts = PUBLISHED["enwik8"]
-    assert sum(counts.tokens.values()) == 100_000_000 and counts.types == 205
-    assert counts.tokens["train"] == 90_000_000
-
-
 @pytest.mark.parametrize(
     "content, facts",
     [
@@ -404,16 +380,6 @@ def test_one_file_gives_what_a_folder_of_its_parts_gives(one_file, text, tmp_pat
     if packed:
         one_file.write_bytes(gzip.compress(one_file.read_bytes()))
     assert prepared(one_file, tmp_path / "file", split=SIXTY) == expected
-
-
-@pytest.mark.parametrize("end", [b"\n", b"\xff"])
-def test_a_file_of_bytes_is_cut_at_line_ends(tmp_path, bytes_folder, end):
-    parts = {"train": b"a\xff\r\n\nbb\n", "valid": b"a\n\n", "test": b"b" + end}
-    for split, part in parts.items():
-        (bytes_folder / f"{split}.txt").write_bytes(part)
-    (tmp_path / "all").write_bytes(b"".join(parts.values()))
-    cut = prepared(tmp_path / "all", tmp_path / "file", unit="byte", split="50,34,16")
-    assert cut == prepared(bytes_folder, tmp_path / "folder", unit="byte")
 
 
 @given(
@@ -470,19 +436,15 @@ def test_percentages_that_cannot_be_used_are_refused(one_file, tmp_path, split):
     )
 
 
-def test_a_file_that_cannot_be_cut_is_refused(one_file, text, tmp_path):
-    def refused(source, corpus="text", **settings):
-        settings = {"split": SIXTY, **settings}
-        return refusal(tmp_path, prepared, source, tmp_path / "bin", corpus, **settings)
-
-    assert f"which it cuts in three; got text {text}" in refused(text)
-    for corpus, source in (("ptb", one_file), ("enwik8", one_file), ("pydoc", None)):
-        assert (
-            f"expected the corpus text and a file, which it cuts in three; got {corpus}"
-            in refused(source, corpus)
-        )
-    assert "No such file" in refused(tmp_path / "nothing")
-    message = refused(one_file, split=None)
-    assert message.endswith("got a file; --split 90,5,5 cuts it in three")
-    one_file.write_bytes(gzip.compress(b"a\n" * 9))
-    assert "got a gzip file: unpack it" in refused(one_file, unit="byte")
+@pytest.mark.parametrize(
+    "corpus, source, fact",
+    [
+        ("text", "{text}", "which it cuts in three; got text {text}"),
+        ("ptb", "{file}", "expected the corpus text and a file, which it cuts in three; got ptb"),
+        ("text", "{text}/nothing", "No such file"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(one_file, text, tmp_path, corpus, source, fact):
+    source = Path(source.format(text=text, file=one_file))
+    message = refusal(tmp_path, prepared, source, tmp_path / "bin", corpus, split=SIXTY)
+    assert fact.format(text=text) in message

@@ -150,27 +150,17 @@ def test_several_tests_and_other_names(raw, tmp_path):
     assert "test1: 1 pairs read from t2, 1 kept" in said
     assert "test1.en-de.de.bin" in files
     assert units(tmp_path / "bin", "test1", "de")[0].startswith("läuft ")
-
-
-def test_splits_of_one_name_in_several_folders_are_read_and_stamped_each(raw, tmp_path):
-    for split in ("valid", "test"):
-        (raw / f"in {split}").mkdir()
-        for side in SIDES:
-            (raw / f"{split}.{side}").rename(raw / f"in {split}" / f"same.{side}")
-    names = {"valid": ("in valid/same",), "test": ("in test/same",)}
-    said, files = prepared(raw, tmp_path / "bin", **names)
-    assert "test: 5 pairs read from in test/same, 5 kept" in said
-    assert len(json.loads(files["settings.json"])["sha256"]) == 6
-
-
-def test_the_result_is_the_same_for_any_number_of_processes(raw, tmp_path):
-    one = prepared(raw, tmp_path / "one", merges=60)
-    assert prepared(raw, tmp_path / "two", merges=60, workers=2) == one
+    (raw / "more").mkdir()  # a file of the same name in another folder
+    for side in SIDES:
+        write(raw / "more" / f"dev.{side}", ["dog"])
+    said, files = prepared(raw, tmp_path / "again", **names | {"test": ("t1", "more/dev")})
+    assert "test1: 1 pairs read from more/dev, 1 kept" in said
+    assert len(json.loads(files["settings.json"])["sha256"]) == 8
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_an_interrupted_preparation_goes_on_to_the_same_result(raw, tmp_path, monkeypatch, stage):
-    expected = prepared(raw, tmp_path / "whole")
+    expected = prepared(raw, tmp_path / "whole", workers=2)
     monkeypatch.setattr(parallel_text, stage, interrupting(getattr(parallel_text, stage)))
     with pytest.raises(KeyboardInterrupt):
         prepared(raw, tmp_path / "bin")
@@ -183,20 +173,6 @@ def test_an_interrupted_preparation_goes_on_to_the_same_result(raw, tmp_path, mo
     assert sum("done before" in line for line in said) == len(done)
     assert [line for line in said if "done before" not in line] == expected[0]
     assert files == expected[1]
-
-
-@pytest.mark.parametrize("change", ["settings", "text"])
-def test_other_settings_or_other_text_start_over(raw, tmp_path, monkeypatch, change):
-    monkeypatch.setattr(parallel_text, "segment", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        prepared(raw, tmp_path / "bin")
-    monkeypatch.undo()
-    merges = 10 if change == "settings" else 20
-    if change == "text":
-        replace(raw, "test.en", ["Another dog."])
-    said, files = prepared(raw, tmp_path / "bin", merges=merges)
-    assert "starting over" in said[0]
-    assert (said[1:], files) == prepared(raw, tmp_path / "whole", merges=merges)
 
 
 LATIN_1 = b"gut\n" + "größer\n".encode("latin-1") + b"x\n" * 3
