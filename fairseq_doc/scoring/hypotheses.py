@@ -15,16 +15,11 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import option
 from fairseq_doc.preparation.stages import read_settings
-from fairseq_doc.preparation.tokenization import (
-    BPE_KINDS,
-    BPE_MARK,
-    SENTENCEPIECE_MARK,
-    TOKENIZERS,
-    moses,
-)
+from fairseq_doc.preparation.tokenization import BPE_KINDS, BPE_MARKS, TOKENIZERS, moses
 from fairseq_doc.scoring.generated import read_generated
 
 AUTO = "auto"
+BPE_MARK = re.compile("|".join(mark.pattern for mark in BPE_MARKS.values()))
 UNKNOWN = re.compile("<unk>|\u2047")  # fairseq's mark, and sentencepiece's
 UNKNOWN_IN_TARGET = "<<unk>>"  # fairseq-generate marks a target's unknown words differently
 # A comma, a sentence's last full stop or an English 's, attached to a word or set apart from it.
@@ -209,11 +204,9 @@ def find_undoing(
         return Undoing(prepared["bpe"], prepared["tokenizer"], prepared["target"])
     bpe = options.bpe
     if bpe == AUTO:
-        marks = {mark for line in (*hypotheses, *targets) for mark in BPE_MARK.findall(line)}
-        if SENTENCEPIECE_MARK in marks:
-            bpe = "sentencepiece"
-        else:
-            bpe = "subword_nmt" if marks else "none"
+        lines = [*hypotheses, *targets]
+        marked = (kind for kind, mark in BPE_MARKS.items() if any(map(mark.search, lines)))
+        bpe = next(marked, "none")
     if options.tokenizer != AUTO:
         return Undoing(bpe, options.tokenizer, options.lang)
     if not targets:
