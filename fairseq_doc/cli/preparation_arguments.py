@@ -43,8 +43,8 @@ def default_destination(folder: Path, suffix: str = "") -> Path:
 @contextlib.contextmanager
 def reporting(name: str, as_json: bool) -> Iterator[tuple[Say, list[str]]]:
     """Report lines as they come: on standard output, or on standard error where the result is
-    JSON. An interruption is reported too; what the system refuses, such as a write to a full disk, is
-    a ``FairseqDocError``.
+    JSON. An interruption is reported too; what the system refuses, such as a write to a full disk,
+    is a ``FairseqDocError``.
 
     Yields:
         A function that reports a line, and the list of the lines reported.

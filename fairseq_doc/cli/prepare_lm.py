@@ -25,8 +25,8 @@ class Options(WorkerOptions, Settings):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``destination``; ``types`` in fairseq's dictionary; ``splits``, each with its ``sentences`` and
-    ``tokens``; ``report``, the lines that were printed."""
+    """``destination``; ``types`` in fairseq's dictionary; ``splits``, each with its ``sentences``
+    and ``tokens``; ``report``, the lines that were printed."""
     source, destination = _places(settings)
     with reporting(NAME, settings.json) as (say, report):
         prepare(replace(settings, folder=source), destination, settings.workers, say)

@@ -33,7 +33,8 @@ def run(settings: Options, name: str = NAME, suffix: str | None = None) -> dict[
 
     Returns:
         ``destination``; ``sides``: for each side the ``types`` of fairseq's dictionary and the
-        ``splits``, each with its ``sentences`` and ``tokens``; ``report``, the lines that were printed.
+        ``splits``, each with its ``sentences`` and ``tokens``; ``report``, the lines that were
+        printed.
     """
     suffix = f".{settings.pair}" if suffix is None else suffix
     destination = settings.destination or default_destination(settings.folder, suffix)

@@ -1,7 +1,7 @@
 """The bytes of a text -> fairseq's dictionary and binarised splits, in chunks.
 
-A line feed is the end mark, so an entry of a split is a line, as fairseq-preprocess makes them. A text
-that does not end in a line feed has no end mark there.
+A line feed is the end mark, so an entry of a split is a line, as fairseq-preprocess makes them. A
+text that does not end in a line feed has no end mark there.
 """
 
 import re
@@ -92,8 +92,8 @@ def make_dictionary(counts: np.ndarray, threshold: int = 0) -> "Dictionary":
     dictionary.finalize(threshold=threshold, padding_factor=1)
     if len(dictionary) == dictionary.nspecial:
         raise FairseqDocError(
-            f"expected bytes other than line ends in training, each at least {threshold} times; got "
-            "none"
+            f"expected bytes other than line ends in training, each at least {threshold} times; "
+            "got none"
         )
     return dictionary
 

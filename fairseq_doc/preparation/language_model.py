@@ -59,8 +59,8 @@ class Settings:
     """What decides the result, with the text itself.
 
     Attributes:
-        counts: what is checked, and for ``enwik8`` also the sizes of the splits; None: the published
-            counts of the corpus, where it has any.
+        counts: what is checked, and for ``enwik8`` also the sizes of the splits; None: the
+            published counts of the corpus, where it has any.
     """
 
     corpus: str = option(
@@ -72,9 +72,9 @@ class Settings:
         choices=(*PUBLISHED, TEXT, PYDOC),
     )
     folder: Path | None = option(
-        "folder of train.txt, valid.txt and test.txt (or ptb.train.txt, or wiki.train.tokens, and so "
-        "on), one sentence a line, already tokenised, since lines are split at blanks only; with "
-        "--split a file; for enwik8 its file of 100 MB; pydoc takes none",
+        "folder of train.txt, valid.txt and test.txt (or ptb.train.txt, or wiki.train.tokens, and "
+        "so on), one sentence a line, already tokenised, since lines are split at blanks only; "
+        "with --split a file; for enwik8 its file of 100 MB; pydoc takes none",
         positional=True,
         metavar="FOLDER",
         nargs="?",
@@ -121,8 +121,8 @@ def check(settings: Settings, destination: Path) -> dict[str, Path]:
         percentages_of(settings.split)
         if corpus != TEXT or source is None or source.is_dir():
             raise FairseqDocError(
-                f"--split: expected the corpus {TEXT} and a file, which it cuts in three; got {corpus} "
-                f"{source or ''}"
+                f"--split: expected the corpus {TEXT} and a file, which it cuts in three; got "
+                f"{corpus} {source or ''}"
             )
     check_destination(destination)
     files = _files(settings)
@@ -134,8 +134,8 @@ def check(settings: Settings, destination: Path) -> dict[str, Path]:
         expected, size = sum(settings.counts.tokens.values()), files[ENWIK8].stat().st_size
         if size != expected:
             raise FairseqDocError(
-                f"{source}: expected the {expected:,} bytes of {ENWIK8}; got {size:,}; any other file "
-                "is prepared by: prepare-lm text FILE --split 90,5,5 --unit byte"
+                f"{source}: expected the {expected:,} bytes of {ENWIK8}; got {size:,}; any other "
+                "file is prepared by: prepare-lm text FILE --split 90,5,5 --unit byte"
             )
     return files
 
@@ -225,9 +225,9 @@ def untokenised(lines: Iterable[str]) -> Lines:
             attached += word != "," and word.endswith(",")
     if attached > separate:
         yield (
-            f"warning: train looks untokenised: {attached} commas are attached to words, {separate} "
-            "separate; text is split at blanks only, so a word with a comma is another word; this "
-            "tokenises a file: sacremoses -q -l en tokenize < RAW > TOKENISED"
+            f"warning: train looks untokenised: {attached} commas are attached to words, "
+            f"{separate} separate; text is split at blanks only, so a word with a comma is "
+            "another word; this tokenises a file: sacremoses -q -l en tokenize < RAW > TOKENISED"
         )
 
 
@@ -278,14 +278,14 @@ def binarise(
 
 
 def _never_trained(unknown: dict[str, int], dictionary: "Dictionary") -> str:
-    """A warning: training has no unknown word, and another split has some. The rarest word gives the
-    least threshold that changes this."""
+    """A warning: training has no unknown word, and another split has some. The rarest word gives
+    the least threshold that changes this."""
     threshold = min(dictionary.count[dictionary.nspecial :]) + 1
     return (
-        f"warning: <unk> occurs {unknown['valid']} times in valid and {unknown['test']} in test, but "
-        "never in train: the model cannot learn to predict unknown words, and each costs very many "
-        f"bits; --threshold {threshold} replaces words that occur less than {threshold} times in train "
-        "by <unk>"
+        f"warning: <unk> occurs {unknown['valid']} times in valid and {unknown['test']} in test, "
+        "but never in train: the model cannot learn to predict unknown words, and each costs very "
+        f"many bits; --threshold {threshold} replaces words that occur less than {threshold} "
+        "times in train by <unk>"
     )
 
 

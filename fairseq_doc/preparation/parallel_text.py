@@ -165,15 +165,15 @@ def made_lines(path: Path) -> Iterator[str]:
 
 
 def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
-    """Pairs of lines of two files; ``FairseqDocError`` where they differ in length or hold nothing."""
+    """Pairs of lines of two files; ``FairseqDocError`` if these differ in length or are empty."""
     source, target = paths
     count = 0
     for left, right in zip_longest(text_lines(source), text_lines(target)):
         if left is None or right is None:
             shorter = source if left is None else target
             raise FairseqDocError(
-                f"expected as many lines in {source} as in {target}; got {count:,} in {shorter}, and "
-                "more in the other"
+                f"expected as many lines in {source} as in {target}; got {count:,} in {shorter}, "
+                "and more in the other"
             )
         count += 1
         yield left, right
@@ -246,8 +246,8 @@ def _write_split(settings: Settings, split: str, folder: Path, dropped: IO[str])
         yield f"{split}: {count:,} dropped: {why}"
     if long:
         yield (
-            f"{split}: {len(long):,} of more than {settings.max_words} words on a side, kept whole: "
-            f"line {', '.join(map(str, long[:LONG_LINES_LISTED]))}"
+            f"{split}: {len(long):,} of more than {settings.max_words} words on a side, kept "
+            f"whole: line {', '.join(map(str, long[:LONG_LINES_LISTED]))}"
             + (" ..." if len(long) > LONG_LINES_LISTED else "")
         )
     for side in sides:

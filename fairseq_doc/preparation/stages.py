@@ -47,8 +47,8 @@ def make_stamp(
     """What decides a result.
 
     Args:
-        kind: a dataclass; its fields count. ``folder`` does not, since the same text in another folder
-            gives the same data.
+        kind: a dataclass; its fields count. ``folder`` does not, since the same text in another
+            folder gives the same data.
         settings: of this class or one that inherits from it.
         files: {name: file that is read}; their contents count, not their places.
         made_by: {tool: version}; fairseq's is added.

@@ -1,8 +1,8 @@
 """Trees <-> the symbols of a language model (Choe and Charniak, 2016).
 
-``(S (NP the dog )NP (VP barks )VP )S``: opening and closing brackets with their labels, and the words
-in lower case, without their tags and without the root's bracket. Rare words are one symbol, or one of
-several by their shape.
+``(S (NP the dog )NP (VP barks )VP )S``: opening and closing brackets with their labels, and the
+words in lower case, without their tags and without the root's bracket. Rare words are one symbol,
+or one of several by their shape.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -27,9 +27,10 @@ def is_reserved(word: str) -> bool:
 def shape(word: str) -> str:
     """The symbol of a rare word by its original form.
 
-    It is ``<unk``, then of ``-capital`` (its first letter), ``-digit``, ``-hyphen`` and ``-dot`` those
-    that hold, then the first that fits of ``-ing -ed -ly -s -est -er -ion -ory -un`` (its beginning)
-    ``-al``, then ``>``. The features are Choe and Charniak's (2016); how they combine is decided here.
+    It is ``<unk``, then of ``-capital`` (its first letter), ``-digit``, ``-hyphen`` and ``-dot``
+    those that hold, then the first that fits of ``-ing -ed -ly -s -est -er -ion -ory -un`` (its
+    beginning) ``-al``, then ``>``. The features are Choe and Charniak's (2016); how they combine is
+    decided here.
     """
     lower = word.lower()
     features = {
@@ -59,8 +60,8 @@ class WordSymbols:
 
     @classmethod
     def of_dictionary(cls, dictionary: "Dictionary") -> "WordSymbols":
-        """The symbols of the text that a dictionary was made from: its words are known, and rare words
-        have shapes where it holds any."""
+        """The symbols of the text that a dictionary was made from: its words are known, and rare
+        words have shapes where it holds any."""
         return cls(dictionary, any(s.startswith(SHAPE_MARK) for s in dictionary.symbols))
 
     def __call__(self, word: str) -> str:
@@ -71,7 +72,7 @@ class WordSymbols:
 
 
 def symbols_of(tree: Tree, word_symbol: Callable[[str], str]) -> list[str]:
-    """The symbols of a tree; ``word_symbol`` gives those of its words, such as :class:`WordSymbols`."""
+    """The symbols of a tree; ``word_symbol`` is word -> symbol, as :class:`WordSymbols`."""
     symbols = [
         word_symbol(tree.words[what]) if kind == "word" else f"{kind}{what}"
         for kind, what in walk(tree)
@@ -92,8 +93,8 @@ def tree_of(
         tags: of the words; XX without them.
 
     Raises:
-        FairseqDocError: brackets that do not match, one without words, no words, or another number of
-            words or tags.
+        FairseqDocError: brackets that do not match, one without words, no words, or another number
+            of words or tags.
     """
     tree = _parse(symbols)
     count = len(tree.words)

@@ -107,8 +107,8 @@ def _read_codes(path: str | Path) -> io.StringIO:
     for merge in merges:
         if len(merge.strip("\r ").split(" ")) != 2:
             raise FairseqDocError(
-                f"{path}: expected merges of subword-nmt, two units with a blank between in every line; "
-                f"got {shown(merge)}"
+                f"{path}: expected merges of subword-nmt, two units with a blank between in every "
+                f"line; got {shown(merge)}"
             )
     return io.StringIO(text)
 

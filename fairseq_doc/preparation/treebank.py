@@ -72,8 +72,8 @@ class Settings:
 
 
 def files_of(settings: Settings) -> dict[str, list[Path]]:
-    """{split: its files}, in the order of its patterns and of their names; ``FairseqDocError`` for a
-    pattern that no file fits, and for a file that two fit."""
+    """{split: its files}, in the order of its patterns and of their names; ``FairseqDocError`` for
+    a pattern that no file fits, and for a file that two fit."""
     found: dict[str, list[Path]] = {}
     split_of: dict[str, str] = {}
     for split in SPLITS:
@@ -90,7 +90,8 @@ def files_of(settings: Settings) -> dict[str, list[Path]]:
             place = os.path.realpath(path)
             if place in split_of:
                 raise FairseqDocError(
-                    f"{path}: expected every file once; got it for --{split_of[place]} and --{split}"
+                    f"{path}: expected every file once; got it for --{split_of[place]} and "
+                    f"--{split}"
                 )
             split_of[place] = split
     return found

@@ -1,7 +1,7 @@
 """Constituency trees in brackets, as the Penn Treebank and parsers write them.
 
-A tree is kept flat, as its words, their tags and its brackets: reading costs one pass over the text.
-Trees far beyond any sentence's size are refused.
+A tree is kept flat, as its words, their tags and its brackets: reading costs one pass over the
+text. Trees far beyond any sentence's size are refused.
 """
 
 import os
@@ -35,8 +35,8 @@ class Tree:
     Attributes:
         words: its N words, from the left.
         tags: a part-of-speech tag a word.
-        brackets: (label, start, end) of every constituent above the tags, over words start..end - 1,
-            in the order in which they open, so a unary chain from the top.
+        brackets: (label, start, end) of every constituent above the tags, over words start to
+            end - 1, in the order in which they open, so a unary chain from the top.
     """
 
     words: tuple[str, ...]
@@ -45,7 +45,7 @@ class Tree:
 
     @property
     def root(self) -> str | None:
-        """The label of the outermost bracket where it is a mere root, one of ``ROOTS``; else None."""
+        """The label of the outermost bracket if it is one of ``ROOTS``; else None."""
         label = self.brackets[0][0] if self.brackets else None
         return label if label in ROOTS else None
 
@@ -54,7 +54,7 @@ EMPTY = Tree((), (), ())  # a parser's failure
 
 
 class TreeBuilder:
-    """A tree that grows from the left: its words and brackets, and the places of the unclosed ones."""
+    """A tree that grows from the left."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -62,12 +62,10 @@ class TreeBuilder:
         self.unclosed: list[int] = []  # places in brackets, from the outermost
 
     def open(self, label: str) -> None:
-        """Begin a constituent."""
         self.unclosed.append(len(self.brackets))
         self.brackets.append((label, len(self.words), len(self.words)))
 
     def close(self) -> Bracket:
-        """End the innermost constituent."""
         place = self.unclosed.pop()
         label, start, _ = self.brackets[place]
         self.brackets[place] = (label, start, len(self.words))
@@ -82,16 +80,16 @@ def parse_tree(
     Args:
         text: the tree, on one line or several; its root bracket may lack a label.
         where: what an error begins with, such as ``dev.mrg: line 3``.
-        allow_empty: take a tree without words, as parsers write where they fail, ``(())``, and leave out
-            constituents without, as EVALB does.
-        sentence: a tree whose words and tags are taken, for trees without tags, or with other marks of
-            unknown words: a bracket around a single word is its tag where it is XX or the sentence's
-            own, and else a constituent. None: every word has its tag.
+        allow_empty: accept a tree without words, as parsers write when they fail, ``(())``, and
+            leave out constituents without words, as EVALB does.
+        sentence: a tree whose words and tags are taken, for trees without tags, or with other marks
+            of unknown words: a bracket around a single word is its tag if it is XX or the
+            sentence's own tag, and else a constituent. None: every word has its tag.
 
     Raises:
         FairseqDocError: brackets that do not match, a word without a tag, a constituent without
-            words, a label missing below the root, several trees, not as many words as the sentence's,
-            or a size beyond ``MAX_PARTS`` or ``MAX_DEPTH``.
+            words, a label missing below the root, several trees, not as many words as the
+            sentence's, or a size beyond ``MAX_PARTS`` or ``MAX_DEPTH``.
     """
     try:
         return _parse(text, allow_empty, sentence)
@@ -156,7 +154,8 @@ def _check_size(tree: TreeBuilder) -> None:
         )
     if len(tree.unclosed) > MAX_DEPTH:
         raise FairseqDocError(
-            f"expected a sentence's tree; got one of more than {MAX_DEPTH:,} brackets inside each other"
+            f"expected a sentence's tree; got one of more than {MAX_DEPTH:,} brackets inside each "
+            "other"
         )
 
 
@@ -180,8 +179,8 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
         (number of the line in which it begins, text).
 
     Raises:
-        FairseqDocError: text outside brackets, a tree that is not closed or very long, a file without
-            trees.
+        FairseqDocError: text outside brackets, a tree that is not closed or very long, a file
+            without trees.
     """
     begun, depth = 0, 0
     lines: list[str] = []
@@ -203,8 +202,8 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
             length += len(lines[-1])
             if length > MAX_LINE:
                 raise FairseqDocError(
-                    f"{path}: line {begun}: the tree that begins here does not end within {MAX_LINE:,} "
-                    "characters: is a closing bracket missing?"
+                    f"{path}: line {begun}: the tree that begins here does not end within "
+                    f"{MAX_LINE:,} characters: is a closing bracket missing?"
                 )
         elif line[start:].strip():
             raise FairseqDocError(

@@ -85,7 +85,7 @@ def _read_lines(path: str) -> _Rows:
             raise _damaged(
                 path,
                 number,
-                "is mixed with a progress bar: give --results-path, or another file for standard error",
+                "is mixed with a progress bar: give --results-path, or another file for stderr",
             )
         if kind in "HD":
             _, tab, text = text.partition("\t")

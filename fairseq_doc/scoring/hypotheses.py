@@ -1,8 +1,9 @@
 """fairseq-generate's output -> plain text, the best hypothesis of every sentence, to compare with
 raw references.
 
-The data folder says which BPE and tokenisation the text went through. Without it the generated targets
-(the ``T-`` lines) show it, since they went through the same: with it undone, they are the references.
+The data folder says which BPE and tokenisation the text went through. Without it the generated
+targets (the ``T-`` lines) show it, since they went through the same: with it undone, they are the
+references.
 """
 
 import html
@@ -59,7 +60,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Undoing:
-    """What is undone to get plain text: one of ``BPE_KINDS``, one of ``TOKENIZERS`` in a language."""
+    """What is undone: one of ``BPE_KINDS``, and one of ``TOKENIZERS`` in a language."""
 
     bpe: str
     tokenizer: str
@@ -134,15 +135,15 @@ def _matching(pattern: re.Pattern, lines: Sequence[str], start: int = 0) -> list
 def _check_plain(
     place: str, lines: Sequence[str], options: ReadOptions, start: int = 1, after: str = ""
 ) -> None:
-    """Raise ``FairseqDocError`` for lines that are not plain text. ``place`` is the file and what is
-    numbered from ``start``; ``after`` says what was undone."""
+    """Raise ``FairseqDocError`` for lines that are not plain text. ``place`` is the file and what
+    is numbered from ``start``; ``after`` says what was undone."""
 
     def refuse(pattern: re.Pattern, what: str, remedy: str) -> None:
         numbers = _matching(pattern, lines, start)
         if numbers:
             raise FairseqDocError(
-                f"{place} {numbers[0]}, the first of {len(numbers):,}, {what}{after}; expected plain "
-                f"text: {remedy}"
+                f"{place} {numbers[0]}, the first of {len(numbers):,}, {what}{after}; expected "
+                f"plain text: {remedy}"
             )
 
     refuse(BPE_MARK, "holds a mark of BPE, @@ or \u2581", "give an output's --bpe")
@@ -211,8 +212,8 @@ def find_undoing(
         return Undoing(bpe, options.tokenizer, options.lang)
     if not targets:
         raise FairseqDocError(
-            f"{path} has no targets (T- lines) that would show whether it is tokenised; give --data, "
-            "--tokenizer moses or --tokenizer none"
+            f"{path} has no targets (T- lines) that would show whether it is tokenised; give "
+            "--data, --tokenizer moses or --tokenizer none"
         )
     expected = [_single_blanks(line) for line in references]
 

@@ -23,8 +23,8 @@ INTERVAL = (2.5, 97.5)  # percentiles of a 95 % interval
 def score_rouge(
     systems: Sequence[System], references: Sequence[str], resamples: int = 1000
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Score systems, of which the first is the baseline, against references, a line a sentence, with
-    so many resamples of the bootstrap.
+    """Score systems, of which the first is the baseline, against references, a line a sentence,
+    with so many resamples of the bootstrap.
 
     Returns:
         {"unstemmed" and "stemmed": {type: [{"f1", "low", "high", "p"} for each system]}}: F1 times
