@@ -118,16 +118,6 @@ def read_split(settings: Settings, split: str, paths: list[Path]) -> tuple[list[
     return trees, report
 
 
-def known_words(counts: Counter, threshold: int) -> set[str]:
-    """The words, in lower case, that are symbols of their own."""
-    return {
-        word
-        for word, count in counts.items()
-        # fairseq would cut a word at a no-break space or a control character
-        if count >= threshold and not is_reserved(word) and clean(word) == word
-    }
-
-
 def write_text(settings: Settings, files: dict[str, list[Path]], folder: Path) -> Lines:
     """Stage ``text``: text/, trees/ and sentences/ in ``folder``; yields what was counted."""
     trees = {}
@@ -135,7 +125,12 @@ def write_text(settings: Settings, files: dict[str, list[Path]], folder: Path) -
         trees[split], report = read_split(settings, split, files[split])
         yield report
     occurrences = Counter(word.lower() for tree in trees["train"] for word in tree.words)
-    known = known_words(occurrences, settings.threshold)
+    known = {
+        word
+        for word, count in occurrences.items()
+        # fairseq would cut a word at a no-break space or a control character
+        if count >= settings.threshold and not is_reserved(word) and clean(word) == word
+    }
     word_symbol = WordSymbols(known, settings.unknown == "shape")
     yield f"{len(known):,} of {len(occurrences):,} words occur {settings.threshold} times or more"
     for name in ("text", "trees", "sentences"):

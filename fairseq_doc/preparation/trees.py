@@ -105,7 +105,11 @@ def _parse(text: str, allow_empty: bool, sentence: Tree | None) -> Tree:
         place = len(tree.words)
         if not tree.unclosed and (tree.words or tree.brackets):
             raise FairseqDocError(f"expected one tree; got {shown(part[0])} after its end")
-        _check_size(tree)
+        if place + len(tree.brackets) > MAX_PARTS or len(tree.unclosed) > MAX_DEPTH:
+            raise FairseqDocError(
+                f"expected a sentence's tree; got one of more than {MAX_PARTS:,} words and brackets, "
+                f"or more than {MAX_DEPTH:,} brackets inside each other"
+            )
         if tag is not None:
             if sentence is not None and tag not in (NO_TAG, *sentence.tags[place : place + 1]):
                 tree.brackets.append((tag, place, place + 1))
@@ -145,18 +149,6 @@ def _parse(text: str, allow_empty: bool, sentence: Tree | None) -> Tree:
             f"expected {len(sentence.words)} words, as its sentence has; got {len(tree.words)}"
         )
     return replace(sentence, brackets=brackets)
-
-
-def _check_size(tree: TreeBuilder) -> None:
-    if len(tree.words) + len(tree.brackets) > MAX_PARTS:
-        raise FairseqDocError(
-            f"expected a sentence's tree; got one of more than {MAX_PARTS:,} words and brackets"
-        )
-    if len(tree.unclosed) > MAX_DEPTH:
-        raise FairseqDocError(
-            f"expected a sentence's tree; got one of more than {MAX_DEPTH:,} brackets inside each "
-            "other"
-        )
 
 
 def read_trees(path: str | os.PathLike) -> Iterator[tuple[int, Tree]]:
