@@ -112,14 +112,11 @@ def zipped(data):
     "pack, kind",
     [(gzip.compress, "gzip"), (zipped, "zip"), (bz2.compress, "bzip2"), (lzma.compress, "xz")],
 )
-def test_a_compressed_file_is_refused(tmp_path, pack, kind):
+def test_a_compressed_file_is_refused_and_no_other(tmp_path, pack, kind):
     message = conftest.refusal(check_not_packed, part_of(tmp_path, pack(b"text")).path)
     assert f"got a {kind} file: unpack it" in message
-
-
-@pytest.mark.parametrize("text", [b"", b"P", b"PK", b"BZh9", b"a\x1f\x8b\x08"])
-def test_other_files_are_not_taken_for_compressed_ones(tmp_path, text):
-    check_not_packed(part_of(tmp_path, text).path)
+    for text in (b"", b"P", b"PK", b"BZh9", b"a" + pack(b"text")):
+        check_not_packed(part_of(tmp_path, text).path)
 
 
 @pytest.mark.parametrize(

@@ -68,13 +68,19 @@ def test_what_was_read_is_what_was_binarised(raw, tmp_path, bpe, joint, tokenize
 
 def test_text_is_read_as_fairseq_reads_what_is_typed(raw, tmp_path):
     """fairseq's ``--tokenizer`` and ``--bpe`` give a line the units that were binarised."""
+    replace(raw, "train.en", ["a@@ b </s> <pad>"])  # Moses escapes what could not be used
     lines = lines_of(raw / "train.en")
-    prepared(raw, tmp_path / "bin", merges=60)
+    said, files = prepared(raw, tmp_path / "bin", merges=100_000)
+    assert "train: 40 pairs read from train, 40 kept" in said
+    learned = files["bpe.codes.en"].count(b"\n") - 1
+    assert any(f"bpe en: {learned:,} of 100,000 merges" in line for line in said)
     codes = str(tmp_path / "bin" / "bpe.codes.en")
     bpe = SubwordNMTBPE(SubwordNMTBPEConfig(bpe_codes=codes))
     typed = [bpe.encode(moses("en").encode(line)) for line in lines]
     assert typed == units(tmp_path / "bin", "train", "en")
 
+    replace(raw, "train.en", ["a b"])
+    lines = lines_of(raw / "train.en")
     prepared(raw, tmp_path / "pieces", bpe="sentencepiece", tokenizer="none", merges=60)
     model = str(tmp_path / "pieces" / "sentencepiece.en.model")
     bpe = SentencepieceBPE(SentencepieceConfig(sentencepiece_model=model))
@@ -97,12 +103,6 @@ def test_every_pair_that_is_dropped_is_listed(raw, tmp_path):
     assert {f"train: {2 if 'empty' in r else 1} dropped: {r}" for r in reasons} <= set(said)
     assert len(units(tmp_path / "bin", "train", "en")) == 40
     assert files["prepare.log"].decode().splitlines() == said
-
-
-def test_lines_that_moses_escapes_are_kept(raw, tmp_path):
-    replace(raw, "train.en", ["a@@ b </s> <pad>"])
-    said, _ = prepared(raw, tmp_path / "bin")
-    assert "train: 40 pairs read from train, 40 kept" in said
 
 
 def test_a_long_line_outside_training_is_kept_and_reported(raw, tmp_path):
@@ -132,12 +132,6 @@ def test_unknown_units_are_counted(raw, tmp_path):
     said, _ = prepared(raw, tmp_path / "rare", **AS_IT_IS, threshold=1000)
     # fairseq's four, and its padding to a multiple of eight
     assert {"dictionary en: 8 types", "dictionary de: 8 types"} < set(said)
-
-
-def test_fewer_merges_than_asked_for_are_reported(raw, tmp_path):
-    said, files = prepared(raw, tmp_path / "bin", merges=100_000)
-    learned = files["bpe.codes.en"].count(b"\n") - 1
-    assert any(f"bpe en: {learned:,} of 100,000 merges" in line for line in said)
 
 
 def test_several_tests_and_other_names(raw, tmp_path):

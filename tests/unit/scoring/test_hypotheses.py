@@ -90,10 +90,8 @@ def test_what_was_done_is_found_and_undone(tmp_path, bpe, tokenizer, language):
     assert system.hypotheses == Undoing(bpe, tokenizer, language)(lines)
     if language != "fr":  # Moses' rules of French write one blank less inside « »
         assert system.hypotheses == RAW[language]
-    assert (
-        read_system(path, RAW[language], ReadOptions(bpe=bpe, tokenizer=tokenizer, lang=language))
-        == system
-    )
+    given_options = ReadOptions(bpe=bpe, tokenizer=tokenizer, lang=language)
+    assert read_system(path, RAW[language], given_options) == system
 
 
 def test_without_targets_the_tokenizer_must_be_given(tmp_path):
