@@ -2,7 +2,6 @@
 its result counted again."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,18 +63,9 @@ def counts_of(dictionary_path: Path, splits: Iterable[str], suffix: str = "") ->
     return {"types": len(dictionary), "splits": counts}
 
 
-@dataclass(frozen=True)
-class SplitCounts:
-    """Of a binarised split: its lines, its tokens with their end marks, and those unknown."""
-
-    lines: int
-    tokens: int
-    unknown: int
-
-
 def check_split(
     name: str, prefix: Path, dictionary: "Dictionary", lengths: Iterable[int]
-) -> SplitCounts:
+) -> tuple[int, int, int]:
     """Count a split that fairseq binarised, and compare it with its text.
 
     Args:
@@ -83,6 +73,9 @@ def check_split(
         prefix: of the binarised files.
         dictionary: of the split.
         lengths: tokens of every line of the text, end mark included.
+
+    Returns:
+        The numbers of its lines, of its tokens with their end marks, and of unknown tokens.
 
     Raises:
         FairseqDocError: fairseq binarised other tokens than these.
@@ -97,4 +90,4 @@ def check_split(
                 "line a carriage return?"
             )
     unknown = sum(int((line == dictionary.unk()).sum()) for line in dataset)
-    return SplitCounts(number, int(dataset.sizes.sum()), unknown)
+    return number, int(dataset.sizes.sum()), unknown

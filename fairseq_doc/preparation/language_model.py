@@ -60,7 +60,7 @@ class Settings:
 
     Attributes:
         counts: what is checked, and for ``enwik8`` also the sizes of the splits; None: the
-            published counts of the corpus, where it has any.
+            published counts of the corpus, if it has any.
     """
 
     corpus: str = option(
@@ -261,13 +261,12 @@ def binarise(
     unknown = {}
     for split in SPLITS:
         name = f"{split}.txt"
-        counts = check_split(name, folder / split, dictionary, _line_lengths(text / name))
+        lengths = _line_lengths(text / name)
+        lines, tokens, unknown[split] = check_split(name, folder / split, dictionary, lengths)
         if published is not None:
-            _check_published(name, "tokens", published.tokens[split], counts.tokens)
-        unknown[split] = counts.unknown
+            _check_published(name, "tokens", published.tokens[split], tokens)
         yield (
-            f"{split}: {counts.lines} lines and {counts.tokens} tokens binarised, {counts.unknown} "
-            "of them <unk>"
+            f"{split}: {lines} lines and {tokens} tokens binarised, {unknown[split]} of them <unk>"
         )
     if published is not None:
         # The dictionary counts fairseq's own <s>, <pad>, </s>, <unk>; a text has the last two.

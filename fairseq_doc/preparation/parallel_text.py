@@ -356,10 +356,10 @@ def binarise(settings: Settings, text: Path, workers: int, folder: Path) -> Line
             name = f"{split}.{side}"
             prefix = folder / f"{split}.{settings.pair}.{side}"
             lengths = (line.count(" ") + 2 for line in made_lines(text / name))
-            counts = check_split(name, prefix, dictionary, lengths)
+            sentences, tokens, unknown = check_split(name, prefix, dictionary, lengths)
             yield (
-                f"{name}: {counts.lines:,} sentences and {counts.tokens:,} tokens with end marks "
-                f"binarised, {counts.unknown:,} of them {UNKNOWN}"
+                f"{name}: {sentences:,} sentences and {tokens:,} tokens with end marks binarised, "
+                f"{unknown:,} of them {UNKNOWN}"
             )
 
 

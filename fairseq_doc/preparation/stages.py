@@ -66,7 +66,7 @@ def make_stamp(
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """The settings in a folder of preparation; None where it holds none."""
+    """The settings in a folder of preparation; None if there are none."""
     try:
         settings = json.loads(read_text(folder / SETTINGS, MAX_SETTINGS))
     except (ValueError, RecursionError):
@@ -158,7 +158,7 @@ def _claim(part: Path, stamp: str, say: Say) -> IO[str]:
         held.close()
         raise FairseqDocError(f"{part}: another preparation has just finished there")
     if settings.exists() and read_text(settings, MAX_SETTINGS) != f"{stamp}\n":
-        say(f"{part} is of other settings, other text or other tools: starting over")
+        say(f"{part} was made with other settings, text or tools: starting over")
         for log in part.glob("*.log"):  # first: a stage that is half removed must not count
             log.unlink()
         for folder in filter(Path.is_dir, part.iterdir()):

@@ -74,10 +74,10 @@ class Settings:
 def files_of(settings: Settings) -> dict[str, list[Path]]:
     """{split: its files}, in the order of its patterns and of their names; ``FairseqDocError`` for
     a pattern that no file fits, and for a file that two fit."""
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     split_of: dict[str, str] = {}
     for split in SPLITS:
-        found[split] = []
+        files[split] = []
         for pattern in getattr(settings, split).split(","):
             names = glob.glob(str(settings.folder / pattern), recursive=True)
             fitting = sorted(path for path in map(Path, names) if path.is_file())
@@ -85,8 +85,8 @@ def files_of(settings: Settings) -> dict[str, list[Path]]:
                 raise FairseqDocError(
                     f"{settings.folder}: expected files {pattern}, for --{split}; got none"
                 )
-            found[split] += fitting
-        for path in found[split]:
+            files[split] += fitting
+        for path in files[split]:
             place = os.path.realpath(path)
             if place in split_of:
                 raise FairseqDocError(
@@ -94,7 +94,7 @@ def files_of(settings: Settings) -> dict[str, list[Path]]:
                     f"--{split}"
                 )
             split_of[place] = split
-    return found
+    return files
 
 
 def read_split(settings: Settings, split: str, paths: list[Path]) -> tuple[list[Tree], str]:
