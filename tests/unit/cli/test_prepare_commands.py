@@ -166,21 +166,15 @@ def test_wrong_options(capfd, line, fact):
     assert ended.value.code == 2 and fact in capfd.readouterr().err
 
 
-def test_pydoc_needs_no_folder_and_drops_words_that_occur_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("unit, rarest", [("word", 2), ("byte", 1)])
+def test_pydoc_needs_no_folder_and_drops_words_that_occur_once(tmp_path, monkeypatch, unit, rarest):
     monkeypatch.chdir(tmp_path)
-    result = json.loads(doc("prepare-lm", "pydoc", "--json")[0])
+    result = json.loads(doc("prepare-lm", "pydoc", "--unit", unit, "--json")[0])
     assert result["destination"] == "data-bin/pydoc"
-    counts = (tmp_path / "data-bin" / "pydoc" / "dict.txt").read_text().splitlines()
-    assert min(int(line.split()[-1]) for line in counts) == 2
-    assert (tmp_path / "data-bin" / "pydoc" / "text" / "train.txt").exists()
-
-
-def test_a_text_of_bytes_has_no_threshold_unless_asked(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = json.loads(doc("prepare-lm", "pydoc", "--unit", "byte", "--json")[0])
-    for split, counts in result["splits"].items():
-        path = tmp_path / "data-bin" / "pydoc" / "text" / f"{split}.txt"
-        assert counts["tokens"] == path.stat().st_size
     symbols = (tmp_path / "data-bin" / "pydoc" / "dict.txt").read_text().splitlines()
-    assert symbols[0].startswith("<0x20> ") and result["types"] == len(symbols) + 4
-    assert min(int(line.split()[-1]) for line in symbols) == 1
+    assert min(int(line.split()[-1]) for line in symbols) == rarest
+    assert result["types"] == len(symbols) + 4
+    for split, counts in result["splits"].items():
+        text = (tmp_path / "data-bin" / "pydoc" / "text" / f"{split}.txt").read_bytes()
+        words = len(text.split()) + text.count(b"\n")
+        assert counts["tokens"] == (words if unit == "word" else len(text))

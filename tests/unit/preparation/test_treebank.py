@@ -51,8 +51,8 @@ def words_of(data):
     return {symbol for symbol in symbols if symbol[0] not in "()"}
 
 
-def test_symbols_are_of_every_tree_with_rare_words_unknown(trees, tmp_path):
-    _, data = prepared(trees, tmp_path / "bin")
+def test_what_was_read_and_made_is_counted(trees, tmp_path):
+    said, data = prepared(trees, tmp_path / "bin")
     assert text_of(data) == [
         "(S (NP the dog )NP (VP saw (NP the <unk> )NP )VP )S",
         "(S (NP the dog )NP (VP saw (NP <unk> <unk> )NP )VP )S",
@@ -60,10 +60,7 @@ def test_symbols_are_of_every_tree_with_rare_words_unknown(trees, tmp_path):
     ]
     assert text_of(data, "valid") == ["(S (NP the <unk> )NP (VP <unk> )VP )S"]
     assert text_of(data, "test") == ["(FRAG (NP the dog )NP (VP saw )VP )FRAG"] * 2
-
-
-def test_what_was_read_and_made_is_counted(trees, tmp_path):
-    assert prepared(trees, tmp_path / "bin")[0] == [
+    assert said == [
         "train: 3 trees, 13 words",
         "valid: 1 trees, 3 words",
         "test: 2 trees, 6 words",
