@@ -88,7 +88,7 @@ def test_the_stamp_depends_on_what_files_hold_and_not_on_where_they_are(tmp_path
 
 
 def test_two_at_once_are_refused(tmp_path):
-    """And a process that the first one forked does not keep the lock when the first one is killed."""
+    """And a process that the first one forked does not keep the lock after it."""
 
     def refused():
         with pytest.raises(FairseqDocError, match="another preparation is at work there"):

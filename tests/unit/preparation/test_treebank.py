@@ -78,7 +78,8 @@ def test_what_was_read_and_made_is_counted(trees, tmp_path):
 def test_the_folder_holds_the_data_the_text_and_the_trees(trees, tmp_path):
     _, data = prepared(trees, tmp_path / "bin")
     assert {path.name for path in data.iterdir()} == {
-        "dict.txt", "prepare.log", "SHA256SUMS", "text", "trees", *(f"{s}.{e}" for s in SPLITS for e in ("bin", "idx"))
+        "dict.txt", "prepare.log", "SHA256SUMS", "text", "trees",
+        *(f"{split}.{end}" for split in SPLITS for end in ("bin", "idx")),
     }  # fmt: skip
     dictionary = Dictionary.load(str(data / "dict.txt"))
     for split, rows in zip(SPLITS, (TRAIN, DEV, TEST), strict=True):
@@ -94,8 +95,13 @@ def test_the_folder_holds_the_data_the_text_and_the_trees(trees, tmp_path):
 
 @pytest.mark.parametrize(
     "threshold, known",
-    [(1, {*KNOWN, "rex", "3,500", "cats", "-lrb-", "left"}), (2, KNOWN), (3, {"the", "dog"}), (4, set())],
-)  # fmt: skip
+    [
+        (1, {*KNOWN, "rex", "3,500", "cats", "-lrb-", "left"}),
+        (2, KNOWN),
+        (3, {"the", "dog"}),
+        (4, set()),
+    ],
+)
 def test_words_are_counted_in_lower_case_and_in_training_only(trees, tmp_path, threshold, known):
     assert words_of(prepared(trees, tmp_path / "bin", threshold)[1]) == known
 

@@ -109,7 +109,7 @@ def test_without_targets_the_tokenizer_must_be_given(tmp_path):
 @pytest.mark.parametrize(
     "texts, bpe, problem",
     [
-        (["un@@ done", "b", "c"], "none", f"sentence 0, the first of 1, {MARK}, @@ or \u2581 after undoing nothing"),
+        (["un@@ done", "b", "c"], "none", f"{MARK}, @@ or \u2581 after undoing nothing"),
         (["a", "\u2581un done", "c"], "subword_nmt", f"sentence 1, the first of 1, {MARK}"),
         (["a", "b"], "none", "3 references and 2 hypotheses"),
     ],
