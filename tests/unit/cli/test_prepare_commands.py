@@ -120,8 +120,11 @@ def test_headlines_have_settings_of_their_own(raw, tmp_path):
     doc("prepare-headline", raw, tmp_path / "bin", "--merges", "10")
     settings = json.loads((tmp_path / "bin" / "settings.json").read_text())
     assert settings["joint"] and settings["tokenizer"] == "none"
-    doc("prepare-headline", raw, tmp_path / "apart", "--merges", "10", "--no-joint")
+    options = "--merges 10 --no-joint --train test --valid valid,train".split()
+    with_names = [*options, "--test", "../raw/test"]
+    doc("prepare-headline", raw, tmp_path / "apart", *with_names)
     assert (tmp_path / "apart" / "bpe.codes.src").exists()
+    assert (tmp_path / "apart" / "valid1.src-tgt.src.bin").exists()
 
 
 @pytest.mark.parametrize(
