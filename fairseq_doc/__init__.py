@@ -87,8 +87,7 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/hub_interface.py      ``from_pretrained``: all that from Python
     scoring/generated.py             fairseq-generate's output, read
     scoring/hypotheses.py            hypotheses -> plain text, beside its references
-    scoring/significance.py          whether systems differ: bootstrap resampling
-    scoring/bleu.py, rouge.py        the scores
+    scoring/bleu.py, rouge.py        the scores, and whether systems differ: bootstrap resampling
     parsing/nbest.py                 n-best lists of trees, as parsers print them
     parsing/bracketing.py            bracketing F1, as EVALB computes it
     parsing/kept_scores.py           scores in a file, so that an interrupted run goes on

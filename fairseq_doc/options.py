@@ -84,7 +84,7 @@ def _add(
     if default is not MISSING and _is_given(default) and "(default:" not in help:
         settings["help"] = f"{help} (default: {_as_text(default)})"
     if of_type is bool:
-        settings["action"] = "store_true"
+        settings.setdefault("action", "store_true")
     elif "choices" not in settings:
         settings.setdefault("type", of_type)
     if settings.pop("positional", False):
@@ -111,8 +111,9 @@ def read_options(kind: type[T], given: Mapping[str, Any], prefix: str = "") -> T
             value = given.get(_dest(prefix + _written(entry)))
         else:
             continue
-        if _is_given(value):
+        if value is not None:
             values[entry.name] = value
+        if _is_given(value):
             _check_others(entry, given)
     return kind(**values)
 

@@ -1,39 +1,43 @@
 """``fairseq-doc prepare-headline``."""
 
-import argparse
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from fairseq_doc.cli.preparation_arguments import (
-    add_destination,
-    add_parallel_arguments,
-    closing_line,
-    prepare_parallel,
-)
-from fairseq_doc.preparation.parallel_text import Settings
+from fairseq_doc.cli import prepare_mt
+from fairseq_doc.cli.preparation_arguments import closing_line
+from fairseq_doc.options import REQUIRED, option
 
 NAME = "prepare-headline"
 EXAMPLE = "fairseq-doc prepare-headline gigaword/ data-bin/gigaword"
-# The words of these corpora are apart already.
-DEFAULT = Settings("src", "tgt", "", merges=5000, joint=True, tokenizer="none")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add this command's own."""
-    parser.add_argument(
-        "folder",
+def _with_default(name: str, default: Any) -> Any:
+    """The option of parallel text with another default."""
+    return field(default=default, metadata=prepare_mt.Options.__dataclass_fields__[name].metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(prepare_mt.Options):
+    """Of this command."""
+
+    source: str = "src"
+    target: str = "tgt"
+    folder: Path = option(
+        "folder of the raw files, FILE.src (articles) and FILE.tgt (headlines), one a line",
+        REQUIRED,
+        positional=True,
         metavar="FOLDER",
-        help="folder of the raw files, FILE.src (articles) and FILE.tgt (headlines), one a line",
     )
-    add_destination(parser, "FOLDER")
-    add_parallel_arguments(parser, DEFAULT)
-    parser.set_defaults(source=DEFAULT.source, target=DEFAULT.target, tokenizer=DEFAULT.tokenizer)
+    merges: int = _with_default("merges", 5000)
+    joint: bool = _with_default("joint", True)
+    tokenizer: str = "none"  # the words of these corpora are apart already
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
-    """See :func:`prepare_parallel`."""
-    return prepare_parallel(NAME, args)
+def run(settings: Options) -> dict[str, Any]:
+    """As ``prepare-mt``; by default into data-bin/FOLDER."""
+    return prepare_mt.run(settings, NAME, suffix="")
 
 
-def as_text(result: dict[str, Any]) -> str:
-    """The closing line."""
-    return closing_line(NAME, result)
+as_text = partial(closing_line, NAME)

@@ -1,46 +1,50 @@
-"""``fairseq-doc prepare-mt``."""
+"""``fairseq-doc prepare-mt``; ``prepare-headline`` does the same with other settings."""
 
-import argparse
+import os
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fairseq_doc.cli.preparation_arguments import (
-    add_destination,
-    add_parallel_arguments,
+    WorkerOptions,
     closing_line,
-    prepare_parallel,
+    default_destination,
+    reporting,
 )
-from fairseq_doc.preparation.parallel_text import Settings
-from fairseq_doc.preparation.tokenization import TOKENIZERS
+from fairseq_doc.preparation.binarisation import counts_of
+from fairseq_doc.preparation.parallel_text import Settings, prepare
 
 NAME = "prepare-mt"
 EXAMPLE = "fairseq-doc prepare-mt en de multi30k/ data-bin/multi30k.en-de --merges 8000 --joint"
-DEFAULT = Settings("", "", "")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add this command's own."""
-    parser.add_argument("source", metavar="SRC", help="source language, as its files end")
-    parser.add_argument("target", metavar="TGT", help="target language, as its files end")
-    parser.add_argument(
-        "folder",
-        metavar="FOLDER",
-        help="folder of the raw files, FILE.SRC and FILE.TGT, one sentence a line",
-    )
-    add_destination(parser, "FOLDER.SRC-TGT")
-    parser.add_argument(
-        "--tokenizer",
-        choices=TOKENIZERS,
-        default=DEFAULT.tokenizer,
-        help="how text is tokenised, as by fairseq's --tokenizer; none for text that is already (default: %(default)s)",
-    )
-    add_parallel_arguments(parser, DEFAULT)
+@dataclass(frozen=True, kw_only=True)
+class Options(WorkerOptions, Settings):
+    """Of this command."""
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
-    """See :func:`prepare_parallel`."""
-    return prepare_parallel(NAME, args, f".{args.source}-{args.target}")
+def run(settings: Options, name: str = NAME, suffix: str | None = None) -> dict[str, Any]:
+    """Prepare parallel text.
+
+    Args:
+        settings: its options.
+        name: of the command.
+        suffix: what follows the folder's name in the default destination; None: .SRC-TGT.
+
+    Returns:
+        ``destination``; ``sides``: for each side the ``types`` of fairseq's dictionary and the
+        ``splits``, each with its ``sentences`` and ``tokens``; ``report``, the lines that were
+        printed.
+    """
+    suffix = f".{settings.pair}" if suffix is None else suffix
+    destination = settings.destination or default_destination(settings.folder, suffix)
+    with reporting(name, settings.json) as (say, report):
+        prepare(settings, destination, settings.workers, say)
+    sides = {}
+    for side in settings.sides:
+        dictionary = destination / f"dict.{side}.txt"
+        sides[side] = counts_of(dictionary, settings.splits, f".{settings.pair}.{side}")
+    return {"destination": os.fspath(destination), "sides": sides, "report": report}
 
 
-def as_text(result: dict[str, Any]) -> str:
-    """The closing line."""
-    return closing_line(NAME, result)
+as_text = partial(closing_line, NAME)

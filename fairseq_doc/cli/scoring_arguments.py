@@ -1,102 +1,49 @@
-"""What ``bleu`` and ``rouge`` share: their arguments, and how outputs and references are read."""
+"""What ``bleu`` and ``rouge`` share: their options, and how outputs and references are read."""
 
-import argparse
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, moses_remark
-from fairseq_doc.scoring.hypotheses import (
-    AUTO,
-    ReadOptions,
-    System,
-    read_references,
-    read_system,
-)
+from fairseq_doc.options import REQUIRED, option
+from fairseq_doc.preparation.tokenization import moses_remark
+from fairseq_doc.scoring.hypotheses import ReadOptions, System, read_references, read_system
 
 MIN_BOOTSTRAP = 100  # resamples, so that some lie beyond each bound of an interval
 
 
-@dataclass(frozen=True)
-class Texts:
-    """What is compared.
+@dataclass(frozen=True, kw_only=True)
+class ScoringOptions(ReadOptions):
+    """What is compared."""
 
-    Attributes:
-        references: raw references.
-        systems: what each output holds.
-        read: what was read and undone, in lines.
-    """
-
-    references: list[str]
-    systems: list[System]
-    read: list[str]
-
-
-def add_scoring_arguments(parser: argparse.ArgumentParser) -> None:
-    """The outputs, the references, and what is to be undone."""
-    add = parser.add_argument
-    add(
-        "outputs",
+    outputs: list[str] = option(
+        "fairseq-generate's standard output, or its file under --results-path; the first is the "
+        "baseline",
+        REQUIRED,
+        positional=True,
         nargs="+",
         metavar="OUTPUT",
-        help="fairseq-generate's standard output, or its file under --results-path; the first is "
-        "the baseline",
+        type=str,
     )
-    add("--reference", required=True, metavar="RAW", help="raw references, one a line")
-    add(
-        "--bpe",
-        choices=(AUTO, *BPE_KINDS),
-        default=AUTO,
-        help="segmentation to undo; found by default, and printed",
-    )
-    add(
-        "--tokenizer",
-        choices=(AUTO, *TOKENIZERS),
-        default=AUTO,
-        help="tokenisation to undo; found from the T- lines by default, and printed",
-    )
-    add(
-        "--tokenized-reference",
-        action="store_true",
-        help="the references exist tokenised only: compare tokenised text with tokenised text",
-    )
-    add(
-        "--allow-unknown",
-        action="store_true",
-        help="score lines with <unk> or \u2047 as they are, and say how many",
-    )
-    add(
-        "--bootstrap",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="resamples of the sentences for intervals and significance (default: 1000)",
+    reference: str = option("raw references, one a line", REQUIRED, metavar="RAW")
+    bootstrap: int = option(
+        "resamples of the sentences for intervals and significance", 1000, metavar="N"
     )
 
 
-def read_texts(args: argparse.Namespace) -> Texts:
-    """The references and outputs that the arguments name, all checked."""
-    if args.bootstrap < MIN_BOOTSTRAP:
+def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[str]]:
+    """The references; the outputs' texts, all checked; in lines, what a reader of the scores must
+    know about them."""
+    if settings.bootstrap < MIN_BOOTSTRAP:
         raise FairseqDocError(
-            f"--bootstrap: expected at least {MIN_BOOTSTRAP} resamples; got {args.bootstrap}"
+            f"--bootstrap: expected at least {MIN_BOOTSTRAP} resamples; got {settings.bootstrap}"
         )
-    if len({os.path.realpath(path) for path in args.outputs}) < len(args.outputs):
-        raise FairseqDocError(f"expected different outputs; got {', '.join(args.outputs)}")
-    options = ReadOptions(
-        args.bpe, args.tokenizer, args.lang, args.tokenized_reference, args.allow_unknown
-    )
-    references = read_references(args.reference, options)
-    systems = [read_system(path, references, options) for path in args.outputs]
-    return Texts(references, systems, _what_was_read(args, references, systems))
-
-
-def _what_was_read(
-    args: argparse.Namespace, references: Sequence[str], systems: Sequence[System]
-) -> list[str]:
-    """What a reader of the scores must know about the texts, in lines."""
-    kind = "tokenised (--tokenized-reference)" if args.tokenized_reference else "raw"
-    lines = [f"references {args.reference}: {len(references):,} lines, {kind}"]
+    outputs = settings.outputs
+    if len({os.path.realpath(path) for path in outputs}) < len(outputs):
+        raise FairseqDocError(f"expected different outputs; got {', '.join(outputs)}")
+    references = read_references(settings.reference, settings)
+    systems = [read_system(path, references, settings) for path in outputs]
+    kind = "tokenised (--tokenized-reference)" if settings.tokenized_reference else "raw"
+    lines = [f"references {settings.reference}: {len(references):,} lines, {kind}"]
     for system in systems:
         line = f"{system.name}: undone here: {system.undoing}"
         if system.agreeing is not None:
@@ -104,10 +51,10 @@ def _what_was_read(
         if system.unknown:
             line += f"; {system.unknown:,} hypotheses with an unknown unit, scored as they are"
         lines.append(line)
-        remark = moses_remark(args.lang)
+        remark = moses_remark(system.undoing.language)
         if system.undoing.tokenizer == "moses" and remark:
             lines.append(remark)
-    return lines
+    return references, systems, lines
 
 
 def system_names(result: dict) -> list[str]:

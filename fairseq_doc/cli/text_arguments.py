@@ -1,4 +1,5 @@
-"""What the commands that read plain text share: their options, how they read it, what they report."""
+"""What the commands that read plain text share: their options, how they read it, what they
+report."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,8 +20,8 @@ class TextOptions:
 
     input: str = option("file to read (default: standard input)", "-")
     state: str = option(
-        "fresh: each sentence starts after </s> from zeros; carried: the lines are one text, as eval-lm "
-        "reads it, and its first word is not scored",
+        "fresh: each sentence starts after </s> from zeros; carried: the lines are one text, as "
+        "eval-lm reads it, and its first word is not scored",
         STATES[0],
         choices=STATES,
     )
@@ -31,11 +32,12 @@ class TextOptions:
     )
 
     def sentences(self, data: str) -> tuple[list[list[str]], str]:
-        """(the words of each line, what a token of the folder ``data`` is: ``word`` or ``byte``); before the
-        models are loaded.
+        """(the words of each line, what a token of the folder ``data`` is: ``word`` or ``byte``);
+        before the models are loaded.
 
         Raises:
-            FairseqDocError: as :func:`fairseq_doc.evaluation.scoring.check_sentences`; an unreadable file.
+            FairseqDocError: as :func:`fairseq_doc.evaluation.scoring.check_sentences`; an
+                unreadable file.
         """
         at = "" if self.input == "-" else f"{self.input}: "
         unit = unit_of_data(data)

@@ -15,12 +15,8 @@ if TYPE_CHECKING:
 
 
 def preprocess(folder: Path, arguments: list[str]) -> None:
-    """Run fairseq-preprocess with these arguments, and write the checksums of what it wrote.
-
-    Args:
-        folder: empty, to be filled; its ``--destdir``.
-        arguments: the others.
-    """
+    """Run fairseq-preprocess with these arguments into an empty folder, and write the checksums of
+    what it wrote."""
     from fairseq.options import get_preprocessing_parser
     from fairseq_cli import preprocess
 
@@ -54,7 +50,7 @@ def counts_of(dictionary_path: Path, splits: Iterable[str], suffix: str = "") ->
     included}.
 
     Args:
-        dictionary_path: it lies beside the binarised splits.
+        dictionary_path: in the folder of the binarised splits.
         splits: their names.
         suffix: what follows the split's name in the files', such as ``.en-de.en``.
     """
@@ -67,27 +63,31 @@ def counts_of(dictionary_path: Path, splits: Iterable[str], suffix: str = "") ->
     return {"types": len(dictionary), "splits": counts}
 
 
-def check_lengths(name: str, expected: Iterable[int], written: Iterable[int]) -> None:
-    """Compare the tokens of every line, end mark included, as they were read and as fairseq wrote
-    them.
+def check_split(
+    name: str, prefix: Path, dictionary: "Dictionary", lengths: Iterable[int]
+) -> tuple[int, int, int]:
+    """Count a split that fairseq binarised, and compare it with its text.
+
+    Args:
+        name: of the text, for errors.
+        prefix: of the binarised files.
+        dictionary: of the split.
+        lengths: tokens of every line of the text, end mark included.
+
+    Returns:
+        The numbers of its lines, of its tokens with their end marks, and of unknown tokens.
 
     Raises:
-        FairseqDocError: they differ.
+        FairseqDocError: fairseq binarised other tokens than these.
     """
-    pairs = zip_longest(expected, written)
-    for number, (tokens, found) in enumerate(pairs, start=1):
-        if tokens is None:
+    dataset = load_split(prefix, dictionary)
+    number = 0
+    for number, (read, binarised) in enumerate(zip_longest(lengths, dataset.sizes), start=1):
+        if read != binarised:
             raise FairseqDocError(
-                f"{name}: expected {number - 1:,} lines; fairseq binarised more: does a line hold a "
-                "carriage return?"
+                f"{name}: line {number}: expected {read or 0:,} tokens with the end mark; fairseq "
+                f"binarised {binarised or 0:,}: does a word hold a blank that is not ASCII, or the "
+                "line a carriage return?"
             )
-        if found is None:
-            raise FairseqDocError(
-                f"{name}: expected more than {number - 1:,} lines; fairseq binarised no more"
-            )
-        if tokens != found:
-            raise FairseqDocError(
-                f"{name}: line {number}: expected {tokens:,} tokens with the end mark; fairseq "
-                f"binarised {found:,}: does a word hold a blank that is not ASCII, or the line a "
-                "carriage return?"
-            )
+    unknown = sum(int((line == dictionary.unk()).sum()) for line in dataset)
+    return number, int(dataset.sizes.sum()), unknown

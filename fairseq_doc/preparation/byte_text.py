@@ -1,13 +1,14 @@
 """The bytes of a text -> fairseq's dictionary and binarised splits, in chunks.
 
-A line feed is the end mark, so an entry of a split is a line, as fairseq-preprocess makes them. A text
-that does not end in a line feed has no end mark there.
+A line feed is the end mark, so an entry of a split is a line, as fairseq-preprocess makes them. A
+text that does not end in a line feed has no end mark there.
 """
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,56 +38,47 @@ def check_not_packed(path: Path) -> None:
             raise FairseqDocError(f"{path}: expected the text itself; got a {kind} file: unpack it")
 
 
-def _chunks(file: IO[bytes], size: int | None = None) -> Iterator[np.ndarray]:
-    """The next ``size`` bytes of a file, or all that are left, at most ``CHUNK`` at once."""
-    while size is None or size > 0:
-        chunk = np.fromfile(file, np.uint8, CHUNK if size is None else min(CHUNK, size))
-        if len(chunk) == 0:
-            return
-        if size is not None:
-            size -= len(chunk)
-        yield chunk
+@dataclass(frozen=True)
+class Part:
+    """``size`` bytes of a file from ``start``."""
 
+    path: Path
+    size: int
+    start: int = 0
 
-def copy_bytes(source: IO[bytes], path: Path, size: int | None = None) -> np.ndarray:
-    """Copy the next ``size`` bytes of an open file, or all that are left, into a new file.
+    @classmethod
+    def whole(cls, path: Path) -> "Part":
+        """All of a file."""
+        return cls(path, path.stat().st_size)
 
-    Returns:
-        (256,) how often each byte occurs in them.
-    """
-    counts = np.zeros(256, np.int64)
-    with whole_file(path, binary=True) as copy:
-        for chunk in _chunks(source, size):
-            counts += np.bincount(chunk, minlength=256)
-            copy.write(chunk)
-    return counts
+    def chunks(self) -> Iterator[np.ndarray]:
+        """The bytes, at most ``CHUNK`` at once."""
+        with open(self.path, "rb") as file:
+            file.seek(self.start)
+            for done in range(0, self.size, CHUNK):
+                yield np.fromfile(file, np.uint8, min(CHUNK, self.size - done))
 
+    def counts(self) -> np.ndarray:
+        """(256,) how often each byte occurs."""
+        return sum(
+            (np.bincount(chunk, minlength=256) for chunk in self.chunks()), np.zeros(256, np.int64)
+        )
 
-def count_bytes(path: Path) -> np.ndarray:
-    """(256,) how often each byte occurs in a file."""
-    counts = np.zeros(256, np.int64)
-    with open(path, "rb") as file:
-        for chunk in _chunks(file):
-            counts += np.bincount(chunk, minlength=256)
-    return counts
-
-
-def line_ends(path: Path) -> np.ndarray:
-    """(lines,) the offset after each line of a file, whether the last has a line feed or not."""
-    size, ends = 0, [np.zeros(1, np.int64)]
-    with open(path, "rb") as file:
-        for chunk in _chunks(file):
-            ends.append(np.flatnonzero(chunk == LINE_FEED) + size + 1)
-            size += len(chunk)
-    return np.unique(np.append(np.concatenate(ends), size))[1:]
+    def line_ends(self) -> np.ndarray:
+        """(lines,) the offset after each line, whether the last has a line feed or not."""
+        done, ends = 0, [np.zeros(1, np.int64)]
+        for chunk in self.chunks():
+            ends.append(np.flatnonzero(chunk == LINE_FEED) + done + 1)
+            done += len(chunk)
+        return np.unique(np.append(np.concatenate(ends), done))[1:]
 
 
 def make_dictionary(counts: np.ndarray, threshold: int = 0) -> "Dictionary":
     """fairseq's dictionary of bytes, the most frequent first, without padding.
 
     Args:
-        counts: (256,) how often each byte occurs in training; those that do not are left out.
-        threshold: so are those that occur less often than this.
+        counts: (256,) how often each byte occurs in training.
+        threshold: bytes that occur less often, or never, are left out.
 
     Raises:
         FairseqDocError: no byte but the line feed is left.
@@ -100,23 +92,18 @@ def make_dictionary(counts: np.ndarray, threshold: int = 0) -> "Dictionary":
     dictionary.finalize(threshold=threshold, padding_factor=1)
     if len(dictionary) == dictionary.nspecial:
         raise FairseqDocError(
-            f"expected bytes other than line ends in train.txt, each at least {threshold} times; got "
-            "none"
+            f"expected bytes other than line ends in training, each at least {threshold} times; "
+            "got none"
         )
     return dictionary
 
 
-def binarise_bytes(path: Path, prefix: Path, dictionary: "Dictionary") -> tuple[int, int]:
-    """Write the bytes of a file as ``PREFIX.bin`` and ``PREFIX.idx``, in the form of
-    fairseq-preprocess.
-
-    Args:
-        path: a file that is not empty.
-        prefix: of the new files.
-        dictionary: of :func:`make_dictionary`; bytes outside it are unknown.
+def binarise_bytes(part: Part, prefix: Path, dictionary: "Dictionary") -> tuple[int, int]:
+    """Write the bytes of a part, which is not empty, as ``PREFIX.bin`` and ``PREFIX.idx``, in the
+    form of fairseq-preprocess.
 
     Returns:
-        The numbers of lines and of unknown bytes.
+        The numbers of lines, and of bytes outside the dictionary, which are unknown.
 
     Raises:
         FairseqDocError: a line of more than ``MAX_LINE`` bytes.
@@ -127,16 +114,16 @@ def binarise_bytes(path: Path, prefix: Path, dictionary: "Dictionary") -> tuple[
     # The end mark's name is a symbol of fairseq's own, so the line feed needs no case of its own.
     index_of = np.array([dictionary.index(name) for name in NAMES], dtype)
     unknown = 0
-    with open(path, "rb") as text, whole_file(f"{prefix}.bin", binary=True) as binarised:
-        for chunk in _chunks(text):
+    with whole_file(f"{prefix}.bin", binary=True) as binarised:
+        for chunk in part.chunks():
             tokens = index_of[chunk]
             binarised.write(tokens)
             unknown += int((tokens == dictionary.unk()).sum())
-    sizes = np.diff(line_ends(path), prepend=0)
+    sizes = np.diff(part.line_ends(), prepend=0)
     if sizes.max() > MAX_LINE:
         raise FairseqDocError(
-            f"{path.name}: expected lines of at most {MAX_LINE:,} bytes; got one of {sizes.max():,}: "
-            "split it"
+            f"{part.path.name}: expected lines of at most {MAX_LINE:,} bytes; got one of "
+            f"{sizes.max():,}: split it"
         )
     with MMapIndexedDataset.Index.writer(f"{prefix}.idx", dtype) as index:
         index.write(sizes.tolist())

@@ -27,8 +27,8 @@ def tokens_of(text: str, unit: str) -> list[str]:
     """The tokens of plain text.
 
     Args:
-        text: words with blanks between them, or any text, whose UTF-8 bytes count; a lone surrogate is a
-            byte that is not UTF-8, as Python's ``surrogateescape`` reads it.
+        text: words with blanks between them, or any text, whose UTF-8 bytes count; a lone surrogate
+            is a byte that is not UTF-8, as Python's ``surrogateescape`` reads it.
         unit: one of ``UNITS``.
     """
     if unit == BYTE:

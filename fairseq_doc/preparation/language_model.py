@@ -4,29 +4,23 @@
 import math
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from itertools import islice, pairwise
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairseq_doc import checksums
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import check_input, copy_file, text_lines, write_lines
+from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.files import check_input, text_lines, write_lines
+from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.preparation import pydoc_text
-from fairseq_doc.preparation.binarisation import (
-    check_lengths,
-    load_dictionary,
-    load_split,
-    preprocess,
-)
+from fairseq_doc.preparation.binarisation import check_split, load_dictionary, preprocess
 from fairseq_doc.preparation.byte_text import (
+    Part,
     binarise_bytes,
     check_not_packed,
-    copy_bytes,
-    count_bytes,
-    line_ends,
     make_dictionary,
 )
 from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
@@ -58,9 +52,6 @@ PUBLISHED = {
     "wikitext2": Counts({"train": 2_088_628, "valid": 217_646, "test": 245_569}, types=33_278),
     ENWIK8: Counts({"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}, types=205),
 }
-CORPORA = (*PUBLISHED, TEXT, PYDOC)
-MOST_RARE = 5  # occurrences of a rare word, at most
-PERCENTAGES = "three percentages above 0 that sum to 100, such as 90,5,5"
 
 
 @dataclass(frozen=True)
@@ -68,91 +59,104 @@ class Settings:
     """What decides the result, with the text itself.
 
     Attributes:
-        corpus: one of ``CORPORA``.
-        source: a folder of train.txt, valid.txt and test.txt, or of Mikolov's or WikiText-2's own names;
-            for ``enwik8`` a file, whose first bytes are training, the next validation, the last test;
-            with ``split`` a file; None for ``pydoc``.
-        threshold: tokens that occur less often in training are unknown.
-        unit: ``word``, or ``byte``: every byte of the text is a token, the line feed the end mark.
-        counts: what is checked, and for ``enwik8`` also the sizes of the splits; None: the published
-            counts of the corpus, where it has any.
-        split: percentages of the lines of one file of ``text``: the first are training, the next
-            validation, the last test; None: a folder of three files.
+        counts: what is checked, and for ``enwik8`` also the sizes of the splits; None: the
+            published counts of the corpus, if it has any.
     """
 
-    corpus: str
-    source: Path | None = None
-    threshold: int = 0
-    unit: str = WORD
+    corpus: str = option(
+        "ptb, wikitext2 or enwik8, whose published counts are checked; text, any other; pydoc, the "
+        "text that every Python carries",
+        REQUIRED,
+        positional=True,
+        metavar="CORPUS",
+        choices=(*PUBLISHED, TEXT, PYDOC),
+    )
+    folder: Path | None = option(
+        "folder of train.txt, valid.txt and test.txt (or ptb.train.txt, or wiki.train.tokens, and "
+        "so on), one sentence a line, already tokenised, since lines are split at blanks only; "
+        "with --split a file; for enwik8 its file of 100 MB; pydoc takes none",
+        positional=True,
+        metavar="FOLDER",
+        nargs="?",
+    )
+    split: str | None = option(
+        "text of one file in place of a folder: the first N percent of its lines are training, the "
+        "next validation, the last test, such as 90,5,5",
+        metavar="N,N,N",
+    )
+    unit: str | None = option(
+        "what a token is; with byte, every byte of the text, whatever its encoding (default: word; "
+        "enwik8: byte)",
+        choices=UNITS,
+    )
+    threshold: int | None = option(
+        "words, or bytes, that occur less often in training become <unk>; text without <unk> in "
+        "place needs 2, so that the model learns to predict it (default: 0; words of pydoc: 2)",
+        metavar="N",
+    )
     counts: Counts | None = None
-    split: tuple[float, ...] | None = None
 
-    @property
-    def expected(self) -> Counts | None:
-        """The counts that are checked; None: none."""
-        return self.counts or PUBLISHED.get(self.corpus)
+    def with_defaults(self) -> "Settings":
+        """The same with the defaults that depend on the corpus."""
+        unit = self.unit or (BYTE if self.corpus == ENWIK8 else WORD)
+        threshold = self.threshold
+        if threshold is None:
+            threshold = 2 if (self.corpus, unit) == (PYDOC, WORD) else 0
+        counts = self.counts or PUBLISHED.get(self.corpus)
+        return replace(self, unit=unit, threshold=threshold, counts=counts)
 
 
-def check(settings: Settings, destination: Path) -> None:
-    """Raise ``FairseqDocError`` where a preparation cannot start: before any work."""
-    if settings.threshold < 0:
-        raise FairseqDocError(f"--threshold must be at least 0; got {settings.threshold}")
-    if settings.unit not in UNITS:
-        raise FairseqDocError(f"--unit: expected {' or '.join(UNITS)}; got {settings.unit}")
-    if settings.corpus == ENWIK8 and settings.unit != BYTE:
+def check(settings: Settings, destination: Path) -> dict[str, Path]:
+    """Raise ``FairseqDocError`` where a preparation cannot start, before any work.
+
+    Returns:
+        {split: file} of a folder, {corpus: file} of a single file, nothing for ``pydoc``.
+    """
+    corpus, source = settings.corpus, settings.folder
+    if settings.threshold is not None and settings.threshold < 0:
+        raise FairseqDocError(f"--threshold: expected at least 0; got {settings.threshold}")
+    if corpus == ENWIK8 and settings.unit != BYTE:
         raise FairseqDocError(f"--unit: expected byte for {ENWIK8}; got {settings.unit}")
     if settings.split is not None:
-        _check_split(settings)
+        percentages_of(settings.split)
+        if corpus != TEXT or source is None or source.is_dir():
+            raise FairseqDocError(
+                f"--split: expected the corpus {TEXT} and a file, which it cuts in three; got "
+                f"{corpus} {source or ''}"
+            )
     check_destination(destination)
-    for path in _files(settings).values():
+    files = _files(settings)
+    for path in files.values():
         check_input(path, again=True)
         if settings.unit == BYTE:
             check_not_packed(path)
-    if settings.corpus == ENWIK8:
-        _check_size(settings)
+    if corpus == ENWIK8 and settings.counts is not None:
+        expected, size = sum(settings.counts.tokens.values()), files[ENWIK8].stat().st_size
+        if size != expected:
+            raise FairseqDocError(
+                f"{source}: expected the {expected:,} bytes of {ENWIK8}; got {size:,}; any other "
+                "file is prepared by: prepare-lm text FILE --split 90,5,5 --unit byte"
+            )
+    return files
 
 
-def _check_split(settings: Settings) -> None:
-    """Raise ``FairseqDocError`` unless ``split`` is of percentages, and for one file of any text."""
-    source, split = settings.source, settings.split
-    assert split is not None
-    if settings.corpus != TEXT or source is None:
+def percentages_of(split: str) -> list[float]:
+    """The three numbers of ``--split``; ``FairseqDocError`` for others."""
+    try:
+        parts = [float(part) for part in split.split(",")]
+    except ValueError:
+        parts = []
+    if len(parts) != 3 or not all(part > 0 for part in parts) or not math.isclose(sum(parts), 100):
         raise FairseqDocError(
-            f"--split: expected the corpus {TEXT}, of one file; got {settings.corpus}"
+            "--split: expected three percentages above 0 that sum to 100, such as 90,5,5; got "
+            f"{shown(split)}"
         )
-    if len(split) != 3 or not all(part > 0 for part in split) or not math.isclose(sum(split), 100):
-        raise FairseqDocError(f"--split: expected {PERCENTAGES}; got {_as_typed(split)}")
-    if source.is_dir():
-        raise FairseqDocError(
-            f"--split: expected a file, which it cuts in three; got the folder {source}"
-        )
-
-
-def _as_typed(split: tuple[float, ...]) -> str:
-    """Percentages as ``--split`` takes them."""
-    return ",".join(f"{part:g}" for part in split)
-
-
-def _check_size(settings: Settings) -> None:
-    """Raise ``FairseqDocError`` unless the file of ``enwik8`` has as many bytes as its splits."""
-    path, counts = settings.source, settings.expected
-    assert path is not None and counts is not None
-    expected, size = sum(counts.tokens.values()), path.stat().st_size
-    if size != expected:
-        raise FairseqDocError(
-            f"{path}: expected the {expected:,} bytes of {ENWIK8}; got {size:,}; any other file is "
-            "prepared by: prepare-lm text FILE --split 90,5,5 --unit byte"
-        )
+    return parts
 
 
 def _files(settings: Settings) -> dict[str, Path]:
-    """{name: a file of the text}; of a folder the names are train.txt, valid.txt and test.txt,
-    whatever those of the files.
-
-    Raises:
-        FairseqDocError: files that are not there.
-    """
-    source = settings.source
+    """The files of the text, whatever their names; ``FairseqDocError`` where some do not exist."""
+    source = settings.folder
     if source is None:
         return {}
     if settings.corpus == ENWIK8 or settings.split is not None:
@@ -169,170 +173,72 @@ def _files(settings: Settings) -> dict[str, Path]:
         raise FairseqDocError(
             f"expected {', '.join(names)} in {source}; got no {', no '.join(missing)}"
         )
-    return {f"{split}.txt": source / name for split, name in zip(SPLITS, names, strict=True)}
+    return {split: source / name for split, name in zip(SPLITS, names, strict=True)}
 
 
-def line_lengths(lines: Iterable[str]) -> list[int]:
-    """The tokens of every line with its end mark, as ASCII blanks separate them."""
-    return [len(line.encode().split()) + 1 for line in lines]
-
-
-def copy_text(files: dict[str, Path], folder: Path, published: Counts | None = None) -> Lines:
-    """Stage ``text``: the text as fairseq-preprocess can read it, decompressed and without a byte
-    order mark, which would be a part of the first word.
-
-    Args:
-        files: {train.txt, valid.txt, test.txt: a file, compressed by gzip or not}.
-        folder: empty, to be filled.
-        published: what to count in the text; None for any.
-
-    Yields:
-        Lines of what was counted.
-
-    Raises:
-        FairseqDocError: text that cannot be used, or other counts than the published ones.
-    """
-    for name, path in files.items():
-        copy = folder / name
-        write_lines(copy, text_lines(path))
-        expected = None if published is None else published.tokens[copy.stem]
-        yield _count_tokens(copy.stem, copy, path, expected)
-
-
-def _count_tokens(split: str, text: Path, path: Path, expected: int | None) -> str:
-    """A line on the tokens of a split.
-
-    Raises:
-        FairseqDocError: none in ``text``, or others than expected; it names ``path``.
-    """
-    lengths = line_lengths(text_lines(text))
-    if not lengths:
-        raise FairseqDocError(f"expected text in {path}; got an empty file")
-    if expected is not None and sum(lengths) != expected:
-        raise FairseqDocError(
-            f"{path}: expected {expected} tokens, as published; got {sum(lengths)}"
-        )
-    return f"{split}: {sum(lengths)} tokens with one end mark a line"
-
-
-def untokenised(lines: Iterable[str]) -> str | None:
-    """A warning where more commas are attached to words than separate, as in no tokenised text; else
-    None. Only commas count: abbreviations keep their full stop, and French writes a blank before other
-    marks."""
-    separate = attached = 0
-    for line in lines:
-        for word in line.split():
-            if word == ",":
-                separate += 1
-            elif word.endswith(","):
-                attached += 1
-    if attached <= separate:
-        return None
-    return (
-        f"warning: train looks untokenised: {attached} commas are attached to words, {separate} separate; text "
-        "is split at blanks only, so a word with a comma is another word; this tokenises a file: "
-        "sacremoses -q -l en tokenize < RAW > TOKENISED"
-    )
-
-
-def copy_whole(files: dict[str, Path], folder: Path, published: Counts | None = None) -> Lines:
-    """Stage ``text`` of bytes: the files as they are.
-
-    Args, Yields, Raises: as :func:`copy_text`. The published counts are of words.
-    """
-    for name, path in files.items():
-        split = Path(name).stem
-        if path.stat().st_size == 0:
-            raise FairseqDocError(f"expected text in {path}; got an empty file")
-        if published is not None:
-            yield _count_tokens(split, path, path, published.tokens[split])
-        copy_file(path, folder / name)
-        yield f"{split}: {path.stat().st_size} bytes"
-
-
-def share_lines(lines: int, split: tuple[float, ...]) -> dict[str, int]:
-    """{split: its number of lines} by percentages, each less than one line from its own."""
-    train, valid, _ = split
-    ends = [0, int(lines * train / 100), int(lines * (train + valid) / 100), lines]
+def shares_of(path: Path, lines: int, split: str) -> list[int]:
+    """How many of a file's lines each split gets, less than one line from its percentage;
+    ``FairseqDocError`` for none."""
+    first, second, _ = accumulate(percentages_of(split))
+    ends = [0, int(lines * first / 100), int(lines * second / 100), lines]
     shares = [end - start for start, end in pairwise(ends)]
-    return dict(zip(SPLITS, shares, strict=True))
-
-
-def _shares(path: Path, lines: int, split: tuple[float, ...]) -> dict[str, int]:
-    """:func:`share_lines` of a file.
-
-    Raises:
-        FairseqDocError: no line is left for one of them.
-    """
-    shares = share_lines(lines, split)
-    empty = [name for name, share in shares.items() if share == 0]
+    empty = [name for name, share in zip(SPLITS, shares, strict=True) if share == 0]
     if empty:
         raise FairseqDocError(
             f"{path}: expected lines for each of {', '.join(SPLITS)}; got none for "
-            f"{', '.join(empty)}: it has {lines} lines, and --split is {_as_typed(split)}"
+            f"{', '.join(empty)}: it has {lines} lines, and --split is {split}"
         )
     return shares
 
 
-def cut_text(path: Path, folder: Path, split: tuple[float, ...]) -> Lines:
-    """Stage ``text`` of one file of words: its parts, copied as :func:`copy_text` copies.
-
-    Args:
-        path: the file, compressed by gzip or not.
-        folder: empty, to be filled.
-        split: see :class:`Settings`.
-
-    Yields:
-        Lines of what was counted.
-
-    Raises:
-        FairseqDocError: text that cannot be used, or a part without lines.
-    """
-    shares = _shares(path, sum(1 for _ in text_lines(path)), split)
-    lines = text_lines(path)
-    for name, share in shares.items():
-        copy = folder / f"{name}.txt"
-        write_lines(copy, islice(lines, share))
-        yield _count_tokens(name, copy, path, None)
+# ---- words ----
 
 
-def bytes_of_parts(path: Path, split: tuple[float, ...]) -> dict[str, int]:
-    """{split: its bytes} where a file is cut at line ends by percentages of its lines."""
-    ends = line_ends(path)
-    shares = _shares(path, len(ends), split)
-    last_lines = np.cumsum(list(shares.values())) - 1
-    sizes = np.diff(ends[last_lines], prepend=0)
-    return dict(zip(SPLITS, sizes.tolist(), strict=True))
+def write_text(settings: Settings, files: dict[str, Path], folder: Path) -> Lines:
+    """Stage ``text``: the text as fairseq-preprocess can read it, in three files, decompressed and
+    without a byte order mark, which would be a part of the first word. Yields a warning about text
+    that is not tokenised."""
+    if settings.split is None:
+        texts = {split: text_lines(path) for split, path in files.items()}
+    else:
+        path = files[settings.corpus]
+        shares = shares_of(path, sum(1 for _ in text_lines(path)), settings.split)
+        whole = text_lines(path)
+        texts = {name: islice(whole, share) for name, share in zip(SPLITS, shares, strict=True)}
+    for split, lines in texts.items():
+        copy = folder / f"{split}.txt"
+        write_lines(copy, lines)
+        if copy.stat().st_size == 0:
+            raise FairseqDocError(f"expected text in {files[split]}; got an empty file")
+    if settings.corpus == TEXT:
+        yield from untokenised(text_lines(folder / "train.txt"))
 
 
-def cut_file(
-    path: Path, folder: Path, sizes: dict[str, int], published: int | None = None
-) -> Lines:
-    """Stage ``text`` of a corpus in one file of bytes: its parts.
-
-    Args:
-        path: the file.
-        folder: empty, to be filled.
-        sizes: {split: its bytes}.
-        published: kinds of bytes in all; None for any.
-
-    Yields:
-        Lines of what was counted.
-
-    Raises:
-        FairseqDocError: other kinds than expected.
-    """
-    found = np.zeros(256, np.int64)
-    with open(path, "rb") as file:
-        for split, size in sizes.items():
-            found += copy_bytes(file, folder / f"{split}.txt", size)
-            yield f"{split}: {size} bytes"
-    kinds = np.count_nonzero(found)
-    yield f"{kinds} kinds of bytes"
-    if published is not None and kinds != published:
-        raise FairseqDocError(
-            f"{path}: expected {published} kinds of bytes, as published; got {kinds}"
+def untokenised(lines: Iterable[str]) -> Lines:
+    """A warning where more commas are attached to words than separate, as in no tokenised text.
+    Only commas count: abbreviations keep their full stop, and French writes a blank before other
+    marks."""
+    separate = attached = 0
+    for line in lines:
+        for word in line.split():
+            separate += word == ","
+            attached += word != "," and word.endswith(",")
+    if attached > separate:
+        yield (
+            f"warning: train looks untokenised: {attached} commas are attached to words, "
+            f"{separate} separate; text is split at blanks only, so a word with a comma is "
+            "another word; this tokenises a file: sacremoses -q -l en tokenize < RAW > TOKENISED"
         )
+
+
+def _line_lengths(path: Path) -> Iterable[int]:
+    """The tokens of every line with its end mark, as ASCII blanks separate them."""
+    return (len(line.encode().split()) + 1 for line in text_lines(path))
+
+
+def _check_published(name: str, what: str, expected: int, number: int) -> None:
+    if number != expected:
+        raise FairseqDocError(f"{name}: expected {expected} {what}, as published; got {number}")
 
 
 def binarise(
@@ -342,17 +248,7 @@ def binarise(
     threshold: int = 0,
     workers: int = 1,
 ) -> Lines:
-    """Stage ``data``.
-
-    Args:
-        text: folder of :func:`copy_text`.
-        folder: empty, to be filled.
-        published: what to count in the text; None for any.
-        threshold: see :class:`Settings`.
-        workers: processes; the result is the same for any number.
-
-    Yields:
-        Lines of what was counted.
+    """Stage ``data`` of words; yields what was counted.
 
     Raises:
         FairseqDocError: other counts than the published ones, or other tokens binarised than read.
@@ -364,125 +260,103 @@ def binarise(
     yield f"dictionary: {len(dictionary)} types"
     unknown = {}
     for split in SPLITS:
-        written = load_split(folder / split, dictionary)
-        lengths = line_lengths(text_lines(text / f"{split}.txt"))
-        check_lengths(f"{split}.txt", lengths, written.sizes)
-        unknown[split] = sum(int((line == dictionary.unk()).sum()) for line in written)
+        name = f"{split}.txt"
+        lengths = _line_lengths(text / name)
+        lines, tokens, unknown[split] = check_split(name, folder / split, dictionary, lengths)
+        if published is not None:
+            _check_published(name, "tokens", published.tokens[split], tokens)
         yield (
-            f"{split}: {len(written)} lines and {sum(lengths)} tokens binarised, {unknown[split]} "
-            "of them <unk>"
+            f"{split}: {lines} lines and {tokens} tokens binarised, {unknown[split]} of them <unk>"
         )
-    # The dictionary counts fairseq's own <s>, <pad>, </s> and <unk>; a text has the last two of them.
-    types = len(dictionary) - dictionary.nspecial + 2
-    if published is not None and types != published.types:
-        raise FairseqDocError(
-            f"expected {published.types} word types with the end mark, as published; got {types}"
-        )
+    if published is not None:
+        # The dictionary counts fairseq's own <s>, <pad>, </s>, <unk>; a text has the last two.
+        types = len(dictionary) - dictionary.nspecial + 2
+        _check_published("train.txt", "word types with the end mark", published.types, types)
     if unknown["train"] == 0 < max(unknown.values()):
         yield _never_trained(unknown, dictionary)
 
 
 def _never_trained(unknown: dict[str, int], dictionary: "Dictionary") -> str:
-    """A warning where training has no unknown word, and another split has some.
-
-    Args:
-        unknown: {split: its unknown words}.
-        dictionary: its rarest word gives the least threshold that changes this.
-    """
+    """A warning: training has no unknown word, and another split has some. The rarest word gives
+    the least threshold that changes this."""
     threshold = min(dictionary.count[dictionary.nspecial :]) + 1
-    remedy = (
-        f"--threshold {threshold} replaces words that occur less than {threshold} times in train by <unk>"
-        if threshold <= MOST_RARE
-        else f"every word of train occurs {threshold - 1} times or more, so put other text into train"
-    )
     return (
-        f"warning: <unk> occurs {unknown['valid']} times in valid and {unknown['test']} in test, but "
-        "never in train: the model cannot learn to predict unknown words, and each costs very many "
-        f"bits; {remedy}"
+        f"warning: <unk> occurs {unknown['valid']} times in valid and {unknown['test']} in test, "
+        "but never in train: the model cannot learn to predict unknown words, and each costs very "
+        f"many bits; --threshold {threshold} replaces words that occur less than {threshold} "
+        "times in train by <unk>"
     )
 
 
-def binarise_text_of_bytes(text: Path, folder: Path, threshold: int = 0) -> Lines:
-    """Stage ``data`` of bytes.
+# ---- bytes ----
 
-    Args:
-        text: folder of train.txt, valid.txt and test.txt, none of them empty.
-        folder: empty, to be filled.
-        threshold: see :class:`Settings`.
 
-    Yields:
-        Lines of what was counted.
+def parts_of(settings: Settings, files: dict[str, Path]) -> dict[str, Part]:
+    """{split: its part of the files}; a single file is cut by published sizes, or at line ends by
+    percentages of its lines."""
+    if settings.corpus not in files:
+        return {split: Part.whole(path) for split, path in files.items()}
+    path = files[settings.corpus]
+    if settings.split is None:
+        assert settings.counts is not None
+        ends = list(accumulate(settings.counts.tokens.values()))
+    else:
+        line_ends = Part.whole(path).line_ends()
+        shares = shares_of(path, len(line_ends), settings.split)
+        ends = line_ends[np.cumsum(shares) - 1].tolist()
+    places = zip(SPLITS, pairwise([0, *ends]), strict=True)
+    return {split: Part(path, end - start, start) for split, (start, end) in places}
+
+
+def binarise_as_bytes(settings: Settings, files: dict[str, Path], folder: Path) -> Lines:
+    """Stage ``data`` of bytes; yields what was counted.
 
     Raises:
-        FairseqDocError: training text without any byte but line feeds.
+        FairseqDocError: an empty file, other counts than the published ones, or training text
+            without any byte but line feeds.
     """
-    dictionary = make_dictionary(count_bytes(text / "train.txt"), threshold)
+    parts, expected = parts_of(settings, files), settings.counts
+    for split, part in parts.items():
+        if part.size == 0:
+            raise FairseqDocError(f"expected text in {part.path}; got an empty file")
+        if expected is not None and settings.corpus != ENWIK8:  # counts of words
+            words = sum(_line_lengths(part.path))
+            _check_published(part.path.name, "tokens", expected.tokens[split], words)
+    counts = {split: part.counts() for split, part in parts.items()}
+    kinds = int(np.count_nonzero(sum(counts.values())))
+    yield f"{kinds} kinds of bytes"
+    if expected is not None and settings.corpus == ENWIK8:
+        _check_published(ENWIK8, "kinds of bytes", expected.types, kinds)
+    dictionary = make_dictionary(counts["train"], settings.threshold or 0)
     dictionary.save(str(folder / "dict.txt"))
     yield f"dictionary: {len(dictionary)} types"
-    for split in SPLITS:
-        path = text / f"{split}.txt"
-        lines, unknown = binarise_bytes(path, folder / split, dictionary)
-        yield (
-            f"{split}: {lines} lines and {path.stat().st_size} bytes binarised, {unknown} of them <unk>"
-        )
+    for split, part in parts.items():
+        lines, unknown = binarise_bytes(part, folder / split, dictionary)
+        yield f"{split}: {lines} lines and {part.size} bytes binarised, {unknown} of them <unk>"
     checksums.write(folder, [path.name for path in folder.iterdir()])
 
 
-def _copied(settings: Settings, folder: Path) -> Lines:
-    """Stage ``text`` of any corpus."""
-    yield from _parts(settings, folder)
-    if settings.corpus == TEXT and settings.unit == WORD:
-        warning = untokenised(text_lines(folder / "train.txt"))
-        if warning is not None:
-            yield warning
-
-
-def _parts(settings: Settings, folder: Path) -> Lines:
-    """Write train.txt, valid.txt and test.txt of any corpus; yields lines of what was counted."""
-    source, expected = settings.source, settings.expected
-    if source is None:
-        return pydoc_text.write(folder)
-    if settings.corpus == ENWIK8:
-        assert expected is not None
-        return cut_file(source, folder, expected.tokens, expected.types)
-    if settings.split is not None:
-        if settings.unit == BYTE:
-            return cut_file(source, folder, bytes_of_parts(source, settings.split))
-        return cut_text(source, folder, settings.split)
-    copy = copy_whole if settings.unit == BYTE else copy_text
-    return copy(_files(settings), folder, expected)
-
-
-def _binarised(settings: Settings, text: Path, folder: Path, workers: int) -> Lines:
-    """Stage ``data`` of any corpus."""
-    if settings.unit == BYTE:
-        return binarise_text_of_bytes(text, folder, settings.threshold)
-    return binarise(text, folder, settings.expected, settings.threshold, workers)
-
-
 def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = print) -> None:
-    """Prepare ``destination``, or go on with it.
-
-    Args:
-        settings: see :class:`Settings`.
-        destination: a folder that does not exist.
-        workers: processes that binarise; the result is the same for any number.
-        say: takes one line at a time of what is done.
+    """Prepare ``destination``, or go on with it. The result is the same for any number of processes
+    that binarise. ``say`` takes one line at a time of what is done.
 
     Raises:
         FairseqDocError: text or settings that cannot be used; nothing is left behind.
     """
-    import fairseq
-
-    if workers < 1:
-        raise FairseqDocError(f"--workers must be at least 1; got {workers}")
-    check(settings, destination)
-    made_by = {"fairseq": fairseq.__version__}
-    if settings.source is None:
-        made_by["python"] = sys.version
-    decided = asdict(settings)
-    del decided["source"]  # the same text elsewhere gives the same data
-    with staged(destination, make_stamp(decided, _files(settings), made_by), say) as stages:
-        text = stages.run("text", lambda folder: _copied(settings, folder))
-        data = stages.run("data", lambda folder: _binarised(settings, text, folder, workers))
-        stages.finish(data, destination, [text] if settings.source is None else [])
+    settings = settings.with_defaults()
+    files = check(settings, destination)
+    made_by = {} if files else {"python": sys.version}
+    with staged(destination, make_stamp(Settings, settings, files, made_by), say) as stages:
+        copies = []
+        if not files:
+            text = stages.run("text", pydoc_text.write)
+            files = {split: text / f"{split}.txt" for split in SPLITS}
+            copies = [text]
+        elif settings.unit == WORD:
+            text = stages.run("text", lambda folder: write_text(settings, files, folder))
+        if settings.unit == BYTE:
+            data = stages.run("data", lambda folder: binarise_as_bytes(settings, files, folder))
+        else:
+            known = settings.counts, settings.threshold or 0, workers
+            data = stages.run("data", lambda folder: binarise(text, folder, *known))
+        stages.finish(data, destination, copies)

@@ -7,29 +7,26 @@ FOLDER holds FILE.SRC and FILE.TGT, one sentence a line, for every FILE that --t
                 training pairs that cannot be used are dropped, each listed with its reason
     bpe         subword-nmt's merges or a sentencepiece model, learned on the training text
     segmented   the text in these units
-    data        fairseq's dictionaries and binarised splits, counted again as they were written
+    data        fairseq's dictionaries and binarised splits, counted as they were written
 """
 
+import argparse
 import contextlib
 import io
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import IO
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import MAX_LINE, check_input, text_lines
-from fairseq_doc.preparation.binarisation import (
-    check_lengths,
-    load_dictionary,
-    load_split,
-    preprocess,
-)
+from fairseq_doc.files import MAX_LINE, text_lines, write_lines
+from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.preparation.binarisation import check_split, load_dictionary, preprocess
 from fairseq_doc.preparation.stages import (
     SETTINGS,
     Lines,
@@ -39,6 +36,8 @@ from fairseq_doc.preparation.stages import (
     staged,
 )
 from fairseq_doc.preparation.tokenization import (
+    BPE_KINDS,
+    TOKENIZERS,
     UNKNOWN,
     clean,
     make_segmenter,
@@ -52,41 +51,66 @@ SENTENCEPIECE_LINE = 1 << 24  # bytes; sentencepiece leaves longer lines out of 
 LONG_LINES_LISTED = 5
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
 @dataclass(frozen=True)
 class Settings:
-    """What decides the result, with the text itself.
+    """What decides the result, with the text itself."""
 
-    Attributes:
-        source, target: how the files of the two sides end, and what fairseq calls them.
-        folder: where the raw files lie.
-        train, valid, test: files without their ending; of valid and test one or more.
-        bpe: one of ``BPE_KINDS``.
-        merges: merges to learn a model; with sentencepiece the size of its vocabulary.
-        joint: one model and one dictionary for both sides.
-        tokenizer: one of ``TOKENIZERS``.
-        max_words: training pairs with more words on a side are dropped.
-        max_ratio: training pairs with a side so many times longer than the other are dropped; None
-            for no bound.
-        threshold: units that occur less often in training are unknown.
-    """
-
-    source: str
-    target: str
-    folder: str
-    train: str = "train"
-    valid: tuple[str, ...] = ("valid",)
-    test: tuple[str, ...] = ("test",)
-    bpe: str = "subword_nmt"
-    merges: int = 16_000
-    joint: bool = False
-    tokenizer: str = "moses"
-    max_words: int = 250
-    max_ratio: float | None = None
-    threshold: int = 0
+    source: str = option(
+        "source language, as its files end", REQUIRED, positional=True, metavar="SRC"
+    )
+    target: str = option(
+        "target language, as its files end", REQUIRED, positional=True, metavar="TGT"
+    )
+    folder: Path = option(
+        "folder of the raw files, FILE.SRC and FILE.TGT, one sentence a line",
+        REQUIRED,
+        positional=True,
+        metavar="FOLDER",
+    )
+    train: str = option("training files, without their ending", "train", metavar="FILE")
+    valid: tuple[str, ...] = option(
+        "the same for valid, valid1, and so on (default: valid)",
+        ("valid",),
+        type=_names,
+        metavar="FILE[,FILE]",
+    )
+    test: tuple[str, ...] = option(
+        "the same for test, test1, and so on (default: test)",
+        ("test",),
+        type=_names,
+        metavar="FILE[,FILE]",
+    )
+    bpe: str = option("how words are cut into units", BPE_KINDS[0], choices=BPE_KINDS)
+    merges: int = option(
+        "merges to learn a model; with sentencepiece the size of its vocabulary",
+        16_000,
+        type=positive,
+        metavar="N",
+    )
+    joint: bool = option(
+        "one model of units and one dictionary for both sides (default: for headlines only)",
+        False,
+        action=argparse.BooleanOptionalAction,
+    )
+    tokenizer: str = option(
+        "how text is tokenised, as by fairseq's --tokenizer; none for text that is already",
+        TOKENIZERS[0],
+        choices=TOKENIZERS,
+    )
+    max_words: int = option(
+        "drop training pairs with more words on a side", 250, type=positive, metavar="N"
+    )
+    max_ratio: float | None = option(
+        "drop training pairs with a side more than X times as long as the other", metavar="X"
+    )
+    threshold: int = option("units that occur less often in training become <unk>", 0, metavar="N")
 
     @property
     def sides(self) -> tuple[str, str]:
-        """Both sides' names."""
         return self.source, self.target
 
     @property
@@ -105,52 +129,34 @@ class Settings:
 
     @property
     def models(self) -> dict[str, tuple[str, ...]]:
-        """{the ending of a model's file: the sides that it is learned on}."""
+        """{the name of a file with merges, or of a model: the sides that it is learned on}."""
+        form = "bpe.codes{}" if self.bpe == "subword_nmt" else "sentencepiece{}.model"
         if self.joint:
-            return {"": self.sides}
-        return {f".{side}": (side,) for side in self.sides}
+            return {form.format(""): self.sides}
+        return {form.format(f".{side}"): (side,) for side in self.sides}
 
     def raw(self, split: str) -> list[Path]:
         """Both sides' raw files of a split."""
-        return [Path(self.folder) / f"{self.splits[split]}.{side}" for side in self.sides]
+        return [self.folder / f"{self.splits[split]}.{side}" for side in self.sides]
 
-    @property
-    def raw_files(self) -> dict[str, Path]:
-        """{name in the folder: raw file} of every split and side."""
-        return {
-            f"{name}.{side}": Path(self.folder) / f"{name}.{side}"
-            for name in self.splits.values()
-            for side in self.sides
-        }
-
-    def model_name(self, ending: str) -> str:
-        """The name of the file with the merges, or of the model, of that ending."""
-        return f"bpe.codes{ending}" if self.bpe == "subword_nmt" else f"sentencepiece{ending}.model"
-
-
-def check(settings: Settings, destination: Path) -> None:
-    """Raise ``FairseqDocError`` where a preparation cannot start: before any work."""
-    if settings.source == settings.target or not all(
-        re.fullmatch(r"[^\s./,-]+", side) for side in settings.sides
-    ):
-        raise FairseqDocError(
-            f"expected two sides' names without . / , - or blanks, as the files end; got "
-            f"{settings.source!r} and {settings.target!r}"
-        )
-    files = list(settings.splits.values())
-    if len(set(files)) < len(files) or not all(files):
-        raise FairseqDocError(f"expected other files for every split; got {', '.join(files)}")
-    for option, value, least in (
-        ("--merges", settings.merges, 1),
-        ("--max-words", settings.max_words, 1),
-        ("--max-ratio", settings.max_ratio, 1),
-        ("--threshold", settings.threshold, 0),
-    ):
-        if value is not None and not value >= least:  # a number that is none is refused too
-            raise FairseqDocError(f"{option} must be at least {least}; got {value}")
-    check_destination(destination)
-    for path in settings.raw_files.values():
-        check_input(path, again=True)
+    def check(self) -> None:
+        """Raise ``FairseqDocError`` for values that cannot be used."""
+        if self.source == self.target or not all(
+            re.fullmatch(r"[^\s./,-]+", side) for side in self.sides
+        ):
+            raise FairseqDocError(
+                "expected two sides' names without . / , - or blanks, as the files end; got "
+                f"{self.source!r} and {self.target!r}"
+            )
+        files = list(self.splits.values())
+        if len(set(files)) < len(files) or not all(files):
+            raise FairseqDocError(f"expected other files for every split; got {', '.join(files)}")
+        for name, value, least in (
+            ("max-ratio", self.max_ratio, 1),
+            ("threshold", self.threshold, 0),
+        ):
+            if value is not None and not value >= least:  # nan is refused too
+                raise FairseqDocError(f"--{name}: expected at least {least}; got {value}")
 
 
 def made_lines(path: Path) -> Iterator[str]:
@@ -159,23 +165,19 @@ def made_lines(path: Path) -> Iterator[str]:
 
 
 def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
-    """Pairs of lines of two files.
-
-    Raises:
-        FairseqDocError: as :func:`text_lines`, and for files that differ in length or hold nothing.
-    """
-    empty = True
+    """Pairs of lines of two files; ``FairseqDocError`` if these differ in length or are empty."""
     source, target = paths
+    count = 0
     for left, right in zip_longest(text_lines(source), text_lines(target)):
-        empty = False
         if left is None or right is None:
-            counts = [sum(1 for _ in text_lines(path)) for path in paths]
+            shorter = source if left is None else target
             raise FairseqDocError(
-                f"expected as many lines on both sides; got {counts[0]:,} in {source} and "
-                f"{counts[1]:,} in {target}"
+                f"expected as many lines in {source} as in {target}; got {count:,} in {shorter}, "
+                "and more in the other"
             )
+        count += 1
         yield left, right
-    if empty:
+    if not count:
         raise FairseqDocError(f"expected sentences in {source} and {target}; got none")
 
 
@@ -193,57 +195,6 @@ def why_dropped(pair: list[str], settings: Settings) -> str | None:
     return None
 
 
-@dataclass
-class TextCounts:
-    """What is counted while the text of a split is written.
-
-    Attributes:
-        read, kept: pairs.
-        dropped: {reason: pairs}.
-        long: numbers, from 1, of the pairs with too many words that were kept.
-        cleaned, words, unknown: of each side: lines that cleaning changed, words, ``<unk>``.
-    """
-
-    read: int = 0
-    kept: int = 0
-    dropped: Counter = field(default_factory=Counter)
-    long: list[int] = field(default_factory=list)
-    cleaned: Counter = field(default_factory=Counter)
-    words: Counter = field(default_factory=Counter)
-    unknown: Counter = field(default_factory=Counter)
-
-    def add(self, pair: list[str], settings: Settings) -> None:
-        """Count a pair that is kept."""
-        self.kept += 1
-        if any(line.count(" ") >= settings.max_words for line in pair):
-            self.long.append(self.read)
-        for side, line in zip(settings.sides, pair, strict=True):
-            words = line.split(" ")
-            self.words[side] += len(words)
-            self.unknown[side] += words.count(UNKNOWN)
-
-    def lines(self, split: str, settings: Settings) -> Lines:
-        """The counts as text."""
-        name = settings.splits[split]
-        yield f"{split}: {self.read:,} pairs read from {name}, {self.kept:,} kept"
-        for reason, count in sorted(self.dropped.items()):
-            yield f"{split}: {count:,} dropped: {reason}"
-        if self.long:
-            listed = ", ".join(map(str, self.long[:LONG_LINES_LISTED]))
-            more = " ..." if len(self.long) > LONG_LINES_LISTED else ""
-            yield (
-                f"{split}: {len(self.long):,} of more than {settings.max_words} words on a side, "
-                f"kept whole: line {listed}{more}"
-            )
-        for side in settings.sides:
-            unknown = self.unknown[side]
-            marks = f", {unknown:,} of them {UNKNOWN} in the text" if unknown else ""
-            yield (
-                f"{split}.{side}: {self.cleaned[side]:,} lines cleaned, {self.words[side]:,} words"
-                f"{marks}"
-            )
-
-
 def write_text(settings: Settings, folder: Path) -> Lines:
     """Stage ``text``; yields lines of what was done."""
     if settings.tokenizer == "moses":
@@ -253,41 +204,58 @@ def write_text(settings: Settings, folder: Path) -> Lines:
                 yield remark
     with open(folder / "dropped.tsv", "w", encoding="utf-8") as dropped:
         for split in reversed(settings.splits):  # training text, the longest, last
-            counts = _write_split(settings, split, folder, dropped)
-            yield from counts.lines(split, settings)
-            if not counts.kept:
-                source, target = settings.raw(split)
-                raise FairseqDocError(f"{source} and {target}: every pair would be dropped")
+            yield from _write_split(settings, split, folder, dropped)
 
 
-def _write_split(settings: Settings, split: str, folder: Path, dropped: IO[str]) -> TextCounts:
+def _write_split(settings: Settings, split: str, folder: Path, dropped: IO[str]) -> Lines:
     """Write both sides of a split, cleaned and tokenised; list the pairs that are dropped."""
-    raw = settings.raw(split)
-    tokenizers = [make_tokenizer(settings.tokenizer, side) for side in settings.sides]
-    counts = TextCounts()
+    raw, sides = settings.raw(split), settings.sides
+    tokenizers = [make_tokenizer(settings.tokenizer, side) for side in sides]
+    counts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    long = []  # numbers of the pairs with too many words that are kept
     with contextlib.ExitStack() as stack:
-        files = [
-            stack.enter_context(open(folder / f"{split}.{side}", "w", encoding="utf-8"))
-            for side in settings.sides
-        ]
-        for lines in read_pairs(raw):
-            counts.read += 1
-            pair = [clean(line) for line in lines]
-            for side, line, cleaned in zip(settings.sides, lines, pair, strict=True):
-                counts.cleaned[side] += line != cleaned
-            pair = [tokenize(line) for tokenize, line in zip(tokenizers, pair, strict=True)]
+        paths = [folder / f"{split}.{side}" for side in sides]
+        files = [stack.enter_context(open(path, "w", encoding="utf-8")) for path in paths]
+        for number, lines in enumerate(read_pairs(raw), start=1):
+            counts["read"] += 1
+            plain = [clean(line) for line in lines]
+            pair = [tokenize(line) for tokenize, line in zip(tokenizers, plain, strict=True)]
+            for side, line, clean_line in zip(sides, lines, plain, strict=True):
+                counts[f"{side} cleaned"] += line != clean_line
             if split == "train":
                 reason = why_dropped(pair, settings)
                 if reason:
-                    counts.dropped[reason] += 1
-                    dropped.write(f"{counts.read}\t{reason}\n")
+                    reasons[reason] += 1
+                    dropped.write(f"{number}\t{reason}\n")
                     continue
             else:
-                _check_usable(settings, raw, counts.read, pair)
-            counts.add(pair, settings)
-            for file, line in zip(files, pair, strict=True):
+                _check_usable(settings, raw, number, pair)
+                if any(line.count(" ") >= settings.max_words for line in pair):
+                    long.append(number)
+            counts["kept"] += 1
+            for side, line, file in zip(sides, pair, files, strict=True):
+                counts[f"{side} words"] += line.count(" ") + 1
+                counts[f"{side} unknown"] += line.split(" ").count(UNKNOWN)
                 file.write(f"{line}\n")
-    return counts
+    if not counts["kept"]:
+        raise FairseqDocError(f"{raw[0]} and {raw[1]}: every pair would be dropped")
+    name = settings.splits[split]
+    yield f"{split}: {counts['read']:,} pairs read from {name}, {counts['kept']:,} kept"
+    for why, count in sorted(reasons.items()):
+        yield f"{split}: {count:,} dropped: {why}"
+    if long:
+        yield (
+            f"{split}: {len(long):,} of more than {settings.max_words} words on a side, kept "
+            f"whole: line {', '.join(map(str, long[:LONG_LINES_LISTED]))}"
+            + (" ..." if len(long) > LONG_LINES_LISTED else "")
+        )
+    for side in sides:
+        cleaned, words, unknown = (
+            counts[f"{side} {what}"] for what in ("cleaned", "words", "unknown")
+        )
+        marks = f", {unknown:,} of them {UNKNOWN} in the text" if unknown else ""
+        yield f"{split}.{side}: {cleaned:,} lines cleaned, {words:,} words{marks}"
 
 
 def _check_usable(settings: Settings, paths: list[Path], number: int, pair: list[str]) -> None:
@@ -303,24 +271,21 @@ def _check_usable(settings: Settings, paths: list[Path], number: int, pair: list
 
 def learn(settings: Settings, text: Path, folder: Path) -> Lines:
     """Stage ``bpe``; yields lines of what was learned."""
-    for ending, sides in settings.models.items():
-        files = [text / f"train.{side}" for side in sides]
-        model = folder / settings.model_name(ending)
-        names = " and ".join(sides)
+    for name, sides in settings.models.items():
+        lines = chain.from_iterable(made_lines(text / f"train.{side}") for side in sides)
         if settings.bpe == "subword_nmt":
-            learned = _learn_merges(files, model, settings.merges)
+            learned = learn_merges(lines, folder / name, settings.merges)
             fewer = "" if learned == settings.merges else "; no other pair occurs twice"
-            yield f"bpe {names}: {learned:,} of {settings.merges:,} merges learned{fewer}"
+            what = f"{learned:,} of {settings.merges:,} merges learned{fewer}"
         else:
-            pieces = _learn_sentencepiece(files, model, settings.merges)
-            yield f"bpe {names}: {pieces:,} pieces learned"
+            what = f"{learn_sentencepiece(lines, folder / name, settings.merges):,} pieces learned"
+        yield f"bpe {' and '.join(sides)}: {what}"
 
 
-def _learn_merges(files: list[Path], model: Path, merges: int) -> int:
+def learn_merges(lines: Iterator[str], model: Path, merges: int) -> int:
     """Write subword-nmt's codes; their number."""
     from subword_nmt.learn_bpe import learn_bpe
 
-    lines = chain.from_iterable(map(made_lines, files))
     codes = io.StringIO()
     progress = sys.stderr if sys.stderr.isatty() else io.StringIO()
     with contextlib.redirect_stderr(progress):
@@ -335,14 +300,14 @@ def _learn_merges(files: list[Path], model: Path, merges: int) -> int:
     return codes.getvalue().count("\n") - 1  # the first line is the version
 
 
-def _learn_sentencepiece(files: list[Path], model: Path, size: int) -> int:
+def learn_sentencepiece(lines: Iterator[str], model: Path, size: int) -> int:
     """Write sentencepiece's model; the number of its pieces."""
     import sentencepiece
 
     out = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=chain.from_iterable(map(made_lines, files)),
+            sentence_iterator=lines,
             model_writer=out,
             model_type="bpe",
             vocab_size=size,
@@ -362,18 +327,14 @@ def _learn_sentencepiece(files: list[Path], model: Path, size: int) -> int:
 
 
 def segment(settings: Settings, text: Path, models: Path, folder: Path) -> Lines:
-    """Stage ``segmented``; yields the units of each file."""
-    for ending, sides in settings.models.items():
-        segmenter = make_segmenter(settings.bpe, models / settings.model_name(ending))
+    """Stage ``segmented``; yields the files that were cut into units."""
+    for name, sides in settings.models.items():
+        segmenter = make_segmenter(settings.bpe, models / name)
         for side in sides:
             for split in settings.splits:
-                units = 0
-                with open(folder / f"{split}.{side}", "w", encoding="utf-8") as file:
-                    for line in made_lines(text / f"{split}.{side}"):
-                        segmented = segmenter(line)
-                        units += segmented.count(" ") + 1
-                        file.write(f"{segmented}\n")
-                yield f"{split}.{side}: {units:,} units"
+                file = f"{split}.{side}"
+                write_lines(folder / file, map(segmenter, made_lines(text / file)))
+                yield f"{file}: cut into units"
 
 
 def binarise(settings: Settings, text: Path, workers: int, folder: Path) -> Lines:
@@ -392,43 +353,32 @@ def binarise(settings: Settings, text: Path, workers: int, folder: Path) -> Line
         dictionary = load_dictionary(folder / f"dict.{side}.txt")
         yield f"dictionary {side}: {len(dictionary):,} types"
         for split in splits:
-            lengths = [line.count(" ") + 2 for line in made_lines(text / f"{split}.{side}")]
-            written = load_split(folder / f"{split}.{settings.pair}.{side}", dictionary)
-            check_lengths(f"{split}.{side}", lengths, written.sizes)
-            unknown = sum(int((item == dictionary.unk()).sum()) for item in written)
+            name = f"{split}.{side}"
+            prefix = folder / f"{split}.{settings.pair}.{side}"
+            lengths = (line.count(" ") + 2 for line in made_lines(text / name))
+            sentences, tokens, unknown = check_split(name, prefix, dictionary, lengths)
             yield (
-                f"{split}.{side}: {len(lengths):,} sentences and {sum(lengths):,} tokens with end "
-                f"marks binarised, {unknown:,} of them {UNKNOWN}"
+                f"{name}: {sentences:,} sentences and {tokens:,} tokens with end marks binarised, "
+                f"{unknown:,} of them {UNKNOWN}"
             )
 
 
-def _stamp(settings: Settings) -> str:
-    """What decides the result: the settings, the raw files' contents, the tools."""
-    import fairseq
-
-    made_by = {tool: version(tool) for tool in ("sacremoses", "subword-nmt", "sentencepiece")}
-    made_by["fairseq"] = fairseq.__version__
-    decided = asdict(settings)
-    del decided["folder"]  # the same text elsewhere gives the same data
-    return make_stamp(decided, settings.raw_files, made_by)
-
-
 def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = print) -> None:
-    """Prepare ``destination``, or go on with it.
-
-    Args:
-        settings: see :class:`Settings`.
-        destination: a folder that does not exist.
-        workers: processes that binarise; the result is the same for any number.
-        say: takes one line at a time of what is done.
+    """Prepare ``destination``, or go on with it. The result is the same for any number of processes
+    that binarise. ``say`` takes one line at a time of what is done.
 
     Raises:
         FairseqDocError: text or settings that cannot be used; nothing is left behind.
     """
-    if workers < 1:
-        raise FairseqDocError(f"--workers must be at least 1; got {workers}")
-    check(settings, destination)
-    with staged(destination, _stamp(settings), say) as stages:
+    settings.check()
+    check_destination(destination)
+    raw = {
+        f"{settings.splits[split]}.{side}": path
+        for split in settings.splits
+        for side, path in zip(settings.sides, settings.raw(split), strict=True)
+    }
+    made_by = {tool: version(tool) for tool in ("sacremoses", "subword-nmt", "sentencepiece")}
+    with staged(destination, make_stamp(Settings, settings, raw, made_by), say) as stages:
         text = stages.run("text", lambda folder: write_text(settings, folder))
         units = text
         copies = [stages.part / SETTINGS, text / "dropped.tsv"]

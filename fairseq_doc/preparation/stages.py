@@ -4,9 +4,8 @@ While a preparation is at work, and after it was interrupted, ``DEST.part`` hold
 
     settings.json   what decides the result; other settings start over
     lock            held by the preparation that is at work
-    STAGE/          the files of a finished stage
-    STAGE.log       what that stage reported
-    STAGE.tmp/      the files of an unfinished stage
+    STAGE/          the files of a stage
+    STAGE.log       what that stage reported; a stage without it is not finished
 
 The last stage's folder becomes ``DEST``, and ``DEST.part`` is removed.
 """
@@ -16,12 +15,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import check_input, flush, lock, read_text, whole_file
+from fairseq_doc.files import check_input, flush, lock, read_text, text_lines, write_lines
 
 Say = Callable[[str], object]  # takes one line of what was done
 Lines = Iterator[str]  # what a stage did, line by line
@@ -41,19 +41,37 @@ def check_destination(destination: Path) -> None:
         raise FairseqDocError(f"{destination} exists; remove it, or name another folder")
 
 
-def make_stamp(settings: dict, files: dict[str, Path], made_by: dict[str, str]) -> str:
-    """What decides a result, as JSON text.
+def make_stamp(
+    kind: type, settings: Any, files: dict[str, Path], made_by: dict[str, str]
+) -> dict[str, Any]:
+    """What decides a result.
 
     Args:
-        settings: of the preparation.
+        kind: a dataclass; its fields count. ``folder`` does not, since the same text in another
+            folder gives the same data.
+        settings: of this class or one that inherits from it.
         files: {name: file that is read}; their contents count, not their places.
-        made_by: {tool: version}.
+        made_by: {tool: version}; fairseq's is added.
     """
+    import fairseq
+
     digests = {}
     for name, path in files.items():
         check_input(path, again=True)
         digests[name] = checksums.sha256_of(path)
-    return json.dumps({**settings, "sha256": digests, MADE_BY: made_by}, indent=1) + "\n"
+    values = asdict(settings)
+    decided = {entry.name: values[entry.name] for entry in fields(kind) if entry.name != "folder"}
+    made_by = {**made_by, "fairseq": fairseq.__version__}
+    return {**decided, "sha256": digests, MADE_BY: made_by}
+
+
+def read_settings(folder: Path) -> dict[str, Any] | None:
+    """The settings in a folder of preparation; None if there are none."""
+    try:
+        settings = json.loads(read_text(folder / SETTINGS, MAX_SETTINGS))
+    except (ValueError, RecursionError):
+        return None
+    return settings if isinstance(settings, dict) and MADE_BY in settings else None
 
 
 class StagedFolder:
@@ -62,31 +80,26 @@ class StagedFolder:
     def __init__(self, part: Path, say: Say) -> None:
         self.part = part
         self.say = say
-        self.names: list[str] = []
+        self.report: list[str] = []
 
     def run(self, name: str, stage: Stage) -> Path:
-        """Run a stage unless it is done, and report its lines.
-
-        Returns:
-            The stage's folder.
-        """
-        self.names.append(name)
-        folder = self.part / name
-        log = self.part / f"{name}.log"
-        unfinished = self.part / f"{name}.tmp"
-        if folder.is_dir():
+        """Run a stage unless it is finished, and report its lines; the stage's folder."""
+        folder, log = self.part / name, self.part / f"{name}.log"
+        finished = log.exists()
+        if finished:
             self.say(f"{name}: done before")
-            for line in log.read_text(encoding="utf-8").splitlines():
-                self.say(line)
-            return folder
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
-        lines = []
-        for line in stage(unfinished):
+            lines = text_lines(log)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            lines = stage(folder)
+        reported = []
+        for line in lines:
             self.say(line)
-            lines.append(f"{line}\n")
-        log.write_text("".join(lines), encoding="utf-8")
-        unfinished.rename(folder)
+            reported.append(line)
+        if not finished:
+            write_lines(log, reported)
+        self.report += reported
         return folder
 
     def finish(self, data: Path, destination: Path, copies: Iterable[Path] = ()) -> None:
@@ -97,9 +110,7 @@ class StagedFolder:
                 shutil.copytree(path, data / path.name, dirs_exist_ok=True)
             else:
                 shutil.copy(path, data)
-        logs = [self.part / f"{name}.log" for name in self.names]
-        report = "".join(log.read_text(encoding="utf-8") for log in logs)
-        (data / "prepare.log").write_text(report, encoding="utf-8")
+        write_lines(data / "prepare.log", self.report)
         for path in [*data.rglob("*"), data]:
             flush(path)
         data.rename(destination)
@@ -108,7 +119,7 @@ class StagedFolder:
 
 
 @contextlib.contextmanager
-def staged(destination: Path, stamp: str, say: Say) -> Iterator[StagedFolder]:
+def staged(destination: Path, stamp: dict[str, Any], say: Say) -> Iterator[StagedFolder]:
     """Take ``DEST.part`` for one preparation.
 
     It is removed when the text or the settings cannot be used (``FairseqDocError``), and kept after
@@ -123,7 +134,7 @@ def staged(destination: Path, stamp: str, say: Say) -> Iterator[StagedFolder]:
         FairseqDocError: ``DEST.part`` is not ours, or another preparation is at work there.
     """
     part = destination.with_name(f"{destination.name}.part")
-    with _claim(part, stamp, say):
+    with _claim(part, json.dumps(stamp, indent=1), say):
         try:
             check_destination(destination)  # another preparation may have finished meanwhile
             yield StagedFolder(part, say)
@@ -141,58 +152,25 @@ def _claim(part: Path, stamp: str, say: Say) -> IO[str]:
             f"{part}: expected nothing, or an unfinished preparation; remove it, or name another "
             "destination"
         )
-    held = take_lock(part)
-    settings = part / SETTINGS
-    if settings.exists() and read_text(settings, MAX_SETTINGS) != stamp:
-        say(f"{part} is of other settings, other text or other tools: starting over")
-        for path in part.iterdir():
-            if path.name not in (LOCK, SETTINGS):
-                _remove(path)
-    # After everything else is gone: a preparation may be killed at any time.
-    with whole_file(settings) as file:
-        file.write(stamp)
+    path, settings = part / LOCK, part / SETTINGS
+    held = lock(path, f"{part}: another preparation is at work there")
+    if not path.exists() or not os.path.samestat(os.fstat(held.fileno()), path.stat()):
+        held.close()
+        raise FairseqDocError(f"{part}: another preparation has just finished there")
+    if settings.exists() and read_text(settings, MAX_SETTINGS) != f"{stamp}\n":
+        say(f"{part} was made with other settings, text or tools: starting over")
+        for log in part.glob("*.log"):  # first: a stage that is half removed must not count
+            log.unlink()
+        for folder in filter(Path.is_dir, part.iterdir()):
+            shutil.rmtree(folder)
+    write_lines(settings, [stamp])  # when everything else is gone
     return held
-
-
-def _remove(path: Path) -> None:
-    """Remove a file or folder. A stage's folder that is half removed must not count as done, so it
-    gets an unfinished stage's name first."""
-    if not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    unfinished = path if path.suffix == ".tmp" else path.with_name(f"{path.name}.tmp")
-    if unfinished != path:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        path.rename(unfinished)
-    shutil.rmtree(unfinished)
 
 
 def _is_ours(part: Path) -> bool:
     """Whether a preparation made this folder, or it is empty: only then may it be changed."""
     if part.is_symlink() or not part.is_dir():
         return False
-    lock = part / LOCK
-    if lock.exists() and lock.stat().st_size > 0:
-        return False
-    names = {path.name for path in part.iterdir()} - {LOCK}
-    if all(name.startswith(f".{SETTINGS}.") for name in names):  # begun, and killed
-        return True
-    try:
-        settings = json.loads(read_text(part / SETTINGS, MAX_SETTINGS))
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(settings, dict) and MADE_BY in settings
-
-
-def take_lock(folder: Path) -> IO[str]:
-    """Keep other preparations out of an existing folder, until the returned file is closed.
-
-    Raises:
-        FairseqDocError: another preparation is at work there.
-    """
-    path = folder / LOCK
-    held = lock(path, f"{folder}: another preparation is at work there")
-    if not path.exists() or not os.path.samestat(os.fstat(held.fileno()), path.stat()):
-        held.close()
-        raise FairseqDocError(f"{folder}: another preparation has just finished there")
-    return held
+    names = [path.name for path in part.iterdir() if path.name != LOCK or path.stat().st_size]
+    begun = all(name.startswith(f".{SETTINGS}.") for name in names)  # and killed
+    return begun or read_settings(part) is not None

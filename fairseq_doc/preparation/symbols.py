@@ -1,8 +1,8 @@
 """Trees <-> the symbols of a language model (Choe and Charniak, 2016).
 
-``(S (NP the dog )NP (VP barks )VP )S``: opening and closing brackets with their labels, and the words
-in lower case, without their tags and without the root's bracket. Rare words are one symbol, or one of
-several by their shape.
+``(S (NP the dog )NP (VP barks )VP )S``: opening and closing brackets with their labels, and the
+words in lower case, without their tags and without the root's bracket. Rare words are one symbol,
+or one of several by their shape.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.tokenization import RESERVED, UNKNOWN
-from fairseq_doc.preparation.trees import NO_TAG, Bracket, Tree, walk
+from fairseq_doc.preparation.trees import NO_TAG, Tree, TreeBuilder, walk
 
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
@@ -27,35 +27,23 @@ def is_reserved(word: str) -> bool:
 def shape(word: str) -> str:
     """The symbol of a rare word by its original form.
 
-    It is ``<unk``, then of ``-capital`` (its first letter), ``-digit``, ``-hyphen`` and ``-dot`` those
-    that hold, then the first that fits of ``-ing -ed -ly -s -est -er -ion -ory -un`` (its beginning)
-    ``-al``, then ``>``. The features are Choe and Charniak's (2016); how they combine is decided here.
+    It is ``<unk``, then of ``-capital`` (its first letter), ``-digit``, ``-hyphen`` and ``-dot``
+    those that hold, then the first that fits of ``-ing -ed -ly -s -est -er -ion -ory -un`` (its
+    beginning) ``-al``, then ``>``. The features are Choe and Charniak's (2016); how they combine is
+    decided here.
     """
-    parts = [UNKNOWN.removesuffix(">")]
-    if word[0].isupper():
-        parts.append("capital")
-    if any(character.isdigit() for character in word):
-        parts.append("digit")
-    if "-" in word:
-        parts.append("hyphen")
-    if "." in word:
-        parts.append("dot")
-    affix = _affix(word.lower())
-    if affix is not None:
-        parts.append(affix)
-    return "-".join(parts) + ">"
-
-
-def _affix(word: str) -> str | None:
-    """The first of the affixes that a word in lower case has."""
-    for ending in ENDINGS:
-        if word.endswith(ending):
-            return ending
-    if word.startswith("un"):
-        return "un"
-    if word.endswith("al"):
-        return "al"
-    return None
+    lower = word.lower()
+    features = {
+        "capital": word[0].isupper(),
+        "digit": any(character.isdigit() for character in word),
+        "hyphen": "-" in word,
+        "dot": "." in word,
+    }
+    affixes = {ending: lower.endswith(ending) for ending in ENDINGS}
+    affixes |= {"un": lower.startswith("un"), "al": lower.endswith("al")}
+    held = [name for name, holds in features.items() if holds]
+    held += [name for name, holds in affixes.items() if holds][:1]
+    return "-".join([UNKNOWN.removesuffix(">"), *held]) + ">"
 
 
 class WordSymbols:
@@ -72,8 +60,8 @@ class WordSymbols:
 
     @classmethod
     def of_dictionary(cls, dictionary: "Dictionary") -> "WordSymbols":
-        """The symbols of the text that a dictionary was made from: its words are known, and rare words
-        have shapes where it holds any."""
+        """The symbols of the text that a dictionary was made from: its words are known, and rare
+        words have shapes where it holds any."""
         return cls(dictionary, any(s.startswith(SHAPE_MARK) for s in dictionary.symbols))
 
     def __call__(self, word: str) -> str:
@@ -84,21 +72,11 @@ class WordSymbols:
 
 
 def symbols_of(tree: Tree, word_symbol: Callable[[str], str]) -> list[str]:
-    """The symbols of a tree.
-
-    Args:
-        tree: :class:`fairseq_doc.preparation.trees.Tree`.
-        word_symbol: word -> symbol, such as :class:`WordSymbols`.
-
-    Returns:
-        A list of strings.
-    """
-    symbols = []
-    for kind, what in walk(tree):
-        if kind == "word":
-            symbols.append(word_symbol(tree.words[what]))
-        else:
-            symbols.append(f"{kind}{what}")
+    """The symbols of a tree; ``word_symbol`` is word -> symbol, as :class:`WordSymbols`."""
+    symbols = [
+        word_symbol(tree.words[what]) if kind == "word" else f"{kind}{what}"
+        for kind, what in walk(tree)
+    ]
     return symbols if tree.root is None else symbols[1:-1]
 
 
@@ -114,45 +92,38 @@ def tree_of(
         words: take the place of the symbols' own.
         tags: of the words; XX without them.
 
-    Returns:
-        :class:`fairseq_doc.preparation.trees.Tree`.
-
     Raises:
-        FairseqDocError: brackets that do not match, one without words, no words, or another number of
-            words or tags.
+        FairseqDocError: brackets that do not match, one without words, no words, or another number
+            of words or tags.
     """
-    own, brackets = _parse(symbols)
-    words = own if words is None else words
-    tags = [NO_TAG] * len(own) if tags is None else tags
+    tree = _parse(symbols)
+    count = len(tree.words)
+    words = tree.words if words is None else words
+    tags = [NO_TAG] * count if tags is None else tags
     for name, given in (("words", words), ("tags", tags)):
-        if len(given) != len(own):
-            raise FairseqDocError(f"expected {len(own)} {name}; got {len(given)}")
-    return Tree(tuple(words), tuple(tags), (("TOP", 0, len(own)), *brackets))
+        if len(given) != count:
+            raise FairseqDocError(f"expected {count} {name}; got {len(given)}")
+    return Tree(tuple(words), tuple(tags), (("TOP", 0, count), *tree.brackets))
 
 
-def _parse(symbols: Sequence[str]) -> tuple[list[str], list[Bracket]]:
-    """The words of symbols, and their brackets in the order in which they open."""
-    words: list[str] = []
-    brackets: list[Bracket] = []
-    unclosed: list[int] = []  # places in brackets, from the outermost
+def _parse(symbols: Sequence[str]) -> TreeBuilder:
+    tree = TreeBuilder()
     for symbol in symbols:
         if symbol[0] == "(":
-            unclosed.append(len(brackets))
-            brackets.append((symbol[1:], len(words), len(words)))
+            tree.open(symbol[1:])
         elif symbol[0] == ")":
-            if not unclosed:
+            if not tree.unclosed:
                 raise FairseqDocError(f"expected a word or an opening bracket; got {symbol}")
-            place = unclosed.pop()
-            label, start, _ = brackets[place]
+            label, start, end = tree.close()
             if label != symbol[1:]:
                 raise FairseqDocError(f"expected ){label}; got {symbol}")
-            if start == len(words):
+            if start == end:
                 raise FairseqDocError(f"({label} holds no word")
-            brackets[place] = (label, start, len(words))
         else:
-            words.append(symbol)
-    if unclosed:
-        raise FairseqDocError(f"expected ){brackets[unclosed[-1]][0]}; got the end")
-    if not words:
+            tree.words.append(symbol)
+    if tree.unclosed:
+        label = tree.brackets[tree.unclosed[-1]][0]
+        raise FairseqDocError(f"expected ){label}; got the end")
+    if not tree.words:
         raise FairseqDocError("expected a word; got none")
-    return words, brackets
+    return tree

@@ -17,9 +17,10 @@ TOKENIZERS = ("moses", "none")
 # A dictionary takes these words for its own symbols; no text may hold them as words.
 RESERVED = ("<s>", "<pad>", "</s>")
 UNKNOWN = "<unk>"  # the dictionary's own too, but text may hold it
-SUBWORD_MARK = "@@"  # ends every unit of subword-nmt's except a word's last
-SENTENCEPIECE_MARK = "\u2581"  # begins every word of sentencepiece's
-BPE_MARK = re.compile(r"@@(?= |$)|\u2581")
+BPE_MARKS = {
+    "sentencepiece": re.compile("\u2581"),  # begins every word
+    "subword_nmt": re.compile("@@(?= |$)"),  # ends every unit except a word's last
+}
 MAX_WORD = 5_000  # characters
 CODES_VERSION = re.compile("#version: [0-9]{1,3}[.][0-9]{1,3}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -32,8 +33,7 @@ def clean(line: str) -> str:
 
 
 def moses(language: str) -> "MosesTokenizer":
-    """The tokenizer of fairseq's ``--tokenizer moses``: ``encode`` and ``decode``, both in one
-    language."""
+    """fairseq's ``--tokenizer moses``: ``encode`` and ``decode``, both in one language."""
     from fairseq.data.encoders.moses_tokenizer import MosesTokenizer, MosesTokenizerConfig
 
     return MosesTokenizer(MosesTokenizerConfig(source_lang=language, target_lang=language))
@@ -107,17 +107,15 @@ def _read_codes(path: str | Path) -> io.StringIO:
     for merge in merges:
         if len(merge.strip("\r ").split(" ")) != 2:
             raise FairseqDocError(
-                f"{path}: expected merges of subword-nmt, two units with a blank between in every line; "
-                f"got {shown(merge)}"
+                f"{path}: expected merges of subword-nmt, two units with a blank between in every "
+                f"line; got {shown(merge)}"
             )
     return io.StringIO(text)
 
 
 def holds_bpe_mark(line: str, bpe: str) -> bool:
     """Whether a line of words holds a mark of ``bpe``, so that undoing it would change the line."""
-    if bpe == "subword_nmt":
-        return f"{SUBWORD_MARK} " in f"{line} "
-    return bpe == "sentencepiece" and SENTENCEPIECE_MARK in line
+    return bpe in BPE_MARKS and bool(BPE_MARKS[bpe].search(line))
 
 
 def holds_long_word(line: str) -> bool:
@@ -136,6 +134,6 @@ def why_unusable(line: str, bpe: str) -> str | None:
     if any(symbol in units for symbol in RESERVED):
         return f"holds one of fairseq's own symbols, {', '.join(RESERVED)}"
     if holds_bpe_mark(line, bpe):
-        mark = "a word that ends in @@" if bpe == "subword_nmt" else SENTENCEPIECE_MARK
+        mark = "a word that ends in @@" if bpe == "subword_nmt" else "\u2581"
         return f"holds {mark}, the mark of --bpe {bpe}"
     return None

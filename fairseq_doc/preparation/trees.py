@@ -1,7 +1,7 @@
 """Constituency trees in brackets, as the Penn Treebank and parsers write them.
 
-A tree is kept flat, as its words, their tags and its brackets: reading costs one pass over the text.
-Trees far beyond any sentence's size are refused.
+A tree is kept flat, as its words, their tags and its brackets: reading costs one pass over the
+text. Trees far beyond any sentence's size are refused.
 """
 
 import os
@@ -35,8 +35,8 @@ class Tree:
     Attributes:
         words: its N words, from the left.
         tags: a part-of-speech tag a word.
-        brackets: (label, start, end) of every constituent above the tags, over words start..end - 1,
-            in the order in which they open, so a unary chain from the top.
+        brackets: (label, start, end) of every constituent above the tags, over words start to
+            end - 1, in the order in which they open, so a unary chain from the top.
     """
 
     words: tuple[str, ...]
@@ -45,12 +45,31 @@ class Tree:
 
     @property
     def root(self) -> str | None:
-        """The label of the outermost bracket where it is a mere root, one of ``ROOTS``; else None."""
+        """The label of the outermost bracket if it is one of ``ROOTS``; else None."""
         label = self.brackets[0][0] if self.brackets else None
         return label if label in ROOTS else None
 
 
 EMPTY = Tree((), (), ())  # a parser's failure
+
+
+class TreeBuilder:
+    """A tree that grows from the left."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.brackets: list[Bracket] = []
+        self.unclosed: list[int] = []  # places in brackets, from the outermost
+
+    def open(self, label: str) -> None:
+        self.unclosed.append(len(self.brackets))
+        self.brackets.append((label, len(self.words), len(self.words)))
+
+    def close(self) -> Bracket:
+        place = self.unclosed.pop()
+        label, start, _ = self.brackets[place]
+        self.brackets[place] = (label, start, len(self.words))
+        return self.brackets[place]
 
 
 def parse_tree(
@@ -61,123 +80,79 @@ def parse_tree(
     Args:
         text: the tree, on one line or several; its root bracket may lack a label.
         where: what an error begins with, such as ``dev.mrg: line 3``.
-        allow_empty: take a tree without words, as parsers write where they fail, ``(())``, and leave out
-            constituents without, as EVALB does.
-        sentence: a tree whose words and tags are taken, for trees without tags, or with other marks of
-            unknown words: a bracket around a single word is its tag where it is XX or the sentence's
-            own, and else a constituent. None: every word has its tag.
-
-    Returns:
-        :class:`Tree`.
+        allow_empty: accept a tree without words, as parsers write when they fail, ``(())``, and
+            leave out constituents without words, as EVALB does.
+        sentence: a tree whose words and tags are taken, for trees without tags, or with other marks
+            of unknown words: a bracket around a single word is its tag if it is XX or the
+            sentence's own tag, and else a constituent. None: every word has its tag.
 
     Raises:
         FairseqDocError: brackets that do not match, a word without a tag, a constituent without
-            words, a label missing below the root, several trees, not as many words as the sentence's,
-            or a size beyond ``MAX_PARTS`` or ``MAX_DEPTH``.
+            words, a label missing below the root, several trees, not as many words as the
+            sentence's, or a size beyond ``MAX_PARTS`` or ``MAX_DEPTH``.
     """
-    reader = _TreeReader(where, sentence)
+    try:
+        return _parse(text, allow_empty, sentence)
+    except FairseqDocError as error:
+        raise FairseqDocError(f"{where}: {error}") from None
+
+
+def _parse(text: str, allow_empty: bool, sentence: Tree | None) -> Tree:
+    tree, tags = TreeBuilder(), []
+    lack = None  # the first; an error unless the tree has no words at all
     for part in _PART.finditer(text):
         tag, word, label, closing, stray = part.groups()
-        reader.check_not_ended(part[0])
-        reader.check_size()
+        place = len(tree.words)
+        if not tree.unclosed and (tree.words or tree.brackets):
+            raise FairseqDocError(f"expected one tree; got {shown(part[0])} after its end")
+        if place + len(tree.brackets) > MAX_PARTS or len(tree.unclosed) > MAX_DEPTH:
+            raise FairseqDocError(
+                f"expected a sentence's tree; got one of more than {MAX_PARTS:,} words and brackets, "
+                f"or more than {MAX_DEPTH:,} brackets inside each other"
+            )
         if tag is not None:
-            reader.tagged_word(tag, word)
+            if sentence is not None and tag not in (NO_TAG, *sentence.tags[place : place + 1]):
+                tree.brackets.append((tag, place, place + 1))
+            tree.words.append(word)
+            tags.append(tag)
         elif label is not None:
-            reader.open(label)
+            if not label and tree.unclosed:
+                lack = lack or "a bracket below the root has no label"
+            tree.open(label)
         elif closing:
-            reader.close()
+            if not tree.unclosed:
+                raise FairseqDocError("a bracket is closed that was not opened")
+            label, start, end = tree.close()
+            if start == end:
+                lack = lack or f"the bracket {shown(label)} holds no word"
+        elif sentence is None or not tree.unclosed:
+            raise FairseqDocError(
+                f"expected every word with its tag, (TAG word); got {shown(stray)} alone"
+            )
         else:
-            reader.bare_word(stray)
-    return reader.tree(allow_empty)
-
-
-class _TreeReader:
-    """The state of :func:`parse_tree`, part by part."""
-
-    def __init__(self, where: str, sentence: Tree | None) -> None:
-        self.where = where
-        self.sentence = sentence
-        self.words: list[str] = []
-        self.tags: list[str] = []
-        self.brackets: list[Bracket] = []
-        self.unclosed: list[int] = []  # places in brackets, from the outermost
-        self.lack: str | None = None  # the first; an error unless the tree has no words at all
-
-    def error(self, problem: str) -> FairseqDocError:
-        return FairseqDocError(f"{self.where}: {problem}")
-
-    def check_not_ended(self, text: str) -> None:
-        if not self.unclosed and (self.words or self.brackets):
-            raise self.error(f"expected one tree; got {shown(text)} after its end")
-
-    def check_size(self) -> None:
-        if len(self.words) + len(self.brackets) > MAX_PARTS:
-            raise self.error(
-                f"expected a sentence's tree; got one of more than {MAX_PARTS:,} words and brackets"
-            )
-        if len(self.unclosed) > MAX_DEPTH:
-            raise self.error(
-                f"expected a sentence's tree; got one of more than {MAX_DEPTH:,} brackets inside each other"
-            )
-
-    def tagged_word(self, tag: str, word: str) -> None:
-        place = len(self.words)
-        if self.sentence is not None and tag != NO_TAG:
-            own_tag = self.sentence.tags[place] if place < len(self.sentence.tags) else None
-            if tag != own_tag:
-                self.brackets.append((tag, place, place + 1))
-        self.words.append(word)
-        self.tags.append(tag)
-
-    def bare_word(self, word: str) -> None:
-        if self.sentence is None or not self.unclosed:
-            raise self.error(
-                f"expected every word with its tag, (TAG word); got {shown(word)} alone"
-            )
-        self.words.append(word)
-
-    def open(self, label: str) -> None:
-        if not label and self.unclosed and self.lack is None:
-            self.lack = "a bracket below the root has no label"
-        self.unclosed.append(len(self.brackets))
-        self.brackets.append((label, len(self.words), len(self.words)))
-
-    def close(self) -> None:
-        if not self.unclosed:
-            raise self.error("a bracket is closed that was not opened")
-        place = self.unclosed.pop()
-        label, start, _ = self.brackets[place]
-        if start == len(self.words) and self.lack is None:
-            self.lack = f"the bracket {shown(label)} holds no word"
-        self.brackets[place] = (label, start, len(self.words))
-
-    def tree(self, allow_empty: bool) -> Tree:
-        if self.unclosed:
-            raise self.error(
-                f"the tree is not closed: expected {len(self.unclosed)} more closing brackets"
-            )
-        if not self.words and allow_empty:
-            return EMPTY
-        if not self.words:
-            raise self.error("expected a tree; got one without words")
-        if self.lack is not None and not allow_empty:
-            raise self.error(self.lack)
-        brackets = tuple(bracket for bracket in self.brackets if bracket[1] < bracket[2])
-        if self.sentence is None:
-            return Tree(tuple(self.words), tuple(self.tags), brackets)
-        if len(self.words) != len(self.sentence.words):
-            raise self.error(
-                f"expected {len(self.sentence.words)} words, as its sentence has; got "
-                f"{len(self.words)}"
-            )
-        return replace(self.sentence, brackets=brackets)
+            tree.words.append(stray)
+    if tree.unclosed:
+        raise FairseqDocError(
+            f"the tree is not closed: expected {len(tree.unclosed)} more closing brackets"
+        )
+    if not tree.words and allow_empty:
+        return EMPTY
+    if not tree.words:
+        raise FairseqDocError("expected a tree; got one without words")
+    if lack is not None and not allow_empty:
+        raise FairseqDocError(lack)
+    brackets = tuple(bracket for bracket in tree.brackets if bracket[1] < bracket[2])
+    if sentence is None:
+        return Tree(tuple(tree.words), tuple(tags), brackets)
+    if len(tree.words) != len(sentence.words):
+        raise FairseqDocError(
+            f"expected {len(sentence.words)} words, as its sentence has; got {len(tree.words)}"
+        )
+    return replace(sentence, brackets=brackets)
 
 
 def read_trees(path: str | os.PathLike) -> Iterator[tuple[int, Tree]]:
     """Read trees, each on a line or spread over several; blank lines do not count.
-
-    Args:
-        path: file, compressed by gzip or not.
 
     Yields:
         (number of the line in which it begins, :class:`Tree`).
@@ -196,8 +171,8 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
         (number of the line in which it begins, text).
 
     Raises:
-        FairseqDocError: text outside brackets, a tree that is not closed or very long, a file without
-            trees.
+        FairseqDocError: text outside brackets, a tree that is not closed or very long, a file
+            without trees.
     """
     begun, depth = 0, 0
     lines: list[str] = []
@@ -219,8 +194,8 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
             length += len(lines[-1])
             if length > MAX_LINE:
                 raise FairseqDocError(
-                    f"{path}: line {begun}: the tree that begins here does not end within {MAX_LINE:,} "
-                    "characters: is a closing bracket missing?"
+                    f"{path}: line {begun}: the tree that begins here does not end within "
+                    f"{MAX_LINE:,} characters: is a closing bracket missing?"
                 )
         elif line[start:].strip():
             raise FairseqDocError(

@@ -13,11 +13,9 @@ def score_bleu(
     lowercase: bool = False,
     resamples: int = 1000,
 ) -> dict[str, dict[str, Any]]:
-    """Score systems against references.
+    """Score systems, of which the first is the baseline, against references, a line a sentence.
 
     Args:
-        systems: the first is the baseline.
-        references: a line a sentence.
         language: of the references, which decides sacrebleu's tokenizer.
         lowercase: ignore case.
         resamples: of the bootstrap.

@@ -14,6 +14,7 @@ order. Every other line, such as logging, is ignored.
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
@@ -21,7 +22,7 @@ from fairseq_doc.files import text_lines
 _LINE = re.compile(r"([STHDP])-(\d+)\t(.*)", re.DOTALL)
 MAX_DIGITS = 18  # of a sentence's number
 _REPEATED = "HDP"  # kinds of lines that --nbest repeats
-_Found = dict[str, dict[int, list[tuple[int, str]]]]  # kind: {sentence: [(line, text)]}
+_Rows = dict[str, dict[int, list[tuple[int, str]]]]  # kind: {sentence: [(line, text)]}
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class Hypothesis:
     """One hypothesis.
 
     Attributes:
-        line: number of its H- line (of its D- line in a file without H-).
-        words: of its H- line (of its D- line in a file without H-).
-        text: of its D- line (of its H- line in a file without D-).
+        line: number of its H- line.
+        words: of its H- line.
+        text: of its D- line. A file without one of the two kinds has the other's.
         log2_probs: of its P- line; None in a file without P-.
     """
 
@@ -62,98 +63,99 @@ def read_generated(path: str) -> list[GeneratedSentence]:
         The sentences in the order of their ids.
 
     Raises:
-        FairseqDocError: no hypotheses, a missing or repeated sentence, a damaged line. The message
-            names the file, and the line where there is one.
+        FairseqDocError: no hypotheses, a missing or repeated sentence, a damaged line.
     """
-    found = _read_lines(path)
-    if not found["H"] and not found["D"]:
-        raise FairseqDocError(
-            f"{path}: expected fairseq-generate's output, with H- and D- lines; got none (--quiet "
-            "leaves them out)"
-        )
-    _check_complete(found, path)
-    return [_sentence(found, number, path) for number in range(len(found["H"] or found["D"]))]
+    rows = _read_lines(path)
+    count = _check_complete(rows, path)
+    return [_sentence(rows, number, path) for number in range(count)]
 
 
-def _read_lines(path: str) -> _Found:
+def _read_lines(path: str) -> _Rows:
     """The lines by kind and sentence, without the scores of H- and D-."""
-    found: _Found = {kind: {} for kind in "STHDP"}
+    rows: _Rows = {kind: {} for kind in "STHDP"}
     latest: dict[str, int] = {}  # sentence of each kind's last line
     for number, line in enumerate(text_lines(path), start=1):
         match = _LINE.fullmatch(line)
         if match is None:
             continue
-        if len(match[2]) > MAX_DIGITS:
-            raise FairseqDocError(
-                f"{path}: line {number}: expected the number of a sentence; got one of "
-                f"{len(match[2]):,} digits; generate again"
-            )
-        kind, sentence, text = match[1], int(match[2]), match[3]
+        kind, digits, text = match.groups()
+        if len(digits) > MAX_DIGITS:
+            raise _damaged(path, number, f"has a sentence's number of {len(digits):,} digits")
         if "\r" in text:
-            raise FairseqDocError(
-                f"{path}: line {number} is mixed with a progress bar; generate again with "
-                "--results-path, or with standard error in another file"
+            raise _damaged(
+                path,
+                number,
+                "is mixed with a progress bar: give --results-path, or another file for stderr",
             )
         if kind in "HD":
             _, tab, text = text.partition("\t")
             if not tab:
-                raise FairseqDocError(f"{path}: line {number} is cut off; generate again")
-        rows = found[kind].setdefault(sentence, [])
-        of_nbest = kind in _REPEATED and latest.get(kind) == sentence
-        if rows and not of_nbest:
+                raise _damaged(path, number, "is cut off")
+        sentence = int(digits)
+        own = rows[kind].setdefault(sentence, [])
+        if own and (kind not in _REPEATED or latest[kind] != sentence):
             raise FairseqDocError(
                 f"{path}: sentence {sentence} is there twice, again in line {number}; expected the "
                 "output of one run"
             )
-        rows.append((number, text))
+        own.append((number, text))
         latest[kind] = sentence
-    return found
+    return rows
 
 
-def _check_complete(found: _Found, path: str) -> None:
-    """Raise ``FairseqDocError`` unless every sentence up to the highest id has the same kinds of
-    lines."""
-    count = max(number for rows in found.values() for number in rows) + 1
-    with_hypotheses = found["H"] or found["D"]
-    missing = count - len(with_hypotheses)
+def _damaged(path: str, line: int, problem: str) -> FairseqDocError:
+    return FairseqDocError(
+        f"{path}: line {line} {problem}; expected fairseq-generate's output: generate again"
+    )
+
+
+def _check_complete(rows: _Rows, path: str) -> int:
+    """The number of sentences.
+
+    Raises:
+        FairseqDocError: no hypotheses, or a sentence without the kinds of lines that others have.
+    """
+    hypotheses = rows["H"] or rows["D"]
+    if not hypotheses:
+        raise FairseqDocError(
+            f"{path}: expected fairseq-generate's output, with H- and D- lines; got none (--quiet "
+            "leaves them out)"
+        )
+    count = max(number for by_sentence in rows.values() for number in by_sentence) + 1
+    missing = count - len(hypotheses)
     if missing:
-        first = next(number for number in range(count) if number not in with_hypotheses)
+        first = next(number for number in range(count) if number not in hypotheses)
         raise FairseqDocError(
             f"{path}: {missing:,} of {count:,} sentences are missing, the first is {first}; "
             "generate again, with --required-batch-size-multiple 1 (fairseq's default of 8 can "
             "leave out the last sentences) and, instead of "
             "--skip-invalid-size-inputs-valid-test, --max-source-positions for the longest"
         )
-    for kind in "ST":
-        if found[kind] and len(found[kind]) < count:
-            raise FairseqDocError(
-                f"{path}: expected a line {kind}- for each of {count:,} sentences; got "
-                f"{len(found[kind]):,}"
-            )
-    kinds = [kind for kind in _REPEATED if found[kind]]
     for number in range(count):
-        counts = [len(found[kind].get(number, ())) for kind in kinds]
-        if len(set(counts)) > 1:
-            line = with_hypotheses[number][0][0]
-            shown = ", ".join(f"{n} {kind}-" for n, kind in zip(counts, kinds, strict=True))
+        counts = {kind: len(own.get(number, ())) for kind, own in rows.items() if own}
+        of_hypotheses = [counts[kind] for kind in _REPEATED if kind in counts]
+        if 0 in counts.values() or len(set(of_hypotheses)) > 1:
+            line = hypotheses[number][0][0]
+            got = ", ".join(f"{n} {kind}-" for kind, n in counts.items())
             raise FairseqDocError(
-                f"{path}: sentence {number} (line {line}) is cut off: expected as many lines of "
-                f"each kind; got {shown}; generate again"
+                f"{path}: sentence {number} (line {line}) is cut off: expected the lines that the "
+                f"others have; got {got}; generate again"
             )
+    return count
 
 
-def _sentence(found: _Found, number: int, path: str) -> GeneratedSentence:
+def _sentence(rows: _Rows, number: int, path: str) -> GeneratedSentence:
     """The record of a sentence whose lines are complete."""
-    hypotheses = []
-    with_words, with_text = found["H"] or found["D"], found["D"] or found["H"]
-    for place, (line, words) in enumerate(with_words[number]):
-        log2_probs = None
-        if found["P"]:
-            log2_probs = _numbers(path, *found["P"][number][place])
-        text = with_text[number][place][1]
-        hypotheses.append(Hypothesis(line, words, text, log2_probs))
-    source, target = (found[kind][number][0][1] if found[kind] else None for kind in ("S", "T"))
-    return GeneratedSentence(tuple(hypotheses), source, target)
+    words, texts = (rows["H"] or rows["D"])[number], (rows["D"] or rows["H"])[number]
+    numbers: list[Any] = [None] * len(words)
+    if rows["P"]:
+        numbers = [_numbers(path, *row) for row in rows["P"][number]]
+    hypotheses = tuple(
+        Hypothesis(line, own_words, text, log2_probs)
+        for (line, own_words), (_, text), log2_probs in zip(words, texts, numbers, strict=True)
+    )
+    source, target = (rows[kind][number][0][1] if rows[kind] else None for kind in "ST")
+    return GeneratedSentence(hypotheses, source, target)
 
 
 def _numbers(path: str, line: int, text: str) -> tuple[float, ...]:
@@ -161,6 +163,4 @@ def _numbers(path: str, line: int, text: str) -> tuple[float, ...]:
     try:
         return tuple(map(float, text.split()))
     except ValueError:
-        raise FairseqDocError(
-            f"{path}: line {line} is damaged: expected numbers; got {shown(text)}; generate again"
-        ) from None
+        raise _damaged(path, line, f"is damaged: expected numbers; got {shown(text)}") from None

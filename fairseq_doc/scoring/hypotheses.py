@@ -1,21 +1,27 @@
 """fairseq-generate's output -> plain text, the best hypothesis of every sentence, to compare with
 raw references.
 
-What the text went through, BPE and tokenisation, shows in the generated targets (the ``T-`` lines),
-which went through the same: with it undone, they are the references.
+The data folder says which BPE and tokenisation the text went through. Without it the generated
+targets (the ``T-`` lines) show it, since they went through the same: with it undone, they are the
+references.
 """
 
+import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
-from fairseq_doc.preparation.tokenization import BPE_MARK, SENTENCEPIECE_MARK, moses
+from fairseq_doc.options import option
+from fairseq_doc.preparation.stages import read_settings
+from fairseq_doc.preparation.tokenization import BPE_KINDS, BPE_MARKS, TOKENIZERS, moses
 from fairseq_doc.scoring.generated import read_generated
 
 AUTO = "auto"
-UNKNOWN = ("<unk>", "\u2047")  # fairseq's mark, and sentencepiece's
+BPE_MARK = re.compile("|".join(mark.pattern for mark in BPE_MARKS.values()))
+UNKNOWN = re.compile("<unk>|\u2047")  # fairseq's mark, and sentencepiece's
 UNKNOWN_IN_TARGET = "<<unk>>"  # fairseq-generate marks a target's unknown words differently
 # A comma, a sentence's last full stop or an English 's, attached to a word or set apart from it.
 # French sets ? ! : and ; apart in raw text too.
@@ -25,55 +31,45 @@ APART = re.compile(r"\s,(?=\s|$)|\s\.\s*$|\s(?:['\u2019]|&apos;)\s?s\b|@-@|&(?:a
 # (Multi30k, Tatoeba and Debian's descriptions in English, German and French; Reuters's headlines).
 TOKENIZED_SHARE = 0.2
 AGREEING_SHARE = 0.5  # hardly any line of another file agrees
-ESCAPES = (
-    (" @-@ ", "-"),
-    ("&#124;", "|"),
-    ("&lt;", "<"),
-    ("&gt;", ">"),
-    ("&apos;", "'"),
-    ("&quot;", '"'),
-    ("&#91;", "["),
-    ("&#93;", "]"),
-    ("&amp;", "&"),
-)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How outputs are read.
+    """How outputs and references are read."""
 
-    Attributes:
-        bpe: one of ``BPE_KINDS`` to undo, or ``AUTO``.
-        tokenizer: one of ``TOKENIZERS`` to undo, or ``AUTO``.
-        language: of the text, for the tokenizer.
-        tokenized: whether references and hypotheses may be tokenised text.
-        allow_unknown: whether they may hold marks of unknown units.
-    """
-
-    bpe: str = AUTO
-    tokenizer: str = AUTO
-    language: str = "en"
-    tokenized: bool = False
-    allow_unknown: bool = False
+    data: Path | None = option(
+        "folder of prepare-mt or prepare-headline: its settings say what to undo, instead of --bpe "
+        "and --tokenizer"
+    )
+    bpe: str = option(
+        "segmentation to undo; found by default, and printed", AUTO, choices=(AUTO, *BPE_KINDS)
+    )
+    tokenizer: str = option(
+        "tokenisation to undo; found from the T- lines by default, and printed",
+        AUTO,
+        choices=(AUTO, *TOKENIZERS),
+    )
+    tokenized_reference: bool = option(
+        "the references exist tokenised only: compare tokenised text with tokenised text", False
+    )
+    allow_unknown: bool = option(
+        "score lines with <unk> or \u2047 as they are, and say how many", False
+    )
+    lang: str = option("language, for --tokenizer", "en")
 
 
 @dataclass(frozen=True)
 class Undoing:
-    """What is undone to get plain text.
-
-    Attributes:
-        bpe: one of ``BPE_KINDS``.
-        tokenizer: one of ``TOKENIZERS``.
-        language: of the text, for the tokenizer.
-    """
+    """What is undone: one of ``BPE_KINDS``, and one of ``TOKENIZERS`` in a language."""
 
     bpe: str
     tokenizer: str
     language: str
 
     def __call__(self, lines: Sequence[str]) -> list[str]:
-        """Lines of plain text. Undoing a tokenizer leaves single blanks between words."""
-        if self.bpe != "none":
+        """Lines of plain text. Undoing a tokenizer leaves single blanks between words. Text without
+        marks of BPE was joined by fairseq-generate."""
+        if self.bpe != "none" and any(map(BPE_MARK.search, lines)):
             from fairseq.data.data_utils import post_process
 
             lines = [post_process(line, self.bpe) for line in lines]
@@ -82,9 +78,7 @@ class Undoing:
         return list(map(moses(self.language).decode, lines))
 
     def __str__(self) -> str:
-        parts = []
-        if self.bpe != "none":
-            parts.append(self.bpe)
+        parts = [] if self.bpe == "none" else [self.bpe]
         if self.tokenizer != "none":
             parts.append(f"{self.tokenizer} ({self.language})")
         return ", ".join(parts) or "nothing"
@@ -123,39 +117,40 @@ def read_references(path: str, options: ReadOptions = ReadOptions()) -> list[str
     for number, line in enumerate(references, start=1):
         if not line.strip():
             raise FairseqDocError(f"{path}: line {number} is empty; expected a reference")
-        if BPE_MARK.search(line):
-            raise FairseqDocError(
-                f"{path}: line {number} holds a mark of BPE, @@ or \u2581; expected raw references"
-            )
-    if looks_tokenized(references) and not options.tokenized:
-        raise FairseqDocError(
-            f"{path} looks tokenised (line {first_apart(references)}); expected raw references, or "
-            "--tokenized-reference to compare tokenised text with tokenised text"
-        )
-    unknown = with_unknown(references)
-    if unknown and not options.allow_unknown:
-        raise FairseqDocError(
-            f"{path}: {len(unknown):,} references hold <unk> or \u2047; expected raw text, or "
-            "--allow-unknown to score them as they are"
-        )
+    _check_plain(f"{path}: line", references, options)
     return references
 
 
 def looks_tokenized(lines: Sequence[str]) -> bool:
     """Whether punctuation is set apart from words as in tokenised text."""
-    apart = sum(bool(APART.search(line)) for line in lines)
-    attached = sum(bool(ATTACHED.search(line)) for line in lines)
+    apart, attached = len(_matching(APART, lines)), len(_matching(ATTACHED, lines))
     return apart > TOKENIZED_SHARE * (apart + attached)
 
 
-def first_apart(lines: Sequence[str]) -> int:
-    """The number, from 1, of the first line that looks tokenised."""
-    return next(number for number, line in enumerate(lines, start=1) if APART.search(line))
+def _matching(pattern: re.Pattern, lines: Sequence[str], start: int = 0) -> list[int]:
+    """The numbers of the lines in which a pattern is found."""
+    return [number for number, line in enumerate(lines, start) if pattern.search(line)]
 
 
-def with_unknown(lines: Sequence[str]) -> list[int]:
-    """The numbers, from 0, of the lines with a mark of an unknown unit."""
-    return [n for n, line in enumerate(lines) if any(mark in line for mark in UNKNOWN)]
+def _check_plain(
+    place: str, lines: Sequence[str], options: ReadOptions, start: int = 1, after: str = ""
+) -> None:
+    """Raise ``FairseqDocError`` for lines that are not plain text. ``place`` is the file and what
+    is numbered from ``start``; ``after`` says what was undone."""
+
+    def refuse(pattern: re.Pattern, what: str, remedy: str) -> None:
+        numbers = _matching(pattern, lines, start)
+        if numbers:
+            raise FairseqDocError(
+                f"{place} {numbers[0]}, the first of {len(numbers):,}, {what}{after}; expected "
+                f"plain text: {remedy}"
+            )
+
+    refuse(BPE_MARK, "holds a mark of BPE, @@ or \u2581", "give an output's --bpe")
+    if not options.allow_unknown:
+        refuse(UNKNOWN, "holds <unk> or \u2047", "generate with --unkpen, or give --allow-unknown")
+    if looks_tokenized(lines) and not options.tokenized_reference:
+        refuse(APART, "looks tokenised", "give --tokenizer moses, or --tokenized-reference")
 
 
 def read_system(
@@ -163,18 +158,15 @@ def read_system(
 ) -> System:
     """Read one system's output and turn it into plain text.
 
-    Args:
-        path: fairseq-generate's output, see :func:`fairseq_doc.scoring.generated.read_generated`.
-        references: see :func:`read_references`.
-        options: :class:`ReadOptions`.
-
     Raises:
-        FairseqDocError: as ``read_generated`` and :func:`find_undoing`; more or fewer sentences
+        FairseqDocError: as :func:`read_generated` and :func:`find_undoing`; more or fewer sentences
             than references; the targets of other references; marks of BPE, tokenised text or
             unknown units that are left.
     """
     generated = read_generated(path)
-    hypotheses = [sentence.hypotheses[0].text for sentence in generated]
+    best = [sentence.hypotheses[0] for sentence in generated]
+    # The H- lines are as the data was prepared; the D- lines may be detokenised already.
+    hypotheses = [one.words if options.data else one.text for one in best]
     targets = [sentence.target for sentence in generated if sentence.target is not None]
     if len(hypotheses) != len(references):
         raise FairseqDocError(
@@ -184,8 +176,9 @@ def read_system(
     undoing = find_undoing(path, hypotheses, targets, references, options)
     agreeing = count_agreeing(path, undoing(targets), references) if targets else None
     hypotheses = undoing(hypotheses)
-    _check_plain(path, hypotheses, undoing, options)
-    return System(str(path), hypotheses, undoing, agreeing, len(with_unknown(hypotheses)))
+    _check_plain(f"{path}: sentence", hypotheses, options, 0, f" after undoing {undoing}")
+    unknown = len(_matching(UNKNOWN, hypotheses))
+    return System(str(path), hypotheses, undoing, agreeing, unknown)
 
 
 def find_undoing(
@@ -195,25 +188,32 @@ def find_undoing(
     references: Sequence[str],
     options: ReadOptions = ReadOptions(),
 ) -> Undoing:
-    """What is to be undone: what the options say; for ``AUTO``, BPE whose marks are there, and
-    tokenisation if undoing it turns more of the targets into the references.
+    """What is to be undone: what the data folder or the options say; for ``AUTO``, BPE whose marks
+    are there, and tokenisation if undoing it turns more of the targets into the references.
 
     Raises:
-        FairseqDocError: the tokenizer is ``AUTO``, and there are no targets.
+        FairseqDocError: the folder has no settings; the tokenizer is ``AUTO``, and there are no
+            targets.
     """
+    if options.data is not None:
+        prepared = read_settings(options.data)
+        if prepared is None or "tokenizer" not in prepared:
+            raise FairseqDocError(
+                f"{options.data}: expected a folder of prepare-mt or prepare-headline, with their "
+                "settings.json"
+            )
+        return Undoing(prepared["bpe"], prepared["tokenizer"], prepared["target"])
     bpe = options.bpe
     if bpe == AUTO:
-        marks = {mark for line in (*hypotheses, *targets) for mark in BPE_MARK.findall(line)}
-        if SENTENCEPIECE_MARK in marks:
-            bpe = "sentencepiece"
-        else:
-            bpe = "subword_nmt" if marks else "none"
+        lines = [*hypotheses, *targets]
+        marked = (kind for kind, mark in BPE_MARKS.items() if any(map(mark.search, lines)))
+        bpe = next(marked, "none")
     if options.tokenizer != AUTO:
-        return Undoing(bpe, options.tokenizer, options.language)
+        return Undoing(bpe, options.tokenizer, options.lang)
     if not targets:
         raise FairseqDocError(
             f"{path} has no targets (T- lines) that would show whether it is tokenised; give "
-            "--tokenizer moses or --tokenizer none"
+            "--data, --tokenizer moses or --tokenizer none"
         )
     expected = [_single_blanks(line) for line in references]
 
@@ -221,8 +221,7 @@ def find_undoing(
         undone = undoing(targets)
         return sum(_single_blanks(a) == b for a, b in zip(undone, expected, strict=True))
 
-    choices = [Undoing(bpe, name, options.language) for name in ("none", "moses")]
-    return max(choices, key=count_equal)
+    return max((Undoing(bpe, name, options.lang) for name in ("none", "moses")), key=count_equal)
 
 
 def _single_blanks(line: str) -> str:
@@ -233,9 +232,7 @@ def _single_blanks(line: str) -> str:
 def without_blanks(line: str) -> str:
     """A line without blanks, case, and the escapes of tokenisation: the same for raw and tokenised
     text."""
-    for escaped, plain in ESCAPES:
-        line = line.replace(escaped, plain)
-    return "".join(line.split()).casefold()
+    return "".join(html.unescape(line.replace(" @-@ ", "-")).split()).casefold()
 
 
 def count_agreeing(path: str, targets: Sequence[str], references: Sequence[str]) -> int:
@@ -251,27 +248,3 @@ def count_agreeing(path: str, targets: Sequence[str], references: Sequence[str])
             "of the split that was generated"
         )
     return sum(agree)
-
-
-def _check_plain(
-    path: str, hypotheses: Sequence[str], undoing: Undoing, options: ReadOptions
-) -> None:
-    """Raise ``FairseqDocError`` where hypotheses are not plain text."""
-    for sentence, line in enumerate(hypotheses):
-        if BPE_MARK.search(line):
-            raise FairseqDocError(
-                f"{path}: sentence {sentence} holds a mark of BPE, @@ or \u2581, after undoing "
-                f"{undoing}; expected plain text: give the --bpe that the text was segmented with"
-            )
-    unknown = with_unknown(hypotheses)
-    if unknown and not options.allow_unknown:
-        raise FairseqDocError(
-            f"{path}: {len(unknown):,} hypotheses hold a mark of an unknown unit, <unk> or \u2047, "
-            f"the first is sentence {unknown[0]}; generate with --unkpen, or give --allow-unknown "
-            "to score them as they are"
-        )
-    if looks_tokenized(hypotheses) and not options.tokenized:
-        raise FairseqDocError(
-            f"{path} looks tokenised after undoing {undoing} (sentence "
-            f"{first_apart(hypotheses) - 1}); give --tokenizer moses"
-        )

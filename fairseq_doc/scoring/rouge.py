@@ -1,5 +1,5 @@
 """ROUGE by rouge-score: ROUGE-1, -2 and -L F1, with and without Porter's stemming, means over
-sentences."""
+sentences. Intervals and p values are by bootstrap resampling of the sentences (Koehn, 2004)."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ import numpy as np
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.scoring.hypotheses import System
-from fairseq_doc.scoring.significance import compare_systems
 
 TYPES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 # What a reader would count, and rouge-score, which keeps a-z and 0-9, does not: other letters, and
@@ -17,17 +16,15 @@ TYPES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 WORD = re.compile("[a-z0-9]+")
 MAX_WORDS = 5_000  # of a line; ROUGE-L takes time and memory with its square
 LOST = re.compile(r"[^\W_a-z0-9]|#")
+SEED = 12345
+INTERVAL = (2.5, 97.5)  # percentiles of a 95 % interval
 
 
 def score_rouge(
     systems: Sequence[System], references: Sequence[str], resamples: int = 1000
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Score systems against references.
-
-    Args:
-        systems: the first is the baseline.
-        references: a line a sentence.
-        resamples: of the bootstrap.
+    """Score systems, of which the first is the baseline, against references, a line a sentence,
+    with so many resamples of the bootstrap.
 
     Returns:
         {"unstemmed" and "stemmed": {type: [{"f1", "low", "high", "p"} for each system]}}: F1 times
@@ -42,14 +39,11 @@ def score_rouge(
         check_lengths(system.name, system.hypotheses)
     result: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for name, stemmed in (("unstemmed", False), ("stemmed", True)):
-        of_systems = [f_scores(system.hypotheses, references, stemmed) for system in systems]
-        result[name] = {}
-        for kind in TYPES:
-            estimates = compare_systems([scores[kind] for scores in of_systems], resamples)
-            result[name][kind] = [
-                {"f1": 100 * e.mean, "low": 100 * e.low, "high": 100 * e.high, "p": e.p}
-                for e in estimates
-            ]
+        scores = [f_scores(system.hypotheses, references, stemmed) for system in systems]
+        result[name] = {
+            kind: compare_systems([of_system[kind] for of_system in scores], resamples)
+            for kind in TYPES
+        }
     return result
 
 
@@ -73,6 +67,42 @@ def f_scores(
     scorer = RougeScorer(list(TYPES), use_stemmer=stemmed)
     scores = [scorer.score(*pair) for pair in zip(references, texts, strict=True)]
     return {kind: np.array([score[kind].fmeasure for score in scores]) for kind in TYPES}
+
+
+def compare_systems(systems: Sequence[np.ndarray], resamples: int) -> list[dict[str, Any]]:
+    """Compare the systems with the first one.
+
+    Args:
+        systems: for each system the F1 of the sentences, (N,), in the same order.
+        resamples: how often N sentences are drawn with replacement.
+
+    Returns:
+        As in :func:`score_rouge`, one for each system.
+    """
+    means = [resampled_means(values, resamples) for values in systems]
+    results: list[dict[str, Any]] = []
+    for values, resampled in zip(systems, means, strict=True):
+        low, high = (100 * np.percentile(resampled, INTERVAL)).tolist()
+        difference = values.mean() - systems[0].mean()
+        p = p_value(difference, resampled - means[0]) if results else None
+        results.append({"f1": 100 * values.mean().item(), "low": low, "high": high, "p": p})
+    return results
+
+
+def resampled_means(values: np.ndarray, resamples: int, seed: int = SEED) -> np.ndarray:
+    """Means over sentences drawn with replacement, (resamples,). The same number of sentences and
+    the same seed always draw the same sentences, so systems are compared pairwise."""
+    rng = np.random.default_rng(seed)
+    return np.array(
+        [values[rng.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
+    )
+
+
+def p_value(difference: float, resampled: np.ndarray) -> float:
+    """How often a resampled difference is as far from the measured one as that is from zero,
+    two-sided; at least 1 / (resamples + 1)."""
+    beyond = np.abs(resampled - difference) >= abs(difference)
+    return (beyond.sum().item() + 1) / (len(resampled) + 1)
 
 
 def count_lost(references: Sequence[str]) -> tuple[int, int]:

@@ -29,7 +29,7 @@ ENDS = [
 TINY = """--arch lstm --encoder-embed-dim 8 --decoder-embed-dim 8 --encoder-hidden-size 8
     --decoder-hidden-size 8 --decoder-out-embed-dim 8 --optimizer adam --lr 0.01 --max-tokens 999
     --max-update 5 --cpu --no-epoch-checkpoints --disable-validation --num-workers 0"""
-GERMAN = ReadOptions(language="de")
+GERMAN = ReadOptions(lang="de")
 
 
 def pairs(start, count):
@@ -234,7 +234,7 @@ def test_what_would_make_scores_wrong_is_refused(command, scored):
     write(scored / "marked", blocks(["a@@ b", *lines[1:]], lines))
     assert "holds a mark of BPE" in message("marked", more=("--bpe", "none"))
     write(scored / "unknown", blocks(["<unk>", *lines[1:]], lines))
-    assert "1 hypotheses hold a mark" in message("unknown")
+    assert "the first of 1, holds <unk>" in message("unknown")
     more = ("--allow-unknown", "--bootstrap", 100)
     read = scores_of(*line_of(command, scored, "unknown", more=more))["read"]
     assert "1 hypotheses with an unknown unit, scored as they are" in read[1]
@@ -257,7 +257,7 @@ def test_real_references_raw_and_tokenised(data_sets, language):
     for name in names:
         lines = read_references(data_sets / f"{name}.{language}")[:500]
         assert looks_tokenized([moses(language).encode(line) for line in lines])
-    tokenized = ReadOptions(tokenized=True)
+    tokenized = ReadOptions(tokenized_reference=True)
     for side in ("src", "tgt"):
         path = data_sets / f"reuters_headline/test.{side}"
         assert looks_tokenized(read_references(path, tokenized))

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import multiprocessing
 import os
 
 import pytest
@@ -12,7 +11,6 @@ import toy_trees
 from conftest import doc, refused
 
 from fairseq_doc.cli.main import make_parser
-from fairseq_doc.preparation.stages import take_lock
 
 from ..preparation.conftest import contents
 
@@ -30,6 +28,7 @@ def raw(tmp_path_factory):
 # {command: (arguments before the folder, options, default destination)}
 COMMANDS = {
     "prepare-lm": (["text"], [], "text"),
+    "prepare-lm by bytes": (["text"], ["--unit", "byte"], "text"),
     "prepare-mt": (["src", "tgt"], ["--bpe", "none"], "raw.src-tgt"),
     "prepare-headline": ([], ["--merges", "10"], "raw"),
     "prepare-parsing": ([], ["--pairs"], "raw"),
@@ -41,7 +40,7 @@ def command(request, raw, tmp_path, monkeypatch):
     """(name, its arguments, options, default destination), in a folder to work in."""
     monkeypatch.chdir(tmp_path)
     before, options, default = COMMANDS[request.param]
-    return request.param, [*before, raw], options, f"data-bin/{default}"
+    return request.param.split()[0], [*before, raw], options, f"data-bin/{default}"
 
 
 def test_the_report_is_printed_in_lines_or_in_one_json_object(command, tmp_path):
@@ -75,101 +74,62 @@ def test_an_error_is_one_line_and_status_1(command, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
-def test_an_interruption_has_its_own_status_and_the_same_command_goes_on(
-    command, tmp_path, monkeypatch
+INTERRUPTION = (KeyboardInterrupt(), 130, "{program}: interrupted; the same command goes on")
+FULL_DISK = (
+    OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+    1,
+    "fairseq-doc {name}: error: No space left on device; run the same command to continue",
+)
+
+
+@pytest.mark.parametrize("error, status, last", [INTERRUPTION, FULL_DISK])
+def test_the_same_command_goes_on_to_the_same_result(
+    command, tmp_path, monkeypatch, error, status, last
 ):
     name, arguments, options, default = command
 
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fairseq_cli.preprocess.main", interrupted)
-    err = doc(name, *arguments, *options, status=130)[1]
-    assert "interrupted; the same command goes on" in err.splitlines()[-1]
-    assert not (tmp_path / default).exists()
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    doc(name, *arguments, *options)
-    assert (tmp_path / default / "prepare.log").exists()
-
-
-def test_files_beside_the_destination_that_others_made_stay(command, tmp_path):
-    name, arguments, options, _ = command
-    (tmp_path / "bin.log").write_text("of a training")
-    (tmp_path / "bin.part").mkdir()
-    (tmp_path / "bin.part" / "thesis.txt").write_text("mine")
-    before = contents(tmp_path)
-    message = refused(name, *arguments, "bin", *options)
-    assert "bin.part: expected nothing, or an unfinished preparation; remove it" in message
-    assert contents(tmp_path) == before
-
-
-def test_another_preparation_of_the_same_destination_is_refused(command, tmp_path):
-    name, arguments, options, _ = command
-    part = tmp_path / "bin.part"
-    part.mkdir()
-    held, ready = take_lock(part), multiprocessing.Pipe()
-
-    def other():
-        ready[1].send(refused(name, *arguments, "bin", *options))
-
-    process = multiprocessing.get_context("fork").Process(target=other)
-    process.start()
-    process.join()
-    assert ready[0].poll() and "bin.part: another preparation is at work there" in ready[0].recv()
-    assert contents(tmp_path) == {"bin.part": False, "bin.part/lock": b""}
-    held.close()
-    doc(name, *arguments, "bin", *options)
-    assert (tmp_path / "bin" / "prepare.log").exists() and not part.exists()
-
-
-def test_a_full_disk_is_one_line_and_the_same_command_continues(command, tmp_path, monkeypatch):
-    name, arguments, options, _ = command
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def fail(*_):
+        raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("fairseq_cli.preprocess.main", full)
-        err = doc(name, *arguments, "bin", *options, status=1)[1]
-    assert err.splitlines()[-1] == (
-        f"fairseq-doc {name}: error: No space left on device; run the same command to continue"
-    )
-    assert "done before" in doc(name, *arguments, "bin", *options)[0]
-    assert (tmp_path / "bin" / "prepare.log").exists()
+        patch.setattr("fairseq_cli.preprocess.main", fail)
+        if name == "prepare-lm":  # by bytes
+            patch.setattr("fairseq_doc.preparation.language_model.binarise_bytes", fail)
+        err = doc(name, *arguments, *options, status=status)[1]
+    expected = last.format(name=name, program=name.replace("-", "_"))
+    assert err.splitlines()[-1] == expected
+    assert not (tmp_path / default).exists()
+    said = doc(name, *arguments, *options)[0]
+    assert ("done before" in said) == ("byte" not in options)
+    doc(name, *arguments, "whole", *options)
+    assert contents(tmp_path / default) == contents(tmp_path / "whole")
 
 
 def test_nobody_reading_the_report_stops_nothing(command, tmp_path, monkeypatch):
     name, arguments, options, default = command
-    command_line = make_parser().parse_args([name, *map(str, arguments), *options])
 
     def closed(*_, **__):
         raise BrokenPipeError
 
     monkeypatch.setattr("fairseq_doc.cli.preparation_arguments.print", closed, raising=False)
-    assert command_line.command.run(command_line)["destination"] == default
-
-
-def test_every_option_has_a_help_and_shows_its_default(command):
-    parser = make_parser()
-    (commands,) = (action.choices for action in parser._actions if action.choices)
-    own = commands[command[0]]
-    assert all(action.help for action in own._actions)
-    assert "5000" in own.format_help() or command[0] != "prepare-headline"
+    doc(name, *arguments, *options)
+    assert (tmp_path / default / "prepare.log").exists()
 
 
 def test_headlines_have_settings_of_their_own(raw, tmp_path):
     doc("prepare-headline", raw, tmp_path / "bin", "--merges", "10")
     settings = json.loads((tmp_path / "bin" / "settings.json").read_text())
     assert settings["joint"] and settings["tokenizer"] == "none"
-    doc("prepare-headline", raw, tmp_path / "apart", "--merges", "10", "--no-joint")
+    options = "--merges 10 --no-joint --train test --valid valid,train".split()
+    with_names = [*options, "--test", "../raw/test"]
+    doc("prepare-headline", raw, tmp_path / "apart", *with_names)
     assert (tmp_path / "apart" / "bpe.codes.src").exists()
+    assert (tmp_path / "apart" / "valid1.src-tgt.src.bin").exists()
 
 
 @pytest.mark.parametrize(
     "arguments, facts",
     [
-        (["music", "raw"], ["expected ptb, wikitext2, enwik8, text or pydoc; got music"]),
         (["text"], ["prepare-lm text FOLDER", "no folder"]),
         (["enwik8"], ["prepare-lm enwik8 FILE", "no file"]),
         (
@@ -182,8 +142,8 @@ def test_headlines_have_settings_of_their_own(raw, tmp_path):
         (["pydoc", "raw", "bin"], ["pydoc [DESTDIR]", "raw bin"]),
         (["ptb", "{raw}", "bin"], ["expected 929589 tokens, as published"]),
         (["text", "{raw}/train.txt", "bin"], ["got a file; --split 90,5,5 cuts it in three"]),
-        (["text", "{raw}", "bin", "--split", "90,5,5"], ["expected a file", "got the folder"]),
-        (["text", "{raw}/train.txt", "bin", "--split", "90,5"], ["sum to 100", "got 90,5"]),
+        (["text", "{raw}", "bin", "--split", "90,5,5"], ["and a file", "got text {raw}"]),
+        (["text", "{raw}/train.txt", "bin", "--split", "90,5"], ["sum to 100", "got '90,5'"]),
         (["pydoc", "--split", "90,5,5"], ["expected the corpus text", "got pydoc"]),
     ],
 )
@@ -191,33 +151,33 @@ def test_wrong_arguments_of_prepare_lm_are_refused(raw, tmp_path, monkeypatch, a
     monkeypatch.chdir(tmp_path)
     words = [argument.format(raw=raw) for argument in arguments]
     err = doc("prepare-lm", *words, status=1)[1]
-    assert all(fact in err.splitlines()[-1] for fact in facts)
+    assert all(fact.format(raw=raw) in err.splitlines()[-1] for fact in facts)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_split_that_is_no_numbers_is_a_wrong_option(capfd):
+@pytest.mark.parametrize(
+    "line, fact",
+    [
+        ("prepare-lm music raw", "argument CORPUS: invalid choice: 'music'"),
+        ("prepare-mt en de raw --workers 0", "argument --workers: invalid positive value: '0'"),
+        ("prepare-parsing raw --threshold 0", "argument --threshold: invalid positive value: '0'"),
+    ],
+)
+def test_wrong_options(capfd, line, fact):
     with pytest.raises(SystemExit) as ended:
-        make_parser("prepare-lm").parse_args(["prepare-lm", "text", "raw", "--split", "90,x,5"])
-    assert ended.value.code == 2
-    last = capfd.readouterr().err.splitlines()[-1]
-    assert "argument --split: expected three percentages" in last and "got '90,x,5'" in last
+        make_parser(line.split()[0]).parse_args(line.split())
+    assert ended.value.code == 2 and fact in capfd.readouterr().err
 
 
-def test_pydoc_needs_no_folder_and_drops_words_that_occur_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("unit, rarest", [("word", 2), ("byte", 1)])
+def test_pydoc_needs_no_folder_and_drops_words_that_occur_once(tmp_path, monkeypatch, unit, rarest):
     monkeypatch.chdir(tmp_path)
-    result = json.loads(doc("prepare-lm", "pydoc", "--json")[0])
+    result = json.loads(doc("prepare-lm", "pydoc", "--unit", unit, "--json")[0])
     assert result["destination"] == "data-bin/pydoc"
-    counts = (tmp_path / "data-bin" / "pydoc" / "dict.txt").read_text().splitlines()
-    assert min(int(line.split()[-1]) for line in counts) == 2
-    assert (tmp_path / "data-bin" / "pydoc" / "text" / "train.txt").exists()
-
-
-def test_a_text_of_bytes_has_no_threshold_unless_asked(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = json.loads(doc("prepare-lm", "pydoc", "--unit", "byte", "--json")[0])
-    for split, counts in result["splits"].items():
-        path = tmp_path / "data-bin" / "pydoc" / "text" / f"{split}.txt"
-        assert counts["tokens"] == path.stat().st_size
     symbols = (tmp_path / "data-bin" / "pydoc" / "dict.txt").read_text().splitlines()
-    assert symbols[0].startswith("<0x20> ") and result["types"] == len(symbols) + 4
-    assert min(int(line.split()[-1]) for line in symbols) == 1
+    assert min(int(line.split()[-1]) for line in symbols) == rarest
+    assert result["types"] == len(symbols) + 4
+    for split, counts in result["splits"].items():
+        text = (tmp_path / "data-bin" / "pydoc" / "text" / f"{split}.txt").read_bytes()
+        words = len(text.split()) + text.count(b"\n")
+        assert counts["tokens"] == (words if unit == "word" else len(text))

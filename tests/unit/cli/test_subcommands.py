@@ -21,7 +21,7 @@ from fairseq_doc.evaluation.rank import log_prob_rank
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.evaluation.weights import mixture_weights
-from fairseq_doc.preparation.byte_text import binarise_bytes, make_dictionary
+from fairseq_doc.preparation.byte_text import Part, binarise_bytes, make_dictionary
 from fairseq_doc.preparation.byte_tokens import text_of
 
 from ..conftest import random_tokens, small_dictionary, small_model, write_split
@@ -289,7 +289,7 @@ def model_of_bytes(tmp_path, monkeypatch):
     dictionary.save(str(tmp_path / "dict.txt"))
     text = tmp_path / "text"
     text.write_bytes("aé\naaé\n".encode() * 5)
-    binarise_bytes(text, tmp_path / "test", dictionary)
+    binarise_bytes(Part.whole(text), tmp_path / "test", dictionary)
     model = small_model(len(dictionary), dictionary=dictionary).eval()
     whole = ensemble(model, folder=tmp_path, dictionary=dictionary)
     for command in (eval_lm, score, generate):

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from fairseq_doc.data.bptt_stream import load_stream
 from fairseq_doc.preparation import byte_text
 from fairseq_doc.preparation.byte_text import (
+    Part,
     binarise_bytes,
     check_not_packed,
-    copy_bytes,
-    count_bytes,
-    line_ends,
     make_dictionary,
 )
 from fairseq_doc.preparation.byte_tokens import NAMES
@@ -40,18 +38,21 @@ def chunk(request, monkeypatch):
     monkeypatch.setattr(byte_text, "CHUNK", request.param)
 
 
+def part_of(folder, text):
+    (folder / "text").write_bytes(text)
+    return Part.whole(folder / "text")
+
+
 def binarised(folder, text, dictionary=EVERY_BYTE):
     """(lines of the binarised text as tokens, what was counted)."""
-    (folder / "text").write_bytes(text)
-    counted = binarise_bytes(folder / "text", folder / "split", dictionary)
+    counted = binarise_bytes(part_of(folder, text), folder / "split", dictionary)
     dataset = data_utils.load_indexed_dataset(str(folder / "split"), dictionary)
     return [line.tolist() for line in dataset], counted
 
 
 @given(text=st.one_of(texts, st.binary(min_size=2)))
 def test_any_bytes_come_back_from_the_stream(folder, text):
-    (folder / "text").write_bytes(text + b"\n.")
-    binarise_bytes(folder / "text", folder / "split", EVERY_BYTE)
+    binarise_bytes(part_of(folder, text + b"\n."), folder / "split", EVERY_BYTE)
     stream = load_stream(str(folder / "split"), "split", EVERY_BYTE)
     byte_of = {EVERY_BYTE.index(name): byte for byte, name in enumerate(NAMES)}
     assert bytes(byte_of[token] for token in stream.tokens.tolist()) == text + b"\n."
@@ -78,8 +79,7 @@ def test_bytes_outside_the_dictionary_are_unknown_and_counted(tmp_path, chunk):
 def test_a_line_has_to_fit_fairseqs_index(tmp_path, monkeypatch):
     monkeypatch.setattr(byte_text, "MAX_LINE", 3)
     assert binarised(tmp_path, b"ab\nab")[1] == (2, 0)
-    (tmp_path / "text").write_bytes(b"a\nabc\n")
-    message = conftest.refusal(binarise_bytes, tmp_path / "text", tmp_path / "split", EVERY_BYTE)
+    message = conftest.refusal(binarised, tmp_path, b"a\nabc\n")
     assert "text: expected lines of at most 3 bytes; got one of 4: split it" in message
 
 
@@ -89,22 +89,16 @@ def test_a_dictionary_is_in_order_of_frequency_without_the_line_feed():
     assert dictionary.symbols[4:] == ["<0x61>", "<0x62>", "<0x20>", "<0x63>", "<0xFF>"]
     assert dictionary.count[4:] == [2, 2, 1, 1, 1]
     assert make_dictionary(counts, threshold=2).symbols[4:] == ["<0x61>", "<0x62>"]
+    assert "at least 3 times; got none" in conftest.refusal(make_dictionary, counts, 3)
 
 
-def test_a_text_of_line_feeds_has_no_dictionary():
-    counts = np.bincount(list(b"\n\n\na"), minlength=256)
-    assert "at least 2 times; got none" in conftest.refusal(make_dictionary, counts, 2)
-
-
-def test_copies_follow_each_other_in_the_file(tmp_path, chunk):
-    source = tmp_path / "source"
-    source.write_bytes(bytes(range(10)))
-    with open(source, "rb") as file:
-        first = copy_bytes(file, tmp_path / "a", 7)
-        rest = copy_bytes(file, tmp_path / "b")
-    assert (tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes() == source.read_bytes()
-    assert len((tmp_path / "a").read_bytes()) == first.sum() == 7
-    assert (first + rest == count_bytes(source)).all()
+def test_a_part_of_a_file(tmp_path, chunk):
+    whole = part_of(tmp_path, b"0\n23\n\n67\n9")
+    first, rest = Part(whole.path, 7), Part(whole.path, 3, start=7)
+    assert (first.counts() + rest.counts() == whole.counts()).all()
+    assert first.counts().sum() == 7
+    assert b"".join(chunk.tobytes() for chunk in rest.chunks()) == b"7\n9"
+    assert rest.line_ends().tolist() == [2, 3]
 
 
 def zipped(data):
@@ -118,16 +112,11 @@ def zipped(data):
     "pack, kind",
     [(gzip.compress, "gzip"), (zipped, "zip"), (bz2.compress, "bzip2"), (lzma.compress, "xz")],
 )
-def test_a_compressed_file_is_refused(tmp_path, pack, kind):
-    (tmp_path / "text").write_bytes(pack(b"text"))
-    message = conftest.refusal(check_not_packed, tmp_path / "text")
+def test_a_compressed_file_is_refused_and_no_other(tmp_path, pack, kind):
+    message = conftest.refusal(check_not_packed, part_of(tmp_path, pack(b"text")).path)
     assert f"got a {kind} file: unpack it" in message
-
-
-@pytest.mark.parametrize("text", [b"", b"P", b"PK", b"BZh9", b"a\x1f\x8b\x08"])
-def test_other_files_are_not_taken_for_compressed_ones(tmp_path, text):
-    (tmp_path / "text").write_bytes(text)
-    check_not_packed(tmp_path / "text")
+    for text in (b"", b"P", b"PK", b"BZh9", b"a" + pack(b"text")):
+        check_not_packed(part_of(tmp_path, text).path)
 
 
 @pytest.mark.parametrize(
@@ -135,5 +124,4 @@ def test_other_files_are_not_taken_for_compressed_ones(tmp_path, text):
     [(b"", []), (b"a", [1]), (b"\n", [1]), (b"a\n\r\n", [2, 4]), (b"\n\nab", [1, 2, 4])],
 )
 def test_line_ends(tmp_path, chunk, text, ends):
-    (tmp_path / "text").write_bytes(text)
-    assert line_ends(tmp_path / "text").tolist() == ends
+    assert part_of(tmp_path, text).line_ends().tolist() == ends

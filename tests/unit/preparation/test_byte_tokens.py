@@ -5,8 +5,6 @@ from hypothesis import strategies as st
 
 from fairseq_doc.preparation.byte_tokens import NAMES, text_of, tokens_of, unit_of
 
-from ..conftest import small_dictionary
-
 
 def dictionary_of(*symbols):
     dictionary = Dictionary()
@@ -17,12 +15,7 @@ def dictionary_of(*symbols):
 
 def test_bytes_have_256_names_and_the_line_feed_that_of_the_end_mark():
     assert len(set(NAMES)) == 256
-    assert (NAMES[0], NAMES[0x0A], NAMES[0x61], NAMES[0xFF]) == (
-        "<0x00>",
-        "</s>",
-        "<0x61>",
-        "<0xFF>",
-    )
+    assert [NAMES[byte] for byte in b"\x00\na\xff"] == ["<0x00>", "</s>", "<0x61>", "<0xFF>"]
 
 
 @pytest.mark.parametrize(
@@ -34,14 +27,11 @@ def test_bytes_have_256_names_and_the_line_feed_that_of_the_end_mark():
         (["<0x61>", "<0x1>"], "word"),
         (["<0xff>"], "word"),
         ([], "word"),
+        (["a", "b"], "word"),
     ],
 )
 def test_a_dictionary_is_of_bytes_where_every_symbol_names_one(symbols, unit):
     assert unit_of(dictionary_of(*symbols)) == unit
-
-
-def test_a_dictionary_of_words_is_not_of_bytes():
-    assert unit_of(small_dictionary()) == "word"
 
 
 @given(st.text())
@@ -72,7 +62,5 @@ def test_what_names_no_byte_is_replaced():
 )
 def test_words_have_blanks_between_them(words, text):
     assert text_of(words, "word") == text
-
-
-def test_words_of_a_text():
-    assert tokens_of(" a  b\tc ", "word") == ["a", "b", "c"]
+    if "</s>" not in words:
+        assert tokens_of(f" {text}\t", "word") == words

@@ -1,6 +1,6 @@
-import json
 import multiprocessing
 import os
+from dataclasses import dataclass
 
 import pytest
 
@@ -9,7 +9,14 @@ from fairseq_doc.preparation.stages import check_destination, make_stamp, staged
 
 from .conftest import contents
 
-STAMP = make_stamp({"size": 1}, {}, {"tool": "1.0"})
+
+@dataclass(frozen=True)
+class Settings:
+    size: int
+    folder: str = "anywhere"
+
+
+STAMP = make_stamp(Settings, Settings(1), {}, {"tool": "1.0"})
 
 
 def write_a(folder):
@@ -65,15 +72,6 @@ def test_an_interrupted_preparation_goes_on(tmp_path, error):
     assert contents(tmp_path) == WHOLE
 
 
-def test_other_settings_start_over(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        attempt(tmp_path, fail_with(KeyboardInterrupt()))
-    other = make_stamp({"size": 2}, {}, {"tool": "1.0"})
-    said = attempt(tmp_path, write_b, other)
-    assert "starting over" in said[0] and said[1:] == ["wrote a", "wrote b"]
-    assert contents(tmp_path) == WHOLE
-
-
 def test_text_that_cannot_be_used_leaves_nothing(tmp_path):
     with pytest.raises(FairseqDocError, match="bad text"):
         attempt(tmp_path, fail_with(FairseqDocError("bad text")))
@@ -83,12 +81,14 @@ def test_text_that_cannot_be_used_leaves_nothing(tmp_path):
 def test_the_stamp_depends_on_what_files_hold_and_not_on_where_they_are(tmp_path):
     for name, text in (("a", "x"), ("b", "x"), ("c", "y")):
         (tmp_path / name).write_text(text)
-    a, b, c = (make_stamp({}, {"text": tmp_path / name}, {}) for name in "abc")
+    a, b, c = (
+        make_stamp(Settings, Settings(1, name), {"text": tmp_path / name}, {}) for name in "abc"
+    )
     assert a == b != c
 
 
 def test_two_at_once_are_refused(tmp_path):
-    """And a process that the first one forked does not keep the lock when the first one is killed."""
+    """And a process that the first one forked does not keep the lock after it."""
 
     def refused():
         with pytest.raises(FairseqDocError, match="another preparation is at work there"):
@@ -105,49 +105,28 @@ def test_two_at_once_are_refused(tmp_path):
     assert (tmp_path / "dest" / "b").exists()
 
 
-def foreign_text(part):
-    part.mkdir()
-    (part / "thesis.txt").write_text("mine")
+FOREIGN = {
+    "text": {"thesis.txt": "mine"},
+    "settings": {"thesis.txt": "mine", "settings.json": '{"mine": 1}'},
+    "lock": {"lock": "mine"},
+}
 
 
-def foreign_settings(part):
-    foreign_text(part)
-    (part / "settings.json").write_text(json.dumps({"mine": 1}))
-
-
-def foreign_lock(part):
-    part.mkdir()
-    (part / "lock").write_text("mine")
-
-
-def foreign_link(part):
-    (part.parent / "elsewhere").mkdir()
-    part.symlink_to(part.parent / "elsewhere")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        foreign_text,
-        foreign_settings,
-        foreign_lock,
-        foreign_link,
-        lambda part: part.write_text("mine"),
-        lambda part: part.symlink_to("nowhere"),
-    ],
-)
-def test_what_we_did_not_make_stays_as_it_is(tmp_path, make):
-    make(tmp_path / "dest.part")
+@pytest.mark.parametrize("kind", [*FOREIGN, "file", "link", "dead link"])
+def test_what_we_did_not_make_stays_as_it_is(tmp_path, kind):
+    part = tmp_path / "dest.part"
+    if kind == "file":
+        part.write_text("mine")
+    elif "link" in kind:
+        part.symlink_to(tmp_path if kind == "link" else "nowhere")
+    else:
+        part.mkdir()
+        for name, text in FOREIGN[kind].items():
+            (part / name).write_text(text)
     before = contents(tmp_path)
     with pytest.raises(FairseqDocError, match="expected nothing, or an unfinished preparation"):
         attempt(tmp_path, write_b)
     assert contents(tmp_path) == before
-
-
-def test_neighbours_of_the_destination_stay(tmp_path):
-    (tmp_path / "dest.log").write_text("of a training")
-    attempt(tmp_path, write_b)
-    assert contents(tmp_path) == {**WHOLE, "dest.log": b"of a training"}
 
 
 @pytest.mark.parametrize("make", [os.mkdir, lambda path: open(path, "w").close()])
@@ -187,19 +166,23 @@ def test_a_preparation_that_was_killed_while_it_began_goes_on(tmp_path, left):
     assert contents(tmp_path) == WHOLE
 
 
-def test_a_start_over_that_was_killed_leaves_no_stage_that_counts_as_done(tmp_path, monkeypatch):
+@pytest.mark.parametrize("killed", [False, True])
+def test_other_settings_start_over(tmp_path, monkeypatch, killed):
+    """And where that is killed, no stage that is half removed counts as finished."""
     with pytest.raises(KeyboardInterrupt):
         attempt(tmp_path, fail_with(KeyboardInterrupt()))
-    other = make_stamp({"size": 2}, {}, {"tool": "1.0"})
+    other = make_stamp(Settings, Settings(2), {}, {"tool": "1.0"})
 
-    def killed(path, **options):
-        if path.exists():
-            next(path.iterdir()).unlink()
-            raise KeyboardInterrupt
+    def kill(path, **options):
+        next(path.iterdir()).unlink()
+        raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr("shutil.rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
+    if killed:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("shutil.rmtree", kill)
             attempt(tmp_path, write_b, other)
-    attempt(tmp_path, write_b)
+        attempt(tmp_path, write_b)  # with the first settings again
+    else:
+        said = attempt(tmp_path, write_b, other)
+        assert "starting over" in said[0] and said[1:] == ["wrote a", "wrote b"]
     assert contents(tmp_path) == WHOLE

@@ -15,7 +15,9 @@ def test_sentences_in_the_order_of_ids_with_all_hypotheses(tmp_path):
     lines += block(0, ("a", "-1 0"), ("", "-7"), source="A", target="")
     lines += ["Generate test with beam=2: BLEU4 = 1.00", " D-0\t-1\tno", "", "P-0 1"]
     assert read_generated(write(tmp_path / "o", lines)) == [
-        GeneratedSentence((Hypothesis(14, "a", "a", (-1, 0)), Hypothesis(17, "", "", (-7,))), "A", ""),
+        GeneratedSentence(
+            (Hypothesis(14, "a", "a", (-1, 0)), Hypothesis(17, "", "", (-7,))), "A", ""
+        ),
         GeneratedSentence((Hypothesis(4, "b@@ c", "bc", (-1.5, -0.25, 0)),), "B", "C"),
     ]  # fmt: skip
 
@@ -64,12 +66,12 @@ ONE, TWO = block(0, "a", target="A"), block(1, "b", "c", target="B")
         (ONE + ["S-1\tb", "T-1\tB"], "1 of 2 sentences are missing, the first is 1"),
         (ONE + ["D-99999999999\t-1\tx"], "sentences are missing, the first is 1"),
         (["D-999999999\t-1\tx"], "999,999,999 of 1,000,000,000 sentences are missing"),
-        (ONE + [f"D-{'9' * 5000}\t-1\tx"], "line 6: expected the number of a sentence; got one of 5,000"),
+        (ONE + [f"D-{'9' * 5000}\t-1\tx"], "line 6 has a sentence's number of 5,000 digits"),
         (ONE + TWO + ONE, "sentence 0 is there twice, again in line 14"),
         (ONE + ONE, "sentence 0 is there twice, again in line 6"),
         (ONE + TWO + ONE[2:3], "sentence 0 is there twice, again in line 14"),
-        (ONE + block(1, "a"), "a line T- for each of 2 sentences; got 1"),
-        (ONE + TWO[1:], "a line S- for each of 2 sentences; got 1"),
+        (ONE + block(1, "a"), "sentence 1 (line 7) is cut off: expected"),
+        (ONE + TWO[1:], "sentence 1 (line 7) is cut off"),
         (ONE + TWO[:-1], "sentence 1 (line 8) is cut off"),
         (ONE + TWO[:-2], "sentence 1 (line 8) is cut off"),
         (["H-0\t-1\ta", "P-0\t-1 0", "P-0\t-1 0"], "got 1 H-, 2 P-"),

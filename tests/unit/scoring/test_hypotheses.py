@@ -1,6 +1,8 @@
+import json
+
 import pytest
 from conftest import refusal
-from generated_text import blocks, write
+from generated_text import block, blocks, write
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,8 +41,8 @@ def generated(folder, texts, targets=None):
 def test_raw_text_passes_and_tokenised_text_is_refused(tmp_path, language):
     assert read_references(write(tmp_path / "raw", RAW[language])) == RAW[language]
     path = write(tmp_path / "tokens", TOKENS[language])
-    assert "looks tokenised (line 1)" in refusal(read_references, path)
-    assert read_references(path, ReadOptions(tokenized=True)) == TOKENS[language]
+    assert "line 1, the first of 3, looks tokenised" in refusal(read_references, path)
+    assert read_references(path, ReadOptions(tokenized_reference=True)) == TOKENS[language]
 
 
 def test_a_few_stray_blanks_are_not_tokenisation():
@@ -54,9 +56,9 @@ def test_a_few_stray_blanks_are_not_tokenisation():
     [
         ([], "got an empty file"),
         (["a", " ", "b"], "line 2 is empty"),
-        (["a", "un@@ do"], f"line 2 {MARK}"),
-        (["a", "\u2581un do"], f"line 2 {MARK}"),
-        (["a", "<unk>"], "1 references hold <unk>"),
+        (["a", "un@@ do"], f"line 2, the first of 1, {MARK}"),
+        (["a", "\u2581un do"], f"line 2, the first of 1, {MARK}"),
+        (["a", "<unk>"], "line 2, the first of 1, holds <unk>"),
     ],
 )
 def test_unusable_references_are_refused(tmp_path, lines, problem):
@@ -82,39 +84,38 @@ def test_what_was_done_is_found_and_undone(tmp_path, bpe, tokenizer, language):
     lines = TOKENS[language] if tokenizer == "moses" else RAW[language]
     lines = [segmented(line, bpe) for line in lines]
     path = generated(tmp_path, lines, lines)
-    system = read_system(path, RAW[language], ReadOptions(language=language))
+    system = read_system(path, RAW[language], ReadOptions(lang=language))
     assert system.undoing == Undoing(bpe, tokenizer, language)
     assert system.agreeing == 3 and system.unknown == 0
     assert system.hypotheses == Undoing(bpe, tokenizer, language)(lines)
     if language != "fr":  # Moses' rules of French write one blank less inside « »
         assert system.hypotheses == RAW[language]
-    assert read_system(path, RAW[language], ReadOptions(bpe, tokenizer, language)) == system
+    given_options = ReadOptions(bpe=bpe, tokenizer=tokenizer, lang=language)
+    assert read_system(path, RAW[language], given_options) == system
 
 
 def test_without_targets_the_tokenizer_must_be_given(tmp_path):
     path = generated(tmp_path, TOKENS["de"])
-    assert "--tokenizer moses or" in refusal(
-        read_system, path, RAW["de"], ReadOptions(language="de")
-    )
-    system = read_system(path, RAW["de"], ReadOptions(tokenizer="moses", language="de"))
+    assert "--tokenizer moses or" in refusal(read_system, path, RAW["de"], ReadOptions(lang="de"))
+    system = read_system(path, RAW["de"], ReadOptions(tokenizer="moses", lang="de"))
     assert system.hypotheses == RAW["de"] and system.agreeing is None
-    raw = ReadOptions(tokenizer="none", language="de")
+    raw = ReadOptions(tokenizer="none", lang="de")
     message = refusal(read_system, path, RAW["de"], raw)
-    assert "looks tokenised after undoing nothing (sentence 0)" in message
-    tokenized = ReadOptions(tokenizer="none", tokenized=True)
+    assert "sentence 0, the first of 3, looks tokenised after undoing nothing" in message
+    tokenized = ReadOptions(tokenizer="none", tokenized_reference=True)
     assert read_system(path, TOKENS["de"], tokenized).hypotheses == TOKENS["de"]
 
 
 @pytest.mark.parametrize(
     "texts, bpe, problem",
     [
-        (["un@@ done", "b", "c"], "none", f"sentence 0 {MARK}, @@ or \u2581, after undoing nothing"),
-        (["a", "\u2581un done", "c"], "subword_nmt", f"sentence 1 {MARK}"),
+        (["un@@ done", "b", "c"], "none", f"{MARK}, @@ or \u2581 after undoing nothing"),
+        (["a", "\u2581un done", "c"], "subword_nmt", f"sentence 1, the first of 1, {MARK}"),
         (["a", "b"], "none", "3 references and 2 hypotheses"),
     ],
 )  # fmt: skip
 def test_marks_that_are_left_and_other_counts_are_refused(tmp_path, texts, bpe, problem):
-    options = ReadOptions(bpe, "none")
+    options = ReadOptions(bpe=bpe, tokenizer="none")
     assert problem in refusal(read_system, generated(tmp_path, texts), RAW["en"], options)
 
 
@@ -122,14 +123,14 @@ def test_marks_that_are_left_and_other_counts_are_refused(tmp_path, texts, bpe, 
 def test_unknown_marks_are_refused_or_counted(tmp_path, mark):
     path = generated(tmp_path, ["a", f"un@@ {mark}", f"{mark} {mark}"])
     message = refusal(read_system, path, RAW["en"], ReadOptions(tokenizer="none"))
-    assert "2 hypotheses hold a mark of an unknown unit" in message and "sentence 1" in message
+    assert "sentence 1, the first of 2, holds <unk>" in message
     allowing = ReadOptions(tokenizer="none", allow_unknown=True)
     system = read_system(path, RAW["en"], allowing)
     assert system.unknown == 2 and system.hypotheses[1] == f"un{mark}"
 
 
 def test_the_references_of_another_split_are_refused(tmp_path):
-    german = ReadOptions(language="de")
+    german = ReadOptions(lang="de")
     path = generated(tmp_path, RAW["de"], RAW["de"])
     message = refusal(read_system, path, RAW["en"], german)
     assert "3 of 3 generated targets differ from the reference" in message
@@ -144,3 +145,27 @@ def test_the_references_of_another_split_are_refused(tmp_path):
 def test_without_blanks_raw_and_tokenised_text_are_the_same(words):
     line = " ".join(words)
     assert without_blanks(moses("en").encode(line)) == without_blanks(line)
+
+
+@pytest.mark.parametrize("bpe", BPE_KINDS)
+@pytest.mark.parametrize("joined", [False, True])
+def test_the_data_folder_says_what_is_undone(tmp_path, bpe, joined):
+    """No targets are needed, whether fairseq-generate joined the units, detokenised, or neither."""
+    settings = {"bpe": bpe, "tokenizer": "moses", "target": "de", "made by": {}}
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    words = TOKENS["de"] if joined else [segmented(line, bpe) for line in TOKENS["de"]]
+    lines = [
+        block(n, line, text=raw) for n, (line, raw) in enumerate(zip(words, RAW["de"], strict=True))
+    ]
+    path = write(tmp_path / "out.txt", sum(lines, []))
+    system = read_system(path, RAW["de"], ReadOptions(data=tmp_path))
+    assert system.hypotheses == RAW["de"] and system.undoing == Undoing(bpe, "moses", "de")
+
+
+@pytest.mark.parametrize("settings", [None, "{", "{}", '{"made by": {}}'])
+def test_a_folder_without_settings_of_parallel_text_is_refused(tmp_path, settings):
+    if settings is not None:
+        (tmp_path / "settings.json").write_text(settings)
+    path = generated(tmp_path, RAW["en"])
+    message = refusal(read_system, path, RAW["en"], ReadOptions(data=tmp_path))
+    assert "expected a folder of prepare-mt or prepare-headline" in message
