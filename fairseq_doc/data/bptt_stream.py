@@ -219,6 +219,13 @@ class BpttWindows(torch.utils.data.Dataset):
         self.starts = np.cumsum([0] + lengths[:-1])
         self.first_column = first_column
 
+    def share(self, workers: int, worker: int) -> "BpttWindows":
+        """The same windows over one worker's columns: equal shares, side by side."""
+        size = len(self.columns) // workers
+        mine = slice(worker * size, (worker + 1) * size)
+        offsets = None if self.offsets is None else self.offsets[mine]
+        return BpttWindows(self.columns[mine], self.lengths, mine.start, self.first_window, offsets)
+
     def __len__(self) -> int:
         return len(self.lengths)
 

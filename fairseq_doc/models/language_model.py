@@ -25,9 +25,9 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
     evaluation have a state each; window 0 starts from zeros.
 
     Args:
-        dictionary: the words.
+        dictionary: the V words.
         embedding: (V, D_0).
-        lstm: the layers, see :class:`fairseq_doc.modules.awd_lstm.AWDLSTM` for what they are asked.
+        lstm: the layers, with the methods of :class:`fairseq_doc.modules.awd_lstm.AWDLSTM`.
         output: the mixture.
     """
 
@@ -36,11 +36,16 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
     ) -> None:
         super().__init__(dictionary)
         self.embedding, self.lstm, self.output = embedding, lstm, output
-        self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
-        # Of training (True) and of evaluation (False): the state before each window of this update, and
-        # before the next window, which is the newest.
-        self._states: dict[bool, dict[int, States]] = {True: {}, False: {}}
+        self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
+        # By its number: the state before each window of this update, and before the next window,
+        # which is the newest. Others only keep those of evaluation and give them back.
+        self._training_states: dict[int, States] = {}
+        self.evaluation_states: dict[int, States] = {}
         self._samples_dropout = False
+
+    @property
+    def _states(self) -> dict[int, States]:
+        return self._training_states if self.training else self.evaluation_states
 
     @property
     def dropping(self) -> bool:
@@ -57,15 +62,6 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         self._samples_dropout = on
         for module in (self.lstm, self.output):
             module.train(on or self.training)
-
-    @property
-    def evaluation_states(self) -> dict[int, States]:
-        """The states that evaluation carries; to be given back unread."""
-        return self._states[False]
-
-    @evaluation_states.setter
-    def evaluation_states(self, states: dict[int, States]) -> None:
-        self._states[False] = states
 
     @abstractmethod
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -104,23 +100,23 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         batch = x.size(1)
         if not window:  # None or 0
             return self.lstm.zero_state(batch, x)
-        states = self._states[self.training]
+        states = self._states
         before = states.get(window)
         if before is None and states and self.training:
             # The first window after a resume, or after one that did not fit into memory.
             before = states[max(states)]
         if before is None or before[0][0].size(1) != batch:
             raise FairseqDocError(
-                f"window {window} needs the state of {batch} columns after window {window - 1}, and "
-                "there is none: resume from a checkpoint of the same run, or start at epoch 1 again "
-                "with its weights by --reset-dataloader"
+                f"window {window}: expected the state of {batch} columns after window {window - 1}; got "
+                "none: resume from a checkpoint of the same run, or start at epoch 1 again with its "
+                "weights by --reset-dataloader"
             )
         return before
 
     def _keep(self, window: int, before: States, after: States) -> None:
         """Keep the states around a window. fairseq may repeat it: with ``--amp`` an update whose
         gradients overflow, in evaluation a window that did not fit into memory."""
-        states = self._states[self.training]
+        states = self._states
         if window == 0 or not self.training:
             states.clear()
         states[window] = before
@@ -128,14 +124,14 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
 
     def begin_update(self, window: int) -> None:
         """Drop the training states before windows earlier than ``window``, the update's first."""
-        states = self._states[True]
+        states = self._training_states
         for earlier in [k for k in states if k < window and k != max(states)]:
             del states[earlier]
 
     def carried_state(self) -> torch.Tensor | None:
         """The training state after the last window, (B, 2 D_1 + ... + 2 D_N): h and c of each
         layer side by side (an RHN has h alone); or None."""
-        states = self._states[True]
+        states = self._training_states
         if not states:
             return None
         return torch.cat([part[0] for layer in states[max(states)] for part in layer], dim=1)
@@ -146,7 +142,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         zeros = self.lstm.zero_state(len(state), state)
         widths = [part.size(2) for layer in zeros for part in layer]
         parts = iter(state.split(widths, dim=1))
-        self._states[True] = {
+        self._training_states = {
             0: [tuple(next(parts).unsqueeze(0).contiguous() for _ in layer) for layer in zeros]
         }
 
@@ -156,7 +152,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         Args:
             rows: (B',) indices of its B streams, in any order, repeats allowed.
         """
-        states = self._states[False]
+        states = self.evaluation_states
         newest = max(states)
         states[newest] = [
             tuple(part.index_select(1, rows) for part in layer) for layer in states[newest]

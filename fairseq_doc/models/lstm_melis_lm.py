@@ -4,31 +4,31 @@ Axes: V vocabulary, E width of the embedding, D of the layers, N layers.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDecoder
 from fairseq_doc.models.mixture_model import (
-    check_positive,
+    MixtureConfig,
     component_dim,
-    matmul_precision_field,
+    register_presets,
 )
-from fairseq_doc.models.presets import register_presets
 from fairseq_doc.modules.awd_lstm import States
-from fairseq_doc.modules.dropout import check_rates, dropout_mask
+from fairseq_doc.modules.dropout import dropout
 from fairseq_doc.modules.lstm import truncated_normal_
-from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput, parse_components
+from fairseq_doc.modules.mixture import MixtureOutput, parse_components
 from fairseq_doc.modules.recurrent_stack import RecurrentStack
 from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.ops.recurrence import CELLS, make_cell
+from fairseq_doc.options import check_needs, check_ranges, option, rate
 
 
 def embedding_width(ratio: float, width: int) -> int:
@@ -46,9 +46,8 @@ class MelisDecoder(RecurrentDecoder):
         tied_to = None if cfg.untie_output else embed_dim
         dim = component_dim(cfg, embed_dim, tied_to, "or give --untie-output")
         n_words, precision = len(dictionary), PRECISIONS[str(cfg.matmul_precision)]
-        embedding = nn.Parameter(torch.empty(n_words, embed_dim))
+        embedding = output_matrix = nn.Parameter(torch.empty(n_words, embed_dim))
         truncated_normal_(embedding, 1 / math.sqrt(embed_dim))
-        output_matrix = embedding
         if cfg.untie_output:
             output_matrix = nn.Parameter(torch.empty(n_words, dim))
             truncated_normal_(output_matrix, 1 / math.sqrt(dim))
@@ -89,8 +88,7 @@ class MelisDecoder(RecurrentDecoder):
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         """The embeddings of tokens (T, B) after dropout of each entry, (T, B, E)."""
         rows = nn.functional.embedding(tokens, self.embedding)
-        mask = dropout_mask(rows.shape, self.input_dropout, self.dropping, rows)
-        return rows if mask is None else rows * mask
+        return dropout(rows, self.input_dropout, self.dropping)
 
     @property
     def masks_of_each_stream(self) -> bool:
@@ -139,78 +137,43 @@ def width_of_budget(cfg: Any, dictionary: Dictionary) -> int:
 
 
 @dataclass
-class LSTMMelisLanguageModelConfig(FairseqDataclass):
+class LSTMMelisLanguageModelConfig(MixtureConfig):
     """The defaults are the paper's Penn Treebank LSTM of one layer and 10M parameters."""
 
-    cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
-        default="lstm", metadata={"help": "recurrence of every layer"}
+    cell: ChoiceEnum(list(CELLS)) = option(  # type: ignore[valid-type]
+        "recurrence of every layer", "lstm"
     )
-    gates: ChoiceEnum(list(KINDS)) = field(  # type: ignore[valid-type]
-        default="capped",
-        metadata={
-            "help": "input gate of an LSTM, transform gate of an RHN: its own (untied), one minus the "
-            "forget gate (tied), or the smaller of the two (capped)"
-        },
+    gates: ChoiceEnum(list(KINDS)) = option(  # type: ignore[valid-type]
+        "input gate of an LSTM, transform gate of an RHN: its own (untied), one minus the forget gate "
+        "(tied), or the smaller of the two (capped)",
+        "capped",
     )
-    layers: int = field(default=1, metadata={"help": "layers, whose outputs are added"})
-    rhn_depth: int = field(default=5, metadata={"help": "micro-steps of --cell rhn in a step"})
-    hidden_size: int = field(
-        default=1194, metadata={"help": "width of the layers, without --num-params"}
+    layers: int = option("layers, whose outputs are added", 1, least=1)
+    rhn_depth: int = option("micro-steps of --cell rhn in a step", 5, least=1)
+    hidden_size: int = option("width of the layers, without --num-params", 1194, least=1)
+    num_params: Optional[int] = option("take the largest width with at most as many parameters")
+    embedding_ratio: float = option(
+        "width of the embedding over that of the layers, at most 1", 0.2245
     )
-    num_params: Optional[int] = field(
-        default=None,
-        metadata={"help": "take the largest width with at most as many parameters"},
+    untie_output: bool = option("give the output a matrix of its own, not the embedding", False)
+    doc_components: Optional[str] = option(
+        "components from each layer, i_0,...,i_(N+1), layer 0 the embedding, N+1 the sum of the layers "
+        "(default: one softmax straight from the sum, projected to the embedding's width)"
     )
-    embedding_ratio: float = field(
-        default=0.2245,
-        metadata={"help": "width of the embedding over that of the layers, at most 1"},
+    component_dropout: float = rate("locked dropout of the component vectors k_j", 0.0)
+    input_dropout: float = rate("dropout of the embeddings", 0.58)
+    intra_layer_dropout: float = rate(
+        "dropout of the inputs of layers 2 to N, with --layers above 1", 0.0
     )
-    untie_output: bool = field(
-        default=False, metadata={"help": "give the output a matrix of its own, not the embedding"}
+    state_dropout: float = rate(
+        "dropout of the states that the recurrent products read, one mask a window", 0.215
     )
-    doc_components: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "components from each layer, i_0,...,i_(N+1), layer 0 the embedding, N+1 the "
-            "sum of the layers (default: one softmax straight from the sum, projected to the "
-            "embedding's width)"
-        },
+    recurrent_dropout: float = rate(
+        "dropout inside the cell, one mask a window, instead of --state-dropout", 0.0
     )
-    doc_activation: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
-        default="tanh",
-        metadata={"help": "activation of the component vectors, applied to W_j h^n + b_j"},
-    )
-    component_dim: Optional[int] = field(
-        default=None,
-        metadata={"help": "width d of the component vectors (default: the embedding's)"},
-    )
-    component_dropout: float = field(
-        default=0.0, metadata={"help": "locked dropout of the component vectors k_j"}
-    )
-    input_dropout: float = field(default=0.58, metadata={"help": "dropout of the embeddings"})
-    intra_layer_dropout: float = field(
-        default=0.0,
-        metadata={"help": "dropout of the inputs of layers 2 to N, with --layers above 1"},
-    )
-    state_dropout: float = field(
-        default=0.215,
-        metadata={
-            "help": "dropout of the states that the recurrent products read, one mask a window"
-        },
-    )
-    recurrent_dropout: float = field(
-        default=0.0,
-        metadata={"help": "dropout inside the cell, one mask a window, instead of --state-dropout"},
-    )
-    output_dropout: float = field(
-        default=0.327, metadata={"help": "dropout of the layers' sum, and of its projection"}
-    )
-    state_reset: float = field(
-        default=0.01,
-        metadata={"help": "probability that a stream's carried state is set to zero, a window"},
-    )
-    matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
-        matmul_precision_field("output matrix, W_j, projection and all layers")
+    output_dropout: float = rate("dropout of the layers' sum, and of its projection", 0.327)
+    state_reset: float = rate(
+        "probability that a stream's carried state is set to zero, a window", 0.01
     )
 
 
@@ -219,30 +182,18 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "LSTMMelisLanguageModel":
-        """
-        Raises:
-            FairseqDocError: settings that do not fit together.
-        """
-        check_rates(
-            input_dropout=cfg.input_dropout,
-            intra_layer_dropout=cfg.intra_layer_dropout,
-            state_dropout=cfg.state_dropout,
-            recurrent_dropout=cfg.recurrent_dropout,
-            output_dropout=cfg.output_dropout,
-            component_dropout=cfg.component_dropout,
-            state_reset=cfg.state_reset,
+        """Raises ``FairseqDocError`` for settings that do not fit together."""
+        check_ranges(LSTMMelisLanguageModelConfig, cfg)
+        cell, components = make_cell(str(cfg.cell), str(cfg.gates)), cfg.doc_components is not None
+        check_needs(
+            "--intra-layer-dropout", {"--layers above 1": cfg.layers > 1}, cfg.intra_layer_dropout
         )
-        check_positive(layers=cfg.layers, rhn_depth=cfg.rhn_depth, hidden_size=cfg.hidden_size)
-        if cfg.layers == 1 and cfg.intra_layer_dropout:
-            raise FairseqDocError(
-                "--intra-layer-dropout is of the inputs of layers 2 to N: expected 0 with --layers 1; "
-                f"got {cfg.intra_layer_dropout}"
-            )
-        if cfg.doc_components is None and cfg.component_dropout:
-            raise FairseqDocError(
-                "--component-dropout is of the component vectors: expected 0 without --doc-components; "
-                f"got {cfg.component_dropout}"
-            )
+        check_needs("--component-dropout", {"--doc-components": components}, cfg.component_dropout)
+        needs = {
+            f"--cell lstm or --cell rhn, not {cfg.cell}": cell.takes_recurrent_mask,
+            f"--state-dropout 0, not {cfg.state_dropout}": not cfg.state_dropout,
+        }
+        check_needs("--recurrent-dropout", needs, cfg.recurrent_dropout)
         if cfg.embedding_ratio <= 0:
             raise FairseqDocError(f"--embedding-ratio must be above 0; got {cfg.embedding_ratio}")
         dictionary = task.target_dictionary

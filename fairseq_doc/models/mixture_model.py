@@ -1,23 +1,37 @@
-"""What both models do: their decoders' settings and scores, the loss, the check of what they load."""
+"""What all models share: options, presets, scores, the loss, the check of what they load."""
 
-from dataclasses import field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
 import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import register_model
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.state_dict import check_state_dict
-from fairseq_doc.modules.mixture import MixtureOutput
+from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput
 from fairseq_doc.ops.matmul import PRECISIONS
+from fairseq_doc.options import option
 
-NO_LIMIT = 10**9
 
+@dataclass
+class MixtureConfig(FairseqDataclass):
+    """The options that all models have."""
 
-def check_positive(**settings: int) -> None:
-    """Raise ``FairseqDocError`` for a setting below 1."""
-    for name, value in settings.items():
-        if value < 1:
-            raise FairseqDocError(f"--{name.replace('_', '-')} must be at least 1; got {value}")
+    doc_activation: ChoiceEnum(list(ACTIVATIONS)) = option(  # type: ignore[valid-type]
+        "activation of the component vectors, applied to W_j h^n + b_j", "tanh"
+    )
+    component_dim: Optional[int] = option(
+        "width d of the component vectors (default: the embedding's)", least=1
+    )
+    matmul_precision: ChoiceEnum(list(PRECISIONS)) = option(  # type: ignore[valid-type]
+        "precision of the large matrix products' factors and results: output matrix, W_j, all layers of "
+        "lstm_melis_lm, a decoder's layers with input feeding, and, in training on a CPU, other LSTM "
+        "layers of a million weights; softmaxes, states and parameters stay float32. bfloat16 needs a "
+        "processor with AVX512_BF16 or AMX, or a GPU; others stay in float32, with a warning",
+        "float32",
+    )
 
 
 def component_dim(cfg: Any, default: int, embed_dim: int | None, how_to_untie: str) -> int:
@@ -26,38 +40,42 @@ def component_dim(cfg: Any, default: int, embed_dim: int | None, how_to_untie: s
     Args:
         cfg: the model's configuration.
         default: d without ``--component-dim``.
-        embed_dim: width of the embedding where it is the output matrix; None where it is not.
+        embed_dim: width of the embedding if it is the output matrix, else None.
         how_to_untie: for the message.
 
     Raises:
-        FairseqDocError: d is below 1, or the matrix is tied and d is not the embedding's width.
+        FairseqDocError: the matrix is tied and d is not the embedding's width.
     """
-    dim = default if cfg.component_dim is None else cfg.component_dim
-    check_positive(component_dim=dim)
-    if embed_dim is not None and dim != embed_dim:
+    if cfg.component_dim is None:
+        return default
+    if embed_dim not in (None, cfg.component_dim):
         raise FairseqDocError(
             "the output matrix is tied to the embedding, so --component-dim must be the embedding's "
-            f"width, {embed_dim}; got {dim} ({how_to_untie})"
+            f"width, {embed_dim}; got {cfg.component_dim} ({how_to_untie})"
         )
-    return dim
+    return cfg.component_dim
 
 
-USUAL_PRODUCTS = (
-    "output matrix, W_j, a decoder's layers with input feeding, and, in training on a CPU, other LSTM "
-    "layers of a million weights"
-)
+def register_presets(model: Any, config: Any, presets: Mapping[str, Mapping[str, Any]]) -> None:
+    """Register one subclass of ``model`` for each preset, so that ``--arch NAME`` and
+    ``fairseq-hydra-train`` read the same defaults.
 
-
-def matmul_precision_field(products: str = USUAL_PRODUCTS) -> Any:
-    """The option ``--matmul-precision`` of a model's dataclass, for these products."""
-    return field(
-        default="float32",
-        metadata={
-            "help": f"precision of the large matrix products' factors and results: {products}; "
-            "softmaxes, states and parameters stay float32. bfloat16 needs a "
-            "processor with AVX512_BF16 or AMX, or a GPU; others stay in float32, with a warning"
-        },
-    )
+    Args:
+        model: the class to register.
+        config: its dataclass.
+        presets: {name: {field: value}}, the differences from the defaults of ``config``.
+    """
+    for name, differences in presets.items():
+        fields = {key: config.__dataclass_fields__[key] for key in differences}
+        body: dict[str, Any] = {
+            key: field(default=value, metadata=fields[key].metadata)
+            for key, value in differences.items()
+        }
+        body["__annotations__"] = {key: entry.type for key, entry in fields.items()}
+        module = {"__module__": model.__module__}
+        preset_config = dataclass(type(f"{name}_config", (config,), {**module, **body}))
+        preset_model = type(name, (model,), {**module, "__doc__": f"``{name}``."})
+        register_model(name, dataclass=preset_config)(preset_model)
 
 
 class MixtureDecoder:
@@ -73,10 +91,6 @@ class MixtureDecoder:
         """(B, T, V) probabilities or their logarithms, in float32 or wider."""
         scores = self.output.log_probs(net_output[0])
         return scores if log_probs else scores.exp()
-
-    def max_positions(self) -> int:
-        """No limit except the task's."""
-        return NO_LIMIT
 
 
 class MixtureModel:
@@ -105,12 +119,6 @@ class MixtureModel:
         """
         output = self.decoder.output
         return output.nll(net_output[0], target, ignore_index, reduction, gradient_sampling)
-
-    def smoothed_nll(
-        self, net_output: tuple, target: torch.Tensor, smoothing: float, ignore_index: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See :meth:`fairseq_doc.modules.mixture.MixtureOutput.smoothed_nll`."""
-        return self.decoder.output.smoothed_nll(net_output[0], target, smoothing, ignore_index)
 
     def set_matmul_precision(self, name: str) -> None:
         """Use another ``--matmul-precision``, ``float32`` or ``bfloat16``, than the model was built

@@ -8,11 +8,10 @@ from torch import nn
 
 from fairseq_doc.modules.dropout import locked_dropout, weight_dropout
 from fairseq_doc.modules.lstm import run_lstm
-from fairseq_doc.modules.mogrifier import MogrifierGates, check_mogrifier
+from fairseq_doc.modules.mogrifier import MogrifierGates
 
-States = list[
-    tuple[torch.Tensor, ...]
-]  # h and c of each layer, each (1, B, D_n); an RHN has h alone
+# h and c of each layer, each (1, B, D_n); an RHN has h alone.
+States = list[tuple[torch.Tensor, ...]]
 
 
 class AWDLSTM(nn.Module):
@@ -43,7 +42,6 @@ class AWDLSTM(nn.Module):
         mogrifier_rank: int | None = None,
     ) -> None:
         super().__init__()
-        check_mogrifier(mogrifier_rounds, mogrifier_rank)
         self.layers = nn.ModuleList(nn.LSTM(below, width) for below, width in pairwise(widths))
         self.mogrifiers = nn.ModuleList(
             MogrifierGates(below, width, mogrifier_rounds, mogrifier_rank)

@@ -7,7 +7,7 @@ positions: the padding first, whichever side it was on, and then the words as th
 import torch
 from torch import nn
 
-from fairseq_doc.modules.dropout import dropout_mask
+from fairseq_doc.modules.dropout import dropout
 from fairseq_doc.modules.lstm import run_lstm
 from fairseq_doc.ops.matmul import can_branch_on
 
@@ -90,15 +90,9 @@ class BidirectionalLSTM(nn.Module):
 
     def _next_inputs(self, outputs, reversal):
         if not self.mix:
-            return [self._drop(output) for output in outputs]
-        total = self._drop(_sum_of_directions(outputs, reversal))
-        if len(outputs) == 1:
-            return [total]
-        return [total, _reorder(total, reversal)]
-
-    def _drop(self, x):
-        mask = dropout_mask(x.shape, self.dropout, self.training, x)
-        return x if mask is None else x * mask
+            return [dropout(output, self.dropout, self.training) for output in outputs]
+        total = dropout(_sum_of_directions(outputs, reversal), self.dropout, self.training)
+        return [total, _reorder(total, reversal)][: len(outputs)]
 
 
 def _run_layer(layer, x, at_padding, precision):

@@ -9,16 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from fairseq_doc.errors import FairseqDocError
-
 _LEVELS = 2**16
-
-
-def check_rates(**rates: float) -> None:
-    """Raise ``FairseqDocError`` for a rate outside [0, 1)."""
-    for name, p in rates.items():
-        if not 0 <= p < 1:
-            raise FairseqDocError(f"--{name.replace('_', '-')} must be in [0, 1); got {p}")
 
 
 def keep_mask(
@@ -56,6 +47,12 @@ def _as_numbers(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A boolean mask as zeros and ones. torch converts bytes seven times as fast as booleans, and
     multiplies by them in a tenth of the time of ``torch.where``."""
     return mask.view(torch.uint8).to(dtype)
+
+
+def dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+    """Dropout of each entry by itself."""
+    mask = dropout_mask(x.shape, p, training, x)
+    return x if mask is None else x * mask
 
 
 def locked_dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:

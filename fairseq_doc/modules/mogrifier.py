@@ -9,28 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.lstm import State, in_lower_precision, truncated_normal_
 from fairseq_doc.ops.matmul import matmul_dtype
 from fairseq_doc.ops.mogrifier import Round, mogrifier
-
-
-def check_mogrifier(rounds: int, rank: int | None) -> None:
-    """Raise ``FairseqDocError`` unless there can be ``rounds`` rounds with matrices of ``rank``."""
-    if rounds < 0:
-        raise FairseqDocError(
-            f"--mogrifier-rounds must be at least 0, which gates nothing; got {rounds}"
-        )
-    if rank is None:
-        return
-    if rank < 1:
-        raise FairseqDocError(
-            f"--mogrifier-rank must be at least 1; got {rank} (full matrices: leave it out)"
-        )
-    if rounds == 0:
-        raise FairseqDocError(
-            f"--mogrifier-rank {rank} needs rounds: give --mogrifier-rounds too, such as 5"
-        )
 
 
 class MogrifierGate(nn.Module):
