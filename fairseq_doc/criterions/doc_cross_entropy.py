@@ -63,9 +63,7 @@ def balance(
     - published: what the published runs computed. Pi_b is the sum over the time of stream b alone;
       (J - 1) var(Pi_b) / mean(Pi_b)^2, unbiased variance over all B J numbers.
 
-    Neither takes a square root: its gradient is not a number at a variance of zero. If the last
-    update has too few batches for all workers, fairseq gives a worker its first batch again; beta
-    includes it.
+    Neither takes a square root: its gradient is not a number at a variance of zero.
 
     Args:
         log_weights: log pi, (B, T, J).
@@ -82,11 +80,8 @@ def balance(
     if j == 1:
         zero = pi.sum() * 0.0  # part of the graph
         return zero, zero
-    sums = _over_workers(
-        torch.cat(
-            [by_stream.sum(0), by_stream.square().sum()[None], by_stream.new_full((1,), streams)]
-        )
-    )
+    parts = [by_stream.sum(0), by_stream.square().sum()[None], pi.new_full((1,), streams)]
+    sums = _over_workers(torch.cat(parts))
     total, squares, count = sums[:j], sums[j], sums[j + 1] * j  # (J,), scalar, B J
     paper = total.var(correction=0) / total.mean().square()
     mean = total.sum() / count
@@ -97,16 +92,8 @@ def balance(
 def activation_penalties(
     dropped: torch.Tensor, undropped: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """AR and TAR before their factors (Merity et al., 2017).
-
-    Args:
-        dropped: h^N after its dropout, (T, B, D_N).
-        undropped: h^N before it.
-
-    Returns:
-        (mean square of ``dropped``, mean square of the differences in time of ``undropped``; zero
-        for a window of one step).
-    """
+    """AR and TAR before their factors (Merity et al., 2017): the mean square of h^N after its dropout,
+    (T, B, D_N), and that of the differences in time of h^N before it, zero for a window of one step."""
     ar = dropped.square().mean()
     if len(undropped) < 2:
         return ar, ar.new_zeros(())
@@ -128,17 +115,8 @@ def norm_deviation(weight: torch.Tensor, norm: float) -> torch.Tensor:
 
 
 def attention_entropy(weights: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """The sum of the attention's entropies over all real target tokens; for the log.
-
-    Zero means that each token attends to one position; if that is always the same one, training has
-    failed to align.
-
-    Args:
-        weights: (B, T, S), zero at padding.
-        real: (B, T), true at tokens that are not padding.
-
-    Returns:
-        A scalar, in nats, without a gradient.
+    """The sum of the entropies, in nats, of attention weights (B, T, S) over the target tokens where
+    ``real`` (B, T) is true; without a gradient, for the log. Zero: each token attends to one position.
     """
     return (torch.special.entr(weights.detach().float()).sum(-1) * real).sum()
 

@@ -56,16 +56,21 @@ def load_stream(
     Raises:
         FairseqDocError: no such split, an empty or damaged one, or words outside ``dictionary``.
     """
-    if os.path.exists(f"{path}.bin"):  # fairseq cannot map an empty file
-        check_not_empty(os.path.getsize(f"{path}.bin"), split, path)
-    dataset: Any = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
-    if dataset is None:
+    tokens = np.empty(0)
+    if not os.path.exists(f"{path}.bin") or os.path.getsize(
+        f"{path}.bin"
+    ):  # fairseq maps no empty file
+        dataset: Any = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
+        if dataset is None:
+            raise FairseqDocError(
+                f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; make them with "
+                "fairseq-preprocess --only-source"
+            )
+        tokens = _tokens_of(dataset)
+    if len(tokens) < 2:  # an input and its target
         raise FairseqDocError(
-            f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; make them with "
-            "fairseq-preprocess --only-source"
+            f"split {split!r} at {path} is empty: expected at least 2 tokens, got {len(tokens)}"
         )
-    tokens = _tokens_of(dataset)
-    check_not_empty(len(tokens), split, path)
     if tokens.min() < 0 or tokens.max() >= len(dictionary):  # of a form that is not mapped
         raise FairseqDocError(
             f"split {split!r} at {path} was binarised with another dictionary, or is damaged: it holds "
@@ -90,14 +95,6 @@ def _tokens_of(dataset: Any) -> np.ndarray:
     lines = [dataset[i].numpy() for i in range(len(dataset))]
     tokens = np.concatenate(lines) if lines else np.empty(0)
     return tokens.astype(np.int64)
-
-
-def check_not_empty(tokens: int, split: str, path: str) -> None:
-    """Raise ``FairseqDocError`` for fewer than two tokens, an input and its target."""
-    if tokens < 2:
-        raise FairseqDocError(
-            f"split {split!r} at {path} is empty: expected at least 2 tokens, got {tokens}"
-        )
 
 
 def draw_lengths(steps: int, bptt: int, max_delta: int, seed: int, epoch: int) -> list[int]:
@@ -154,23 +151,13 @@ def column_offsets(n_columns: int, length: int, seed: int, epoch: int) -> torch.
 def endless_columns(
     stream: TokenStream, n_columns: int, first_step: int, steps: int, seed: int, end_mark: int
 ) -> torch.Tensor:
-    """A part of endless columns: tokens ``first_step`` .. ``first_step + steps`` of each.
+    """A part of C = ``n_columns`` endless columns: tokens ``first_step`` .. ``first_step + steps`` of each,
+    (C, steps + 1), one more than targets.
 
-    The columns start at lines equally far from one another, counted from a random line, each moved by
-    up to 100 lines, less where that would pass its neighbour's (deepmind/lamb). A stream with fewer
-    lines than columns is cut into tokens instead. The random numbers depend on ``seed`` alone, so that
-    a column keeps its start; lamb draws new ones for every pass over the text.
-
-    Args:
-        stream: (n,) tokens.
-        n_columns: C.
-        first_step: the first step, from 0.
-        steps: how many targets a column has.
-        seed: of the starts.
-        end_mark: the token that ends a line.
-
-    Returns:
-        (C, steps + 1), one more token than targets.
+    The columns start at lines (which end with ``end_mark``) equally far from one another, counted from a
+    random line, each moved by up to 100 lines, or fewer, so that it does not pass its neighbour
+    (deepmind/lamb). A stream with fewer lines than columns is cut into tokens instead. The random numbers
+    depend on ``seed`` alone, so that a column keeps its start; lamb draws new ones for every pass.
 
     Raises:
         FairseqDocError: no column, or more columns than tokens.
@@ -231,10 +218,10 @@ class BpttWindows(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """
-        A dict of copies, each as small as it looks: a data worker that sent a view would copy all
-        columns into shared memory. ``net_input.src_tokens`` (B, T) and ``target`` (B, T), one step later;
-        ``net_input.window``, the window's number in the epoch, or since the columns' start; ``ntokens``,
-        the number of targets; ``drawn_length``, also of a last window that is cut shorter; ``id`` (B,).
+        A dict of copies, since a data worker that sent a view would copy all columns into shared memory:
+        ``net_input.src_tokens`` (B, T) and ``target`` (B, T), one step later; ``net_input.window``, the
+        window's number in the epoch, or since the columns' start; ``drawn_length``, also of a last
+        window that is cut shorter; ``id`` (B,).
         """
         batch, length = self.columns.shape
         start = int(self.starts[index])

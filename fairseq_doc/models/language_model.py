@@ -15,20 +15,15 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.mixture_model import MixtureDecoder, MixtureModel
 from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
 from fairseq_doc.modules.awd_lstm import States
-from fairseq_doc.modules.mixture import MixtureOutput, check_finite
+from fairseq_doc.modules.mixture import MixtureOutput
 
 
 class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
-    """Embedding, recurrent layers and mixture; carries the layers' state from one window to the next.
+    """Embedding (V, D_0), recurrent layers with the methods of
+    :class:`fairseq_doc.modules.awd_lstm.AWDLSTM`, and mixture.
 
-    The decoder keeps the carried state because ``fairseq-eval-lm`` calls only the model. Training and
-    evaluation have a state each; window 0 starts from zeros.
-
-    Args:
-        dictionary: the V words.
-        embedding: (V, D_0).
-        lstm: the layers, with the methods of :class:`fairseq_doc.modules.awd_lstm.AWDLSTM`.
-        output: the mixture.
+    It carries the layers' state from one window to the next, since ``fairseq-eval-lm`` calls only the
+    model. Training and evaluation have a state each; window 0 starts from zeros.
     """
 
     def __init__(
@@ -52,10 +47,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         """Whether dropout is on: in training, and in evaluation by its samples."""
         return self.training or self._samples_dropout
 
-    @property
-    @abstractmethod
-    def masks_of_each_stream(self) -> bool:
-        """Whether every stream of a batch has dropout masks of its own."""
+    masks_of_each_stream: bool  # whether every stream of a batch has dropout masks of its own
 
     def sample_dropout(self, on: bool) -> None:
         """Drop as in training, in evaluation too (Monte-Carlo dropout), or stop that."""
@@ -76,7 +68,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
             window: the window's number in its epoch. 0 starts from a state of zeros; k > 0
                 continues from the state after window k - 1, the first time and again. None: zeros, and
                 nothing is carried.
-            src_lengths: unused; fairseq passes it.
+            src_lengths: unused.
 
         Returns:
             mixture_params: (B, T, J d + J + 1), see :class:`MixtureOutput`.
@@ -157,20 +149,6 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         states[newest] = [
             tuple(part.index_select(1, rows) for part in layer) for layer in states[newest]
         ]  # each (1, B', D_n)
-
-    def get_normalized_probs(
-        self, net_output: tuple, log_probs: bool, sample: dict | None = None
-    ) -> torch.Tensor:
-        """(B, T, V) probabilities or their logarithms, in float32 or wider.
-
-        Raises:
-            FairseqDocError: in evaluation, a target of ``sample`` whose score is not finite;
-                ``fairseq-eval-lm`` would leave it out of the perplexity.
-        """
-        scores = super().get_normalized_probs(net_output, log_probs=True)  # (B, T, V)
-        if sample is not None and not self.training:
-            check_finite(scores.gather(-1, sample["target"].unsqueeze(-1)))
-        return scores if log_probs else scores.exp()
 
 
 class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):

@@ -76,16 +76,13 @@ class LSTMDocDecoder(RecurrentDecoder):
         )
         super().__init__(dictionary, embedding, lstm, output)
         self.embed_dropout, self.input_dropout = cfg.embed_dropout, cfg.input_dropout
+        # All streams share the masks of DropConnect and of dropped words.
+        self.masks_of_each_stream = cfg.weight_dropout == cfg.embed_dropout == 0
 
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         """The embeddings of tokens (T, B) after both dropouts, (T, B, D_0)."""
         rows = embedded_dropout(self.embedding, tokens, self.embed_dropout, self.dropping)
         return locked_dropout(rows, self.input_dropout, self.dropping)
-
-    @property
-    def masks_of_each_stream(self) -> bool:
-        """Not with DropConnect or dropped words, whose masks all streams share."""
-        return self.lstm.weight_drop == 0 and self.embed_dropout == 0
 
 
 @dataclass

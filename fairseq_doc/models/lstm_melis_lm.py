@@ -3,6 +3,7 @@
 Axes: V vocabulary, E width of the embedding, D of the layers, N layers.
 """
 
+import bisect
 import math
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -53,9 +54,8 @@ class MelisDecoder(RecurrentDecoder):
             truncated_normal_(output_matrix, 1 / math.sqrt(dim))
         one_softmax = cfg.doc_components is None
         output_dim = dim if one_softmax else width
-        components = [0] * (cfg.layers + 1) + [1]
-        if not one_softmax:
-            components = parse_components(cfg.doc_components, cfg.layers + 1)
+        counts = "0," * (cfg.layers + 1) + "1" if one_softmax else cfg.doc_components
+        components = parse_components(counts, cfg.layers + 1)
         stack = RecurrentStack(
             make_cell(str(cfg.cell), str(cfg.gates)),
             embed_dim,
@@ -90,10 +90,7 @@ class MelisDecoder(RecurrentDecoder):
         rows = nn.functional.embedding(tokens, self.embedding)
         return dropout(rows, self.input_dropout, self.dropping)
 
-    @property
-    def masks_of_each_stream(self) -> bool:
-        """Every mask is of one stream."""
-        return True
+    masks_of_each_stream = True
 
     def _state_before(self, window: int | None, x: torch.Tensor) -> States:
         """As that of all models; in training a stream's state is zero with the probability
@@ -118,22 +115,14 @@ def width_of_budget(cfg: Any, dictionary: Dictionary) -> int:
             decoder = MelisDecoder(sized, dictionary)
         return sum(parameter.numel() for parameter in decoder.parameters())
 
-    least = parameters(1)
-    if least > cfg.num_params:
+    largest = math.isqrt(max(1, cfg.num_params))  # one matrix alone is as wide as it is high
+    width = bisect.bisect_right(range(1, largest + 1), cfg.num_params, key=parameters)
+    if width == 0:
         raise FairseqDocError(
-            f"--num-params: expected at least {least:,}, which layers of width 1 have with "
+            f"--num-params: expected at least {parameters(1):,}, which layers of width 1 have with "
             f"{len(dictionary):,} words; got {cfg.num_params:,}"
         )
-    fits, too_wide = 1, 2
-    while parameters(too_wide) <= cfg.num_params:
-        fits, too_wide = too_wide, 2 * too_wide
-    while too_wide - fits > 1:
-        middle = (fits + too_wide) // 2
-        if parameters(middle) <= cfg.num_params:
-            fits = middle
-        else:
-            too_wide = middle
-    return fits
+    return width
 
 
 @dataclass

@@ -10,7 +10,7 @@ from fairseq.models import register_model
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.state_dict import check_state_dict
-from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput
+from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput, check_finite
 from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.options import option
 
@@ -42,9 +42,6 @@ def component_dim(cfg: Any, default: int, embed_dim: int | None, how_to_untie: s
         default: d without ``--component-dim``.
         embed_dim: width of the embedding if it is the output matrix, else None.
         how_to_untie: for the message.
-
-    Raises:
-        FairseqDocError: the matrix is tied and d is not the embedding's width.
     """
     if cfg.component_dim is None:
         return default
@@ -79,24 +76,28 @@ def register_presets(model: Any, config: Any, presets: Mapping[str, Mapping[str,
 
 
 class MixtureDecoder:
-    """Methods of a fairseq decoder whose ``output`` is a
-    :class:`fairseq_doc.modules.mixture.MixtureOutput`. It comes first among a decoder's base classes.
-    """
+    """Methods of a fairseq decoder with a mixture; the first of its base classes."""
 
     output: MixtureOutput
+    training: bool
 
     def get_normalized_probs(
         self, net_output: tuple, log_probs: bool, sample: dict | None = None
     ) -> torch.Tensor:
-        """(B, T, V) probabilities or their logarithms, in float32 or wider."""
-        scores = self.output.log_probs(net_output[0])
+        """(B, T, V) probabilities or their logarithms, in float32 or wider.
+
+        Raises:
+            FairseqDocError: in evaluation, a target of ``sample`` whose score is not finite: fairseq's
+                scorer would leave it out.
+        """
+        scores = self.output.log_probs(net_output[0])  # (B, T, V)
+        if sample is not None and not self.training:
+            check_finite(scores.gather(-1, sample["target"].unsqueeze(-1)))
         return scores if log_probs else scores.exp()
 
 
 class MixtureModel:
-    """Methods of a fairseq model whose ``decoder`` is a :class:`MixtureDecoder`. It comes first among
-    a model's base classes.
-    """
+    """Methods of a fairseq model with a :class:`MixtureDecoder`; the first of its base classes."""
 
     decoder: Any
 
@@ -108,15 +109,8 @@ class MixtureModel:
         reduction: str = "sum",
         gradient_sampling: float = 0.0,
     ) -> torch.Tensor:
-        """-log P(target), natural logarithm.
-
-        Args:
-            net_output: what the model returned.
-            target: (B, T) word indices.
-            ignore_index: targets of this value have a loss of zero.
-            reduction: see :func:`fairseq_doc.ops.reference.mixture_nll`.
-            gradient_sampling: see :func:`fairseq_doc.ops.mixture_nll.mixture_nll`.
-        """
+        """-log P(target), natural logarithm, from what the model returned; target (B, T), see
+        :meth:`fairseq_doc.modules.mixture.MixtureOutput.nll`."""
         output = self.decoder.output
         return output.nll(net_output[0], target, ignore_index, reduction, gradient_sampling)
 
@@ -135,11 +129,7 @@ class MixtureModel:
         model_cfg: Any = None,
         args: Any = None,
     ) -> Any:
-        """As fairseq's.
-
-        Raises:
-            FairseqDocError: parameters of another architecture, size or dictionary.
-        """
+        """As fairseq's; raises ``FairseqDocError`` for another architecture, size or dictionary."""
         model: Any = super()  # the class after this one, a fairseq model
         check_state_dict(model.state_dict(), state_dict)
         return model.load_state_dict(state_dict, strict, model_cfg, args)

@@ -15,19 +15,16 @@ States = list[tuple[torch.Tensor, ...]]
 
 
 class AWDLSTM(nn.Module):
-    """N LSTM layers of their own widths with DropConnect on the recurrent weights.
-
-    The layers are plain ``nn.LSTM`` modules, with their parameters' names in the state dict; a
-    dropped matrix replaces the parameter for one call only.
+    """N LSTM layers of their own widths with DropConnect on the recurrent weights: a dropped matrix
+    replaces the parameter for one call only.
 
     Args:
         widths: D_0 (the input's), D_1, ..., D_N.
         weight_drop: DropConnect rate on each recurrent matrix, one mask a forward pass.
         hidden_dropout: locked dropout of h^1 .. h^{N-1}.
         output_dropout: locked dropout of h^N.
-        precision: of the products' factors, see :func:`fairseq_doc.modules.lstm.run_lstm`.
-        mogrifier_rounds: in which each layer's input and state gate each other before a step, see
-            ``ops/mogrifier.py``; 0: plain layers.
+        precision: see :func:`fairseq_doc.modules.lstm.run_lstm`.
+        mogrifier_rounds: see ``ops/mogrifier.py``; 0: plain layers.
         mogrifier_rank: of the gates' matrices; None: full matrices.
     """
 

@@ -29,9 +29,8 @@ class BidirectionalLSTM(nn.Module):
         layers: N.
         dropout: of each layer's output except the last one's.
         bidirectional: False leaves out the backward stack.
-        mix: True: the sum of both directions after every layer is the next layer's input in both
-            directions. False: the stacks do not mix.
-        precision: of the products' factors, see :func:`fairseq_doc.modules.lstm.run_lstm`.
+        mix: whether the sum of both directions is the next layer's input in both.
+        precision: see :func:`fairseq_doc.modules.lstm.run_lstm`.
     """
 
     def __init__(

@@ -36,8 +36,8 @@ def run_lstm(
         layer: an ``nn.LSTM`` of one layer and direction.
         x: (T, B, width).
         state: (h, c), each (1, B, D); None: zeros.
-        precision: of the products' factors, see :func:`fairseq_doc.ops.matmul.matmul_dtype`. Layers of
-            fewer than ``LEAST_WEIGHTS`` weights, evaluation and GPUs ignore it.
+        precision: see :func:`fairseq_doc.ops.matmul.matmul_dtype`. Layers of fewer than
+            ``LEAST_WEIGHTS`` weights, evaluation and GPUs ignore it.
         replaced: weights by their parameters' names, such as ``weight_hh_l0``.
 
     Returns:

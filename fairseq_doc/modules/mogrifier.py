@@ -15,17 +15,12 @@ from fairseq_doc.ops.mogrifier import Round, mogrifier
 
 
 class MogrifierGate(nn.Module):
-    """The matrix and the bias of one round.
+    """The matrix and the bias of one round, which gates ``gated`` numbers by ``source`` numbers.
 
-    Initial values are those of deepmind/lamb. The entries of a full matrix have the standard deviation
-    1 / sqrt(``source``), see :func:`fairseq_doc.modules.lstm.truncated_normal_`. Those of the factors
-    are normal numbers such that the product's would have it too, and then truncated at two standard
-    deviations. The bias is zero.
-
-    Args:
-        gated: width of what the round gates.
-        source: width of what it gates by.
-        rank: k; None: one full matrix.
+    Initial values are those of deepmind/lamb. The entries of a full matrix (rank None) have the standard
+    deviation 1 / sqrt(``source``), see :func:`fairseq_doc.modules.lstm.truncated_normal_`. Those of two
+    factors are normal numbers such that the product's would have it too, and then truncated at two
+    standard deviations. The bias is zero.
     """
 
     def __init__(self, gated: int, source: int, rank: int | None) -> None:
@@ -41,20 +36,9 @@ class MogrifierGate(nn.Module):
         for matrix in self.matrices:
             nn.init.trunc_normal_(matrix, std=deviation, a=-2 * deviation, b=2 * deviation)
 
-    def values(self) -> Round:
-        """As :func:`fairseq_doc.ops.mogrifier.mogrifier` takes them."""
-        return Round(tuple(self.matrices), self.bias)
-
 
 class MogrifierGates(nn.Module):
-    """The gates of one layer, round by round.
-
-    Args:
-        below: E.
-        width: D.
-        rounds: how many; the odd ones gate the input, the even ones the state.
-        rank: k; None: full matrices.
-    """
+    """The gates of one layer; odd rounds gate its input (E = ``below``), even ones its state (D = ``width``)."""
 
     def __init__(self, below: int, width: int, rounds: int, rank: int | None) -> None:
         super().__init__()
@@ -84,7 +68,7 @@ class MogrifierGates(nn.Module):
             weights["weight_ih_l0"],
             weights["weight_hh_l0"],
             weights["bias_ih_l0"] + weights["bias_hh_l0"],  # torch has two
-            [gate.values() for gate in rounds],
+            [Round(tuple(gate.matrices), gate.bias) for gate in rounds],
             matmul_dtype(x, precision),
         )
         assert last is not None

@@ -28,16 +28,11 @@ from fairseq_doc.ops.recurrence import recurrence
 
 
 class RecurrentLayer(nn.Module):
-    """One layer: its parameters and their initial values.
+    """One layer: its parameters and their initial values. ``below`` is the width of the input, ``depth``
+    the number of an RHN's micro-steps, 1 for the others.
 
     Every gate's weights of the input and of the state have the standard deviation 1 / sqrt(fan in),
     see :func:`fairseq_doc.modules.lstm.truncated_normal_`; so have an LSTM's biases, 1 / sqrt(D).
-
-    Args:
-        cell: which recurrence.
-        below: width of the input.
-        width: D.
-        depth: micro-steps of an RHN; 1 for the others.
     """
 
     def __init__(self, cell: Cell, below: int, width: int, depth: int = 1) -> None:
@@ -64,16 +59,8 @@ class RecurrentLayer(nn.Module):
         recurrent_mask: torch.Tensor | None,
         precision: torch.dtype,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """
-        Args:
-            x: (T, B, width of the input).
-            state: before the first step, each (1, B, D).
-            state_mask, recurrent_mask: (B, D) or None.
-            precision: of the products' factors.
-
-        Returns:
-            The output (T, B, D) and the state after it.
-        """
+        """x (T, B, below), the state before the first step, each part (1, B, D), and masks (B, D) or None
+        -> the output (T, B, D) and the state after it."""
         inputs = linear(x, self.cell.input_order(self.input_weight), None, precision)
         first_bias, *biases = list(self.biases) or [None]
         if first_bias is not None:
@@ -106,7 +93,7 @@ class RecurrentStack(nn.Module):
         depth: micro-steps of an RHN.
         read: the layers, from 1, whose outputs the mixture reads: they are dropped as h is.
         intra_layer, state, recurrent, output: rates of dropout, see above.
-        precision: of the products' factors, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
+        precision: see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
     """
 
     def __init__(

@@ -58,9 +58,8 @@ class AveragedSGD(torch.optim.Optimizer):
 
     The average is torch's ``ASGD`` with t0 = 0 and lambd = 0: after steps 1 and 2 of averaging it is
     the newest iterate, after step k > 2 the mean of iterates 2 .. k. Unlike torch's, a changed
-    learning rate takes effect at the step it is set for.
-
-    Its state holds that of the training's stages: a wrapper, as ``--amp``'s, saves this optimizer alone.
+    learning rate takes effect at the step it is set for. Its state holds that of the training's stages,
+    since a wrapper, as ``--amp``'s, saves this optimizer alone.
     """
 
     def __init__(
@@ -72,25 +71,25 @@ class AveragedSGD(torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         self.stages = stages or TrainingStages(nonmono=60)
-        self.param_groups[0].update(averaging=False, averaged_steps=0, shows_average=False)
+        self._group.update(averaging=False, averaged_steps=0, shows_average=False)
 
-    def _parameters(self) -> list[torch.nn.Parameter]:
-        return [p for group in self.param_groups for p in group["params"]]
+    @property
+    def _group(self) -> dict[str, Any]:
+        return self.param_groups[0]  # all parameters are in one
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # without a closure
         """Update the raw weights, and the average once averaging has started."""
         self.show_raw()
-        for group in self.param_groups:
-            params = [p for p in group["params"] if p.grad is not None]
-            if group["weight_decay"]:
-                torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
-            torch._foreach_add_(params, [p.grad for p in params], alpha=-group["lr"])
-        common = self.param_groups[0]
-        if common["averaging"]:
-            common["averaged_steps"] += 1
-            step = common["averaged_steps"]
-            for p in self._parameters():
+        group = self._group
+        params = [p for p in group["params"] if p.grad is not None]
+        if group["weight_decay"]:
+            torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_add_(params, [p.grad for p in params], alpha=-group["lr"])
+        if group["averaging"]:
+            group["averaged_steps"] += 1
+            step = group["averaged_steps"]
+            for p in group["params"]:
                 if step <= 2:
                     self.state[p]["shadow"] = p.detach().clone()
                 else:
@@ -98,38 +97,36 @@ class AveragedSGD(torch.optim.Optimizer):
 
     def start_averaging(self) -> None:
         """Average from the next step on."""
-        self.param_groups[0]["averaging"] = True
+        self._group["averaging"] = True
 
     def show_average(self) -> None:
         """Put the averages into the parameters, if there are any."""
-        common = self.param_groups[0]
-        if common["averaged_steps"] and not common["shows_average"]:
+        if self._group["averaged_steps"] and not self._group["shows_average"]:
             self._exchange()
 
     def show_raw(self) -> None:
         """Put the raw weights back into the parameters."""
-        if self.param_groups[0]["shows_average"]:
+        if self._group["shows_average"]:
             self._exchange()
 
     def _exchange(self) -> None:
-        for p in self._parameters():  # in place: a parameter keeps its memory
+        for p in self._group["params"]:  # in place: a parameter keeps its memory
             shown, shadow = p.detach(), self.state[p]["shadow"]
             copy = shown.clone()
             shown.copy_(shadow)
             shadow.copy_(copy)
-        common = self.param_groups[0]
-        common["shows_average"] = not common["shows_average"]
+        self._group["shows_average"] = not self._group["shows_average"]
 
     def keep_best(self) -> None:
         """Keep a copy of the parameters as the best weights."""
-        for p in self._parameters():
+        for p in self._group["params"]:
             self.state[p]["best"] = p.detach().clone()
 
     @torch.no_grad()
     def restart(self) -> None:
         """Continue from the best weights with a new average."""
-        self.param_groups[0].update(averaging=True, averaged_steps=0, shows_average=False)
-        for p in self._parameters():
+        self._group.update(averaging=True, averaged_steps=0, shows_average=False)
+        for p in self._group["params"]:
             p.copy_(self.state[p]["best"])
             self.state[p].pop("shadow", None)
 
@@ -148,11 +145,10 @@ class AveragedSGD(torch.optim.Optimizer):
                 "expected the validation losses and the stage in the optimizer's state; got none: start "
                 "again from its weights by --reset-optimizer --reset-dataloader --reset-meters"
             )
-        settings = [(group["lr"], group["weight_decay"]) for group in self.param_groups]
+        settings = {name: self._group[name] for name in ("lr", "weight_decay")}
         self.stages.load_state_dict(state_dict["trigger"])
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "trigger"})
-        for group, (lr, weight_decay) in zip(self.param_groups, settings, strict=True):
-            group.update(lr=lr, weight_decay=weight_decay)
+        self._group.update(settings)
 
 
 @dataclass
@@ -219,8 +215,7 @@ class NTASGD(FoundByModel, FairseqOptimizer):
             loss: the validation loss of its weights, in mid-epoch too; or None.
 
         Raises:
-            FairseqDocError: ``--finetune-stages`` is given now and was not when the checkpoint was
-                saved, and its weights are not the best of that run.
+            FairseqDocError: ``--finetune-stages`` is new, and its weights are not the best of that run.
         """
         has_best = any("best" in state for state in self._optimizer.state.values())
         if self.cfg.finetune_stages and not has_best:
@@ -262,13 +257,9 @@ class NTASGD(FoundByModel, FairseqOptimizer):
             )
 
     def observe(self, epoch: int, loss: float, resumed: bool = False) -> None:
-        """Take an epoch's validation loss and do what :class:`TrainingStages` decides.
-
-        Args:
-            epoch: its checkpoint has been written: fairseq saves before it passes the loss.
-            loss: the validation loss.
-            resumed: whether the epoch's checkpoint has just been read.
-        """
+        """Take an epoch's validation loss and do what :class:`TrainingStages` decides. The epoch's
+        checkpoint has been written, since fairseq saves before it passes the loss; or has just been read
+        (``resumed``)."""
         stages, finetuning = self.stages, self.cfg.finetune_stages != 0
         stage, stage_best = max(stages.stage, 0), min(stages.stage_best, loss)
         for action in stages.observe(epoch, loss):

@@ -244,11 +244,9 @@ class BpttLanguageModelingTask(FairseqTask):
 
     def get_checkpoint_dict(self):
         """Called just before the model and the optimizer are saved: puts the averaged weights into
-        the model, and returns what fairseq passes to :meth:`set_checkpoint_dict` on a resume.
-
-        At an epoch's end fairseq saves before it passes the epoch's loss to the scheduler, so the
-        loss is included. The carried state is included if the next window needs it.
-        """
+        the model, and returns what fairseq passes to :meth:`set_checkpoint_dict` on a resume. The loss is
+        included, since at an epoch's end fairseq saves before it passes it to the scheduler; so is the
+        carried state, if the next window needs it."""
         nt_asgd = NTASGD.of(self._model)
         if nt_asgd is not None:
             nt_asgd.optimizer.show_average()

@@ -6,7 +6,7 @@ from fairseq_doc.modules import lstm
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.mogrifier import MogrifierGate
 from fairseq_doc.ops import matmul
-from fairseq_doc.ops.mogrifier import mogrifier_reference
+from fairseq_doc.ops.mogrifier import Round, mogrifier_reference
 
 from ..conftest import assert_close
 
@@ -38,7 +38,7 @@ def test_each_layer_is_the_gated_recurrence_with_gates_of_its_own(rank):
     for n, layer in enumerate(stack.layers):
         w = dict(layer.named_parameters())
         bias = w["bias_ih_l0"] + w["bias_hh_l0"]
-        rounds = [gate.values() for gate in stack.mogrifiers[n].rounds]
+        rounds = [Round(tuple(g.matrices), g.bias) for g in stack.mogrifiers[n].rounds]
         assert len(rounds) == 4 and {len(r.matrices) for r in rounds} == {1 if rank is None else 2}
         weights = w["weight_ih_l0"], w["weight_hh_l0"], bias
         h, c = (part[0] for part in state[n])
@@ -82,7 +82,7 @@ def test_initial_values(rank):
     torch.manual_seed(0)
     gate = MogrifierGate(300, 400, rank)
     assert gate.bias.shape == (300,) and not gate.bias.any()
-    matrices = [m.detach().double() for m in gate.values().matrices]
+    matrices = [m.detach().double() for m in gate.matrices]
     product = matrices[0] if rank is None else matrices[0] @ matrices[1]
     assert product.shape == (300, 400)
     truncated = 0.7737  # variance of a normal number within two deviations
