@@ -52,27 +52,6 @@ def random_log_weights(b, t, j, seed=0):
 # beta
 
 
-@pytest.mark.parametrize(
-    "pi, paper, published",
-    [
-        # Pi = (3, 1): mean 2, population variance 1. Streams (1, 1), (2, 0): variance 2/3, mean 1.
-        ([[[0.5, 0.5]] * 2, [[1.0, 0.0]] * 2], 1 / 4, 2 / 3),
-        # Pi = (1, 1): nothing to balance over the batch. Streams (1, 0), (0, 1): variance 1/3,
-        # mean 1/2.
-        ([[[1.0, 0.0]], [[0.0, 1.0]]], 0, 4 / 3),
-        # One stream, J = 3: (1.5, .3, .2) + (.5, .7, .8) = (2, 1, 1), mean 4/3: deviations
-        # 2/3, -1/3, -1/3, variances 2/9 and 1/3; over 16/9, the second times J - 1 = 2.
-        ([[[0.75, 0.15, 0.1]] * 2, [[0.25, 0.35, 0.4]] * 2], 1 / 8, None),
-        ([[[0.75, 0.15, 0.1]] * 2 + [[0.25, 0.35, 0.4]] * 2], 1 / 8, 3 / 8),
-    ],
-)
-def test_both_betas_by_hand(pi, paper, published):
-    betas = balance(torch.tensor(pi, dtype=torch.float64).log())
-    assert_close(betas[0].item(), float(paper))
-    if published is not None:
-        assert_close(betas[1].item(), float(published))
-
-
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(2, 6), st.integers(0, 99))
 def test_both_betas_are_their_definitions(b, t, j, seed):
     log_weights = random_log_weights(b, t, j, seed)
@@ -96,18 +75,6 @@ def test_equal_weights_have_no_imbalance_and_finite_gradients(shape, dtype):
         beta = balance(scores.log_softmax(-1))[form]
         assert_close(beta.item(), 0.0, atol=1e-12)
         assert_close(gradients(beta, [scores])[0], torch.zeros(shape), atol=1e-12)
-
-
-def test_betas_of_two_workers_are_those_of_the_whole_batch(monkeypatch):
-    log_weights = random_log_weights(5, 4, 3)
-    mine, theirs = log_weights[:3], log_weights[3:]
-    sums = []
-    monkeypatch.setattr(doc_cross_entropy, "_over_workers", lambda x: sums.append(x) or x)
-    balance(theirs)
-    monkeypatch.setattr(doc_cross_entropy, "_over_workers", lambda x: x + sums[0])
-    together = balance(mine)
-    monkeypatch.undo()
-    assert_close(together, balance(log_weights))
 
 
 def test_the_sum_over_workers_sends_back_every_workers_gradient(monkeypatch):

@@ -204,16 +204,18 @@ def test_a_streams_state_is_reset_with_the_given_probability():
     assert all((part != 0).all() for layer in whole for part in layer)
 
 
-def test_a_carried_state_can_be_taken_to_another_model():
-    for cell in ("lstm", "rhn", "nas"):
-        model, other = small(cell=cell), small(cell=cell)
-        tokens = random_tokens(B, 2 * T)
-        model(tokens[:, :T], window=0)
-        state = model.decoder.carried_state()
-        assert state.shape == (B, 6 * 2 * (1 if cell == "rhn" else 2))
-        other.decoder.set_carried_state(state)
-        second = tokens[:, T:]
-        assert_close(log_probs(other, second, window=1), log_probs(model, second, window=1))
+@pytest.mark.parametrize("cell", ["lstm", "rhn", "nas"])
+def test_a_carried_state_can_be_taken_to_another_model(cell):
+    """h and c of each layer, side by side; an RHN has h alone."""
+    model, other, tokens = small(cell=cell), small(cell=cell), random_tokens(B, 2 * T)
+    assert model.decoder.carried_state() is None
+    model(tokens[:, :T], window=0)
+    state = model.decoder.carried_state()
+    assert state.shape == (B, 6 * 2 * (1 if cell == "rhn" else 2)) and not state.requires_grad
+    other.decoder.set_carried_state(state)
+    assert torch.equal(other.decoder.carried_state(), state)
+    second = tokens[:, T:]
+    assert_close(log_probs(other, second, window=1), log_probs(model, second, window=1))
 
 
 def test_the_decoder_is_what_its_settings_say():

@@ -5,14 +5,11 @@ import torch
 
 from ..conftest import assert_close, gradients, small_translation_model
 from .luong import (
-    EOS,
     NEXT_WORDS,
     OPTIONS,
     PAD,
     SOURCES,
     TARGETS,
-    UNK,
-    V,
     every_option,
     generate,
     log_probs,
@@ -77,13 +74,6 @@ def test_padding_and_batch_mates_change_nothing(option, source_side, target_side
         assert (real[:, sources[b] == PAD] == 0).all()
 
 
-def test_a_source_of_unknown_words_alone():
-    model = shared_model()
-    found, _ = log_probs(model, torch.tensor([[UNK, UNK, EOS]]), torch.tensor([[EOS, UNK]]))
-    probs, _ = probs_by_hand(model, [UNK, UNK, EOS], [EOS, UNK])
-    assert_close(found[0].exp(), probs)
-
-
 # Dropout
 
 
@@ -110,24 +100,6 @@ def test_dropout_of_the_mixtures_layers():
         assert 0.35 < share < 0.65, n
         assert not torch.equal(h[:, 0] == 0, h[:, 1] == 0)
         assert (whole[n] != 0).all()
-
-
-def test_dropout_between_the_encoders_layers():
-    for rate, model in (
-        (0.5, small_translation_model(dropout=0.5)),
-        (0.0, small_translation_model()),
-    ):
-        caught = []
-        for layers in zip(*model.encoder.lstm.stacks, strict=True):
-            for layer in layers:
-                layer.register_forward_hook(
-                    lambda _, args, result, seen=caught: seen.append((args[0], result[0]))
-                )
-        model.encoder(torch.randint(4, V, (8, 9)))
-        first, _, second, _ = caught
-        assert first[0].any(2).all()  # the embedding, whole
-        assert abs((second[0] == 0).double().mean() - rate) < 0.1
-        assert_close(second[0][second[0] != 0], first[1][second[0] != 0] / (1 - rate))
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

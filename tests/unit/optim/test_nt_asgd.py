@@ -281,11 +281,6 @@ def test_the_resumed_epochs_model_is_the_file_that_was_restored(tmp_path, name):
         ({"continue_once": "elsewhere.pt"}, ["elsewhere.pt"], "elsewhere.pt"),
         ({"continue_once": "elsewhere.pt"}, ["elsewhere.pt", LAST_CHECKPOINT], LAST_CHECKPOINT),
         ({"checkpoint_suffix": "-a"}, ["checkpoint_last-a.pt"], "checkpoint_last-a.pt"),
-        (
-            {"restore_file": "checkpoint_best_stage0.pt"},
-            ["checkpoint_best_stage0.pt"],
-            "checkpoint_best_stage0.pt",
-        ),
     ],
 )
 def test_which_file_is_copied_on_a_resume(tmp_path, monkeypatch, settings, files, expected):
@@ -298,22 +293,6 @@ def test_which_file_is_copied_on_a_resume(tmp_path, monkeypatch, settings, files
     NTASGD(cfg, new_parameters()).observe(7, 5.0, resumed=True)
     name = f"checkpoint_best_stage0{cfg.checkpoint_suffix}.pt"
     assert stages_kept(tmp_path / folder) == {name: expected}
-
-
-def test_the_log_names_each_stages_end_and_best_loss(tmp_path, caplog):
-    cfg = config(nonmono=0, finetune_stages=-1)
-    with caplog.at_level("INFO"):
-        train(tmp_path, enumerate(HAND, 1), cfg)
-    logged = [record.getMessage() for record in caplog.records]
-    assert logged == [
-        "averaging starts after epoch 2",
-        "stage 0 ended with epoch 5: best loss 7.0",
-        "fine-tuning stage 1 starts after epoch 5",
-        "stage 1 ended with epoch 8: best loss 6.0",
-        "fine-tuning stage 2 starts after epoch 8",
-        "stage 2 ended with epoch 11: best loss 6.0",
-        "fine-tuning ends; the best loss of all stages is 6.0",
-    ]
 
 
 @given(scripts())

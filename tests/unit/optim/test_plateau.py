@@ -41,12 +41,6 @@ def test_the_rate_drops_where_the_rule_says(losses, patience):
     assert plateau.best_check == best_check(losses) and plateau.checks == len(losses)
 
 
-def test_drops_by_hand():
-    """The best is check 2: with N = 3 the rate drops at check 6, and again at 10."""
-    _, drops = observed([5, 4, 4, 4, 5, 6, 7, 8, 9, 9, 9], lr_patience=3)
-    assert drops == [6, 10]
-
-
 def test_the_first_drop_at_the_latest():
     falling = [10.0 - n for n in range(9)]
     assert observed(falling, lr_patience=2, drop_at=5)[1] == [5]
@@ -236,17 +230,6 @@ def test_a_schedules_state_taken_up_goes_on_equally():
         both.observe(8.0)
         both.observe(8.0)
     assert it.plateau.state_dict() == other.plateau.state_dict() and it.plateau.drops == 2
-
-
-def test_drops_and_the_end_are_logged(caplog):
-    it = schedule(lr_patience=0, max_checks=2)
-    with caplog.at_level("INFO"):
-        it.observe(3.0)
-        it.observe(4.0)
-    assert [record.getMessage() for record in caplog.records] == [
-        "check 2: best loss 3.0 at check 1; learning rate times 0.1",
-        "training ends at check 2: check 2 was the last",
-    ]
 
 
 def test_the_task_passes_the_loss_of_an_epochs_end_alone():
