@@ -1,5 +1,5 @@
-"""``doc_cross_entropy``: NLL or, with smoothed labels, cross entropy; + lambda_beta beta + AR + TAR +
-L2 + weight norms, each logged apart.
+"""``doc_cross_entropy``: NLL or, with smoothed labels, cross entropy; + lambda_beta beta + AR + TAR
++ L2 + weight norms, each logged apart.
 
 Axes: B streams, T time, J components. fairseq divides gradients by the sample size (tokens, or
 sentences with ``--sentence-avg``) summed over workers, so every penalty, a mean, is multiplied by
@@ -32,8 +32,8 @@ USUAL_NORM = 2.0  # that --weight-norm pulls rows to
 
 
 class _SumOverWorkers(torch.autograd.Function):
-    """The sum of a tensor over the data-parallel workers, on each of them. All workers' losses depend
-    on every summand, so its gradient is the sum of the workers' gradients."""
+    """The sum of a tensor over the data-parallel workers, on each of them. All workers' losses
+    depend on every summand, so its gradient is the sum of the workers' gradients."""
 
     @staticmethod
     def forward(ctx, x):
@@ -92,8 +92,8 @@ def balance(
 def activation_penalties(
     dropped: torch.Tensor, undropped: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """AR and TAR before their factors (Merity et al., 2017): the mean square of h^N after its dropout,
-    (T, B, D_N), and that of the differences in time of h^N before it, zero for a window of one step."""
+    """AR and TAR before their factors (Merity et al., 2017): the mean square of h^N after its
+    dropout, (T, B, D_N), and that of the differences in time of h^N before it."""
     ar = dropped.square().mean()
     if len(undropped) < 2:
         return ar, ar.new_zeros(())
@@ -108,15 +108,15 @@ def half_square_norm(model: torch.nn.Module) -> torch.Tensor:
 
 
 def norm_deviation(weight: torch.Tensor, norm: float) -> torch.Tensor:
-    """Weight-norm regularisation before its factor (after Herold et al., 2018): the mean over the words
-    of (|w_v| - norm)^2, with the rows w_v of the output matrix ``weight`` (V, d)."""
+    """Weight-norm regularisation before its factor (after Herold et al., 2018): the mean over the
+    words of (|w_v| - norm)^2, with the rows w_v of the output matrix ``weight`` (V, d)."""
     norms = torch.linalg.vector_norm(weight.to(sum_dtype(weight.dtype)), dim=1)  # (V,)
     return (norms - norm).square().mean()
 
 
 def attention_entropy(weights: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """The sum of the entropies, in nats, of attention weights (B, T, S) over the target tokens where
-    ``real`` (B, T) is true; without a gradient, for the log. Zero: each token attends to one position.
+    """The sum of the entropies, in nats, of attention weights (B, T, S) over the target tokens
+    where ``real`` (B, T) is true; without a gradient, for the log.
     """
     return (torch.special.entr(weights.detach().float()).sum(-1) * real).sum()
 
@@ -126,8 +126,8 @@ class DocCrossEntropyConfig(FairseqDataclass):
     """Options of the criterion; a factor of zero leaves its term out."""
 
     doc_balance: ChoiceEnum(list(BALANCES)) = option(  # type: ignore[valid-type]
-        "form of beta: Eq. 13, or what the published runs computed, for which lambda .001 was tuned "
-        "(about J - 1 times Eq. 13)",
+        "form of beta: Eq. 13, or what the published runs computed, for which lambda .001 was "
+        "tuned (about J - 1 times Eq. 13)",
         "paper",
     )
     doc_lambda: float = option(
@@ -136,14 +136,14 @@ class DocCrossEntropyConfig(FairseqDataclass):
     ar_alpha: float = option("factor of the mean square of the last layer's output", 0.0)
     tar_beta: float = option("factor of the mean square of its differences in time", 0.0)
     l2: float = option(
-        "factor of half the sum of squares of all parameters, added to the loss of a token (of a column "
-        "with --sentence-avg) before gradients are clipped",
+        "factor of half the sum of squares of all parameters, added to the loss of a token (of a "
+        "column with --sentence-avg) before gradients are clipped",
         0.0,
         least=0,
     )
     weight_norm: float = option(
-        "factor of the mean over the words of (|w| - --weight-norm-target)^2, with w the word's row of "
-        "the output matrix (after Herold et al., 2018)",
+        "factor of the mean over the words of (|w| - --weight-norm-target)^2, with w the word's "
+        "row of the output matrix (after Herold et al., 2018)",
         0.0,
         least=0,
     )
@@ -154,9 +154,10 @@ class DocCrossEntropyConfig(FairseqDataclass):
         "share of the target's probability given to all other words alike", 0.0
     )
     gradient_sampling: float = option(
-        "in training on a CPU, a component of a token whose posterior r is below this takes part in the "
-        "output layer's gradients with probability r / this, and then with this factor: the loss is "
-        "exact, its gradients are unbiased and faster, such as with 0.05; 0: exact gradients",
+        "in training on a CPU, a component of a token whose posterior r is below this takes part "
+        "in the output layer's gradients with probability r / this, and then with this factor: the "
+        "loss is exact, its gradients are unbiased and faster, such as with 0.05; 0: exact "
+        "gradients",
         0.0,
         least=0,
     )
@@ -173,9 +174,8 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         _check(cfg)
         self.cfg = cfg
         self.balance_form = BALANCES.index(str(cfg.doc_balance))
-        self.weight_norm_target = USUAL_NORM
-        if cfg.weight_norm_target is not None:
-            self.weight_norm_target = cfg.weight_norm_target
+        target = cfg.weight_norm_target
+        self.weight_norm_target = USUAL_NORM if target is None else target
 
     def forward(self, model, sample, reduce=True):
         """
@@ -229,16 +229,16 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         return nll, nll
 
     def _penalties(self, model, extra):
-        """{name: (factor, value)} of all terms except beta; those of L2 and of the weight norms in training
-        alone, if they are not zero."""
+        """{name: (factor, value)} of all terms except beta; those of L2 and of the weight norms in
+        training alone, if they are not zero."""
         cfg, penalties = self.cfg, {}
         if "dropped" in extra:
             ar, tar = activation_penalties(extra["dropped"], extra["undropped"])
             penalties = {"ar": (cfg.ar_alpha, ar), "tar": (cfg.tar_beta, tar)}
         elif cfg.ar_alpha or cfg.tar_beta:
             raise FairseqDocError(
-                "--ar-alpha and --tar-beta are penalties of a language model's last layer: expected "
-                f"0 with this model; got {cfg.ar_alpha} and {cfg.tar_beta}"
+                "--ar-alpha and --tar-beta are penalties of a language model's last layer: "
+                f"expected 0 with this model; got {cfg.ar_alpha} and {cfg.tar_beta}"
             )
         if cfg.l2 and model.training:
             penalties["l2"] = cfg.l2, half_square_norm(model)
@@ -249,7 +249,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Losses and entropies in base 2, as fairseq's; ``ppl`` is of the NLL; ``balance_cv`` is
+        """Losses and entropies in base 2, as fairseq's; ``ppl`` from the NLL; ``balance_cv`` is
         sqrt(beta), the coefficient of variation of the paper's Table 4."""
         total = {key: sum(log[key] for log in logging_outputs) for key in logging_outputs[0]}
         size, tokens = total["sample_size"], total["ntokens"]
@@ -276,13 +276,13 @@ def _check(cfg):
     check_ranges(DocCrossEntropyConfig, cfg)
     if cfg.label_smoothing and cfg.gradient_sampling:
         logger.warning(
-            "--gradient-sampling: expected no --label-smoothing, whose gradients have another factor "
-            f"than the posterior; got {cfg.label_smoothing}, so gradients are exact"
+            "--gradient-sampling: expected no --label-smoothing, whose gradients have another "
+            f"factor than the posterior; got {cfg.label_smoothing}, so gradients are exact"
         )
     if cfg.weight_norm_target is not None and not cfg.weight_norm:
         raise FairseqDocError("--weight-norm-target: expected --weight-norm too; got none")
     if cfg.find_unused_parameters and torch.distributed.is_initialized():
         raise FairseqDocError(
-            "--find-unused-parameters takes the output layer's parameters, which the loss reads after "
-            "the model's forward pass, for unused: expected it not to be given"
+            "--find-unused-parameters takes the output layer's parameters, which the loss reads "
+            "after the model's forward pass, for unused: expected it not to be given"
         )

@@ -2,11 +2,11 @@
 
 A stream of n tokens is cut into C equal columns, what is left over is dropped, and each column is
 read in windows: input w_s .. w_{s+len-1}, target w_{s+1} .. w_{s+len}. Every position of a column
-except its first is a target exactly once, C (n // C - 1) targets in all. With partial shuffling each
-column is rotated by an offset of its own before it is read; its seam is one wrong context.
+except its first is a target exactly once, C (n // C - 1) targets in all. With partial shuffling
+each column is rotated by an offset of its own before it is read; its seam is one wrong context.
 
-Endless columns (Melis et al., 2018) do not cut the stream: each starts at a line of its own and reads the
-whole stream round and round.
+Endless columns (Melis et al., 2018) do not cut the stream: each starts at a line of its own and
+reads the whole stream round and round.
 """
 
 import functools
@@ -35,7 +35,7 @@ class TokenStream(FairseqDataset):
         self.tokens = tokens
         self.split = split
 
-    @functools.cache  # noqa: B019  # an epoch of endless columns asks, and a stream lasts as long as its task
+    @functools.cache  # noqa: B019  # asked for every epoch; a stream lasts as long as its task
     def line_starts(self, end_mark: int) -> np.ndarray:
         """The positions after every ``end_mark``, in their order; after the last token comes the
         first."""
@@ -63,8 +63,8 @@ def load_stream(
         dataset: Any = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
         if dataset is None:
             raise FairseqDocError(
-                f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; make them with "
-                "fairseq-preprocess --only-source"
+                f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; make them "
+                "with fairseq-preprocess --only-source"
             )
         tokens = _tokens_of(dataset)
     if len(tokens) < 2:  # an input and its target
@@ -73,13 +73,14 @@ def load_stream(
         )
     if tokens.min() < 0 or tokens.max() >= len(dictionary):  # of a form that is not mapped
         raise FairseqDocError(
-            f"split {split!r} at {path} was binarised with another dictionary, or is damaged: it holds "
-            f"words from {tokens.min()} to {tokens.max()}, and the dictionary has {len(dictionary)}"
+            f"split {split!r} at {path} was binarised with another dictionary, or is damaged: it "
+            f"holds words from {tokens.min()} to {tokens.max()}, and the dictionary has "
+            f"{len(dictionary)}"
         )
     if (tokens == dictionary.pad()).any():
         raise FairseqDocError(
-            f"split {split!r} at {path} holds the padding symbol {dictionary.pad_word!r} as a word, "
-            "which fairseq would leave unscored: rename it in the text"
+            f"split {split!r} at {path} holds the padding symbol {dictionary.pad_word!r} as a "
+            "word, which fairseq would leave unscored: rename it in the text"
         )
     return TokenStream(torch.from_numpy(tokens), split)
 
@@ -87,8 +88,8 @@ def load_stream(
 def _tokens_of(dataset: Any) -> np.ndarray:
     """(n,) int64, the words of all lines, one line after another."""
     if isinstance(dataset, MMapIndexedDataset):
-        # The file holds nothing else, which was checked when it was opened. Line by line, a corpus of
-        # bytes would take 4 times its memory and many times as long.
+        # The file holds nothing else, which was checked when it was opened. Line by line, a corpus
+        # of bytes would take 4 times its memory and many times as long.
         return np.frombuffer(dataset._bin_buffer, dataset._index.dtype).astype(np.int64)
     if dataset.supports_prefetch:  # fairseq-preprocess --dataset-impl cached
         dataset.prefetch(range(len(dataset)))
@@ -142,8 +143,8 @@ def columns_of(stream: TokenStream, n_columns: int) -> torch.Tensor:
 
 def column_offsets(n_columns: int, length: int, seed: int, epoch: int) -> torch.Tensor:
     """By how many tokens each column is rotated to the left in an epoch (partial shuffling; Press,
-    2019): (C,) independent uniform integers from 0 to ``length`` - 1. They depend on the arguments
-    alone, so that workers agree and a resume repeats them."""
+    2019): (C,) independent uniform integers below ``length``, equal for all workers.
+    """
     rng = np.random.default_rng((seed, epoch, PARTIAL_SHUFFLE))
     return torch.from_numpy(rng.integers(length, size=n_columns))
 
@@ -151,13 +152,14 @@ def column_offsets(n_columns: int, length: int, seed: int, epoch: int) -> torch.
 def endless_columns(
     stream: TokenStream, n_columns: int, first_step: int, steps: int, seed: int, end_mark: int
 ) -> torch.Tensor:
-    """A part of C = ``n_columns`` endless columns: tokens ``first_step`` .. ``first_step + steps`` of each,
-    (C, steps + 1), one more than targets.
+    """A part of C = ``n_columns`` endless columns: tokens ``first_step`` .. ``first_step + steps``
+    of each, (C, steps + 1), one more than targets.
 
-    The columns start at lines (which end with ``end_mark``) equally far from one another, counted from a
-    random line, each moved by up to 100 lines, or fewer, so that it does not pass its neighbour
-    (deepmind/lamb). A stream with fewer lines than columns is cut into tokens instead. The random numbers
-    depend on ``seed`` alone, so that a column keeps its start; lamb draws new ones for every pass.
+    The columns start at lines (which end with ``end_mark``) equally far from one another, counted
+    from a random line, each moved by up to 100 lines, or fewer, so that it does not pass its
+    neighbour (deepmind/lamb). A stream with fewer lines than columns is cut into tokens instead.
+    The random numbers depend on ``seed`` alone, so that a column keeps its start; lamb draws new
+    ones for every pass.
 
     Raises:
         FairseqDocError: no column, or more columns than tokens.
@@ -165,8 +167,8 @@ def endless_columns(
     tokens = stream.tokens
     if not 1 <= n_columns <= len(tokens):
         raise FairseqDocError(
-            f"split {stream.split!r}: expected 1 to {len(tokens)} columns, its number of tokens; got "
-            f"{n_columns}"
+            f"split {stream.split!r}: expected 1 to {len(tokens)} columns, its number of tokens; "
+            f"got {n_columns}"
         )
     starts = stream.line_starts(end_mark)
     if len(starts) < n_columns:
@@ -217,11 +219,10 @@ class BpttWindows(torch.utils.data.Dataset):
         return len(self.lengths)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """
-        A dict of copies, since a data worker that sent a view would copy all columns into shared memory:
-        ``net_input.src_tokens`` (B, T) and ``target`` (B, T), one step later; ``net_input.window``, the
-        window's number in the epoch, or since the columns' start; ``drawn_length``, also of a last
-        window that is cut shorter; ``id`` (B,).
+        """A dict of copies, since a data worker that sent a view would copy all columns into
+        shared memory: ``net_input.src_tokens`` (B, T) and ``target`` (B, T), one step later;
+        ``net_input.window``, the window's number in the epoch, or since the columns' start;
+        ``drawn_length``, also of a last window that is cut shorter; ``id`` (B,).
         """
         batch, length = self.columns.shape
         start = int(self.starts[index])

@@ -1,9 +1,10 @@
-"""What the language models share: the state carried from window to window, scores, Python's interface.
+"""What the language models share: the carried state, scores, Python's interface.
 
 Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components, V vocabulary.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,18 +13,30 @@ from fairseq.models import FairseqDecoder, FairseqLanguageModel
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.models.mixture_model import MixtureDecoder, MixtureModel
+from fairseq_doc.models.mixture_model import MixtureDecoder, MixtureModel, component_dim
 from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
 from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.mixture import MixtureOutput
+
+
+def embedding_and_output_matrix(
+    cfg: Any, n_words: int, embed_dim: int, initialise: Callable[[torch.Tensor], object]
+) -> tuple[nn.Parameter, nn.Parameter]:
+    """The embedding (V, D_0) and the output matrix (V, d), one unless ``--untie-output``."""
+    dim = component_dim(cfg, embed_dim, not cfg.untie_output, "or give --untie-output")
+    widths = [embed_dim, dim] if cfg.untie_output else [embed_dim]
+    matrices = [nn.Parameter(torch.empty(n_words, width)) for width in widths]
+    for matrix in matrices:
+        initialise(matrix)
+    return matrices[0], matrices[-1]
 
 
 class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
     """Embedding (V, D_0), recurrent layers with the methods of
     :class:`fairseq_doc.modules.awd_lstm.AWDLSTM`, and mixture.
 
-    It carries the layers' state from one window to the next, since ``fairseq-eval-lm`` calls only the
-    model. Training and evaluation have a state each; window 0 starts from zeros.
+    It carries the layers' state from one window to the next, since ``fairseq-eval-lm`` calls only
+    the model. Training and evaluation have a state each; window 0 starts from zeros.
     """
 
     def __init__(
@@ -66,8 +79,8 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         Args:
             src_tokens: (B, T) word indices, without padding.
             window: the window's number in its epoch. 0 starts from a state of zeros; k > 0
-                continues from the state after window k - 1, the first time and again. None: zeros, and
-                nothing is carried.
+                continues from the state after window k - 1, the first time and again. None: zeros,
+                and nothing is carried.
             src_lengths: unused.
 
         Returns:
@@ -99,9 +112,9 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
             before = states[max(states)]
         if before is None or before[0][0].size(1) != batch:
             raise FairseqDocError(
-                f"window {window}: expected the state of {batch} columns after window {window - 1}; got "
-                "none: resume from a checkpoint of the same run, or start at epoch 1 again with its "
-                "weights by --reset-dataloader"
+                f"window {window}: expected the state of {batch} columns after window "
+                f"{window - 1}; got none: resume from a checkpoint of the same run, or start at "
+                "epoch 1 again with its weights by --reset-dataloader"
             )
         return before
 
@@ -154,12 +167,6 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
 class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
     """A language model whose decoder is a :class:`RecurrentDecoder`."""
 
-    def forward(
-        self, src_tokens: torch.Tensor, **kwargs: Any
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """See :meth:`RecurrentDecoder.forward`."""
-        return self.decoder(src_tokens, **kwargs)
-
     @classmethod
     def from_pretrained(
         cls,
@@ -173,8 +180,8 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
         Args:
             model_name_or_path: folder of the checkpoints.
             checkpoint_file: a file in it, or ``a.pt:b.pt`` for an ensemble.
-            data_name_or_path: folder of ``fairseq-preprocess``; if it begins with a dot, relative to
-                the first.
+            data_name_or_path: folder of ``fairseq-preprocess``; if it begins with a dot, relative
+                to the first.
             matmul_precision: ``float32`` or ``bfloat16``; None: as trained.
 
         Returns:

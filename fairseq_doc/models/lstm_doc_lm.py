@@ -11,19 +11,17 @@ from fairseq.data import Dictionary
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDecoder
-from fairseq_doc.models.mixture_model import (
-    MixtureConfig,
-    component_dim,
-    register_presets,
+from fairseq_doc.models.language_model import (
+    MixtureLanguageModel,
+    RecurrentDecoder,
+    embedding_and_output_matrix,
 )
+from fairseq_doc.models.mixture_model import MixtureConfig, register_presets
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.dropout import embedded_dropout, locked_dropout
 from fairseq_doc.modules.mixture import MixtureOutput, parse_components
 from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.options import check_needs, check_ranges, option, rate
-
-EMBEDDING_RANGE = 0.1
 
 
 def parse_widths(text: str) -> list[int]:
@@ -34,7 +32,8 @@ def parse_widths(text: str) -> list[int]:
         widths = [0]
     if min(widths) < 1:
         raise FairseqDocError(
-            f"--layer-dims: expected positive widths, one a layer, such as 960,960,620; got {text!r}"
+            "--layer-dims: expected positive widths, one a layer, such as 960,960,620; got "
+            f"{text!r}"
         )
     return widths
 
@@ -48,13 +47,9 @@ class LSTMDocDecoder(RecurrentDecoder):
         check_needs(f"--mogrifier-rank {cfg.mogrifier_rank}", rounds, cfg.mogrifier_rank)
         widths = [cfg.decoder_embed_dim] + parse_widths(cfg.layer_dims)
         components = parse_components(cfg.doc_components, len(widths) - 1)
-        tied_to = None if cfg.untie_output else widths[0]
-        dim = component_dim(cfg, widths[0], tied_to, "or give --untie-output")
-        embedding = output_matrix = nn.Parameter(torch.empty(len(dictionary), widths[0]))
-        nn.init.uniform_(embedding, -EMBEDDING_RANGE, EMBEDDING_RANGE)
-        if cfg.untie_output:
-            output_matrix = nn.Parameter(torch.empty(len(dictionary), dim))
-            nn.init.uniform_(output_matrix, -EMBEDDING_RANGE, EMBEDDING_RANGE)
+        embedding, output_matrix = embedding_and_output_matrix(
+            cfg, len(dictionary), widths[0], lambda matrix: nn.init.uniform_(matrix, -0.1, 0.1)
+        )
         precision = PRECISIONS[str(cfg.matmul_precision)]
         lstm = AWDLSTM(
             widths,
@@ -107,8 +102,8 @@ class LSTMDocLanguageModelConfig(MixtureConfig):
     component_dropout: float = rate("locked dropout of the component vectors k_j", 0.6)
     weight_dropout: float = rate("DropConnect on the recurrent matrices", 0.5)
     mogrifier_rounds: int = option(
-        "rounds in which each LSTM layer's input and state gate each other before a step (Mogrifier; "
-        "published: 5 and 6); 0: none",
+        "rounds in which each LSTM layer's input and state gate each other before a step "
+        "(Mogrifier; published: 5 and 6); 0: none",
         0,
         least=0,
     )

@@ -1,7 +1,7 @@
-"""``lstm_luong_doc``: an LSTM encoder-decoder with Luong attention and a DOC output, and its presets.
+"""``lstm_luong_doc``: an LSTM encoder-decoder with Luong attention and a DOC output.
 
-Axes: B sentences, R rows (hypotheses, as many of each sentence), T target time, S source time, N LSTM
-layers a side, D their width, J components, V target vocabulary.
+Axes: B sentences, R rows (hypotheses, equally many of each sentence), T target time, S source time,
+N LSTM layers a side, D their width, J components, V target vocabulary.
 """
 
 from dataclasses import dataclass
@@ -52,22 +52,16 @@ class LuongEncoder(FairseqEncoder):
             cfg.hidden_size,
             cfg.layers,
             cfg.dropout,
-            not cfg.unidirectional_encoder,
-            cfg.mix_directions,
-            PRECISIONS[str(cfg.matmul_precision)],
+            bidirectional=not cfg.unidirectional_encoder,
+            mix=cfg.mix_directions,
+            precision=PRECISIONS[str(cfg.matmul_precision)],
         )
         self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
 
     def forward(self, src_tokens: torch.Tensor, src_lengths: Any = None) -> dict[str, Any]:
-        """
-        Args:
-            src_tokens: (B, S), padded on either side.
-            src_lengths: unused; fairseq passes it.
-
-        Returns:
-            ``memory`` (B, S, D); ``padding_mask`` (B, S), true at padding; ``hidden`` and ``cell``,
-            (N, B, D); ``rows``, the sentence of each of the R rows, a list of numbers.
-        """
+        """Words (B, S), padded on either side -> ``memory`` (B, S, D); ``padding_mask`` (B, S),
+        true at padding; ``hidden`` and ``cell``, (N, B, D); ``rows``, the sentence of each of the R
+        rows."""
         padding_mask = src_tokens.eq(self.dictionary.pad())
         x = embedded_dropout(self.embedding, src_tokens.t(), self.source_dropout, self.training)
         memory, hidden, cell = self.lstm(x, padding_mask)
@@ -102,9 +96,8 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         self.dropout, self.target_dropout = cfg.dropout, cfg.target_dropout
         self.embedding = embedding
         tied = cfg.share_decoder_input_output_embed or cfg.share_all_embeddings
-        default_dim = embed_dim if tied else width
-        tied_to = embed_dim if tied else None
-        dim = component_dim(cfg, default_dim, tied_to, "or leave out the option that ties it")
+        default = embed_dim if tied else width
+        dim = component_dim(cfg, default, tied, "or leave out the option that ties it")
         output_matrix = embedding if tied else nn.Parameter(torch.empty(len(dictionary), dim))
         self.lstm = AttentionalLSTM(
             embed_dim,
@@ -221,8 +214,8 @@ class LSTMLuongDocConfig(MixtureConfig):
     target_dropout: float = rate("dropout of whole words of the target's embedding", 0.0)
     unidirectional_encoder: bool = option("an encoder that reads forward only", False)
     mix_directions: bool = option(
-        "after every encoder layer, both directions go on with their sum (parsing); without it they do "
-        "not mix before the memory",
+        "after every encoder layer, both directions go on with their sum (parsing); without it "
+        "they do not mix before the memory",
         False,
     )
     no_input_feeding: bool = option(
@@ -232,13 +225,13 @@ class LSTMLuongDocConfig(MixtureConfig):
         "Luong attention's score of query and memory", "general"
     )
     doc_components: str = option(
-        "components from each layer, i_0,...: the target embedding, the LSTM layers, the attentional "
-        "vector",
+        "components from each layer, i_0,...: the target embedding, the LSTM layers, the "
+        "attentional vector",
         "0,0,2,2",
     )
     plain_output: bool = option(
-        "one softmax straight from the attentional vector, the base system: no W_j and no activation; "
-        "with --doc-components 0,0,0,1",
+        "one softmax straight from the attentional vector, the base system: no W_j and no "
+        "activation; with --doc-components 0,0,0,1",
         False,
     )
     component_dim: Optional[int] = option(

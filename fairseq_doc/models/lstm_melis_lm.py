@@ -15,12 +15,12 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDecoder
-from fairseq_doc.models.mixture_model import (
-    MixtureConfig,
-    component_dim,
-    register_presets,
+from fairseq_doc.models.language_model import (
+    MixtureLanguageModel,
+    RecurrentDecoder,
+    embedding_and_output_matrix,
 )
+from fairseq_doc.models.mixture_model import MixtureConfig, register_presets
 from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.dropout import dropout
 from fairseq_doc.modules.lstm import truncated_normal_
@@ -37,23 +37,26 @@ def embedding_width(ratio: float, width: int) -> int:
     return max(1, round(min(ratio, 1.0) * width))
 
 
+def normal_by_width_(matrix: torch.Tensor) -> None:
+    """Fill a matrix (to, from) with truncated normal numbers of standard deviation 1 /
+    sqrt(from)."""
+    truncated_normal_(matrix, 1 / math.sqrt(matrix.size(1)))
+
+
 class MelisDecoder(RecurrentDecoder):
-    """Embedding, layers of equal width and mixture, with the initial values of deepmind/lamb: matrices
-    1 / sqrt(fan in), W_j and W_pi too, the embedding 1 / sqrt(E), biases of the output zero."""
+    """Embedding, layers of equal width and mixture, with the initial values of deepmind/lamb:
+    matrices 1 / sqrt(fan in), W_j and W_pi too, the embedding 1 / sqrt(E), biases of the output
+    zero."""
 
     def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
         width = cfg.hidden_size
         embed_dim = embedding_width(cfg.embedding_ratio, width)
-        tied_to = None if cfg.untie_output else embed_dim
-        dim = component_dim(cfg, embed_dim, tied_to, "or give --untie-output")
-        n_words, precision = len(dictionary), PRECISIONS[str(cfg.matmul_precision)]
-        embedding = output_matrix = nn.Parameter(torch.empty(n_words, embed_dim))
-        truncated_normal_(embedding, 1 / math.sqrt(embed_dim))
-        if cfg.untie_output:
-            output_matrix = nn.Parameter(torch.empty(n_words, dim))
-            truncated_normal_(output_matrix, 1 / math.sqrt(dim))
+        precision = PRECISIONS[str(cfg.matmul_precision)]
+        embedding, output_matrix = embedding_and_output_matrix(
+            cfg, len(dictionary), embed_dim, normal_by_width_
+        )
         one_softmax = cfg.doc_components is None
-        output_dim = dim if one_softmax else width
+        output_dim = output_matrix.size(1) if one_softmax else width
         counts = "0," * (cfg.layers + 1) + "1" if one_softmax else cfg.doc_components
         components = parse_components(counts, cfg.layers + 1)
         stack = RecurrentStack(
@@ -81,7 +84,7 @@ class MelisDecoder(RecurrentDecoder):
         )
         for layer in output.modules():
             if isinstance(layer, nn.Linear):  # W_j, W_pi
-                truncated_normal_(layer.weight, 1 / math.sqrt(layer.in_features))
+                normal_by_width_(layer.weight)
         super().__init__(dictionary, embedding, stack, output)
         self.input_dropout, self.reset_rate = cfg.input_dropout, cfg.state_reset
 
@@ -133,8 +136,8 @@ class LSTMMelisLanguageModelConfig(MixtureConfig):
         "recurrence of every layer", "lstm"
     )
     gates: ChoiceEnum(list(KINDS)) = option(  # type: ignore[valid-type]
-        "input gate of an LSTM, transform gate of an RHN: its own (untied), one minus the forget gate "
-        "(tied), or the smaller of the two (capped)",
+        "input gate of an LSTM, transform gate of an RHN: its own (untied), one minus the forget "
+        "gate (tied), or the smaller of the two (capped)",
         "capped",
     )
     layers: int = option("layers, whose outputs are added", 1, least=1)
@@ -146,8 +149,8 @@ class LSTMMelisLanguageModelConfig(MixtureConfig):
     )
     untie_output: bool = option("give the output a matrix of its own, not the embedding", False)
     doc_components: Optional[str] = option(
-        "components from each layer, i_0,...,i_(N+1), layer 0 the embedding, N+1 the sum of the layers "
-        "(default: one softmax straight from the sum, projected to the embedding's width)"
+        "components from each layer, i_0,...,i_(N+1), layer 0 the embedding, N+1 the sum of the "
+        "layers (default: one softmax straight from the sum, projected to the embedding's width)"
     )
     component_dropout: float = rate("locked dropout of the component vectors k_j", 0.0)
     input_dropout: float = rate("dropout of the embeddings", 0.58)

@@ -26,29 +26,24 @@ class MixtureConfig(FairseqDataclass):
         "width d of the component vectors (default: the embedding's)", least=1
     )
     matmul_precision: ChoiceEnum(list(PRECISIONS)) = option(  # type: ignore[valid-type]
-        "precision of the large matrix products' factors and results: output matrix, W_j, all layers of "
-        "lstm_melis_lm, a decoder's layers with input feeding, and, in training on a CPU, other LSTM "
-        "layers of a million weights; softmaxes, states and parameters stay float32. bfloat16 needs a "
-        "processor with AVX512_BF16 or AMX, or a GPU; others stay in float32, with a warning",
+        "precision of the large matrix products' factors and results: output matrix, W_j, all "
+        "layers of lstm_melis_lm, a decoder's layers with input feeding, and, in training on a "
+        "CPU, other LSTM layers of a million weights; softmaxes, states and parameters stay "
+        "float32. bfloat16 needs a processor with AVX512_BF16 or AMX, or a GPU; others stay in "
+        "float32, with a warning",
         "float32",
     )
 
 
-def component_dim(cfg: Any, default: int, embed_dim: int | None, how_to_untie: str) -> int:
-    """d, the width of the component vectors and of the output matrix.
-
-    Args:
-        cfg: the model's configuration.
-        default: d without ``--component-dim``.
-        embed_dim: width of the embedding if it is the output matrix, else None.
-        how_to_untie: for the message.
-    """
+def component_dim(cfg: Any, default: int, tied: bool, how_to_untie: str) -> int:
+    """d, the width of the component vectors and of the output matrix: ``--component-dim``, or the
+    default. If the matrix is tied to the embedding, the default is the only one."""
     if cfg.component_dim is None:
         return default
-    if embed_dim not in (None, cfg.component_dim):
+    if tied and cfg.component_dim != default:
         raise FairseqDocError(
-            "the output matrix is tied to the embedding, so --component-dim must be the embedding's "
-            f"width, {embed_dim}; got {cfg.component_dim} ({how_to_untie})"
+            "the output matrix is tied to the embedding, so --component-dim must be the "
+            f"embedding's width, {default}; got {cfg.component_dim} ({how_to_untie})"
         )
     return cfg.component_dim
 
@@ -70,7 +65,7 @@ def register_presets(model: Any, config: Any, presets: Mapping[str, Mapping[str,
         }
         body["__annotations__"] = {key: entry.type for key, entry in fields.items()}
         module = {"__module__": model.__module__}
-        preset_config = dataclass(type(f"{name}_config", (config,), {**module, **body}))
+        preset_config: type = dataclass(type(f"{name}_config", (config,), {**module, **body}))
         preset_model = type(name, (model,), {**module, "__doc__": f"``{name}``."})
         register_model(name, dataclass=preset_config)(preset_model)
 
@@ -87,8 +82,8 @@ class MixtureDecoder:
         """(B, T, V) probabilities or their logarithms, in float32 or wider.
 
         Raises:
-            FairseqDocError: in evaluation, a target of ``sample`` whose score is not finite: fairseq's
-                scorer would leave it out.
+            FairseqDocError: in evaluation, a target of ``sample`` whose score is not finite:
+                fairseq's scorer would leave it out.
         """
         scores = self.output.log_probs(net_output[0])  # (B, T, V)
         if sample is not None and not self.training:

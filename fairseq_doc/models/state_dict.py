@@ -38,8 +38,8 @@ def check_state_dict(
         words, got = (len(tensors[side + "embedding"]) for tensors in (expected, state_dict))
         if words != got:
             raise FairseqDocError(
-                f"the checkpoint has another {dictionaries[side]}: expected {words} words, as in the "
-                f"data, got {got}"
+                f"the checkpoint has another {dictionaries[side]}: expected {words} words, as in "
+                f"the data, got {got}"
             )
     for name, tensor in expected.items():
         if tensor.shape != state_dict[name].shape:

@@ -1,7 +1,7 @@
 """The decoder's LSTM layers and attention, over all steps of a target or one at a time.
 
-Axes: T target time, B sentences, R rows (hypotheses, as many of each sentence), S source time, N LSTM
-layers, D width.
+Axes: T target time, B sentences, R rows (hypotheses, equally many of each sentence), S source time,
+N LSTM layers, D width.
 """
 
 from itertools import groupby
@@ -66,8 +66,8 @@ def select(tensor: torch.Tensor, dim: int, indices: list[int]) -> torch.Tensor:
 
 
 class DecoderCache:
-    """What incremental decoding keeps from step to step: the constants of all sentences, and the state of
-    all rows before the next step."""
+    """What incremental decoding keeps from step to step: the constants of all sentences, and the
+    state of all rows before the next step."""
 
     def __init__(self, constants: StepConstants, state: State) -> None:
         self.state = state
@@ -75,8 +75,8 @@ class DecoderCache:
         self._sentences: list[int] | None = None  # of the last selection
 
     def constants_of(self, rows: list[int]) -> StepConstants:
-        """The constants for the sentences of the rows. Each sentence comes once if its rows are side by
-        side and all sentences have equally many; else once per row."""
+        """The constants for the sentences of the rows. Each sentence comes once if its rows are
+        side by side and all sentences have equally many; else once per row."""
         runs = [(sentence, len(list(run))) for sentence, run in groupby(rows)]
         sentences = rows
         if len({length for _, length in runs}) == 1:
@@ -148,8 +148,8 @@ class AttentionalLSTM(nn.Module):
         """
         Args:
             embedded: e, (T, R, embed_dim).
-            constants: from :meth:`prepare`; R is a multiple of its B, and the rows of a sentence are
-                side by side.
+            constants: from :meth:`prepare`; R is a multiple of its B, and the rows of a sentence
+                are side by side.
             state: before the first of the T steps.
 
         Returns:

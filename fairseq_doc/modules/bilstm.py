@@ -1,7 +1,7 @@
 """The encoder's recurrence: one LSTM stack per direction.
 
-Axes: S source time, B sentences, N layers, D width. Inside, each direction reads its own order of the
-positions: the padding first, whichever side it was on, and then the words as that direction reads them.
+Axes: S source time, B sentences, N layers, D width. Inside, each direction reads the padding
+first, on whichever side it was, and then the words in its own order.
 """
 
 import torch
@@ -19,9 +19,9 @@ class BidirectionalLSTM(nn.Module):
     """N LSTM layers forward and N backward; the memory is the sum of their top outputs.
 
     Every direction reads the padding before the first word, and the state must still be zero after
-    it. So the input gates are closed at padding: the input gets one more column, 1 at padding, whose
-    weights close the gate. That column of the weights is no parameter. All sentences thus run in one
-    dense batch, and the result is that of each sentence alone.
+    it. So the input gates are closed at padding: the input gets one more column, 1 at padding,
+    whose weights close the gate. That column of the weights is no parameter. All sentences thus run
+    in one dense batch, and the result is that of each sentence alone.
 
     Args:
         embed_dim: width of the input.

@@ -1,7 +1,7 @@
 """The dropouts of AWD-LSTM (Merity et al., 2018) as functions of (tensor, p, training).
 
-All are inverted: kept values are divided by 1 - p. With ``training`` false or p = 0 each returns its
-input unchanged.
+All are inverted: kept values are divided by 1 - p. With ``training`` false or p = 0 each returns
+its input unchanged.
 """
 
 import math
@@ -18,7 +18,7 @@ def keep_mask(
     """A boolean mask that is true with probability 1 - p, p rounded to a 65,536th.
 
     One random number of 64 bits decides four entries. torch's ``bernoulli_`` draws one number for
-    each: on a CPU, for a language model's recurrent matrices, that takes longer than their products.
+    each, which on a CPU takes longer than a recurrent matrix's products.
 
     Returns:
         (mask, 1 / probability that an entry is kept).
@@ -69,8 +69,8 @@ def locked_dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
 def embedded_dropout(
     embedding: torch.Tensor, tokens: torch.Tensor, p: float, training: bool
 ) -> torch.Tensor:
-    """Rows of ``embedding`` (V, D) for ``tokens``, with whole words dropped: a dropped word's row is
-    zero at all its positions. The matrix does not change."""
+    """Rows of ``embedding`` (V, D) for ``tokens``, with whole words dropped: a dropped word's row
+    is zero at all its positions. The matrix does not change."""
     rows = torch.nn.functional.embedding(tokens, embedding)  # (*tokens, D)
     mask = dropout_mask((embedding.size(0), 1), p, training, rows)
     return rows if mask is None else rows * mask[tokens]

@@ -18,8 +18,8 @@ def load_embedding_file(embedding: torch.Tensor, path: str, dictionary: Dictiona
 
     Args:
         embedding: (V, width), changed in place.
-        path: a text file, compressed by gzip or not: a header of two numbers, as word2vec and fastText
-            write it, then a word and its ``width`` numbers a line.
+        path: a text file, compressed by gzip or not: a header of two numbers, as word2vec and
+            fastText write it, then a word and its ``width`` numbers a line.
         dictionary: the V words.
 
     Raises:

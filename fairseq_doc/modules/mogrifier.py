@@ -1,5 +1,5 @@
-"""The Mogrifier's gates of an LSTM layer (Melis, Kocisky and Blunsom, 2020): parameters, and the layer run
-with them.
+"""The Mogrifier's gates of an LSTM layer (Melis, Kocisky and Blunsom, 2020): parameters, and the
+layer run with them.
 
 Axes: T time, B streams, E width of the layer's input, D of the layer, k rank.
 """
@@ -17,10 +17,10 @@ from fairseq_doc.ops.mogrifier import Round, mogrifier
 class MogrifierGate(nn.Module):
     """The matrix and the bias of one round, which gates ``gated`` numbers by ``source`` numbers.
 
-    Initial values are those of deepmind/lamb. The entries of a full matrix (rank None) have the standard
-    deviation 1 / sqrt(``source``), see :func:`fairseq_doc.modules.lstm.truncated_normal_`. Those of two
-    factors are normal numbers such that the product's would have it too, and then truncated at two
-    standard deviations. The bias is zero.
+    Initial values are those of deepmind/lamb. The entries of a full matrix (rank None) have the
+    standard deviation 1 / sqrt(``source``), see :func:`fairseq_doc.modules.lstm.truncated_normal_`.
+    Those of two factors are normal numbers such that the product's would have it too, and then
+    truncated at two standard deviations. The bias is zero.
     """
 
     def __init__(self, gated: int, source: int, rank: int | None) -> None:
@@ -38,7 +38,7 @@ class MogrifierGate(nn.Module):
 
 
 class MogrifierGates(nn.Module):
-    """The gates of one layer; odd rounds gate its input (E = ``below``), even ones its state (D = ``width``)."""
+    """The gates of one layer: odd rounds gate its input (E = ``below``), even ones its state."""
 
     def __init__(self, below: int, width: int, rounds: int, rank: int | None) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class MogrifierGates(nn.Module):
         precision: torch.dtype = torch.float32,
         **replaced: torch.Tensor,
     ) -> tuple[torch.Tensor, State]:
-        """As :func:`fairseq_doc.modules.lstm.run_lstm`, with its arguments and result, but gated."""
+        """As :func:`fairseq_doc.modules.lstm.run_lstm`, but gated."""
         weights = {**dict(layer.named_parameters()), **replaced}
         if not in_lower_precision(layer, x, precision):
             precision = torch.float32

@@ -7,9 +7,9 @@ Axes: T time, B streams, E width of the embedding, D of the layers, F of the out
 
 P is a matrix without bias or activation. Components read h itself: their W_j project it.
 
-``intra_layer`` drops the inputs of layers 2 to N, ``output`` drops h and the output, each entry on its own.
-``state`` drops the state that the recurrent products read, ``recurrent`` drops g inside the cell (Semeniuta
-et al., 2016), with one mask a stream and window.
+``intra_layer`` drops the inputs of layers 2 to N, ``output`` drops h and the output, each entry on
+its own. ``state`` drops the state that the recurrent products read, ``recurrent`` drops g inside
+the cell (Semeniuta et al., 2016), with one mask a stream and window.
 """
 
 import math
@@ -28,8 +28,8 @@ from fairseq_doc.ops.recurrence import recurrence
 
 
 class RecurrentLayer(nn.Module):
-    """One layer: its parameters and their initial values. ``below`` is the width of the input, ``depth``
-    the number of an RHN's micro-steps, 1 for the others.
+    """One layer: its parameters and their initial values. ``below`` is the width of the input,
+    ``depth`` the number of an RHN's micro-steps, 1 for the others.
 
     Every gate's weights of the input and of the state have the standard deviation 1 / sqrt(fan in),
     see :func:`fairseq_doc.modules.lstm.truncated_normal_`; so have an LSTM's biases, 1 / sqrt(D).
@@ -59,8 +59,8 @@ class RecurrentLayer(nn.Module):
         recurrent_mask: torch.Tensor | None,
         precision: torch.dtype,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """x (T, B, below), the state before the first step, each part (1, B, D), and masks (B, D) or None
-        -> the output (T, B, D) and the state after it."""
+        """x (T, B, below), the state before the first step, each part (1, B, D), and masks (B, D)
+        or None -> the output (T, B, D) and the state after it."""
         inputs = linear(x, self.cell.input_order(self.input_weight), None, precision)
         first_bias, *biases = list(self.biases) or [None]
         if first_bias is not None:
@@ -138,7 +138,7 @@ class RecurrentStack(nn.Module):
             state: before the first step.
 
         Returns:
-            outputs: [h^1, ..., h^N, output], the last (T, B, F) after dropout, the others (T, B, D).
+            outputs: [h^1, ..., h^N, output], each (T, B, D), the last (T, B, F) after dropout.
             undropped: the output before its last dropout, (T, B, F).
             state: after the last step.
         """

@@ -1,7 +1,7 @@
 """NT-ASGD (Merity et al., 2018): SGD, then averaging, then fine-tuning stages.
 
-``--optimizer nt_asgd --lr-scheduler nt_asgd``, always both: fairseq passes the validation loss to the
-scheduler only. Once averaging has started, a weight has two values: the raw one, which training
+``--optimizer nt_asgd --lr-scheduler nt_asgd``, always both: fairseq passes the validation loss to
+the scheduler only. Once averaging has started, a weight has two values: the raw one, which training
 continues with, and the average, which is validated and saved. The model's parameter holds one of
 them, and the optimizer's state the other, its *shadow*. They are exchanged: the parameter holds the
 average before validation and saving, and the raw value before a training step. A checkpoint holds
@@ -37,8 +37,8 @@ LAST_CHECKPOINT = "checkpoint_last.pt"
 
 
 class FoundByModel:
-    """Base of what is found by the model that it trains: fairseq's hooks for validation and saving get
-    the model, but neither the optimizer nor the scheduler."""
+    """Base of what is found by the model that it trains: fairseq's hooks for validation and saving
+    get the model, but neither the optimizer nor the scheduler."""
 
     _found: MutableMapping[tuple[type, int], Any] = weakref.WeakValueDictionary()
 
@@ -56,10 +56,10 @@ class FoundByModel:
 class AveragedSGD(torch.optim.Optimizer):
     """SGD with weight decay; after :meth:`start_averaging` it averages its iterates.
 
-    The average is torch's ``ASGD`` with t0 = 0 and lambd = 0: after steps 1 and 2 of averaging it is
-    the newest iterate, after step k > 2 the mean of iterates 2 .. k. Unlike torch's, a changed
-    learning rate takes effect at the step it is set for. Its state holds that of the training's stages,
-    since a wrapper, as ``--amp``'s, saves this optimizer alone.
+    The average is torch's ``ASGD`` with t0 = 0 and lambd = 0: after steps 1 and 2 of averaging it
+    is the newest iterate, after step k > 2 the mean of iterates 2 .. k. Unlike torch's, a changed
+    learning rate takes effect at the step it is set for. Its state holds that of the training's
+    stages, since a wrapper, as ``--amp``'s, saves this optimizer alone.
     """
 
     def __init__(
@@ -142,8 +142,9 @@ class AveragedSGD(torch.optim.Optimizer):
         """
         if "trigger" not in state_dict:
             raise FairseqDocError(
-                "expected the validation losses and the stage in the optimizer's state; got none: start "
-                "again from its weights by --reset-optimizer --reset-dataloader --reset-meters"
+                "expected the validation losses and the stage in the optimizer's state; got none: "
+                "start again from its weights by --reset-optimizer --reset-dataloader "
+                "--reset-meters"
             )
         settings = {name: self._group[name] for name in ("lr", "weight_decay")}
         self.stages.load_state_dict(state_dict["trigger"])
@@ -157,17 +158,18 @@ class NTASGDConfig(FairseqDataclass):
 
     weight_decay: float = option("weight decay of the raw weights", 0.0)
     nonmono: int = option(
-        "non-monotone interval n: averaging starts after an epoch whose validation loss is worse than the "
-        "best of all but the last n",
+        "non-monotone interval n: averaging starts after an epoch whose validation loss is worse "
+        "than the best of all but the last n",
         60,
         least=0,
     )
     finetune_stages: int = option(
-        "fine-tuning stages after averaging. Each starts from the best model so far, checkpoint_best.pt, "
-        "which is then always one of an epoch's end, with a fresh average. 0: none, averaging lasts to "
-        "--max-epoch. -1: until a stage does not lower the best validation loss. Stage k's best model is "
-        "kept as checkpoint_best_stage{k}.pt, where stage 0 is the training before fine-tuning. After "
-        "--max-update or --patience, the next resume writes the last epoch's",
+        "fine-tuning stages after averaging. Each starts from the best model so far, "
+        "checkpoint_best.pt, which is then always one of an epoch's end, with a fresh average. 0: "
+        "none, averaging lasts to --max-epoch. -1: until a stage does not lower the best "
+        "validation loss. Stage k's best model is kept as checkpoint_best_stage{k}.pt, where stage "
+        "0 is the training before fine-tuning. After --max-update or --patience, the next resume "
+        "writes the last epoch's",
         0,
         least=-1,
     )
@@ -215,7 +217,7 @@ class NTASGD(FoundByModel, FairseqOptimizer):
             loss: the validation loss of its weights, in mid-epoch too; or None.
 
         Raises:
-            FairseqDocError: ``--finetune-stages`` is new, and its weights are not the best of that run.
+            FairseqDocError: ``--finetune-stages`` is new, and its weights are not the best.
         """
         has_best = any("best" in state for state in self._optimizer.state.values())
         if self.cfg.finetune_stages and not has_best:
@@ -258,8 +260,7 @@ class NTASGD(FoundByModel, FairseqOptimizer):
 
     def observe(self, epoch: int, loss: float, resumed: bool = False) -> None:
         """Take an epoch's validation loss and do what :class:`TrainingStages` decides. The epoch's
-        checkpoint has been written, since fairseq saves before it passes the loss; or has just been read
-        (``resumed``)."""
+        checkpoint has been written, since fairseq saves first, or (``resumed``) just been read."""
         stages, finetuning = self.stages, self.cfg.finetune_stages != 0
         stage, stage_best = max(stages.stage, 0), min(stages.stage_best, loss)
         for action in stages.observe(epoch, loss):
@@ -298,10 +299,10 @@ def check_settings(cfg: Any) -> None:
     """Raise ``FairseqDocError`` for settings with which averaging would not work."""
     check_ranges(NTASGDConfig, cfg)
     needs = {
-        f"--lr-scheduler {NAME}, which passes it the validation loss, not {cfg.lr_scheduler_name}": (
+        f"--lr-scheduler {NAME}, which passes it losses, not {cfg.lr_scheduler_name}": (
             cfg.lr_scheduler_name == NAME
         ),
-        f"--task {TASK}, which puts the averages into validation and checkpoints, not {cfg.task_name}": (
+        f"--task {TASK}, which validates and saves the averages, not {cfg.task_name}": (
             cfg.task_name == TASK
         ),
         "the model's own float32 weights: --amp or no half precision, not --fp16 or --bf16": (

@@ -1,9 +1,9 @@
-"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses say when the learning rate drops and
-when training ends.
+"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses say when the learning rate
+drops and when training ends.
 
-A check is the validation at an epoch's end; with ``--updates-per-epoch K`` of the task there is one every
-K updates. The task passes its loss before fairseq saves, so that a checkpoint holds it. fairseq's own
-schedulers get it after that, and lack it on a resume.
+A check is the validation at an epoch's end; with ``--updates-per-epoch K`` of the task there is one
+every K updates. The task passes its loss before fairseq saves, so that a checkpoint holds it.
+fairseq's own schedulers get it after that, and lack it on a resume.
 """
 
 import logging
@@ -25,12 +25,12 @@ NAME = "plateau"
 
 @dataclass
 class PlateauScheduleConfig(FairseqDataclass):
-    """Options of ``--lr-scheduler plateau``; those without help belong to other parts of fairseq."""
+    """Options of ``--lr-scheduler plateau``; those without help are fairseq's."""
 
     lr_shrink: float = option("factor of the learning rate where the loss has a plateau", 0.1)
     lr_patience: int = option(
-        "checks (validations at an epoch's end) after the best one, or after the last drop, that the "
-        "learning rate is kept for",
+        "checks (validations at an epoch's end) after the best one, or after the last drop, that "
+        "the learning rate is kept for",
         30,
         least=0,
     )
@@ -43,10 +43,10 @@ class PlateauScheduleConfig(FairseqDataclass):
     )
     stop_ramp: int = option("during so many first checks --stop-patience grows from 1", 0, least=0)
     stop_above: str = option(
-        "end where the best loss, if it goes on falling as over the last --stop-patience checks (or "
-        "--lr-patience), will be above this at --max-checks; in the unit of --best-checkpoint-metric "
-        "(nll_loss: bits a token); a,b,...: before the first drop of the learning rate, after it, and so "
-        "on",
+        "end where the best loss, if it goes on falling as over the last --stop-patience checks "
+        "(or --lr-patience), will be above this at --max-checks; in the unit of "
+        "--best-checkpoint-metric (nll_loss: bits a token); a,b,...: before the first drop of the "
+        "learning rate, after it, and so on",
         "",
     )
     lr: List[float] = II("optimization.lr")
@@ -60,18 +60,18 @@ class PlateauScheduleConfig(FairseqDataclass):
 
 
 def limits_of(cfg: Any) -> list[float]:
-    """``--stop-above``: the limit before the first drop, after it and so on; the last one holds from then
-    on. The check at which the rate drops is still before it."""
+    """``--stop-above``: the limit before the first drop, after it and so on; the last one holds
+    from then on. The check at which the rate drops is still before it."""
     return [float(part) for part in cfg.stop_above.split(",") if cfg.stop_above]
 
 
 class Plateau:
     """Takes the loss of every check; counts drops of the learning rate; says when to stop.
 
-    - The rate drops at a check more than ``lr_patience`` checks after the best one and after the last
-      drop; for the first time at check ``drop_at`` at the latest.
-    - Training stops after ``max_checks`` checks; at a check more than ``stop_patience`` checks after the
-      best one; and if the loss expected at the last check is above the limit.
+    - The rate drops at a check more than ``lr_patience`` checks after the best one and after the
+      last drop; for the first time at check ``drop_at`` at the latest.
+    - Training stops after ``max_checks`` checks; at a check more than ``stop_patience`` checks
+      after the best one; and if the loss expected at the last check is above the limit.
     """
 
     def __init__(self, cfg: Any) -> None:
@@ -144,8 +144,8 @@ class Plateau:
         return {name: value for name, value in vars(self).items() if name[0] != "_"}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The opposite of :meth:`state_dict`. A training that had stopped goes on if the settings now
-        allow it."""
+        """The opposite of :meth:`state_dict`. A training that had stopped goes on if the settings
+        now allow it."""
         vars(self).update(state, best_losses=list(state["best_losses"]))
         if self.checks:
             self.reason = self._reason()
@@ -186,7 +186,7 @@ def check_settings(cfg: Any) -> None:
 
 @register_lr_scheduler(NAME, dataclass=PlateauScheduleConfig)
 class PlateauSchedule(FoundByModel, FairseqLRScheduler):
-    """fairseq's wrapper. The end is a learning rate of ``--stop-min-lr``, at which fairseq stops."""
+    """fairseq's wrapper. fairseq stops at a learning rate of ``--stop-min-lr``."""
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:
         super().__init__(cfg, optimizer)

@@ -54,7 +54,7 @@ class BpttLanguageModelingTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """Raises ``FairseqDocError`` without a dictionary, or for options that do not fit together."""
+        """Raises ``FairseqDocError`` for a missing dictionary, or options that do not fit."""
         check_options(cfg)
         dictionary = Dictionary.load(f"{split_paths(cfg.data)[0]}/dict.txt")
         logger.info(f"dictionary: {len(dictionary):,} words")
@@ -74,8 +74,8 @@ class BpttLanguageModelingTask(FairseqTask):
         if not hasattr(getattr(model, "decoder", None), "carried_state"):
             name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
             raise FairseqDocError(
-                f"--task {TASK} needs an architecture that carries its state from window to window, "
-                f"such as lstm_doc_lm; got {name}"
+                f"--task {TASK} needs an architecture that carries its state from window to "
+                f"window, such as lstm_doc_lm; got {name}"
             )
         self._model = model
         return model
@@ -127,8 +127,8 @@ class BpttLanguageModelingTask(FairseqTask):
         length=None,
         **unused,
     ):
-        """Windows of ``length`` steps, or of ``--eval-window`` tokens, over ``--batch-size`` columns
-        (1 when absent)."""
+        """Windows of ``length`` steps, or of ``--eval-window`` tokens, over ``--batch-size``
+        columns (1 when absent)."""
         n_columns = 1 if batch_size is None else batch_size
         windows = self._evaluation_windows(dataset, n_columns, num_shards, length)
         iterator = _iterator(windows, num_shards, shard_id, num_workers=num_workers)
@@ -144,8 +144,8 @@ class BpttLanguageModelingTask(FairseqTask):
             steps, eos = (first_window * cfg.bptt, n_windows * cfg.bptt), self.dictionary.eos()
             columns = endless_columns(dataset, n_columns, *steps, cfg.seed, eos)
             sizes = (
-                f"{n_columns} columns read the {len(dataset):,} tokens round and round, each from a line "
-                "of its own"
+                f"{n_columns} columns read the {len(dataset):,} tokens round and round, each from "
+                "a line of its own"
             )
             self._log_once(dataset.split, n_columns, sizes)
         else:
@@ -180,8 +180,8 @@ class BpttLanguageModelingTask(FairseqTask):
         columns = columns_of(dataset, n_columns)
         targets = n_columns * (columns.size(1) - 1)
         sizes = (
-            f"{len(dataset):,} tokens in {n_columns} columns of {columns.size(1):,}; {targets:,} targets "
-            f"scored, {len(dataset) - 1 - targets:,} left out"
+            f"{len(dataset):,} tokens in {n_columns} columns of {columns.size(1):,}; {targets:,} "
+            f"targets scored, {len(dataset) - 1 - targets:,} left out"
         )
         self._log_once(dataset.split, n_columns, sizes)
         return columns
@@ -195,9 +195,7 @@ class BpttLanguageModelingTask(FairseqTask):
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         """As fairseq's, with the raw weights in the model."""
-        nt_asgd = NTASGD.of(model)
-        if nt_asgd is not None:
-            nt_asgd.optimizer.show_raw()
+        _show(model, average=False)
         self._valid_loss = None  # a validation before this step was not at the epoch's end
         window = sample["net_input"]["window"]
         if not self._drawn_lengths:
@@ -226,13 +224,11 @@ class BpttLanguageModelingTask(FairseqTask):
     def begin_valid_epoch(self, epoch, model):
         """Put the averaged weights into the model, if there are any."""
         self._valid_epoch, self._valid_loss = epoch, None
-        nt_asgd = NTASGD.of(model)
-        if nt_asgd is not None:
-            nt_asgd.optimizer.show_average()
+        _show(model, average=True)
 
     def post_validate(self, model, stats, agg):
-        """Keep the first validation subset's loss, the one that schedulers get; that of an epoch's end
-        goes to ``--lr-scheduler plateau``."""
+        """Keep the first validation subset's loss, the one that schedulers get; that of an epoch's
+        end goes to ``--lr-scheduler plateau``."""
         if self._valid_loss is not None:
             return
         self._valid_loss = stats[self.cfg.valid_metric]
@@ -244,12 +240,10 @@ class BpttLanguageModelingTask(FairseqTask):
 
     def get_checkpoint_dict(self):
         """Called just before the model and the optimizer are saved: puts the averaged weights into
-        the model, and returns what fairseq passes to :meth:`set_checkpoint_dict` on a resume. The loss is
-        included, since at an epoch's end fairseq saves before it passes it to the scheduler; so is the
-        carried state, if the next window needs it."""
-        nt_asgd = NTASGD.of(self._model)
-        if nt_asgd is not None:
-            nt_asgd.optimizer.show_average()
+        the model, and returns what fairseq passes to :meth:`set_checkpoint_dict` on a resume. The
+        loss is included, since at an epoch's end fairseq saves before it passes it to the
+        scheduler; so is the carried state, if the next window needs it."""
+        _show(self._model, average=True)
         epoch_ended = self._windows_done == self._end_of_epoch
         resets = epoch_ended and self.cfg.updates_per_epoch is None
         loss = None if self._valid_loss is None else float(self._valid_loss)
@@ -275,10 +269,10 @@ class BpttLanguageModelingTask(FairseqTask):
                 differing = [k for k in own if layout.get(k) != own[k]]
                 saved, given = ({k: each.get(k) for k in differing} for each in (layout, own))
                 raise FairseqDocError(
-                    f"the checkpoint is inside a pass over the text, with {saved}: expected the same, "
-                    f"got {given}; resume with the same data and options, or start at epoch 1 again "
-                    "with these weights by --reset-dataloader (--reset-lr-scheduler forgets the "
-                    "validations so far)"
+                    f"the checkpoint is inside a pass over the text, with {saved}: expected the "
+                    f"same, got {given}; resume with the same data and options, or start at epoch "
+                    "1 again with these weights by --reset-dataloader (--reset-lr-scheduler "
+                    "forgets the validations so far)"
                 )
             share = layout["columns"] // distributed_utils.get_data_parallel_world_size()
             mine = slice(self._first_column, self._first_column + share)
@@ -286,6 +280,14 @@ class BpttLanguageModelingTask(FairseqTask):
         nt_asgd = NTASGD.of(self._model)
         if nt_asgd is not None:
             nt_asgd.resume(state["epoch_loss"], state["loss"])
+
+
+def _show(model, average):
+    """Put the averages or the raw weights of NT-ASGD into the model, if that trains it."""
+    nt_asgd = NTASGD.of(model)
+    if nt_asgd is not None:
+        show = nt_asgd.optimizer.show_average if average else nt_asgd.optimizer.show_raw
+        show()
 
 
 def _iterator(windows, num_shards, shard_id, **settings):

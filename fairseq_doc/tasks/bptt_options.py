@@ -21,15 +21,16 @@ class BpttLanguageModelingConfig(FairseqDataclass):
         "a training window has at most --bptt plus this many steps", 40, least=0
     )
     eval_window: int = option(
-        "tokens evaluated at once, over all columns: with one column, the window's length; it changes "
-        "memory and speed, not the result",
+        "tokens evaluated at once, over all columns: with one column, the window's length; it "
+        "changes memory and speed, not the result",
         1000,
         least=1,
     )
     updates_per_epoch: Optional[int] = option(
-        "an epoch is as many updates; the columns start at places of their own and read the whole text "
-        "round and round in windows of --bptt steps, without --max-length-delta, and no epoch's end "
-        "resets the state (default: an epoch is one pass over the text, in windows of random length)",
+        "an epoch is as many updates; the columns start at places of their own and read the whole "
+        "text round and round in windows of --bptt steps, without --max-length-delta, and no "
+        "epoch's end resets the state (default: an epoch is one pass over the text, in windows of "
+        "random length)",
         least=1,
     )
     partial_shuffle: bool = option(
@@ -80,7 +81,7 @@ def check_batches(
         "all batches, since each has targets: expected no --skip-remainder-batch": (
             not skip_remainder_batch
         ),
-        f"--batch-size, the number of columns, and no --max-tokens; got --batch-size {max_sentences}, "
+        f"--batch-size, the columns, and no --max-tokens; got --batch-size {max_sentences}, "
         f"--max-tokens {max_tokens}": max_sentences is not None and max_tokens is None,
     }
     check_needs(f"--task {TASK}", needs)

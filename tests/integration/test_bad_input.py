@@ -38,7 +38,7 @@ def error_of(output):
         ("--lr-scheduler fixed", "needs --lr-scheduler nt_asgd"),
         ("--optimizer sgd", "needs --optimizer nt_asgd"),
         ("--skip-remainder-batch", "--skip-remainder-batch"),
-        ("--lr 20,10", "got 20.0,10.0"),
+        ("--lr 20,10", "not 20.0,10.0"),
         ("--finetune-stages -2", "--finetune-stages must be at least -1; got -2"),
         ("--valid-subset nothing", "no binarised split 'nothing'"),
     ],

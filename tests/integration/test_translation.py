@@ -216,7 +216,7 @@ def test_a_model_of_the_other_direction_or_another_size_is_refused(parallel, tra
     assert re.search("fairseq_doc: error: the checkpoint has another .*dictionary", output)
     resumed = translation_training(parallel.data, tmp_path, f"--restore-file {checkpoint}")
     output = fail_here(f"{resumed} --hidden-size 30")
-    assert re.search(r"of another size: expected (encoder|decoder)\.", output)
+    assert re.search(r"has another size: expected (encoder|decoder)\.", output)
 
 
 @pytest.mark.parametrize(
