@@ -38,8 +38,7 @@ def embedding_width(ratio: float, width: int) -> int:
 
 
 def normal_by_width_(matrix: torch.Tensor) -> None:
-    """Fill a matrix (to, from) with truncated normal numbers of standard deviation 1 /
-    sqrt(from)."""
+    """Truncated normal numbers of standard deviation 1 / sqrt(D) for a matrix (V or J, D)."""
     truncated_normal_(matrix, 1 / math.sqrt(matrix.size(1)))
 
 
@@ -47,6 +46,8 @@ class MelisDecoder(RecurrentDecoder):
     """Embedding, layers of equal width and mixture, with the initial values of deepmind/lamb:
     matrices 1 / sqrt(fan in), W_j and W_pi too, the embedding 1 / sqrt(E), biases of the output
     zero."""
+
+    masks_of_each_stream = True
 
     def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
         width = cfg.hidden_size
@@ -92,8 +93,6 @@ class MelisDecoder(RecurrentDecoder):
         """The embeddings of tokens (T, B) after dropout of each entry, (T, B, E)."""
         rows = nn.functional.embedding(tokens, self.embedding)
         return dropout(rows, self.input_dropout, self.dropping)
-
-    masks_of_each_stream = True
 
     def _state_before(self, window: int | None, x: torch.Tensor) -> States:
         """As that of all models; in training a stream's state is zero with the probability

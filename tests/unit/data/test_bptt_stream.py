@@ -211,11 +211,6 @@ def test_endless_columns_start_far_from_one_another():
     assert torch.equal(again, endless_columns(stream, 4, 0, 1, 7, 2))
 
 
-def test_more_columns_than_lines_start_inside_lines():
-    columns = endless_columns(lines_of(8, 8), 8, 0, 15, 1, 2)
-    assert len(set(columns[:, 0].tolist())) >= 4
-
-
 @pytest.mark.parametrize("n_columns", [0, 11])
 def test_endless_columns_that_cannot_be(n_columns):
     with pytest.raises(FairseqDocError, match=f"expected 1 to 10 columns.*got {n_columns}"):
@@ -249,14 +244,6 @@ def test_several_files_of_a_split_are_one_stream_too(tmp_path):
     write_split(tmp_path, "train1", [[8, 9, 9, 2]])
     stream = load_stream(path, "train", small_dictionary(), combine=True)
     assert stream.tokens.tolist() == [5, 6, 2, 7, 2, 8, 9, 9, 2]
-
-
-def test_a_stream_outlives_its_file_and_can_be_written(tmp_path):
-    path = write_split(tmp_path, "train", [[5, 6, 2]])
-    stream = load_stream(path, "train", small_dictionary())
-    (tmp_path / "train.bin").unlink()
-    stream.tokens += 1
-    assert stream.tokens.tolist() == [6, 7, 3]
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,6 @@ def test_entries_of_one_draw_are_independent(distance):
     assert within_five_deviations(both, 2**20 - distance, scale**-2)
 
 
-@pytest.mark.parametrize("shape", [(0,), (1,), (3,), (5, 7), (2, 0), (4, 4)])
-def test_keep_mask_of_any_shape(shape):
-    mask, _ = keep_mask(shape, 0.5, "cpu")
-    assert mask.shape == shape and mask.dtype == torch.bool
-
-
 @pytest.mark.parametrize("p", [0.0, 1e-9, 0.5, 0.99999, 0.999999, math.nextafter(1, 0)])
 def test_every_rate_below_one_can_be_used(p):
     dropped = locked_dropout(torch.ones(3, 4), p, True)

@@ -201,16 +201,12 @@ def test_the_rate_drops_and_the_end_is_the_least_rate():
     assert it.best == 4.0
 
 
-def test_the_schedule_of_a_model_is_found():
+def test_the_schedule_of_a_model_is_found_under_fp16_too():
+    """Whose optimizer has copies of the parameters."""
     model = small_model()
     model.decoder.embedding.requires_grad_(False)  # fairseq gives an optimizer what is trained
-    it = schedule(model)
-    assert PlateauSchedule.of(model) is it
-    assert PlateauSchedule.of(small_model()) is None
-
-
-def test_the_schedule_is_found_under_fp16():
-    """Whose optimizer has copies of the parameters."""
+    found = schedule(model)
+    assert PlateauSchedule.of(model) is found and PlateauSchedule.of(small_model()) is None
     model = small_model()
     optimizer = Optimizer(model)
     optimizer.fp16_params = [p for p in model.parameters()]
