@@ -96,7 +96,7 @@ def test_a_run_that_promises_too_little_ends_early(corpus, tmp_path):
     options = "--max-checks 9 --stop-above 0.5 --stop-patience 2 --lr-patience 1 --lr 1e-5"
     output = run_here(melis_training(corpus.data, tmp_path, options))
     assert re.search(
-        r"training ends at check 3: the loss would only fall to [\d.]+, and 0.5", output
+        r"training ends at check 3: the loss would only fall to [\d.]+; --stop-above is 0.5", output
     )
 
 
