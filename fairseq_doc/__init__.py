@@ -50,16 +50,14 @@ The data goes through the files in this order, and each imports only from what l
     modules/mixture.py               layer outputs -> component vectors, log weights -> P
     fairseq_patches/                 every change made to fairseq itself, with its reason
     models/state_dict.py             whether a checkpoint fits a model
-    models/mixture_model.py          what both models do with their mixture
-    models/presets.py                named settings of a model
+    models/mixture_model.py          what all models share: options, presets, scores, the loss
     models/language_model.py         the state carried over windows, scores
     models/lstm_doc_lm.py            config, decoder, language model, presets
     models/lstm_melis_lm.py          config, decoder, language model of Melis et al., presets
     models/lstm_luong_doc.py         config, encoder, decoder, encoder-decoder, presets
     optim/training_stages.py         validation losses -> when to average, restart, stop
     optim/nt_asgd.py                 SGD, averaging, fine-tuning stages
-    optim/plateau.py                 validation losses -> when to lower the rate, when to stop
-    optim/plateau_schedule.py        a learning-rate scheduler that does so
+    optim/plateau.py                 validation losses -> a lower learning rate, the end
     tasks/bptt_options.py            the task's options, and which cannot be honoured
     tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation
     criterions/doc_cross_entropy.py  NLL + beta + AR + TAR, logged apart

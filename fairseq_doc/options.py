@@ -10,6 +10,7 @@ An option has the name of its field: ``--cache-theta`` where the class is a grou
 """
 
 import argparse
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields
 from types import UnionType
@@ -18,6 +19,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from fairseq_doc.errors import FairseqDocError
 
 _OPTION, _GROUP = "option", "group"
+_OURS = ("needs", "chooses", "least", "below")  # which argparse does not know
 REQUIRED: Any = MISSING
 T = TypeVar("T")
 
@@ -31,9 +33,10 @@ def option(help: str, default: Any = None, **argument: Any) -> Any:
         argument: further arguments of argparse's ``add_argument``; ``positional=True`` for a word
             without dashes, ``name`` where the option has another name than the field; ``needs``, an
             option without which it means nothing; ``chooses``, options whose values it finds
-            itself.
+            itself; ``least`` and ``below``, the range that :func:`check_ranges` checks.
     """
-    return field(default=default, metadata={_OPTION: {"help": help, **argument}})
+    # fairseq reads "help".
+    return field(default=default, metadata={"help": help, _OPTION: {"help": help, **argument}})
 
 
 def group(prefix: str, switch: str, help: str = "") -> Any:
@@ -54,6 +57,34 @@ def positive(text: str) -> int:
     if number < 1:
         raise ValueError
     return number
+
+
+def rate(help: str, default: float) -> Any:
+    """An option in [0, 1), such as a rate of dropout."""
+    return option(help, default, least=0, below=1)
+
+
+def check_ranges(kind: type, settings: Any) -> None:
+    """Raise ``FairseqDocError`` for a value outside the range of its option.
+
+    Args:
+        kind: the dataclass that declares the options.
+        settings: their values, an object of that class or a configuration of OmegaConf.
+    """
+    for entry in fields(kind):
+        rules, value = entry.metadata.get(_OPTION, {}), getattr(settings, entry.name)
+        least, below = rules.get("least"), rules.get("below", math.inf)
+        if least is not None and value is not None and not least <= value < below:
+            expected = f"at least {least}" if below == math.inf else f"in [{least}, {below})"
+            raise FairseqDocError(f"--{_written(entry)} must be {expected}; got {value}")
+
+
+def check_needs(option: str, needs: Mapping[str, object], given: object = True) -> None:
+    """Raise ``FairseqDocError`` if an option lacks something, a value of {what it needs: whether it is so},
+    and is ``given``."""
+    missing = [need for need, is_so in needs.items() if not is_so]
+    if given and missing:
+        raise FairseqDocError(f"{option} needs {'; '.join(missing)}")
 
 
 def add_options(
@@ -79,7 +110,7 @@ def _add(
 ) -> None:
     settings: dict[str, Any] = dict(entry.metadata[_OPTION])
     name = prefix + settings.pop("name", entry.name).replace("_", "-")
-    settings = {key: value for key, value in settings.items() if key not in ("needs", "chooses")}
+    settings = {key: value for key, value in settings.items() if key not in _OURS}
     default, help = entry.default, settings["help"]
     if default is not MISSING and _is_given(default) and "(default:" not in help:
         settings["help"] = f"{help} (default: {_as_text(default)})"

@@ -1,5 +1,5 @@
-"""``doc_cross_entropy``: NLL or, with smoothed labels, cross entropy; + lambda_beta beta + AR + TAR +
-L2 + weight norms, each logged apart.
+"""``doc_cross_entropy``: NLL or, with smoothed labels, cross entropy; + lambda_beta beta + AR + TAR
++ L2 + weight norms, each logged apart.
 
 Axes: B streams, T time, J components. fairseq divides gradients by the sample size (tokens, or
 sentences with ``--sentence-avg``) summed over workers, so every penalty, a mean, is multiplied by
@@ -9,7 +9,7 @@ with and without ``--sentence-avg``.
 
 import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional
 
 import torch
@@ -22,8 +22,8 @@ from omegaconf import II
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.mixture import check_finite
-from fairseq_doc.ops.gradient_sampling import check_gradient_sampling
-from fairseq_doc.ops.reference import check_smoothing, sum_dtype
+from fairseq_doc.ops.reference import sum_dtype
+from fairseq_doc.options import check_ranges, option, rate
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ USUAL_NORM = 2.0  # that --weight-norm pulls rows to
 
 
 class _SumOverWorkers(torch.autograd.Function):
-    """The sum of a tensor over the data-parallel workers, on each of them. All workers' losses depend
-    on every summand, so its gradient is the sum of the workers' gradients."""
+    """The sum of a tensor over the data-parallel workers, on each of them. All workers' losses
+    depend on every summand, so its gradient is the sum of the workers' gradients."""
 
     @staticmethod
     def forward(ctx, x):
@@ -45,17 +45,11 @@ class _SumOverWorkers(torch.autograd.Function):
 
 
 def _all_reduced(x):
-    x = x.clone()
-    torch.distributed.all_reduce(x, group=distributed_utils.get_data_parallel_group())
-    return x
-
-
-def _distributed():
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+    return distributed_utils.all_reduce(x.clone(), distributed_utils.get_data_parallel_group())
 
 
 def _over_workers(x):
-    return _SumOverWorkers.apply(x) if _distributed() else x
+    return _SumOverWorkers.apply(x) if torch.distributed.is_initialized() else x
 
 
 def balance(
@@ -69,9 +63,7 @@ def balance(
     - published: what the published runs computed. Pi_b is the sum over the time of stream b alone;
       (J - 1) var(Pi_b) / mean(Pi_b)^2, unbiased variance over all B J numbers.
 
-    Neither takes a square root: its gradient is not a number at a variance of zero. If the last
-    update has too few batches for all workers, fairseq gives a worker its first batch again; beta
-    includes it.
+    Neither takes a square root: its gradient is not a number at a variance of zero.
 
     Args:
         log_weights: log pi, (B, T, J).
@@ -88,11 +80,8 @@ def balance(
     if j == 1:
         zero = pi.sum() * 0.0  # part of the graph
         return zero, zero
-    sums = _over_workers(
-        torch.cat(
-            [by_stream.sum(0), by_stream.square().sum()[None], by_stream.new_full((1,), streams)]
-        )
-    )
+    parts = [by_stream.sum(0), by_stream.square().sum()[None], pi.new_full((1,), streams)]
+    sums = _over_workers(torch.cat(parts))
     total, squares, count = sums[:j], sums[j], sums[j + 1] * j  # (J,), scalar, B J
     paper = total.var(correction=0) / total.mean().square()
     mean = total.sum() / count
@@ -103,16 +92,8 @@ def balance(
 def activation_penalties(
     dropped: torch.Tensor, undropped: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """AR and TAR before their factors (Merity et al., 2017).
-
-    Args:
-        dropped: h^N after its dropout, (T, B, D_N).
-        undropped: h^N before it.
-
-    Returns:
-        (mean square of ``dropped``, mean square of the differences in time of ``undropped``; zero
-        for a window of one step).
-    """
+    """AR and TAR before their factors (Merity et al., 2017): the mean square of h^N after its
+    dropout, (T, B, D_N), and that of the differences in time of h^N before it."""
     ar = dropped.square().mean()
     if len(undropped) < 2:
         return ar, ar.new_zeros(())
@@ -127,24 +108,15 @@ def half_square_norm(model: torch.nn.Module) -> torch.Tensor:
 
 
 def norm_deviation(weight: torch.Tensor, norm: float) -> torch.Tensor:
-    """Weight-norm regularisation before its factor (after Herold et al., 2018): the mean over the words
-    of (|w_v| - norm)^2, with the rows w_v of the output matrix ``weight`` (V, d)."""
+    """Weight-norm regularisation before its factor (after Herold et al., 2018): the mean over the
+    words of (|w_v| - norm)^2, with the rows w_v of the output matrix ``weight`` (V, d)."""
     norms = torch.linalg.vector_norm(weight.to(sum_dtype(weight.dtype)), dim=1)  # (V,)
     return (norms - norm).square().mean()
 
 
 def attention_entropy(weights: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """The sum of the attention's entropies over all real target tokens; for the log.
-
-    Zero means that each token attends to one position; if that is always the same one, training has
-    failed to align.
-
-    Args:
-        weights: (B, T, S), zero at padding.
-        real: (B, T), true at tokens that are not padding.
-
-    Returns:
-        A scalar, in nats, without a gradient.
+    """The sum of the entropies, in nats, of attention weights (B, T, S) over the target tokens
+    where ``real`` (B, T) is true; without a gradient, for the log.
     """
     return (torch.special.entr(weights.detach().float()).sum(-1) * real).sum()
 
@@ -153,46 +125,42 @@ def attention_entropy(weights: torch.Tensor, real: torch.Tensor) -> torch.Tensor
 class DocCrossEntropyConfig(FairseqDataclass):
     """Options of the criterion; a factor of zero leaves its term out."""
 
-    doc_balance: ChoiceEnum(list(BALANCES)) = field(  # type: ignore[valid-type]
-        default="paper",
-        metadata={"help": "form of beta: Eq. 13, or what the published runs computed, for which "
-                  "lambda .001 was tuned (about J - 1 times Eq. 13)"},
-    )  # fmt: skip
-    doc_lambda: float = field(
-        default=0.0,
-        metadata={"help": "factor of beta, added to the loss of a token, also with --sentence-avg"},
+    doc_balance: ChoiceEnum(list(BALANCES)) = option(  # type: ignore[valid-type]
+        "form of beta: Eq. 13, or what the published runs computed, for which lambda .001 was "
+        "tuned (about J - 1 times Eq. 13)",
+        "paper",
     )
-    ar_alpha: float = field(
-        default=0.0, metadata={"help": "factor of the mean square of the last layer's output"}
+    doc_lambda: float = option(
+        "factor of beta, added to the loss of a token, also with --sentence-avg", 0.0
     )
-    tar_beta: float = field(
-        default=0.0, metadata={"help": "factor of the mean square of its differences in time"}
+    ar_alpha: float = option("factor of the mean square of the last layer's output", 0.0)
+    tar_beta: float = option("factor of the mean square of its differences in time", 0.0)
+    l2: float = option(
+        "factor of half the sum of squares of all parameters, added to the loss of a token (of a "
+        "column with --sentence-avg) before gradients are clipped",
+        0.0,
+        least=0,
     )
-    l2: float = field(
-        default=0.0,
-        metadata={"help": "factor of half the sum of squares of all parameters, added to the loss of a "
-                  "token (of a column with --sentence-avg) before gradients are clipped"},
-    )  # fmt: skip
-    weight_norm: float = field(
-        default=0.0,
-        metadata={"help": "factor of the mean over the words of (|w| - --weight-norm-target)^2, with w "
-                  "the word's row of the output matrix (after Herold et al., 2018)"},
-    )  # fmt: skip
-    weight_norm_target: Optional[float] = field(
-        default=None,
-        metadata={"help": "the norm that --weight-norm pulls the rows to (default: 2)"},
+    weight_norm: float = option(
+        "factor of the mean over the words of (|w| - --weight-norm-target)^2, with w the word's "
+        "row of the output matrix (after Herold et al., 2018)",
+        0.0,
+        least=0,
     )
-    label_smoothing: float = field(
-        default=0.0,
-        metadata={"help": "share of the target's probability given to all other words alike"},
+    weight_norm_target: Optional[float] = option(
+        "the norm that --weight-norm pulls the rows to (default: 2)", least=0
     )
-    gradient_sampling: float = field(
-        default=0.0,
-        metadata={"help": "in training on a CPU, a component of a token whose posterior r is below this "
-                  "takes part in the output layer's gradients with probability r / this, and then with "
-                  "this factor: the loss is exact, its gradients are unbiased and faster, such as with "
-                  "0.05; 0: exact gradients"},
-    )  # fmt: skip
+    label_smoothing: float = rate(
+        "share of the target's probability given to all other words alike", 0.0
+    )
+    gradient_sampling: float = option(
+        "in training on a CPU, a component of a token whose posterior r is below this takes part "
+        "in the output layer's gradients with probability r / this, and then with this factor: the "
+        "loss is exact, its gradients are unbiased and faster, such as with 0.05; 0: exact "
+        "gradients",
+        0.0,
+        least=0,
+    )
     sentence_avg: bool = II("optimization.sentence_avg")
     find_unused_parameters: bool = II("distributed_training.find_unused_parameters")
 
@@ -201,46 +169,13 @@ class DocCrossEntropyConfig(FairseqDataclass):
 class DocCrossEntropyCriterion(FairseqCriterion):
     """The training objective; in evaluation, the NLL alone."""
 
-    def __init__(
-        self,
-        task,
-        doc_balance,
-        doc_lambda,
-        ar_alpha,
-        tar_beta,
-        sentence_avg,
-        label_smoothing=0.0,
-        l2=0.0,
-        weight_norm=0.0,
-        weight_norm_target=None,
-        gradient_sampling=0.0,
-        find_unused_parameters=False,
-    ):
+    def __init__(self, task, cfg):
         super().__init__(task)
-        check_smoothing(label_smoothing)
-        check_gradient_sampling(gradient_sampling)
-        if label_smoothing and gradient_sampling:
-            logger.warning(
-                "--gradient-sampling: expected no --label-smoothing, whose gradients have another factor "
-                f"than the posterior; got {label_smoothing}, so gradients are exact"
-            )
-        norm = USUAL_NORM if weight_norm_target is None else weight_norm_target
-        factors = {"l2": l2, "weight-norm": weight_norm, "weight-norm-target": norm}
-        for name, value in factors.items():
-            if not 0 <= value < math.inf:
-                raise FairseqDocError(f"--{name} must be at least 0; got {value}")
-        if weight_norm_target is not None and not weight_norm:
-            raise FairseqDocError("--weight-norm-target: expected --weight-norm too; got none")
-        if find_unused_parameters and _distributed():
-            raise FairseqDocError(
-                "--find-unused-parameters takes the output layer's parameters, which the loss reads "
-                "after the model's forward pass, for unused: expected it not to be given"
-            )
-        self.label_smoothing, self.gradient_sampling = label_smoothing, gradient_sampling
-        self.balance_form = BALANCES.index(str(doc_balance))
-        self.doc_lambda, self.ar_alpha, self.tar_beta = doc_lambda, ar_alpha, tar_beta
-        self.l2, self.sentence_avg = l2, sentence_avg
-        self.weight_norm, self.weight_norm_target = weight_norm, norm
+        _check(cfg)
+        self.cfg = cfg
+        self.balance_form = BALANCES.index(str(cfg.doc_balance))
+        target = cfg.weight_norm_target
+        self.weight_norm_target = USUAL_NORM if target is None else target
 
     def forward(self, model, sample, reduce=True):
         """
@@ -257,57 +192,64 @@ class DocCrossEntropyCriterion(FairseqCriterion):
                 "languages; got none of the target's; prepare the data again"
             )
         net_output = model(**sample["net_input"])
-        if model.training and self.label_smoothing:
-            loss, nll = model.smoothed_nll(
-                net_output, target, self.label_smoothing, self.padding_idx
-            )
-        else:
-            sampling = self.gradient_sampling if model.training else 0.0
-            loss = nll = model.token_nll(
-                net_output, target, self.padding_idx, gradient_sampling=sampling
-            )
-        if not model.training:
-            check_finite(nll.detach())
-        sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
+        loss, nll = self._cross_entropy(model, net_output, target)
+        ntokens, nsentences = sample["ntokens"], target.size(0)
+        sample_size = nsentences if self.cfg.sentence_avg else ntokens
+        real = target.ne(self.padding_idx)
+        betas = balance(net_output[1]["log_weights"], real)
+        # lambda has one strength a token, with --sentence-avg too.
+        factor = self.cfg.doc_lambda * ntokens / sample_size
+        penalties = {"balance": (factor, betas[self.balance_form])}
+        penalties.update(self._penalties(model, net_output[1]))
+        logged = {name: value.detach() * sample_size for name, (_, value) in penalties.items()}
+        logged["balance"] = betas[0].detach().float() * sample_size
+        if model.training:
+            for factor, value in penalties.values():
+                if factor:
+                    loss = loss + sample_size * factor * value.to(nll.dtype)
+        logged.update(nll_loss=nll.detach(), loss=loss.detach())
+        if "attn" in net_output[1]:
+            logged["attn_entropy"] = attention_entropy(net_output[1]["attn"][0], real)
+        logged.update(ntokens=ntokens, nsentences=nsentences, sample_size=sample_size)
+        return loss, sample_size, logged
 
-        extra, real = net_output[1], target.ne(self.padding_idx)
-        betas = balance(extra["log_weights"], real)
-        per_token = self.doc_lambda * sample["ntokens"] / sample_size
-        terms = [(per_token, betas[self.balance_form])]
-        logged = {
-            "nll_loss": nll.data,
-            "balance": betas[0].data.float() * sample_size,
-        }
-        if "attn" in extra:
-            logged["attn_entropy"] = attention_entropy(extra["attn"][0], real)
+    def _cross_entropy(self, model, net_output, target):
+        """The loss without penalties, and the NLL; both are sums."""
+        if not model.training:
+            nll = model.token_nll(net_output, target, self.padding_idx)
+            check_finite(nll.detach())
+            return nll, nll
+        cfg = self.cfg
+        if cfg.label_smoothing:
+            output = model.decoder.output
+            return output.smoothed_nll(net_output[0], target, cfg.label_smoothing, self.padding_idx)
+        nll = model.token_nll(
+            net_output, target, self.padding_idx, gradient_sampling=cfg.gradient_sampling
+        )
+        return nll, nll
+
+    def _penalties(self, model, extra):
+        """{name: (factor, value)} of all terms except beta; those of L2 and of the weight norms in
+        training alone, if they are not zero."""
+        cfg, penalties = self.cfg, {}
         if "dropped" in extra:
             ar, tar = activation_penalties(extra["dropped"], extra["undropped"])
-            terms += [(self.ar_alpha, ar), (self.tar_beta, tar)]
-            logged.update(ar=ar.data * sample_size, tar=tar.data * sample_size)
-        elif self.ar_alpha or self.tar_beta:
+            penalties = {"ar": (cfg.ar_alpha, ar), "tar": (cfg.tar_beta, tar)}
+        elif cfg.ar_alpha or cfg.tar_beta:
             raise FairseqDocError(
-                "--ar-alpha and --tar-beta are penalties of a language model's last layer: expected "
-                f"0 with this model; got {self.ar_alpha} and {self.tar_beta}"
+                "--ar-alpha and --tar-beta are penalties of a language model's last layer: "
+                f"expected 0 with this model; got {cfg.ar_alpha} and {cfg.tar_beta}"
             )
-        if self.l2 and model.training:
-            norm = half_square_norm(model)
-            terms.append((self.l2, norm))
-            logged["l2"] = norm.data * sample_size
-        if self.weight_norm and model.training:
+        if cfg.l2 and model.training:
+            penalties["l2"] = cfg.l2, half_square_norm(model)
+        if cfg.weight_norm and model.training:
             deviation = norm_deviation(model.decoder.output.weight, self.weight_norm_target)
-            terms.append((self.weight_norm, deviation))
-            logged["weight_norm"] = deviation.data * sample_size
-        if model.training:
-            for factor, term in terms:
-                if factor:
-                    loss = loss + sample_size * factor * term.to(nll.dtype)
-        logged["loss"] = loss.data
-        logged.update(ntokens=sample["ntokens"], nsentences=target.size(0), sample_size=sample_size)
-        return loss, sample_size, logged
+            penalties["weight_norm"] = cfg.weight_norm, deviation
+        return penalties
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Losses and entropies in base 2, as fairseq's; ``ppl`` is of the NLL; ``balance_cv`` is
+        """Losses and entropies in base 2, as fairseq's; ``ppl`` from the NLL; ``balance_cv`` is
         sqrt(beta), the coefficient of variation of the paper's Table 4."""
         total = {key: sum(log[key] for log in logging_outputs) for key in logging_outputs[0]}
         size, tokens = total["sample_size"], total["ntokens"]
@@ -327,3 +269,20 @@ class DocCrossEntropyCriterion(FairseqCriterion):
     def logging_outputs_can_be_summed():
         """Every entry is a sum over this worker."""
         return True
+
+
+def _check(cfg):
+    """Raise ``FairseqDocError`` for options that cannot be used, or not together."""
+    check_ranges(DocCrossEntropyConfig, cfg)
+    if cfg.label_smoothing and cfg.gradient_sampling:
+        logger.warning(
+            "--gradient-sampling: expected no --label-smoothing, whose gradients have another "
+            f"factor than the posterior; got {cfg.label_smoothing}, so gradients are exact"
+        )
+    if cfg.weight_norm_target is not None and not cfg.weight_norm:
+        raise FairseqDocError("--weight-norm-target: expected --weight-norm too; got none")
+    if cfg.find_unused_parameters and torch.distributed.is_initialized():
+        raise FairseqDocError(
+            "--find-unused-parameters takes the output layer's parameters, which the loss reads "
+            "after the model's forward pass, for unused: expected it not to be given"
+        )

@@ -2,11 +2,11 @@
 
 A stream of n tokens is cut into C equal columns, what is left over is dropped, and each column is
 read in windows: input w_s .. w_{s+len-1}, target w_{s+1} .. w_{s+len}. Every position of a column
-except its first is a target exactly once, C (n // C - 1) targets in all. With partial shuffling each
-column is rotated by an offset of its own before it is read; its seam is one wrong context.
+except its first is a target exactly once, C (n // C - 1) targets in all. With partial shuffling
+each column is rotated by an offset of its own before it is read; its seam is one wrong context.
 
-Endless columns (Melis et al., 2018) do not cut the stream: each starts at a line of its own and reads the
-whole stream round and round.
+Endless columns (Melis et al., 2018) do not cut the stream: each starts at a line of its own and
+reads the whole stream round and round.
 """
 
 import functools
@@ -35,7 +35,7 @@ class TokenStream(FairseqDataset):
         self.tokens = tokens
         self.split = split
 
-    @functools.cache  # noqa: B019  # an epoch of endless columns asks, and a stream lasts as long as its task
+    @functools.cache  # noqa: B019  # asked for every epoch; a stream lasts as long as its task
     def line_starts(self, end_mark: int) -> np.ndarray:
         """The positions after every ``end_mark``, in their order; after the last token comes the
         first."""
@@ -56,25 +56,31 @@ def load_stream(
     Raises:
         FairseqDocError: no such split, an empty or damaged one, or words outside ``dictionary``.
     """
-    if os.path.exists(f"{path}.bin"):  # fairseq cannot map an empty file
-        check_not_empty(os.path.getsize(f"{path}.bin"), split, path)
-    dataset: Any = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
-    if dataset is None:
+    tokens = np.empty(0)
+    if not os.path.exists(f"{path}.bin") or os.path.getsize(
+        f"{path}.bin"
+    ):  # fairseq maps no empty file
+        dataset: Any = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
+        if dataset is None:
+            raise FairseqDocError(
+                f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; make them "
+                "with fairseq-preprocess --only-source"
+            )
+        tokens = _tokens_of(dataset)
+    if len(tokens) < 2:  # an input and its target
         raise FairseqDocError(
-            f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; make them with "
-            "fairseq-preprocess --only-source"
+            f"split {split!r} at {path} is empty: expected at least 2 tokens, got {len(tokens)}"
         )
-    tokens = _tokens_of(dataset)
-    check_not_empty(len(tokens), split, path)
     if tokens.min() < 0 or tokens.max() >= len(dictionary):  # of a form that is not mapped
         raise FairseqDocError(
-            f"split {split!r} at {path} was binarised with another dictionary, or is damaged: it holds "
-            f"words from {tokens.min()} to {tokens.max()}, and the dictionary has {len(dictionary)}"
+            f"split {split!r} at {path} was binarised with another dictionary, or is damaged: it "
+            f"holds words from {tokens.min()} to {tokens.max()}, and the dictionary has "
+            f"{len(dictionary)}"
         )
     if (tokens == dictionary.pad()).any():
         raise FairseqDocError(
-            f"split {split!r} at {path} holds the padding symbol {dictionary.pad_word!r} as a word, "
-            "which fairseq would leave unscored: rename it in the text"
+            f"split {split!r} at {path} holds the padding symbol {dictionary.pad_word!r} as a "
+            "word, which fairseq would leave unscored: rename it in the text"
         )
     return TokenStream(torch.from_numpy(tokens), split)
 
@@ -82,22 +88,14 @@ def load_stream(
 def _tokens_of(dataset: Any) -> np.ndarray:
     """(n,) int64, the words of all lines, one line after another."""
     if isinstance(dataset, MMapIndexedDataset):
-        # The file holds nothing else, which was checked when it was opened. Line by line, a corpus of
-        # bytes would take 4 times its memory and many times as long.
+        # The file holds nothing else, which was checked when it was opened. Line by line, a corpus
+        # of bytes would take 4 times its memory and many times as long.
         return np.frombuffer(dataset._bin_buffer, dataset._index.dtype).astype(np.int64)
     if dataset.supports_prefetch:  # fairseq-preprocess --dataset-impl cached
         dataset.prefetch(range(len(dataset)))
     lines = [dataset[i].numpy() for i in range(len(dataset))]
     tokens = np.concatenate(lines) if lines else np.empty(0)
     return tokens.astype(np.int64)
-
-
-def check_not_empty(tokens: int, split: str, path: str) -> None:
-    """Raise ``FairseqDocError`` for fewer than two tokens, an input and its target."""
-    if tokens < 2:
-        raise FairseqDocError(
-            f"split {split!r} at {path} is empty: expected at least 2 tokens, got {tokens}"
-        )
 
 
 def draw_lengths(steps: int, bptt: int, max_delta: int, seed: int, epoch: int) -> list[int]:
@@ -145,8 +143,8 @@ def columns_of(stream: TokenStream, n_columns: int) -> torch.Tensor:
 
 def column_offsets(n_columns: int, length: int, seed: int, epoch: int) -> torch.Tensor:
     """By how many tokens each column is rotated to the left in an epoch (partial shuffling; Press,
-    2019): (C,) independent uniform integers from 0 to ``length`` - 1. They depend on the arguments
-    alone, so that workers agree and a resume repeats them."""
+    2019): (C,) independent uniform integers below ``length``, equal for all workers.
+    """
     rng = np.random.default_rng((seed, epoch, PARTIAL_SHUFFLE))
     return torch.from_numpy(rng.integers(length, size=n_columns))
 
@@ -154,23 +152,14 @@ def column_offsets(n_columns: int, length: int, seed: int, epoch: int) -> torch.
 def endless_columns(
     stream: TokenStream, n_columns: int, first_step: int, steps: int, seed: int, end_mark: int
 ) -> torch.Tensor:
-    """A part of endless columns: tokens ``first_step`` .. ``first_step + steps`` of each.
+    """A part of C = ``n_columns`` endless columns: tokens ``first_step`` .. ``first_step + steps``
+    of each, (C, steps + 1), one more than targets.
 
-    The columns start at lines equally far from one another, counted from a random line, each moved by
-    up to 100 lines, less where that would pass its neighbour's (deepmind/lamb). A stream with fewer
-    lines than columns is cut into tokens instead. The random numbers depend on ``seed`` alone, so that
-    a column keeps its start; lamb draws new ones for every pass over the text.
-
-    Args:
-        stream: (n,) tokens.
-        n_columns: C.
-        first_step: the first step, from 0.
-        steps: how many targets a column has.
-        seed: of the starts.
-        end_mark: the token that ends a line.
-
-    Returns:
-        (C, steps + 1), one more token than targets.
+    The columns start at lines (which end with ``end_mark``) equally far from one another, counted
+    from a random line, each moved by up to 100 lines, or fewer, so that it does not pass its
+    neighbour (deepmind/lamb). A stream with fewer lines than columns is cut into tokens instead.
+    The random numbers depend on ``seed`` alone, so that a column keeps its start; lamb draws new
+    ones for every pass.
 
     Raises:
         FairseqDocError: no column, or more columns than tokens.
@@ -178,8 +167,8 @@ def endless_columns(
     tokens = stream.tokens
     if not 1 <= n_columns <= len(tokens):
         raise FairseqDocError(
-            f"split {stream.split!r}: expected 1 to {len(tokens)} columns, its number of tokens; got "
-            f"{n_columns}"
+            f"split {stream.split!r}: expected 1 to {len(tokens)} columns, its number of tokens; "
+            f"got {n_columns}"
         )
     starts = stream.line_starts(end_mark)
     if len(starts) < n_columns:
@@ -219,15 +208,21 @@ class BpttWindows(torch.utils.data.Dataset):
         self.starts = np.cumsum([0] + lengths[:-1])
         self.first_column = first_column
 
+    def share(self, workers: int, worker: int) -> "BpttWindows":
+        """The same windows over one worker's columns: equal shares, side by side."""
+        size = len(self.columns) // workers
+        mine = slice(worker * size, (worker + 1) * size)
+        offsets = None if self.offsets is None else self.offsets[mine]
+        return BpttWindows(self.columns[mine], self.lengths, mine.start, self.first_window, offsets)
+
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """
-        A dict of copies, each as small as it looks: a data worker that sent a view would copy all
-        columns into shared memory. ``net_input.src_tokens`` (B, T) and ``target`` (B, T), one step later;
-        ``net_input.window``, the window's number in the epoch, or since the columns' start; ``ntokens``,
-        the number of targets; ``drawn_length``, also of a last window that is cut shorter; ``id`` (B,).
+        """A dict of copies, since a data worker that sent a view would copy all columns into
+        shared memory: ``net_input.src_tokens`` (B, T) and ``target`` (B, T), one step later;
+        ``net_input.window``, the window's number in the epoch, or since the columns' start;
+        ``drawn_length``, also of a last window that is cut shorter; ``id`` (B,).
         """
         batch, length = self.columns.shape
         start = int(self.starts[index])

@@ -1,4 +1,4 @@
-"""What the language models share: the state carried from window to window, scores, Python's interface.
+"""What the language models share: the carried state, scores, Python's interface.
 
 Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components, V vocabulary.
 """
@@ -14,23 +14,30 @@ from torch import nn
 
 import fairseq_doc
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.models.mixture_model import MixtureDecoder, MixtureModel
+from fairseq_doc.models.mixture_model import MixtureDecoder, MixtureModel, component_dim
 from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
 from fairseq_doc.modules.awd_lstm import States
-from fairseq_doc.modules.mixture import MixtureOutput, check_finite
+from fairseq_doc.modules.mixture import MixtureOutput
+
+
+def embedding_and_output_matrix(
+    cfg: Any, n_words: int, embed_dim: int, initialise: Callable[[torch.Tensor], object]
+) -> tuple[nn.Parameter, nn.Parameter]:
+    """The embedding (V, D_0) and the output matrix (V, d), one unless ``--untie-output``."""
+    dim = component_dim(cfg, embed_dim, not cfg.untie_output, "or give --untie-output")
+    widths = [embed_dim, dim] if cfg.untie_output else [embed_dim]
+    matrices = [nn.Parameter(torch.empty(n_words, width)) for width in widths]
+    for matrix in matrices:
+        initialise(matrix)
+    return matrices[0], matrices[-1]
 
 
 class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
-    """Embedding, recurrent layers and mixture; carries the layers' state from one window to the next.
+    """Embedding (V, D_0), recurrent layers with the methods of
+    :class:`fairseq_doc.modules.awd_lstm.AWDLSTM`, and mixture.
 
-    The decoder keeps the carried state because ``fairseq-eval-lm`` calls only the model. Training and
-    evaluation have a state each; window 0 starts from zeros.
-
-    Args:
-        dictionary: the words.
-        embedding: (V, D_0).
-        lstm: the layers, see :class:`fairseq_doc.modules.awd_lstm.AWDLSTM` for what they are asked.
-        output: the mixture.
+    It carries the layers' state from one window to the next, since ``fairseq-eval-lm`` calls only
+    the model. Training and evaluation have a state each; window 0 starts from zeros.
     """
 
     def __init__(
@@ -38,36 +45,29 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
     ) -> None:
         super().__init__(dictionary)
         self.embedding, self.lstm, self.output = embedding, lstm, output
-        self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
-        # Of training (True) and of evaluation (False): the state before each window of this update, and
-        # before the next window, which is the newest.
-        self._states: dict[bool, dict[int, States]] = {True: {}, False: {}}
+        self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
+        # By its number: the state before each window of this update, and before the next window,
+        # which is the newest. Others only keep those of evaluation and give them back.
+        self._training_states: dict[int, States] = {}
+        self.evaluation_states: dict[int, States] = {}
         self._samples_dropout = False
+
+    @property
+    def _states(self) -> dict[int, States]:
+        return self._training_states if self.training else self.evaluation_states
 
     @property
     def dropping(self) -> bool:
         """Whether dropout is on: in training, and in evaluation by its samples."""
         return self.training or self._samples_dropout
 
-    @property
-    @abstractmethod
-    def masks_of_each_stream(self) -> bool:
-        """Whether every stream of a batch has dropout masks of its own."""
+    masks_of_each_stream: bool  # whether every stream of a batch has dropout masks of its own
 
     def sample_dropout(self, on: bool) -> None:
         """Drop as in training, in evaluation too (Monte-Carlo dropout), or stop that."""
         self._samples_dropout = on
         for module in (self.lstm, self.output):
             module.train(on or self.training)
-
-    @property
-    def evaluation_states(self) -> dict[int, States]:
-        """The states that evaluation carries; to be given back unread."""
-        return self._states[False]
-
-    @evaluation_states.setter
-    def evaluation_states(self, states: dict[int, States]) -> None:
-        self._states[False] = states
 
     @abstractmethod
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -80,9 +80,9 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         Args:
             src_tokens: (B, T) word indices, without padding.
             window: the window's number in its epoch. 0 starts from a state of zeros; k > 0
-                continues from the state after window k - 1, the first time and again. None: zeros, and
-                nothing is carried.
-            src_lengths: unused; fairseq passes it.
+                continues from the state after window k - 1, the first time and again. None: zeros,
+                and nothing is carried.
+            src_lengths: unused.
 
         Returns:
             mixture_params: (B, T, J d + J + 1), see :class:`MixtureOutput`.
@@ -106,23 +106,23 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         batch = x.size(1)
         if not window:  # None or 0
             return self.lstm.zero_state(batch, x)
-        states = self._states[self.training]
+        states = self._states
         before = states.get(window)
         if before is None and states and self.training:
             # The first window after a resume, or after one that did not fit into memory.
             before = states[max(states)]
         if before is None or before[0][0].size(1) != batch:
             raise FairseqDocError(
-                f"window {window} needs the state of {batch} columns after window {window - 1}, and "
-                "there is none: resume from a checkpoint of the same run, or start at epoch 1 again "
-                "with its weights by --reset-dataloader"
+                f"window {window}: expected the state of {batch} columns after window "
+                f"{window - 1}; got none: resume from a checkpoint of the same run, or start at "
+                "epoch 1 again with its weights by --reset-dataloader"
             )
         return before
 
     def _keep(self, window: int, before: States, after: States) -> None:
         """Keep the states around a window. fairseq may repeat it: with ``--amp`` an update whose
         gradients overflow, in evaluation a window that did not fit into memory."""
-        states = self._states[self.training]
+        states = self._states
         if window == 0 or not self.training:
             states.clear()
         states[window] = before
@@ -130,14 +130,14 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
 
     def begin_update(self, window: int) -> None:
         """Drop the training states before windows earlier than ``window``, the update's first."""
-        states = self._states[True]
+        states = self._training_states
         for earlier in [k for k in states if k < window and k != max(states)]:
             del states[earlier]
 
     def carried_state(self) -> torch.Tensor | None:
         """The training state after the last window, (B, 2 D_1 + ... + 2 D_N): h and c of each
         layer side by side (an RHN has h alone); or None."""
-        states = self._states[True]
+        states = self._training_states
         if not states:
             return None
         return torch.cat([part[0] for layer in states[max(states)] for part in layer], dim=1)
@@ -148,7 +148,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         zeros = self.lstm.zero_state(len(state), state)
         widths = [part.size(2) for layer in zeros for part in layer]
         parts = iter(state.split(widths, dim=1))
-        self._states[True] = {
+        self._training_states = {
             0: [tuple(next(parts).unsqueeze(0).contiguous() for _ in layer) for layer in zeros]
         }
 
@@ -158,25 +158,11 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         Args:
             rows: (B',) indices of its B streams, in any order, repeats allowed.
         """
-        states = self._states[False]
+        states = self.evaluation_states
         newest = max(states)
         states[newest] = [
             tuple(part.index_select(1, rows) for part in layer) for layer in states[newest]
         ]  # each (1, B', D_n)
-
-    def get_normalized_probs(
-        self, net_output: tuple, log_probs: bool, sample: dict | None = None
-    ) -> torch.Tensor:
-        """(B, T, V) probabilities or their logarithms, in float32 or wider.
-
-        Raises:
-            FairseqDocError: in evaluation, a target of ``sample`` whose score is not finite;
-                ``fairseq-eval-lm`` would leave it out of the perplexity.
-        """
-        scores = super().get_normalized_probs(net_output, log_probs=True)  # (B, T, V)
-        if sample is not None and not self.training:
-            check_finite(scores.gather(-1, sample["target"].unsqueeze(-1)))
-        return scores if log_probs else scores.exp()
 
 
 class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
@@ -204,8 +190,8 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
         Args:
             model_name_or_path: folder of the checkpoints.
             checkpoint_file: a file in it, or ``a.pt:b.pt`` for an ensemble.
-            data_name_or_path: folder of ``fairseq-preprocess``; if it begins with a dot, relative to
-                the first.
+            data_name_or_path: folder of ``fairseq-preprocess``; if it begins with a dot, relative
+                to the first.
             matmul_precision: ``float32`` or ``bfloat16``; None: as trained.
 
         Returns:

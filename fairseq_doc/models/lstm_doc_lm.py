@@ -3,28 +3,25 @@
 Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components, V vocabulary.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDecoder
-from fairseq_doc.models.mixture_model import (
-    check_positive,
-    component_dim,
-    matmul_precision_field,
+from fairseq_doc.models.language_model import (
+    MixtureLanguageModel,
+    RecurrentDecoder,
+    embedding_and_output_matrix,
 )
-from fairseq_doc.models.presets import register_presets
+from fairseq_doc.models.mixture_model import MixtureConfig, register_presets
 from fairseq_doc.modules.awd_lstm import AWDLSTM
-from fairseq_doc.modules.dropout import check_rates, embedded_dropout, locked_dropout
-from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput, parse_components
+from fairseq_doc.modules.dropout import embedded_dropout, locked_dropout
+from fairseq_doc.modules.mixture import MixtureOutput, parse_components
 from fairseq_doc.ops.matmul import PRECISIONS
-
-EMBEDDING_RANGE = 0.1
+from fairseq_doc.options import check_needs, check_ranges, option, rate
 
 
 def parse_widths(text: str) -> list[int]:
@@ -35,7 +32,8 @@ def parse_widths(text: str) -> list[int]:
         widths = [0]
     if min(widths) < 1:
         raise FairseqDocError(
-            f"--layer-dims: expected positive widths, one a layer, such as 960,960,620; got {text!r}"
+            "--layer-dims: expected positive widths, one a layer, such as 960,960,620; got "
+            f"{text!r}"
         )
     return widths
 
@@ -44,25 +42,14 @@ class LSTMDocDecoder(RecurrentDecoder):
     """Embedding, AWD-LSTM and mixture."""
 
     def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
+        check_ranges(LSTMDocLanguageModelConfig, cfg)
+        rounds = {"rounds: give --mogrifier-rounds too, such as 5": cfg.mogrifier_rounds}
+        check_needs(f"--mogrifier-rank {cfg.mogrifier_rank}", rounds, cfg.mogrifier_rank)
         widths = [cfg.decoder_embed_dim] + parse_widths(cfg.layer_dims)
         components = parse_components(cfg.doc_components, len(widths) - 1)
-        check_rates(
-            embed_dropout=cfg.embed_dropout,
-            input_dropout=cfg.input_dropout,
-            hidden_dropout=cfg.hidden_dropout,
-            output_dropout=cfg.output_dropout,
-            component_dropout=cfg.component_dropout,
-            weight_dropout=cfg.weight_dropout,
+        embedding, output_matrix = embedding_and_output_matrix(
+            cfg, len(dictionary), widths[0], lambda matrix: nn.init.uniform_(matrix, -0.1, 0.1)
         )
-        check_positive(decoder_embed_dim=cfg.decoder_embed_dim)
-        tied_to = None if cfg.untie_output else widths[0]
-        dim = component_dim(cfg, widths[0], tied_to, "or give --untie-output")
-        embedding = nn.Parameter(torch.empty(len(dictionary), widths[0]))
-        nn.init.uniform_(embedding, -EMBEDDING_RANGE, EMBEDDING_RANGE)
-        output_matrix = embedding
-        if cfg.untie_output:
-            output_matrix = nn.Parameter(torch.empty(len(dictionary), dim))
-            nn.init.uniform_(output_matrix, -EMBEDDING_RANGE, EMBEDDING_RANGE)
         precision = PRECISIONS[str(cfg.matmul_precision)]
         lstm = AWDLSTM(
             widths,
@@ -84,76 +71,46 @@ class LSTMDocDecoder(RecurrentDecoder):
         )
         super().__init__(dictionary, embedding, lstm, output)
         self.embed_dropout, self.input_dropout = cfg.embed_dropout, cfg.input_dropout
+        # All streams share the masks of DropConnect and of dropped words.
+        self.masks_of_each_stream = cfg.weight_dropout == cfg.embed_dropout == 0
 
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         """The embeddings of tokens (T, B) after both dropouts, (T, B, D_0)."""
         rows = embedded_dropout(self.embedding, tokens, self.embed_dropout, self.dropping)
         return locked_dropout(rows, self.input_dropout, self.dropping)
 
-    @property
-    def masks_of_each_stream(self) -> bool:
-        """Not with DropConnect or dropped words, whose masks all streams share."""
-        return self.lstm.weight_drop == 0 and self.embed_dropout == 0
-
 
 @dataclass
-class LSTMDocLanguageModelConfig(FairseqDataclass):
+class LSTMDocLanguageModelConfig(MixtureConfig):
     """The defaults are the paper's Penn Treebank model (Table 2; i_3 = 15, i_2 = 5)."""
 
-    decoder_embed_dim: int = field(default=280, metadata={"help": "embedding width D_0"})
-    layer_dims: str = field(
-        default="960,960,620", metadata={"help": "widths of the LSTM layers, D_1,...,D_N"}
+    decoder_embed_dim: int = option("embedding width D_0", 280, least=1)
+    layer_dims: str = option("widths of the LSTM layers, D_1,...,D_N", "960,960,620")
+    doc_components: str = option(
+        "components from each layer, i_0,...,i_N, layer 0 the embedding", "0,0,5,15"
     )
-    doc_components: str = field(
-        default="0,0,5,15",
-        metadata={"help": "components from each layer, i_0,...,i_N, layer 0 the embedding"},
+    plain_output: bool = option(
+        "one softmax straight from h^N (plain AWD-LSTM): no W_j, activation or dropout of k; D_N = "
+        "embedding width",
+        False,
     )
-    doc_activation: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
-        default="tanh",
-        metadata={"help": "activation of the component vectors, applied to W_j h^n + b_j"},
+    untie_output: bool = option("give the output a matrix of its own, not the embedding", False)
+    embed_dropout: float = rate("dropout of whole words, x_t", 0.1)
+    input_dropout: float = rate("locked dropout of h^0", 0.4)
+    hidden_dropout: float = rate("locked dropout of h^1 .. h^(N-1)", 0.225)
+    output_dropout: float = rate("locked dropout of h^N", 0.4)
+    component_dropout: float = rate("locked dropout of the component vectors k_j", 0.6)
+    weight_dropout: float = rate("DropConnect on the recurrent matrices", 0.5)
+    mogrifier_rounds: int = option(
+        "rounds in which each LSTM layer's input and state gate each other before a step "
+        "(Mogrifier; published: 5 and 6); 0: none",
+        0,
+        least=0,
     )
-    plain_output: bool = field(
-        default=False,
-        metadata={
-            "help": "one softmax straight from h^N (plain AWD-LSTM): no W_j, activation or dropout of "
-            "k; D_N = embedding width"
-        },
-    )
-    untie_output: bool = field(
-        default=False, metadata={"help": "give the output a matrix of its own, not the embedding"}
-    )
-    component_dim: Optional[int] = field(
-        default=None,
-        metadata={"help": "width d of the component vectors (default: the embedding's)"},
-    )
-    embed_dropout: float = field(default=0.1, metadata={"help": "dropout of whole words, x_t"})
-    input_dropout: float = field(default=0.4, metadata={"help": "locked dropout of h^0"})
-    hidden_dropout: float = field(
-        default=0.225, metadata={"help": "locked dropout of h^1 .. h^(N-1)"}
-    )
-    output_dropout: float = field(default=0.4, metadata={"help": "locked dropout of h^N"})
-    component_dropout: float = field(
-        default=0.6, metadata={"help": "locked dropout of the component vectors k_j"}
-    )
-    weight_dropout: float = field(
-        default=0.5, metadata={"help": "DropConnect on the recurrent matrices"}
-    )
-    mogrifier_rounds: int = field(
-        default=0,
-        metadata={
-            "help": "rounds in which each LSTM layer's input and state gate each other before a step "
-            "(Mogrifier; published: 5 and 6); 0: none"
-        },
-    )
-    mogrifier_rank: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "rank of the Mogrifier's matrices, each a product of two factors (published: 84 and "
-            "48; default: full matrices)"
-        },
-    )
-    matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
-        matmul_precision_field()
+    mogrifier_rank: Optional[int] = option(
+        "rank of the Mogrifier's matrices, each a product of two factors (published: 84 and 48; "
+        "default: full matrices)",
+        least=1,
     )
 
 
@@ -162,10 +119,7 @@ class LSTMDocLanguageModel(MixtureLanguageModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "LSTMDocLanguageModel":
-        """
-        Raises:
-            FairseqDocError: settings that do not fit together.
-        """
+        """Raises ``FairseqDocError`` for settings that do not fit together."""
         return cls(LSTMDocDecoder(cfg, task.target_dictionary))
 
 
@@ -199,8 +153,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     "lstm_awd_lm_ptb": {**_AWD, "decoder_embed_dim": 400, "layer_dims": "1150,1150,400"},
     "lstm_doc_lm_small": {**_SMALL, **_SMALL_DROPOUT},
     "lstm_mos_lm_small": {**_SMALL, **_SMALL_DROPOUT, "doc_components": "0,0,0,8"},
-    "lstm_awd_lm_small": {**_AWD, **_SMALL, **_SMALL_DROPOUT, "layer_dims": "240,240,100"}
-    | {"doc_components": "0,0,0,1"},
+    "lstm_awd_lm_small": {
+        **_SMALL,
+        **_SMALL_DROPOUT,
+        "layer_dims": "240,240,100",
+        "doc_components": "0,0,0,1",
+        "plain_output": True,
+    },
 }
 
 

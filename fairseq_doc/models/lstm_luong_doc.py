@@ -1,28 +1,25 @@
-"""``lstm_luong_doc``: an LSTM encoder-decoder with Luong attention and a DOC output, and its presets.
+"""``lstm_luong_doc``: an LSTM encoder-decoder with Luong attention and a DOC output.
 
-Axes: B sentences, R rows (hypotheses, as many of each sentence), T target time, S source time, N LSTM
-layers a side, D their width, J components, V target vocabulary.
+Axes: B sentences, R rows (hypotheses, equally many of each sentence), T target time, S source time,
+N LSTM layers a side, D their width, J components, V target vocabulary.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from torch import nn
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.mixture_model import (
-    NO_LIMIT,
+    MixtureConfig,
     MixtureDecoder,
     MixtureModel,
-    check_positive,
     component_dim,
-    matmul_precision_field,
+    register_presets,
 )
-from fairseq_doc.models.presets import register_presets
 from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
 from fairseq_doc.modules.attentional_lstm import (
     AttentionalLSTM,
@@ -32,16 +29,12 @@ from fairseq_doc.modules.attentional_lstm import (
     select,
 )
 from fairseq_doc.modules.bilstm import BidirectionalLSTM
-from fairseq_doc.modules.dropout import check_rates, dropout_mask, embedded_dropout
+from fairseq_doc.modules.dropout import dropout, embedded_dropout
 from fairseq_doc.modules.embedding_file import load_embedding_file
 from fairseq_doc.modules.luong_attention import SCORES
-from fairseq_doc.modules.mixture import (
-    ACTIVATIONS,
-    MixtureOutput,
-    check_finite,
-    parse_components,
-)
+from fairseq_doc.modules.mixture import MixtureOutput, check_finite, parse_components
 from fairseq_doc.ops.matmul import PRECISIONS, can_branch_on
+from fairseq_doc.options import check_needs, check_ranges, option, rate
 
 INITIAL_RANGE = 0.1
 WIDTHS = ("encoder_embed_dim", "decoder_embed_dim", "hidden_size")
@@ -59,22 +52,16 @@ class LuongEncoder(FairseqEncoder):
             cfg.hidden_size,
             cfg.layers,
             cfg.dropout,
-            not cfg.unidirectional_encoder,
-            cfg.mix_directions,
-            PRECISIONS[str(cfg.matmul_precision)],
+            bidirectional=not cfg.unidirectional_encoder,
+            mix=cfg.mix_directions,
+            precision=PRECISIONS[str(cfg.matmul_precision)],
         )
-        self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
+        self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
 
     def forward(self, src_tokens: torch.Tensor, src_lengths: Any = None) -> dict[str, Any]:
-        """
-        Args:
-            src_tokens: (B, S), padded on either side.
-            src_lengths: unused; fairseq passes it.
-
-        Returns:
-            ``memory`` (B, S, D); ``padding_mask`` (B, S), true at padding; ``hidden`` and ``cell``,
-            (N, B, D); ``rows``, the sentence of each of the R rows, a list of numbers.
-        """
+        """Words (B, S), padded on either side -> ``memory`` (B, S, D); ``padding_mask`` (B, S),
+        true at padding; ``hidden`` and ``cell``, (N, B, D); ``rows``, the sentence of each of the R
+        rows."""
         padding_mask = src_tokens.eq(self.dictionary.pad())
         x = embedded_dropout(self.embedding, src_tokens.t(), self.source_dropout, self.training)
         memory, hidden, cell = self.lstm(x, padding_mask)
@@ -94,8 +81,8 @@ class LuongEncoder(FairseqEncoder):
         return {**encoder_out, "rows": [rows[index] for index in new_order.tolist()]}
 
     def max_positions(self) -> int:
-        """No limit except the task's."""
-        return NO_LIMIT
+        """As fairseq's decoders: no limit except the task's."""
+        return 10**6
 
 
 class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
@@ -109,9 +96,8 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         self.dropout, self.target_dropout = cfg.dropout, cfg.target_dropout
         self.embedding = embedding
         tied = cfg.share_decoder_input_output_embed or cfg.share_all_embeddings
-        default_dim = embed_dim if tied else width
-        tied_to = embed_dim if tied else None
-        dim = component_dim(cfg, default_dim, tied_to, "or leave out the option that ties it")
+        default = embed_dim if tied else width
+        dim = component_dim(cfg, default, tied, "or leave out the option that ties it")
         output_matrix = embedding if tied else nn.Parameter(torch.empty(len(dictionary), dim))
         self.lstm = AttentionalLSTM(
             embed_dim,
@@ -130,7 +116,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
             project=not cfg.plain_output,
             precision=PRECISIONS[str(cfg.matmul_precision)],
         )
-        self.register_buffer(CHECKSUM, torch.tensor(dictionary_checksum(dictionary)))
+        self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
 
     def forward(
         self,
@@ -185,8 +171,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         last = len(layers) - 1
         for n in (0, last - 1, last):
             if self.components[n] > 0 or n == last:
-                mask = dropout_mask(layers[n].shape, self.dropout, self.training, layers[n])
-                layers[n] = layers[n] if mask is None else layers[n] * mask
+                layers[n] = dropout(layers[n], self.dropout, self.training)
         return layers
 
     def _constants_and_state(
@@ -217,83 +202,51 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
 
 
 @dataclass
-class LSTMLuongDocConfig(FairseqDataclass):
+class LSTMLuongDocConfig(MixtureConfig):
     """The defaults are the paper's translation model with i_2 = i_3 = 2 (section 6.2)."""
 
-    encoder_embed_dim: int = field(default=500, metadata={"help": "width of source embeddings"})
-    decoder_embed_dim: int = field(default=500, metadata={"help": "width of target embeddings"})
-    hidden_size: int = field(
-        default=500, metadata={"help": "width D of the LSTM layers and the attentional vector"}
+    encoder_embed_dim: int = option("width of source embeddings", 500, least=1)
+    decoder_embed_dim: int = option("width of target embeddings", 500, least=1)
+    hidden_size: int = option("width D of the LSTM layers and the attentional vector", 500, least=1)
+    layers: int = option("LSTM layers of the decoder, and of the encoder a direction", 2, least=1)
+    dropout: float = rate("dropout of layer outputs, between layers and before the output", 0.3)
+    source_dropout: float = rate("dropout of whole words of the source's embedding", 0.0)
+    target_dropout: float = rate("dropout of whole words of the target's embedding", 0.0)
+    unidirectional_encoder: bool = option("an encoder that reads forward only", False)
+    mix_directions: bool = option(
+        "after every encoder layer, both directions go on with their sum (parsing); without it "
+        "they do not mix before the memory",
+        False,
     )
-    layers: int = field(
-        default=2, metadata={"help": "LSTM layers of the decoder, and of the encoder a direction"}
+    no_input_feeding: bool = option(
+        "do not feed the attentional vector into the next step's first layer", False
     )
-    dropout: float = field(
-        default=0.3,
-        metadata={"help": "dropout of layer outputs, between layers and before the output"},
+    attention_score: ChoiceEnum(list(SCORES)) = option(  # type: ignore[valid-type]
+        "Luong attention's score of query and memory", "general"
     )
-    source_dropout: float = field(
-        default=0.0, metadata={"help": "dropout of whole words of the source's embedding"}
+    doc_components: str = option(
+        "components from each layer, i_0,...: the target embedding, the LSTM layers, the "
+        "attentional vector",
+        "0,0,2,2",
     )
-    target_dropout: float = field(
-        default=0.0, metadata={"help": "dropout of whole words of the target's embedding"}
+    plain_output: bool = option(
+        "one softmax straight from the attentional vector, the base system: no W_j and no "
+        "activation; with --doc-components 0,0,0,1",
+        False,
     )
-    unidirectional_encoder: bool = field(
-        default=False, metadata={"help": "an encoder that reads forward only"}
+    component_dim: Optional[int] = option(
+        "width d of the component vectors (default: the layers')", least=1
     )
-    mix_directions: bool = field(
-        default=False,
-        metadata={
-            "help": "after every encoder layer, both directions go on with their sum (parsing); "
-            "without it they do not mix before the memory"
-        },
+    share_decoder_input_output_embed: bool = option(
+        "tie the output matrix to the target embedding", False
     )
-    no_input_feeding: bool = field(
-        default=False,
-        metadata={"help": "do not feed the attentional vector into the next step's first layer"},
+    share_all_embeddings: bool = option(
+        "one matrix for source, target and output (needs a joint dictionary)", False
     )
-    attention_score: ChoiceEnum(list(SCORES)) = field(  # type: ignore[valid-type]
-        default="general", metadata={"help": "Luong attention's score of query and memory"}
+    encoder_embed_path: Optional[str] = option(
+        "pretrained source embeddings: a header, then word and numbers a line"
     )
-    doc_components: str = field(
-        default="0,0,2,2",
-        metadata={
-            "help": "components from each layer, i_0,...: the target embedding, the LSTM layers, the "
-            "attentional vector"
-        },
-    )
-    doc_activation: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
-        default="tanh",
-        metadata={"help": "activation of the component vectors, applied to W_j h^n + b_j"},
-    )
-    plain_output: bool = field(
-        default=False,
-        metadata={
-            "help": "one softmax straight from the attentional vector, the base system: no W_j and "
-            "no activation; with --doc-components 0,0,0,1"
-        },
-    )
-    component_dim: Optional[int] = field(
-        default=None,
-        metadata={"help": "width d of the component vectors (default: the layers')"},
-    )
-    share_decoder_input_output_embed: bool = field(
-        default=False, metadata={"help": "tie the output matrix to the target embedding"}
-    )
-    share_all_embeddings: bool = field(
-        default=False,
-        metadata={"help": "one matrix for source, target and output (needs a joint dictionary)"},
-    )
-    encoder_embed_path: Optional[str] = field(
-        default=None,
-        metadata={"help": "pretrained source embeddings: a header, then word and numbers a line"},
-    )
-    decoder_embed_path: Optional[str] = field(
-        default=None, metadata={"help": "pretrained target embeddings"}
-    )
-    matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
-        matmul_precision_field()
-    )
+    decoder_embed_path: Optional[str] = option("pretrained target embeddings")
 
 
 class LSTMLuongDoc(MixtureModel, FairseqEncoderDecoderModel):
@@ -301,10 +254,7 @@ class LSTMLuongDoc(MixtureModel, FairseqEncoderDecoderModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "LSTMLuongDoc":
-        """
-        Raises:
-            FairseqDocError: settings that do not fit together.
-        """
+        """Raises ``FairseqDocError`` for settings that do not fit together."""
         source, target = task.source_dictionary, task.target_dictionary
         _check(cfg, source, target)
         source_embedding = nn.Parameter(torch.empty(len(source), cfg.encoder_embed_dim))
@@ -317,45 +267,28 @@ class LSTMLuongDoc(MixtureModel, FairseqEncoderDecoderModel):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.uniform_(-INITIAL_RANGE, INITIAL_RANGE)
-            for embedding, path, dictionary, option in (
-                (source_embedding, cfg.encoder_embed_path, source, "--encoder-embed-path"),
-                (target_embedding, cfg.decoder_embed_path, target, "--decoder-embed-path"),
-            ):
-                if path:
-                    load_embedding_file(embedding, path, dictionary, option)
+            if cfg.encoder_embed_path:
+                load_embedding_file(source_embedding, cfg.encoder_embed_path, source)
+            if cfg.decoder_embed_path:
+                load_embedding_file(target_embedding, cfg.decoder_embed_path, target)
         return model
 
 
 def _check(cfg: Any, source: Dictionary, target: Dictionary) -> None:
-    check_rates(
-        dropout=cfg.dropout, source_dropout=cfg.source_dropout, target_dropout=cfg.target_dropout
-    )
-    check_positive(**{name: getattr(cfg, name) for name in (*WIDTHS, "layers")})
-    if cfg.mix_directions and cfg.unidirectional_encoder:
-        raise FairseqDocError(
-            "--mix-directions sums two directions: expected an encoder of two, got "
-            "--unidirectional-encoder"
-        )
-    if cfg.share_all_embeddings:
-        _check_sharing(cfg, source, target)
-
-
-def _check_sharing(cfg: Any, source: Dictionary, target: Dictionary) -> None:
-    if source.symbols != target.symbols:
-        raise FairseqDocError(
-            "--share-all-embeddings expects one dictionary for both sides, got two that differ "
-            f"({len(source)} and {len(target)} words); preprocess with --joined-dictionary"
-        )
-    if cfg.encoder_embed_dim != cfg.decoder_embed_dim:
-        raise FairseqDocError(
-            "--share-all-embeddings expects equal widths; got --encoder-embed-dim "
-            f"{cfg.encoder_embed_dim} and --decoder-embed-dim {cfg.decoder_embed_dim}"
-        )
-    if cfg.decoder_embed_path not in (None, cfg.encoder_embed_path):
-        raise FairseqDocError(
-            "--share-all-embeddings expects one file of embeddings, --encoder-embed-path; got "
-            f"--decoder-embed-path {cfg.decoder_embed_path} too"
-        )
+    check_ranges(LSTMLuongDocConfig, cfg)
+    two = {
+        "an encoder of two directions, not --unidirectional-encoder": not cfg.unidirectional_encoder
+    }
+    check_needs("--mix-directions", two, cfg.mix_directions)
+    widths = cfg.encoder_embed_dim, cfg.decoder_embed_dim
+    paths = cfg.encoder_embed_path, cfg.decoder_embed_path
+    needs = {
+        f"one dictionary, not two of {len(source)} and {len(target)} words: preprocess with "
+        "--joined-dictionary": source.symbols == target.symbols,
+        f"equal --encoder-embed-dim and --decoder-embed-dim, not {widths}": widths[0] == widths[1],
+        f"one file of embeddings, --encoder-embed-path, not {paths}": paths[1] in (None, paths[0]),
+    }
+    check_needs("--share-all-embeddings", needs, cfg.share_all_embeddings)
 
 
 # What differs from the config's defaults.

@@ -3,32 +3,33 @@
 Axes: V vocabulary, E width of the embedding, D of the layers, N layers.
 """
 
+import bisect
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.models.language_model import MixtureLanguageModel, RecurrentDecoder
-from fairseq_doc.models.mixture_model import (
-    check_positive,
-    component_dim,
-    matmul_precision_field,
+from fairseq_doc.models.language_model import (
+    MixtureLanguageModel,
+    RecurrentDecoder,
+    embedding_and_output_matrix,
 )
-from fairseq_doc.models.presets import register_presets
+from fairseq_doc.models.mixture_model import MixtureConfig, register_presets
 from fairseq_doc.modules.awd_lstm import States
-from fairseq_doc.modules.dropout import check_rates, dropout_mask
+from fairseq_doc.modules.dropout import dropout
 from fairseq_doc.modules.lstm import truncated_normal_
-from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput, parse_components
+from fairseq_doc.modules.mixture import MixtureOutput, parse_components
 from fairseq_doc.modules.recurrent_stack import RecurrentStack
 from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.ops.recurrence import CELLS, make_cell
+from fairseq_doc.options import check_needs, check_ranges, option, rate
 
 
 def embedding_width(ratio: float, width: int) -> int:
@@ -36,27 +37,29 @@ def embedding_width(ratio: float, width: int) -> int:
     return max(1, round(min(ratio, 1.0) * width))
 
 
+def normal_by_width_(matrix: torch.Tensor) -> None:
+    """Truncated normal numbers of standard deviation 1 / sqrt(D) for a matrix (V or J, D)."""
+    truncated_normal_(matrix, 1 / math.sqrt(matrix.size(1)))
+
+
 class MelisDecoder(RecurrentDecoder):
-    """Embedding, layers of equal width and mixture, with the initial values of deepmind/lamb: matrices
-    1 / sqrt(fan in), W_j and W_pi too, the embedding 1 / sqrt(E), biases of the output zero."""
+    """Embedding, layers of equal width and mixture, with the initial values of deepmind/lamb:
+    matrices 1 / sqrt(fan in), W_j and W_pi too, the embedding 1 / sqrt(E), biases of the output
+    zero."""
+
+    masks_of_each_stream = True
 
     def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
         width = cfg.hidden_size
         embed_dim = embedding_width(cfg.embedding_ratio, width)
-        tied_to = None if cfg.untie_output else embed_dim
-        dim = component_dim(cfg, embed_dim, tied_to, "or give --untie-output")
-        n_words, precision = len(dictionary), PRECISIONS[str(cfg.matmul_precision)]
-        embedding = nn.Parameter(torch.empty(n_words, embed_dim))
-        truncated_normal_(embedding, 1 / math.sqrt(embed_dim))
-        output_matrix = embedding
-        if cfg.untie_output:
-            output_matrix = nn.Parameter(torch.empty(n_words, dim))
-            truncated_normal_(output_matrix, 1 / math.sqrt(dim))
+        precision = PRECISIONS[str(cfg.matmul_precision)]
+        embedding, output_matrix = embedding_and_output_matrix(
+            cfg, len(dictionary), embed_dim, normal_by_width_
+        )
         one_softmax = cfg.doc_components is None
-        output_dim = dim if one_softmax else width
-        components = [0] * (cfg.layers + 1) + [1]
-        if not one_softmax:
-            components = parse_components(cfg.doc_components, cfg.layers + 1)
+        output_dim = output_matrix.size(1) if one_softmax else width
+        counts = "0," * (cfg.layers + 1) + "1" if one_softmax else cfg.doc_components
+        components = parse_components(counts, cfg.layers + 1)
         stack = RecurrentStack(
             make_cell(str(cfg.cell), str(cfg.gates)),
             embed_dim,
@@ -82,20 +85,14 @@ class MelisDecoder(RecurrentDecoder):
         )
         for layer in output.modules():
             if isinstance(layer, nn.Linear):  # W_j, W_pi
-                truncated_normal_(layer.weight, 1 / math.sqrt(layer.in_features))
+                normal_by_width_(layer.weight)
         super().__init__(dictionary, embedding, stack, output)
         self.input_dropout, self.reset_rate = cfg.input_dropout, cfg.state_reset
 
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         """The embeddings of tokens (T, B) after dropout of each entry, (T, B, E)."""
         rows = nn.functional.embedding(tokens, self.embedding)
-        mask = dropout_mask(rows.shape, self.input_dropout, self.dropping, rows)
-        return rows if mask is None else rows * mask
-
-    @property
-    def masks_of_each_stream(self) -> bool:
-        """Every mask is of one stream."""
-        return True
+        return dropout(rows, self.input_dropout, self.dropping)
 
     def _state_before(self, window: int | None, x: torch.Tensor) -> States:
         """As that of all models; in training a stream's state is zero with the probability
@@ -120,97 +117,54 @@ def width_of_budget(cfg: Any, dictionary: Dictionary) -> int:
             decoder = MelisDecoder(sized, dictionary)
         return sum(parameter.numel() for parameter in decoder.parameters())
 
-    least = parameters(1)
-    if least > cfg.num_params:
+    largest = math.isqrt(max(1, cfg.num_params))  # one matrix alone is as wide as it is high
+    width = bisect.bisect_right(range(1, largest + 1), cfg.num_params, key=parameters)
+    if width == 0:
         raise FairseqDocError(
-            f"--num-params: expected at least {least:,}, which layers of width 1 have with "
+            f"--num-params: expected at least {parameters(1):,}, which layers of width 1 have with "
             f"{len(dictionary):,} words; got {cfg.num_params:,}"
         )
-    fits, too_wide = 1, 2
-    while parameters(too_wide) <= cfg.num_params:
-        fits, too_wide = too_wide, 2 * too_wide
-    while too_wide - fits > 1:
-        middle = (fits + too_wide) // 2
-        if parameters(middle) <= cfg.num_params:
-            fits = middle
-        else:
-            too_wide = middle
-    return fits
+    return width
 
 
 @dataclass
-class LSTMMelisLanguageModelConfig(FairseqDataclass):
+class LSTMMelisLanguageModelConfig(MixtureConfig):
     """The defaults are the paper's Penn Treebank LSTM of one layer and 10M parameters."""
 
-    cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
-        default="lstm", metadata={"help": "recurrence of every layer"}
+    cell: ChoiceEnum(list(CELLS)) = option(  # type: ignore[valid-type]
+        "recurrence of every layer", "lstm"
     )
-    gates: ChoiceEnum(list(KINDS)) = field(  # type: ignore[valid-type]
-        default="capped",
-        metadata={
-            "help": "input gate of an LSTM, transform gate of an RHN: its own (untied), one minus the "
-            "forget gate (tied), or the smaller of the two (capped)"
-        },
+    gates: ChoiceEnum(list(KINDS)) = option(  # type: ignore[valid-type]
+        "input gate of an LSTM, transform gate of an RHN: its own (untied), one minus the forget "
+        "gate (tied), or the smaller of the two (capped)",
+        "capped",
     )
-    layers: int = field(default=1, metadata={"help": "layers, whose outputs are added"})
-    rhn_depth: int = field(default=5, metadata={"help": "micro-steps of --cell rhn in a step"})
-    hidden_size: int = field(
-        default=1194, metadata={"help": "width of the layers, without --num-params"}
+    layers: int = option("layers, whose outputs are added", 1, least=1)
+    rhn_depth: int = option("micro-steps of --cell rhn in a step", 5, least=1)
+    hidden_size: int = option("width of the layers, without --num-params", 1194, least=1)
+    num_params: Optional[int] = option("take the largest width with at most as many parameters")
+    embedding_ratio: float = option(
+        "width of the embedding over that of the layers, at most 1", 0.2245
     )
-    num_params: Optional[int] = field(
-        default=None,
-        metadata={"help": "take the largest width with at most as many parameters"},
+    untie_output: bool = option("give the output a matrix of its own, not the embedding", False)
+    doc_components: Optional[str] = option(
+        "components from each layer, i_0,...,i_(N+1), layer 0 the embedding, N+1 the sum of the "
+        "layers (default: one softmax straight from the sum, projected to the embedding's width)"
     )
-    embedding_ratio: float = field(
-        default=0.2245,
-        metadata={"help": "width of the embedding over that of the layers, at most 1"},
+    component_dropout: float = rate("locked dropout of the component vectors k_j", 0.0)
+    input_dropout: float = rate("dropout of the embeddings", 0.58)
+    intra_layer_dropout: float = rate(
+        "dropout of the inputs of layers 2 to N, with --layers above 1", 0.0
     )
-    untie_output: bool = field(
-        default=False, metadata={"help": "give the output a matrix of its own, not the embedding"}
+    state_dropout: float = rate(
+        "dropout of the states that the recurrent products read, one mask a window", 0.215
     )
-    doc_components: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "components from each layer, i_0,...,i_(N+1), layer 0 the embedding, N+1 the "
-            "sum of the layers (default: one softmax straight from the sum, projected to the "
-            "embedding's width)"
-        },
+    recurrent_dropout: float = rate(
+        "dropout inside the cell, one mask a window, instead of --state-dropout", 0.0
     )
-    doc_activation: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
-        default="tanh",
-        metadata={"help": "activation of the component vectors, applied to W_j h^n + b_j"},
-    )
-    component_dim: Optional[int] = field(
-        default=None,
-        metadata={"help": "width d of the component vectors (default: the embedding's)"},
-    )
-    component_dropout: float = field(
-        default=0.0, metadata={"help": "locked dropout of the component vectors k_j"}
-    )
-    input_dropout: float = field(default=0.58, metadata={"help": "dropout of the embeddings"})
-    intra_layer_dropout: float = field(
-        default=0.0,
-        metadata={"help": "dropout of the inputs of layers 2 to N, with --layers above 1"},
-    )
-    state_dropout: float = field(
-        default=0.215,
-        metadata={
-            "help": "dropout of the states that the recurrent products read, one mask a window"
-        },
-    )
-    recurrent_dropout: float = field(
-        default=0.0,
-        metadata={"help": "dropout inside the cell, one mask a window, instead of --state-dropout"},
-    )
-    output_dropout: float = field(
-        default=0.327, metadata={"help": "dropout of the layers' sum, and of its projection"}
-    )
-    state_reset: float = field(
-        default=0.01,
-        metadata={"help": "probability that a stream's carried state is set to zero, a window"},
-    )
-    matmul_precision: ChoiceEnum(list(PRECISIONS)) = (  # type: ignore[valid-type]
-        matmul_precision_field("output matrix, W_j, projection and all layers")
+    output_dropout: float = rate("dropout of the layers' sum, and of its projection", 0.327)
+    state_reset: float = rate(
+        "probability that a stream's carried state is set to zero, a window", 0.01
     )
 
 
@@ -219,30 +173,18 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "LSTMMelisLanguageModel":
-        """
-        Raises:
-            FairseqDocError: settings that do not fit together.
-        """
-        check_rates(
-            input_dropout=cfg.input_dropout,
-            intra_layer_dropout=cfg.intra_layer_dropout,
-            state_dropout=cfg.state_dropout,
-            recurrent_dropout=cfg.recurrent_dropout,
-            output_dropout=cfg.output_dropout,
-            component_dropout=cfg.component_dropout,
-            state_reset=cfg.state_reset,
+        """Raises ``FairseqDocError`` for settings that do not fit together."""
+        check_ranges(LSTMMelisLanguageModelConfig, cfg)
+        cell, components = make_cell(str(cfg.cell), str(cfg.gates)), cfg.doc_components is not None
+        check_needs(
+            "--intra-layer-dropout", {"--layers above 1": cfg.layers > 1}, cfg.intra_layer_dropout
         )
-        check_positive(layers=cfg.layers, rhn_depth=cfg.rhn_depth, hidden_size=cfg.hidden_size)
-        if cfg.layers == 1 and cfg.intra_layer_dropout:
-            raise FairseqDocError(
-                "--intra-layer-dropout is of the inputs of layers 2 to N: expected 0 with --layers 1; "
-                f"got {cfg.intra_layer_dropout}"
-            )
-        if cfg.doc_components is None and cfg.component_dropout:
-            raise FairseqDocError(
-                "--component-dropout is of the component vectors: expected 0 without --doc-components; "
-                f"got {cfg.component_dropout}"
-            )
+        check_needs("--component-dropout", {"--doc-components": components}, cfg.component_dropout)
+        needs = {
+            f"--cell lstm or --cell rhn, not {cfg.cell}": cell.takes_recurrent_mask,
+            f"--state-dropout 0, not {cfg.state_dropout}": not cfg.state_dropout,
+        }
+        check_needs("--recurrent-dropout", needs, cfg.recurrent_dropout)
         if cfg.embedding_ratio <= 0:
             raise FairseqDocError(f"--embedding-ratio must be above 0; got {cfg.embedding_ratio}")
         dictionary = task.target_dictionary

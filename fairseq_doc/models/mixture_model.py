@@ -1,89 +1,99 @@
-"""What both models do: their decoders' settings and scores, the loss, the check of what they load."""
+"""What all models share: options, presets, scores, the loss, the check of what they load."""
 
-from dataclasses import field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
 import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import register_model
 
 import fairseq_doc
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.state_dict import check_state_dict
-from fairseq_doc.modules.mixture import MixtureOutput
+from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput, check_finite
 from fairseq_doc.ops.matmul import PRECISIONS
-
-NO_LIMIT = 10**9
-
-
-def check_positive(**settings: int) -> None:
-    """Raise ``FairseqDocError`` for a setting below 1."""
-    for name, value in settings.items():
-        if value < 1:
-            raise FairseqDocError(f"--{name.replace('_', '-')} must be at least 1; got {value}")
+from fairseq_doc.options import option
 
 
-def component_dim(cfg: Any, default: int, embed_dim: int | None, how_to_untie: str) -> int:
-    """d, the width of the component vectors and of the output matrix.
+@dataclass
+class MixtureConfig(FairseqDataclass):
+    """The options that all models have."""
 
-    Args:
-        cfg: the model's configuration.
-        default: d without ``--component-dim``.
-        embed_dim: width of the embedding where it is the output matrix; None where it is not.
-        how_to_untie: for the message.
-
-    Raises:
-        FairseqDocError: d is below 1, or the matrix is tied and d is not the embedding's width.
-    """
-    dim = default if cfg.component_dim is None else cfg.component_dim
-    check_positive(component_dim=dim)
-    if embed_dim is not None and dim != embed_dim:
-        raise FairseqDocError(
-            "the output matrix is tied to the embedding, so --component-dim must be the embedding's "
-            f"width, {embed_dim}; got {dim} ({how_to_untie})"
-        )
-    return dim
-
-
-USUAL_PRODUCTS = (
-    "output matrix, W_j, a decoder's layers with input feeding, and, in training on a CPU, other LSTM "
-    "layers of a million weights"
-)
-
-
-def matmul_precision_field(products: str = USUAL_PRODUCTS) -> Any:
-    """The option ``--matmul-precision`` of a model's dataclass, for these products."""
-    return field(
-        default="float32",
-        metadata={
-            "help": f"precision of the large matrix products' factors and results: {products}; "
-            "softmaxes, states and parameters stay float32. bfloat16 needs a "
-            "processor with AVX512_BF16 or AMX, or a GPU; others stay in float32, with a warning"
-        },
+    doc_activation: ChoiceEnum(list(ACTIVATIONS)) = option(  # type: ignore[valid-type]
+        "activation of the component vectors, applied to W_j h^n + b_j", "tanh"
+    )
+    component_dim: Optional[int] = option(
+        "width d of the component vectors (default: the embedding's)", least=1
+    )
+    matmul_precision: ChoiceEnum(list(PRECISIONS)) = option(  # type: ignore[valid-type]
+        "precision of the large matrix products' factors and results: output matrix, W_j, all "
+        "layers of lstm_melis_lm, a decoder's layers with input feeding, and, in training on a "
+        "CPU, other LSTM layers of a million weights; softmaxes, states and parameters stay "
+        "float32. bfloat16 needs a processor with AVX512_BF16 or AMX, or a GPU; others stay in "
+        "float32, with a warning",
+        "float32",
     )
 
 
-class MixtureDecoder:
-    """Methods of a fairseq decoder whose ``output`` is a
-    :class:`fairseq_doc.modules.mixture.MixtureOutput`. It comes first among a decoder's base classes.
+def component_dim(cfg: Any, default: int, tied: bool, how_to_untie: str) -> int:
+    """d, the width of the component vectors and of the output matrix: ``--component-dim``, or the
+    default. If the matrix is tied to the embedding, the default is the only one."""
+    if cfg.component_dim is None:
+        return default
+    if tied and cfg.component_dim != default:
+        raise FairseqDocError(
+            "the output matrix is tied to the embedding, so --component-dim must be the "
+            f"embedding's width, {default}; got {cfg.component_dim} ({how_to_untie})"
+        )
+    return cfg.component_dim
+
+
+def register_presets(model: Any, config: Any, presets: Mapping[str, Mapping[str, Any]]) -> None:
+    """Register one subclass of ``model`` for each preset, so that ``--arch NAME`` and
+    ``fairseq-hydra-train`` read the same defaults.
+
+    Args:
+        model: the class to register.
+        config: its dataclass.
+        presets: {name: {field: value}}, the differences from the defaults of ``config``.
     """
+    for name, differences in presets.items():
+        fields = {key: config.__dataclass_fields__[key] for key in differences}
+        body: dict[str, Any] = {
+            key: field(default=value, metadata=fields[key].metadata)
+            for key, value in differences.items()
+        }
+        body["__annotations__"] = {key: entry.type for key, entry in fields.items()}
+        module = {"__module__": model.__module__}
+        preset_config: type = dataclass(type(f"{name}_config", (config,), {**module, **body}))
+        preset_model = type(name, (model,), {**module, "__doc__": f"``{name}``."})
+        register_model(name, dataclass=preset_config)(preset_model)
+
+
+class MixtureDecoder:
+    """Methods of a fairseq decoder with a mixture; the first of its base classes."""
 
     output: MixtureOutput
+    training: bool
 
     def get_normalized_probs(
         self, net_output: tuple, log_probs: bool, sample: dict | None = None
     ) -> torch.Tensor:
-        """(B, T, V) probabilities or their logarithms, in float32 or wider."""
-        scores = self.output.log_probs(net_output[0])
-        return scores if log_probs else scores.exp()
+        """(B, T, V) probabilities or their logarithms, in float32 or wider.
 
-    def max_positions(self) -> int:
-        """No limit except the task's."""
-        return NO_LIMIT
+        Raises:
+            FairseqDocError: in evaluation, a target of ``sample`` whose score is not finite:
+                fairseq's scorer would leave it out.
+        """
+        scores = self.output.log_probs(net_output[0])  # (B, T, V)
+        if sample is not None and not self.training:
+            check_finite(scores.gather(-1, sample["target"].unsqueeze(-1)))
+        return scores if log_probs else scores.exp()
 
 
 class MixtureModel:
-    """Methods of a fairseq model whose ``decoder`` is a :class:`MixtureDecoder`. It comes first among
-    a model's base classes.
-    """
+    """Methods of a fairseq model with a :class:`MixtureDecoder`; the first of its base classes."""
 
     decoder: Any
 
@@ -102,23 +112,10 @@ class MixtureModel:
         reduction: str = "sum",
         gradient_sampling: float = 0.0,
     ) -> torch.Tensor:
-        """-log P(target), natural logarithm.
-
-        Args:
-            net_output: what the model returned.
-            target: (B, T) word indices.
-            ignore_index: targets of this value have a loss of zero.
-            reduction: see :func:`fairseq_doc.ops.reference.mixture_nll`.
-            gradient_sampling: see :func:`fairseq_doc.ops.mixture_nll.mixture_nll`.
-        """
+        """-log P(target), natural logarithm, from what the model returned; target (B, T), see
+        :meth:`fairseq_doc.modules.mixture.MixtureOutput.nll`."""
         output = self.decoder.output
         return output.nll(net_output[0], target, ignore_index, reduction, gradient_sampling)
-
-    def smoothed_nll(
-        self, net_output: tuple, target: torch.Tensor, smoothing: float, ignore_index: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See :meth:`fairseq_doc.modules.mixture.MixtureOutput.smoothed_nll`."""
-        return self.decoder.output.smoothed_nll(net_output[0], target, smoothing, ignore_index)
 
     def set_matmul_precision(self, name: str) -> None:
         """Use another ``--matmul-precision``, ``float32`` or ``bfloat16``, than the model was built
@@ -135,11 +132,7 @@ class MixtureModel:
         model_cfg: Any = None,
         args: Any = None,
     ) -> Any:
-        """As fairseq's.
-
-        Raises:
-            FairseqDocError: parameters of another architecture, size or dictionary.
-        """
+        """As fairseq's; raises ``FairseqDocError`` for another architecture, size or dictionary."""
         model: Any = super()  # the class after this one, a fairseq model
         check_state_dict(model.state_dict(), state_dict)
         return model.load_state_dict(state_dict, strict, model_cfg, args)

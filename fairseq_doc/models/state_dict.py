@@ -12,16 +12,24 @@ from fairseq_doc.errors import FairseqDocError
 CHECKSUM = "dictionary_checksum"
 
 
-def dictionary_checksum(dictionary: Dictionary) -> int:
-    """A checksum of the words and their order."""
-    return zlib.crc32("\n".join(dictionary.symbols).encode())
+def dictionary_checksum(dictionary: Dictionary) -> torch.Tensor:
+    """A checksum of the words and their order, a scalar."""
+    return torch.tensor(zlib.crc32("\n".join(dictionary.symbols).encode()))
 
 
 def check_state_dict(
     expected: Mapping[str, torch.Tensor], state_dict: Mapping[str, torch.Tensor]
 ) -> None:
     """Raise ``FairseqDocError`` unless ``state_dict`` fits the model whose own is ``expected``."""
-    _check_names(expected, state_dict)
+    missing, unknown = (
+        ", ".join(sorted(names)[:3]) or "none"
+        for names in (expected.keys() - state_dict, state_dict.keys() - expected)
+    )
+    if expected.keys() != state_dict.keys():
+        raise FairseqDocError(
+            f"the checkpoint has another architecture: expected {len(expected)} tensors, got "
+            f"{len(state_dict)}; missing: {missing}; unknown: {unknown}"
+        )
     sides = [name.removesuffix(CHECKSUM) for name in expected if name.endswith(CHECKSUM)]
     dictionaries = {"encoder.": "source dictionary", "decoder.": "target dictionary"}
     if len(sides) == 1:  # a language model
@@ -30,13 +38,13 @@ def check_state_dict(
         words, got = (len(tensors[side + "embedding"]) for tensors in (expected, state_dict))
         if words != got:
             raise FairseqDocError(
-                f"the checkpoint is of another {dictionaries[side]}: expected {words} words, as the "
-                f"data has, got {got}"
+                f"the checkpoint has another {dictionaries[side]}: expected {words} words, as in "
+                f"the data, got {got}"
             )
     for name, tensor in expected.items():
         if tensor.shape != state_dict[name].shape:
             raise FairseqDocError(
-                f"the checkpoint is of another size: expected {name} {tuple(tensor.shape)}, got "
+                f"the checkpoint has another size: expected {name} {tuple(tensor.shape)}, got "
                 f"{tuple(state_dict[name].shape)}"
             )
     _check_ties(expected, state_dict)
@@ -44,20 +52,10 @@ def check_state_dict(
         checksum, got = (int(tensors[side + CHECKSUM]) for tensors in (expected, state_dict))
         if checksum != got:
             raise FairseqDocError(
-                f"the checkpoint is of another {dictionaries[side]}: it has as many words as the "
-                f"data's, {len(expected[side + 'embedding'])}, but others or in another order "
-                f"(checksum expected {checksum}, got {got})"
+                f"the checkpoint has another {dictionaries[side]}: as many words as the data's, "
+                f"{len(expected[side + 'embedding'])}, but others or in another order (checksum "
+                f"expected {checksum}, got {got})"
             )
-
-
-def _check_names(expected, state_dict):
-    missing, unknown = sorted(expected.keys() - state_dict), sorted(state_dict.keys() - expected)
-    if missing or unknown:
-        raise FairseqDocError(
-            f"the checkpoint is of another architecture: expected {len(expected)} tensors, got "
-            f"{len(state_dict)}; missing: {', '.join(missing[:3]) or 'none'}; unknown: "
-            f"{', '.join(unknown[:3]) or 'none'}"
-        )
 
 
 def _check_ties(expected, state_dict):
@@ -65,11 +63,11 @@ def _check_ties(expected, state_dict):
     first_names: dict[int, str] = {}  # by the memory's address
     for name, tensor in expected.items():
         first = first_names.setdefault(tensor.data_ptr(), name)
-        if first == name:
-            continue
-        one, two = state_dict[first], state_dict[name]
-        if not torch.allclose(one, two, rtol=0, atol=0, equal_nan=True):
+        tied = first == name or torch.allclose(
+            state_dict[first], state_dict[name], rtol=0, atol=0, equal_nan=True
+        )
+        if not tied:
             raise FairseqDocError(
-                f"the checkpoint is of another architecture: expected {name} tied to {first}, got "
+                f"the checkpoint has another architecture: expected {name} tied to {first}, got "
                 "two matrices; give the options of its training (--untie-output; --share-...)"
             )

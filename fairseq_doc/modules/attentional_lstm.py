@@ -1,7 +1,7 @@
 """The decoder's LSTM layers and attention, over all steps of a target or one at a time.
 
-Axes: T target time, B sentences, R rows (hypotheses, as many of each sentence), S source time, N LSTM
-layers, D width.
+Axes: T target time, B sentences, R rows (hypotheses, equally many of each sentence), S source time,
+N LSTM layers, D width.
 """
 
 from itertools import groupby
@@ -39,7 +39,7 @@ class State(NamedTuple):
 
 
 class StepConstants(NamedTuple):
-    """What is the same at every step: the memory, and the weights as a step needs them."""
+    """The memory, and the weights as a step needs them: the same at every step."""
 
     keys: torch.Tensor  # (B, S, D)
     values: torch.Tensor  # (B, S, D)
@@ -66,23 +66,17 @@ def select(tensor: torch.Tensor, dim: int, indices: list[int]) -> torch.Tensor:
 
 
 class DecoderCache:
-    """What incremental decoding keeps from step to step.
-
-    Args:
-        constants: of all sentences.
-        state: of all rows, before the next step.
-    """
+    """What incremental decoding keeps from step to step: the constants of all sentences, and the
+    state of all rows before the next step."""
 
     def __init__(self, constants: StepConstants, state: State) -> None:
         self.state = state
-        self._constants = constants
-        # The last selection.
-        self._sentences: list[int] | None = None
-        self._selected = constants
+        self._constants = self._selected = constants
+        self._sentences: list[int] | None = None  # of the last selection
 
     def constants_of(self, rows: list[int]) -> StepConstants:
-        """The constants for the sentences of the rows. Each sentence comes once if its rows are side by
-        side and all sentences have equally many; else once per row."""
+        """The constants for the sentences of the rows. Each sentence comes once if its rows are
+        side by side and all sentences have equally many; else once per row."""
         runs = [(sentence, len(list(run))) for sentence, run in groupby(rows)]
         sentences = rows
         if len({length for _, length in runs}) == 1:
@@ -103,9 +97,7 @@ class AttentionalLSTM(nn.Module):
         dropout: of each layer's output except the last one's.
         score: see :class:`fairseq_doc.modules.luong_attention.LuongAttention`.
         input_feeding: whether layer 1 reads a_{t-1}.
-        precision: of the factors of the LSTM layers' products, see
-            :func:`fairseq_doc.ops.matmul.matmul_dtype`; without input feeding, see
-            :func:`fairseq_doc.modules.lstm.run_lstm`.
+        precision: of the LSTM layers' products, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
     """
 
     def __init__(
@@ -128,11 +120,7 @@ class AttentionalLSTM(nn.Module):
         self.precision = precision
 
     def prepare(self, memory: torch.Tensor, padding_mask: torch.Tensor) -> StepConstants:
-        """
-        Args:
-            memory: (B, S, D).
-            padding_mask: (B, S), true at padding.
-        """
+        """What steps need of a memory (B, S, D) and its padding mask (B, S), true at padding."""
         layers = [dict(layer.named_parameters()) for layer in self.layers]
         input_weights: list[torch.Tensor] = [layer["weight_ih_l0"] for layer in layers]
         joint_weights = []
@@ -145,14 +133,9 @@ class AttentionalLSTM(nn.Module):
                 for input_weight, layer in zip(input_weights, layers, strict=True)
             ]
         embedding_bias, *biases = (layer["bias_ih_l0"] + layer["bias_hh_l0"] for layer in layers)
+        keys, values = self.attention.keys(memory), self.attention.values(memory)
         return StepConstants(
-            keys=self.attention.keys(memory),
-            values=self.attention.values(memory),
-            padding_mask=padding_mask,
-            embedding_weight=embedding_weight,
-            embedding_bias=embedding_bias,
-            joint_weights=joint_weights,
-            biases=biases,
+            keys, values, padding_mask, embedding_weight, embedding_bias, joint_weights, biases
         )
 
     def start(self, hidden: torch.Tensor, cell: torch.Tensor) -> State:
@@ -165,8 +148,8 @@ class AttentionalLSTM(nn.Module):
         """
         Args:
             embedded: e, (T, R, embed_dim).
-            constants: from :meth:`prepare`; R is a multiple of its B, and the rows of a sentence are
-                side by side.
+            constants: from :meth:`prepare`; R is a multiple of its B, and the rows of a sentence
+                are side by side.
             state: before the first of the T steps.
 
         Returns:
@@ -184,10 +167,9 @@ class AttentionalLSTM(nn.Module):
         return self._run_layer_by_layer(embedded, constants, state, masks)
 
     def _run_step_by_step(self, embedded, constants, state, masks):
+        weight, bias = constants.embedding_weight, constants.embedding_bias
         arguments = InputFeedingArguments(
-            gates=linear(
-                embedded, constants.embedding_weight, constants.embedding_bias, self.precision
-            ),
+            gates=linear(embedded, weight, bias, self.precision),
             keys=constants.keys,
             values=constants.values,
             padding_mask=constants.padding_mask,

@@ -8,27 +8,23 @@ from torch import nn
 
 from fairseq_doc.modules.dropout import locked_dropout, weight_dropout
 from fairseq_doc.modules.lstm import run_lstm
-from fairseq_doc.modules.mogrifier import MogrifierGates, check_mogrifier
+from fairseq_doc.modules.mogrifier import MogrifierGates
 
-States = list[
-    tuple[torch.Tensor, ...]
-]  # h and c of each layer, each (1, B, D_n); an RHN has h alone
+# h and c of each layer, each (1, B, D_n); an RHN has h alone.
+States = list[tuple[torch.Tensor, ...]]
 
 
 class AWDLSTM(nn.Module):
-    """N LSTM layers of their own widths with DropConnect on the recurrent weights.
-
-    The layers are plain ``nn.LSTM`` modules, with their parameters' names in the state dict; a
-    dropped matrix replaces the parameter for one call only.
+    """N LSTM layers of their own widths with DropConnect on the recurrent weights: a dropped matrix
+    replaces the parameter for one call only.
 
     Args:
         widths: D_0 (the input's), D_1, ..., D_N.
         weight_drop: DropConnect rate on each recurrent matrix, one mask a forward pass.
         hidden_dropout: locked dropout of h^1 .. h^{N-1}.
         output_dropout: locked dropout of h^N.
-        precision: of the products' factors, see :func:`fairseq_doc.modules.lstm.run_lstm`.
-        mogrifier_rounds: in which each layer's input and state gate each other before a step, see
-            ``ops/mogrifier.py``; 0: plain layers.
+        precision: see :func:`fairseq_doc.modules.lstm.run_lstm`.
+        mogrifier_rounds: see ``ops/mogrifier.py``; 0: plain layers.
         mogrifier_rank: of the gates' matrices; None: full matrices.
     """
 
@@ -43,7 +39,6 @@ class AWDLSTM(nn.Module):
         mogrifier_rank: int | None = None,
     ) -> None:
         super().__init__()
-        check_mogrifier(mogrifier_rounds, mogrifier_rank)
         self.layers = nn.ModuleList(nn.LSTM(below, width) for below, width in pairwise(widths))
         self.mogrifiers = nn.ModuleList(
             MogrifierGates(below, width, mogrifier_rounds, mogrifier_rank)

@@ -1,13 +1,13 @@
 """The encoder's recurrence: one LSTM stack per direction.
 
-Axes: S source time, B sentences, N layers, D width. Inside, each direction reads its own order of the
-positions: the padding first, whichever side it was on, and then the words as that direction reads them.
+Axes: S source time, B sentences, N layers, D width. Inside, each direction reads the padding
+first, on whichever side it was, and then the words in its own order.
 """
 
 import torch
 from torch import nn
 
-from fairseq_doc.modules.dropout import dropout_mask
+from fairseq_doc.modules.dropout import dropout
 from fairseq_doc.modules.lstm import run_lstm
 from fairseq_doc.ops.matmul import can_branch_on
 
@@ -19,9 +19,9 @@ class BidirectionalLSTM(nn.Module):
     """N LSTM layers forward and N backward; the memory is the sum of their top outputs.
 
     Every direction reads the padding before the first word, and the state must still be zero after
-    it. So the input gates are closed at padding: the input gets one more column, 1 at padding, whose
-    weights close the gate. That column of the weights is no parameter. All sentences thus run in one
-    dense batch, and the result is that of each sentence alone.
+    it. So the input gates are closed at padding: the input gets one more column, 1 at padding,
+    whose weights close the gate. That column of the weights is no parameter. All sentences thus run
+    in one dense batch, and the result is that of each sentence alone.
 
     Args:
         embed_dim: width of the input.
@@ -29,9 +29,8 @@ class BidirectionalLSTM(nn.Module):
         layers: N.
         dropout: of each layer's output except the last one's.
         bidirectional: False leaves out the backward stack.
-        mix: True: the sum of both directions after every layer is the next layer's input in both
-            directions. False: the stacks do not mix.
-        precision: of the products' factors, see :func:`fairseq_doc.modules.lstm.run_lstm`.
+        mix: whether the sum of both directions is the next layer's input in both.
+        precision: see :func:`fairseq_doc.modules.lstm.run_lstm`.
     """
 
     def __init__(
@@ -90,15 +89,9 @@ class BidirectionalLSTM(nn.Module):
 
     def _next_inputs(self, outputs, reversal):
         if not self.mix:
-            return [self._drop(output) for output in outputs]
-        total = self._drop(_sum_of_directions(outputs, reversal))
-        if len(outputs) == 1:
-            return [total]
-        return [total, _reorder(total, reversal)]
-
-    def _drop(self, x):
-        mask = dropout_mask(x.shape, self.dropout, self.training, x)
-        return x if mask is None else x * mask
+            return [dropout(output, self.dropout, self.training) for output in outputs]
+        total = dropout(_sum_of_directions(outputs, reversal), self.dropout, self.training)
+        return [total, _reorder(total, reversal)][: len(outputs)]
 
 
 def _run_layer(layer, x, at_padding, precision):

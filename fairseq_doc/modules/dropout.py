@@ -1,7 +1,7 @@
 """The dropouts of AWD-LSTM (Merity et al., 2018) as functions of (tensor, p, training).
 
-All are inverted: kept values are divided by 1 - p. With ``training`` false or p = 0 each returns its
-input unchanged.
+All are inverted: kept values are divided by 1 - p. With ``training`` false or p = 0 each returns
+its input unchanged.
 """
 
 import math
@@ -9,16 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from fairseq_doc.errors import FairseqDocError
-
 _LEVELS = 2**16
-
-
-def check_rates(**rates: float) -> None:
-    """Raise ``FairseqDocError`` for a rate outside [0, 1)."""
-    for name, p in rates.items():
-        if not 0 <= p < 1:
-            raise FairseqDocError(f"--{name.replace('_', '-')} must be in [0, 1); got {p}")
 
 
 def keep_mask(
@@ -27,7 +18,7 @@ def keep_mask(
     """A boolean mask that is true with probability 1 - p, p rounded to a 65,536th.
 
     One random number of 64 bits decides four entries. torch's ``bernoulli_`` draws one number for
-    each: on a CPU, for a language model's recurrent matrices, that takes longer than their products.
+    each, which on a CPU takes longer than a recurrent matrix's products.
 
     Returns:
         (mask, 1 / probability that an entry is kept).
@@ -58,6 +49,12 @@ def _as_numbers(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return mask.view(torch.uint8).to(dtype)
 
 
+def dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+    """Dropout of each entry by itself."""
+    mask = dropout_mask(x.shape, p, training, x)
+    return x if mask is None else x * mask
+
+
 def locked_dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     """Dropout with one mask a sequence, shared over time (variational dropout; Gal and Ghahramani,
     2016).
@@ -72,8 +69,8 @@ def locked_dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
 def embedded_dropout(
     embedding: torch.Tensor, tokens: torch.Tensor, p: float, training: bool
 ) -> torch.Tensor:
-    """Rows of ``embedding`` (V, D) for ``tokens``, with whole words dropped: a dropped word's row is
-    zero at all its positions. The matrix does not change."""
+    """Rows of ``embedding`` (V, D) for ``tokens``, with whole words dropped: a dropped word's row
+    is zero at all its positions. The matrix does not change."""
     rows = torch.nn.functional.embedding(tokens, embedding)  # (*tokens, D)
     mask = dropout_mask((embedding.size(0), 1), p, training, rows)
     return rows if mask is None else rows * mask[tokens]

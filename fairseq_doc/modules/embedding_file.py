@@ -13,38 +13,23 @@ FORM = "a header of two numbers (how many words, how wide) and then a word and i
 logger = logging.getLogger(__name__)
 
 
-def load_embedding_file(
-    embedding: torch.Tensor, path: str, dictionary: Dictionary, option: str
-) -> None:
+def load_embedding_file(embedding: torch.Tensor, path: str, dictionary: Dictionary) -> None:
     """Set the rows of the words in a file; the other rows do not change.
 
     Args:
         embedding: (V, width), changed in place.
-        path: a text file, compressed by gzip or not: a header of two numbers, as word2vec and fastText
-            write it, then a word and its ``width`` numbers a line.
+        path: a text file, compressed by gzip or not: a header of two numbers, as word2vec and
+            fastText write it, then a word and its ``width`` numbers a line.
         dictionary: the V words.
-        option: the option that names the file, for messages.
 
     Raises:
         FairseqDocError: no such file, or a file of another form or width.
     """
-    try:
-        found = _read(path, dictionary, embedding.size(1))
-    except FairseqDocError as error:
-        raise FairseqDocError(f"{option}: {error}") from None
-    logger.info("%s of %s types found in %s", len(found), len(dictionary), path)
-    for row, vector in found.items():
-        embedding[row] = vector
-
-
-def _read(path: str, dictionary: Dictionary, width: int) -> dict[int, torch.Tensor]:
-    """{row of a word: (width,) its numbers}."""
     lines = text_lines(path)
     header = next(lines, "").split()
     if len(header) != 2 or not all(part.isdecimal() and len(part) < 10 for part in header):
         raise FairseqDocError(f"{path}: expected {FORM}; got no header")
-    words = 0
-    found = {}
+    words, width, rows = 0, embedding.size(1), {}
     for words, line in enumerate(lines, start=1):
         word, *numbers = line.rstrip().split(" ")
         where = f"{path}: line {words + 1}"
@@ -55,12 +40,14 @@ def _read(path: str, dictionary: Dictionary, width: int) -> dict[int, torch.Tens
             )
         row = dictionary.indices.get(word)
         if row is not None:
-            found[row] = _vector(numbers, where)
+            rows[row] = _vector(numbers, where)
     if words != int(header[0]):
         raise FairseqDocError(
             f"{path}: expected {int(header[0]):,} words, as its header says; got {words:,}"
         )
-    return found
+    logger.info("%s of %s types found in %s", len(rows), len(dictionary), path)
+    for row, vector in rows.items():
+        embedding[row] = vector
 
 
 def _vector(numbers: list[str], where: str) -> torch.Tensor:

@@ -1,5 +1,5 @@
-"""One LSTM layer, run with other weights than its own for one call, or with bfloat16 products; initial
-values of recurrent layers."""
+"""One LSTM layer, run with other weights than its own for one call, or with bfloat16 products;
+initial values of recurrent layers."""
 
 import torch
 from torch import nn
@@ -15,9 +15,9 @@ LEAST_WEIGHTS = 1_000_000
 
 
 def truncated_normal_(weight: torch.Tensor, deviation: float) -> None:
-    """Fill ``weight`` with normal numbers of mean 0, drawn again where they are more than two of their
-    deviations from it, as deepmind/lamb does: they have 1.3 times the variance first, so that the
-    standard deviation is ``deviation`` afterwards (1.003 of it)."""
+    """Fill ``weight`` with normal numbers of mean 0, drawn again where they are more than two of
+    their deviations from it, as deepmind/lamb does: they have 1.3 times the variance first, so that
+    the standard deviation is ``deviation`` afterwards (1.003 of it)."""
     drawn = 1.3**0.5 * deviation
     nn.init.trunc_normal_(weight, std=drawn, a=-2 * drawn, b=2 * drawn)
 
@@ -36,8 +36,8 @@ def run_lstm(
         layer: an ``nn.LSTM`` of one layer and direction.
         x: (T, B, width).
         state: (h, c), each (1, B, D); None: zeros.
-        precision: of the products' factors, see :func:`fairseq_doc.ops.matmul.matmul_dtype`. Layers of
-            fewer than ``LEAST_WEIGHTS`` weights, evaluation and GPUs ignore it.
+        precision: see :func:`fairseq_doc.ops.matmul.matmul_dtype`. Layers of fewer than
+            ``LEAST_WEIGHTS`` weights, evaluation and GPUs ignore it.
         replaced: weights by their parameters' names, such as ``weight_hh_l0``.
 
     Returns:
@@ -69,8 +69,8 @@ def run_lstm(
 
 def in_lower_precision(layer: nn.LSTM, x: torch.Tensor, precision: torch.dtype) -> bool:
     """Whether ``ops/recurrence.py`` runs the layer. Its loop over steps is for CPUs, a GPU has
-    cuDNN's; under autocast torch's layer is given what autocast chooses. In evaluation torch's layer
-    takes half its time in training, and a step of one token would round all weights for itself."""
+    cuDNN's; under autocast torch's layer gets what autocast chooses. In evaluation a step of one
+    token would round all weights for itself."""
     return (
         precision != torch.float32
         and layer.training

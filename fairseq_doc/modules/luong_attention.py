@@ -80,15 +80,7 @@ class LuongAttention(nn.Module):
         values: torch.Tensor,
         padding_mask: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """
-        Args:
-            query: h, (B, Q, D).
-            keys: from :meth:`keys`.
-            values: from :meth:`values`.
-            padding_mask: (B, S), true at padding, which gets a weight of zero.
-
-        Returns:
-            a (B, Q, D) and the weights p (B, Q, S).
-        """
+        """h (B, Q, D), :meth:`keys`, :meth:`values` and a mask (B, S), true at padding, which gets
+        a weight of zero -> a (B, Q, D) and the weights p (B, Q, S)."""
         context, weights = self.attend(query, keys, values, padding_mask)
         return torch.tanh(F.linear(query, self.query_weight) + context), weights

@@ -1,5 +1,5 @@
-"""The Mogrifier's gates of an LSTM layer (Melis, Kocisky and Blunsom, 2020): parameters, and the layer run
-with them.
+"""The Mogrifier's gates of an LSTM layer (Melis, Kocisky and Blunsom, 2020): parameters, and the
+layer run with them.
 
 Axes: T time, B streams, E width of the layer's input, D of the layer, k rank.
 """
@@ -9,42 +9,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.lstm import State, in_lower_precision, truncated_normal_
 from fairseq_doc.ops.matmul import matmul_dtype
 from fairseq_doc.ops.mogrifier import Round, mogrifier
 
 
-def check_mogrifier(rounds: int, rank: int | None) -> None:
-    """Raise ``FairseqDocError`` unless there can be ``rounds`` rounds with matrices of ``rank``."""
-    if rounds < 0:
-        raise FairseqDocError(
-            f"--mogrifier-rounds must be at least 0, which gates nothing; got {rounds}"
-        )
-    if rank is None:
-        return
-    if rank < 1:
-        raise FairseqDocError(
-            f"--mogrifier-rank must be at least 1; got {rank} (full matrices: leave it out)"
-        )
-    if rounds == 0:
-        raise FairseqDocError(
-            f"--mogrifier-rank {rank} needs rounds: give --mogrifier-rounds too, such as 5"
-        )
-
-
 class MogrifierGate(nn.Module):
-    """The matrix and the bias of one round.
+    """The matrix and the bias of one round, which gates ``gated`` numbers by ``source`` numbers.
 
-    Initial values are those of deepmind/lamb. The entries of a full matrix have the standard deviation
-    1 / sqrt(``source``), see :func:`fairseq_doc.modules.lstm.truncated_normal_`. Those of the factors
-    are normal numbers such that the product's would have it too, and then truncated at two standard
-    deviations. The bias is zero.
-
-    Args:
-        gated: width of what the round gates.
-        source: width of what it gates by.
-        rank: k; None: one full matrix.
+    Initial values are those of deepmind/lamb. The entries of a full matrix (rank None) have the
+    standard deviation 1 / sqrt(``source``), see :func:`fairseq_doc.modules.lstm.truncated_normal_`.
+    Those of two factors are normal numbers such that the product's would have it too, and then
+    truncated at two standard deviations. The bias is zero.
     """
 
     def __init__(self, gated: int, source: int, rank: int | None) -> None:
@@ -60,20 +36,9 @@ class MogrifierGate(nn.Module):
         for matrix in self.matrices:
             nn.init.trunc_normal_(matrix, std=deviation, a=-2 * deviation, b=2 * deviation)
 
-    def values(self) -> Round:
-        """As :func:`fairseq_doc.ops.mogrifier.mogrifier` takes them."""
-        return Round(tuple(self.matrices), self.bias)
-
 
 class MogrifierGates(nn.Module):
-    """The gates of one layer, round by round.
-
-    Args:
-        below: E.
-        width: D.
-        rounds: how many; the odd ones gate the input, the even ones the state.
-        rank: k; None: full matrices.
-    """
+    """The gates of one layer: odd rounds gate its input (E = ``below``), even ones its state."""
 
     def __init__(self, below: int, width: int, rounds: int, rank: int | None) -> None:
         super().__init__()
@@ -90,7 +55,7 @@ class MogrifierGates(nn.Module):
         precision: torch.dtype = torch.float32,
         **replaced: torch.Tensor,
     ) -> tuple[torch.Tensor, State]:
-        """As :func:`fairseq_doc.modules.lstm.run_lstm`, with its arguments and result, but gated."""
+        """As :func:`fairseq_doc.modules.lstm.run_lstm`, but gated."""
         weights = {**dict(layer.named_parameters()), **replaced}
         if not in_lower_precision(layer, x, precision):
             precision = torch.float32
@@ -103,7 +68,7 @@ class MogrifierGates(nn.Module):
             weights["weight_ih_l0"],
             weights["weight_hh_l0"],
             weights["bias_ih_l0"] + weights["bias_hh_l0"],  # torch has two
-            [gate.values() for gate in rounds],
+            [Round(tuple(gate.matrices), gate.bias) for gate in rounds],
             matmul_dtype(x, precision),
         )
         assert last is not None

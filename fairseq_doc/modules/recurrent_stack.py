@@ -3,13 +3,13 @@
 Axes: T time, B streams, E width of the embedding, D of the layers, F of the output, N layers.
 
     layer 1 reads the embedding, layer n the output of layer n - 1
-    h = h^1 + ... + h^N,    output = P h to one softmax of width E other than D, else h
+    h = h^1 + ... + h^N,    output = P h if a single softmax reads it and E is not D, else h
 
-P is a matrix alone, without bias or activation. Components read h itself: their W_j project it.
+P is a matrix without bias or activation. Components read h itself: their W_j project it.
 
-Dropouts: of the layers' inputs from the second on (``intra_layer``) and of h and of the output
-(``output``), each entry on its own; of what the recurrent products read of the state (``state``), or of
-g inside the cell (``recurrent``; Semeniuta et al., 2016), with one mask a stream and window.
+``intra_layer`` drops the inputs of layers 2 to N, ``output`` drops h and the output, each entry on
+its own. ``state`` drops the state that the recurrent products read, ``recurrent`` drops g inside
+the cell (Semeniuta et al., 2016), with one mask a stream and window.
 """
 
 import math
@@ -19,9 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.awd_lstm import States
-from fairseq_doc.modules.dropout import dropout_mask
+from fairseq_doc.modules.dropout import dropout, dropout_mask
 from fairseq_doc.modules.lstm import truncated_normal_
 from fairseq_doc.ops.cell import Cell
 from fairseq_doc.ops.matmul import linear, matmul_dtype
@@ -29,16 +28,11 @@ from fairseq_doc.ops.recurrence import recurrence
 
 
 class RecurrentLayer(nn.Module):
-    """One layer: its parameters and their initial values.
+    """One layer: its parameters and their initial values. ``below`` is the width of the input,
+    ``depth`` the number of an RHN's micro-steps, 1 for the others.
 
     Every gate's weights of the input and of the state have the standard deviation 1 / sqrt(fan in),
     see :func:`fairseq_doc.modules.lstm.truncated_normal_`; so have an LSTM's biases, 1 / sqrt(D).
-
-    Args:
-        cell: which recurrence.
-        below: width of the input.
-        width: D.
-        depth: micro-steps of an RHN; 1 for the others.
     """
 
     def __init__(self, cell: Cell, below: int, width: int, depth: int = 1) -> None:
@@ -65,16 +59,8 @@ class RecurrentLayer(nn.Module):
         recurrent_mask: torch.Tensor | None,
         precision: torch.dtype,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """
-        Args:
-            x: (T, B, width of the input).
-            state: before the first step, each (1, B, D).
-            state_mask, recurrent_mask: (B, D) or None.
-            precision: of the products' factors.
-
-        Returns:
-            The output (T, B, D) and the state after it.
-        """
+        """x (T, B, below), the state before the first step, each part (1, B, D), and masks (B, D)
+        or None -> the output (T, B, D) and the state after it."""
         inputs = linear(x, self.cell.input_order(self.input_weight), None, precision)
         first_bias, *biases = list(self.biases) or [None]
         if first_bias is not None:
@@ -107,7 +93,7 @@ class RecurrentStack(nn.Module):
         depth: micro-steps of an RHN.
         read: the layers, from 1, whose outputs the mixture reads: they are dropped as h is.
         intra_layer, state, recurrent, output: rates of dropout, see above.
-        precision: of the products' factors, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
+        precision: see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
     """
 
     def __init__(
@@ -126,15 +112,6 @@ class RecurrentStack(nn.Module):
         precision: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        if state and recurrent:
-            raise FairseqDocError(
-                "expected --state-dropout or --recurrent-dropout; got both, of which one must be 0"
-            )
-        if recurrent and not cell.takes_recurrent_mask:
-            raise FairseqDocError(
-                "--recurrent-dropout is defined for an LSTM and an RHN: expected 0 with --cell "
-                f"{cell.name}; got {recurrent}"
-            )
         self.layers = nn.ModuleList(
             RecurrentLayer(cell, width if n else embed_dim, width, depth) for n in range(layers)
         )
@@ -161,33 +138,28 @@ class RecurrentStack(nn.Module):
             state: before the first step.
 
         Returns:
-            outputs: [h^1, ..., h^N, output], the last (T, B, F) after dropout, the others (T, B, D).
+            outputs: [h^1, ..., h^N, output], each (T, B, D), the last (T, B, F) after dropout.
             undropped: the output before its last dropout, (T, B, F).
             state: after the last step.
         """
-        batch = x.size(1)
+        shape = (x.size(1), self.width)
         outputs: list[torch.Tensor] = []
         new_state = []
         total: Any = 0.0
         for n, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True), start=1):
             if n > 1:
-                x = self._dropped(x, self.intra_layer)
+                x = dropout(x, self.intra_layer, self.training)
             state_mask, recurrent_mask = (
-                dropout_mask((batch, self.width), rate, self.training, x)
+                dropout_mask(shape, rate, self.training, x)
                 for rate in (self.state_dropout, self.recurrent_dropout)
             )
             x, after = layer(x, layer_state, state_mask, recurrent_mask, self.precision)
-            outputs.append(self._dropped(x, self.output) if n in self.read else x)
+            outputs.append(dropout(x, self.output, self.training) if n in self.read else x)
             new_state.append(after)
             total = total + x
         undropped = total
         if self.projection is not None:
-            total = self._dropped(total, self.output)
+            total = dropout(total, self.output, self.training)
             undropped = linear(total, self.projection, None, self.precision)
-        outputs.append(self._dropped(undropped, self.output))
+        outputs.append(dropout(undropped, self.output, self.training))
         return outputs, undropped, new_state
-
-    def _dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
-        """Each entry dropped on its own."""
-        mask = dropout_mask(x.shape, rate, self.training, x)
-        return x if mask is None else x * mask

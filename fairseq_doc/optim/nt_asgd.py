@@ -1,7 +1,7 @@
 """NT-ASGD (Merity et al., 2018): SGD, then averaging, then fine-tuning stages.
 
-``--optimizer nt_asgd --lr-scheduler nt_asgd``, always both: fairseq passes the validation loss to the
-scheduler only. Once averaging has started, a weight has two values: the raw one, which training
+``--optimizer nt_asgd --lr-scheduler nt_asgd``, always both: fairseq passes the validation loss to
+the scheduler only. Once averaging has started, a weight has two values: the raw one, which training
 continues with, and the average, which is validated and saved. The model's parameter holds one of
 them, and the optimizer's state the other, its *shadow*. They are exchanged: the parameter holds the
 average before validation and saving, and the raw value before a training step. A checkpoint holds
@@ -13,7 +13,7 @@ import math
 import os
 import weakref
 from collections.abc import Iterable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, List, Optional
 
 import torch
@@ -27,6 +27,7 @@ from omegaconf import II
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import copy_file
 from fairseq_doc.optim.training_stages import TrainingStages
+from fairseq_doc.options import check_needs, check_ranges, option
 
 logger = logging.getLogger(__name__)
 
@@ -35,14 +36,30 @@ TASK = "bptt_language_modeling"
 LAST_CHECKPOINT = "checkpoint_last.pt"
 
 
+class FoundByModel:
+    """Base of what is found by the model that it trains: fairseq's hooks for validation and saving
+    get the model, but neither the optimizer nor the scheduler."""
+
+    _found: MutableMapping[tuple[type, int], Any] = weakref.WeakValueDictionary()
+
+    def found_by(self, params: Iterable[torch.nn.Parameter]) -> None:
+        """Take these as the trained parameters of its model."""
+        FoundByModel._found[type(self), id(next(iter(params)))] = self
+
+    @classmethod
+    def of(cls, model: torch.nn.Module) -> Any:
+        """The one that trains ``model``, or None."""
+        first = next((p for p in model.parameters() if p.requires_grad), None)
+        return cls._found.get((cls, id(first)))
+
+
 class AveragedSGD(torch.optim.Optimizer):
     """SGD with weight decay; after :meth:`start_averaging` it averages its iterates.
 
-    The average is torch's ``ASGD`` with t0 = 0 and lambd = 0: after steps 1 and 2 of averaging it is
-    the newest iterate, after step k > 2 the mean of iterates 2 .. k. Unlike torch's, a changed
-    learning rate takes effect at the step it is set for.
-
-    Its state holds that of the training's stages: a wrapper, as ``--amp``'s, saves this optimizer alone.
+    The average is torch's ``ASGD`` with t0 = 0 and lambd = 0: after steps 1 and 2 of averaging it
+    is the newest iterate, after step k > 2 the mean of iterates 2 .. k. Unlike torch's, a changed
+    learning rate takes effect at the step it is set for. Its state holds that of the training's
+    stages, since a wrapper, as ``--amp``'s, saves this optimizer alone.
     """
 
     def __init__(
@@ -54,25 +71,25 @@ class AveragedSGD(torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         self.stages = stages or TrainingStages(nonmono=60)
-        self.param_groups[0].update(averaging=False, averaged_steps=0, shows_average=False)
+        self._group.update(averaging=False, averaged_steps=0, shows_average=False)
 
-    def _parameters(self) -> list[torch.nn.Parameter]:
-        return [p for group in self.param_groups for p in group["params"]]
+    @property
+    def _group(self) -> dict[str, Any]:
+        return self.param_groups[0]  # all parameters are in one
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # without a closure
         """Update the raw weights, and the average once averaging has started."""
         self.show_raw()
-        for group in self.param_groups:
-            params = [p for p in group["params"] if p.grad is not None]
-            if group["weight_decay"]:
-                torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
-            torch._foreach_add_(params, [p.grad for p in params], alpha=-group["lr"])
-        common = self.param_groups[0]
-        if common["averaging"]:
-            common["averaged_steps"] += 1
-            step = common["averaged_steps"]
-            for p in self._parameters():
+        group = self._group
+        params = [p for p in group["params"] if p.grad is not None]
+        if group["weight_decay"]:
+            torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_add_(params, [p.grad for p in params], alpha=-group["lr"])
+        if group["averaging"]:
+            group["averaged_steps"] += 1
+            step = group["averaged_steps"]
+            for p in group["params"]:
                 if step <= 2:
                     self.state[p]["shadow"] = p.detach().clone()
                 else:
@@ -80,38 +97,36 @@ class AveragedSGD(torch.optim.Optimizer):
 
     def start_averaging(self) -> None:
         """Average from the next step on."""
-        self.param_groups[0]["averaging"] = True
+        self._group["averaging"] = True
 
     def show_average(self) -> None:
         """Put the averages into the parameters, if there are any."""
-        common = self.param_groups[0]
-        if common["averaged_steps"] and not common["shows_average"]:
+        if self._group["averaged_steps"] and not self._group["shows_average"]:
             self._exchange()
 
     def show_raw(self) -> None:
         """Put the raw weights back into the parameters."""
-        if self.param_groups[0]["shows_average"]:
+        if self._group["shows_average"]:
             self._exchange()
 
     def _exchange(self) -> None:
-        for p in self._parameters():  # in place: a parameter keeps its memory
+        for p in self._group["params"]:  # in place: a parameter keeps its memory
             shown, shadow = p.detach(), self.state[p]["shadow"]
             copy = shown.clone()
             shown.copy_(shadow)
             shadow.copy_(copy)
-        common = self.param_groups[0]
-        common["shows_average"] = not common["shows_average"]
+        self._group["shows_average"] = not self._group["shows_average"]
 
     def keep_best(self) -> None:
         """Keep a copy of the parameters as the best weights."""
-        for p in self._parameters():
+        for p in self._group["params"]:
             self.state[p]["best"] = p.detach().clone()
 
     @torch.no_grad()
     def restart(self) -> None:
         """Continue from the best weights with a new average."""
-        self.param_groups[0].update(averaging=True, averaged_steps=0, shows_average=False)
-        for p in self._parameters():
+        self._group.update(averaging=True, averaged_steps=0, shows_average=False)
+        for p in self._group["params"]:
             p.copy_(self.state[p]["best"])
             self.state[p].pop("shadow", None)
 
@@ -127,37 +142,37 @@ class AveragedSGD(torch.optim.Optimizer):
         """
         if "trigger" not in state_dict:
             raise FairseqDocError(
-                f"the checkpoint does not say what --optimizer {NAME} did so far: expected the "
-                "validation losses and the stage in its optimizer's state; got none, as version "
-                "0.4.0 and older saved it with --amp: start again from its weights by "
-                "--reset-optimizer --reset-dataloader --reset-meters"
+                "expected the validation losses and the stage in the optimizer's state; got none: "
+                "start again from its weights by --reset-optimizer --reset-dataloader "
+                "--reset-meters"
             )
-        settings = [(group["lr"], group["weight_decay"]) for group in self.param_groups]
+        settings = {name: self._group[name] for name in ("lr", "weight_decay")}
         self.stages.load_state_dict(state_dict["trigger"])
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "trigger"})
-        for group, (lr, weight_decay) in zip(self.param_groups, settings, strict=True):
-            group.update(lr=lr, weight_decay=weight_decay)
+        self._group.update(settings)
 
 
 @dataclass
 class NTASGDConfig(FairseqDataclass):
     """Options of ``--optimizer nt_asgd``; those without help belong to other parts of fairseq."""
 
-    weight_decay: float = field(default=0.0, metadata={"help": "weight decay of the raw weights"})
-    nonmono: int = field(
-        default=60,
-        metadata={"help": "non-monotone interval n: averaging starts after an epoch whose "
-                  "validation loss is worse than the best of all but the last n"},
-    )  # fmt: skip
-    finetune_stages: int = field(
-        default=0,
-        metadata={"help": "fine-tuning stages after averaging. Each starts from the best model so far, "
-                  "checkpoint_best.pt, which is then always one of an epoch's end, with a fresh "
-                  "average. 0: none, averaging lasts to --max-epoch. -1: until a stage "
-                  "does not lower the best validation loss. Stage k's best model is kept as "
-                  "checkpoint_best_stage{k}.pt, where stage 0 is the training before fine-tuning. "
-                  "After --max-update or --patience, the next resume writes the last epoch's"},
-    )  # fmt: skip
+    weight_decay: float = option("weight decay of the raw weights", 0.0)
+    nonmono: int = option(
+        "non-monotone interval n: averaging starts after an epoch whose validation loss is worse "
+        "than the best of all but the last n",
+        60,
+        least=0,
+    )
+    finetune_stages: int = option(
+        "fine-tuning stages after averaging. Each starts from the best model so far, "
+        "checkpoint_best.pt, which is then always one of an epoch's end, with a fresh average. 0: "
+        "none, averaging lasts to --max-epoch. -1: until a stage does not lower the best "
+        "validation loss. Stage k's best model is kept as checkpoint_best_stage{k}.pt, where stage "
+        "0 is the training before fine-tuning. After --max-update or --patience, the next resume "
+        "writes the last epoch's",
+        0,
+        least=-1,
+    )
     lr: List[float] = II("optimization.lr")
     lr_scheduler_name: str = II("lr_scheduler._name")
     task_name: str = II("task._name")
@@ -177,10 +192,8 @@ class NTASGDConfig(FairseqDataclass):
 
 
 @register_optimizer(NAME, dataclass=NTASGDConfig)
-class NTASGD(FairseqOptimizer):
-    """fairseq's wrapper: settings, the training's stages, and the way from a model to its optimizer."""
-
-    _by_parameter: MutableMapping[int, "NTASGD"] = weakref.WeakValueDictionary()
+class NTASGD(FoundByModel, FairseqOptimizer):
+    """fairseq's wrapper: settings and the training's stages."""
 
     def __init__(self, cfg: Any, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(cfg)
@@ -188,14 +201,7 @@ class NTASGD(FairseqOptimizer):
         params = list(params)
         self.stages = TrainingStages(cfg.nonmono, cfg.finetune_stages)
         self._optimizer = AveragedSGD(params, cfg.lr[0], cfg.weight_decay, self.stages)
-        NTASGD._by_parameter[id(params[0])] = self
-
-    @classmethod
-    def of(cls, model: torch.nn.Module) -> "NTASGD | None":
-        """The optimizer that trains ``model``, or None. fairseq's hooks for validation and saving
-        get the model but not the optimizer."""
-        first = next((p for p in model.parameters() if p.requires_grad), None)
-        return cls._by_parameter.get(id(first))
+        self.found_by(params)
 
     @property
     def best_at_epoch_ends(self) -> bool:
@@ -211,8 +217,7 @@ class NTASGD(FairseqOptimizer):
             loss: the validation loss of its weights, in mid-epoch too; or None.
 
         Raises:
-            FairseqDocError: ``--finetune-stages`` is given now and was not when the checkpoint was
-                saved, and its weights are not the best of that run.
+            FairseqDocError: ``--finetune-stages`` is new, and its weights are not the best.
         """
         has_best = any("best" in state for state in self._optimizer.state.values())
         if self.cfg.finetune_stages and not has_best:
@@ -243,8 +248,7 @@ class NTASGD(FairseqOptimizer):
 
     def _check_not_begun(self):
         """Fine-tuning that was begun by this command and interrupted is not begun again."""
-        cfg = self.cfg
-        newest = os.path.join(cfg.save_dir, f"checkpoint_last{cfg.checkpoint_suffix}.pt")
+        cfg, newest = self.cfg, self._file_of("last")
         if cfg.no_save or cfg.restore_file == LAST_CHECKPOINT or not os.path.exists(newest):
             return
         saved = checkpoint_utils.load_checkpoint_to_cpu(newest).get("last_optimizer_state") or {}
@@ -255,13 +259,8 @@ class NTASGD(FairseqOptimizer):
             )
 
     def observe(self, epoch: int, loss: float, resumed: bool = False) -> None:
-        """Take an epoch's validation loss and do what :class:`TrainingStages` decides.
-
-        Args:
-            epoch: its checkpoint has been written: fairseq saves before it passes the loss.
-            loss: the validation loss.
-            resumed: whether the epoch's checkpoint has just been read.
-        """
+        """Take an epoch's validation loss and do what :class:`TrainingStages` decides. The epoch's
+        checkpoint has been written, since fairseq saves first, or (``resumed``) just been read."""
         stages, finetuning = self.stages, self.cfg.finetune_stages != 0
         stage, stage_best = max(stages.stage, 0), min(stages.stage_best, loss)
         for action in stages.observe(epoch, loss):
@@ -284,69 +283,49 @@ class NTASGD(FairseqOptimizer):
         """Copy the epoch's checkpoint: it is the best of its stage."""
         if distributed_utils.get_global_rank() != 0:
             return
-        cfg = self.cfg
-        newest = os.path.join(cfg.save_dir, f"checkpoint_last{cfg.checkpoint_suffix}.pt")
+        cfg, newest = self.cfg, self._file_of("last")
         if resumed and cfg.restore_file != LAST_CHECKPOINT:
             newest = cfg.restore_file.replace(".pt", f"{cfg.checkpoint_suffix}.pt")
         elif resumed and cfg.continue_once and not os.path.exists(newest):
             newest = cfg.continue_once
-        name = f"checkpoint_best_stage{stage}{cfg.checkpoint_suffix}.pt"
-        copy = os.path.join(cfg.save_dir, name)
         os.makedirs(cfg.save_dir, exist_ok=True)
-        copy_file(newest, copy)
+        copy_file(newest, self._file_of(f"best_stage{stage}"))
+
+    def _file_of(self, kind: str) -> str:
+        return os.path.join(self.cfg.save_dir, f"checkpoint_{kind}{self.cfg.checkpoint_suffix}.pt")
 
 
 def check_settings(cfg: Any) -> None:
     """Raise ``FairseqDocError`` for settings with which averaging would not work."""
-    if cfg.lr_scheduler_name != NAME:
-        raise FairseqDocError(
-            f"--optimizer {NAME} needs --lr-scheduler {NAME}, which passes it the validation loss; "
-            f"got --lr-scheduler {cfg.lr_scheduler_name}"
-        )
-    if cfg.task_name != TASK:
-        raise FairseqDocError(
-            f"--optimizer {NAME} needs --task {TASK}, which puts the averages into validation and "
-            f"checkpoints; got --task {cfg.task_name}"
-        )
-    if cfg.fp16 or cfg.bf16:
-        raise FairseqDocError(
-            f"--optimizer {NAME} averages the model's own float32 weights: expected --amp (or no "
-            f"half precision); got {'--fp16' if cfg.fp16 else '--bf16'}"
-        )
-    if cfg.maximize_best_checkpoint_metric:
-        raise FairseqDocError(
-            f"--optimizer {NAME} minimises: expected a loss as "
-            "--best-checkpoint-metric; got --maximize-best-checkpoint-metric"
-        )
-    if len(cfg.lr) != 1:
-        raise FairseqDocError(
-            f"--lr-scheduler {NAME} keeps the learning rate constant: expected one --lr; got "
-            f"{','.join(map(str, cfg.lr))}"
-        )
+    check_ranges(NTASGDConfig, cfg)
+    needs = {
+        f"--lr-scheduler {NAME}, which passes it losses, not {cfg.lr_scheduler_name}": (
+            cfg.lr_scheduler_name == NAME
+        ),
+        f"--task {TASK}, which validates and saves the averages, not {cfg.task_name}": (
+            cfg.task_name == TASK
+        ),
+        "the model's own float32 weights: --amp or no half precision, not --fp16 or --bf16": (
+            not (cfg.fp16 or cfg.bf16)
+        ),
+        "a loss as --best-checkpoint-metric, not --maximize-best-checkpoint-metric": (
+            not cfg.maximize_best_checkpoint_metric
+        ),
+        f"one --lr, which stays constant, not {','.join(map(str, cfg.lr))}": len(cfg.lr) == 1,
+    }
+    check_needs(f"--optimizer {NAME}", needs)
     if cfg.disable_validation:
         logger.warning("without validation, averaging never starts: --disable-validation is given")
-    for name, value, least in (
-        ("nonmono", cfg.nonmono, 0),
-        ("finetune-stages", cfg.finetune_stages, -1),
-    ):
-        if value < least:
-            raise FairseqDocError(f"--{name} must be at least {least}; got {value}")
-    if cfg.finetune_stages and not cfg.no_save:
-        _check_last_checkpoint(cfg)
-
-
-def _check_last_checkpoint(cfg):
-    options = {
-        "--no-last-checkpoints": cfg.no_last_checkpoints,
-        f"--save-interval {cfg.save_interval}": cfg.save_interval != 1,
-        "--write-checkpoints-asynchronously": cfg.write_checkpoints_asynchronously,
-    }
-    given = [option for option, is_given in options.items() if is_given]
-    if given:
-        raise FairseqDocError(
-            "--finetune-stages copies the best model of each stage from checkpoint_last.pt: "
-            f"expected it written at the end of every epoch; got {' '.join(given)}"
-        )
+    if not cfg.no_save:
+        written = "checkpoint_last.pt at every epoch's end, to copy each stage's best model: "
+        needs = {
+            f"{written}--save-interval 1, not {cfg.save_interval}": cfg.save_interval == 1,
+            f"{written}no --no-last-checkpoints": not cfg.no_last_checkpoints,
+            f"{written}no --write-checkpoints-asynchronously": (
+                not cfg.write_checkpoints_asynchronously
+            ),
+        }
+        check_needs("--finetune-stages", needs, cfg.finetune_stages)
 
 
 @dataclass

@@ -1,41 +1,81 @@
-"""When Melis et al. (2018) lower the learning rate and when they stop: decided from validation losses
-alone. A check is one validation."""
+"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses say when the learning rate
+drops and when training ends.
 
+A check is the validation at an epoch's end; with ``--updates-per-epoch K`` of the task there is one
+every K updates. The task passes its loss before fairseq saves, so that a checkpoint holds it.
+fairseq's own schedulers get it after that, and lack it on a resume.
+"""
+
+import logging
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, List
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
+from omegaconf import II
+
+from fairseq_doc.optim.nt_asgd import TASK, FoundByModel
+from fairseq_doc.options import check_needs, check_ranges, option
+
+logger = logging.getLogger(__name__)
+
+NAME = "plateau"
 
 
-@dataclass(frozen=True)
-class PlateauSettings:
-    """
-    Attributes:
-        lr_patience: N; the learning rate drops at a check more than N checks after the best one and
-            after the last drop.
-        drop_at: the check at which it drops for the first time at the latest; 0: whenever the rule
-            above says so.
-        stop_patience: S; training stops at a check more than S checks after the best one. 0: never.
-        stop_ramp: over so many first checks the patience grows from 1 to S.
-        max_checks: training stops after so many; 0: never.
-        stop_above: the loss that the last check is expected to reach at most, before the first drop,
-            after it, after the second and so on; the last number holds from then on. The check at
-            which the rate drops is still before it. Training stops where the expected loss is above
-            the number. Empty: never.
-    """
+@dataclass
+class PlateauScheduleConfig(FairseqDataclass):
+    """Options of ``--lr-scheduler plateau``; those without help are fairseq's."""
 
-    lr_patience: int = 30
-    drop_at: int = 0
-    stop_patience: int = 0
-    stop_ramp: int = 0
-    max_checks: int = 0
-    stop_above: tuple[float, ...] = ()
+    lr_shrink: float = option("factor of the learning rate where the loss has a plateau", 0.1)
+    lr_patience: int = option(
+        "checks (validations at an epoch's end) after the best one, or after the last drop, that "
+        "the learning rate is kept for",
+        30,
+        least=0,
+    )
+    drop_at: int = option("check of the first drop at the latest (0: no such check)", 0, least=0)
+    max_checks: int = option(
+        "end after so many checks (0: by --max-update or --max-epoch)", 0, least=0
+    )
+    stop_patience: int = option(
+        "checks without a new best loss after which training ends (0: it does not)", 0, least=0
+    )
+    stop_ramp: int = option("during so many first checks --stop-patience grows from 1", 0, least=0)
+    stop_above: str = option(
+        "end where the best loss, if it goes on falling as over the last --stop-patience checks "
+        "(or --lr-patience), will be above this at --max-checks; in the unit of "
+        "--best-checkpoint-metric (nll_loss: bits a token); a,b,...: before the first drop of the "
+        "learning rate, after it, and so on",
+        "",
+    )
+    lr: List[float] = II("optimization.lr")
+    stop_min_lr: float = II("optimization.stop_min_lr")
+    task_name: str = II("task._name")
+    validate_interval: int = II("dataset.validate_interval")
+    validate_interval_updates: int = II("dataset.validate_interval_updates")
+    # fairseq resolves an interpolated bool only under its option's own name.
+    disable_validation: bool = II("dataset.disable_validation")
+    maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
+
+
+def limits_of(cfg: Any) -> list[float]:
+    """``--stop-above``: the limit before the first drop, after it and so on; the last one holds
+    from then on. The check at which the rate drops is still before it."""
+    return [float(part) for part in cfg.stop_above.split(",") if cfg.stop_above]
 
 
 class Plateau:
-    """Takes the loss of every check; counts drops of the learning rate; says when to stop."""
+    """Takes the loss of every check; counts drops of the learning rate; says when to stop.
 
-    def __init__(self, settings: PlateauSettings) -> None:
-        self.settings = settings
+    - The rate drops at a check more than ``lr_patience`` checks after the best one and after the
+      last drop; for the first time at check ``drop_at`` at the latest.
+    - Training stops after ``max_checks`` checks; at a check more than ``stop_patience`` checks
+      after the best one; and if the loss expected at the last check is above the limit.
+    """
+
+    def __init__(self, cfg: Any) -> None:
+        self._cfg, self._limits = cfg, limits_of(cfg)
         # The names below are keys of checkpoints.
         self.best_losses: list[float] = []  # the best loss up to each check
         self.best_check = 0  # counted from 1
@@ -43,33 +83,33 @@ class Plateau:
         self.drops = 0
         self.reason = ""  # why to stop; empty: go on
 
-    @property
-    def checks(self) -> int:
-        """How many there were."""
-        return len(self.best_losses)
-
     def observe(self, loss: float) -> bool:
         """Take the loss of one more check.
 
         Returns:
             Whether the learning rate drops now.
         """
+        cfg, check = self._cfg, self.checks + 1
         best = self.best_losses[-1] if self.best_losses else math.inf
         if loss < best:
-            self.best_check = self.checks + 1
+            self.best_check = check
         self.best_losses.append(min(best, loss))
-        settings, check = self.settings, self.checks
-        drops = check > max(self.best_check, self.last_drop) + settings.lr_patience
-        drops |= self.drops == 0 and 0 < settings.drop_at <= check
+        drops = check > max(self.best_check, self.last_drop) + cfg.lr_patience
+        drops |= self.drops == 0 and 0 < cfg.drop_at <= check
         if drops:
             self.drops, self.last_drop = self.drops + 1, check
         self.reason = self._reason()
         return drops
 
     @property
+    def checks(self) -> int:
+        """How many there were."""
+        return len(self.best_losses)
+
+    @property
     def stop_patience(self) -> float:
-        """S, or less during the first ``stop_ramp`` checks."""
-        full, ramp = self.settings.stop_patience, self.settings.stop_ramp
+        """``--stop-patience``; during the first ``--stop-ramp`` checks less, growing from 1."""
+        full, ramp = self._cfg.stop_patience, self._cfg.stop_ramp
         if self.checks >= ramp:
             return full
         return 1 + (full - 1) * self.checks / ramp
@@ -77,61 +117,116 @@ class Plateau:
     def expected_loss(self) -> float:
         """The loss of the last check, if the best one goes on falling as it did over the newest
         checks, as many as the patience; before there are so many, minus infinity."""
-        settings = self.settings
-        span = int(self.stop_patience if settings.stop_patience else settings.lr_patience)
+        span = int(self.stop_patience if self._cfg.stop_patience else self._cfg.lr_patience)
         if not 1 <= span < self.checks:
             return -math.inf
         best = self.best_losses[-1]
         fall = (self.best_losses[-1 - span] - best) / span
-        return best - fall * (settings.max_checks - self.checks)
+        return best - fall * (self._cfg.max_checks - self.checks)
 
     def _reason(self) -> str:
-        settings, check = self.settings, self.checks
-        if settings.max_checks and check >= settings.max_checks:
+        cfg, check = self._cfg, self.checks
+        if cfg.max_checks and check >= cfg.max_checks:
             return f"check {check} was the last"
-        if settings.stop_patience and check > self.best_check + self.stop_patience:
-            return (
-                f"no new best loss for {check - self.best_check} checks, more than "
-                f"{self.stop_patience:.1f}"
-            )
-        if settings.stop_above:
+        since_best = check - self.best_check
+        if cfg.stop_patience and since_best > self.stop_patience:
+            return f"no new best loss for {since_best} checks, more than {self.stop_patience:.1f}"
+        if self._limits:
             expected = self.expected_loss()
             drops_before = self.drops - (self.last_drop == check)
-            limit = settings.stop_above[min(drops_before, len(settings.stop_above) - 1)]
+            limit = self._limits[min(drops_before, len(self._limits) - 1)]
             if expected > limit:
-                return f"the loss would only fall to {expected:.4f}, and {limit} is asked for"
+                return f"the loss would only fall to {expected:.4f}; --stop-above is {limit}"
         return ""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything except the settings."""
-        return {name: value for name, value in vars(self).items() if name != "settings"}
+        return {name: value for name, value in vars(self).items() if name[0] != "_"}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The opposite of :meth:`state_dict`. A training that had stopped goes on where the settings
+        """The opposite of :meth:`state_dict`. A training that had stopped goes on if the settings
         now allow it."""
         vars(self).update(state, best_losses=list(state["best_losses"]))
         if self.checks:
             self.reason = self._reason()
 
 
-def check_settings(settings: PlateauSettings) -> list[tuple[str, str]]:
-    """What is wrong: pairs of an option and what is expected of it."""
-    wrong = []
-    for name in ("lr_patience", "drop_at", "stop_patience", "stop_ramp", "max_checks"):
-        if getattr(settings, name) < 0:
-            wrong.append((f"--{name.replace('_', '-')}", "at least 0"))
-    if settings.stop_above and not settings.max_checks:
-        wrong.append(("--stop-above", "--max-checks beside it, up to which the loss is expected"))
-    if settings.stop_ramp and not settings.stop_patience:
-        wrong.append(("--stop-ramp", "--stop-patience beside it, which it lowers"))
-    if any(not math.isfinite(limit) for limit in settings.stop_above):
-        wrong.append(("--stop-above", "finite numbers"))
-    if settings.stop_above and not (settings.stop_patience or settings.lr_patience):
-        wrong.append(
-            ("--stop-above", "--stop-patience beside it: how many checks are looked back on")
-        )
-    if not settings.drop_at and 0 < settings.stop_patience <= settings.lr_patience:
-        wrong.append(
-            ("--stop-patience", "more than --lr-patience: training would end before the rate drops")
-        )
-    return wrong
+def check_settings(cfg: Any) -> None:
+    """Raise ``FairseqDocError`` for settings with which the rules would not work."""
+    check_ranges(PlateauScheduleConfig, cfg)
+    try:
+        finite = all(map(math.isfinite, limits_of(cfg)))
+    except ValueError:
+        finite = False
+    needs = {
+        f"--task {TASK}, which passes the validation loss": cfg.task_name == TASK,
+        "one --lr": len(cfg.lr) == 1,
+        "--lr-shrink between 0 and 1": 0 < cfg.lr_shrink < 1,
+        "a validation at the end of every epoch": (
+            not cfg.disable_validation and cfg.validate_interval == 1
+        ),
+        "no --validate-interval-updates (--updates-per-epoch says how often)": (
+            not cfg.validate_interval_updates
+        ),
+        "a loss as --best-checkpoint-metric": not cfg.maximize_best_checkpoint_metric,
+        f"finite numbers as --stop-above, such as 6.35,6.06, not {cfg.stop_above!r}": finite,
+        "--max-checks with --stop-above, which is compared with the loss expected then": (
+            cfg.max_checks or not cfg.stop_above
+        ),
+        "--stop-patience with --stop-above, or --lr-patience: how many checks it looks back on": (
+            cfg.stop_patience or cfg.lr_patience or not cfg.stop_above
+        ),
+        "--stop-patience with --stop-ramp, which lowers it": cfg.stop_patience or not cfg.stop_ramp,
+        "--stop-patience above --lr-patience: training would end before the rate drops": (
+            cfg.drop_at or not 0 < cfg.stop_patience <= cfg.lr_patience
+        ),
+    }
+    check_needs(f"--lr-scheduler {NAME}", needs)
+
+
+@register_lr_scheduler(NAME, dataclass=PlateauScheduleConfig)
+class PlateauSchedule(FoundByModel, FairseqLRScheduler):
+    """fairseq's wrapper. fairseq stops at a learning rate of ``--stop-min-lr``."""
+
+    def __init__(self, cfg: Any, optimizer: Any) -> None:
+        super().__init__(cfg, optimizer)
+        check_settings(cfg)
+        self.plateau = Plateau(cfg)
+        # With --fp16 the optimizer has copies of the model's parameters.
+        self.found_by(getattr(optimizer, "fp16_params", None) or optimizer.params)
+
+    @property
+    def ended(self) -> bool:
+        """Whether training ends here."""
+        return bool(self.plateau.reason)
+
+    def observe(self, loss: float) -> None:
+        """Take the validation loss of an epoch's end."""
+        plateau = self.plateau
+        if plateau.observe(loss):
+            logger.info(
+                f"check {plateau.checks}: best loss {plateau.best_losses[-1]} at check "
+                f"{plateau.best_check}; learning rate times {self.cfg.lr_shrink}"
+            )
+        if plateau.reason:
+            logger.info(f"training ends at check {plateau.checks}: {plateau.reason}")
+
+    def step(self, epoch: int, val_loss: float | None = None) -> float:
+        """After an epoch, whose loss :meth:`observe` has had, and on a resume."""
+        super().step(epoch, val_loss)
+        return self.step_update(None)
+
+    def step_update(self, num_updates: int | None) -> float:
+        """The learning rate of the next update."""
+        rate = self.cfg.lr[0] * self.cfg.lr_shrink**self.plateau.drops
+        self.optimizer.set_lr(self.cfg.stop_min_lr if self.plateau.reason else rate)
+        return self.optimizer.get_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        """As fairseq's, and the rules'."""
+        return {"best": self.best, "plateau": self.plateau.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The opposite of :meth:`state_dict`."""
+        self.best = state_dict["best"]
+        self.plateau.load_state_dict(state_dict["plateau"])

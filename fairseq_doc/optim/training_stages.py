@@ -30,9 +30,9 @@ class TrainingStages:
         """Take an epoch's loss; a second call with the same epoch does nothing.
 
         Returns:
-            The actions to take, in order: ``keep_best_of_stage`` and ``keep_best`` (the weights just
-            validated are the best of their stage, and of the run so far), ``average`` (start
-            averaging), ``restart`` (from the best weights, with a new average), ``stop``.
+            The actions to take, in order: ``keep_best_of_stage`` and ``keep_best`` (the
+            weights just validated are the best of their stage, and of the run so far), ``average``
+            (start averaging), ``restart`` (from the best weights, with a new average), ``stop``.
         """
         if epoch == self.last_epoch or self.stopped:
             return []

@@ -20,7 +20,7 @@ from fairseq_doc.data.bptt_stream import (
 )
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.optim.nt_asgd import NTASGD, TASK
-from fairseq_doc.optim.plateau_schedule import PlateauSchedule
+from fairseq_doc.optim.plateau import PlateauSchedule
 from fairseq_doc.tasks.bptt_options import (
     BpttLanguageModelingConfig,
     check_batches,
@@ -54,10 +54,7 @@ class BpttLanguageModelingTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """
-        Raises:
-            FairseqDocError: no dictionary, or options that this task does not support.
-        """
+        """Raises ``FairseqDocError`` for a missing dictionary, or options that do not fit."""
         check_options(cfg)
         dictionary = Dictionary.load(f"{split_paths(cfg.data)[0]}/dict.txt")
         logger.info(f"dictionary: {len(dictionary):,} words")
@@ -65,25 +62,20 @@ class BpttLanguageModelingTask(FairseqTask):
 
     @property
     def source_dictionary(self):
-        """The dictionary."""
         return self.dictionary
 
     @property
     def target_dictionary(self):
-        """The same dictionary."""
         return self.dictionary
 
     def build_model(self, cfg, from_checkpoint=False):
-        """
-        Raises:
-            FairseqDocError: an architecture that does not carry its state.
-        """
-        name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+        """Raises ``FairseqDocError`` for an architecture that does not carry its state."""
         model = super().build_model(cfg, from_checkpoint)
         if not hasattr(getattr(model, "decoder", None), "carried_state"):
+            name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
             raise FairseqDocError(
-                f"--task {TASK} needs an architecture that carries its state from window to window, "
-                f"such as lstm_doc_lm; got {name}"
+                f"--task {TASK} needs an architecture that carries its state from window to "
+                f"window, such as lstm_doc_lm; got {name}"
             )
         self._model = model
         return model
@@ -101,7 +93,6 @@ class BpttLanguageModelingTask(FairseqTask):
         dataset,
         max_tokens=None,
         max_sentences=None,
-        seed=1,
         num_shards=1,
         shard_id=0,
         num_workers=0,
@@ -116,98 +107,15 @@ class BpttLanguageModelingTask(FairseqTask):
             FairseqDocError: no --batch-size, --max-tokens instead of it, or columns that do not
                 divide over the workers.
         """
-        training = dataset.split == self.cfg.train_subset
         check_batches(max_sentences, max_tokens, skip_remainder_batch)
-        n_columns = max_sentences * num_shards if training else max_sentences
-        cfg, first_window, offsets = self.cfg, 0, None
-        if training and cfg.updates_per_epoch is not None:
-            windows = cfg.updates_per_epoch * cfg.update_freq[0]
-            first_window = (epoch - 1) * windows
-            lengths = [cfg.bptt] * windows
-            columns = endless_columns(
-                dataset,
-                n_columns,
-                first_window * cfg.bptt,
-                windows * cfg.bptt,
-                cfg.seed,
-                self.dictionary.eos(),
-            )
-            self._log_once(
-                dataset.split,
-                n_columns,
-                f"{n_columns} columns read the {len(dataset):,} tokens round and round from lines of "
-                "their own",
-            )
-        else:
-            columns = self._columns(dataset, n_columns, num_shards)
-            steps = columns.size(1) - 1
-            if training:
-                lengths = draw_lengths(steps, cfg.bptt, cfg.max_length_delta, cfg.seed, epoch)
-                if cfg.partial_shuffle:
-                    offsets = column_offsets(n_columns, steps + 1, cfg.seed, epoch)
-            else:
-                lengths = fixed_lengths(steps, max(1, cfg.eval_window // n_columns))
-        if training:
+        if dataset.split == self.cfg.train_subset:
+            n_columns = max_sentences * num_shards
+            windows = self._training_windows(dataset, n_columns, num_shards, epoch)
             self._first_column = shard_id * max_sentences
-            self._end_of_epoch = first_window + len(lengths)
-            self._layout = {
-                "columns": n_columns,
-                "tokens": len(dataset),
-                "windows": len(lengths),
-                "bptt": cfg.bptt,
-                "max_length_delta": None if cfg.updates_per_epoch else cfg.max_length_delta,
-                "seed": cfg.seed,
-                "partial_shuffle": cfg.partial_shuffle,
-            }
-        return self._iterator(
-            columns,
-            lengths,
-            shard_id,
-            num_shards,
-            first_window,
-            offsets,
-            num_workers=num_workers,
-            epoch=epoch,
-            buffer_size=data_buffer_size,
-        )
-
-    def _columns(self, dataset, n_columns, num_shards):
-        if n_columns % num_shards:
-            raise FairseqDocError(
-                f"{n_columns} columns of split {dataset.split!r} do not divide over the workers: "
-                f"expected a multiple of {num_shards}, the number of workers"
-            )
-        columns = columns_of(dataset, n_columns)
-        targets = n_columns * (columns.size(1) - 1)
-        left_out = len(dataset) - 1 - targets
-        self._log_once(
-            dataset.split,
-            n_columns,
-            f"{len(dataset):,} tokens in {n_columns} columns of {columns.size(1):,}; {targets:,} "
-            f"targets scored, {left_out:,} left out",
-        )
-        return columns
-
-    def _log_once(self, split, n_columns, sizes):
-        if (split, n_columns) not in self._logged:
-            self._logged.add((split, n_columns))
-            logger.info(f"{split}: {sizes}")
-
-    def _iterator(
-        self, columns, lengths, shard_id, num_shards, first_window=0, offsets=None, **settings
-    ):
-        share = len(columns) // num_shards
-        mine = slice(shard_id * share, (shard_id + 1) * share)
-        if offsets is not None:
-            offsets = offsets[mine]
-        windows = BpttWindows(columns[mine], lengths, mine.start, first_window, offsets)
-        return iterators.EpochBatchIterator(
-            dataset=windows,
-            collate_fn=windows.collater,
-            batch_sampler=[[i] for i in range(len(windows))],
-            disable_shuffling=True,
-            **settings,
-        )
+        else:
+            windows = self._evaluation_windows(dataset, max_sentences, num_shards)
+        settings = {"num_workers": num_workers, "buffer_size": data_buffer_size, "epoch": epoch}
+        return _iterator(windows, num_shards, shard_id, **settings)
 
     def eval_lm_dataloader(
         self,
@@ -219,22 +127,75 @@ class BpttLanguageModelingTask(FairseqTask):
         length=None,
         **unused,
     ):
-        """Windows of ``length`` steps, or of ``--eval-window`` tokens, over ``--batch-size`` columns
-        (1 when absent)."""
+        """Windows of ``length`` steps, or of ``--eval-window`` tokens, over ``--batch-size``
+        columns (1 when absent)."""
         n_columns = 1 if batch_size is None else batch_size
+        windows = self._evaluation_windows(dataset, n_columns, num_shards, length)
+        iterator = _iterator(windows, num_shards, shard_id, num_workers=num_workers)
+        return iterator.next_epoch_itr(shuffle=False)
+
+    def _training_windows(self, dataset, n_columns, num_shards, epoch):
+        """The windows of an epoch over all workers' columns, endless ones with
+        ``--updates-per-epoch``."""
+        cfg, first_window, offsets = self.cfg, 0, None
+        if cfg.updates_per_epoch is not None:
+            n_windows = cfg.updates_per_epoch * cfg.update_freq[0]
+            first_window, lengths = (epoch - 1) * n_windows, [cfg.bptt] * n_windows
+            steps, eos = (first_window * cfg.bptt, n_windows * cfg.bptt), self.dictionary.eos()
+            columns = endless_columns(dataset, n_columns, *steps, cfg.seed, eos)
+            sizes = (
+                f"{n_columns} columns read the {len(dataset):,} tokens round and round, each from "
+                "a line of its own"
+            )
+            self._log_once(dataset.split, n_columns, sizes)
+        else:
+            columns = self._columns(dataset, n_columns, num_shards)
+            steps = columns.size(1) - 1
+            lengths = draw_lengths(steps, cfg.bptt, cfg.max_length_delta, cfg.seed, epoch)
+            if cfg.partial_shuffle:
+                offsets = column_offsets(n_columns, steps + 1, cfg.seed, epoch)
+        self._end_of_epoch = first_window + len(lengths)
+        self._layout = {
+            "columns": n_columns,
+            "tokens": len(dataset),
+            "windows": len(lengths),
+            "bptt": cfg.bptt,
+            "max_length_delta": None if cfg.updates_per_epoch else cfg.max_length_delta,
+            "seed": cfg.seed,
+            "partial_shuffle": cfg.partial_shuffle,
+        }
+        return BpttWindows(columns, lengths, 0, first_window, offsets)
+
+    def _evaluation_windows(self, dataset, n_columns, num_shards, length=None):
         columns = self._columns(dataset, n_columns, num_shards)
         length = length or max(1, self.cfg.eval_window // n_columns)
-        lengths = fixed_lengths(columns.size(1) - 1, length)
-        iterator = self._iterator(columns, lengths, shard_id, num_shards, num_workers=num_workers)
-        return iterator.next_epoch_itr(shuffle=False)
+        return BpttWindows(columns, fixed_lengths(columns.size(1) - 1, length))
+
+    def _columns(self, dataset, n_columns, num_shards):
+        if n_columns % num_shards:
+            raise FairseqDocError(
+                f"{n_columns} columns of split {dataset.split!r} do not divide over the workers: "
+                f"expected a multiple of {num_shards}, the number of workers"
+            )
+        columns = columns_of(dataset, n_columns)
+        targets = n_columns * (columns.size(1) - 1)
+        sizes = (
+            f"{len(dataset):,} tokens in {n_columns} columns of {columns.size(1):,}; {targets:,} "
+            f"targets scored, {len(dataset) - 1 - targets:,} left out"
+        )
+        self._log_once(dataset.split, n_columns, sizes)
+        return columns
+
+    def _log_once(self, split, n_columns, sizes):
+        if (split, n_columns) not in self._logged:
+            self._logged.add((split, n_columns))
+            logger.info(f"{split}: {sizes}")
 
     # Training
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         """As fairseq's, with the raw weights in the model."""
-        nt_asgd = NTASGD.of(model)
-        if nt_asgd is not None:
-            nt_asgd.optimizer.show_raw()
+        _show(model, average=False)
         self._valid_loss = None  # a validation before this step was not at the epoch's end
         window = sample["net_input"]["window"]
         if not self._drawn_lengths:
@@ -244,7 +205,8 @@ class BpttLanguageModelingTask(FairseqTask):
         try:
             return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
         except RuntimeError:  # out of memory
-            if data_parallel_size() == 1:  # fairseq leaves the update out; several workers make it
+            # One worker leaves the update out, several make it.
+            if distributed_utils.get_data_parallel_world_size() == 1:
                 self._drawn_lengths = []
             raise
 
@@ -262,13 +224,11 @@ class BpttLanguageModelingTask(FairseqTask):
     def begin_valid_epoch(self, epoch, model):
         """Put the averaged weights into the model, if there are any."""
         self._valid_epoch, self._valid_loss = epoch, None
-        nt_asgd = NTASGD.of(model)
-        if nt_asgd is not None:
-            nt_asgd.optimizer.show_average()
+        _show(model, average=True)
 
     def post_validate(self, model, stats, agg):
-        """Keep the first validation subset's loss, the one that schedulers get; that of an epoch's end
-        goes to ``--lr-scheduler plateau``."""
+        """Keep the first validation subset's loss, the one that schedulers get; that of an epoch's
+        end goes to ``--lr-scheduler plateau``."""
         if self._valid_loss is not None:
             return
         self._valid_loss = stats[self.cfg.valid_metric]
@@ -280,14 +240,10 @@ class BpttLanguageModelingTask(FairseqTask):
 
     def get_checkpoint_dict(self):
         """Called just before the model and the optimizer are saved: puts the averaged weights into
-        the model, and returns what fairseq passes to :meth:`set_checkpoint_dict` on a resume.
-
-        At an epoch's end fairseq saves before it passes the epoch's loss to the scheduler, so the
-        loss is included. The carried state is included where the next window needs it.
-        """
-        nt_asgd = NTASGD.of(self._model)
-        if nt_asgd is not None:
-            nt_asgd.optimizer.show_average()
+        the model, and returns what fairseq passes to :meth:`set_checkpoint_dict` on a resume. The
+        loss is included, since at an epoch's end fairseq saves before it passes it to the
+        scheduler; so is the carried state, if the next window needs it."""
+        _show(self._model, average=True)
         epoch_ended = self._windows_done == self._end_of_epoch
         resets = epoch_ended and self.cfg.updates_per_epoch is None
         loss = None if self._valid_loss is None else float(self._valid_loss)
@@ -308,38 +264,47 @@ class BpttLanguageModelingTask(FairseqTask):
             FairseqDocError: a resume in mid-epoch with other windows.
         """
         if state["carried"] is not None:
-            # Versions before 0.6.0 had no partial shuffling.
-            layout = {"partial_shuffle": False, **state["layout"]}
-            if layout != self._layout:
-                differing = {k: v for k, v in layout.items() if v != self._layout[k]}
+            layout, own = state["layout"], self._layout
+            if layout != own:
+                differing = [k for k in own if layout.get(k) != own[k]]
+                saved, given = ({k: each.get(k) for k in differing} for each in (layout, own))
                 raise FairseqDocError(
-                    f"the checkpoint is inside a pass over the text, with {differing}: expected the same, "
-                    f"got { {k: self._layout[k] for k in differing} }; resume with the same data and "
-                    "options, or start at epoch 1 again with these weights by --reset-dataloader "
-                    "(--reset-lr-scheduler forgets the validations so far)"
+                    f"the checkpoint is inside a pass over the text, with {saved}: expected the "
+                    f"same, got {given}; resume with the same data and options, or start at epoch "
+                    "1 again with these weights by --reset-dataloader (--reset-lr-scheduler "
+                    "forgets the validations so far)"
                 )
-            share = layout["columns"] // data_parallel_size()
+            share = layout["columns"] // distributed_utils.get_data_parallel_world_size()
             mine = slice(self._first_column, self._first_column + share)
             self._model.decoder.set_carried_state(state["carried"][mine])
         nt_asgd = NTASGD.of(self._model)
         if nt_asgd is not None:
-            epoch_loss = state["epoch_loss"]
-            loss = None if epoch_loss is None else epoch_loss[1]
-            nt_asgd.resume(epoch_loss, state.get("loss", loss))  # version 0.1.0 saved no "loss"
+            nt_asgd.resume(state["epoch_loss"], state["loss"])
 
 
-def data_parallel_size() -> int:
-    """The number of data-parallel workers; 1 outside distributed training."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return distributed_utils.get_data_parallel_world_size()
-    return 1
+def _show(model, average):
+    """Put the averages or the raw weights of NT-ASGD into the model, if that trains it."""
+    nt_asgd = NTASGD.of(model)
+    if nt_asgd is not None:
+        show = nt_asgd.optimizer.show_average if average else nt_asgd.optimizer.show_raw
+        show()
+
+
+def _iterator(windows, num_shards, shard_id, **settings):
+    """fairseq's iterator over one worker's columns of the windows."""
+    windows = windows.share(num_shards, shard_id)
+    return iterators.EpochBatchIterator(
+        dataset=windows,
+        collate_fn=windows.collater,
+        batch_sampler=[[i] for i in range(len(windows))],
+        disable_shuffling=True,
+        **settings,
+    )
 
 
 def _of_all_workers(state: torch.Tensor) -> torch.Tensor:
     """(B, S) of this worker -> (C, S) of all, in the workers' order."""
-    size = data_parallel_size()
-    if size == 1:
+    if distributed_utils.get_data_parallel_world_size() == 1:
         return state
-    parts = [torch.empty_like(state) for _ in range(size)]
-    torch.distributed.all_gather(parts, state, group=distributed_utils.get_data_parallel_group())
-    return torch.cat(parts)
+    group = distributed_utils.get_data_parallel_group()
+    return torch.cat(distributed_utils.all_gather(state, group))

@@ -262,7 +262,7 @@ def strangers(corpus, checkpoints, tmp_path_factory):
 @pytest.mark.parametrize(
     "path, options, problem",
     [
-        ("{first}:{strangers}/other_words.pt", "", "other_words.pt: the checkpoint is of another"),
+        ("{first}:{strangers}/other_words.pt", "", "other_words.pt: the checkpoint has another"),
         ("{strangers}/checkpoint_last.pt", "", "got one of --task translation"),
         ("{first}:nothing.pt", "", "no checkpoint at nothing.pt"),
         ("{first}", "--gen-subset nothing", "no binarised split 'nothing'"),

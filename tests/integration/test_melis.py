@@ -96,7 +96,7 @@ def test_a_run_that_promises_too_little_ends_early(corpus, tmp_path):
     options = "--max-checks 9 --stop-above 0.5 --stop-patience 2 --lr-patience 1 --lr 1e-5"
     output = run_here(melis_training(corpus.data, tmp_path, options))
     assert re.search(
-        r"training ends at check 3: the loss would only fall to [\d.]+, and 0.5", output
+        r"training ends at check 3: the loss would only fall to [\d.]+; --stop-above is 0.5", output
     )
 
 
@@ -162,14 +162,14 @@ def test_samples_and_temperature(corpus, melis):
     "options, problem",
     [
         ("--num-params 30", "--num-params: expected at least"),
-        ("--recurrent-dropout 0.1", "got both, of which one must be 0"),
-        ("--stop-above 4", "expected --stop-above: --max-checks beside it"),
-        ("--validate-interval-updates 5", "expected no --validate-interval-updates"),
+        ("--recurrent-dropout 0.1", "--recurrent-dropout needs --state-dropout 0"),
+        ("--stop-above 4", "needs --max-checks with --stop-above"),
+        ("--validate-interval-updates 5", "needs no --validate-interval-updates"),
         ("--updates-per-epoch 0", "--updates-per-epoch must be at least 1; got 0"),
         ("--batch-size 10000000", "expected 1 to"),
         ("--l2=-1", "--l2 must be at least 0; got -1.0"),
-        ("--layers 1 --intra-layer-dropout 0.1", "expected 0 with --layers 1; got 0.1"),
-        ("--stop-patience 5", "more than --lr-patience: training would end before"),
+        ("--layers 1 --intra-layer-dropout 0.1", "--intra-layer-dropout needs --layers above 1"),
+        ("--stop-patience 5", "--stop-patience above --lr-patience: training would end before"),
     ],
 )
 def test_bad_settings(corpus, tmp_path, options, problem):

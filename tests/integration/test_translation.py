@@ -213,10 +213,10 @@ def test_a_model_of_the_other_direction_or_another_size_is_refused(parallel, tra
     command = preprocessing(tmp_path / "text", tmp_path / "bin").replace("--joined-dictionary", "")
     run_here(command)
     output = generate(tmp_path / "bin", checkpoint, runs=fail_here)
-    assert re.search("fairseq_doc: error: the checkpoint is of another .*dictionary", output)
+    assert re.search("fairseq_doc: error: the checkpoint has another .*dictionary", output)
     resumed = translation_training(parallel.data, tmp_path, f"--restore-file {checkpoint}")
     output = fail_here(f"{resumed} --hidden-size 30")
-    assert re.search(r"of another size: expected (encoder|decoder)\.", output)
+    assert re.search(r"has another size: expected (encoder|decoder)\.", output)
 
 
 @pytest.mark.parametrize(

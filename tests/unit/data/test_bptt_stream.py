@@ -56,13 +56,7 @@ def test_drawn_lengths_cover_the_steps_and_no_more(draw):
     steps, bptt, delta, seed, epoch = draw
     lengths = draw_lengths(steps, bptt, delta, seed, epoch)
     assert sum(lengths) >= steps > sum(lengths[:-1])
-
-
-@given(draws)
-def test_drawn_lengths_are_at_least_5_and_at_most_bptt_and_delta(draw):
-    _, bptt, delta, _, _ = draw
-    for length in draw_lengths(*draw):
-        assert min(5, bptt + delta) <= length <= bptt + delta
+    assert all(min(5, bptt + delta) <= length <= bptt + delta for length in lengths)
 
 
 @given(draws)
@@ -76,13 +70,6 @@ def test_drawn_lengths_follow_from_seed_and_epoch(draw):
     assert draw_lengths(*draw) == first
     longer = draw_lengths(2 * steps, bptt, delta, seed, epoch)
     assert longer[: len(first)] == first
-
-
-def test_other_seeds_and_epochs_draw_other_lengths():
-    drawn = {
-        tuple(draw_lengths(2000, 70, 40, seed, epoch)) for seed in range(5) for epoch in range(1, 6)
-    }
-    assert len(drawn) == 25
 
 
 def test_distribution_of_drawn_lengths():
@@ -178,20 +165,6 @@ def test_a_window_holds_no_more_memory_than_its_tokens(n_columns):
         assert tokens.untyped_storage().nbytes() == 8 * 10 * n_columns
 
 
-def test_data_workers_give_the_same_windows():
-    windows = BpttWindows(torch.arange(300).view(3, 100), draw_lengths(99, 10, 5, 1, 1))
-    loader = torch.utils.data.DataLoader(windows, 1, collate_fn=windows.collater, num_workers=2)
-    for loaded, expected in zip(loader, windows, strict=True):
-        assert torch.equal(loaded["target"], expected["target"])
-        assert loaded["net_input"]["window"] == expected["net_input"]["window"]
-
-
-def test_the_cut_last_window_keeps_its_drawn_length():
-    last = BpttWindows(torch.arange(22).view(2, 11), [4, 4, 9])[2]
-    assert last["target"].shape == (2, 2)
-    assert (last["ntokens"], last["drawn_length"]) == (4, 9)
-
-
 # Endless columns
 
 
@@ -238,20 +211,10 @@ def test_endless_columns_start_far_from_one_another():
     assert torch.equal(again, endless_columns(stream, 4, 0, 1, 7, 2))
 
 
-def test_more_columns_than_lines_start_inside_lines():
-    columns = endless_columns(lines_of(8, 8), 8, 0, 15, 1, 2)
-    assert len(set(columns[:, 0].tolist())) >= 4
-
-
 @pytest.mark.parametrize("n_columns", [0, 11])
 def test_endless_columns_that_cannot_be(n_columns):
     with pytest.raises(FairseqDocError, match=f"expected 1 to 10 columns.*got {n_columns}"):
         endless_columns(lines_of(10), n_columns, 0, 1, 1, 2)
-
-
-def test_windows_of_a_later_epoch_go_on_counting():
-    windows = BpttWindows(torch.arange(22).view(2, 11), [5, 5], first_window=40)
-    assert [windows[i]["net_input"]["window"] for i in range(2)] == [40, 41]
 
 
 # Files
@@ -283,17 +246,10 @@ def test_several_files_of_a_split_are_one_stream_too(tmp_path):
     assert stream.tokens.tolist() == [5, 6, 2, 7, 2, 8, 9, 9, 2]
 
 
-def test_a_stream_outlives_its_file_and_can_be_written(tmp_path):
-    path = write_split(tmp_path, "train", [[5, 6, 2]])
-    stream = load_stream(path, "train", small_dictionary())
-    (tmp_path / "train.bin").unlink()
-    stream.tokens += 1
-    assert stream.tokens.tolist() == [6, 7, 3]
-
-
 @pytest.mark.parametrize(
     "lines, problem",
     [
+        ([], "is empty: expected at least 2 tokens, got 0"),
         ([[2]], "is empty: expected at least 2 tokens, got 1"),
         (
             [[5, 6, 20, 2]],
@@ -306,12 +262,6 @@ def test_streams_that_cannot_be_scored(tmp_path, lines, problem):
     path = write_split(tmp_path, "valid", lines, n_words=30)
     with pytest.raises(FairseqDocError, match=problem):
         load_stream(path, "valid", small_dictionary(20))
-
-
-def test_a_split_without_a_line(tmp_path):
-    path = write_split(tmp_path, "valid", [])
-    with pytest.raises(FairseqDocError, match="expected at least 2 tokens, got 0"):
-        load_stream(path, "valid", small_dictionary())
 
 
 def test_no_such_split(tmp_path):

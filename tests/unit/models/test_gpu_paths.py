@@ -12,7 +12,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyCriterion
+from fairseq_doc.criterions.doc_cross_entropy import (
+    DocCrossEntropyConfig,
+    DocCrossEntropyCriterion,
+)
 from fairseq_doc.models import lstm_luong_doc
 from fairseq_doc.modules import bilstm, mixture
 from fairseq_doc.ops import (
@@ -25,6 +28,7 @@ from fairseq_doc.ops import (
 )
 
 from ..conftest import (
+    NO_DROPOUT,
     assert_close,
     gradients,
     leaves,
@@ -36,14 +40,7 @@ from ..conftest import (
     small_translation_model,
 )
 
-DROPOUTS = {
-    "embed_dropout": 0.1,
-    "input_dropout": 0.2,
-    "hidden_dropout": 0.2,
-    "output_dropout": 0.2,
-    "component_dropout": 0.2,
-    "weight_dropout": 0.2,
-}
+DROPOUTS = dict.fromkeys(NO_DROPOUT, 0.2)
 LANGUAGE_MODELS = {
     "DOC": DROPOUTS,
     "one softmax": {**DROPOUTS, "doc_components": "0,0,1"},
@@ -79,7 +76,7 @@ def step(model, target, *inputs, **settings):
     for loss in (
         model.token_nll(output, target, PAD),
         model.token_nll(output, target, PAD, "none").sum(),
-        model.smoothed_nll(output, target, 0.1, PAD)[0],
+        model.decoder.output.smoothed_nll(output[0], target, 0.1, PAD)[0],
     ):
         torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
     model.eval()
@@ -118,14 +115,12 @@ def test_a_training_step_of_an_encoder_decoder_never_waits(as_on_a_gpu, name):
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 def test_the_training_objective_never_waits(as_on_a_gpu, kind, label_smoothing):
     task = SimpleNamespace(target_dictionary=small_dictionary())
-    penalties = {"ar_alpha": 2.0, "tar_beta": 1.0} if kind == "language model" else {}
-    criterion = DocCrossEntropyCriterion(
-        task,
-        "published",
-        sentence_avg=False,
-        label_smoothing=label_smoothing,
-        **{"doc_lambda": 0.001, "ar_alpha": 0.0, "tar_beta": 0.0, **penalties},
-    )
+    settings = {"doc_balance": "published", "doc_lambda": 0.001, "sentence_avg": False}
+    if kind == "language model":
+        settings |= {"ar_alpha": 2.0, "tar_beta": 1.0}
+    cfg = DocCrossEntropyConfig(label_smoothing=label_smoothing, **settings)
+    cfg.find_unused_parameters = False
+    criterion = DocCrossEntropyCriterion(task, cfg)
     model = small_model() if kind == "language model" else small_translation_model()
     model.float().train()
     with FakeTensorMode(allow_non_fake_inputs=True):

@@ -5,8 +5,6 @@ import math
 
 import pytest
 import torch
-from fairseq.search import Sampling
-from fairseq.sequence_generator import SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 
 from fairseq_doc.errors import FairseqDocError
@@ -16,7 +14,6 @@ from .luong import (
     EOS,
     PAD,
     SOURCES,
-    UNK,
     V,
     every_option,
     generate,
@@ -128,21 +125,6 @@ def test_positional_scores_are_those_by_hand(option, beam=4):
     check_hypotheses([model], found, SOURCES)
 
 
-def test_hypotheses_end_at_different_steps():
-    """What the test above takes for granted."""
-    for beam in (1, 4):
-        found = generate([shared_model()], beam=beam)
-        last = [max(len(h["tokens"]) for h in hypotheses) for hypotheses in found]
-        assert len(set(last)) > 1 and max(last) < 13
-
-
-@torch.no_grad()
-def test_scores_in_float32():
-    model = copy.deepcopy(shared_model()).float()
-    found = generate([model])
-    check_hypotheses([shared_model()], found, SOURCES, rtol=1e-5, atol=1e-5)
-
-
 @torch.no_grad()
 def test_one_pass_scoring_gives_the_same_scores():
     """fairseq's scorer (``--score-reference``) takes each hypothesis as a target."""
@@ -161,32 +143,6 @@ def test_one_pass_scoring_gives_the_same_scores():
     for h, (scored,) in zip(found, scorer.generate([model], sample), strict=True):
         assert_close(scored["positional_scores"], h["positional_scores"])
         assert_close(float(scored["score"]), float(h["score"]))
-
-
-@pytest.mark.parametrize("option", ["default", "concat", "no input feeding"])
-@torch.no_grad()
-def test_greedy_search_by_hand_is_beam_one(option):
-    model = shared_model(option)
-    for source, (hypothesis,) in zip(SOURCES, generate([model], beam=1), strict=True):
-        words = []
-        while not words or words[-1] != EOS:
-            p = probs_by_hand(model, source, [EOS, *words])[0][-1]
-            p[PAD] = 0.0
-            if not words:
-                p[EOS] = 0.0  # fairseq's hypotheses have a word at least
-            words.append(EOS if len(words) == 12 else int(p.argmax()))
-        assert hypothesis["tokens"].tolist() == words
-
-
-@torch.no_grad()
-def test_a_wide_beam_finds_the_best_of_all():
-    """Six words, at most two before the end: every hypothesis is tried by hand."""
-    model = small_translation_model(6).eval()
-    (found,) = generate([model], [[5, 4, EOS]], beam=5, max_len_b=2, normalize_scores=False)
-    words = [0, UNK, 4, 5]
-    candidates = [[a, EOS] for a in words] + [[a, b, EOS] for a in words for b in words]
-    scores = [float(score_by_hand([model], [5, 4, EOS], c)[0].sum()) for c in candidates]
-    assert found[0]["tokens"].tolist() == candidates[scores.index(max(scores))]
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -212,37 +168,6 @@ def test_temperature_and_ensembles(temperature, members):
     models = [shared_model(option, seed) for seed, option in enumerate(MODELS[:members])]
     found = generate(models, temperature=temperature)
     check_hypotheses(models, found, SOURCES, temperature)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.4])
-@torch.no_grad()
-def test_sampling_draws_with_the_probabilities(temperature):
-    """The first word of 4,009 samples, each count within five deviations of N P^(1/T); fairseq
-    draws none of the padding nor, before a word, of the end."""
-    model, drawn = shared_model(), []
-    sample = {"net_input": {"src_tokens": torch.tensor([SOURCES[0]] * 211)}}
-    search = Sampling(model.decoder.dictionary)
-    for _ in range(2):
-        torch.manual_seed(5)
-        generator = SequenceGenerator(
-            [model],
-            model.decoder.dictionary,
-            beam_size=19,
-            max_len_b=1,
-            temperature=temperature,
-            search_strategy=search,
-        )
-        found = generator.generate([model], sample)
-        drawn.append([int(h["tokens"][0]) for hypotheses in found for h in hypotheses])
-    assert drawn[0] == drawn[1]
-    n = len(drawn[0])
-    p = probs_by_hand(model, SOURCES[0], [EOS])[0][0]
-    p[[PAD, EOS]] = 0.0
-    p = p ** (1 / temperature)
-    p = p / p.sum()
-    counts = torch.bincount(torch.tensor(drawn[0]), minlength=V)
-    assert n == 19 * 211
-    assert ((counts - n * p).abs() <= 5 * (n * p * (1 - p)).sqrt() + 1e-9).all()
 
 
 @torch.no_grad()

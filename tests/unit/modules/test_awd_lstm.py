@@ -1,5 +1,6 @@
 import copy
 
+import pytest
 import torch
 from torch import nn
 
@@ -33,40 +34,33 @@ def test_evaluation_is_a_chain_of_plain_lstms():
     assert undropped is outputs[-1]
 
 
-def test_zero_state_has_each_layers_width():
-    x = torch.ones(T, B, 4, dtype=torch.bfloat16)
-    state = AWDLSTM([4, 6, 5]).zero_state(B, x)
-    assert [[part.shape for part in layer] for layer in state] == [[(1, B, 6)] * 2, [(1, B, 5)] * 2]
-    assert not any(part.any() for layer in state for part in layer)
-    assert {part.dtype for layer in state for part in layer} == {torch.bfloat16}
-
-
-def test_dropped_recurrent_matrix_one_mask_a_forward_pass():
-    """A plain LSTM whose recurrent matrix is the masked one: same outputs at every step; its
-    gradient, times the mask and its scale, is the parameter's."""
-    lstm = network([4, 6], weight_drop=0.4)
-    x, zeros = inputs(lstm, 4)
-    torch.manual_seed(5)
-    (output,), _, state = lstm(x, zeros)
-    torch.manual_seed(5)
-    mask, scale = keep_mask((24, 6), 0.4, "cpu")
-    factor = mask.double() * scale
-
-    plain = copy.deepcopy(lstm.layers[0])
-    with torch.no_grad():
-        plain.weight_hh_l0.mul_(factor)
-    expected, after = plain(x, zeros[0])
-    assert_close(output, expected)
-    assert_close(state[0], after)
-
-    upstream = torch.randn_like(output)
-    names = [name for name, _ in plain.named_parameters()]
-    ours = gradients((output * upstream).sum(), list(lstm.parameters()))
-    theirs = dict(
-        zip(names, gradients((expected * upstream).sum(), list(plain.parameters())), strict=True)
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_dropped_recurrent_matrix_one_mask_a_forward_pass(rounds):
+    """Outputs are those of a stack whose matrices are the masked ones, at every step; so are the
+    gradients, times the masks and their scale."""
+    settings = {"mogrifier_rounds": rounds, "mogrifier_rank": 2 if rounds else None}
+    dropping, plain = (
+        network([4, 6, 5], weight_drop=0.4, **settings),
+        network([4, 6, 5], **settings),
     )
-    theirs["weight_hh_l0"] = theirs["weight_hh_l0"] * factor
-    assert_close(dict(zip(names, ours, strict=True)), theirs)
+    x, zeros = inputs(plain, 4)
+    torch.manual_seed(5)
+    found = dropping(x, zeros)
+    torch.manual_seed(5)
+    factors = {}
+    for n, layer in enumerate(plain.layers):
+        mask, scale = keep_mask(layer.weight_hh_l0.shape, 0.4, "cpu")
+        factors[f"layers.{n}.weight_hh_l0"] = mask.double() * scale
+        with torch.no_grad():
+            layer.weight_hh_l0.mul_(mask.double() * scale)
+    expected = plain(x, zeros)
+    assert_close(found, expected)
+    ours, theirs = (
+        gradients(outputs[-1].square().sum(), list(stack.parameters()))
+        for stack, (outputs, _, _) in ((dropping, found), (plain, expected))
+    )
+    for (name, _), mine, other in zip(plain.named_parameters(), ours, theirs, strict=True):
+        assert_close(mine, other * factors.get(name, 1))
 
 
 def test_every_forward_pass_and_every_layer_draws_its_own_mask():

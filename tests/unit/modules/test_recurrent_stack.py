@@ -5,9 +5,7 @@ import math
 import pytest
 import torch
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules import recurrent_stack
-from fairseq_doc.modules.lstm import truncated_normal_
 from fairseq_doc.modules.recurrent_stack import RecurrentStack
 from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.recurrence import make_cell, recurrence_reference
@@ -149,13 +147,6 @@ def test_elementwise_dropouts():
     assert abs((outputs[-1] == 0).double().mean() - 0.5) < 0.01
 
 
-def test_evaluation_drops_nothing():
-    stack = make_stack(intra_layer=0.5, state=0.5, output=0.5).eval()
-    x = random_input()
-    outputs, _, _ = stack(x, stack.zero_state(B, x))
-    assert_close(outputs, plain(stack, x, stack.zero_state(B, x))[0])
-
-
 @pytest.mark.parametrize("gates", KINDS)
 def test_initial_values(gates):
     """Truncated normal: 1 / sqrt(fan in), each source apart; an LSTM's forget gate has the mean 1."""
@@ -188,21 +179,3 @@ def test_initial_biases_of_a_recurrent_highway_network():
     for layer in make_stack(make_cell("rhn", "tied")).layers:
         assert layer.biases[0].tolist() == [1.0] * D + [0.0] * D
     assert all(not list(layer.biases) for layer in make_stack(make_cell("nas")).layers)
-
-
-def test_truncated_normal():
-    drawn = torch.empty(20_000)
-    truncated_normal_(drawn, 0.3)
-    assert within(drawn, 0.3)
-
-
-@pytest.mark.parametrize(
-    "settings, problem",
-    [
-        ({"state": 0.1, "recurrent": 0.1}, "--state-dropout or --recurrent-dropout; got both"),
-        ({"cell": make_cell("nas"), "recurrent": 0.1}, "expected 0 with --cell nas; got 0.1"),
-    ],
-)
-def test_settings_that_do_not_fit_together(settings, problem):
-    with pytest.raises(FairseqDocError, match=problem):
-        make_stack(**settings)

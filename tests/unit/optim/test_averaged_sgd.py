@@ -2,7 +2,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from fairseq_doc.optim.nt_asgd import AveragedSGD
 
@@ -76,18 +75,6 @@ def test_showing_the_average_between_steps_changes_no_step(rates, shows):
     for optimizer in (one, two):
         optimizer.show_average()
     assert_close([p.detach() for p in plain], [p.detach() for p in shown], rtol=0, atol=0)
-
-
-def test_parameters_without_a_gradient_stay_and_are_averaged():
-    moved, still = nn.Parameter(torch.ones(2)), nn.Parameter(torch.full((2,), 7.0))
-    optimizer = AveragedSGD([moved, still], lr=0.5, weight_decay=0.1)
-    optimizer.start_averaging()
-    for _ in range(3):
-        moved.grad = torch.ones(2)
-        optimizer.step()
-    optimizer.show_average()
-    assert still.tolist() == [7.0, 7.0]
-    assert moved.tolist() != [1.0, 1.0]
 
 
 @pytest.mark.parametrize("shown", ["average", "raw"])

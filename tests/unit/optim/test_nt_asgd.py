@@ -25,14 +25,14 @@ def schedule(optimizer, stop_min_lr=-1.0):
 @pytest.mark.parametrize(
     "changes, problem",
     [
-        ({"lr_scheduler_name": "fixed"}, "needs --lr-scheduler nt_asgd.*got --lr-scheduler fixed"),
-        ({"task_name": "language_modeling"}, f"needs --task {TASK}.*got --task language_modeling"),
-        ({"fp16": True}, "got --fp16"),
-        ({"bf16": True}, "got --bf16"),
-        ({"maximize_best_checkpoint_metric": True}, "got --maximize-best-checkpoint-metric"),
+        ({"lr_scheduler_name": "fixed"}, "needs --lr-scheduler nt_asgd, .*, not fixed"),
+        ({"task_name": "translation"}, f"needs --task {TASK}, .*, not translation"),
+        ({"fp16": True}, "not --fp16"),
+        ({"bf16": True}, "not .* --bf16"),
+        ({"maximize_best_checkpoint_metric": True}, "not --maximize-best-checkpoint-metric"),
         ({"nonmono": -1}, "--nonmono must be at least 0; got -1"),
         ({"finetune_stages": -2}, "--finetune-stages must be at least -1; got -2"),
-        ({"lr": [1.0, 0.5]}, "expected one --lr; got 1.0,0.5"),
+        ({"lr": [1.0, 0.5]}, "needs one --lr, .*, not 1.0,0.5"),
     ],
 )
 def test_settings_that_would_not_average(changes, problem):
@@ -41,15 +41,15 @@ def test_settings_that_would_not_average(changes, problem):
         NTASGD(config(**changes), new_parameters())
 
 
-@pytest.mark.parametrize("stages", [-1, 1, 3])
+@pytest.mark.parametrize("stages", [-1, 3])
 def test_stages_whose_best_models_could_not_be_kept_are_refused(stages):
     NTASGD(config(no_save=False, finetune_stages=stages), new_parameters())
     for changes, got in (
-        ({"save_interval": 2}, "got --save-interval 2$"),
-        ({"no_last_checkpoints": True}, "got --no-last-checkpoints$"),
-        ({"write_checkpoints_asynchronously": True}, "got --write-checkpoints-asynchronously$"),
+        ({"save_interval": 2}, "--save-interval 1, not 2$"),
+        ({"no_last_checkpoints": True}, "no --no-last-checkpoints$"),
+        ({"write_checkpoints_asynchronously": True}, "no --write-checkpoints-asynchronously$"),
     ):
-        problem = f"--finetune-stages copies the best model of each stage .*{got}"
+        problem = f"--finetune-stages needs checkpoint_last.pt .*{got}"
         with pytest.raises(FairseqDocError, match=problem):
             NTASGD(config(no_save=False, finetune_stages=stages, **changes), new_parameters())
         NTASGD(config(no_save=True, finetune_stages=stages, **changes), new_parameters())
@@ -98,29 +98,10 @@ def test_losses_reach_the_optimizer_and_the_rate_stays_until_the_end():
         averaging.append(optimizer.optimizer.param_groups[0]["averaging"])
         stages.append(optimizer.stages.stage)
         assert scheduler.step_update(epoch) == optimizer.get_lr() == rates[-1]
+        scheduler.step(epoch, None)  # an epoch without validation is not observed
     assert rates == [0.5] * 8 + [-7.0]
     assert averaging == [False] * 2 + [True] * 7
     assert stages == [-1, -1, 0, 0, 0, 1, 1, 1, 1]
-
-
-def test_an_epoch_without_validation_is_not_observed():
-    optimizer = NTASGD(config(), new_parameters())
-    scheduler = schedule(optimizer)
-    assert [scheduler.step(epoch, None) for epoch in (1, 2, 3)] == [0.5] * 3
-    assert optimizer.stages.losses == []
-
-
-def test_fine_tuning_restarts_from_the_weights_of_the_lowest_loss():
-    parameters = new_parameters()
-    optimizer = NTASGD(config(finetune_stages=1, nonmono=0), parameters)
-    validated, losses = [], [5.0, 6.0, 3.0, 4.0]  # averaging after epoch 2, fine-tuning after 4
-    for epoch, loss in enumerate(losses, 1):
-        run(optimizer.optimizer, parameters, quadratic, [0.5] * 3)
-        optimizer.optimizer.show_average()
-        validated.append([p.detach().clone() for p in parameters])
-        optimizer.observe(epoch, loss)
-    assert optimizer.stages.stage == 1
-    assert_close([p.detach() for p in parameters], validated[2], rtol=0, atol=0)
 
 
 def test_rate_and_weight_decay_may_change_on_a_resume_and_the_stages_are_restored():
@@ -244,16 +225,6 @@ def test_a_stages_best_model_is_kept_the_moment_it_is_seen(tmp_path_factory, scr
 HAND = [9.0, 9.5, 8.0, 7.0, 7.5, 8.0, 6.0, 6.5, 6.5, 6.0, 6.1]  # n = 0; stages end at 5, 8, 11
 
 
-def test_kept_models_by_hand(tmp_path):
-    cfg = config(save_dir=str(tmp_path), no_save=False, nonmono=0, finetune_stages=-1)
-    assert train(tmp_path, enumerate(HAND, 1), cfg).optimizer.stages.stopped
-    assert stages_kept(tmp_path) == {
-        "checkpoint_best_stage0.pt": "epoch 4",
-        "checkpoint_best_stage1.pt": "epoch 7",
-        "checkpoint_best_stage2.pt": "epoch 10",
-    }
-
-
 @pytest.mark.parametrize("changes", [{"finetune_stages": 0}, {"no_save": True}])
 def test_nothing_is_kept_without_stages_or_where_nothing_is_saved(tmp_path, changes):
     settings = {"no_save": False, "nonmono": 0, "finetune_stages": -1, **changes}
@@ -311,11 +282,6 @@ def test_the_resumed_epochs_model_is_the_file_that_was_restored(tmp_path, name):
         ({"continue_once": "elsewhere.pt"}, ["elsewhere.pt"], "elsewhere.pt"),
         ({"continue_once": "elsewhere.pt"}, ["elsewhere.pt", LAST_CHECKPOINT], LAST_CHECKPOINT),
         ({"checkpoint_suffix": "-a"}, ["checkpoint_last-a.pt"], "checkpoint_last-a.pt"),
-        (
-            {"restore_file": "checkpoint_best_stage0.pt"},
-            ["checkpoint_best_stage0.pt"],
-            "checkpoint_best_stage0.pt",
-        ),
     ],
 )
 def test_which_file_is_copied_on_a_resume(tmp_path, monkeypatch, settings, files, expected):
@@ -328,22 +294,6 @@ def test_which_file_is_copied_on_a_resume(tmp_path, monkeypatch, settings, files
     NTASGD(cfg, new_parameters()).observe(7, 5.0, resumed=True)
     name = f"checkpoint_best_stage0{cfg.checkpoint_suffix}.pt"
     assert stages_kept(tmp_path / folder) == {name: expected}
-
-
-def test_the_log_names_each_stages_end_and_best_loss(tmp_path, caplog):
-    cfg = config(nonmono=0, finetune_stages=-1)
-    with caplog.at_level("INFO"):
-        train(tmp_path, enumerate(HAND, 1), cfg)
-    logged = [record.getMessage() for record in caplog.records]
-    assert logged == [
-        "averaging starts after epoch 2",
-        "stage 0 ended with epoch 5: best loss 7.0",
-        "fine-tuning stage 1 starts after epoch 5",
-        "stage 1 ended with epoch 8: best loss 6.0",
-        "fine-tuning stage 2 starts after epoch 8",
-        "stage 2 ended with epoch 11: best loss 6.0",
-        "fine-tuning ends; the best loss of all stages is 6.0",
-    ]
 
 
 @given(scripts())

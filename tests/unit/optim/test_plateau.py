@@ -1,17 +1,26 @@
 import math
+from types import SimpleNamespace
 
 import pytest
+import torch
+from fairseq.optim import FairseqOptimizer
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
-from fairseq_doc.optim.plateau import Plateau, PlateauSettings, check_settings
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.optim.nt_asgd import TASK
+from fairseq_doc.optim.plateau import Plateau, PlateauSchedule, PlateauScheduleConfig
+from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
+
+from ..conftest import assert_close, small_model
 
 losses_lists = st.lists(st.integers(0, 12).map(float), min_size=1, max_size=60)
 
 
 def observed(losses, **settings):
     """(the plateau, the checks at which the rate dropped)."""
-    plateau = Plateau(PlateauSettings(**settings))
+    plateau = Plateau(PlateauScheduleConfig(**settings))
     return plateau, [n for n, loss in enumerate(losses, 1) if plateau.observe(loss)]
 
 
@@ -32,12 +41,6 @@ def test_the_rate_drops_where_the_rule_says(losses, patience):
     assert plateau.best_check == best_check(losses) and plateau.checks == len(losses)
 
 
-def test_drops_by_hand():
-    """The best is check 2: with N = 3 the rate drops at check 6, and again at 10."""
-    _, drops = observed([5, 4, 4, 4, 5, 6, 7, 8, 9, 9, 9], lr_patience=3)
-    assert drops == [6, 10]
-
-
 def test_the_first_drop_at_the_latest():
     falling = [10.0 - n for n in range(9)]
     assert observed(falling, lr_patience=2, drop_at=5)[1] == [5]
@@ -56,20 +59,11 @@ def test_training_stops_after_the_patience_which_grows_from_one(losses, patience
         assert not stops or plateau.reason.startswith("no new best loss for ")
 
 
-def test_without_patience_nothing_stops():
-    assert observed([1.0] * 500)[0].reason == ""
-
-
 def test_a_first_drop_that_a_resume_asks_for_too_late_comes_at_once():
     before, _ = observed([10.0 - n for n in range(8)], lr_patience=50)
-    after = Plateau(PlateauSettings(lr_patience=50, drop_at=5))
+    after = Plateau(PlateauScheduleConfig(lr_patience=50, drop_at=5))
     after.load_state_dict(before.state_dict())
     assert after.observe(1.0) and not after.observe(0.5)
-
-
-def test_the_last_check():
-    assert observed([5, 4], max_checks=3)[0].reason == ""
-    assert observed([5, 4, 3], max_checks=3)[0].reason == "check 3 was the last"
 
 
 def test_the_expected_loss_by_hand():
@@ -84,31 +78,31 @@ def test_the_expected_loss_by_hand():
 def test_training_stops_where_too_little_is_expected():
     settings = {"stop_patience": 2, "max_checks": 10, "lr_patience": 50}
     losses = [9.0, 8.5, 8.0, 7.9, 7.8]  # 7.8 - .1 x 5 = 7.3
-    assert observed(losses, stop_above=(7.4,), **settings)[0].reason == ""
-    reason = observed(losses, stop_above=(7.2,), **settings)[0].reason
-    assert reason == "the loss would only fall to 7.3000, and 7.2 is asked for"
+    assert observed(losses, stop_above="7.4", **settings)[0].reason == ""
+    reason = observed(losses, stop_above="7.2", **settings)[0].reason
+    assert reason == "the loss would only fall to 7.3000; --stop-above is 7.2"
 
 
 def test_other_limits_hold_after_each_drop():
-    settings = {"stop_patience": 9, "max_checks": 9, "lr_patience": 1, "stop_above": (5.0, 3.0)}
+    settings = {"stop_patience": 9, "max_checks": 9, "lr_patience": 1, "stop_above": "5.0,3.0"}
     for losses, drops, stops in (
         ([4.0] * 10, 4, True),
         ([2.0] * 10, 4, False),
     ):
-        plateau = Plateau(PlateauSettings(**{**settings, "max_checks": 20}))
+        plateau = Plateau(PlateauScheduleConfig(**{**settings, "max_checks": 20}))
         for loss in losses:
             plateau.observe(loss)
         assert plateau.drops == drops
         assert bool(plateau.reason) == stops
-    plateau = Plateau(PlateauSettings(stop_patience=9, max_checks=20, stop_above=(5.0, 3.0)))
+    plateau = Plateau(PlateauScheduleConfig(stop_patience=9, max_checks=20, stop_above="5.0,3.0"))
     for _ in range(4):  # no drop yet: the first limit
         plateau.observe(4.0)
     assert not plateau.drops and plateau.reason == ""
 
 
 def test_the_check_of_a_drop_is_judged_by_the_limit_before_it():
-    settings = PlateauSettings(
-        lr_patience=9, drop_at=3, stop_patience=2, max_checks=9, stop_above=(5.0, 3.0)
+    settings = PlateauScheduleConfig(
+        lr_patience=9, drop_at=3, stop_patience=2, max_checks=9, stop_above="5.0,3.0"
     )
     plateau = Plateau(settings)
     for loss in (4.3, 4.2, 4.1):  # expected at check 9: 3.5
@@ -119,7 +113,7 @@ def test_the_check_of_a_drop_is_judged_by_the_limit_before_it():
     resumed.load_state_dict(plateau.state_dict())
     assert resumed.reason == ""
     resumed.observe(4.0)
-    assert resumed.reason == "the loss would only fall to 3.5000, and 3.0 is asked for"
+    assert resumed.reason == "the loss would only fall to 3.5000; --stop-above is 3.0"
 
 
 @given(losses_lists, st.integers(0, 60))
@@ -127,7 +121,7 @@ def test_a_state_taken_up_goes_on_equally(losses, cut):
     settings = {"lr_patience": 2, "stop_patience": 5, "stop_ramp": 8, "max_checks": 50}
     whole, drops = observed(losses, **settings)
     first, early = observed(losses[:cut], **settings)
-    second = Plateau(PlateauSettings(**settings))
+    second = Plateau(PlateauScheduleConfig(**settings))
     second.load_state_dict(first.state_dict())
     late = [n for n, loss in enumerate(losses[cut:], cut + 1) if second.observe(loss)]
     assert (early + late, second.state_dict()) == (drops, whole.state_dict())
@@ -135,26 +129,115 @@ def test_a_state_taken_up_goes_on_equally(losses, cut):
 
 def test_a_training_that_ended_goes_on_with_more_checks():
     ended, _ = observed([3, 2], max_checks=2)
-    more = Plateau(PlateauSettings(max_checks=5))
+    more = Plateau(PlateauScheduleConfig(max_checks=5))
     more.load_state_dict(ended.state_dict())
     assert ended.reason and not more.reason
 
 
+# fairseq's wrapper
+
+
+def config(**changes):
+    settings = {
+        "lr": [0.5],
+        "stop_min_lr": -1.0,
+        "task_name": TASK,
+        "validate_interval": 1,
+        "validate_interval_updates": 0,
+        "disable_validation": False,
+        "maximize_best_checkpoint_metric": False,
+    }
+    return OmegaConf.create(vars(PlateauScheduleConfig(**{**settings, **changes})))
+
+
+class Optimizer(FairseqOptimizer):
+    """As much of one as a scheduler needs."""
+
+    def __init__(self, model):
+        super().__init__(None)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.SGD(trained, lr=0.5)
+
+
+def schedule(model=None, **changes):
+    model = model or small_model()
+    return PlateauSchedule(config(**changes), Optimizer(model))
+
+
 @pytest.mark.parametrize(
-    "settings, option",
+    "changes, problem",
     [
-        ({"lr_patience": -1}, "--lr-patience"),
-        ({"drop_at": -1}, "--drop-at"),
-        ({"stop_patience": -1}, "--stop-patience"),
-        ({"max_checks": -1}, "--max-checks"),
-        ({"stop_ramp": 3}, "--stop-ramp"),
-        ({"stop_above": (1.0,)}, "--stop-above"),
-        ({"stop_above": (math.nan,), "max_checks": 9}, "--stop-above"),
-        ({"stop_above": (1.0,), "max_checks": 9, "lr_patience": 0}, "--stop-above"),
-        ({"stop_patience": 30}, "--stop-patience"),
-        ({"stop_above": (1.0,), "max_checks": 9, "stop_ramp": 3}, "--stop-ramp"),
+        ({"task_name": "translation"}, f"needs --task {TASK}, which passes"),
+        ({"lr": [1.0, 0.5]}, "needs one --lr"),
+        ({"lr_shrink": 1.0}, "needs --lr-shrink between 0 and 1"),
+        ({"disable_validation": True}, "needs a validation at the end of every epoch"),
+        ({"validate_interval": 2}, "needs a validation at the end of every epoch"),
+        ({"validate_interval_updates": 50}, "needs no --validate-interval-updates"),
+        ({"maximize_best_checkpoint_metric": True}, "needs a loss as --best"),
+        ({"stop_above": "4,x", "max_checks": 9}, "finite numbers as --stop-above, .* not '4,x'"),
+        ({"stop_above": "nan", "max_checks": 9}, "finite numbers as --stop-above, .* not 'nan'"),
+        ({"stop_above": "4"}, "needs --max-checks with --stop-above"),
+        ({"stop_above": "4", "max_checks": 9, "lr_patience": 0}, "needs --stop-patience with"),
+        ({"stop_patience": 30}, "needs --stop-patience above --lr-patience"),
+        ({"lr": [1.0, 2.0], "stop_ramp": 2}, "needs one --lr; --stop-patience with --stop-ramp"),
+        *(
+            ({name: -1}, f"--{name.replace('_', '-')} must be at least 0; got -1")
+            for name in ("lr_patience", "drop_at", "stop_patience", "stop_ramp", "max_checks")
+        ),
     ],
 )
-def test_settings_that_cannot_work(settings, option):
-    assert check_settings(PlateauSettings()) == []
-    assert [name for name, _ in check_settings(PlateauSettings(**settings))] == [option]
+def test_settings_that_would_not_work(changes, problem):
+    with pytest.raises(FairseqDocError, match=problem):
+        schedule(**changes)
+
+
+def test_the_rate_drops_and_the_end_is_the_least_rate():
+    it = schedule(lr_patience=1, lr_shrink=0.1, max_checks=5, stop_min_lr=1e-9)
+    rates = []
+    for epoch, loss in enumerate([5.0, 4.0, 4.5, 4.5, 4.5], 1):
+        it.observe(loss)
+        rates += [it.step(epoch, loss), it.step_update(10 * epoch)]
+    assert_close(rates, [0.5, 0.5] * 3 + [0.05, 0.05, 1e-9, 1e-9])
+    assert it.best == 4.0
+
+
+def test_the_schedule_of_a_model_is_found_under_fp16_too():
+    """Whose optimizer has copies of the parameters."""
+    model = small_model()
+    model.decoder.embedding.requires_grad_(False)  # fairseq gives an optimizer what is trained
+    found = schedule(model)
+    assert PlateauSchedule.of(model) is found and PlateauSchedule.of(small_model()) is None
+    model = small_model()
+    optimizer = Optimizer(model)
+    optimizer.fp16_params = [p for p in model.parameters()]
+    optimizer._optimizer = torch.optim.SGD([torch.zeros(3, requires_grad=True)], lr=0.5)
+    it = PlateauSchedule(config(), optimizer)
+    assert PlateauSchedule.of(model) is it
+
+
+def test_a_schedules_state_taken_up_goes_on_equally():
+    it = schedule(lr_patience=1)
+    for loss in (5.0, 6.0, 7.0):
+        it.observe(loss)
+    other = schedule(lr_patience=1)
+    other.load_state_dict(it.state_dict())
+    assert it.step_update(1) == other.step(3) == pytest.approx(0.05)
+    for both in (it, other):
+        both.observe(8.0)
+        both.observe(8.0)
+    assert it.plateau.state_dict() == other.plateau.state_dict() and it.plateau.drops == 2
+
+
+def test_the_task_passes_the_loss_of_an_epochs_end_alone():
+    model = small_model()
+    it = schedule(model)
+    task = BpttLanguageModelingTask(SimpleNamespace(valid_metric="loss"), None)
+    task._windows_done, task._end_of_epoch = 3, 8
+    task.begin_valid_epoch(1, model)
+    task.post_validate(model, {"loss": 9.0}, None)
+    assert it.plateau.checks == 0
+    task._windows_done = 8
+    task.begin_valid_epoch(1, model)
+    task.post_validate(model, {"loss": 5.0}, None)
+    task.post_validate(model, {"loss": 7.0}, None)  # a second validation subset
+    assert it.plateau.best_losses == [5.0]

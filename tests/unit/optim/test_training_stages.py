@@ -1,5 +1,4 @@
 import copy
-import math
 
 import pytest
 from hypothesis import given
@@ -50,17 +49,6 @@ def test_fine_tuning_until_a_stage_gains_nothing_by_hand():
     assert stages.stopped and stages.stage == 2 and stages.best == 6.0
 
 
-def test_averaging_that_gains_nothing_is_fine_tuned_all_the_same():
-    """Only a fine-tuning stage ends the run."""
-    stages = TrainingStages(0, -1)
-    steps = observed(stages, [5.0, 6.0, 7.0, 8.0])
-    assert steps == [["keep_best_of_stage", "keep_best"], ["average"], [], ["restart"]]
-    assert observed(TrainingStages(0, -1), [5.0, 6.0, 7.0, 8.0, 7.0, 7.5])[4:] == [
-        ["keep_best_of_stage"],
-        ["stop"],
-    ]
-
-
 @pytest.mark.parametrize(
     "nonmono, losses, fired",
     [
@@ -88,12 +76,6 @@ def test_stages_continue_from_their_saved_state(script, stages, cut):
     steps = [first.observe(*x) for x in numbered[:cut]]
     second.load_state_dict(copy.deepcopy(first.state_dict()))
     assert steps + [second.observe(*x) for x in numbered[cut:]] == expected
-
-
-def test_a_loss_that_is_not_a_number_fires_nothing():
-    stages = TrainingStages(0)
-    assert stages.observe(1, 3.0) == ["keep_best_of_stage", "keep_best"]
-    assert stages.observe(2, math.nan) == []
 
 
 def test_an_epoch_counts_once_and_a_run_that_starts_over_counts_again():
