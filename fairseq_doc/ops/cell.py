@@ -1,5 +1,5 @@
-"""What a cell of a recurrence is: ``ops/recurrence.py`` runs it, ``ops/gated_cell.py`` and
-``ops/nas_cell.py`` have those there are.
+"""What a cell of a recurrence is: ``ops/recurrence.py`` runs it; ``ops/gated_cell.py`` and
+``ops/nas_cell.py`` define the cells.
 
 Axes: S micro-steps, R rows, D width, E width of the input, G parts of z.
 """
@@ -9,9 +9,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-# The factors of so many numbers of z are computed at once; a MiB of float32 stays in a core's cache.
+# The factors of so many numbers of z are computed at once; a MiB of float32 stays in a core's
+# cache.
 BLOCK_NUMBERS = 2**18
+
+State = tuple[Tensor, Tensor | None]  # h and c, (R, D); None for a cell without c
 
 
 class Memory(NamedTuple):
@@ -24,10 +28,10 @@ class Memory(NamedTuple):
         mask: of g, (R, D), given; None: no dropout.
     """
 
-    gates: torch.Tensor
-    states: torch.Tensor
-    hiddens: torch.Tensor
-    mask: torch.Tensor | None
+    gates: Tensor
+    states: Tensor
+    hiddens: Tensor
+    mask: Tensor | None = None
 
 
 class Cell(ABC):
@@ -55,44 +59,42 @@ class Cell(ABC):
     matmul_parts: int
     forget_part: int
 
-    def input_order(self, weight: torch.Tensor) -> torch.Tensor:
+    def input_order(self, weight: Tensor) -> Tensor:
         """The input's matrix (G D, E), its parts in the order of z."""
         return weight
 
-    def state_order(self, weight: torch.Tensor) -> torch.Tensor:
+    def state_order(self, weight: Tensor) -> Tensor:
         """The state's matrix (G D, D), likewise."""
         return weight
 
     @abstractmethod
     def plain_step(
-        self,
-        added: torch.Tensor,
-        product: torch.Tensor,
-        hidden: torch.Tensor,
-        cell_state: Any,
-        mask: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """h_k and c_k from u_t or b_l, the product with h, and h and c before; ``mask`` is of g."""
+        self, added: Tensor, product: Tensor, state: State, mask: Tensor | None
+    ) -> State:
+        """The state after a step, from u_t or b_l, the product with h, and the state before;
+        ``mask`` is of g."""
 
     @abstractmethod
     def steps(self, memory: Memory) -> Any:
-        """An object whose ``step(k, product, added)`` computes h_k in the memory, and returns it."""
+        """An object whose ``step(k, product, added)`` computes h_k in the memory, and returns
+        it."""
 
     @abstractmethod
-    def gradients(self, memory: Memory, d_cell: torch.Tensor | None) -> Any:
-        """An object whose ``step(k, d_hidden)`` returns d z_k, from the last step to the first. It has
-        them all in ``d_z`` (S, R, G D), and d c before the step in ``d_cell``."""
+    def gradients(self, memory: Memory, d_cell: Tensor | None) -> Any:
+        """An object whose ``step(k, d_hidden)`` returns d z_k, from the last step to the first. Its
+        ``d_z`` (S, R, G D) holds them all, and its ``d_cell`` d c before the step."""
 
 
 class BlocksOfSteps:
-    """Steps from the last to the first, prepared block by block, so that a block stays in the cache.
+    """Steps from the last to the first, prepared block by block, so that a block stays in the
+    cache.
 
     Args:
         gates: (T, R, G D).
         prepare: prepares a slice of steps.
     """
 
-    def __init__(self, gates: torch.Tensor, prepare: Callable[[slice], None]) -> None:
+    def __init__(self, gates: Tensor, prepare: Callable[[slice], None]) -> None:
         self._first, self._prepare = len(gates), prepare
         self._length = max(1, BLOCK_NUMBERS // max(1, gates[0].numel()))
 
@@ -105,11 +107,11 @@ class BlocksOfSteps:
         return t - self._first
 
 
-def through_sigmoid(d_y: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+def through_sigmoid(d_y: Tensor, y: Tensor, out: Tensor) -> Tensor:
     """d_y y (1 - y) into ``out``: the gradient of z from that of y = sigmoid(z), in one pass."""
     return torch.ops.aten.sigmoid_backward.grad_input(d_y, y, grad_input=out)
 
 
-def through_tanh(d_y: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+def through_tanh(d_y: Tensor, y: Tensor, out: Tensor) -> Tensor:
     """d_y (1 - y^2) into ``out``: the gradient of z from that of y = tanh(z), in one pass."""
     return torch.ops.aten.tanh_backward.grad_input(d_y, y, grad_input=out)

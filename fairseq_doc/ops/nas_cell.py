@@ -1,6 +1,7 @@
 """One step of the cell that neural architecture search found (Zoph and Le, 2017), and its gradients.
 
-Axes: T steps, R rows, D width. With a_k = W_k x_t and b_k = U_k m_{t-1}, k = 0 .. 7, both without biases,
+Axes: T steps, R rows, D width. With a_k = W_k x_t and b_k = U_k m_{t-1}, k = 0 .. 7, both without
+biases,
 
     g_0, g_2, g_5, g_7 = sigmoid(a_k + b_k),    g_1 = relu(a_1 + b_1),    g_3 = relu(a_3 b_3)
     g_4, g_6 = tanh(a_k + b_k)
@@ -28,6 +29,7 @@ so that every d z is d c or e times a factor that no later step changes.
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fairseq_doc.ops.cell import BlocksOfSteps, Cell, Memory, through_sigmoid, through_tanh
 
@@ -35,22 +37,9 @@ PARTS = 9
 ORDER = (1, 0, 2, 5, 7, 4, 6)  # of a_k + b_k in z
 
 
-def input_order(a: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """Eight parts k = 0 .. 7 along ``dim`` in the order of z's first eight."""
-    parts = a.chunk(8, dim)
-    return torch.cat([parts[3], *(parts[k] for k in ORDER)], dim)
-
-
-def state_order(b: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """Eight parts k = 0 .. 7 along ``dim`` in the order of z's last eight."""
-    parts = b.chunk(8, dim)
-    return torch.cat([*(parts[k] for k in ORDER), parts[3]], dim)
-
-
-def nas_cell(
-    a: torch.Tensor, b: torch.Tensor, cell: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """m and c after one step in its plain form: a and b, (R, 8 D), for k = 0 .. 7; c before, (R, D)."""
+def nas_cell(a: Tensor, b: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """m and c after one step in its plain form: a and b, (R, 8 D), for k = 0 .. 7; c before,
+    (R, D)."""
     x = [p + q for p, q in zip(a.chunk(8, dim=1), b.chunk(8, dim=1), strict=True)]
     product = a.chunk(8, dim=1)[3] * b.chunk(8, dim=1)[3]
     g = [torch.sigmoid(x[0]), torch.relu(x[1]), torch.sigmoid(x[2]), torch.relu(product)]
@@ -79,7 +68,7 @@ class NASSteps:
         self._tanhs = gates[:, :, 6 * width : 8 * width].unbind(0)
         self._cells, self._hiddens = cells.unbind(0), hiddens.unbind(0)
 
-    def step(self, t: int, b: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+    def step(self, t: int, b: Tensor, a: Tensor) -> Tensor:
         """Compute c_{t+1} and m_{t+1}, both (R, D), from c_t and the products b, with m_t, and a,
         with x_t, both (R, 8 D) (t from 0); returns m_{t+1}."""
         width = self._width
@@ -118,7 +107,7 @@ class NASGradients:
         d_cell: d c_{t-1} after ``step(t)``, (R, D).
     """
 
-    def __init__(self, memory: Memory, d_cell: torch.Tensor | None) -> None:
+    def __init__(self, memory: Memory, d_cell: Tensor | None) -> None:
         gates, cells, hiddens, _ = memory
         self._gates, self._cells, self._hiddens = gates, cells, hiddens
         self.d_z = torch.empty_like(gates)
@@ -155,7 +144,7 @@ class NASGradients:
         self._slope = through_tanh(torch.ones_like(hiddens), hiddens, new(hiddens)).unbind(0)
         self._of_before, self._q = of_before.unbind(0), q.unbind(0)
 
-    def step(self, t: int, d_hidden: torch.Tensor) -> torch.Tensor:
+    def step(self, t: int, d_hidden: Tensor) -> Tensor:
         """d z_t, (R, 9 D), from the whole d m_t, (R, D)."""
         place = self._blocks.place(t)
         e = d_hidden * self._slope[place]
@@ -178,24 +167,19 @@ class NASCell(Cell):
     def __init__(self, gates: str = "untied") -> None:
         self.gates = gates
 
-    def input_order(self, weight: torch.Tensor) -> torch.Tensor:
-        return input_order(weight)
+    def input_order(self, weight: Tensor) -> Tensor:
+        parts = weight.chunk(8)
+        return torch.cat([parts[3], *(parts[k] for k in ORDER)])
 
-    def state_order(self, weight: torch.Tensor) -> torch.Tensor:
-        return state_order(weight)
+    def state_order(self, weight: Tensor) -> Tensor:
+        parts = weight.chunk(8)
+        return torch.cat([*(parts[k] for k in ORDER), parts[3]])
 
-    def plain_step(
-        self,
-        added: torch.Tensor,
-        product: torch.Tensor,
-        hidden: torch.Tensor,
-        cell_state: Any,
-        mask: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return nas_cell(added, product, cell_state)
+    def plain_step(self, added, product, state, mask):
+        return nas_cell(added, product, state[1])
 
     def steps(self, memory: Memory) -> NASSteps:
         return NASSteps(memory)
 
-    def gradients(self, memory: Memory, d_cell: torch.Tensor | None) -> NASGradients:
+    def gradients(self, memory: Memory, d_cell: Tensor | None) -> NASGradients:
         return NASGradients(memory, d_cell)

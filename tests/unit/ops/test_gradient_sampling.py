@@ -11,6 +11,7 @@ from fairseq_doc.ops import gradient_sampling as module
 from fairseq_doc.ops import mixture_nll as operation
 from fairseq_doc.ops import reference
 from fairseq_doc.ops.mixture_nll import mixture_nll
+from fairseq_doc.ops.reference import Mixture
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
 
@@ -43,7 +44,8 @@ def sampled(mixture, tau, seed=0, reduction="sum", target=TARGET, **settings):
     """(loss, its gradients) with one draw."""
     torch.manual_seed(seed)
     inputs = leaves(mixture)
-    loss = mixture_nll(*inputs, target, reduction=reduction, gradient_sampling=tau, **settings)
+    mixture = Mixture(*inputs)
+    loss = mixture_nll(mixture, target, reduction=reduction, gradient_sampling=tau, **settings)
     return loss.detach(), gradients(loss.sum(), inputs)
 
 
@@ -106,7 +108,7 @@ def test_at_zero_everything_is_exact_to_the_bit(reduction):
     torch.manual_seed(0)
     inputs = leaves(mixture)
     before = torch.get_rng_state()
-    plain = mixture_nll(*inputs, TARGET, reduction=reduction)
+    plain = mixture_nll(Mixture(*inputs), TARGET, reduction=reduction)
     exact = gradients(plain.sum(), inputs)
     loss, found = sampled(mixture, 0, reduction=reduction)
     assert torch.equal(loss, plain)
@@ -122,7 +124,7 @@ def test_the_loss_and_the_gradient_of_the_weights_are_exact(reduction, ignored):
     found_loss, found = sampled(mixture, 0.3, reduction=reduction, target=target)
     assert torch.equal(found_loss, loss) and torch.equal(found[1], exact[1])
     assert not found[0][ignored].any()
-    truth = reference.mixture_nll(*mixture, target, reduction=reduction)
+    truth = reference.mixture_nll(Mixture(*mixture), target, reduction=reduction)
     assert_close(loss, truth)
 
 
@@ -157,7 +159,7 @@ def test_gradients_go_only_to_inputs_that_require_them():
         inputs = list(mixture)
         inputs[number] = mixture[number].clone().requires_grad_()
         torch.manual_seed(0)
-        mixture_nll(*inputs, TARGET, gradient_sampling=0.5).backward()
+        mixture_nll(Mixture(*inputs), TARGET, gradient_sampling=0.5).backward()
         assert_close(inputs[number].grad, expected[number])
 
 
@@ -177,14 +179,14 @@ def test_lower_precisions_make_the_same_draw(precision):
 def test_nothing_is_drawn_without_a_gradient():
     mixture = random_mixture(N, J, D, V)
     before = torch.get_rng_state()
-    mixture_nll(*mixture, TARGET, gradient_sampling=0.5)
+    mixture_nll(Mixture(*mixture), TARGET, gradient_sampling=0.5)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("tau", [-0.1, float("inf"), float("nan")])
 def test_another_threshold_is_refused(tau):
     mixture = random_mixture(N, J, D, V)
-    message = refusal(mixture_nll, *mixture, TARGET, gradient_sampling=tau)
+    message = refusal(mixture_nll, Mixture(*mixture), TARGET, gradient_sampling=tau)
     assert message.startswith("--gradient-sampling must be at least 0")
 
 

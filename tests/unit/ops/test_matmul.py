@@ -128,28 +128,23 @@ def test_nothing_is_copied_for_mkl(monkeypatch):
 
 def test_the_variable_names_the_backend(monkeypatch):
     for name in matmul.BACKENDS:
-        monkeypatch.setenv(matmul.BACKEND_VARIABLE, name)
-        assert matmul.default_backend() == name
-    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "mkl2")
+        assert matmul.choose_backend(name) == name
     with pytest.raises(FairseqDocError, match="onednn or torch.*'mkl2'"):
-        matmul.default_backend()
+        matmul.choose_backend("mkl2")
 
 
 @pytest.mark.parametrize("intel, backend", [(True, "torch"), (False, "onednn")])
 def test_the_default_backend_follows_the_processor(monkeypatch, intel, backend):
-    monkeypatch.delenv(matmul.BACKEND_VARIABLE, raising=False)
     monkeypatch.setattr(processor, "is_intel", lambda: intel)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    assert matmul.default_backend() == backend
+    assert matmul.choose_backend() == backend
 
 
 def test_a_torch_without_the_operator_takes_its_own_products(monkeypatch):
     monkeypatch.setattr(matmul, "_ONEDNN_LINEAR", None)
-    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
-    assert matmul.default_backend() == "torch"
-    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "onednn")
+    assert matmul.choose_backend() == "torch"
     with pytest.raises(FairseqDocError, match="does not"):
-        matmul.default_backend()
+        matmul.choose_backend("onednn")
 
 
 def test_a_forced_backend_holds_here_and_in_processes_that_are_started(monkeypatch):
@@ -320,16 +315,25 @@ def test_the_result_in_given_memory(biased):
 
 
 @pytest.mark.parametrize("right_form", STRIDES)
-@pytest.mark.parametrize("steps", [1, matmul.LEAST_STEPS])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_an_operand_of_many_steps_gives_the_same_product(kernel, dtype, steps, right_form):
-    left, right = numbers(5, 7, dtype=dtype), STRIDES[right_form](numbers(11, 7, dtype=dtype))
-    operand = matmul.packed_operand(right, 5, steps)
-    packed = matmul.backend == "onednn" and dtype == torch.float32 and steps > 1
-    assert operand.is_mkldnn == packed
-    result = matmul.matmul(left, operand)
-    assert result.dtype == dtype
-    assert_close(result, left.double() @ right.double().t(), rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("steps", [None, 1, matmul.LEAST_STEPS])
+@pytest.mark.parametrize("least", [0, matmul.LEAST_ONEDNN])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_product_of_a_step(monkeypatch, kernel, dtype, least, steps, right_form):
+    """By each kernel: with and without a bias, in new or given memory, added; its factors rounded."""
+    monkeypatch.setattr(matmul, "LEAST_ONEDNN", least)
+    own = torch.float64 if dtype == torch.float64 else torch.float32
+    x, right, bias = (numbers(*shape, dtype=own) for shape in ((5, 7), (11, 7), (11,)))
+    product = matmul.StepMatmul(STRIDES[right_form](right), 5, dtype, steps)
+    truth = x.double() @ STRIDES[right_form](right).double().t()
+    memory = torch.empty(5, 11, dtype=own)
+    found = [product.of(x), product.of(x, out=memory), product.add(x, torch.ones_like(memory)) - 1]
+    assert found[1] is memory and {y.dtype for y in found} == {own}
+    if dtype == own:
+        found.append(product.of(x, bias) - bias)
+    for y in found:
+        assert (y - truth).norm() <= 4 * torch.finfo(
+            torch.float32 if dtype == torch.float64 else dtype
+        ).eps * truth.norm()
 
 
 def test_numbers_of_rows_are_few_and_little_larger():

@@ -62,7 +62,7 @@ def weighted(results):
 def each_product(request, monkeypatch):
     """Small products and large ones have other kernels."""
     if request.param == "products of the package":
-        monkeypatch.setattr(mogrifier, "LEAST_ONEDNN", 0)
+        monkeypatch.setattr(matmul, "LEAST_ONEDNN", 0)
         monkeypatch.setattr(mogrifier, "LEAST_LINEAR", 0)
 
 
@@ -160,9 +160,9 @@ def test_without_a_gradient_the_numbers_are_the_same(each_product):
 
 def test_without_a_gradient_no_step_is_kept(monkeypatch):
     sizes = []
-    new = mogrifier._Memory.new
+    new = mogrifier._AllSteps.new
     monkeypatch.setattr(
-        mogrifier._Memory,
+        mogrifier._AllSteps,
         "new",
         lambda *arguments, **more: sizes.append(new(*arguments, **more)) or sizes[-1],
     )

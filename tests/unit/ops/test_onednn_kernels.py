@@ -14,6 +14,7 @@ from fairseq_doc.modules import lstm
 from fairseq_doc.ops import matmul
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
 from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
+from fairseq_doc.ops.reference import Mixture
 
 from ..conftest import (
     leaves,
@@ -89,18 +90,22 @@ def test_products_of_any_strides(kernels, size):
 @pytest.mark.parametrize("size", [(5, 3, 4, 9), (70, 4, 40, 300), (64, 1, 96, 500)])
 def test_the_output_operations(kernels, size):
     n, j, d, v = size
-    mixture = leaves(random_mixture(n, j, d, v, dtype=torch.float32, scale=0.3))
+    mixture = Mixture(*leaves(random_mixture(n, j, d, v, dtype=torch.float32, scale=0.3)))
     target = random_targets(n, v, ignored=[1])
     with kernels:
         for chunk_bytes in (None, 4 * j * v * 7):
-            mixture_nll(*mixture, target, chunk_bytes=chunk_bytes).backward()
-            smoothed_mixture_nll(*mixture, target, 0.1, chunk_bytes=chunk_bytes)[0].backward()
+            mixture_nll(mixture, target, chunk_bytes=chunk_bytes).backward()
+            smoothed_mixture_nll(mixture, target, 0.1, chunk_bytes=chunk_bytes)[0].backward()
             with torch.no_grad():
-                mixture_nll(*mixture, target, chunk_bytes=chunk_bytes)
-        components = mixture[0].detach()[:, :, : d // 2]  # strided, as a slice of packed parameters
-        half = mixture[2].detach()[:, : d // 2]
-        mixture_nll(components, mixture[1], half, mixture[3], target).backward()
-        mixture_log_probs(components, mixture[1].detach(), half, mixture[3].detach())
+                mixture_nll(mixture, target, chunk_bytes=chunk_bytes)
+        # Strided, as slices of packed parameters are.
+        half = mixture._replace(
+            components=mixture.components.detach()[:, :, : d // 2],
+            weight=mixture.weight.detach()[:, : d // 2],
+        )
+        mixture_nll(half, target).backward()
+        with torch.no_grad():
+            mixture_log_probs(half)
 
 
 @pytest.mark.parametrize("k", [1, 4])

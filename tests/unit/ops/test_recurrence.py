@@ -9,7 +9,6 @@ from torch import nn
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops import matmul
 from fairseq_doc.ops.gated_cell import KINDS
-from fairseq_doc.ops.nas_cell import input_order, state_order
 from fairseq_doc.ops.recurrence import make_cell, recurrence, recurrence_reference
 
 from ..conftest import assert_close, assert_no_worse_than_plain, gradients, leaves
@@ -46,7 +45,8 @@ class Case:
         cell_state = rest.pop(0) if self.cell.has_cell_state else None
         matrices, biases = rest[: self.depth], rest[self.depth :]
         if form is recurrence and self.cell.name == "nas":
-            inputs, matrices = input_order(inputs, 2), [state_order(matrices[0], 0)]
+            inputs = self.cell.input_order(inputs.movedim(2, 0)).movedim(0, 2)
+            matrices = [self.cell.state_order(matrices[0])]
         state = inputs, hidden, cell_state
         result = form(self.cell, *state, matrices, biases, **self.masks, **settings)
         return [x for x in result if x is not None]

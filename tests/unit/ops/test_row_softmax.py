@@ -5,6 +5,7 @@ import torch
 
 from fairseq_doc.ops import mixture_chunks, reference, row_softmax
 from fairseq_doc.ops.mixture_nll import mixture_nll
+from fairseq_doc.ops.reference import Mixture
 from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
@@ -93,7 +94,7 @@ def test_a_mixture_of_logits_far_from_zero(reduction, shift, sampling):
     def run(form, **settings):
         torch.manual_seed(0)
         inputs = leaves(mixture)
-        loss = form(*inputs, target, reduction=reduction, **settings)
+        loss = form(Mixture(*inputs), target, reduction=reduction, **settings)
         return loss, gradients(loss.sum(), inputs)
 
     settings = {"chunk_bytes": 4 * 3 * V * 2}

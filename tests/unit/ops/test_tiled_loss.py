@@ -5,6 +5,7 @@ import torch
 
 from fairseq_doc.ops import matmul, mixture_chunks, reference, tiled_loss
 from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
+from fairseq_doc.ops.reference import Mixture
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
 
@@ -39,7 +40,7 @@ def run(monkeypatch, form, bytes_, mixture, target, **settings):
     monkeypatch.setattr(mixture_chunks, "TILED_BYTES", bytes_)
     torch.manual_seed(0)
     inputs = leaves(mixture)
-    loss = form(*inputs, target, **settings)
+    loss = form(Mixture(*inputs), target, **settings)
     factors = torch.arange(1, loss.numel() + 1, dtype=loss.dtype).view_as(loss)
     return loss, gradients((loss * factors).sum(), [x for x in inputs if x is not None])
 
@@ -103,8 +104,9 @@ def test_logits_too_far_from_zero_are_left_to_chunks(
 def test_without_a_gradient(monkeypatch, tiles, count_runs):
     mixture, target = random_mixture(N, J, D, V), random_targets(N, V, ignored=[0])
     monkeypatch.setattr(mixture_chunks, "TILED_BYTES", ALWAYS)
-    found = mixture_nll(*mixture, target, reduction="none")
-    assert_close(found, reference.mixture_nll(*mixture, target, reduction="none"))
+    mixture = Mixture(*mixture)
+    found = mixture_nll(mixture, target, reduction="none")
+    assert_close(found, reference.mixture_nll(mixture, target, reduction="none"))
     assert len(count_runs) == 1
 
 
@@ -114,13 +116,13 @@ def test_gradients_go_only_to_inputs_that_require_them(monkeypatch, tiles, numbe
     monkeypatch.setattr(mixture_chunks, "TILED_BYTES", ALWAYS)
     inputs = list(mixture)
     inputs[number] = mixture[number].clone().requires_grad_()
-    (found,) = gradients(mixture_nll(*inputs, target), inputs[number : number + 1])
+    (found,) = gradients(mixture_nll(Mixture(*inputs), target), [inputs[number]])
     exact = leaves(mixture)
-    assert_close(found, gradients(reference.mixture_nll(*exact, target), exact)[number])
+    assert_close(found, gradients(reference.mixture_nll(Mixture(*exact), target), exact)[number])
 
 
 def test_smoothed_labels_and_a_given_size_of_chunks_take_none(monkeypatch, count_runs):
     mixture, target = random_mixture(N, J, D, V), random_targets(N, V)
     run(monkeypatch, mixture_nll, ALWAYS, mixture, target, chunk_bytes=1000)
-    smoothed_mixture_nll(*leaves(mixture), target, 0.1)
+    smoothed_mixture_nll(Mixture(*leaves(mixture)), target, 0.1)
     assert not count_runs
