@@ -1,8 +1,9 @@
 """No matrix product reaches oneDNN's reference kernel, which takes a thousand times as long.
 
-oneDNN chooses its kernel by the operands' shapes and strides, and names it in its verbose log. The log is
-read over every operation, forward and backward, with each backend. The kernel of its LSTM for training is
-called ``ref`` too, but multiplies by a fast product; torch chooses it, and it is not counted here.
+oneDNN chooses its kernel by the operands' shapes and strides, and names it in its verbose log. The
+log is read over every operation, forward and backward, with each backend. The kernel of its LSTM
+for training is called ``ref`` too, but multiplies by a fast product; torch chooses it, and it is
+not counted here.
 """
 
 import re
@@ -66,8 +67,8 @@ def test_the_log_shows_the_reference_kernel(capfd):
 
 @pytest.fixture(params=matmul.BACKENDS)
 def kernels(request, monkeypatch, capfd):
-    """At the end no product has reached the reference kernel, and with oneDNN some were its. torch's own
-    products are MKL's on x86-64, and may be oneDNN's elsewhere."""
+    """At the end no product has reached the reference kernel, and with oneDNN some were its.
+    torch's own products are MKL's on x86-64, and may be oneDNN's elsewhere."""
     monkeypatch.setattr(matmul, "backend", request.param)
     kernels = Kernels(capfd)
     yield kernels
@@ -143,52 +144,33 @@ LANGUAGE_MODELS = {
 }
 
 
-@pytest.fixture
-def bfloat16_kernels(monkeypatch, capfd):
-    """As ``kernels``, for models of ``--matmul-precision bfloat16``: with bfloat16 instructions the
-    products are in bfloat16 (oneDNN's with both backends), without them in float32."""
-    monkeypatch.setattr(matmul, "backend", "onednn")
+# With both backends products in bfloat16 are oneDNN's.
+each_product = pytest.mark.parametrize(
+    "kernels, precision",
+    [("onednn", "float32"), ("torch", "float32"), ("onednn", "bfloat16")],
+    indirect=["kernels"],
+)
+
+
+@each_product
+@pytest.mark.parametrize("settings", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
+def test_language_models(monkeypatch, kernels, precision, settings):
     monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
-    kernels = Kernels(capfd)
-    yield kernels
-    assert kernels.reference() == [] != kernels.names
-
-
-@pytest.mark.parametrize("settings", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
-def test_language_models(kernels, settings):
-    widths = {"decoder_embed_dim": 48, "layer_dims": "64,56,48"}
-    model = small_model(n_words=200, **{"doc_components": "0,0,1,2", **widths, **settings}).float()
+    settings = {**settings, "matmul_precision": precision}
+    widths = {"decoder_embed_dim": 48, "layer_dims": "64,56,48", "doc_components": "0,0,1,2"}
+    model = small_model(n_words=200, **{**widths, **settings}).float()
     tokens = random_tokens(6, 13, n_words=200)
     with kernels:
         train_and_evaluate(model, tokens.roll(-1, 1), tokens)
 
 
+@each_product
 @pytest.mark.parametrize("option", OPTIONS)
-def test_encoder_decoders(kernels, option):
+def test_encoder_decoders(kernels, precision, option):
     widths = {"encoder_embed_dim": 32, "decoder_embed_dim": 32, "hidden_size": 32}
-    settings = {**OPTIONS[option], **widths}
+    settings = {**OPTIONS[option], **widths, "matmul_precision": precision}
     model = small_translation_model(scale=1.0, **settings).float()
     sources, targets = padded(SOURCES, "left"), padded(TARGETS)
     with kernels:
-        train_and_evaluate(model, padded(NEXT_WORDS), sources, None, targets)
-        generate([model], beam=3)
-
-
-@pytest.mark.parametrize("settings", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
-def test_language_models_in_bfloat16(bfloat16_kernels, settings):
-    widths = {"decoder_embed_dim": 48, "layer_dims": "64,56,48", "matmul_precision": "bfloat16"}
-    model = small_model(n_words=200, **{"doc_components": "0,0,1,2", **widths, **settings}).float()
-    tokens = random_tokens(6, 13, n_words=200)
-    with bfloat16_kernels:
-        train_and_evaluate(model, tokens.roll(-1, 1), tokens)
-
-
-@pytest.mark.parametrize("option", OPTIONS)
-def test_encoder_decoders_in_bfloat16(bfloat16_kernels, option):
-    widths = {"encoder_embed_dim": 32, "decoder_embed_dim": 32, "hidden_size": 32}
-    settings = {**OPTIONS[option], **widths, "matmul_precision": "bfloat16"}
-    model = small_translation_model(scale=1.0, **settings).float()
-    sources, targets = padded(SOURCES, "left"), padded(TARGETS)
-    with bfloat16_kernels:
         train_and_evaluate(model, padded(NEXT_WORDS), sources, None, targets)
         generate([model], beam=3)
