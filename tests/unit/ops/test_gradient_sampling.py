@@ -102,18 +102,14 @@ def test_a_row_is_dropped_or_has_the_factor_of_the_derivation(tau):
     assert ((kept / draws - share).abs() <= 4.5 * error).all()
 
 
-@pytest.mark.parametrize("reduction", ["sum", "mean", "none"])
-def test_at_zero_everything_is_exact_to_the_bit(reduction):
+def test_nothing_is_drawn_without_sampling_or_without_a_gradient():
     mixture = random_mixture(N, J, D, V)
     torch.manual_seed(0)
-    inputs = leaves(mixture)
     before = torch.get_rng_state()
-    plain = mixture_nll(Mixture(*inputs), TARGET, reduction=reduction)
-    exact = gradients(plain.sum(), inputs)
-    loss, found = sampled(mixture, 0, reduction=reduction)
-    assert torch.equal(loss, plain)
-    assert all(torch.equal(x, y) for x, y in zip(found, exact, strict=True))
-    assert torch.equal(torch.get_rng_state(), before), "nothing is drawn"
+    sampled(mixture, 0)
+    assert torch.equal(torch.get_rng_state(), before)
+    mixture_nll(Mixture(*mixture), TARGET, gradient_sampling=0.5)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "none"])
@@ -145,13 +141,6 @@ def test_the_draw_does_not_depend_on_the_chunks(reduction, ignored, monkeypatch)
             assert_close(found, expected)
 
 
-def test_the_draw_follows_from_the_seed():
-    mixture = random_mixture(N, J, D, V)
-    one, same, other = (sampled(mixture, 0.5, seed)[1] for seed in (1, 1, 2))
-    assert all(torch.equal(x, y) for x, y in zip(one, same, strict=True))
-    assert not torch.equal(one[0], other[0])
-
-
 def test_gradients_go_only_to_inputs_that_require_them():
     mixture = random_mixture(N, J, D, V)
     _, expected = sampled(mixture, 0.5)
@@ -174,13 +163,6 @@ def test_lower_precisions_make_the_same_draw(precision):
     for x, y in zip(found, truth, strict=True):
         assert x.dtype == torch.float32
         assert (x - y).norm() <= (0.02 if precision == torch.bfloat16 else 1e-5) * y.norm()
-
-
-def test_nothing_is_drawn_without_a_gradient():
-    mixture = random_mixture(N, J, D, V)
-    before = torch.get_rng_state()
-    mixture_nll(Mixture(*mixture), TARGET, gradient_sampling=0.5)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("tau", [-0.1, float("inf"), float("nan")])
