@@ -113,27 +113,35 @@ class MixtureOutput(nn.Module):
         precision: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        _check_components(widths, components)
+        self.dim = weight.size(1)
+        if len(widths) != len(components) or min(components, default=0) < 0 or not any(components):
+            raise FairseqDocError(
+                "the mixture expects the widths of layers 0 to N and as many numbers of components, "
+                "none negative and at least one positive; got "
+                f"{list(widths)} and {list(components)}"
+            )
         if activation not in ACTIVATIONS:
             expected = " or ".join(ACTIVATIONS)
             raise FairseqDocError(f"the activation must be {expected}; got {activation!r}")
+        if not project and (any(components[:-1]) or components[-1] != 1 or widths[-1] != self.dim):
+            raise FairseqDocError(
+                "--plain-output takes its logits from the last layer without a projection: expected "
+                f"--doc-components {'0,' * (len(components) - 1)}1 and a last layer {self.dim} wide, "
+                f"as the output matrix; got {','.join(map(str, components))} and {widths[-1]}"
+            )
         self.widths = list(widths)
         self.components = list(components)
         self.n_components = sum(components)
-        self.dim = weight.size(1)
         self.activation = ACTIVATIONS[activation]
         self.dropout, self.precision = dropout, precision
         self.weight = weight
         self.bias = nn.Parameter(torch.zeros(weight.size(0)))
         self.projections = nn.ModuleDict()
-        if project:
-            for n, (width, count) in enumerate(zip(widths, components, strict=True)):
-                if count > 0:
-                    projection = nn.Linear(width, count * self.dim)
-                    nn.init.zeros_(projection.bias)
-                    self.projections[str(n)] = projection
-        else:
-            _check_plain_output(widths, components, self.dim)
+        for n, (width, count) in enumerate(zip(widths, components, strict=True)):
+            if project and count > 0:
+                projection = nn.Linear(width, count * self.dim)
+                nn.init.zeros_(projection.bias)
+                self.projections[str(n)] = projection
         self.mixture_weights = None
         if self.n_components > 1:
             self.mixture_weights = nn.Linear(widths[-1], self.n_components, bias=False)
@@ -165,7 +173,16 @@ class MixtureOutput(nn.Module):
             FairseqDocError: components of another layer, a last layer that is not d wide, a noise
                 that is negative or not finite, or a bias of another shape.
         """
-        _check_replacement(weight, bias, widths, components, noise)
+        if any(components[:-1]) or widths[-1] != weight.size(1):
+            raise FairseqDocError(
+                "a mixture that starts as the softmax it replaces expects components of the last "
+                f"layer alone, and that layer {weight.size(1)} wide, as the output matrix; got "
+                f"components {list(components)} and a width of {widths[-1]}"
+            )
+        if bias is not None and bias.shape != weight.shape[:1]:
+            raise FairseqDocError(f"expected a bias ({len(weight)},); got {tuple(bias.shape)}")
+        if not 0 <= noise < math.inf:
+            raise FairseqDocError(f"the noise must be a number from 0 on; got {noise}")
         output = cls(widths, components, weight, activation="linear", **settings)
         output.to(weight)  # device and dtype
         (projection,) = output.projections.values()
@@ -272,41 +289,3 @@ class MixtureOutput(nn.Module):
     def _log_probs(self, mixture_params: Tensor) -> Tensor:
         log_probs = mixture_log_probs(self.unpack(mixture_params), precision=self.precision)
         return log_probs.view(*mixture_params.shape[:-1], -1)
-
-
-def _check_components(widths: Sequence[int], components: Sequence[int]) -> None:
-    if len(widths) != len(components) or min(components, default=0) < 0 or sum(components) == 0:
-        raise FairseqDocError(
-            "the mixture expects the widths of layers 0 to N and as many numbers of components, "
-            "none negative and at least one positive; got "
-            f"{list(widths)} and {list(components)}"
-        )
-
-
-def _check_replacement(
-    weight: Tensor,
-    bias: Tensor | None,
-    widths: Sequence[int],
-    components: Sequence[int],
-    noise: float,
-) -> None:
-    if any(components[:-1]) or widths[-1] != weight.size(1):
-        raise FairseqDocError(
-            "a mixture that starts as the softmax it replaces expects components of the last layer "
-            f"alone, and that layer {weight.size(1)} wide, as the output matrix; got components "
-            f"{list(components)} and a width of {widths[-1]}"
-        )
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise FairseqDocError(f"expected a bias ({len(weight)},); got {tuple(bias.shape)}")
-    if not 0 <= noise < math.inf:
-        raise FairseqDocError(f"the noise must be a number from 0 on; got {noise}")
-
-
-def _check_plain_output(widths: Sequence[int], components: Sequence[int], dim: int) -> None:
-    expected = [0] * (len(components) - 1) + [1]
-    if list(components) != expected or widths[-1] != dim:
-        raise FairseqDocError(
-            "--plain-output takes its logits from the last layer without a projection: expected "
-            f"--doc-components {','.join(map(str, expected))} and a last layer {dim} wide, as the "
-            f"output matrix; got {','.join(map(str, components))} and {widths[-1]}"
-        )

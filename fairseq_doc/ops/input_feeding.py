@@ -80,16 +80,9 @@ class InputFeedingArguments(NamedTuple):
     @classmethod
     def unflatten(cls, tensors: Sequence[Any], n_layers: int) -> "InputFeedingArguments":
         """The opposite of :meth:`flatten`."""
-        lists, n_biases = tensors[8:], n_layers - 1
-        joint_weights = lists[:n_layers]
-        biases = lists[n_layers : n_layers + n_biases]
-        dropout_masks = lists[n_layers + n_biases :]
-        return cls._make([*tensors[:8], joint_weights, biases, dropout_masks])
-
-    def to(self, dtype: torch.dtype) -> "InputFeedingArguments":
-        """The same in another dtype; the padding mask stays boolean."""
-        tensors = [x if x is None or x.dtype == torch.bool else x.to(dtype) for x in self.flatten()]
-        return self.unflatten(tensors, len(self.joint_weights))
+        after_weights, after_biases = 8 + n_layers, 8 + n_layers + n_layers - 1
+        joint_weights, biases = tensors[8:after_weights], tensors[after_weights:after_biases]
+        return cls._make([*tensors[:8], joint_weights, biases, tensors[after_biases:]])
 
 
 class InputFeedingResult(NamedTuple):
@@ -216,22 +209,20 @@ class _InputFeeding(torch.autograd.Function):
     @staticmethod
     def forward(ctx, n_layers, *tensors):
         arguments = InputFeedingArguments.unflatten(tensors, n_layers)
-        gates, keys, values, biases = (
-            arguments.gates, arguments.keys, arguments.values, arguments.biases
-        )  # fmt: skip
+        gates, keys, values, padding_mask, *_ = arguments
         query_weight = dense_operand(arguments.query_weight)  # half the columns of a wider matrix
         (time, rows), (sentences, places, width) = gates.shape[:2], keys.shape
         saved = _Activations.start(arguments)
         weights = gates.new_empty(time, rows, places)
         layers = [LSTMCell().steps(memory) for memory in saved.memories()]
         keys_by_width = keys.transpose(1, 2)  # (B, D, S)
-        padding_mask = arguments.padding_mask.unsqueeze(1)
+        padding_mask = padding_mask.unsqueeze(1)
         operands, dtype = arguments.joint_weights, arguments.joint_weights[0].dtype
         if time > 1:
             operands = [loop_operand(joint_weight, rows) for joint_weight in operands]
         for t in range(time):
             for n, operand in enumerate(operands):
-                z = saved.gates[n][t].copy_(gates[t] if n == 0 else biases[n - 1])
+                z = saved.gates[n][t].copy_(gates[t] if n == 0 else arguments.biases[n - 1])
                 add_matmul_(z, saved.inputs[n][t].to(dtype), operand)
                 h = layers[n].step(t, z)
                 if n + 1 < n_layers:
@@ -333,9 +324,10 @@ def input_feeding(arguments: InputFeedingArguments) -> InputFeedingResult:
     No gradient flows through the attention weights in the result. Under autocast everything is
     computed in autocast's dtype.
     """
-    n_layers = len(arguments.joint_weights)
+    n_layers, tensors = len(arguments.joint_weights), arguments.flatten()
     if torch.is_autocast_enabled(arguments.gates.device.type):
-        arguments = arguments.to(matmul_dtype(arguments.gates))
+        dtype = matmul_dtype(arguments.gates)
+        tensors = tuple(x if x is None or x.dtype == torch.bool else x.to(dtype) for x in tensors)
     with autocast_off(arguments.gates):
-        attentional, weights, cell, *outputs = _InputFeeding.apply(n_layers, *arguments.flatten())
+        attentional, weights, cell, *outputs = _InputFeeding.apply(n_layers, *tensors)
     return InputFeedingResult(outputs, attentional, weights, cell)

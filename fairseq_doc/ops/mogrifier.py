@@ -187,7 +187,7 @@ class _RoundGradients:
 
 
 def _over_steps(d: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """:func:`matrix_gradient` by the fastest kernel for small products too."""
+    """As :func:`matrix_gradient`, small products by torch's kernel."""
     d, x = d.flatten(0, 1), x.flatten(0, 1)
     if len(d) * d.size(1) * x.size(1) < LEAST_LINEAR:  # below it oneDNN's call takes longer
         return torch.mm(d.to(dtype).t(), x.to(dtype))

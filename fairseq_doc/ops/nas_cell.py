@@ -60,9 +60,8 @@ class NASSteps:
         gates, cells, hiddens, _ = memory
         width = cells.size(2)
         self._width = width
-        parts = [part.unbind(0) for part in gates.split(width, dim=2)]
-        self._a3, self._g1, self._g0, self._g2, self._g5, self._g7, self._g4, self._g6 = parts[:8]
-        self._b3 = parts[8]
+        by_part = [part.unbind(0) for part in gates.split(width, dim=2)]
+        self._parts = list(zip(*by_part, strict=True))
         self._sums = gates[:, :, width : 8 * width].unbind(0)
         self._sigmoids = gates[:, :, 2 * width : 6 * width].unbind(0)
         self._tanhs = gates[:, :, 6 * width : 8 * width].unbind(0)
@@ -71,23 +70,21 @@ class NASSteps:
     def step(self, t: int, b: Tensor, a: Tensor) -> Tensor:
         """Compute c_{t+1} and m_{t+1}, both (R, D), from c_t and the products b, with m_t, and a,
         with x_t, both (R, 8 D) (t from 0); returns m_{t+1}."""
-        width = self._width
-        self._a3[t].copy_(a[:, :width])
-        self._b3[t].copy_(b[:, 7 * width :])
+        width, (a3, g1, *_, b3) = self._width, self._parts[t]
+        a3.copy_(a[:, :width])
+        b3.copy_(b[:, 7 * width :])
         torch.add(a[:, width:], b[:, : 7 * width], out=self._sums[t])
-        self._g1[t].relu_()
+        g1.relu_()
         self._sigmoids[t].sigmoid_()
         self._tanhs[t].tanh_()
-        p0, p1, _, _, q = _from_gates(
-            self._g0[t], self._g1[t], self._g2[t], self._a3[t], self._b3[t],
-            self._g4[t], self._g5[t], self._g6[t], self._g7[t], self._cells[t],
-        )  # fmt: skip
+        p0, p1, _, _, q = _from_gates(self._parts[t], self._cells[t])
         cell = torch.mul(p0, p1, out=self._cells[t + 1])
         return torch.tanh(cell * q, out=self._hiddens[t])
 
 
-def _from_gates(g0, g1, g2, a3, b3, g4, g5, g6, g7, cell):
-    """p_0 .. p_3 and q."""
+def _from_gates(parts, cell):
+    """p_0 .. p_3 and q, from the parts of z after their activations and c_{t-1}."""
+    a3, g1, g0, g2, g5, g7, g4, g6, b3 = parts
     p0 = torch.mul(g0, g1).tanh_().add_(cell).tanh_()
     p1 = torch.mul(a3, b3).relu_().add_(g2).tanh_()
     p2 = torch.mul(g4, g5).tanh_()
@@ -121,8 +118,8 @@ class NASGradients:
     def _compute_factors(self, block: slice) -> None:
         """Write the factors of d c and e of some steps into their rows of d z."""
         before, after = self._cells[block], self._cells[block.start + 1 : block.stop + 1]
-        a3, g1, g0, g2, g5, g7, g4, g6, b3 = self._gates[block].chunk(PARTS, dim=2)
-        p0, p1, p2, p3, q = _from_gates(g0, g1, g2, a3, b3, g4, g5, g6, g7, before)
+        a3, g1, g0, g2, g5, g7, g4, g6, b3 = parts = self._gates[block].chunk(PARTS, dim=2)
+        p0, p1, p2, p3, q = _from_gates(parts, before)
         tanh_product = torch.tanh(g0 * g1)
         of, new = self.d_z[block].chunk(PARTS, dim=2), torch.empty_like
         of_before = through_tanh(p1, p0, new(p0))  # d c_{t-1} / d c_t
