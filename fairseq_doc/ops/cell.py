@@ -5,7 +5,6 @@ Axes: S micro-steps, R rows, D width, E width of the input, G parts of z.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -40,8 +39,7 @@ class Cell(ABC):
     Attributes:
         name: its key in ``CELLS``.
         gates: one of ``KINDS`` in ``ops/gated_cell.py``, where the cell has such gates.
-        has_cell_state: whether there is a c beside h. A cell without it adds h itself up, and its
-            gradients' step leaves in d h what goes through that sum.
+        has_cell_state: whether there is a c beside h. A cell without it adds h itself up.
         has_biases: whether z has them.
         takes_recurrent_mask: whether it has a g to be dropped.
         parts: how many vectors of width D z has.
@@ -80,31 +78,47 @@ class Cell(ABC):
         it."""
 
     @abstractmethod
-    def gradients(self, memory: Memory, d_cell: Tensor | None) -> Any:
-        """An object whose ``step(k, d_hidden)`` returns d z_k, from the last step to the first. Its
-        ``d_z`` (S, R, G D) holds them all, and its ``d_cell`` d c before the step."""
+    def gradients(self, memory: Memory, d_cell: Tensor | None) -> "CellGradients":
+        """The gradients of these steps."""
 
 
-class BlocksOfSteps:
-    """Steps from the last to the first, prepared block by block, so that a block stays in the
-    cache.
+class CellGradients(ABC):
+    """The gradients of z and c, from the last step to the first.
+
+    The factors of a step's gradients that do not depend on later steps are computed for a block of
+    steps, which stays in the cache.
 
     Args:
-        gates: (T, R, G D).
-        prepare: prepares a slice of steps.
+        memory: what the steps left.
+        d_cell: d c of the last step from outside, (R, D); None of a cell without c.
+
+    Attributes:
+        d_z: (S, R, G D); row k is d z_k after ``step(k)``.
+        d_cell: d c before step k after ``step(k)``, (R, D).
     """
 
-    def __init__(self, gates: Tensor, prepare: Callable[[slice], None]) -> None:
-        self._first, self._prepare = len(gates), prepare
-        self._length = max(1, BLOCK_NUMBERS // max(1, gates[0].numel()))
+    def __init__(self, memory: Memory, d_cell: Tensor | None) -> None:
+        self.memory = memory
+        self.d_z, self.d_cell = torch.empty_like(memory.gates), d_cell
+        self._first = len(memory.gates)  # step of the block
+        self._length = max(1, BLOCK_NUMBERS // max(1, memory.gates[0].numel()))
 
-    def place(self, t: int) -> int:
-        """Where step t is in its block, which is prepared now if it is not."""
-        while t < self._first:
+    @abstractmethod
+    def step(self, k: int, d_hidden: Tensor) -> Tensor:
+        """d z_k, (R, G D), from the whole d h_k, (R, D). Without c, d h_k becomes d h_{k-1} as far
+        as it goes through the sum."""
+
+    @abstractmethod
+    def _compute_factors(self, block: slice) -> None:
+        """Write the factors of some steps into their rows of d z."""
+
+    def _place(self, k: int) -> int:
+        """Where step k is in its block, whose factors are computed now if they are not yet."""
+        while k < self._first:
             block = slice(max(0, self._first - self._length), self._first)
-            self._prepare(block)
+            self._compute_factors(block)
             self._first = block.start
-        return t - self._first
+        return k - self._first
 
 
 def through_sigmoid(d_y: Tensor, y: Tensor, out: Tensor) -> Tensor:

@@ -22,12 +22,10 @@ With d x for dL/dx, and d i' either given to i or, negative, to f:
 :func:`lstm_cell` and :func:`gated_sum` are the plain forms.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from fairseq_doc.ops.cell import BlocksOfSteps, Cell, Memory, through_sigmoid, through_tanh
+from fairseq_doc.ops.cell import Cell, CellGradients, Memory, through_sigmoid, through_tanh
 
 KINDS = ("untied", "tied", "capped")
 
@@ -110,38 +108,23 @@ class GatedSteps:
         return torch.mul(o, torch.tanh(state), out=self._hiddens[t])
 
 
-class GatedGradients:
-    """The gradients of z and x, from the last step to the first.
-
-    The factors of d x in d z do not depend on later steps. They are computed for a block of steps
-    that stays in the cache; :meth:`step` multiplies them.
-
-    Args:
-        cell, memory: see :class:`GatedSteps`, after all steps.
-        d_cell: d c_T of an LSTM from outside, (R, D); None of an RHN.
-
-    Attributes:
-        d_z: (T, R, G D); row t is d z_t after ``step(t)``.
-        d_cell: d c_{t-1} of an LSTM after ``step(t)``, (R, D).
-    """
+class GatedGradients(CellGradients):
+    """The gradients of :class:`GatedSteps`. The factors are of d x in d z, and of d h in d z_o."""
 
     def __init__(self, cell: "GatedCell", memory: Memory, d_cell: Tensor | None) -> None:
-        gates, states, _, self._mask = memory
-        self._gates, self._states, self._kind = gates, states, cell.gates
-        width, count = states.size(2), n_gates(cell.gates)
-        self.d_z = torch.empty_like(gates)
-        self.d_cell: Any = d_cell
+        super().__init__(memory, d_cell)
+        width, count = memory.states.size(2), n_gates(cell.gates)
+        self._kind, self._count = cell.gates, count
         parts = self.d_z[:, :, : count * width].unflatten(2, (count, width))
         self._factors, self._d_z = parts.unbind(0), self.d_z.unbind(0)
         self._of_o = self.d_z[:, :, -width:].unbind(0)
-        self._forget = gates[:, :, (count - 2) * width : (count - 1) * width].unbind(0)
-        self._blocks = BlocksOfSteps(gates, self._compute_factors)
+        self._forget = memory.gates[:, :, (count - 2) * width : (count - 1) * width].unbind(0)
 
     def _compute_factors(self, block: slice) -> None:
-        """Write the factors of d x, and of d h in d z_o, of some steps into their rows of d z."""
-        gates, before, mask = self._gates[block], self._states[block], self._mask
-        width, count = before.size(2), n_gates(self._kind)
-        parts, factors = gates.split(width, dim=2), self.d_z[block].split(width, dim=2)
+        gates, states, _, mask = self.memory
+        before, count = states[block], self._count
+        parts = gates[block].split(before.size(2), dim=2)
+        factors = self.d_z[block].split(before.size(2), dim=2)
         f, g = parts[count - 2 : count]
         of_f, of_g = factors[count - 2 : count]
         masked = g if mask is None else g * mask
@@ -160,22 +143,20 @@ class GatedGradients:
         if mask is not None:
             of_g *= mask
         if self.d_cell is not None:
-            tanh_c = torch.tanh(self._states[block.start + 1 : block.stop + 1])
+            tanh_c = torch.tanh(states[block.start + 1 : block.stop + 1])
             through_sigmoid(tanh_c, parts[-1], factors[-1])
             # each (R, D): d c / d h
             self._cell_slope = through_tanh(parts[-1], tanh_c, tanh_c).unbind(0)
 
-    def step(self, t: int, d_hidden: Tensor) -> Tensor:
-        """d z_t, (R, G D), from the whole d h_t, (R, D). That of an RHN becomes d h_{t-1} as far as
-        it goes through the sum."""
-        place, d_state = self._blocks.place(t), d_hidden
+    def step(self, k: int, d_hidden: Tensor) -> Tensor:
+        place, d_state = self._place(k), d_hidden
         if self.d_cell is not None:
             d_state = torch.addcmul(self.d_cell, d_hidden, self._cell_slope[place])
-            self._of_o[t].mul_(d_hidden)
+            self._of_o[k].mul_(d_hidden)
             self.d_cell = d_state
-        self._factors[t].mul_(d_state.unsqueeze(1))
-        d_state.mul_(self._forget[t])
-        return self._d_z[t]
+        self._factors[k].mul_(d_state.unsqueeze(1))
+        d_state.mul_(self._forget[k])
+        return self._d_z[k]
 
 
 class GatedCell(Cell):

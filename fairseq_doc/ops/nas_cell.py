@@ -26,12 +26,10 @@ With d x for dL/dx and e_t = d m_t (1 - m_t^2):
 so that every d z is d c or e times a factor that no later step changes.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from fairseq_doc.ops.cell import BlocksOfSteps, Cell, Memory, through_sigmoid, through_tanh
+from fairseq_doc.ops.cell import Cell, CellGradients, Memory, through_sigmoid, through_tanh
 
 PARTS = 9
 ORDER = (1, 0, 2, 5, 7, 4, 6)  # of a_k + b_k in z
@@ -92,33 +90,20 @@ def _from_gates(parts, cell):
     return p0, p1, p2, p3, torch.tanh(p2 + p3)
 
 
-class NASGradients:
-    """The gradients of z and c, from the last step to the first.
-
-    Args:
-        memory: what :class:`NASSteps` left.
-        d_cell: d c_T from outside, (R, D).
-
-    Attributes:
-        d_z: (T, R, 9 D); row t is d z_t after ``step(t)``.
-        d_cell: d c_{t-1} after ``step(t)``, (R, D).
-    """
+class NASGradients(CellGradients):
+    """The gradients of :class:`NASSteps`. The factors are of d c and e in d z."""
 
     def __init__(self, memory: Memory, d_cell: Tensor | None) -> None:
-        gates, cells, hiddens, _ = memory
-        self._gates, self._cells, self._hiddens = gates, cells, hiddens
-        self.d_z = torch.empty_like(gates)
-        self.d_cell: Any = d_cell
-        parts = self.d_z.unflatten(2, (PARTS, cells.size(2)))
+        super().__init__(memory, d_cell)
+        parts = self.d_z.unflatten(2, (PARTS, memory.states.size(2)))
         self._of_cell = parts[:, :, :4].unbind(0), parts[:, :, 8].unbind(0)
         self._of_e = parts[:, :, 4:8].unbind(0)
         self._d_z = self.d_z.unbind(0)
-        self._blocks = BlocksOfSteps(gates, self._compute_factors)
 
     def _compute_factors(self, block: slice) -> None:
-        """Write the factors of d c and e of some steps into their rows of d z."""
-        before, after = self._cells[block], self._cells[block.start + 1 : block.stop + 1]
-        a3, g1, g0, g2, g5, g7, g4, g6, b3 = parts = self._gates[block].chunk(PARTS, dim=2)
+        gates, cells, hiddens, _ = self.memory
+        before, after = cells[block], cells[block.start + 1 : block.stop + 1]
+        a3, g1, g0, g2, g5, g7, g4, g6, b3 = parts = gates[block].chunk(PARTS, dim=2)
         p0, p1, p2, p3, q = _from_gates(parts, before)
         tanh_product = torch.tanh(g0 * g1)
         of, new = self.d_z[block].chunk(PARTS, dim=2), torch.empty_like
@@ -137,21 +122,21 @@ class NASGradients:
         through_sigmoid(to_p3, g7, of[5])
         through_tanh(to_p2 * g5, g4, of[6])
         through_tanh(to_p3, g6, of[7])
-        hiddens = self._hiddens[block]
+        hiddens = hiddens[block]
         self._slope = through_tanh(torch.ones_like(hiddens), hiddens, new(hiddens)).unbind(0)
         self._of_before, self._q = of_before.unbind(0), q.unbind(0)
 
-    def step(self, t: int, d_hidden: Tensor) -> Tensor:
-        """d z_t, (R, 9 D), from the whole d m_t, (R, D)."""
-        place = self._blocks.place(t)
+    def step(self, k: int, d_hidden: Tensor) -> Tensor:
+        assert self.d_cell is not None
+        place = self._place(k)
         e = d_hidden * self._slope[place]
         d_c = torch.addcmul(self.d_cell, e, self._q[place])
         four, last = self._of_cell
-        four[t].mul_(d_c.unsqueeze(1))
-        last[t].mul_(d_c)
-        self._of_e[t].mul_(e.unsqueeze(1))
+        four[k].mul_(d_c.unsqueeze(1))
+        last[k].mul_(d_c)
+        self._of_e[k].mul_(e.unsqueeze(1))
         self.d_cell = d_c.mul_(self._of_before[place])
-        return self._d_z[t]
+        return self._d_z[k]
 
 
 class NASCell(Cell):
