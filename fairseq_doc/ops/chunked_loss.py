@@ -49,7 +49,17 @@ class Wanted(NamedTuple):
     bias: bool = False
 
 
-NO_GRADIENT = Wanted()
+class Task(NamedTuple):
+    """A loss to be computed."""
+
+    mixture: Mixture
+    target: Tensor  # (N,)
+    settings: Settings
+    wanted: Wanted = Wanted()
+    draw: Tensor | None = None  # (N, J), the u of sampled gradients; None: exact ones
+    token_scale: Tensor | None = None  # (N,), of each token's loss in the gradients; None: one
+
+
 # nll, (N,), zero where ignored; the loss of the smoothed labels is a times its sum plus the second;
 # the gradients of components, log weights, weight and bias, None where not wanted.
 Losses = tuple[Tensor, Tensor, tuple[Tensor | None, ...]]
@@ -70,27 +80,11 @@ class _Chunk(NamedTuple):
 
 
 class ChunkedLoss:
-    """The losses, and gradients where wanted, chunk by chunk.
+    """The losses, and gradients where wanted, chunk by chunk."""
 
-    Args:
-        mixture: see :class:`fairseq_doc.ops.reference.Mixture`.
-        target: (N,).
-        settings: see :class:`Settings`.
-        wanted: which gradients to compute.
-        draw: (N, J), the u of sampled gradients; None: exact ones.
-        token_scale: (N,), the factor of each token's loss in the gradients; None: one.
-    """
-
-    def __init__(
-        self,
-        mixture: Mixture,
-        target: Tensor,
-        settings: Settings,
-        wanted: Wanted = NO_GRADIENT,
-        draw: Tensor | None = None,
-        token_scale: Tensor | None = None,
-    ) -> None:
-        self.settings, self.wanted, self.draw = settings, wanted, draw
+    def __init__(self, task: Task) -> None:
+        mixture, target, settings, self.wanted, self.draw, token_scale = task
+        self.settings = settings
         self.dtype, self.sum_dtype = settings.dtype, sum_dtype(settings.dtype)
         # Smoothed labels need the logits widened.
         of_logits = self.sum_dtype if settings.smoothing else self.dtype

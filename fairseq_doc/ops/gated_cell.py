@@ -86,8 +86,7 @@ class GatedSteps:
         """Compute x_{t+1} and h_{t+1}, (R, D), from z_t and x_t (t from 0); returns h_{t+1}.
 
         Args:
-            z: z_t, (R, G D), which may change; it may be row t of the memory for the gates. None:
-                it is that row.
+            z: z_t, (R, G D), which may change; None: row t of the memory for the gates.
             added: still to be added to z.
         """
         if z is None:

@@ -224,7 +224,7 @@ class _InputFeeding(torch.autograd.Function):
             for n, operand in enumerate(operands):
                 z = saved.gates[n][t].copy_(gates[t] if n == 0 else arguments.biases[n - 1])
                 add_matmul_(z, saved.inputs[n][t].to(dtype), operand)
-                h = layers[n].step(t, z)
+                h = layers[n].step(t)
                 if n + 1 < n_layers:
                     next_input = saved.inputs[n + 1][t, :, :width]
                     mask = arguments.dropout_masks[n]

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from fairseq_doc.ops import reference
-from fairseq_doc.ops.chunked_loss import NO_GRADIENT, ChunkedLoss, Losses, Settings, Wanted
+from fairseq_doc.ops.chunked_loss import ChunkedLoss, Losses, Settings, Task, Wanted
 from fairseq_doc.ops.gradient_sampling import check_gradient_sampling, draw_rows, threshold_on
 from fairseq_doc.ops.matmul import autocast_off, can_branch_on, needs_gradient
 from fairseq_doc.ops.mixture_chunks import mixture_matmul_dtype, takes_tiles
@@ -47,20 +47,14 @@ from fairseq_doc.ops.reference import Mixture
 from fairseq_doc.ops.tiled_loss import TiledLoss
 
 
-def _losses(
-    mixture: Mixture,
-    target: Tensor,
-    settings: Settings,
-    wanted: Wanted = NO_GRADIENT,
-    draw: Tensor | None = None,
-    token_scale: Tensor | None = None,
-) -> Losses:
-    """As :class:`fairseq_doc.ops.chunked_loss.ChunkedLoss`, in tiles for a large vocabulary."""
-    arguments = mixture, target, settings, wanted, draw, token_scale
-    tiled = settings.chunk_bytes is None and takes_tiles(mixture.weight, settings.dtype)
-    with autocast_off(target):
-        losses = TiledLoss(*arguments).run() if tiled and not settings.smoothing else None
-        return losses or ChunkedLoss(*arguments).run()
+def _losses(task: Task) -> Losses:
+    """In chunks of tokens, or in tiles for a large vocabulary."""
+    settings, tiled = task.settings, takes_tiles(task.mixture.weight, task.settings.dtype)
+    with autocast_off(task.target):
+        losses = None
+        if tiled and settings.chunk_bytes is None and not settings.smoothing:
+            losses = TiledLoss(task).run()
+        return losses or ChunkedLoss(task).run()
 
 
 class _MixtureNLL(torch.autograd.Function):
@@ -80,8 +74,9 @@ class _MixtureNLL(torch.autograd.Function):
         draw = draw_rows(log_weights.shape) if settings.sampling and any(wanted) else None
         if not settings.summed:
             ctx.save_for_backward(*mixture, target, draw)
-            return _losses(mixture, target, settings)[0], None
-        nll, smoothing_loss, gradients = _losses(mixture, target, settings, wanted, draw)
+            return _losses(Task(mixture, target, settings))[0], None
+        task = Task(mixture, target, settings, wanted, draw)
+        nll, smoothing_loss, gradients = _losses(task)
         ctx.save_for_backward(*gradients)
         nll = nll.sum()
         ctx.mark_non_differentiable(nll)
@@ -97,8 +92,8 @@ class _MixtureNLL(torch.autograd.Function):
                 gradients = [None if g is None else g * grad_output for g in gradients]
         else:
             *mixture, target, draw = ctx.saved_tensors
-            arguments = Mixture(*mixture), target, ctx.settings, ctx.wanted, draw, grad_output
-            gradients = _losses(*arguments)[2]
+            task = Task(Mixture(*mixture), target, ctx.settings, ctx.wanted, draw, grad_output)
+            gradients = _losses(task)[2]
         gradients = [
             None if g is None else g.to(dtype)
             for g, dtype in zip(gradients, ctx.dtypes, strict=True)

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_doc.ops.chunked_loss import NEGLIGIBLE, NO_GRADIENT, Losses, Settings, Wanted
+from fairseq_doc.ops.chunked_loss import NEGLIGIBLE, Losses, Task
 from fairseq_doc.ops.matmul import matmul, of_a_size
 from fairseq_doc.ops.mixture_chunks import tokens_per_chunk, with_column
-from fairseq_doc.ops.reference import Mixture, sum_dtype
+from fairseq_doc.ops.reference import sum_dtype
 from fairseq_doc.ops.row_softmax import are_moderate, at_target, exp_sums
 
 TILE_ROWS = 1024
@@ -39,18 +39,10 @@ class TiledLoss:
     """As :class:`fairseq_doc.ops.chunked_loss.ChunkedLoss`, tile by tile; labels are not
     smoothed."""
 
-    def __init__(
-        self,
-        mixture: Mixture,
-        target: Tensor,
-        settings: Settings,
-        wanted: Wanted = NO_GRADIENT,
-        draw: Tensor | None = None,
-        token_scale: Tensor | None = None,
-    ) -> None:
+    def __init__(self, task: Task) -> None:
+        mixture, target, settings, self.wanted, self.draw, token_scale = task
         components, log_weights, self.weight, self.bias = mixture
-        self.shape = components.shape  # (N, J, d)
-        self.settings, self.wanted, self.draw = settings, wanted, draw
+        self.shape, self.settings = components.shape, settings  # (N, J, d)
         self.dtype, self.sum_dtype = settings.dtype, sum_dtype(settings.dtype)
         self.tokens = target.ne(settings.ignore_index).nonzero().squeeze(1)  # (n,)
         self.log_weights = log_weights[self.tokens].to(self.sum_dtype)
