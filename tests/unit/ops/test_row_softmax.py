@@ -85,8 +85,8 @@ def test_softmax(rows_of_a_block, dtype, shift, subtract):
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("reduction", ["sum", "none"])
 def test_a_mixture_of_logits_far_from_zero(reduction, shift, sampling):
-    """A number added to all logits changes nothing, whether exp(l) can be computed or not, and whether it can
-    be for all chunks or for the first ones only."""
+    """A number added to all logits changes nothing, whether exp(l) can be computed or not, and
+    whether it can be for all chunks or for the first ones only."""
     mixture, target = random_mixture(9, 3, 4, V), random_targets(9, V)
     mixture[0][5:, :, 0] = 1.0  # the components of the last tokens
     mixture[2][:, 0] += shift
