@@ -116,8 +116,8 @@ class MixtureOutput(nn.Module):
         self.dim = weight.size(1)
         if len(widths) != len(components) or min(components, default=0) < 0 or not any(components):
             raise FairseqDocError(
-                "the mixture expects the widths of layers 0 to N and as many numbers of components, "
-                "none negative and at least one positive; got "
+                "the mixture expects the widths of layers 0 to N and as many numbers of "
+                "components, none negative and at least one positive; got "
                 f"{list(widths)} and {list(components)}"
             )
         if activation not in ACTIVATIONS:
@@ -125,9 +125,10 @@ class MixtureOutput(nn.Module):
             raise FairseqDocError(f"the activation must be {expected}; got {activation!r}")
         if not project and (any(components[:-1]) or components[-1] != 1 or widths[-1] != self.dim):
             raise FairseqDocError(
-                "--plain-output takes its logits from the last layer without a projection: expected "
-                f"--doc-components {'0,' * (len(components) - 1)}1 and a last layer {self.dim} wide, "
-                f"as the output matrix; got {','.join(map(str, components))} and {widths[-1]}"
+                "--plain-output takes its logits from the last layer without a projection: "
+                f"expected --doc-components {'0,' * (len(components) - 1)}1 and a last layer "
+                f"{self.dim} wide, as the output matrix; got {','.join(map(str, components))} and "
+                f"{widths[-1]}"
             )
         self.widths = list(widths)
         self.components = list(components)

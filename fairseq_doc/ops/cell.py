@@ -39,7 +39,7 @@ class Cell(ABC):
     Attributes:
         name: its key in ``CELLS``.
         gates: one of ``KINDS`` in ``ops/gated_cell.py``, where the cell has such gates.
-        has_cell_state: whether there is a c beside h. A cell without it adds h itself up.
+        has_cell_state: whether it has c as well as h. A cell without c adds h itself up.
         has_biases: whether z has them.
         takes_recurrent_mask: whether it has a g to be dropped.
         parts: how many vectors of width D z has.
@@ -62,15 +62,15 @@ class Cell(ABC):
         return weight
 
     def state_order(self, weight: Tensor) -> Tensor:
-        """The state's matrix (G D, D), likewise."""
+        """The state's matrix (G D, D), its parts in the order of z."""
         return weight
 
     @abstractmethod
     def plain_step(
         self, added: Tensor, product: Tensor, state: State, mask: Tensor | None
     ) -> State:
-        """The state after a step, from u_t or b_l, the product with h, and the state before;
-        ``mask`` is of g."""
+        """The state after a step, from u_t or b_l, the product with h, the state before, and the
+        mask of g."""
 
     @abstractmethod
     def steps(self, memory: Memory) -> Any:

@@ -108,7 +108,8 @@ class GatedSteps:
 
 
 class GatedGradients(CellGradients):
-    """The gradients of :class:`GatedSteps`. The factors are of d x in d z, and of d h in d z_o."""
+    """The gradients of :class:`GatedSteps`. The factors are those of d x, and of d h in
+    d z_o."""
 
     def __init__(self, cell: "GatedCell", memory: Memory, d_cell: Tensor | None) -> None:
         super().__init__(memory, d_cell)

@@ -16,7 +16,8 @@ so these gradients are unbiased, whatever tau is. (A filter that drops small gra
 cut-cross-entropy, is not.) The loss, and the gradient -r_j of log pi_j, which needs no such
 product, stay exact.
 
-u is drawn at once for all tokens and components, so it does not depend on how they are computed.
+u is drawn at once for all tokens and components, so it does not depend on how they are computed,
+by torch's global generator, which fairseq seeds anew for every update.
 """
 
 import functools
@@ -55,11 +56,6 @@ def _warn_of_exact_gradients(device_type: str) -> None:
     logger.warning(
         f"gradient sampling: expected a CPU; got {device_type}, where gradients are exact"
     )
-
-
-def draw_rows(shape: torch.Size) -> Tensor:
-    """u, (N, J), by torch's global generator, which fairseq seeds anew for every update."""
-    return 1 - torch.rand(shape, dtype=torch.float64)
 
 
 class KeptRows:

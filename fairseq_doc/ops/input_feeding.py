@@ -1,7 +1,8 @@
 """The recurrence of a Luong decoder with input feeding (Luong et al., 2015, section 3.3).
 
-Axes: T target time, B sentences, S source time, N LSTM layers, D width; R rows, k hypotheses of each
-sentence side by side (R = k B; k = 1 in training), so that a beam shares its sentence's memory.
+Axes: T target time, B sentences, S source time, N LSTM layers, D width; R rows, k hypotheses of
+each sentence side by side (R = k B; k = 1 in training), so that a beam shares its sentence's
+memory.
 
     x^1_t = [a_{t-1} ; e_t],   x^{n+1}_t = m^n_t * h^n_t              m: dropout between layers
     h^n_t, c^n_t = LSTM^n(x^n_t, h^n_{t-1}, c^n_{t-1})
@@ -9,13 +10,14 @@ sentence side by side (R = k B; k = 1 in training), so that a beam shares its se
     a_t = tanh(W_q h^N_t + sum_s p_ts values_s)
 
 With keys = memory W_a and values = memory W_m^T this is "general" attention, with
-a_t = tanh([W_q W_m] [h^N_t ; context_t]). Both products, and the embeddings' part of layer 1's gates,
-do not depend on step t - 1, so the caller computes them for all steps at once. Each layer's input and
-recurrent matrices are joined side by side, so a step takes one product per layer.
+a_t = tanh([W_q W_m] [h^N_t ; context_t]). Both products, and the embeddings' part of layer 1's
+gates, do not depend on step t - 1, so the caller computes them for all steps at once. Each layer's
+input and recurrent matrices are joined side by side, so a step takes one product per layer.
 
 :func:`input_feeding_reference` is the plain form, differentiated by autograd. :func:`input_feeding`
-computes the same with its own backward. Its loop has one product per layer and step, and it computes
-each matrix's gradient in one product over all steps, where autograd would add up T products.
+computes the same with its own backward. Its loop has one product per layer and step, and it
+computes each matrix's gradient in one product over all steps, where autograd would add up T
+products.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,8 +56,8 @@ class InputFeedingArguments(NamedTuple):
         hidden: h^n_0, (N, R, D).
         cell: c^n_0, (N, R, D).
         joint_weights: N matrices (4 D, 2 D): columns for x^n (for a_{t-1} in layer 1), then for
-            h^n_{t-1}. Their dtype may be narrower than the others'; the other factor of their products
-            is then rounded to it.
+            h^n_{t-1}. Their dtype may be narrower than the others'; the other factor of their
+            products is then rounded to it.
         biases: N - 1 vectors (4 D,), of layers 2 to N.
         dropout_masks: N - 1 masks (T, R, D), zero or 1 / (1 - p), of the outputs of layers 1 to
             N - 1; or None each.

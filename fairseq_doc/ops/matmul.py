@@ -33,9 +33,9 @@ logger = logging.getLogger(__name__)
 _Backward = TypeVar("_Backward", bound=Callable[..., Any])
 
 # oneDNN compiles a kernel for every shape of a product, which takes longer than the product, and
-# keeps the last ones, by default 1,024 of them, with a megabyte or more each. It reads this variable
-# when it makes the first one. A training step of three layers needs about 40, and more for another
-# number of rows.
+# keeps the last ones, by default 1,024 of them, with a megabyte or more each. It reads this
+# variable when it makes the first one. A training step of three layers needs about 40, and more for
+# another number of rows.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "160")
 # From this many rows on, one for each token of a batch, a product has one of four numbers of rows
 # in each octave, so that there are few shapes.

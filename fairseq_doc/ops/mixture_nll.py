@@ -23,16 +23,17 @@ Neither is exp(l): Z_j e_jv = exp(l_jv) - Z_j [v = y] takes its place, with the 
 dW is summed transposed, (d, V), with db as one more row of the same product.
 
 With smoothed labels w_v = u for every word, plus a for the target, L = - sum_v w_v log P(v). The
-posterior at any word v is A_jv = pi_j s_jv / P(v), and with g_j = sum_v w_v A_jv = a r_j + u sum_v A_jv
+posterior at any word v is A_jv = pi_j s_jv / P(v), and with
+g_j = sum_v w_v A_jv = a r_j + u sum_v A_jv
 
     dL/d log pi_j = -g_j
     dL/d l_jv     =  g_j s_jv - w_v A_jv  =  s_jv (g_j - u pi_j / P(v)) - a [v = y] r_j
 
-With sampled gradients the factor of the products' rows is not r_j but that of
-:mod:`fairseq_doc.ops.gradient_sampling`, of which most are zero; the loss and dL/d log pi stay exact.
+With sampled gradients the products' rows have other factors than r_j, of which most are zero
+(:mod:`fairseq_doc.ops.gradient_sampling`); the loss and dL/d log pi stay exact.
 
-The products may have factors and results of 16 bits. Everything between them, and the sums over chunks,
-then have 32: a block of logits is widened, its e is computed, and e is rounded once.
+The products may have factors and results of 16 bits. Everything between them, and the sums over
+chunks, then have 32: a block of logits is widened, its e is computed, and e is rounded once.
 """
 
 import torch
@@ -40,7 +41,7 @@ from torch import Tensor
 
 from fairseq_doc.ops import reference
 from fairseq_doc.ops.chunked_loss import ChunkedLoss, Losses, Settings, Task, Wanted
-from fairseq_doc.ops.gradient_sampling import check_gradient_sampling, draw_rows, threshold_on
+from fairseq_doc.ops.gradient_sampling import check_gradient_sampling, threshold_on
 from fairseq_doc.ops.matmul import autocast_off, can_branch_on, needs_gradient
 from fairseq_doc.ops.mixture_chunks import mixture_matmul_dtype, takes_tiles
 from fairseq_doc.ops.reference import Mixture
@@ -71,7 +72,9 @@ class _MixtureNLL(torch.autograd.Function):
         mixture = Mixture(components, log_weights, weight, bias)
         ctx.dtypes = [None if x is None else x.dtype for x in mixture]
         ctx.settings, ctx.wanted = settings, wanted
-        draw = draw_rows(log_weights.shape) if settings.sampling and any(wanted) else None
+        draw = None
+        if settings.sampling and any(wanted):
+            draw = 1 - torch.rand(log_weights.shape, dtype=torch.float64)  # u
         if not settings.summed:
             ctx.save_for_backward(*mixture, target, draw)
             return _losses(Task(mixture, target, settings))[0], None

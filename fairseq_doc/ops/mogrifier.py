@@ -9,10 +9,10 @@ Before step t the input x = x_t and the state h = h_{t-1} gate each other in r r
 
     z_t = W_x x + W_h h + b         then the cell of ops/gated_cell.py, whose c is not gated
 
-A round's matrix may be a product of two factors, (to, k) and (k, from). Matrices and biases of zeros
-leave this operation without rounds, to the bit, and torch's LSTM up to rounding. The first round
-reads h, so nothing that a step multiplies is known before the step: W_x x is a product of each
-step, unlike in ops/recurrence.py. It is one product with W_h h, of [W_x W_h] and [x ; h].
+A round's matrix may be a product of two factors, (to, k) and (k, from). With matrices and biases of
+zeros this is the operation without rounds, to the bit, and torch's LSTM up to rounding. The first
+round reads h, so nothing that a step multiplies is known before the step: W_x x is a product of
+each step, unlike in ops/recurrence.py. It is one product with W_h h, of [W_x W_h] and [x ; h].
 
 With d x for dL/dx, [d x ; d h] starts from [W_x W_h]^T d z_t, and goes through the rounds from the
 last one to the first. If x' = 2 s x, s = sigmoid(q), q = Q_i h + b_i, then

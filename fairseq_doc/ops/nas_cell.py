@@ -1,4 +1,4 @@
-"""One step of the cell that neural architecture search found (Zoph and Le, 2017), and its gradients.
+"""One step of the NAS cell (neural architecture search; Zoph and Le, 2017), and its gradients.
 
 Axes: T steps, R rows, D width. With a_k = W_k x_t and b_k = U_k m_{t-1}, k = 0 .. 7, both without
 biases,
@@ -9,7 +9,7 @@ biases,
     p_2 = tanh(g_4 g_5),                  p_3 = sigmoid(g_6 + g_7)
     c_t = p_0 p_1,    m_t = tanh(c_t q),  q = tanh(p_2 + p_3)
 
-(as deepmind/lamb has it, after TensorFlow's NASCell). g_3 alone needs a and b apart. So z_t holds nine
+(as in deepmind/lamb, after TensorFlow's NASCell). Only g_3 needs a and b apart. So z_t holds nine
 parts of width D, in the order
 
     a_3;  a_k + b_k for k = 1, 0, 2, 5, 7, 4, 6;  b_3
@@ -21,7 +21,8 @@ With d x for dL/dx and e_t = d m_t (1 - m_t^2):
     d c_t       = (given by step t + 1) + e q,      d c_{t-1} = d c p_1 (1 - p_0^2)
     d (g_0 g_1) = d c_{t-1} (1 - tanh(g_0 g_1)^2)
     d g_2 = d g_3 = d c p_0 (1 - p_1^2)
-    d p_2 = d p_3 = e c (1 - q^2),   d (g_4 g_5) = d p_2 (1 - p_2^2),   d g_6 = d g_7 = d p_3 p_3 (1 - p_3)
+    d p_2 = d p_3 = e c (1 - q^2)
+    d (g_4 g_5) = d p_2 (1 - p_2^2),   d g_6 = d g_7 = d p_3 p_3 (1 - p_3)
 
 so that every d z is d c or e times a factor that no later step changes.
 """
@@ -91,7 +92,7 @@ def _from_gates(parts, cell):
 
 
 class NASGradients(CellGradients):
-    """The gradients of :class:`NASSteps`. The factors are of d c and e in d z."""
+    """The gradients of :class:`NASSteps`. The factors are those of d c and e in d z."""
 
     def __init__(self, memory: Memory, d_cell: Tensor | None) -> None:
         super().__init__(memory, d_cell)

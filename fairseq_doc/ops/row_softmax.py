@@ -99,7 +99,8 @@ def are_moderate(sums: Tensor) -> bool:
 def softmax_(rows: Tensor, row_target: Tensor, minus_one: bool = False) -> Tensor:
     """Replace logits (R, V) by their softmaxes in place.
 
-    A softmax's sum follows from its largest entry: log Z = m - log max_v s_v, where m is the largest logit.
+    A softmax's sum follows from its largest entry: log Z = m - log max_v s_v with the largest logit
+    m.
 
     Args:
         rows: of any dtype; softmaxes are computed in float32 or wider and rounded at the end.

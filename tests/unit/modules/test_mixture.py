@@ -87,6 +87,13 @@ def test_plain_output_is_a_softmax_of_the_last_layer():
     assert {name for name, _ in layer.named_parameters()} == {"weight", "bias"}
 
 
+def test_biases_start_at_zero_and_the_matrix_is_the_one_given():
+    weight = nn.Parameter(torch.randn(V, D))
+    layer = MixtureOutput(WIDTHS, [1, 0, 2], weight)
+    assert layer.weight is weight
+    assert not any(p.any() for name, p in layer.named_parameters() if name.endswith("bias"))
+
+
 @given(st.lists(st.integers(0, 3), min_size=3, max_size=3).filter(any), st.integers(0, 9))
 def test_probabilities_sum_to_one(components, seed):
     layer = output_layer(components, seed)
@@ -130,13 +137,6 @@ def test_component_dropout_is_one_mask_a_stream_for_all_times_and_components():
     masks = factors[:, 0, 0]  # (B, d)
     assert not torch.equal(masks[0], masks[1]) or not torch.equal(masks[0], masks[2])
     assert_close(log_weights, layer.eval()(h)[1])  # the weights are not dropped
-
-
-def test_biases_start_at_zero_and_the_matrix_is_the_one_given():
-    weight = nn.Parameter(torch.randn(V, D))
-    layer = MixtureOutput(WIDTHS, [1, 0, 2], weight)
-    assert layer.weight is weight
-    assert not any(b.any() for b in (layer.bias, *(p.bias for p in layer.projections.values())))
 
 
 @pytest.mark.parametrize("components", [[1, 0, 2], [0, 0, 1]])

@@ -1,5 +1,5 @@
-"""Sampled gradients of the mixture's NLL: unbiased, with the variance of their derivation, and the same
-draw whatever the chunks are."""
+"""Sampled gradients of the mixture's NLL: unbiased, with the variance of their derivation, and the
+same draw whatever the chunks are."""
 
 import logging
 
@@ -60,7 +60,7 @@ def repeated(mixture):
 
 
 def draws_of(mixture, tau):
-    """[gradients of each input, stacked over calls], each the mean over the copies of the tokens."""
+    """[gradients of each input, stacked over calls], means over the copies of the tokens."""
     calls = []
     for seed in range(CALLS):
         found = sampled(repeated(mixture), tau, seed, target=TARGET.repeat(COPIES))[1]
@@ -154,8 +154,8 @@ def test_gradients_go_only_to_inputs_that_require_them():
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_lower_precisions_make_the_same_draw(precision):
-    """The error is the products' rounding. Posteriors near a threshold of their draw may fall on its
-    other side; here none does."""
+    """The error is the products' rounding. A posterior near a threshold of its draw may fall on
+    its other side; here none does."""
     mixture = random_mixture(40, J, 16, 50)
     target = random_targets(40, 50)
     _, truth = sampled(mixture, 0.2, target=target)

@@ -23,7 +23,7 @@ FORMS = {"plain": input_feeding_reference, "own": input_feeding}
 
 
 class Case:
-    """Random arguments: ``inputs`` by name, in float64, the lists spread as ``joint_weights0``..."""
+    """Random arguments: ``inputs`` by name, in float64, the lists as ``joint_weights0`` ..."""
 
     def __init__(self, t=3, b=2, k=1, s=4, layers=2, width=3, dropped=False, seed=0, scale=1.0):
         rng = torch.Generator().manual_seed(seed)

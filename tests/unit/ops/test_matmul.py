@@ -238,7 +238,7 @@ def test_the_result_in_given_memory(bias):
 @pytest.mark.parametrize("least", [0, matmul.LEAST_ONEDNN])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_the_product_of_a_step(monkeypatch, kernel, dtype, least, steps, right_form):
-    """By each kernel: with and without a bias, in new or given memory, added; its factors rounded."""
+    """By each kernel: with a bias, in given memory, added, with rounded factors."""
     monkeypatch.setattr(matmul, "LEAST_ONEDNN", least)
     own = torch.float64 if dtype == torch.float64 else torch.float32
     x, right, bias = (numbers(*shape, dtype=own) for shape in ((5, 7), (11, 7), (11,)))

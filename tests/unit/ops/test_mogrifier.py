@@ -17,8 +17,8 @@ own = mogrifier.mogrifier
 
 
 class Case(conftest.Case):
-    """Numbers for T steps, R rows, an input of width E, a layer of width D, r rounds of rank k (None:
-    full matrices)."""
+    """Numbers for T steps, R rows, an input of width E, a layer of width D, r rounds of rank k
+    (None: full matrices)."""
 
     def __init__(self, t=4, r=3, e=5, d=4, rounds=5, rank=2, **settings):
         shapes = [(t, r, e), (r, d), (r, d), (4 * d, e), (4 * d, d), (4 * d,)]

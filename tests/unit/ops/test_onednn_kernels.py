@@ -29,7 +29,7 @@ from ..models.luong import NEXT_WORDS, OPTIONS, SOURCES, TARGETS, generate, padd
 from .test_input_feeding import Case
 from .test_matmul import STRIDES, numbers
 
-# A torch with oneDNN but without the operator that is called is no reason to skip: these tests then fail.
+# With oneDNN but without its operator these tests fail, and are not skipped.
 pytestmark = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="this torch carries no oneDNN"
 )

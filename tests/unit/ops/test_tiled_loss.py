@@ -1,4 +1,4 @@
-"""Tiles of rows and words give the loss and gradients of chunks of tokens, and of the definition."""
+"""Tiles of rows and words give the loss and gradients of chunks, and of the definition."""
 
 import pytest
 import torch
