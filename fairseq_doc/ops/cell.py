@@ -99,7 +99,8 @@ class CellGradients(ABC):
 
     def __init__(self, memory: Memory, d_cell: Tensor | None) -> None:
         self.memory = memory
-        self.d_z, self.d_cell = torch.empty_like(memory.gates), d_cell
+        self.d_z = torch.empty_like(memory.gates)
+        self.d_cell: Any = d_cell
         self._first = len(memory.gates)  # step of the block
         self._length = max(1, BLOCK_NUMBERS // max(1, memory.gates[0].numel()))
 

@@ -128,7 +128,6 @@ class NASGradients(CellGradients):
         self._of_before, self._q = of_before.unbind(0), q.unbind(0)
 
     def step(self, k: int, d_hidden: Tensor) -> Tensor:
-        assert self.d_cell is not None
         place = self._place(k)
         e = d_hidden * self._slope[place]
         d_c = torch.addcmul(self.d_cell, e, self._q[place])

@@ -34,18 +34,16 @@ class Mixture(NamedTuple):
 
     def check(self, target: Tensor | None = None) -> None:
         """Raise ``FairseqDocError`` unless the shapes fit together, with targets (N,) too."""
-        tensors = {**self._asdict(), "target": target}
-        shapes = {name: tuple(x.shape) for name, x in tensors.items() if x is not None}
-        n, j, d = (*shapes["components"], 0, 0, 0)[:3]
-        v = len(self.weight)
-        expected = {
-            "components": (n, j, d),
-            "log_weights": (n, j),
-            "weight": (v, d),
-            "bias": (v,),
-            "target": (n,),
-        }
-        if any(shape != expected[name] for name, shape in shapes.items()):
+        k, log_weights, weight, bias = self
+        if (
+            k.dim() != 3
+            or log_weights.shape != k.shape[:2]
+            or weight.shape[1:] != k.shape[2:]
+            or (bias is not None and bias.shape != weight.shape[:1])
+            or (target is not None and target.shape != k.shape[:1])
+        ):
+            tensors = {**self._asdict(), "target": target}
+            shapes = {name: tuple(x.shape) for name, x in tensors.items() if x is not None}
             raise FairseqDocError(
                 "the mixture expects components (N, J, d), log_weights (N, J), weight (V, d), "
                 f"bias (V,) and target (N,); got {shapes}"
