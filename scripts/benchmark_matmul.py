@@ -72,6 +72,7 @@ def seconds_by_chunk(size, repeats):
     import torch
 
     from fairseq_doc.ops.mixture_nll import mixture_nll
+    from fairseq_doc.ops.reference import Mixture
 
     _, width, words = SIZES[size]
     tokens, j = TOKENS[size], 20
@@ -79,11 +80,11 @@ def seconds_by_chunk(size, repeats):
     log_weights = torch.randn(tokens, j).log_softmax(1).requires_grad_()
     weight = torch.empty(words, width).uniform_(-0.1, 0.1).requires_grad_()
     bias, target = torch.zeros(words, requires_grad=True), torch.randint(words, (tokens,))
-    inputs = components, log_weights, weight, bias
+    mixture = Mixture(components, log_weights, weight, bias)
 
     def run(mib):
-        loss = mixture_nll(components, log_weights, weight, bias, target, chunk_bytes=mib * 2**20)
-        return torch.autograd.grad(loss, inputs)
+        loss = mixture_nll(mixture, target, chunk_bytes=mib * 2**20)
+        return torch.autograd.grad(loss, mixture)
 
     forms: dict[str, Callable[[], object]] = {f"{mib} MiB": partial(run, mib) for mib in CHUNKS}
     return fastest_in_turns(forms, repeats)

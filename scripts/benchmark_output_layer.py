@@ -110,7 +110,7 @@ def losses(mixture, target):
     components, log_weights, weight, bias = mixture
 
     def loss(form, **settings):
-        return form.mixture_nll(components, log_weights, weight, bias, target, **settings)
+        return form.mixture_nll(reference.Mixture(*mixture), target, **settings)
 
     def probabilities():
         softmax = F.softmax(F.linear(components, weight, bias), dim=-1)

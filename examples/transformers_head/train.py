@@ -161,8 +161,7 @@ def plain_nll(
 ) -> torch.Tensor:
     """The mean NLL from all (N, J, V) probabilities, as MoS was published."""
     assert reduction == "mean"
-    mixture = (*output.unpack(mixture_params), output.weight, output.bias)
-    total = losses(mixture, target.flatten())["probabilities"]()
+    total = losses(output.unpack(mixture_params), target.flatten())["probabilities"]()
     return total / target.ne(-100).sum()
 
 

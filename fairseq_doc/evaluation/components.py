@@ -211,9 +211,10 @@ def mixture_parts(
     Raises:
         FairseqDocError: a score that is not finite.
     """
-    vectors, log_weights = output.unpack(mixture_params)  # (N, J, d), (N, J)
+    mixture = output.unpack(mixture_params)
+    vectors, log_weights = mixture.components, mixture.log_weights  # (N, J, d), (N, J)
     parts = _empty(output, len(target), n_words) if into is None else into
-    chunk = even_chunk_size(vectors, output.weight, chunk_bytes)
+    chunk = even_chunk_size(mixture, chunk_bytes)
     for start in range(0, len(target), chunk):
         at = slice(start, start + chunk)
         found = _of_chunk(output, vectors[at], log_weights[at], target[at], n_words)

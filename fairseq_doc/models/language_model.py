@@ -171,12 +171,6 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
     # What from_pretrained does: evaluation/hub_interface.py, which imports this file, sets it.
     load_pretrained: ClassVar[Callable[..., Any]]
 
-    def forward(
-        self, src_tokens: torch.Tensor, **kwargs: Any
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """See :meth:`RecurrentDecoder.forward`."""
-        return self.decoder(src_tokens, **kwargs)
-
     @classmethod
     def from_pretrained(
         cls,

@@ -1,6 +1,6 @@
 """The Direct Output Connection: layer outputs -> component vectors and log weights -> P.
 
-Needs torch and nothing of fairseq, so any torch model can use it (docs/output_layer.md).
+It needs torch and nothing of fairseq, so any torch model can use it (docs/output_layer.md).
 
 Axes: B streams, T time, V vocabulary, N LSTM layers, D_n width of layer n, J components, d width of
 a component's vector.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
@@ -19,18 +19,10 @@ from fairseq_doc.modules.dropout import dropout_mask
 from fairseq_doc.ops.matmul import can_branch_on, linear
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
 from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
-from fairseq_doc.ops.reference import sum_dtype
-
-
-def _linear(x: torch.Tensor) -> torch.Tensor:
-    return x
-
+from fairseq_doc.ops.reference import Mixture, sum_dtype
 
 # Functions that pickle finds by their names.
-ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "tanh": torch.tanh,
-    "linear": _linear,
-}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "linear": torch.positive}
 
 
 def parse_components(text: str, n_layers: int) -> list[int]:
@@ -39,20 +31,14 @@ def parse_components(text: str, n_layers: int) -> list[int]:
     Raises:
         FairseqDocError: not integers, not N + 1 of them, one negative, or none positive.
     """
-    expected = f"expected {n_layers + 1} numbers, for layers 0 (the embedding) to {n_layers}"
     try:
         counts = [int(part) for part in str(text).split(",")]
     except ValueError:
-        raise FairseqDocError(f"--doc-components {text}: {expected}, such as 0,0,5,15") from None
-    if len(counts) != n_layers + 1:
-        raise FairseqDocError(f"--doc-components {text}: {expected}; got {len(counts)}")
-    if min(counts) < 0:
+        counts = []
+    if len(counts) != n_layers + 1 or min(counts) < 0 or not any(counts):
         raise FairseqDocError(
-            f"--doc-components {text}: {expected}, none negative; got {min(counts)}"
-        )
-    if sum(counts) == 0:
-        raise FairseqDocError(
-            f"--doc-components {text}: {expected}, at least one positive; got none"
+            f"--doc-components {text}: expected {n_layers + 1} numbers, for layers 0 (the "
+            f"embedding) to {n_layers}, none negative and not all 0, such as 0,0,5,15"
         )
     return counts
 
@@ -61,9 +47,9 @@ class NotFiniteError(FairseqDocError):
     """A score is infinite or not a number."""
 
 
-def check_finite(scores: torch.Tensor, question: str = "has the training diverged?") -> None:
-    """Raise ``NotFiniteError`` if a score, or a sum of scores, is infinite or not a number; its message
-    ends with the question."""
+def check_finite(scores: Tensor, question: str = "has the training diverged?") -> None:
+    """Raise ``NotFiniteError``, which ends with the question, if a score, or a sum of scores, is
+    infinite or not a number."""
     finite = torch.isfinite(scores)
     if not finite.all():
         raise NotFiniteError(
@@ -72,22 +58,18 @@ def check_finite(scores: torch.Tensor, question: str = "has the training diverge
         )
 
 
-def at_temperature(log_probs: torch.Tensor, inverse: torch.Tensor | float) -> torch.Tensor:
+def at_temperature(log_probs: Tensor, inverse: Tensor | float) -> Tensor:
     """log of P^(1/T), renormalised, from log P (..., V) and ``inverse`` = 1 / T; on a CPU in
-    float64, which most GPUs are slow in."""
+    float64, in which most GPUs are slow."""
     below_top = log_probs - log_probs.amax(-1, keepdim=True)
     if log_probs.device.type == "cpu":
         below_top = below_top.double()
     return torch.log_softmax(below_top * inverse, dim=-1)
 
 
-def near_identity(n_components: int, dim: int, noise: float) -> torch.Tensor:
-    """W_j = I + noise E_j / sqrt(d) of J components, one below the other. The entries of E_j are standard
-    normal, so W_j h differs from h by about ``noise`` times its length.
-
-    Returns:
-        (J d, d).
-    """
+def near_identity(n_components: int, dim: int, noise: float) -> Tensor:
+    """W_j = I + noise E_j / sqrt(d) of J components, one below the other, (J d, d). The entries of
+    E_j are standard normal, so W_j h differs from h by about ``noise`` times its length."""
     identity = torch.eye(dim).repeat(n_components, 1)
     return identity + torch.randn_like(identity) * (noise / math.sqrt(dim))
 
@@ -100,9 +82,9 @@ class MixtureOutput(nn.Module):
     plain AWD-LSTM (Merity et al., 2018).
 
     :meth:`forward` gives all that the probabilities need as one tensor, ``mixture_params``
-    (..., J d + J + 1): the component vectors, the log weights and a one. fairseq slices and flattens
-    the decoder's first output and nothing else, so it must be one tensor. fairseq's generator divides
-    it by the temperature; the last number is then the temperature's inverse.
+    (..., J d + J + 1): the component vectors, the log weights and a one. fairseq slices and
+    flattens the decoder's first output and nothing else, so it must be one tensor. fairseq's
+    generator divides it by the temperature; the last number is then the temperature's inverse.
 
     Args:
         widths: D_0, ..., D_N.
@@ -116,8 +98,8 @@ class MixtureOutput(nn.Module):
             :func:`fairseq_doc.ops.matmul.matmul_dtype`.
 
     Raises:
-        FairseqDocError: not as many widths as numbers of components, a negative number, none positive,
-            another activation, or ``project`` false with more than one component.
+        FairseqDocError: not as many widths as numbers of components, a negative number, none
+            positive, another activation, or ``project`` false with more than one component.
     """
 
     def __init__(
@@ -131,27 +113,36 @@ class MixtureOutput(nn.Module):
         precision: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        _check_components(widths, components)
+        self.dim = weight.size(1)
+        if len(widths) != len(components) or min(components, default=0) < 0 or not any(components):
+            raise FairseqDocError(
+                "the mixture expects the widths of layers 0 to N and as many numbers of "
+                "components, none negative and at least one positive; got "
+                f"{list(widths)} and {list(components)}"
+            )
         if activation not in ACTIVATIONS:
             expected = " or ".join(ACTIVATIONS)
             raise FairseqDocError(f"the activation must be {expected}; got {activation!r}")
+        if not project and (any(components[:-1]) or components[-1] != 1 or widths[-1] != self.dim):
+            raise FairseqDocError(
+                "--plain-output takes its logits from the last layer without a projection: "
+                f"expected --doc-components {'0,' * (len(components) - 1)}1 and a last layer "
+                f"{self.dim} wide, as the output matrix; got {','.join(map(str, components))} and "
+                f"{widths[-1]}"
+            )
         self.widths = list(widths)
         self.components = list(components)
         self.n_components = sum(components)
-        self.dim = weight.size(1)
         self.activation = ACTIVATIONS[activation]
         self.dropout, self.precision = dropout, precision
         self.weight = weight
         self.bias = nn.Parameter(torch.zeros(weight.size(0)))
         self.projections = nn.ModuleDict()
-        if project:
-            for n, (width, count) in enumerate(zip(widths, components, strict=True)):
-                if count > 0:
-                    projection = nn.Linear(width, count * self.dim)
-                    nn.init.zeros_(projection.bias)
-                    self.projections[str(n)] = projection
-        else:
-            _check_plain_output(widths, components, self.dim)
+        for n, (width, count) in enumerate(zip(widths, components, strict=True)):
+            if project and count > 0:
+                projection = nn.Linear(width, count * self.dim)
+                nn.init.zeros_(projection.bias)
+                self.projections[str(n)] = projection
         self.mixture_weights = None
         if self.n_components > 1:
             self.mixture_weights = nn.Linear(widths[-1], self.n_components, bias=False)
@@ -160,30 +151,39 @@ class MixtureOutput(nn.Module):
     def replacing(
         cls,
         weight: nn.Parameter,
-        bias: torch.Tensor | None,
+        bias: Tensor | None,
         widths: Sequence[int],
         components: Sequence[int],
         noise: float = 0.01,
         **settings: Any,
     ) -> "MixtureOutput":
         """A mixture that starts as the trained softmax it replaces, softmax(W h^N + b), and can be
-        trained on from there: k_j = W_j h^N + b_j with W_j by :func:`near_identity` and b_j = 0, and
-        equal weights, W_pi = 0. Without noise the components are equal, have equal gradients, and never
-        part.
+        trained on from there: k_j = W_j h^N + b_j with W_j by :func:`near_identity` and b_j = 0,
+        and equal weights, W_pi = 0. Without noise the components are equal, have equal gradients,
+        and stay equal.
 
         Args:
             weight: W, (V, d), the parameter of the softmax; it is used, not copied.
             bias: b, (V,), copied; None: zeros.
             widths: D_0, ..., D_N, with D_N = d.
-            components: 0, ..., 0, J: of the last layer alone, since no other layer gives h^N.
+            components: 0, ..., 0, J: the last layer's alone, since no other layer gives h^N.
             noise: of the W_j.
             settings: ``dropout`` and ``precision``, as in the constructor.
 
         Raises:
-            FairseqDocError: components of another layer, a last layer that is not d wide, a noise that is
-                negative or not finite, or a bias of another shape.
+            FairseqDocError: components of another layer, a last layer that is not d wide, a noise
+                that is negative or not finite, or a bias of another shape.
         """
-        _check_replacement(weight, bias, widths, components, noise)
+        if any(components[:-1]) or widths[-1] != weight.size(1):
+            raise FairseqDocError(
+                "a mixture that starts as the softmax it replaces expects components of the last "
+                f"layer alone, and that layer {weight.size(1)} wide, as the output matrix; got "
+                f"components {list(components)} and a width of {widths[-1]}"
+            )
+        if bias is not None and bias.shape != weight.shape[:1]:
+            raise FairseqDocError(f"expected a bias ({len(weight)},); got {tuple(bias.shape)}")
+        if not 0 <= noise < math.inf:
+            raise FairseqDocError(f"the noise must be a number from 0 on; got {noise}")
         output = cls(widths, components, weight, activation="linear", **settings)
         output.to(weight)  # device and dtype
         (projection,) = output.projections.values()
@@ -196,7 +196,7 @@ class MixtureOutput(nn.Module):
                 output.mixture_weights.weight.zero_()
         return output
 
-    def forward(self, layer_outputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, layer_outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """
         Args:
             layer_outputs: [h^0, ..., h^N] after dropout, each (B, T, D_n).
@@ -232,43 +232,35 @@ class MixtureOutput(nn.Module):
         mixture_params = torch.cat([*vectors, log_weights, one], dim=-1)  # of the wider dtype
         return mixture_params, log_weights
 
-    def _check_layer_outputs(self, layer_outputs: Sequence[torch.Tensor]) -> None:
-        if len(layer_outputs) != len(self.widths):
+    def _check_layer_outputs(self, layer_outputs: Sequence[Tensor]) -> None:
+        used = {*map(int, self.projections), len(self.widths) - 1}
+        if len(layer_outputs) != len(self.widths) or any(
+            layer_outputs[n].dim() != 3 or layer_outputs[n].size(2) != self.widths[n] for n in used
+        ):
+            shapes = [None if h is None else tuple(h.shape) for h in layer_outputs]
             raise FairseqDocError(
-                f"the mixture expects {len(self.widths)} layer outputs, h^0 to h^N; got "
-                f"{len(layer_outputs)}"
+                "the mixture expects the outputs (B, T, D_n) of layers 0 to N, with widths D_n "
+                f"{self.widths}; got {shapes}"
             )
-        for n in (*map(int, self.projections), len(self.widths) - 1):
-            h = layer_outputs[n]
-            if h.dim() != 3 or h.size(2) != self.widths[n]:
-                raise FairseqDocError(
-                    f"the mixture expects layer {n}'s output as (B, T, {self.widths[n]}); got "
-                    f"{tuple(h.shape)}"
-                )
 
-    def unpack(self, mixture_params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(..., J d + J + 1) -> component vectors (tokens, J, d) and log weights (tokens, J)."""
+    def unpack(self, mixture_params: Tensor) -> Mixture:
+        """(..., J d + J + 1) -> the mixtures of all tokens."""
         j = self.n_components
         vectors, log_weights, _ = mixture_params.flatten(0, -2).split([j * self.dim, j, 1], dim=-1)
-        return vectors.unflatten(-1, (j, self.dim)), log_weights
+        return Mixture(vectors.unflatten(-1, (j, self.dim)), log_weights, self.weight, self.bias)
 
     def nll(
         self,
-        mixture_params: torch.Tensor,
-        target: torch.Tensor,
+        mixture_params: Tensor,
+        target: Tensor,
         ignore_index: int = -100,
         reduction: str = "sum",
         gradient_sampling: float = 0.0,
-    ) -> torch.Tensor:
-        """-log P(target), natural logarithm; target (B, T); see
-        :func:`fairseq_doc.ops.reference.mixture_nll`, and for ``gradient_sampling``
+    ) -> Tensor:
+        """-log P(target), natural logarithm; target (B, T); the other arguments as in
         :func:`fairseq_doc.ops.mixture_nll.mixture_nll`."""
-        vectors, log_weights = self.unpack(mixture_params)
         return mixture_nll(
-            vectors,
-            log_weights,
-            self.weight,
-            self.bias,
+            self.unpack(mixture_params),
             target.flatten(),
             ignore_index,
             reduction,
@@ -277,27 +269,16 @@ class MixtureOutput(nn.Module):
         )
 
     def smoothed_nll(
-        self,
-        mixture_params: torch.Tensor,
-        target: torch.Tensor,
-        smoothing: float,
-        ignore_index: int = -100,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, mixture_params: Tensor, target: Tensor, smoothing: float, ignore_index: int = -100
+    ) -> tuple[Tensor, Tensor]:
         """Cross entropy against smoothed labels and NLL, sums; target (B, T); see
         :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`."""
-        vectors, log_weights = self.unpack(mixture_params)
+        mixture, target = self.unpack(mixture_params), target.flatten()
         return smoothed_mixture_nll(
-            vectors,
-            log_weights,
-            self.weight,
-            self.bias,
-            target.flatten(),
-            smoothing,
-            ignore_index,
-            precision=self.precision,
+            mixture, target, smoothing, ignore_index, precision=self.precision
         )
 
-    def log_probs(self, mixture_params: torch.Tensor) -> torch.Tensor:
+    def log_probs(self, mixture_params: Tensor) -> Tensor:
         """log P of every word, (B, T, V); if ``mixture_params`` was divided by a temperature T, the
         log of P^(1/T), renormalised."""
         inverse = mixture_params[..., -1:]  # 1 / T
@@ -306,47 +287,6 @@ class MixtureOutput(nn.Module):
         log_probs = self._log_probs(mixture_params / inverse)
         return at_temperature(log_probs, inverse).to(log_probs.dtype)
 
-    def _log_probs(self, mixture_params: torch.Tensor) -> torch.Tensor:
-        vectors, log_weights = self.unpack(mixture_params)
-        log_probs = mixture_log_probs(
-            vectors, log_weights, self.weight, self.bias, precision=self.precision
-        )
+    def _log_probs(self, mixture_params: Tensor) -> Tensor:
+        log_probs = mixture_log_probs(self.unpack(mixture_params), precision=self.precision)
         return log_probs.view(*mixture_params.shape[:-1], -1)
-
-
-def _check_components(widths: Sequence[int], components: Sequence[int]) -> None:
-    if len(widths) != len(components) or min(components, default=0) < 0 or sum(components) == 0:
-        raise FairseqDocError(
-            "the mixture expects the widths of layers 0 to N and as many numbers of components, none "
-            f"negative and at least one positive; got {list(widths)} and {list(components)}"
-        )
-
-
-def _check_replacement(
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    widths: Sequence[int],
-    components: Sequence[int],
-    noise: float,
-) -> None:
-    _check_components(widths, components)
-    if any(components[:-1]) or widths[-1] != weight.size(1):
-        raise FairseqDocError(
-            "a mixture that starts as the softmax it replaces expects components of the last layer "
-            f"alone, and that layer {weight.size(1)} wide, as the output matrix; got components "
-            f"{list(components)} and a width of {widths[-1]}"
-        )
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise FairseqDocError(f"expected a bias ({len(weight)},); got {tuple(bias.shape)}")
-    if not 0 <= noise < math.inf:
-        raise FairseqDocError(f"the noise must be a number from 0 on; got {noise}")
-
-
-def _check_plain_output(widths: Sequence[int], components: Sequence[int], dim: int) -> None:
-    expected = [0] * (len(components) - 1) + [1]
-    if list(components) != expected or widths[-1] != dim:
-        raise FairseqDocError(
-            "--plain-output takes its logits from the last layer without a projection: expected "
-            f"--doc-components {','.join(map(str, expected))} and a last layer {dim} wide, as the "
-            f"output matrix; got {','.join(map(str, components))} and {widths[-1]}"
-        )

@@ -22,11 +22,10 @@ With d x for dL/dx, and d i' either given to i or, negative, to f:
 :func:`lstm_cell` and :func:`gated_sum` are the plain forms.
 """
 
-from typing import Any
-
 import torch
+from torch import Tensor
 
-from fairseq_doc.ops.cell import BlocksOfSteps, Cell, Memory, through_sigmoid, through_tanh
+from fairseq_doc.ops.cell import Cell, CellGradients, Memory, through_sigmoid, through_tanh
 
 KINDS = ("untied", "tied", "capped")
 
@@ -37,12 +36,10 @@ def n_gates(kind: str) -> int:
 
 
 def gated_sum(
-    gates: torch.Tensor,
-    before: torch.Tensor,
-    kind: str = "untied",
-    mask: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """x_t in its plain form: z_t without o, (R, 2 D or 3 D); x_{t-1} (R, D); ``mask`` (R, D) of g."""
+    gates: Tensor, before: Tensor, kind: str = "untied", mask: Tensor | None = None
+) -> Tensor:
+    """x_t in its plain form: z_t without o, (R, 2 D or 3 D); x_{t-1} (R, D); ``mask`` (R, D) of
+    g."""
     *i, f, g = gates.split(before.size(1), dim=1)
     f, g = torch.sigmoid(f), torch.tanh(g)
     if mask is not None:
@@ -57,11 +54,8 @@ def gated_sum(
 
 
 def lstm_cell(
-    gates: torch.Tensor,
-    cell: torch.Tensor,
-    kind: str = "untied",
-    mask: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    gates: Tensor, cell: Tensor, kind: str = "untied", mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """h_t and c_t of an LSTM in their plain form: z_t (R, 3 D or 4 D), c_{t-1} (R, D)."""
     width = cell.size(1)
     cell = gated_sum(gates[:, :-width], cell, kind, mask)
@@ -72,40 +66,27 @@ class GatedSteps:
     """The steps into given memory, from the first to the last.
 
     Args:
-        gates: (T, R, G D), for i, f, g of every step, and o of an LSTM.
-        states: x, (T + 1, R, D); row 0 is x_0.
-        hiddens: (T, R, D), for h_1 .. h_T of an LSTM; None of an RHN, whose x is h.
-        kind: one of ``KINDS``.
-        mask: of g, (R, D); None: no dropout.
+        cell: an LSTM, or an RHN, whose states are h.
+        memory: its gates, (T, R, G D), are i, f, g of every step, and o of an LSTM.
     """
 
-    def __init__(
-        self,
-        gates: torch.Tensor,
-        states: torch.Tensor,
-        hiddens: torch.Tensor | None = None,
-        kind: str = "untied",
-        mask: torch.Tensor | None = None,
-    ) -> None:
+    def __init__(self, cell: "GatedCell", memory: Memory) -> None:
         # The views of all steps at once: made one by one they cost as much as the arithmetic.
-        width, first = states.size(2), n_gates(kind) - 1
+        gates, states, hiddens, self._mask = memory
+        width, first, self._kind = states.size(2), n_gates(cell.gates) - 1, cell.gates
         by_gate = [part.unbind(0) for part in gates.split(width, dim=2)]
         self._i, self._f, self._g = by_gate[0], by_gate[first - 1], by_gate[first]
         self._o = by_gate[-1]
         self._sigmoids = gates[:, :, : first * width].unbind(0)
         self._states = states.unbind(0)
-        self._hiddens = None if hiddens is None else hiddens.unbind(0)
-        self._kind, self._mask = kind, mask
-        self._sizes = [first * width, width] if hiddens is None else [first * width, width, width]
+        self._hiddens = hiddens.unbind(0) if cell.has_cell_state else None
+        self._sizes = [first * width, width] + [width] * cell.has_cell_state
 
-    def step(
-        self, t: int, z: torch.Tensor | None = None, added: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def step(self, t: int, z: Tensor | None = None, added: Tensor | None = None) -> Tensor:
         """Compute x_{t+1} and h_{t+1}, (R, D), from z_t and x_t (t from 0); returns h_{t+1}.
 
         Args:
-            z: z_t, (R, G D), which may change; it may be row t of the memory for the gates. None: it
-                is that row.
+            z: z_t, (R, G D), which may change; None: row t of the memory for the gates.
             added: still to be added to z.
         """
         if z is None:
@@ -126,44 +107,24 @@ class GatedSteps:
         return torch.mul(o, torch.tanh(state), out=self._hiddens[t])
 
 
-class GatedGradients:
-    """The gradients of z and x, from the last step to the first.
+class GatedGradients(CellGradients):
+    """The gradients of :class:`GatedSteps`. The factors are those of d x, and of d h in
+    d z_o."""
 
-    The factors of d x in d z do not depend on later steps. They are computed for a block of steps that
-    stays in the cache; :meth:`step` multiplies them.
-
-    Args:
-        gates, states, kind, mask: see :class:`GatedSteps`, after all steps.
-        d_cell: d c_T of an LSTM from outside, (R, D); None of an RHN.
-
-    Attributes:
-        d_z: (T, R, G D); row t is d z_t after ``step(t)``.
-        d_cell: d c_{t-1} of an LSTM after ``step(t)``, (R, D).
-    """
-
-    def __init__(
-        self,
-        gates: torch.Tensor,
-        states: torch.Tensor,
-        d_cell: torch.Tensor | None = None,
-        kind: str = "untied",
-        mask: torch.Tensor | None = None,
-    ) -> None:
-        self._gates, self._states, self._kind, self._mask = gates, states, kind, mask
-        width, count = states.size(2), n_gates(kind)
-        self.d_z = torch.empty_like(gates)
-        self.d_cell: Any = d_cell
+    def __init__(self, cell: "GatedCell", memory: Memory, d_cell: Tensor | None) -> None:
+        super().__init__(memory, d_cell)
+        width, count = memory.states.size(2), n_gates(cell.gates)
+        self._kind, self._count = cell.gates, count
         parts = self.d_z[:, :, : count * width].unflatten(2, (count, width))
         self._factors, self._d_z = parts.unbind(0), self.d_z.unbind(0)
         self._of_o = self.d_z[:, :, -width:].unbind(0)
-        self._forget = gates[:, :, (count - 2) * width : (count - 1) * width].unbind(0)
-        self._blocks = BlocksOfSteps(gates, self._compute_factors)
+        self._forget = memory.gates[:, :, (count - 2) * width : (count - 1) * width].unbind(0)
 
     def _compute_factors(self, block: slice) -> None:
-        """Write the factors of d x, and of d h in d z_o, of some steps into their rows of d z."""
-        gates, before, mask = self._gates[block], self._states[block], self._mask
-        width, count = before.size(2), n_gates(self._kind)
-        parts, factors = gates.split(width, dim=2), self.d_z[block].split(width, dim=2)
+        gates, states, _, mask = self.memory
+        before, count = states[block], self._count
+        parts = gates[block].split(before.size(2), dim=2)
+        factors = self.d_z[block].split(before.size(2), dim=2)
         f, g = parts[count - 2 : count]
         of_f, of_g = factors[count - 2 : count]
         masked = g if mask is None else g * mask
@@ -182,22 +143,20 @@ class GatedGradients:
         if mask is not None:
             of_g *= mask
         if self.d_cell is not None:
-            tanh_c = torch.tanh(self._states[block.start + 1 : block.stop + 1])
+            tanh_c = torch.tanh(states[block.start + 1 : block.stop + 1])
             through_sigmoid(tanh_c, parts[-1], factors[-1])
             # each (R, D): d c / d h
             self._cell_slope = through_tanh(parts[-1], tanh_c, tanh_c).unbind(0)
 
-    def step(self, t: int, d_hidden: torch.Tensor) -> torch.Tensor:
-        """d z_t, (R, G D), from the whole d h_t, (R, D). That of an RHN becomes d h_{t-1} as far as it
-        goes through the sum."""
-        place, d_state = self._blocks.place(t), d_hidden
+    def step(self, k: int, d_hidden: Tensor) -> Tensor:
+        place, d_state = self._place(k), d_hidden
         if self.d_cell is not None:
             d_state = torch.addcmul(self.d_cell, d_hidden, self._cell_slope[place])
-            self._of_o[t].mul_(d_hidden)
+            self._of_o[k].mul_(d_hidden)
             self.d_cell = d_state
-        self._factors[t].mul_(d_state.unsqueeze(1))
-        d_state.mul_(self._forget[t])
-        return self._d_z[t]
+        self._factors[k].mul_(d_state.unsqueeze(1))
+        d_state.mul_(self._forget[k])
+        return self._d_z[k]
 
 
 class GatedCell(Cell):
@@ -208,11 +167,10 @@ class GatedCell(Cell):
         self.parts = self.matmul_parts = n_gates(gates) + self.has_cell_state
 
     def steps(self, memory: Memory) -> GatedSteps:
-        hiddens = memory.hiddens if self.has_cell_state else None
-        return GatedSteps(memory.gates, memory.states, hiddens, self.gates, memory.mask)
+        return GatedSteps(self, memory)
 
-    def gradients(self, memory: Memory, d_cell: torch.Tensor | None) -> GatedGradients:
-        return GatedGradients(memory.gates, memory.states, d_cell, self.gates, memory.mask)
+    def gradients(self, memory: Memory, d_cell: Tensor | None) -> GatedGradients:
+        return GatedGradients(self, memory, d_cell)
 
 
 class LSTMCell(GatedCell):
@@ -220,15 +178,8 @@ class LSTMCell(GatedCell):
 
     name = "lstm"
 
-    def plain_step(
-        self,
-        added: torch.Tensor,
-        product: torch.Tensor,
-        hidden: torch.Tensor,
-        cell_state: Any,
-        mask: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return lstm_cell(added + product, cell_state, self.gates, mask)
+    def plain_step(self, added, product, state, mask):
+        return lstm_cell(added + product, state[1], self.gates, mask)
 
 
 class HighwayCell(GatedCell):
@@ -237,12 +188,5 @@ class HighwayCell(GatedCell):
     name = "rhn"
     has_cell_state = False
 
-    def plain_step(
-        self,
-        added: torch.Tensor,
-        product: torch.Tensor,
-        hidden: torch.Tensor,
-        cell_state: Any,
-        mask: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return gated_sum(added + product, hidden, self.gates, mask), None
+    def plain_step(self, added, product, state, mask):
+        return gated_sum(added + product, state[0], self.gates, mask), None

@@ -2,19 +2,22 @@
 
 Axes: N tokens, J mixture components, d width of a component's vector, V vocabulary, R rows.
 
-The gradients of k_j, W and b have the posterior r_j of a token's component j as their factor, and need two
-matrix products with its row of V numbers (:mod:`fairseq_doc.ops.mixture_nll`). Most posteriors are small. With a
-threshold tau > 0, a row of r_j < tau takes part with probability r_j / tau, and then with the factor tau in
-place of r_j (Russian roulette, as in Monte-Carlo rendering). With u_j uniform in (0, 1],
+The gradients of k_j, W and b have the posterior r_j of a token's component j as their factor, and
+need two matrix products with its row of V numbers (:mod:`fairseq_doc.ops.mixture_nll`). Most
+posteriors are small. With a threshold tau > 0, a row of r_j < tau takes part with probability
+r_j / tau, and then with the factor tau in place of r_j (Russian roulette, as in Monte-Carlo
+rendering). With u_j uniform in (0, 1],
 
     f_j = max(r_j, tau)   where u_j tau < r_j,   else 0
     E f_j   = r_j
     var f_j = r_j (tau - r_j)   where r_j < tau,   else 0
 
 so these gradients are unbiased, whatever tau is. (A filter that drops small gradients, as that of
-cut-cross-entropy, is not.) The loss, and the gradient -r_j of log pi_j, which needs no such product, stay exact.
+cut-cross-entropy, is not.) The loss, and the gradient -r_j of log pi_j, which needs no such
+product, stay exact.
 
-u is drawn at once for all tokens and components, so it does not depend on how they are computed.
+u is drawn at once for all tokens and components, so it does not depend on how they are computed,
+by torch's global generator, which fairseq seeds anew for every update.
 """
 
 import functools
@@ -22,6 +25,7 @@ import logging
 import math
 
 import torch
+from torch import Tensor
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops.matmul import can_branch_on, rows_of_a_size
@@ -38,9 +42,9 @@ def check_gradient_sampling(threshold: float) -> None:
         )
 
 
-def threshold_on(tensor: torch.Tensor, threshold: float) -> float:
-    """tau on the tensor's device: ``threshold`` on a CPU; elsewhere, where the number of kept rows would
-    have to be waited for, 0, with a warning."""
+def threshold_on(tensor: Tensor, threshold: float) -> float:
+    """tau on the tensor's device: ``threshold`` on a CPU. Elsewhere 0, with a warning, since the
+    program would have to wait for the number of kept rows."""
     if threshold and not can_branch_on(tensor):
         _warn_of_exact_gradients(tensor.device.type)
         return 0.0
@@ -54,14 +58,9 @@ def _warn_of_exact_gradients(device_type: str) -> None:
     )
 
 
-def draw_rows(shape: torch.Size) -> torch.Tensor:
-    """u, (N, J), by torch's global generator, which fairseq seeds anew for every update."""
-    return 1 - torch.rand(shape, dtype=torch.float64)
-
-
 class KeptRows:
-    """The rows that take part, gathered over chunks until there are enough for a product, since each reads
-    and writes the whole gradient of W.
+    """The rows that take part, gathered over chunks until there are enough for a product, since
+    each product reads and writes the whole gradient of W.
 
     Args:
         capacity: rows, at least one.
@@ -69,7 +68,7 @@ class KeptRows:
         width: d.
     """
 
-    def __init__(self, capacity: int, like: torch.Tensor, width: int) -> None:
+    def __init__(self, capacity: int, like: Tensor, width: int) -> None:
         self.rows = like.new_empty(capacity, like.size(1))
         self.components = like.new_empty(capacity, width)  # k
         self.factor = like.new_empty(capacity, 1, dtype=sum_dtype(like.dtype))  # f
@@ -81,12 +80,7 @@ class KeptRows:
         return len(self.rows) - self.count
 
     def add(
-        self,
-        rows: torch.Tensor,
-        components: torch.Tensor,
-        factor: torch.Tensor,
-        place: torch.Tensor,
-        kept: torch.Tensor,
+        self, rows: Tensor, components: Tensor, factor: Tensor, place: Tensor, kept: Tensor
     ) -> slice:
         """Copy ``kept`` (r,) of a chunk's rows (R, V), of their components (R, d), factors (R,) and
         places (R,); returns where they are."""

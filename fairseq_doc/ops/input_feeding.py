@@ -1,7 +1,8 @@
 """The recurrence of a Luong decoder with input feeding (Luong et al., 2015, section 3.3).
 
-Axes: T target time, B sentences, S source time, N LSTM layers, D width; R rows, k hypotheses of each
-sentence side by side (R = k B; k = 1 in training), so that a beam shares its sentence's memory.
+Axes: T target time, B sentences, S source time, N LSTM layers, D width; R rows, k hypotheses of
+each sentence side by side (R = k B; k = 1 in training), so that a beam shares its sentence's
+memory.
 
     x^1_t = [a_{t-1} ; e_t],   x^{n+1}_t = m^n_t * h^n_t              m: dropout between layers
     h^n_t, c^n_t = LSTM^n(x^n_t, h^n_{t-1}, c^n_{t-1})
@@ -9,36 +10,37 @@ sentence side by side (R = k B; k = 1 in training), so that a beam shares its se
     a_t = tanh(W_q h^N_t + sum_s p_ts values_s)
 
 With keys = memory W_a and values = memory W_m^T this is "general" attention, with
-a_t = tanh([W_q W_m] [h^N_t ; context_t]). Both products, and the embeddings' part of layer 1's gates,
-do not depend on step t - 1, so the caller computes them for all steps at once. Each layer's input and
-recurrent matrices are joined side by side, so a step takes one product per layer.
+a_t = tanh([W_q W_m] [h^N_t ; context_t]). Both products, and the embeddings' part of layer 1's
+gates, do not depend on step t - 1, so the caller computes them for all steps at once. Each layer's
+input and recurrent matrices are joined side by side, so a step takes one product per layer.
 
 :func:`input_feeding_reference` is the plain form, differentiated by autograd. :func:`input_feeding`
-computes the same with its own backward. Its loop has one product per layer and step, and it computes
-each matrix's gradient in one product over all steps, where autograd would add up T products.
+computes the same with its own backward. Its loop has one product per layer and step, and it
+computes each matrix's gradient in one product over all steps, where autograd would add up T
+products.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from fairseq_doc.ops.gated_cell import GatedGradients, GatedSteps, lstm_cell
+from fairseq_doc.ops.cell import Memory
+from fairseq_doc.ops.gated_cell import LSTMCell, lstm_cell
 from fairseq_doc.ops.matmul import (
+    StepMatmul,
     add_matmul_,
     autocast_off,
     backward_without_autocast,
     dense_operand,
     loop_operand,
-    matmul,
     matmul_dtype,
-    of_a_size,
+    matrix_gradient,
 )
 from fairseq_doc.ops.reference import sum_dtype
 
-Attend = Callable[
-    [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]
-]
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class InputFeedingArguments(NamedTuple):
@@ -54,42 +56,35 @@ class InputFeedingArguments(NamedTuple):
         hidden: h^n_0, (N, R, D).
         cell: c^n_0, (N, R, D).
         joint_weights: N matrices (4 D, 2 D): columns for x^n (for a_{t-1} in layer 1), then for
-            h^n_{t-1}. Their dtype may be narrower than the others'; the other factor of their products
-            is then rounded to it.
+            h^n_{t-1}. Their dtype may be narrower than the others'; the other factor of their
+            products is then rounded to it.
         biases: N - 1 vectors (4 D,), of layers 2 to N.
         dropout_masks: N - 1 masks (T, R, D), zero or 1 / (1 - p), of the outputs of layers 1 to
             N - 1; or None each.
     """
 
-    gates: torch.Tensor
-    keys: torch.Tensor
-    values: torch.Tensor
-    padding_mask: torch.Tensor
-    query_weight: torch.Tensor
-    attentional: torch.Tensor
-    hidden: torch.Tensor
-    cell: torch.Tensor
-    joint_weights: Sequence[torch.Tensor]
-    biases: Sequence[torch.Tensor]
-    dropout_masks: Sequence[torch.Tensor | None]
+    gates: Tensor
+    keys: Tensor
+    values: Tensor
+    padding_mask: Tensor
+    query_weight: Tensor
+    attentional: Tensor
+    hidden: Tensor
+    cell: Tensor
+    joint_weights: Sequence[Tensor]
+    biases: Sequence[Tensor]
+    dropout_masks: Sequence[Tensor | None]
 
-    def flatten(self) -> tuple[torch.Tensor | None, ...]:
+    def flatten(self) -> tuple[Tensor | None, ...]:
         """All tensors in a row, as ``torch.autograd.Function`` needs them."""
         return (*self[:8], *self.joint_weights, *self.biases, *self.dropout_masks)
 
     @classmethod
     def unflatten(cls, tensors: Sequence[Any], n_layers: int) -> "InputFeedingArguments":
         """The opposite of :meth:`flatten`."""
-        lists, n_biases = tensors[8:], n_layers - 1
-        joint_weights = lists[:n_layers]
-        biases = lists[n_layers : n_layers + n_biases]
-        dropout_masks = lists[n_layers + n_biases :]
-        return cls._make([*tensors[:8], joint_weights, biases, dropout_masks])
-
-    def to(self, dtype: torch.dtype) -> "InputFeedingArguments":
-        """The same in another dtype; the padding mask stays boolean."""
-        tensors = [x if x is None or x.dtype == torch.bool else x.to(dtype) for x in self.flatten()]
-        return self.unflatten(tensors, len(self.joint_weights))
+        after_weights, after_biases = 8 + n_layers, 8 + n_layers + n_layers - 1
+        joint_weights, biases = tensors[8:after_weights], tensors[after_weights:after_biases]
+        return cls._make([*tensors[:8], joint_weights, biases, tensors[after_biases:]])
 
 
 class InputFeedingResult(NamedTuple):
@@ -102,15 +97,15 @@ class InputFeedingResult(NamedTuple):
         cell: c^n_T, (N, R, D).
     """
 
-    outputs: list[torch.Tensor]
-    attentional: torch.Tensor
-    weights: torch.Tensor
-    cell: torch.Tensor
+    outputs: list[Tensor]
+    attentional: Tensor
+    weights: Tensor
+    cell: Tensor
 
 
 def attend(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, padding_mask: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+    query: Tensor, keys: Tensor, values: Tensor, padding_mask: Tensor
+) -> tuple[Tensor, Tensor]:
     """Attention by inner products.
 
     Args:
@@ -127,7 +122,7 @@ def attend(
     return torch.bmm(weights, values), weights
 
 
-def masked_softmax(scores: torch.Tensor, padding_mask: torch.Tensor) -> torch.Tensor:
+def masked_softmax(scores: Tensor, padding_mask: Tensor) -> Tensor:
     """Softmax over the last axis, exactly zero where ``padding_mask``; summed in float32 or
     wider."""
     scores = scores.masked_fill(padding_mask, -torch.inf)
@@ -173,9 +168,9 @@ class _Activations(NamedTuple):
     A step writes its outputs where the next step and the gradients of the matrices read them.
     """
 
-    inputs: Sequence[torch.Tensor]  # (T + 1, R, 2 D); row t: x^n_t (a_{t-1} in layer 1), h^n_{t-1}
-    cells: Sequence[torch.Tensor]  # (T + 1, R, D); row t: c^n_{t-1}
-    gates: Sequence[torch.Tensor]  # (T, R, 4 D): i, f, g, o after their activations
+    inputs: Sequence[Tensor]  # (T + 1, R, 2 D); row t: x^n_t (a_{t-1} in layer 1), h^n_{t-1}
+    cells: Sequence[Tensor]  # (T + 1, R, D); row t: c^n_{t-1}
+    gates: Sequence[Tensor]  # (T, R, 4 D): i, f, g, o after their activations
 
     @classmethod
     def start(cls, arguments: InputFeedingArguments) -> "_Activations":
@@ -183,7 +178,7 @@ class _Activations(NamedTuple):
         time, rows = arguments.gates.shape[:2]
         width, n_layers = arguments.attentional.size(1), len(arguments.joint_weights)
 
-        def buffers(length: int, columns: int) -> list[torch.Tensor]:
+        def buffers(length: int, columns: int) -> list[Tensor]:
             return [arguments.gates.new_empty(length, rows, columns) for _ in range(n_layers)]
 
         new = cls(buffers(time + 1, 2 * width), buffers(time + 1, width), buffers(time, 4 * width))
@@ -192,6 +187,12 @@ class _Activations(NamedTuple):
             new.inputs[n][0, :, width:] = arguments.hidden[n]
             new.cells[n][0] = arguments.cell[n]
         return new
+
+    def memories(self) -> list[Memory]:
+        """Each layer's, for its cell."""
+        width = self.cells[0].size(2)
+        by_layer = zip(self.gates, self.cells, self.inputs, strict=True)
+        return [Memory(z, c, x[1:, :, width:]) for z, c, x in by_layer]
 
 
 class _InputFeeding(torch.autograd.Function):
@@ -210,27 +211,22 @@ class _InputFeeding(torch.autograd.Function):
     @staticmethod
     def forward(ctx, n_layers, *tensors):
         arguments = InputFeedingArguments.unflatten(tensors, n_layers)
-        gates, keys, values, biases = (
-            arguments.gates, arguments.keys, arguments.values, arguments.biases
-        )  # fmt: skip
+        gates, keys, values, padding_mask, *_ = arguments
         query_weight = dense_operand(arguments.query_weight)  # half the columns of a wider matrix
         (time, rows), (sentences, places, width) = gates.shape[:2], keys.shape
         saved = _Activations.start(arguments)
         weights = gates.new_empty(time, rows, places)
-        layers = [
-            GatedSteps(z, c, x[1:, :, width:])
-            for z, c, x in zip(saved.gates, saved.cells, saved.inputs, strict=True)
-        ]
+        layers = [LSTMCell().steps(memory) for memory in saved.memories()]
         keys_by_width = keys.transpose(1, 2)  # (B, D, S)
-        padding_mask = arguments.padding_mask.unsqueeze(1)
+        padding_mask = padding_mask.unsqueeze(1)
         operands, dtype = arguments.joint_weights, arguments.joint_weights[0].dtype
         if time > 1:
             operands = [loop_operand(joint_weight, rows) for joint_weight in operands]
         for t in range(time):
             for n, operand in enumerate(operands):
-                z = saved.gates[n][t].copy_(gates[t] if n == 0 else biases[n - 1])
+                z = saved.gates[n][t].copy_(gates[t] if n == 0 else arguments.biases[n - 1])
                 add_matmul_(z, saved.inputs[n][t].to(dtype), operand)
-                h = layers[n].step(t, z)
+                h = layers[n].step(t)
                 if n + 1 < n_layers:
                     next_input = saved.inputs[n + 1][t, :, :width]
                     mask = arguments.dropout_masks[n]
@@ -260,16 +256,19 @@ class _InputFeeding(torch.autograd.Function):
     @backward_without_autocast
     def backward(ctx, d_attentional, _, d_cell, *d_outputs):
         n_layers = ctx.n_layers
-        keys, values, query_weight, weights, *saved = ctx.saved_tensors
-        inputs, cells, gates, joints = (saved[k * n_layers : (k + 1) * n_layers] for k in range(4))
-        masks = saved[4 * n_layers :]
+        keys, values, query_weight, weights, *rest = ctx.saved_tensors
+        inputs, cells, gates, joints = (rest[k * n_layers : (k + 1) * n_layers] for k in range(4))
+        masks, saved = rest[4 * n_layers :], _Activations(inputs, cells, gates)
         (time, rows, places), (sentences, _, width) = weights.shape, keys.shape
         attentional, top = inputs[0][1:, :, :width], inputs[-1][1:, :, width:]
         slope = 1 - attentional.square()
         if d_cell is None:
             d_cell = keys.new_zeros(n_layers, rows, width)
-        layers = [GatedGradients(*of_layer) for of_layer in zip(gates, cells, d_cell, strict=True)]
-        operands, dtype = [loop_operand(joint.t(), rows) for joint in joints], joints[0].dtype
+        layers = [
+            LSTMCell().gradients(memory, d_last)
+            for memory, d_last in zip(saved.memories(), d_cell, strict=True)
+        ]
+        products, dtype = [StepMatmul(joint.t(), rows) for joint in joints], joints[0].dtype
         d_hidden: list[Any] = [0.0] * n_layers  # the recurrent part of d h^n_t, from step t + 1
         d_u, d_scores = keys.new_empty(time, rows, width), torch.empty_like(weights)
         d_fed: Any = 0.0  # d a_t from step t + 1
@@ -286,18 +285,14 @@ class _InputFeeding(torch.autograd.Function):
                 d_h = d_h + d_hidden[n]
                 if d_outputs[n] is not None:
                     d_h += d_outputs[n][t]
-                d_z = layers[n].step(t, d_h)
-                d_joint = matmul(d_z.to(dtype), operands[n]).to(d_z.dtype)
+                d_joint = products[n].of(layers[n].step(t, d_h))
                 d_h, d_hidden[n] = d_joint.split(width, dim=1)
                 if n > 0 and masks[n - 1] is not None:
                     d_h = d_h * masks[n - 1][t]
             d_fed = d_h
         d_zs = [layer.d_z.flatten(0, 1) for layer in layers]  # (T R, 4 D)
         d_u, by_sentence = d_u.flatten(0, 1), (time, sentences, -1)
-        d_joints = [
-            matmul(of_a_size(z, dtype).t(), of_a_size(x[:-1].flatten(0, 1), dtype).t())
-            for z, x in zip(d_zs, inputs, strict=True)
-        ]
+        d_joints = [matrix_gradient(z, x[:-1], dtype) for z, x in zip(d_zs, inputs, strict=True)]
         d_arguments = InputFeedingArguments(
             gates=d_zs[0].view(time, rows, 4 * width),
             keys=_sum_over_time(
@@ -307,9 +302,7 @@ class _InputFeeding(torch.autograd.Function):
                 weights.view(*by_sentence, places), d_u.view(*by_sentence, width)
             ),
             padding_mask=None,  # type: ignore[arg-type]  # it has no gradient
-            query_weight=matmul(
-                of_a_size(d_u, d_u.dtype).t(), of_a_size(top.flatten(0, 1), d_u.dtype).t()
-            ),
+            query_weight=matrix_gradient(d_u, top, d_u.dtype),
             attentional=d_fed,
             hidden=torch.stack(d_hidden),
             cell=torch.stack([layer.d_cell for layer in layers]),
@@ -320,7 +313,7 @@ class _InputFeeding(torch.autograd.Function):
         return None, *d_arguments.flatten()
 
 
-def _sum_over_time(by_place: torch.Tensor, by_width: torch.Tensor) -> torch.Tensor:
+def _sum_over_time(by_place: Tensor, by_width: Tensor) -> Tensor:
     """The sum over t and k of (T, B, k, S) times (T, B, k, D): (B, S, D)."""
     by_place = by_place.permute(1, 3, 0, 2).flatten(2)  # (B, S, T k)
     return torch.bmm(by_place, by_width.permute(1, 0, 2, 3).flatten(1, 2))
@@ -333,9 +326,10 @@ def input_feeding(arguments: InputFeedingArguments) -> InputFeedingResult:
     No gradient flows through the attention weights in the result. Under autocast everything is
     computed in autocast's dtype.
     """
-    n_layers = len(arguments.joint_weights)
+    n_layers, tensors = len(arguments.joint_weights), arguments.flatten()
     if torch.is_autocast_enabled(arguments.gates.device.type):
-        arguments = arguments.to(matmul_dtype(arguments.gates))
+        dtype = matmul_dtype(arguments.gates)
+        tensors = tuple(x if x is None or x.dtype == torch.bool else x.to(dtype) for x in tensors)
     with autocast_off(arguments.gates):
-        attentional, weights, cell, *outputs = _InputFeeding.apply(n_layers, *arguments.flatten())
+        attentional, weights, cell, *outputs = _InputFeeding.apply(n_layers, *tensors)
     return InputFeedingResult(outputs, attentional, weights, cell)

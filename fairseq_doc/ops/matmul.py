@@ -1,16 +1,17 @@
 """Matrix products by the fastest kernel in the installed torch.
 
-On a CPU, torch gives a float32 ``mm`` to MKL, which chooses its kernel by the processor's maker and uses
-256-bit vectors at most on processors that are not Intel's. oneDNN is in the same wheel and chooses its
-kernel by what the processor can do. It runs the products of the output layer about twice as fast on Zen 5
-and up to twice as fast on Zen 4; on an Intel Xeon MKL was faster. So the backend follows from the maker,
-and never from a timing: the two round differently, and a resumed run must use the same one. The
-environment variable ``FAIRSEQ_DOC_MATMUL``, or :func:`force_backend`, forces one, ``onednn`` or ``torch``.
-oneDNN's dense float32 product is called through an operator that ``torch.compile`` also uses. Without that
-operator, or for tensors that are not float32 on a CPU, torch's own product is used.
+On a CPU, torch gives a float32 ``mm`` to MKL, which chooses its kernel by the processor's maker and
+uses 256-bit vectors at most on processors that are not Intel's. oneDNN is in the same wheel and
+chooses its kernel by what the processor can do. It runs the products of the output layer about
+twice as fast on Zen 5 and up to twice as fast on Zen 4; on an Intel Xeon MKL was faster. So the
+backend follows from the maker, and never from a timing: the two round differently, and a resumed
+run must use the same one. The environment variable ``FAIRSEQ_DOC_MATMUL``, or
+:func:`force_backend`, forces one, ``onednn`` or ``torch``. oneDNN's dense float32 product is called
+through an operator that ``torch.compile`` also uses. Without that operator, or for tensors that are
+not float32 on a CPU, torch's own product is used.
 
-Factors may be rounded to bfloat16 before a product (``precision``): processors with instructions for it
-multiply them twice as fast. Those products are always oneDNN's, which torch uses for them itself.
+Factors may be rounded to bfloat16 before a product (``precision``): processors with instructions
+for it multiply them twice as fast. Those products are always oneDNN's, which torch uses for them.
 """
 
 import functools
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
@@ -30,69 +32,18 @@ logger = logging.getLogger(__name__)
 
 _Backward = TypeVar("_Backward", bound=Callable[..., Any])
 
-# oneDNN compiles a kernel for every shape of a product, which takes longer than the product, and keeps the
-# last ones, by default 1,024 of them, with a megabyte or more each. It reads this variable when it makes
-# the first one. A training step of three layers needs about 40, and more for another number of rows.
+# oneDNN compiles a kernel for every shape of a product, which takes longer than the product, and
+# keeps the last ones, by default 1,024 of them, with a megabyte or more each. It reads this
+# variable when it makes the first one. A training step of three layers needs about 40, and more for
+# another number of rows.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "160")
-# From this many rows on, one for each token of a batch, a product has one of four numbers of rows in each
-# octave, so that there are few shapes.
+# From this many rows on, one for each token of a batch, a product has one of four numbers of rows
+# in each octave, so that there are few shapes.
 LEAST_ROWS_OF_A_SIZE = 64
 
-BACKENDS = ("onednn", "torch")
-BACKEND_VARIABLE = "FAIRSEQ_DOC_MATMUL"
-BFLOAT16_VARIABLE = "FAIRSEQ_DOC_BFLOAT16"
-
-
-def default_backend() -> str:
-    """The faster backend on this processor, or the one that ``FAIRSEQ_DOC_MATMUL`` names.
-
-    Raises:
-        FairseqDocError: the variable names no backend, or one that this torch lacks.
-    """
-    named = os.environ.get(BACKEND_VARIABLE, "")
-    if named not in ("", *BACKENDS):
-        raise FairseqDocError(
-            f"{BACKEND_VARIABLE}: expected {' or '.join(BACKENDS)}, or nothing for the faster one; "
-            f"got {named!r}"
-        )
-    if not torch.backends.mkldnn.is_available() or _ONEDNN_LINEAR is None:
-        if named == "onednn":
-            raise FairseqDocError(
-                f"{BACKEND_VARIABLE}: expected a torch that carries oneDNN; this one does not: "
-                "leave the variable empty"
-            )
-        return "torch"
-    if named:
-        return named
-    return "torch" if torch.backends.mkl.is_available() and processor.is_intel() else "onednn"
-
-
-# The operator that torch.compile uses too; another torch may lack it.
-_ONEDNN_LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-_ONEDNN_PACK: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
-backend = default_backend()
-
-
-def force_backend(name: str) -> None:
-    """Use ``onednn`` or ``torch`` from now on, in this process and in those that it starts.
-
-    Raises:
-        FairseqDocError: as :func:`default_backend`.
-    """
-    global backend
-    before = os.environ.get(BACKEND_VARIABLE)
-    os.environ[BACKEND_VARIABLE] = name
-    try:
-        backend = default_backend()
-    except FairseqDocError:
-        del os.environ[BACKEND_VARIABLE]
-        if before is not None:
-            os.environ[BACKEND_VARIABLE] = before
-        raise
-
-
-# A product in memory of its own has at most this many bytes of float32: above 32 MiB glibc's allocator
-# maps new pages for every one. A larger one is made in blocks of columns, which stay in the cache.
+# A product in memory of its own has at most this many bytes of float32: above 32 MiB glibc's
+# allocator maps new pages for every one. A larger one is made in blocks of columns, which stay in
+# the cache.
 LARGEST_PRODUCT = 30 * 2**20
 BLOCK_BYTES = 16 * 2**20
 
@@ -102,13 +53,59 @@ LEAST_LINEAR = 2**23
 # Steps of a loop from which a float32 matrix in oneDNN's own layout makes up for the copy.
 LEAST_STEPS = 16
 
+# Multiply-adds of a step's product from which oneDNN's kernel is faster than torch's own, with
+# 256-bit vectors too (AMD Zen 5).
+LEAST_ONEDNN = 2**20
+
 # The precisions of the large products that a user may name.
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
+BACKENDS = ("onednn", "torch")
+BACKEND_VARIABLE = "FAIRSEQ_DOC_MATMUL"
+BFLOAT16_VARIABLE = "FAIRSEQ_DOC_BFLOAT16"
 
-def matmul_dtype(tensor: torch.Tensor, precision: torch.dtype = torch.float32) -> torch.dtype:
-    """The dtype of products with ``tensor``: its own if it is not float32, else autocast's if that is
-    on, else ``precision`` where the device is faster in it."""
+# The operator that torch.compile uses too; another torch may lack it.
+_ONEDNN_LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+_ONEDNN_PACK: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
+
+
+def choose_backend(named: str = "") -> str:
+    """The backend of that name, or without one the faster on this processor.
+
+    Raises:
+        FairseqDocError: there is no such backend, or this torch lacks it.
+    """
+    if named not in ("", *BACKENDS):
+        raise FairseqDocError(
+            f"{BACKEND_VARIABLE}: expected {' or '.join(BACKENDS)}, or nothing for the faster one; "
+            f"got {named!r}"
+        )
+    has_onednn = torch.backends.mkldnn.is_available() and _ONEDNN_LINEAR is not None
+    if named == "onednn" and not has_onednn:
+        raise FairseqDocError(
+            f"{BACKEND_VARIABLE}: expected a torch that carries oneDNN; this one does not: "
+            "leave the variable empty"
+        )
+    if named:
+        return named
+    prefers_mkl = torch.backends.mkl.is_available() and processor.is_intel()
+    return "onednn" if has_onednn and not prefers_mkl else "torch"
+
+
+backend = choose_backend(os.environ.get(BACKEND_VARIABLE, ""))
+
+
+def force_backend(name: str) -> None:
+    """Use ``onednn`` or ``torch`` from now on, in this process and in those that it starts; errors
+    as :func:`choose_backend`."""
+    global backend
+    backend = choose_backend(name)
+    os.environ[BACKEND_VARIABLE] = name
+
+
+def matmul_dtype(tensor: Tensor, precision: torch.dtype = torch.float32) -> torch.dtype:
+    """The dtype of products with ``tensor``: its own if it is not float32, else autocast's if that
+    is on, else ``precision`` where the device is faster in it."""
     kind = tensor.device.type
     if tensor.dtype != torch.float32:
         return tensor.dtype
@@ -121,10 +118,10 @@ def matmul_dtype(tensor: torch.Tensor, precision: torch.dtype = torch.float32) -
 
 @functools.cache
 def bfloat16_is_faster(device_type: str) -> bool:
-    """Whether the device has instructions for products of bfloat16 numbers: a CPU AVX512_BF16 or AMX,
-    a GPU the compute capability 8.0. Without them such products are emulated, and slower than in
-    float32; a warning is then logged once. The environment variable ``FAIRSEQ_DOC_BFLOAT16`` forces
-    the answer, ``yes`` or ``no``.
+    """Whether the device has instructions for products of bfloat16 numbers: a CPU AVX512_BF16 or
+    AMX, a GPU the compute capability 8.0. Without them such products are emulated, and slower than
+    in float32; a warning is then logged once. The environment variable ``FAIRSEQ_DOC_BFLOAT16``
+    forces the answer, ``yes`` or ``no``.
 
     Raises:
         FairseqDocError: the variable has another value.
@@ -144,7 +141,8 @@ def _forced_bfloat16() -> str:
     named = os.environ.get(BFLOAT16_VARIABLE, "")
     if named not in ("", "yes", "no"):
         raise FairseqDocError(
-            f"{BFLOAT16_VARIABLE}: expected yes or no, or nothing to ask the processor; got {named!r}"
+            f"{BFLOAT16_VARIABLE}: expected yes or no, or nothing to ask the processor; got "
+            f"{named!r}"
         )
     return named
 
@@ -164,13 +162,23 @@ def _onednn_has_bfloat16() -> bool:
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-def can_branch_on(tensor: torch.Tensor) -> bool:
-    """Whether the program may take a branch by the tensor's values at no cost. On a GPU it would wait
-    until everything before them is computed."""
+@functools.cache
+def _can_pack() -> bool:
+    return _ONEDNN_PACK is not None and _onednn_has_bfloat16()
+
+
+def can_branch_on(tensor: Tensor) -> bool:
+    """Whether the program may take a branch by the tensor's values at no cost. On a GPU it would
+    wait until everything before them is computed."""
     return tensor.device.type == "cpu"
 
 
-def autocast_off(tensor: torch.Tensor) -> torch.autocast:
+def needs_gradient(tensor: Tensor | None) -> bool:
+    """Whether autograd will ask for the tensor's gradient."""
+    return torch.is_grad_enabled() and tensor is not None and tensor.requires_grad
+
+
+def autocast_off(tensor: Tensor) -> torch.autocast:
     """A context without autocast on the tensor's device: the code in it chooses every dtype."""
     return torch.autocast(tensor.device.type, enabled=False)
 
@@ -187,7 +195,7 @@ def backward_without_autocast(backward: _Backward) -> _Backward:
     return cast(_Backward, run)
 
 
-def _onednn_applies(left: torch.Tensor, right: torch.Tensor) -> bool:
+def _onednn_applies(left: Tensor, right: Tensor) -> bool:
     return (
         backend == "onednn"
         and left.device.type == "cpu"
@@ -196,21 +204,20 @@ def _onednn_applies(left: torch.Tensor, right: torch.Tensor) -> bool:
     )
 
 
-def _onednn(
-    left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None
-) -> torch.Tensor:
+def _onednn(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
     return _ONEDNN_LINEAR(dense_operand(left), dense_operand(right), bias, "none", [], "")
 
 
 def rows_of_a_size(rows: int) -> int:
-    """The next number of rows, at most a quarter more than ``rows``, for which oneDNN has a kernel."""
+    """The next number of rows, at most a quarter more than ``rows``, for which oneDNN has a
+    kernel."""
     step = max(1, 2 ** (rows.bit_length() - 3))
     return rows if rows < LEAST_ROWS_OF_A_SIZE else math.ceil(rows / step) * step
 
 
-def of_a_size(rows: torch.Tensor, dtype: torch.dtype, most: float = math.inf) -> torch.Tensor:
+def of_a_size(rows: Tensor, dtype: torch.dtype, most: float = math.inf) -> Tensor:
     """Rows (M, K) in ``dtype``; where oneDNN will multiply them, with rows of zeros up to
-    :func:`rows_of_a_size` or ``most``, which are for the caller to leave out of a result."""
+    :func:`rows_of_a_size` or ``most``, which the caller leaves out of a result."""
     size = len(rows)
     if rows.device.type == "cpu" and (dtype.itemsize == 2 or _onednn_applies(rows, rows)):
         size = max(size, int(min(rows_of_a_size(size), most)))
@@ -222,7 +229,7 @@ def of_a_size(rows: torch.Tensor, dtype: torch.dtype, most: float = math.inf) ->
     return result
 
 
-def dense_operand(matrix: torch.Tensor) -> torch.Tensor:
+def dense_operand(matrix: Tensor) -> Tensor:
     """``matrix``, or a dense copy of it if oneDNN would be slow with its strides.
 
     oneDNN is fast with a dense matrix and with the transpose of one. For any other stride, such as
@@ -235,39 +242,14 @@ def dense_operand(matrix: torch.Tensor) -> torch.Tensor:
     return matrix.contiguous()
 
 
-def loop_operand(right: torch.Tensor, rows: int) -> torch.Tensor:
-    """``right`` (N, K) as :func:`matmul` reads it fastest when a loop multiplies it by ``rows`` rows
-    at every step: a bfloat16 matrix on a CPU in oneDNN's own layout, any other as it is."""
-    if right.dtype == torch.bfloat16 and right.device.type == "cpu" and _can_pack():
-        return _ONEDNN_PACK(right, rows)
-    return right
-
-
-def packed_operand(right: torch.Tensor, rows: int, steps: int) -> torch.Tensor:
-    """``right`` (N, K) as :func:`loop_operand` gives it; a float32 one too is in oneDNN's own layout
-    where :func:`matmul` would call oneDNN and ``steps`` are enough to pay for the copy. With 12 rows
-    that takes 0.6 of the time (3,840 x 960, AMD Zen 4)."""
-    if _onednn_applies(right, right) and _ONEDNN_PACK is not None and steps >= LEAST_STEPS:
-        return _ONEDNN_PACK(right.contiguous(), rows)
-    return loop_operand(right, rows)
-
-
-@functools.cache
-def _can_pack() -> bool:
-    return _ONEDNN_PACK is not None and _onednn_has_bfloat16()
-
-
-def _is_dense(matrix: torch.Tensor) -> bool:
+def _is_dense(matrix: Tensor) -> bool:
     # torch calls a matrix of one row contiguous whatever its strides are; oneDNN may not.
     return matrix.is_contiguous() and matrix.stride() == (matrix.size(1), 1)
 
 
 def matmul(
-    left: torch.Tensor,
-    right: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    out: torch.Tensor | None = None,
-) -> torch.Tensor:
+    left: Tensor, right: Tensor, bias: Tensor | None = None, out: Tensor | None = None
+) -> Tensor:
     """``left @ right.T + bias``. Not differentiable.
 
     Args:
@@ -294,6 +276,101 @@ def matmul(
     if bias is None:
         return torch.mm(left, right.t(), out=out)
     return torch.addmm(bias, left, right.t(), out=out)
+
+
+def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """``total += left @ right.T`` in place; shapes as in :func:`matmul`. ``total`` may be of a
+    wider dtype than the factors."""
+    if right.is_mkldnn:  # from loop_operand
+        return total.add_(matmul(left, right))
+    if _onednn_applies(left, right):
+        left, blocks = dense_operand(left), _blocks_of_columns(left, right)
+        for block in blocks:
+            # right is the transpose of a dense matrix, whose block of columns is not dense
+            part = right if len(blocks) == 1 else right[block].t().contiguous().t()
+            total[:, block].add_(_onednn(left, part))
+        return total
+    if total.dtype == left.dtype:
+        return total.addmm_(left, right.t())
+    if left.device.type != "cpu":
+        return total.add_(torch.mm(left, right.t()))
+    # oneDNN sums in float32, in memory of its own that is as large as a block.
+    count, missing = len(left), -len(left) % 16
+    if count > 16 and missing:
+        # It takes a third more time for 301 rows than for 304 (AMD Zen 4).
+        left = F.pad(left, (0, 0, 0, missing))
+    for block in _blocks_of_columns(left, right):
+        total[:, block].add_(torch.mm(left, right[block].t())[:count])
+    return total
+
+
+def _blocks_of_columns(left: Tensor, right: Tensor) -> list[slice]:
+    """Ranges of the rows of ``right``: the columns of a product that are made at once."""
+    width = len(right)
+    if 4 * len(left) * width > LARGEST_PRODUCT:
+        width = max(64, BLOCK_BYTES // (4 * len(left)) // 64 * 64)
+    return [slice(start, start + width) for start in range(0, len(right), max(1, width))]
+
+
+def matrix_gradient(d: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sum of d x^T over the rows of d (..., M) and x (..., N), with factors of ``dtype``:
+    (M, N), the gradient of a matrix that multiplied x."""
+    d, x = of_a_size(d.flatten(0, -2), dtype), of_a_size(x.flatten(0, -2), dtype)
+    return matmul(d.t(), x.t())
+
+
+def loop_operand(right: Tensor, rows: int) -> Tensor:
+    """``right`` (N, K) as :func:`matmul` reads it fastest when a loop multiplies it by ``rows``
+    rows at every step: a bfloat16 matrix on a CPU in oneDNN's own layout, any other as it is."""
+    if right.dtype == torch.bfloat16 and right.device.type == "cpu" and _can_pack():
+        return _ONEDNN_PACK(right, rows)
+    return right
+
+
+class StepMatmul:
+    """x W^T at every step of a loop.
+
+    Args:
+        weight: W, (N, K).
+        rows: R, of x.
+        dtype: of the factors; None: the weight's.
+        steps: of a loop whose products may be small: then the fastest kernel is chosen. That is
+            torch's own where oneDNN's call takes longer than the product, else oneDNN's, for
+            ``LEAST_STEPS`` or more in its own layout, which takes 0.6 of the time for 12 rows
+            (3,840 x 960, AMD Zen 4). None: always :func:`matmul`.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        rows: int,
+        dtype: torch.dtype | None = None,
+        steps: int | None = None,
+    ) -> None:
+        self._dtype = dtype or weight.dtype
+        few = steps is not None and rows * weight.numel() < LEAST_ONEDNN
+        self._small = few and self._dtype == weight.dtype
+        self._operand = weight = weight.to(self._dtype)
+        if self._small:
+            return
+        many = steps is not None and steps >= LEAST_STEPS and _ONEDNN_PACK is not None
+        if many and _onednn_applies(weight, weight):
+            self._operand = _ONEDNN_PACK(weight.contiguous(), rows)
+        else:
+            self._operand = loop_operand(weight, rows)
+
+    def of(self, x: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """x W^T + bias, (R, N), in ``out`` or in new memory."""
+        if self._small and bias is None:
+            return torch.mm(x, self._operand.t(), out=out)
+        product = matmul(x.to(self._dtype), self._operand, bias)
+        return product.to(x.dtype) if out is None else out.copy_(product)
+
+    def add(self, x: Tensor, total: Tensor) -> Tensor:
+        """total + x W^T in ``total``, (R, N)."""
+        if self._small:
+            return total.addmm_(x, self._operand.t())
+        return total.add_(matmul(x.to(self._dtype), self._operand))
 
 
 class _Linear(torch.autograd.Function):
@@ -329,9 +406,7 @@ class _Linear(torch.autograd.Function):
         return d_x, d_weight, d_bias, None
 
 
-def linear(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, precision: torch.dtype
-) -> torch.Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, precision: torch.dtype) -> Tensor:
     """``F.linear`` with the factors of its products, also of the gradients', in ``precision`` where
     :func:`matmul_dtype` says so; the result has the dtype of ``x``. On a CPU the products are
     :func:`matmul`'s. Under autocast it is ``F.linear``.
@@ -354,37 +429,3 @@ def linear(
         return F.linear(x, weight, bias)
     with torch.autocast(x.device.type, dtype):
         return F.linear(x, weight, bias).to(x.dtype)
-
-
-def add_matmul_(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """``total += left @ right.T`` in place; shapes as in :func:`matmul`. ``total`` may be of a
-    wider dtype than the factors."""
-    if right.is_mkldnn:  # from loop_operand
-        return total.add_(matmul(left, right))
-    if _onednn_applies(left, right):
-        left, blocks = dense_operand(left), _blocks_of_columns(left, right)
-        for block in blocks:
-            # right is the transpose of a dense matrix, whose block of columns is not dense
-            part = right if len(blocks) == 1 else right[block].t().contiguous().t()
-            total[:, block].add_(_onednn(left, part))
-        return total
-    if total.dtype == left.dtype:
-        return total.addmm_(left, right.t())
-    if left.device.type != "cpu":
-        return total.add_(torch.mm(left, right.t()))
-    # oneDNN sums in float32, in memory of its own that is as large as a block.
-    count, missing = len(left), -len(left) % 16
-    if count > 16 and missing:
-        # It takes a third more time for 301 rows than for 304 (AMD Zen 4).
-        left = F.pad(left, (0, 0, 0, missing))
-    for block in _blocks_of_columns(left, right):
-        total[:, block].add_(torch.mm(left, right[block].t())[:count])
-    return total
-
-
-def _blocks_of_columns(left: torch.Tensor, right: torch.Tensor) -> list[slice]:
-    """Ranges of the rows of ``right``: the columns of a product that are made at once."""
-    width = len(right)
-    if 4 * len(left) * width > LARGEST_PRODUCT:
-        width = max(64, BLOCK_BYTES // (4 * len(left)) // 64 * 64)
-    return [slice(start, start + width) for start in range(0, len(right), max(1, width))]

@@ -1,9 +1,9 @@
 """The mixture's negative log likelihood without the (N, J, V) tensor.
 
 Same signatures and values as :mod:`fairseq_doc.ops.reference`, which is the definition. Tokens are
-taken in chunks. The loss needs only the target's logit and each row's normaliser, and all J rows of a
-token are in one chunk, so the chunk's gradients can be computed there too: three matrix products, no
-recomputation, memory for one chunk.
+taken in chunks. The loss needs only the target's logit and each row's normaliser, and all J rows of
+a token are in one chunk, so the chunk's gradients can be computed there too: three matrix products,
+no recomputation, memory for one chunk.
 
 Derivation. With l_jv = (W k_j + b)_v, the row's normaliser Z_j = sum_v exp(l_jv) and s_jv =
 exp(l_jv) / Z_j the softmax, the joint is a_j = log pi_j + l_jy - log Z_j, and
@@ -23,67 +23,63 @@ Neither is exp(l): Z_j e_jv = exp(l_jv) - Z_j [v = y] takes its place, with the 
 dW is summed transposed, (d, V), with db as one more row of the same product.
 
 With smoothed labels w_v = u for every word, plus a for the target, L = - sum_v w_v log P(v). The
-posterior at any word v is A_jv = pi_j s_jv / P(v), and with g_j = sum_v w_v A_jv = a r_j + u sum_v A_jv
+posterior at any word v is A_jv = pi_j s_jv / P(v), and with
+g_j = sum_v w_v A_jv = a r_j + u sum_v A_jv
 
     dL/d log pi_j = -g_j
     dL/d l_jv     =  g_j s_jv - w_v A_jv  =  s_jv (g_j - u pi_j / P(v)) - a [v = y] r_j
 
-With sampled gradients the factor of the products' rows is not r_j but that of
-:mod:`fairseq_doc.ops.gradient_sampling`, of which most are zero; the loss and dL/d log pi stay exact.
+With sampled gradients the products' rows have other factors than r_j, of which most are zero
+(:mod:`fairseq_doc.ops.gradient_sampling`); the loss and dL/d log pi stay exact.
 
-The products may have factors and results of 16 bits. Everything between them, and the sums over chunks,
-then have 32: a block of logits is widened, its e is computed, and e is rounded once.
+The products may have factors and results of 16 bits. Everything between them, and the sums over
+chunks, then have 32: a block of logits is widened, its e is computed, and e is rounded once.
 """
 
 import torch
+from torch import Tensor
 
 from fairseq_doc.ops import reference
-from fairseq_doc.ops.chunked_loss import NO_GRADIENT, ChunkedLoss, Settings, Wanted
-from fairseq_doc.ops.gradient_sampling import (
-    check_gradient_sampling,
-    draw_rows,
-    threshold_on,
-)
-from fairseq_doc.ops.matmul import autocast_off, can_branch_on
-from fairseq_doc.ops.mixture_chunks import (
-    chunk_size,
-    mixture_matmul_dtype,
-    needs_gradient,
-    rows_per_product,
-    takes_tiles,
-)
-from fairseq_doc.ops.reference import sum_dtype
+from fairseq_doc.ops.chunked_loss import ChunkedLoss, Losses, Settings, Task, Wanted
+from fairseq_doc.ops.gradient_sampling import check_gradient_sampling, threshold_on
+from fairseq_doc.ops.matmul import autocast_off, can_branch_on, needs_gradient
+from fairseq_doc.ops.mixture_chunks import mixture_matmul_dtype, takes_tiles
+from fairseq_doc.ops.reference import Mixture
 from fairseq_doc.ops.tiled_loss import TiledLoss
 
 
-def _losses(mixture, target, settings, draw=None, wanted=NO_GRADIENT, token_scale=None):
-    """As :meth:`fairseq_doc.ops.chunked_loss.ChunkedLoss.run`, in tiles for a large vocabulary."""
-    if settings.tiled:
-        found = TiledLoss(mixture, target, settings, draw).run(wanted, token_scale)
-        if found is not None:
-            return found
-    return ChunkedLoss(mixture, target, settings, draw).run(wanted, token_scale)
+def _losses(task: Task) -> Losses:
+    """In chunks of tokens, or in tiles for a large vocabulary."""
+    settings, tiled = task.settings, takes_tiles(task.mixture.weight, task.settings.dtype)
+    with autocast_off(task.target):
+        losses = None
+        if tiled and settings.chunk_bytes is None and not settings.smoothing:
+            losses = TiledLoss(task).run()
+        return losses or ChunkedLoss(task).run()
 
 
 class _MixtureNLL(torch.autograd.Function):
     """The loss and, without a gradient, the NLL.
 
-    If ``summed``, both are sums, and the loss has smoothed labels: the forward pass computes the
-    gradients and the backward pass scales them. If not, they are per token, and only the backward
-    pass knows each token's factor, so it runs over the chunks again; the second output is None.
+    If ``settings.summed``, both are sums, and the loss may have smoothed labels: the forward pass
+    computes the gradients and the backward pass scales them. If not, they are per token, and only
+    the backward pass knows each token's factor, so it runs over the chunks again; the second output
+    is None.
     """
 
     @staticmethod
-    def forward(ctx, components, log_weights, weight, bias, target, summed, settings):
-        mixture = (components, log_weights, weight, bias)
+    def forward(ctx, components, log_weights, weight, bias, target, settings, wanted):
+        mixture = Mixture(components, log_weights, weight, bias)
         ctx.dtypes = [None if x is None else x.dtype for x in mixture]
-        ctx.summed, ctx.settings = summed, settings
-        draw = draw_rows(log_weights.shape) if settings.sampling else None
-        if not summed:
+        ctx.settings, ctx.wanted = settings, wanted
+        draw = None
+        if settings.sampling and any(wanted):
+            draw = 1 - torch.rand(log_weights.shape, dtype=torch.float64)  # u
+        if not settings.summed:
             ctx.save_for_backward(*mixture, target, draw)
-            return _losses(mixture, target, settings)[0], None
-        wanted = Wanted(*ctx.needs_input_grad[:4])
-        nll, smoothing_loss, gradients = _losses(mixture, target, settings, draw, wanted)
+            return _losses(Task(mixture, target, settings))[0], None
+        task = Task(mixture, target, settings, wanted, draw)
+        nll, smoothing_loss, gradients = _losses(task)
         ctx.save_for_backward(*gradients)
         nll = nll.sum()
         ctx.mark_non_differentiable(nll)
@@ -92,16 +88,15 @@ class _MixtureNLL(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_output, _):
-        if ctx.summed:
+        if ctx.settings.summed:
             gradients = ctx.saved_tensors
             # Reading the usual factor, one, saves a product.
             if not can_branch_on(grad_output) or grad_output.item() != 1.0:
                 gradients = [None if g is None else g * grad_output for g in gradients]
         else:
             *mixture, target, draw = ctx.saved_tensors
-            with autocast_off(grad_output):
-                wanted = Wanted(*ctx.needs_input_grad[:4])
-                gradients = _losses(mixture, target, ctx.settings, draw, wanted, grad_output)[2]
+            task = Task(Mixture(*mixture), target, ctx.settings, ctx.wanted, draw, grad_output)
+            gradients = _losses(task)[2]
         gradients = [
             None if g is None else g.to(dtype)
             for g, dtype in zip(gradients, ctx.dtypes, strict=True)
@@ -110,92 +105,61 @@ class _MixtureNLL(torch.autograd.Function):
 
 
 def mixture_nll(
-    components: torch.Tensor,
-    log_weights: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    target: torch.Tensor,
+    mixture: Mixture,
+    target: Tensor,
     ignore_index: int = -100,
     reduction: str = "sum",
     chunk_bytes: int | None = None,
     precision: torch.dtype = torch.float32,
     gradient_sampling: float = 0.0,
-) -> torch.Tensor:
+) -> Tensor:
     """-log P(target) in chunks; arguments and result as
     :func:`fairseq_doc.ops.reference.mixture_nll`.
 
-    Under autocast, or with 16-bit inputs, matrix products are in that dtype; everything between them,
-    and the result, is in float32. On a CPU ignored targets take no time.
+    Under autocast, or with 16-bit inputs, matrix products are in that dtype; everything between
+    them, and the result, is in float32. On a CPU ignored targets take no time.
 
     Args:
         chunk_bytes: memory for one chunk of logits; None: on a CPU as much as the output matrix, or
             with 16-bit products twice as much, from 16 to 256 MiB, and for larger matrices tiles of
-            :mod:`fairseq_doc.ops.tiled_loss`; 512 MiB elsewhere. Sampled gradients gather their rows
-            in as much again.
+            :mod:`fairseq_doc.ops.tiled_loss`; 512 MiB elsewhere. Sampled gradients gather their
+            rows in as much again.
         precision: the dtype of the products' factors, see
             :func:`fairseq_doc.ops.matmul.matmul_dtype`.
-        gradient_sampling: tau. A component of a token whose posterior r is below it takes part in the
-            gradients of the components, the matrix and the bias with probability r / tau, and then with
-            the factor tau: they are unbiased, and cheaper. 0: exact ones. torch's global generator
-            draws. On other devices than a CPU, where the number of kept rows would have to be waited
-            for, they are exact, with a warning.
+        gradient_sampling: tau. A component of a token whose posterior r is below it takes part in
+            the gradients of the components, the matrix and the bias with probability r / tau, and
+            then with the factor tau: they are unbiased, and cheaper. 0: exact ones. torch's global
+            generator draws. On other devices than a CPU, which would have to wait for the number of
+            kept rows, they are exact, with a warning.
     """
-    reference.check_shapes(components, log_weights, weight, bias, target)
+    mixture.check(target)
     check_gradient_sampling(gradient_sampling)
-    mixture = (components, log_weights, weight, bias)
-    nll, _ = _run(
-        mixture,
-        target,
+    settings = Settings(
         ignore_index,
-        reduction != "none",
+        mixture_matmul_dtype(mixture, precision),
         chunk_bytes,
-        precision,
+        summed=reduction != "none",
         sampling=threshold_on(target, gradient_sampling),
     )
+    wanted = Wanted(*map(needs_gradient, mixture))
+    nll, _ = _MixtureNLL.apply(*mixture, target, settings, wanted)
     return reference.reduce_nll(nll, target, ignore_index, reduction)
 
 
 def smoothed_mixture_nll(
-    components: torch.Tensor,
-    log_weights: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    target: torch.Tensor,
+    mixture: Mixture,
+    target: Tensor,
     smoothing: float,
     ignore_index: int = -100,
     chunk_bytes: int | None = None,
     precision: torch.dtype = torch.float32,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The cross entropy against smoothed labels and the NLL, in chunks; arguments and result as
-    :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`, dtypes, ``chunk_bytes`` and ``precision``
-    as in :func:`mixture_nll`."""
+    :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`, dtypes, ``chunk_bytes`` and
+    ``precision`` as in :func:`mixture_nll`."""
     reference.check_smoothing(smoothing)
-    reference.check_shapes(components, log_weights, weight, bias, target)
-    mixture = (components, log_weights, weight, bias)
-    return _run(mixture, target, ignore_index, True, chunk_bytes, precision, smoothing)
-
-
-def _run(
-    mixture, target, ignore_index, summed, chunk_bytes, precision, smoothing=0.0, sampling=0.0
-):
-    """(loss, NLL), both sums; or, with ``summed`` false, (the NLL of each target, None)."""
-    components, _, weight, _ = mixture
-    dtype = mixture_matmul_dtype(components, weight, precision)
-    of_logits = sum_dtype(dtype) if smoothing else dtype  # smoothed labels need them widened
-    settings = Settings(
-        ignore_index=ignore_index,
-        dtype=dtype,
-        chunk=chunk_size(components, weight, of_logits, chunk_bytes, sampled=sampling > 0),
-        smoothing=smoothing,
-        sampling=sampling,
-        tiled=chunk_bytes is None and not smoothing and takes_tiles(weight, dtype),
-        kept_rows=rows_per_product(weight, dtype, chunk_bytes) if sampling else 0,
-    )
-    with autocast_off(components):
-        if needs_gradient(mixture):
-            return _MixtureNLL.apply(*mixture, target, summed, settings)
-        nll, smoothing_loss, _ = _losses(mixture, target, settings)
-        if not summed:
-            return nll, None
-        nll = nll.sum()
-        return settings.labels(len(weight))[1] * nll + smoothing_loss, nll
+    mixture.check(target)
+    dtype = mixture_matmul_dtype(mixture, precision)
+    settings = Settings(ignore_index, dtype, chunk_bytes, smoothing=smoothing)
+    wanted = Wanted(*map(needs_gradient, mixture))
+    return _MixtureNLL.apply(*mixture, target, settings, wanted)

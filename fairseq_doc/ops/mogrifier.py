@@ -9,45 +9,45 @@ Before step t the input x = x_t and the state h = h_{t-1} gate each other in r r
 
     z_t = W_x x + W_h h + b         then the cell of ops/gated_cell.py, whose c is not gated
 
-A round's matrix may be a product of two factors, (to, k) and (k, from). Matrices and biases of zeros
-leave this operation without rounds, to the bit, and torch's LSTM up to rounding. The first round reads h, so nothing that a step multiplies is known
-before the step: W_x x is a product of each step, unlike in ops/recurrence.py. It is one product with
-W_h h, of [W_x W_h] and [x ; h].
+A round's matrix may be a product of two factors, (to, k) and (k, from). With matrices and biases of
+zeros this is the operation without rounds, to the bit, and torch's LSTM up to rounding. The first
+round reads h, so nothing that a step multiplies is known before the step: W_x x is a product of
+each step, unlike in ops/recurrence.py. It is one product with W_h h, of [W_x W_h] and [x ; h].
 
-With d x for dL/dx, [d x ; d h] starts from [W_x W_h]^T d z_t, and goes through the rounds from the last
-one to the first. If x' = 2 s x, s = sigmoid(q), q = Q_i h + b_i, then
+With d x for dL/dx, [d x ; d h] starts from [W_x W_h]^T d z_t, and goes through the rounds from the
+last one to the first. If x' = 2 s x, s = sigmoid(q), q = Q_i h + b_i, then
 
     d q = 2 d x' x s (1 - s),      d h += Q_i^T d q,      d x = 2 d x' s
 
-and likewise in even rounds. 2 x s (1 - s) is computed for all steps before the loop. So a factor has one
-product at a step and one going back. After the loop each matrix's gradient is one product with the rows of
-all steps: d Q_i = sum d q h^T; with Q_i = U V, d U = sum d q (V h)^T and d V = sum (U^T d q) h^T.
+and likewise in even rounds. 2 x s (1 - s) is computed for all steps before the loop. So a factor
+has one product at a step and one going back. After the loop each matrix's gradient is one product
+with the rows of all steps: d Q_i = sum d q h^T; with Q_i = U V, d U = sum d q (V h)^T and
+d V = sum (U^T d q) h^T.
 
-States, gates and gradients have the dtype of the input; the factors and results of the products with W_x
-and W_h may be rounded to a narrower one. Those of the rounds are small, and are not rounded.
+States, gates and gradients have the dtype of the input; the factors and results of the products
+with W_x and W_h may be rounded to a narrower one. Those of the rounds are small, and are not
+rounded.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from fairseq_doc.ops.cell import through_sigmoid
-from fairseq_doc.ops.gated_cell import GatedGradients, GatedSteps, lstm_cell
+from fairseq_doc.ops.cell import Memory, through_sigmoid
+from fairseq_doc.ops.gated_cell import LSTMCell, lstm_cell
 from fairseq_doc.ops.matmul import (
     LEAST_LINEAR,
     LEAST_STEPS,
+    StepMatmul,
     autocast_off,
     backward_without_autocast,
-    matmul,
-    of_a_size,
-    packed_operand,
+    matrix_gradient,
+    needs_gradient,
 )
 from fairseq_doc.ops.recurrence import RecurrenceResult
-
-# Multiply-adds of a step's product from which oneDNN's kernel is faster than torch's own, with 256-bit vectors too
-# (AMD Zen 5).
-LEAST_ONEDNN = 2**20
 
 
 class Round(NamedTuple):
@@ -58,17 +58,17 @@ class Round(NamedTuple):
         bias: (to,).
     """
 
-    matrices: tuple[torch.Tensor, ...]
-    bias: torch.Tensor
+    matrices: tuple[Tensor, ...]
+    bias: Tensor
 
 
 def mogrifier_reference(
-    inputs: torch.Tensor,
-    hidden: torch.Tensor,
-    cell: torch.Tensor,
-    input_weight: torch.Tensor,
-    state_weight: torch.Tensor,
-    bias: torch.Tensor,
+    inputs: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+    input_weight: Tensor,
+    state_weight: Tensor,
+    bias: Tensor,
     rounds: Sequence[Round],
 ) -> RecurrenceResult:
     """The plain form, a loop for autograd; arguments as in :func:`mogrifier`."""
@@ -90,54 +90,19 @@ def mogrifier_reference(
     return RecurrenceResult(torch.stack(outputs), cell)
 
 
-class _Matmul:
-    """x W^T at every step, by the fastest kernel: torch's own where oneDNN's call takes longer than a
-    small product itself, else oneDNN's, in its own layout where there are steps enough to pay for that.
+class _AllSteps:
+    """Makes memory for all steps, (T, R, columns). Without a backward the steps share one's."""
 
-    Args:
-        weight: W, (N, K).
-        rows: of x.
-        time: steps.
-        dtype: of the factors; None: the weight's.
-    """
-
-    def __init__(
-        self, weight: torch.Tensor, rows: int, time: int, dtype: torch.dtype | None = None
-    ) -> None:
-        self._dtype = dtype or weight.dtype
-        self._small = self._dtype == weight.dtype and rows * weight.numel() < LEAST_ONEDNN
-        if self._small:
-            self._operand = weight.t()
-        else:
-            self._operand = packed_operand(weight.to(self._dtype), rows, time)
-
-    def of(self, x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """x W^T, (R, N), in ``out`` or in new memory."""
-        if self._small:
-            return torch.mm(x, self._operand, out=out)
-        product = matmul(x.to(self._dtype), self._operand)
-        return product.to(x.dtype) if out is None else out.copy_(product)
-
-    def add(self, x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-        """total + x W^T in ``total``, (R, N)."""
-        if self._small:
-            return total.addmm_(x, self._operand)
-        return total.add_(matmul(x.to(self._dtype), self._operand))
-
-
-class _Memory:
-    """Memory for all steps, (T, R, columns). Without a backward the steps share one's."""
-
-    def __init__(self, inputs: torch.Tensor, keep: bool) -> None:
+    def __init__(self, inputs: Tensor, keep: bool) -> None:
         self._inputs, self._keep = inputs, keep
 
-    def new(self, columns: int, more: int = 0) -> torch.Tensor:
+    def new(self, columns: int, more: int = 0) -> Tensor:
         """For T + ``more`` steps."""
         time, rows = self._inputs.shape[:2]
         length = time + more if self._keep else 1
         return self._inputs.new_empty(length, rows, columns).expand(time + more, -1, -1)
 
-    def filled(self, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def filled(self, bias: Tensor) -> tuple[Tensor, Tensor | None]:
         """Memory that holds the bias at every step, and what each step must first copy there."""
         memory = self.new(len(bias))
         if self._keep:
@@ -149,37 +114,29 @@ class _RoundSteps:
     """A round at every step, from the first to the last.
 
     Args:
-        matrices, bias: of the round.
-        memory: for the gates and the factors' products.
+        of_round: the round.
+        memory: makes memory for the gates and the factors' products.
         results: for the results, (T, R, width of the bias).
         zeros: (R, width of the bias).
     """
 
-    def __init__(
-        self,
-        matrices: Sequence[torch.Tensor],
-        bias: torch.Tensor,
-        memory: _Memory,
-        results: torch.Tensor,
-        zeros: torch.Tensor,
-    ) -> None:
-        self.gates, self._bias = memory.filled(bias)
-        self.narrow = [memory.new(len(matrix)) for matrix in matrices[1:]]
-        self.results = results
-        time, rows = self.gates.shape[:2]
-        self._matmuls = [_Matmul(matrix, rows, time) for matrix in matrices]
+    def __init__(self, of_round: Round, memory: _AllSteps, results: Tensor, zeros: Tensor) -> None:
+        self.gates, self._bias = memory.filled(of_round.bias)
+        self.narrow = [memory.new(len(matrix)) for matrix in of_round.matrices[1:]]
+        self.results, self._zeros = results, zeros
+        time, rows = results.shape[:2]
+        self._products = [StepMatmul(matrix, rows, steps=time) for matrix in of_round.matrices]
         self._gates, self._results = self.gates.unbind(0), results.unbind(0)
         self._narrow = [x.unbind(0) for x in self.narrow]
-        self._zeros = zeros
 
-    def step(self, t: int, gated: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    def step(self, t: int, gated: Tensor, source: Tensor) -> Tensor:
         """The round's result from what it gates and what it gates by."""
         gate = self._gates[t]
         if self._bias is not None:
             gate.copy_(self._bias)
         if self._narrow:
-            source = self._matmuls[1].of(source, self._narrow[0][t])
-        self._matmuls[0].add(source, gate).sigmoid_()
+            source = self._products[1].of(source, out=self._narrow[0][t])
+        self._products[0].add(source, gate).sigmoid_()
         return torch.addcmul(self._zeros, gated, gate, value=2, out=self._results[t])
 
 
@@ -196,47 +153,45 @@ class _RoundGradients:
 
     def __init__(
         self,
-        matrices: Sequence[torch.Tensor],
-        gates: torch.Tensor,
-        narrow: Sequence[torch.Tensor],
-        gated: torch.Tensor,
-        source: torch.Tensor,
-        zeros: torch.Tensor,
+        matrices: Sequence[Tensor],
+        gates: Tensor,
+        narrow: Sequence[Tensor],
+        gated: Tensor,
+        source: Tensor,
+        zeros: Tensor,
     ) -> None:
         time, rows = gates.shape[:2]
-        self._matmuls = [_Matmul(matrix.t(), rows, time) for matrix in matrices]
+        self._products = [StepMatmul(matrix.t(), rows, steps=time) for matrix in matrices]
         self._read = [*narrow, source]  # by each matrix
-        self._d_matmuls = [through_sigmoid(gated, gates, torch.empty_like(gates)).mul_(2)]
-        self._d_matmuls += [torch.empty_like(x) for x in narrow]
+        self._d_products = [through_sigmoid(gated, gates, torch.empty_like(gates)).mul_(2)]
+        self._d_products += [torch.empty_like(x) for x in narrow]
         self._gates = gates.unbind(0)
-        self._by_step = [x.unbind(0) for x in self._d_matmuls]
+        self._by_step = [x.unbind(0) for x in self._d_products]
         self._zeros = zeros
 
-    def step(
-        self, t: int, d_gated: torch.Tensor, d_source: torch.Tensor, out: torch.Tensor | None = None
-    ) -> None:
-        """Turn the gradient of the result into that of what was gated, in its place or in ``out``; add
-        to the source's."""
+    def step(self, t: int, d_gated: Tensor, d_source: Tensor, out: Tensor | None = None) -> None:
+        """Turn the gradient of the result into that of what was gated, in its place or in ``out``;
+        add to the source's."""
         d = self._by_step[0][t].mul_(d_gated)
-        if len(self._matmuls) == 2:
-            d = self._matmuls[0].of(d, self._by_step[1][t])
-        self._matmuls[-1].add(d, d_source)
+        if len(self._products) == 2:
+            d = self._products[0].of(d, out=self._by_step[1][t])
+        self._products[-1].add(d, d_source)
         out = d_gated if out is None else out
         torch.addcmul(self._zeros, d_gated, self._gates[t], value=2, out=out)
 
-    def of_parameters(self) -> list[torch.Tensor]:
+    def of_parameters(self) -> list[Tensor]:
         """The gradients of the matrices and the bias, after all steps."""
-        pairs = zip(self._d_matmuls, self._read, strict=True)
-        of_bias = self._d_matmuls[0].flatten(0, 1).sum(0)
+        pairs = zip(self._d_products, self._read, strict=True)
+        of_bias = self._d_products[0].flatten(0, 1).sum(0)
         return [*(_over_steps(d, x, x.dtype) for d, x in pairs), of_bias]
 
 
-def _over_steps(d: torch.Tensor, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The sum over steps and rows of d x^T: a matrix's gradient."""
+def _over_steps(d: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """As :func:`matrix_gradient`, small products by torch's kernel."""
     d, x = d.flatten(0, 1), x.flatten(0, 1)
     if len(d) * d.size(1) * x.size(1) < LEAST_LINEAR:  # below it oneDNN's call takes longer
         return torch.mm(d.to(dtype).t(), x.to(dtype))
-    return matmul(of_a_size(d, dtype).t(), of_a_size(x, dtype).t())
+    return matrix_gradient(d, x, dtype)
 
 
 class _Mogrifier(torch.autograd.Function):
@@ -245,24 +200,23 @@ class _Mogrifier(torch.autograd.Function):
         ctx, counts, dtype, keep, inputs, hidden, cell, input_weight, state_weight, bias, *of_rounds
     ):
         (time, rows, below), width = inputs.shape, hidden.size(1)
-        memory = _Memory(inputs, keep)
+        memory = _AllSteps(inputs, keep)
         hiddens, cells = inputs.new_empty(time + 1, rows, width), memory.new(width, more=1)
         gates, bias = memory.filled(bias)
         hiddens[0], cells[0] = hidden, cell
-        steps, by_step = GatedSteps(gates, cells, hiddens[1:]), gates.unbind(0)
+        steps, by_step = LSTMCell().steps(Memory(gates, cells, hiddens[1:])), gates.unbind(0)
         both = memory.new(below + width)
         read = both.split([below, width], dim=2)  # by the cell: x and h after all rounds
         zeros = [torch.zeros_like(inputs[0]), torch.zeros_like(hidden)]
         parameters, rounds = iter(of_rounds), []
         for number, count in enumerate(counts):
-            matrices, side = [next(parameters) for _ in range(count)], number % 2
+            of_round, side = Round(tuple(islice(parameters, count)), next(parameters)), number % 2
             results = read[side] if number + 2 >= len(counts) else memory.new(zeros[side].size(1))
-            one = _RoundSteps(matrices, next(parameters), memory, results, zeros[side])
-            rounds.append(one)
+            rounds.append(_RoundSteps(of_round, memory, results, zeros[side]))
         weights, operands = [input_weight, state_weight], list(read)
         if time >= LEAST_STEPS:  # fewer do not pay for the joint copy of the weights
             weights, operands = [torch.cat(weights, dim=1)], [both]
-        matmuls = [_Matmul(weight, rows, time, dtype) for weight in weights]
+        products = [StepMatmul(weight, rows, dtype, time) for weight in weights]
         operands_by_step = list(zip(*(x.unbind(0) for x in operands), strict=True))
         xs, hs = (x.unbind(0) for x in read)
         for t, x in enumerate(inputs.unbind(0)):
@@ -276,8 +230,8 @@ class _Mogrifier(torch.autograd.Function):
             if len(rounds) < 2:
                 hs[t].copy_(hidden)
             z = by_step[t] if bias is None else by_step[t].copy_(bias)
-            for of_step, operand in zip(matmuls, operands_by_step[t], strict=True):
-                of_step.add(operand, z)
+            for product, operand in zip(products, operands_by_step[t], strict=True):
+                product.add(operand, z)
             hidden = steps.step(t)
         ctx.counts, ctx.dtype = counts, dtype
         saved = [tensor for one in rounds for tensor in (one.gates, one.results, *one.narrow)]
@@ -299,16 +253,15 @@ class _Mogrifier(torch.autograd.Function):
         read = [inputs, hiddens[:-1]]  # by the next round: x and h of all steps
         rounds = []
         for number, count in enumerate(ctx.counts):
-            matrices = [next(parameters) for _ in range(count)]
+            matrices, side = list(islice(parameters, count)), number % 2
             next(parameters)  # the bias
             s, result = next(activations), next(activations)
-            narrow = [next(activations) for _ in matrices[1:]]
-            side = number % 2
+            narrow = list(islice(activations, count - 1))
             of_round = matrices, s, narrow, read[side], read[1 - side], zeros[side]
             rounds.append(_RoundGradients(*of_round))
             read[side] = result
-        product = _Matmul(torch.cat([input_weight, state_weight], 1).t(), rows, time, dtype)
-        gradients = GatedGradients(gates, cells, d_cell)
+        product = StepMatmul(torch.cat([input_weight, state_weight], 1).t(), rows, dtype, time)
+        gradients = LSTMCell().gradients(Memory(gates, cells, hiddens[1:]), d_cell)
         d_inputs, d_hidden = torch.empty_like(inputs), torch.zeros_like(hiddens[0])
         by_step = zip(d_output.unbind(0), d_inputs.unbind(0), strict=True)
         for t, (given, d_input) in reversed(list(enumerate(by_step))):
@@ -321,9 +274,8 @@ class _Mogrifier(torch.autograd.Function):
                 rounds[0].step(t, d_x, d_hidden, d_input)
             else:
                 d_input.copy_(d_x)
-        d_weights = (
-            _over_steps(gradients.d_z, both, dtype).to(gates.dtype).split([below, width], dim=1)
-        )
+        d_joint = _over_steps(gradients.d_z, both, dtype).to(gates.dtype)
+        d_weights = d_joint.split([below, width], dim=1)
         d_bias = gradients.d_z.flatten(0, 1).sum(0)
         of_rounds = [d for one in rounds for d in one.of_parameters()]
         state = d_hidden, gradients.d_cell
@@ -331,12 +283,12 @@ class _Mogrifier(torch.autograd.Function):
 
 
 def mogrifier(
-    inputs: torch.Tensor,
-    hidden: torch.Tensor,
-    cell: torch.Tensor,
-    input_weight: torch.Tensor,
-    state_weight: torch.Tensor,
-    bias: torch.Tensor,
+    inputs: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+    input_weight: Tensor,
+    state_weight: Tensor,
+    bias: Tensor,
     rounds: Sequence[Round],
     dtype: torch.dtype | None = None,
 ) -> RecurrenceResult:
@@ -357,7 +309,7 @@ def mogrifier(
     counts = [len(one.matrices) for one in rounds]
     of_rounds = [tensor for one in rounds for tensor in (*one.matrices, one.bias)]
     tensors = [inputs, hidden, cell, input_weight, state_weight, bias, *of_rounds]
-    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    keep = any(map(needs_gradient, tensors))
     with autocast_off(inputs):
         output, last = _Mogrifier.apply(counts, dtype or inputs.dtype, keep, *tensors)
     return RecurrenceResult(output, last.clone())

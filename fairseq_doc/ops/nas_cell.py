@@ -1,6 +1,7 @@
-"""One step of the cell that neural architecture search found (Zoph and Le, 2017), and its gradients.
+"""One step of the NAS cell (neural architecture search; Zoph and Le, 2017), and its gradients.
 
-Axes: T steps, R rows, D width. With a_k = W_k x_t and b_k = U_k m_{t-1}, k = 0 .. 7, both without biases,
+Axes: T steps, R rows, D width. With a_k = W_k x_t and b_k = U_k m_{t-1}, k = 0 .. 7, both without
+biases,
 
     g_0, g_2, g_5, g_7 = sigmoid(a_k + b_k),    g_1 = relu(a_1 + b_1),    g_3 = relu(a_3 b_3)
     g_4, g_6 = tanh(a_k + b_k)
@@ -8,7 +9,7 @@ Axes: T steps, R rows, D width. With a_k = W_k x_t and b_k = U_k m_{t-1}, k = 0 
     p_2 = tanh(g_4 g_5),                  p_3 = sigmoid(g_6 + g_7)
     c_t = p_0 p_1,    m_t = tanh(c_t q),  q = tanh(p_2 + p_3)
 
-(as deepmind/lamb has it, after TensorFlow's NASCell). g_3 alone needs a and b apart. So z_t holds nine
+(as in deepmind/lamb, after TensorFlow's NASCell). Only g_3 needs a and b apart. So z_t holds nine
 parts of width D, in the order
 
     a_3;  a_k + b_k for k = 1, 0, 2, 5, 7, 4, 6;  b_3
@@ -20,37 +21,24 @@ With d x for dL/dx and e_t = d m_t (1 - m_t^2):
     d c_t       = (given by step t + 1) + e q,      d c_{t-1} = d c p_1 (1 - p_0^2)
     d (g_0 g_1) = d c_{t-1} (1 - tanh(g_0 g_1)^2)
     d g_2 = d g_3 = d c p_0 (1 - p_1^2)
-    d p_2 = d p_3 = e c (1 - q^2),   d (g_4 g_5) = d p_2 (1 - p_2^2),   d g_6 = d g_7 = d p_3 p_3 (1 - p_3)
+    d p_2 = d p_3 = e c (1 - q^2)
+    d (g_4 g_5) = d p_2 (1 - p_2^2),   d g_6 = d g_7 = d p_3 p_3 (1 - p_3)
 
 so that every d z is d c or e times a factor that no later step changes.
 """
 
-from typing import Any
-
 import torch
+from torch import Tensor
 
-from fairseq_doc.ops.cell import BlocksOfSteps, Cell, Memory, through_sigmoid, through_tanh
+from fairseq_doc.ops.cell import Cell, CellGradients, Memory, through_sigmoid, through_tanh
 
 PARTS = 9
 ORDER = (1, 0, 2, 5, 7, 4, 6)  # of a_k + b_k in z
 
 
-def input_order(a: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """Eight parts k = 0 .. 7 along ``dim`` in the order of z's first eight."""
-    parts = a.chunk(8, dim)
-    return torch.cat([parts[3], *(parts[k] for k in ORDER)], dim)
-
-
-def state_order(b: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """Eight parts k = 0 .. 7 along ``dim`` in the order of z's last eight."""
-    parts = b.chunk(8, dim)
-    return torch.cat([*(parts[k] for k in ORDER), parts[3]], dim)
-
-
-def nas_cell(
-    a: torch.Tensor, b: torch.Tensor, cell: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """m and c after one step in its plain form: a and b, (R, 8 D), for k = 0 .. 7; c before, (R, D)."""
+def nas_cell(a: Tensor, b: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """m and c after one step in its plain form: a and b, (R, 8 D), for k = 0 .. 7; c before,
+    (R, D)."""
     x = [p + q for p, q in zip(a.chunk(8, dim=1), b.chunk(8, dim=1), strict=True)]
     product = a.chunk(8, dim=1)[3] * b.chunk(8, dim=1)[3]
     g = [torch.sigmoid(x[0]), torch.relu(x[1]), torch.sigmoid(x[2]), torch.relu(product)]
@@ -71,34 +59,31 @@ class NASSteps:
         gates, cells, hiddens, _ = memory
         width = cells.size(2)
         self._width = width
-        parts = [part.unbind(0) for part in gates.split(width, dim=2)]
-        self._a3, self._g1, self._g0, self._g2, self._g5, self._g7, self._g4, self._g6 = parts[:8]
-        self._b3 = parts[8]
+        by_part = [part.unbind(0) for part in gates.split(width, dim=2)]
+        self._parts = list(zip(*by_part, strict=True))
         self._sums = gates[:, :, width : 8 * width].unbind(0)
         self._sigmoids = gates[:, :, 2 * width : 6 * width].unbind(0)
         self._tanhs = gates[:, :, 6 * width : 8 * width].unbind(0)
         self._cells, self._hiddens = cells.unbind(0), hiddens.unbind(0)
 
-    def step(self, t: int, b: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+    def step(self, t: int, b: Tensor, a: Tensor) -> Tensor:
         """Compute c_{t+1} and m_{t+1}, both (R, D), from c_t and the products b, with m_t, and a,
         with x_t, both (R, 8 D) (t from 0); returns m_{t+1}."""
-        width = self._width
-        self._a3[t].copy_(a[:, :width])
-        self._b3[t].copy_(b[:, 7 * width :])
+        width, (a3, g1, *_, b3) = self._width, self._parts[t]
+        a3.copy_(a[:, :width])
+        b3.copy_(b[:, 7 * width :])
         torch.add(a[:, width:], b[:, : 7 * width], out=self._sums[t])
-        self._g1[t].relu_()
+        g1.relu_()
         self._sigmoids[t].sigmoid_()
         self._tanhs[t].tanh_()
-        p0, p1, _, _, q = _from_gates(
-            self._g0[t], self._g1[t], self._g2[t], self._a3[t], self._b3[t],
-            self._g4[t], self._g5[t], self._g6[t], self._g7[t], self._cells[t],
-        )  # fmt: skip
+        p0, p1, _, _, q = _from_gates(self._parts[t], self._cells[t])
         cell = torch.mul(p0, p1, out=self._cells[t + 1])
         return torch.tanh(cell * q, out=self._hiddens[t])
 
 
-def _from_gates(g0, g1, g2, a3, b3, g4, g5, g6, g7, cell):
-    """p_0 .. p_3 and q."""
+def _from_gates(parts, cell):
+    """p_0 .. p_3 and q, from the parts of z after their activations and c_{t-1}."""
+    a3, g1, g0, g2, g5, g7, g4, g6, b3 = parts
     p0 = torch.mul(g0, g1).tanh_().add_(cell).tanh_()
     p1 = torch.mul(a3, b3).relu_().add_(g2).tanh_()
     p2 = torch.mul(g4, g5).tanh_()
@@ -106,34 +91,21 @@ def _from_gates(g0, g1, g2, a3, b3, g4, g5, g6, g7, cell):
     return p0, p1, p2, p3, torch.tanh(p2 + p3)
 
 
-class NASGradients:
-    """The gradients of z and c, from the last step to the first.
+class NASGradients(CellGradients):
+    """The gradients of :class:`NASSteps`. The factors are those of d c and e in d z."""
 
-    Args:
-        memory: what :class:`NASSteps` left.
-        d_cell: d c_T from outside, (R, D).
-
-    Attributes:
-        d_z: (T, R, 9 D); row t is d z_t after ``step(t)``.
-        d_cell: d c_{t-1} after ``step(t)``, (R, D).
-    """
-
-    def __init__(self, memory: Memory, d_cell: torch.Tensor | None) -> None:
-        gates, cells, hiddens, _ = memory
-        self._gates, self._cells, self._hiddens = gates, cells, hiddens
-        self.d_z = torch.empty_like(gates)
-        self.d_cell: Any = d_cell
-        parts = self.d_z.unflatten(2, (PARTS, cells.size(2)))
+    def __init__(self, memory: Memory, d_cell: Tensor | None) -> None:
+        super().__init__(memory, d_cell)
+        parts = self.d_z.unflatten(2, (PARTS, memory.states.size(2)))
         self._of_cell = parts[:, :, :4].unbind(0), parts[:, :, 8].unbind(0)
         self._of_e = parts[:, :, 4:8].unbind(0)
         self._d_z = self.d_z.unbind(0)
-        self._blocks = BlocksOfSteps(gates, self._compute_factors)
 
     def _compute_factors(self, block: slice) -> None:
-        """Write the factors of d c and e of some steps into their rows of d z."""
-        before, after = self._cells[block], self._cells[block.start + 1 : block.stop + 1]
-        a3, g1, g0, g2, g5, g7, g4, g6, b3 = self._gates[block].chunk(PARTS, dim=2)
-        p0, p1, p2, p3, q = _from_gates(g0, g1, g2, a3, b3, g4, g5, g6, g7, before)
+        gates, cells, hiddens, _ = self.memory
+        before, after = cells[block], cells[block.start + 1 : block.stop + 1]
+        a3, g1, g0, g2, g5, g7, g4, g6, b3 = parts = gates[block].chunk(PARTS, dim=2)
+        p0, p1, p2, p3, q = _from_gates(parts, before)
         tanh_product = torch.tanh(g0 * g1)
         of, new = self.d_z[block].chunk(PARTS, dim=2), torch.empty_like
         of_before = through_tanh(p1, p0, new(p0))  # d c_{t-1} / d c_t
@@ -151,21 +123,20 @@ class NASGradients:
         through_sigmoid(to_p3, g7, of[5])
         through_tanh(to_p2 * g5, g4, of[6])
         through_tanh(to_p3, g6, of[7])
-        hiddens = self._hiddens[block]
+        hiddens = hiddens[block]
         self._slope = through_tanh(torch.ones_like(hiddens), hiddens, new(hiddens)).unbind(0)
         self._of_before, self._q = of_before.unbind(0), q.unbind(0)
 
-    def step(self, t: int, d_hidden: torch.Tensor) -> torch.Tensor:
-        """d z_t, (R, 9 D), from the whole d m_t, (R, D)."""
-        place = self._blocks.place(t)
+    def step(self, k: int, d_hidden: Tensor) -> Tensor:
+        place = self._place(k)
         e = d_hidden * self._slope[place]
         d_c = torch.addcmul(self.d_cell, e, self._q[place])
         four, last = self._of_cell
-        four[t].mul_(d_c.unsqueeze(1))
-        last[t].mul_(d_c)
-        self._of_e[t].mul_(e.unsqueeze(1))
+        four[k].mul_(d_c.unsqueeze(1))
+        last[k].mul_(d_c)
+        self._of_e[k].mul_(e.unsqueeze(1))
         self.d_cell = d_c.mul_(self._of_before[place])
-        return self._d_z[t]
+        return self._d_z[k]
 
 
 class NASCell(Cell):
@@ -178,24 +149,19 @@ class NASCell(Cell):
     def __init__(self, gates: str = "untied") -> None:
         self.gates = gates
 
-    def input_order(self, weight: torch.Tensor) -> torch.Tensor:
-        return input_order(weight)
+    def input_order(self, weight: Tensor) -> Tensor:
+        parts = weight.chunk(8)
+        return torch.cat([parts[3], *(parts[k] for k in ORDER)])
 
-    def state_order(self, weight: torch.Tensor) -> torch.Tensor:
-        return state_order(weight)
+    def state_order(self, weight: Tensor) -> Tensor:
+        parts = weight.chunk(8)
+        return torch.cat([*(parts[k] for k in ORDER), parts[3]])
 
-    def plain_step(
-        self,
-        added: torch.Tensor,
-        product: torch.Tensor,
-        hidden: torch.Tensor,
-        cell_state: Any,
-        mask: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return nas_cell(added, product, cell_state)
+    def plain_step(self, added, product, state, mask):
+        return nas_cell(added, product, state[1])
 
     def steps(self, memory: Memory) -> NASSteps:
         return NASSteps(memory)
 
-    def gradients(self, memory: Memory, d_cell: torch.Tensor | None) -> NASGradients:
+    def gradients(self, memory: Memory, d_cell: Tensor | None) -> NASGradients:
         return NASGradients(memory, d_cell)

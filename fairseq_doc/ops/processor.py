@@ -1,4 +1,4 @@
-"""What Linux's ``/proc/cpuinfo`` says of the processor. Without that file nothing is known of it."""
+"""The processor according to Linux's ``/proc/cpuinfo``; without that file it is unknown."""
 
 import platform
 from pathlib import Path
@@ -35,8 +35,8 @@ def has_bfloat16() -> bool:
 
 
 def description() -> str:
-    """Its name, its family and model (virtual machines often name no generation), and what it has for
-    matrix products."""
+    """Its name, family and model (virtual machines often name no generation), and its instructions
+    for matrix products."""
     fields, flags = _fields(), _flags()
     name = fields.get("model name") or platform.processor() or platform.machine()
     details = [f"{part} {fields[part]}" for part in ("cpu family", "model") if part in fields]

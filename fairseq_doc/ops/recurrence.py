@@ -1,31 +1,31 @@
 """A recurrence over all steps of a window, with its own backward.
 
-Axes: T time, R rows, D width, L micro-steps in a step (an LSTM has one), S = T L. Micro-step k = t L + l
-reads the state h before it and gives the next one:
+Axes: T time, R rows, D width, L micro-steps in a step (an LSTM has one), S = T L. Micro-step
+k = t L + l reads the state h before it and gives the next one:
 
     z_k = W_l (m h) + (u_t if l = 0, else b_l)        then the cell, see ops/gated_cell.py
 
 u_t = W x_t + b comes from outside, as one product for all steps. m is the state's dropout mask, one
-for all steps: it changes what the product reads, not the state. So a micro-step has one product. Going
-back it has one too, d (m h) = W_l^T d z_k, and after the loop each matrix's gradient is one product,
-d W_l = Z^T (m H) with the rows of all steps. States, gates and gradients have the dtype of u; the
-factors and results of the products may be rounded to a narrower one.
+for all steps: it changes what the product reads, not the state. So a micro-step has one product.
+Going back it has one too, d (m h) = W_l^T d z_k, and after the loop each matrix's gradient is one
+product, d W_l = Z^T (m H) with the rows of all steps. States, gates and gradients have the dtype of
+u; the factors and results of the products may be rounded to a narrower one.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops.cell import Cell, Memory
 from fairseq_doc.ops.gated_cell import KINDS, HighwayCell, LSTMCell
 from fairseq_doc.ops.matmul import (
+    StepMatmul,
     autocast_off,
     backward_without_autocast,
-    loop_operand,
-    matmul,
-    of_a_size,
+    matrix_gradient,
 )
 from fairseq_doc.ops.nas_cell import NASCell
 
@@ -35,11 +35,11 @@ CELLS: dict[str, Callable[[str], Cell]] = {
 
 
 def make_cell(name: str, gates: str = "untied") -> Cell:
-    """The cell of that name; ``FairseqDocError`` where there is none."""
+    """The cell of that name; ``FairseqDocError`` for an unknown one."""
     if name not in CELLS or gates not in KINDS:
         raise FairseqDocError(
-            f"expected a cell of {', '.join(CELLS)} with gates of {', '.join(KINDS)}; got {name} with "
-            f"{gates}"
+            f"expected a cell of {', '.join(CELLS)} with gates of {', '.join(KINDS)}; got {name} "
+            f"with {gates}"
         )
     return CELLS[name](gates)
 
@@ -52,29 +52,28 @@ class RecurrenceResult(NamedTuple):
         cell: c of an LSTM or a NAS cell after the last step, (R, D); None of an RHN.
     """
 
-    output: torch.Tensor
-    cell: torch.Tensor | None
+    output: Tensor
+    cell: Tensor | None
 
 
 def recurrence_reference(
     cell: Cell,
-    inputs: torch.Tensor,
-    hidden: torch.Tensor,
-    cell_state: torch.Tensor | None,
-    weights: Sequence[torch.Tensor],
-    biases: Sequence[torch.Tensor] = (),
-    state_mask: torch.Tensor | None = None,
-    recurrent_mask: torch.Tensor | None = None,
+    inputs: Tensor,
+    hidden: Tensor,
+    cell_state: Tensor | None,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor] = (),
+    state_mask: Tensor | None = None,
+    recurrent_mask: Tensor | None = None,
 ) -> RecurrenceResult:
     """The plain form, a loop for autograd; arguments as in :func:`recurrence`."""
-    outputs = []
+    outputs, state = [], (hidden, cell_state)
     for u in inputs:
         for weight, added in zip(weights, [u, *biases], strict=True):
-            read = hidden if state_mask is None else hidden * state_mask
-            product = read @ weight.t()
-            hidden, cell_state = cell.plain_step(added, product, hidden, cell_state, recurrent_mask)
-        outputs.append(hidden)
-    return RecurrenceResult(torch.stack(outputs), cell_state)
+            read = state[0] if state_mask is None else state[0] * state_mask
+            state = cell.plain_step(added, read @ weight.t(), state, recurrent_mask)
+        outputs.append(state[0])
+    return RecurrenceResult(torch.stack(outputs), state[1])
 
 
 class _Recurrence(torch.autograd.Function):
@@ -88,15 +87,15 @@ class _Recurrence(torch.autograd.Function):
         states = torch.empty_like(hiddens) if cell.has_cell_state else hiddens
         hiddens[0], states[0] = hidden, cell_state if cell.has_cell_state else hidden
         steps = cell.steps(Memory(gates, states, hiddens[1:], recurrent_mask))
-        operands = [loop_operand(weight.to(dtype), rows) for weight in weights]
+        products = [StepMatmul(weight, rows, dtype) for weight in weights]
         for t, u in enumerate(inputs.unbind(0)):
-            for level, (operand, added) in enumerate(zip(operands, [u, *biases], strict=True)):
+            for level, (product, added) in enumerate(zip(products, [u, *biases], strict=True)):
                 read = hidden if state_mask is None else hidden * state_mask
                 if level and dtype == u.dtype:
-                    product, added = matmul(read, operand, added), None
+                    z, added = product.of(read, added), None
                 else:
-                    product = matmul(read.to(dtype), operand).to(u.dtype)
-                hidden = steps.step(t * depth + level, product, added)
+                    z = product.of(read)
+                hidden = steps.step(t * depth + level, z, added)
         ctx.cell, ctx.dtype = cell, dtype
         ctx.save_for_backward(gates, hiddens, states, state_mask, recurrent_mask, *weights)
         return hiddens[depth::depth], states[-1] if cell.has_cell_state else None
@@ -109,14 +108,13 @@ class _Recurrence(torch.autograd.Function):
         cell, dtype, depth = ctx.cell, ctx.dtype, len(weights)
         rows, more = gates.size(1), gates.size(2) - len(weights[0])
         gradients = cell.gradients(Memory(gates, states, hiddens[1:], recurrent_mask), d_cell)
-        operands = [loop_operand(weight.to(dtype).t(), rows) for weight in weights]
+        products = [StepMatmul(weight.t(), rows, dtype) for weight in weights]
         d_hidden: Any = None  # d h_k from the steps after it
         for k in reversed(range(len(gates))):
             if (k + 1) % depth == 0:
                 given = d_output[k // depth]
                 d_hidden = given.clone() if d_hidden is None else d_hidden.add_(given)
-            d_z = gradients.step(k, d_hidden)[:, more:]
-            d_read = matmul(d_z.to(dtype), operands[k % depth]).to(d_z.dtype)
+            d_read = products[k % depth].of(gradients.step(k, d_hidden)[:, more:])
             if cell.has_cell_state:
                 d_hidden = d_read if state_mask is None else d_read.mul_(state_mask)
             elif state_mask is None:
@@ -124,28 +122,25 @@ class _Recurrence(torch.autograd.Function):
             else:
                 d_hidden.addcmul_(d_read, state_mask)
         read = hiddens[:-1] if state_mask is None else hiddens[:-1] * state_mask
-        by_depth = [
-            (gradients.d_z[level::depth, :, more:].flatten(0, 1), read[level::depth].flatten(0, 1))
-            for level in range(depth)
-        ]
+        by_level = [gradients.d_z[level::depth, :, more:].flatten(0, 1) for level in range(depth)]
         d_weights = [
-            matmul(of_a_size(z, dtype).t(), of_a_size(x, dtype).t()).to(gates.dtype)
-            for z, x in by_depth
+            matrix_gradient(d_z, read[level::depth], dtype).to(gates.dtype)
+            for level, d_z in enumerate(by_level)
         ]
-        d_biases = [z.sum(0) for z, _ in by_depth[1:]]
+        d_biases = [d_z.sum(0) for d_z in by_level[1:]]
         d_inputs = gradients.d_z[::depth, :, : len(weights[0])]
         return None, None, None, d_inputs, d_hidden, gradients.d_cell, *d_weights, *d_biases
 
 
 def recurrence(
     cell: Cell,
-    inputs: torch.Tensor,
-    hidden: torch.Tensor,
-    cell_state: torch.Tensor | None,
-    weights: Sequence[torch.Tensor],
-    biases: Sequence[torch.Tensor] = (),
-    state_mask: torch.Tensor | None = None,
-    recurrent_mask: torch.Tensor | None = None,
+    inputs: Tensor,
+    hidden: Tensor,
+    cell_state: Tensor | None,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor] = (),
+    state_mask: Tensor | None = None,
+    recurrent_mask: Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> RecurrenceResult:
     """

@@ -8,38 +8,46 @@ Everything (N, J, V) exists at once here. :mod:`fairseq_doc.ops.mixture_nll` and
 :mod:`fairseq_doc.ops.mixture_log_probs` compute the same in pieces, with the same signatures.
 """
 
+from typing import NamedTuple
+
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
 
 
-def check_shapes(
-    components: torch.Tensor,
-    log_weights: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    target: torch.Tensor | None = None,
-) -> None:
-    """Raise ``FairseqDocError`` unless the shapes belong to one mixture."""
-    if components.dim() != 3 or components.shape[:2] != log_weights.shape:
-        raise FairseqDocError(
-            "the mixture expects component vectors (N, J, d) and log weights (N, J); got "
-            f"{tuple(components.shape)} and {tuple(log_weights.shape)}"
-        )
-    if weight.dim() != 2 or weight.size(1) != components.size(2):
-        raise FairseqDocError(
-            f"the mixture expects an output matrix (V, {components.size(2)}), as wide as its "
-            f"component vectors; got {tuple(weight.shape)}"
-        )
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise FairseqDocError(
-            f"the mixture expects a bias ({weight.size(0)},); got {tuple(bias.shape)}"
-        )
-    if target is not None and target.shape != components.shape[:1]:
-        raise FairseqDocError(
-            f"the mixture expects targets ({components.size(0)},); got {tuple(target.shape)}"
-        )
+class Mixture(NamedTuple):
+    """The mixtures of N tokens.
+
+    Attributes:
+        components: k, (N, J, d).
+        log_weights: log pi, (N, J); -inf is a weight of zero.
+        weight: W, (V, d).
+        bias: b, (V,) or None.
+    """
+
+    components: Tensor
+    log_weights: Tensor
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def check(self, target: Tensor | None = None) -> None:
+        """Raise ``FairseqDocError`` unless the shapes fit together, with targets (N,) too."""
+        k, log_weights, weight, bias = self
+        if (
+            k.dim() != 3
+            or log_weights.shape != k.shape[:2]
+            or weight.shape[1:] != k.shape[2:]
+            or (bias is not None and bias.shape != weight.shape[:1])
+            or (target is not None and target.shape != k.shape[:1])
+        ):
+            tensors = {**self._asdict(), "target": target}
+            shapes = {name: tuple(x.shape) for name, x in tensors.items() if x is not None}
+            raise FairseqDocError(
+                "the mixture expects components (N, J, d), log_weights (N, J), weight (V, d), "
+                f"bias (V,) and target (N,); got {shapes}"
+            )
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -47,9 +55,7 @@ def sum_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
-def reduce_nll(
-    nll: torch.Tensor, target: torch.Tensor, ignore_index: int, reduction: str
-) -> torch.Tensor:
+def reduce_nll(nll: Tensor, target: Tensor, ignore_index: int, reduction: str) -> Tensor:
     """Reduce (N,) losses that are zero at ignored targets: ``none``, ``sum``, or ``mean`` over
     the targets that are not ignored (zero if there are none)."""
     if reduction == "none":
@@ -61,24 +67,10 @@ def reduce_nll(
     raise FairseqDocError(f"reduction must be none, sum or mean; got {reduction!r}")
 
 
-def mixture_log_probs(
-    components: torch.Tensor,
-    log_weights: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-) -> torch.Tensor:
-    """log P of every word.
-
-    Args:
-        components: k, (N, J, d).
-        log_weights: log pi, (N, J); -inf is a weight of zero.
-        weight: W, (V, d).
-        bias: b, (V,) or None.
-
-    Returns:
-        (N, V); the exponentials of a row sum to one.
-    """
-    check_shapes(components, log_weights, weight, bias)
+def mixture_log_probs(mixture: Mixture) -> Tensor:
+    """log P of every word, (N, V); the exponentials of a row sum to one."""
+    mixture.check()
+    components, log_weights, weight, bias = mixture
     logits = F.linear(components, weight, bias)  # (N, J, V)
     logits = logits.to(sum_dtype(logits.dtype))
     log_softmax = F.log_softmax(logits, dim=-1)  # (N, J, V)
@@ -86,27 +78,20 @@ def mixture_log_probs(
 
 
 def mixture_nll(
-    components: torch.Tensor,
-    log_weights: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    target: torch.Tensor,
-    ignore_index: int = -100,
-    reduction: str = "sum",
-) -> torch.Tensor:
+    mixture: Mixture, target: Tensor, ignore_index: int = -100, reduction: str = "sum"
+) -> Tensor:
     """-log P(target), natural logarithm.
 
     Args:
-        components, log_weights, weight, bias: as in :func:`mixture_log_probs`.
+        mixture: see :class:`Mixture`.
         target: (N,) word indices.
         ignore_index: targets of this value have a loss of zero and no gradient.
         reduction: ``none`` (N,), ``sum`` or ``mean``, see :func:`reduce_nll`.
     """
-    check_shapes(components, log_weights, weight, bias, target)
+    mixture.check(target)
     counted = target.ne(ignore_index)
-    log_probs = mixture_log_probs(components, log_weights, weight, bias)  # (N, V)
     index = target.where(counted, torch.zeros_like(target)).unsqueeze(-1)
-    nll = -log_probs.gather(1, index).squeeze(-1)  # (N,)
+    nll = -mixture_log_probs(mixture).gather(1, index).squeeze(-1)  # (N,)
     return reduce_nll(torch.where(counted, nll, 0.0), target, ignore_index, reduction)
 
 
@@ -117,30 +102,25 @@ def check_smoothing(smoothing: float) -> None:
 
 
 def smoothed_mixture_nll(
-    components: torch.Tensor,
-    log_weights: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    target: torch.Tensor,
-    smoothing: float,
-    ignore_index: int = -100,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    mixture: Mixture, target: Tensor, smoothing: float, ignore_index: int = -100
+) -> tuple[Tensor, Tensor]:
     """The cross entropy against smoothed labels (Szegedy et al., 2016), as fairseq defines them:
     1 - smoothing for the target, the rest in equal parts for the other V - 1 words.
 
     Args:
-        components, log_weights, weight, bias, target, ignore_index: as in :func:`mixture_nll`.
+        mixture, target, ignore_index: as in :func:`mixture_nll`.
         smoothing: in [0, 1).
 
     Returns:
         (cross entropy, NLL), sums over the targets; no gradient flows through the second.
     """
     check_smoothing(smoothing)
-    check_shapes(components, log_weights, weight, bias, target)
+    mixture.check(target)
     counted = target.ne(ignore_index)
-    log_probs = mixture_log_probs(
-        components[counted], log_weights[counted], weight, bias
-    )  # (counted targets, V)
+    of_counted = mixture._replace(
+        components=mixture.components[counted], log_weights=mixture.log_weights[counted]
+    )
+    log_probs = mixture_log_probs(of_counted)  # (counted targets, V)
     nll = -log_probs.gather(1, target[counted].unsqueeze(-1)).sum()
-    each = smoothing / (weight.size(0) - 1)
+    each = smoothing / (mixture.weight.size(0) - 1)
     return (1 - smoothing - each) * nll - each * log_probs.sum(), nll.detach()

@@ -1,34 +1,34 @@
 """Softmaxes of rows of logits, in place, block by block; and the log-softmax of each row's target.
 
-A softmax divides by its sum, after it has subtracted the row's largest logit so that no exp overflows and not
-all of them vanish. Both take a pass over (R, V) numbers, and a third looks for the largest. The mixture's
-gradients need neither: with E = exp(l) as it is and Z its sum, r (E / Z - [v = y]) = (r / Z) (E - Z [v = y]),
-whose factor is applied to vectors of width d. So :func:`exp_` has one pass for exp and one for the sum, and
-where the sums show that logits are too large or too small for it, :func:`softmax_` does the rest.
+A softmax divides by its sum, after it has subtracted the row's largest logit so that no exp
+overflows and not all of them vanish. Both take a pass over (R, V) numbers, and a third looks for
+the largest. The mixture's gradients need neither: with E = exp(l) and Z its sum,
+r (E / Z - [v = y]) = (r / Z) (E - Z [v = y]), whose factor is applied to vectors of width d. So
+:func:`exp_` has one pass for exp and one for the sum, and where the sums show that logits are too
+large or too small for it, :func:`softmax_` does the rest.
 
 Axes: R rows, V vocabulary.
 """
 
 import torch
+from torch import Tensor
 
 from fairseq_doc.ops.matmul import can_branch_on
 from fairseq_doc.ops.mixture_chunks import tokens_per_block
 from fairseq_doc.ops.reference import sum_dtype
 
-# Between the inverse of this number and itself, a sum of exp(l) has neither overflowed nor lost a word that
-# matters, and times a posterior it has not vanished either.
+# Between the inverse of this number and itself, a sum of exp(l) has neither overflowed nor lost a
+# word that matters, and times a posterior it has not vanished either.
 LARGEST_SUM = 2.0**60
 
 
-def can_exp(rows: torch.Tensor) -> bool:
-    """Whether :func:`exp_` may be tried: on a CPU, where its sums can be looked at, and in dtypes that have the
-    exponents for it."""
+def can_exp(rows: Tensor) -> bool:
+    """Whether :func:`exp_` may be tried: on a CPU, where its sums can be looked at, and in dtypes
+    that have the exponents for it."""
     return can_branch_on(rows) and rows.dtype != torch.float16
 
 
-def exp_(
-    rows: torch.Tensor, row_target: torch.Tensor, write: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
+def exp_(rows: Tensor, row_target: Tensor, write: bool) -> tuple[Tensor, Tensor]:
     """The sum of exp of each row of logits (R, V), and its target's log-softmax.
 
     Args:
@@ -37,8 +37,8 @@ def exp_(
         write: replace the rows by exp(l), minus Z at the target, rounded at the end.
 
     Returns:
-        Z: (R, 1), in float32 or wider, which the rows are to be divided by, see :func:`at_target`. Unless
-            :func:`are_moderate`, nothing here can be used.
+        Z: (R, 1), in float32 or wider, which the rows are to be divided by, see :func:`at_target`.
+            Unless :func:`are_moderate`, nothing here can be used.
         log_softmax: (R, 1), of the targets.
     """
     logits = rows.gather(1, row_target).to(sum_dtype(rows.dtype))
@@ -51,13 +51,11 @@ def exp_(
     return sums, log_softmax
 
 
-def at_target(
-    logits: torch.Tensor, sums: torch.Tensor, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor]:
+def at_target(logits: Tensor, sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """A row's entry at its target, exp(l) - Z, and the number to divide the row by.
 
-    The entry is most of the row's norm, and Z has more digits than 16 bits hold. So the row is divided by Z
-    times what the rounding did to this entry, which is exact then.
+    The entry is most of the row's norm, and Z has more digits than 16 bits hold. So the row is
+    divided by Z times what the rounding did to this entry, which is exact then.
 
     Args:
         logits: of the targets, of any shape.
@@ -69,8 +67,9 @@ def at_target(
     return entry, torch.where(exact < 0, sums * (entry.to(sums.dtype) / exact), sums)
 
 
-def exp_sums(rows: torch.Tensor, write: bool) -> torch.Tensor:
-    """The sums Z (R, 1) of exp of logits (R, V), in float32 or wider; if ``write``, exp(l) replaces them."""
+def exp_sums(rows: Tensor, write: bool) -> Tensor:
+    """The sums Z (R, 1) of exp of logits (R, V), in float32 or wider; if ``write``, exp(l) replaces
+    them."""
     wide = sum_dtype(rows.dtype)
     in_place = write and wide == rows.dtype
     sums = rows.new_empty(len(rows), 1, dtype=wide)
@@ -89,7 +88,7 @@ def exp_sums(rows: torch.Tensor, write: bool) -> torch.Tensor:
     return sums
 
 
-def are_moderate(sums: torch.Tensor) -> bool:
+def are_moderate(sums: Tensor) -> bool:
     """Whether the sums of :func:`exp_` can be used."""
     if sums.numel() == 0:
         return True
@@ -97,10 +96,11 @@ def are_moderate(sums: torch.Tensor) -> bool:
     return 1 / LARGEST_SUM < least.item() and most.item() < LARGEST_SUM
 
 
-def softmax_(rows: torch.Tensor, row_target: torch.Tensor, minus_one: bool = False) -> torch.Tensor:
+def softmax_(rows: Tensor, row_target: Tensor, minus_one: bool = False) -> Tensor:
     """Replace logits (R, V) by their softmaxes in place.
 
-    A softmax's sum follows from its largest entry: log Z = m - log max_v s_v, where m is the largest logit.
+    A softmax's sum follows from its largest entry: log Z = m - log max_v s_v with the largest logit
+    m.
 
     Args:
         rows: of any dtype; softmaxes are computed in float32 or wider and rounded at the end.

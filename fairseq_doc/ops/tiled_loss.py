@@ -1,23 +1,26 @@
 """The mixture's loss and gradients for a large vocabulary, in tiles of rows and words.
 
-A chunk of tokens with all V words reads the whole output matrix, and reads and writes its whole gradient; of a
-million words it has room for three tokens. Here a tile has the logits of many tokens' components and of some
-words. Sums of exp(l) over tiles add up (:mod:`fairseq_doc.ops.row_softmax`), so a first pass over all tiles gives
-Z, the loss and the posteriors, and a second one computes the logits of the rows that have a gradient again:
-four products instead of three, but with sampled gradients 1 + 3 s instead of 1 + 2 s, where s is the share of the
-kept rows. No tile leaves the cache.
+A chunk of tokens with all V words reads the whole output matrix, and reads and writes its whole
+gradient; of a million words it has room for three tokens. Here a tile has the logits of many
+tokens' components and of some words. Sums of exp(l) over tiles add up
+(:mod:`fairseq_doc.ops.row_softmax`), so a first pass over all tiles gives Z, the loss and the
+posteriors, and a second one computes the logits of the rows that have a gradient again: four
+products instead of three, but with sampled gradients 1 + 3 s instead of 1 + 2 s, where s is the
+share of the kept rows. No tile leaves the cache.
 
-Axes: N tokens, J components, d width of a component's vector, V vocabulary, R rows and v words of a tile.
+Axes: N tokens, n that count, J components, d width of a component's vector, V vocabulary, R rows
+and v words of a tile.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from fairseq_doc.ops.chunked_loss import NEGLIGIBLE, NO_GRADIENT, Settings, Wanted
+from fairseq_doc.ops.chunked_loss import NEGLIGIBLE, Losses, Task
 from fairseq_doc.ops.matmul import matmul, of_a_size
-from fairseq_doc.ops.mixture_chunks import tokens_per_chunk, with_bias
+from fairseq_doc.ops.mixture_chunks import tokens_per_chunk, with_column
 from fairseq_doc.ops.reference import sum_dtype
 from fairseq_doc.ops.row_softmax import are_moderate, at_target, exp_sums
 
@@ -25,138 +28,121 @@ TILE_ROWS = 1024
 TILE_BYTES = 16 * 2**20  # of its logits
 
 
-class _Words(NamedTuple):
-    """The words of a tile."""
-
-    range: slice
-    weight: torch.Tensor  # (v, d), or (v, D) with the bias as a column, see ``with_bias``
-    bias: torch.Tensor | None  # (v,)
+class _Tile(NamedTuple):
+    words: slice
+    weight: Tensor  # (v, d), or (v, D) with the bias as a column, see ``with_column``
+    logits: Tensor  # (R, v), in memory that all tiles share
+    targets: tuple[Tensor, Tensor]  # rows that have their target in the tile, and its columns
 
 
 class TiledLoss:
-    """As :class:`fairseq_doc.ops.chunked_loss.ChunkedLoss`, tile by tile; labels are not smoothed."""
+    """As :class:`fairseq_doc.ops.chunked_loss.ChunkedLoss`, tile by tile; labels are not
+    smoothed."""
 
-    def __init__(
-        self,
-        mixture: Sequence[Any],
-        target: torch.Tensor,
-        settings: Settings,
-        draw: torch.Tensor | None = None,
-    ) -> None:
+    def __init__(self, task: Task) -> None:
+        mixture, target, settings, self.wanted, self.draw, token_scale = task
         components, log_weights, self.weight, self.bias = mixture
-        self.shape = components.shape  # (N, J, d)
-        self.settings, self.draw = settings, draw
+        self.shape, self.settings = components.shape, settings  # (N, J, d)
         self.dtype, self.sum_dtype = settings.dtype, sum_dtype(settings.dtype)
-        self.tokens = target.ne(settings.ignore_index).nonzero().squeeze(1)  # those that count
+        self.tokens = target.ne(settings.ignore_index).nonzero().squeeze(1)  # (n,)
         self.log_weights = log_weights[self.tokens].to(self.sum_dtype)
         self.row_target = target[self.tokens].repeat_interleave(self.shape[1])
-        k = components[self.tokens].flatten(0, 1)
-        self.k = k.to(self.dtype)  # (rows, d), or (rows, D)
+        self.scale: Tensor | float = 1.0
+        if token_scale is not None:
+            self.scale = token_scale[self.tokens].to(self.sum_dtype).unsqueeze(1)
+        self.k = components[self.tokens].flatten(0, 1).to(self.dtype)  # (n J, d), or (n J, D)
         self.widened = self.bias is not None and self.dtype != self.sum_dtype
         if self.widened:
-            self.k, _ = with_bias(self.k, self.weight[:0], self.bias[:0])
+            self.k = with_column(self.k, 1)
         words = tokens_per_chunk(1, TILE_ROWS, TILE_BYTES, self.dtype.itemsize)
         words = max(1, min(words, len(self.weight)))
         self.memory = self.k.new_empty(TILE_ROWS * words)
         self.starts = range(0, len(self.weight), words)
 
-    def run(
-        self, wanted: Wanted = NO_GRADIENT, token_scale: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor | None, ...]] | None:
-        """Arguments and result as :meth:`ChunkedLoss.run`; None where logits are too large or small."""
-        sums, logits = self._sums()  # (rows,)
+    def run(self) -> Losses | None:
+        """As :meth:`ChunkedLoss.run`; None where logits are too large or small."""
+        sums, logits = self._sums()  # (n J,)
         if not are_moderate(sums):
             return None
         joint = self.log_weights + (logits - sums.log()).view(-1, self.shape[1])
         of_tokens = -joint.logsumexp(1)
         nll = of_tokens.new_zeros(self.shape[0])
         nll[self.tokens] = of_tokens
-        if not any(wanted):
+        if not any(self.wanted):
             return nll, nll.new_zeros(()), (None,) * 4
         posterior = (joint + of_tokens.unsqueeze(1)).exp()  # (n, J)
         posterior.masked_fill_(posterior < NEGLIGIBLE[self.sum_dtype], 0)
-        scale = 1.0 if token_scale is None else token_scale[self.tokens].to(joint.dtype)[:, None]
         factor = posterior
         if self.draw is not None:
             tau = self.settings.sampling
             factor = posterior.clamp(min=tau) * (self.draw[self.tokens] * tau < posterior)
         d_log_weights = None
-        if wanted.log_weights:
+        if self.wanted.log_weights:
             d_log_weights = nll.new_zeros(self.shape[:2])
-            d_log_weights[self.tokens] = -posterior * scale
-        factor = (factor * scale).view(-1)
-        d_k, d_weight, d_bias = self._gradients(wanted, factor, sums, logits)
+            d_log_weights[self.tokens] = -posterior * self.scale
+        factor = (factor * self.scale).view(-1)
+        d_k, d_weight, d_bias = self._gradients(factor, sums, logits)
         return nll, nll.new_zeros(()), (d_k, d_log_weights, d_weight, d_bias)
 
-    def _sums(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Z and the target's logit of each row, (rows,)."""
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        """Z and the target's logit of each row, (n J,)."""
         sums = self.k.new_zeros(len(self.k), dtype=self.sum_dtype)
         target_logits = torch.zeros_like(sums)
         for rows in torch.arange(len(self.k)).split(TILE_ROWS):
-            k = of_a_size(self.k[rows], self.dtype, TILE_ROWS)
-            for words in self._tiles():
-                logits = self._logits(k, words)
-                at = self._targets(rows, words)
-                target_logits[rows[at[0]]] = logits[at].to(self.sum_dtype)
-                sums[rows] += exp_sums(logits[: len(rows)], write=False).squeeze(1)
+            for tile in self._tiles(rows):
+                of_target = tile.logits[tile.targets].to(self.sum_dtype)
+                target_logits[rows[tile.targets[0]]] = of_target
+                sums[rows] += exp_sums(tile.logits[: len(rows)], write=False).squeeze(1)
         return sums, target_logits
 
     def _gradients(
-        self, wanted: Wanted, factor: torch.Tensor, sums: torch.Tensor, target_logits: torch.Tensor
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-        """The gradients of components, matrix and bias; all but the first argument (rows,)."""
+        self, factor: Tensor, sums: Tensor, target_logits: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """The gradients of components, matrix and bias; the arguments are (n J,)."""
         n, j, d = self.shape
         new = factor.new_zeros
-        d_k = new(len(self.k), d) if wanted.components else None
-        d_weight = new(len(self.weight), d) if wanted.weight else None
-        d_bias = new(len(self.weight)) if wanted.bias else None
+        d_k = new(len(self.k), d) if self.wanted.components else None
+        d_weight = new(len(self.weight), d) if self.wanted.weight else None
+        d_bias = new(len(self.weight)) if self.wanted.bias else None
         kept = factor.nonzero().squeeze(1)
         if d_k is None and d_weight is None and d_bias is None:
             kept = kept[:0]
-        of_target, divisor = at_target(target_logits, sums, self.dtype)
+        entry, divisor = at_target(target_logits, sums, self.dtype)
         factor = factor / divisor
         for rows in kept.split(TILE_ROWS):
             f = factor[rows].unsqueeze(1)
-            k = of_a_size(self.k[rows], self.dtype, TILE_ROWS)
             left = of_a_size(torch.cat([self.k[rows, :d] * f, f], 1), self.dtype, TILE_ROWS)
-            for words in self._tiles():
-                e = self._logits(k, words)
+            for tile in self._tiles(rows):
+                e = tile.logits
                 exp_sums(e[: len(rows)], write=True)
                 e[len(rows) :].zero_()
-                at = self._targets(rows, words)
-                e[at] = of_target[rows[at[0]]]
+                e[tile.targets] = entry[rows[tile.targets[0]]]
                 if d_k is not None:
-                    of_rows = matmul(e, words.weight[:, :d].t())[: len(rows)]
+                    of_rows = matmul(e, tile.weight[:, :d].t())[: len(rows)]
                     d_k[rows] += of_rows.to(self.sum_dtype) * f
                 if d_weight is not None or d_bias is not None:
                     of_words = matmul(e.t(), left.t())  # (v, d + 1)
                     if d_weight is not None:
-                        d_weight[words.range] += of_words[:, :d]
+                        d_weight[tile.words] += of_words[:, :d]
                     if d_bias is not None:
-                        d_bias[words.range] += of_words[:, d]
+                        d_bias[tile.words] += of_words[:, d]
         d_components = None
         if d_k is not None:
             d_components = new(n, j, d)
             d_components[self.tokens] = d_k.view(-1, j, d)
         return d_components, d_weight, d_bias
 
-    def _tiles(self) -> Iterator[_Words]:
+    def _tiles(self, rows: Tensor) -> Iterator[_Tile]:
+        """The tiles of some rows, with all words."""
+        k = of_a_size(self.k[rows], self.dtype, TILE_ROWS)
         for start in self.starts:
             words = slice(start, start + self.starts.step)
             weight = self.weight[words].to(self.dtype)
             bias = None if self.bias is None else self.bias[words].to(self.dtype)
             if bias is not None and self.widened:
-                weight, bias = with_bias(self.k[:0], weight, bias)[1], None
-            yield _Words(words, weight, bias)
-
-    def _logits(self, k: torch.Tensor, words: _Words) -> torch.Tensor:
-        """(R, v), in memory that is used again."""
-        shape = len(k), len(words.weight)
-        memory = self.memory[: shape[0] * shape[1]].view(shape)
-        return matmul(k, words.weight, words.bias, memory)
-
-    def _targets(self, rows: torch.Tensor, words: _Words) -> tuple[torch.Tensor, torch.Tensor]:
-        """Which of the rows have their target in the tile, and in which of its columns."""
-        column = self.row_target[rows] - words.range.start
-        at = ((column >= 0) & (column < len(words.weight))).nonzero().squeeze(1)
-        return at, column[at]
+                weight, bias = with_column(weight, bias), None
+            shape = len(k), len(weight)
+            logits = matmul(k, weight, bias, self.memory[: shape[0] * shape[1]].view(shape))
+            column = self.row_target[rows] - start
+            at = ((column >= 0) & (column < len(weight))).nonzero().squeeze(1)
+            yield _Tile(words, weight, logits, (at, column[at]))

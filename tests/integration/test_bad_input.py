@@ -25,8 +25,8 @@ def error_of(output):
     "options, problem",
     [
         ("--doc-components 0,5,15", "expected 4 numbers"),
-        ("--doc-components 0,0,-1,2", "none negative; got -1"),
-        ("--doc-components 0,0,0,0", "at least one positive; got none"),
+        ("--doc-components 0,0,-1,2", "none negative and not all 0"),
+        ("--doc-components 0,0,0,0", "none negative and not all 0"),
         ("--doc-components a,b", "expected 4 numbers"),
         ("--component-dim 17", "must be the embedding's width, 16; got 17"),
         ("--plain-output --doc-components 0,0,0,1", "a last layer 16 wide"),

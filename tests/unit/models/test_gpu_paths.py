@@ -26,6 +26,7 @@ from fairseq_doc.ops import (
     reference,
     row_softmax,
 )
+from fairseq_doc.ops.reference import Mixture
 
 from ..conftest import (
     NO_DROPOUT,
@@ -155,9 +156,9 @@ def test_ignored_targets_that_take_part(as_on_a_gpu, kind, ignored):
     for form in (mixture_nll, reference):
         inputs = leaves(mixture)
         if kind == "smoothed":
-            loss = torch.stack(form.smoothed_mixture_nll(*inputs, target, 0.1))
+            loss = torch.stack(form.smoothed_mixture_nll(Mixture(*inputs), target, 0.1))
         else:
-            loss = form.mixture_nll(*inputs, target, reduction=kind)
+            loss = form.mixture_nll(Mixture(*inputs), target, reduction=kind)
         upstream = torch.linspace(1, 2, loss.numel(), dtype=loss.dtype).view_as(loss)
         if kind == "smoothed":
             results.append([loss, *gradients(loss[0], inputs)])
@@ -168,9 +169,9 @@ def test_ignored_targets_that_take_part(as_on_a_gpu, kind, ignored):
 
 @pytest.mark.parametrize("j", [1, 3])
 def test_probabilities_of_all_words(as_on_a_gpu, j):
-    mixture = random_mixture(7, j, 4, 6)
-    found = mixture_log_probs.mixture_log_probs(*mixture)
-    assert_close(found, reference.mixture_log_probs(*mixture))
+    mixture = Mixture(*random_mixture(7, j, 4, 6))
+    found = mixture_log_probs.mixture_log_probs(mixture)
+    assert_close(found, reference.mixture_log_probs(mixture))
 
 
 @pytest.mark.parametrize("name", ENCODER_DECODERS)

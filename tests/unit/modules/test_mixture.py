@@ -1,4 +1,5 @@
 import copy
+import functools
 import math
 import pickle
 
@@ -9,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.mixture import MixtureOutput, at_temperature, parse_components
 
 from ..conftest import assert_close, gradients
 
 B, T, V, D = 3, 4, 11, 6
 WIDTHS = [D, 7, 5]
+LAST_D_WIDE = [3, 7, D]
 
 
 def output_layer(components, seed=0, widths=WIDTHS, **settings):
@@ -36,38 +37,20 @@ def probabilities(layer, outputs):
     return layer.log_probs(layer(outputs)[0]).exp()
 
 
-@pytest.mark.parametrize(
-    "text, n_layers, counts",
-    [
-        ("0,0,5,15", 3, [0, 0, 5, 15]),
-        ("1", 0, [1]),
-        (" 2, 0", 1, [2, 0]),
-        ("0,0,0,1", 3, [0] * 3 + [1]),
-    ],
-)
-def test_parse_components(text, n_layers, counts):
-    assert parse_components(text, n_layers) == counts
+def test_parse_components():
+    assert parse_components("0,0,5,15", 3) == [0, 0, 5, 15]
+    assert parse_components("1", 0) == [1]
+    assert parse_components(" 2, 0", 1) == [2, 0]
 
 
 @pytest.mark.parametrize(
-    "text, problem",
-    [
-        ("0,0,5,x", "such as 0,0,5,15"),
-        ("0,0,5,1.5", "such as 0,0,5,15"),
-        ("", "such as 0,0,5,15"),
-        ("0,0,5,", "such as 0,0,5,15"),
-        (None, "such as 0,0,5,15"),
-        ("0,0,15", "got 3"),
-        ("0,0,0,5,15", "got 5"),
-        ("0,0,-5,15", "none negative; got -5"),
-        ("0,0,0,0", "at least one positive"),
-    ],
+    "text",
+    ["0,0,5,x", "0,0,5,1.5", "", "0,0,5,", None, "0,0,15", "0,0,0,5,15", "0,0,-5,15", "0,0,0,0"],
 )
-def test_component_lists_that_cannot_be(text, problem):
-    with pytest.raises(FairseqDocError, match=problem) as caught:
-        parse_components(text, 3)
-    assert f"--doc-components {text}" in str(caught.value)
-    assert "expected 4 numbers" in str(caught.value)
+def test_component_lists_that_cannot_be(text):
+    message = refusal(parse_components, text, 3)
+    assert message.startswith(f"--doc-components {text}: expected 4 numbers, for layers 0 ")
+    assert message.endswith("to 3, none negative and not all 0, such as 0,0,5,15")
 
 
 @pytest.mark.parametrize("activation", ["tanh", "linear"])
@@ -104,12 +87,11 @@ def test_plain_output_is_a_softmax_of_the_last_layer():
     assert {name for name, _ in layer.named_parameters()} == {"weight", "bias"}
 
 
-@pytest.mark.parametrize(
-    "components, last", [([0, 0, 1], 5), ([0, 0, 2], D), ([0, 1, 0], D), ([1, 0, 1], D)]
-)
-def test_plain_output_needs_one_component_of_the_matrixs_width(components, last):
-    with pytest.raises(FairseqDocError, match="--doc-components 0,0,1 and a last layer 6 wide"):
-        output_layer(components, widths=[D, 7, last], project=False)
+def test_biases_start_at_zero_and_the_matrix_is_the_one_given():
+    weight = nn.Parameter(torch.randn(V, D))
+    layer = MixtureOutput(WIDTHS, [1, 0, 2], weight)
+    assert layer.weight is weight
+    assert not any(p.any() for name, p in layer.named_parameters() if name.endswith("bias"))
 
 
 @given(st.lists(st.integers(0, 3), min_size=3, max_size=3).filter(any), st.integers(0, 9))
@@ -127,17 +109,8 @@ def test_mixture_params_are_the_vectors_the_log_weights_and_a_one():
     assert_close(params[..., 3 * D : -1], log_weights)
     assert (params[..., -1] == 1).all()
     assert_close(log_weights.exp().sum(-1), torch.ones(B, T))
-    vectors, weights = layer.unpack(params)
-    assert_close(vectors, params[..., : 3 * D].reshape(B * T, 3, D))
-    assert_close(weights, log_weights.view(B * T, 3))
-
-
-def test_a_slice_of_the_mixture_params_gives_the_slices_probabilities():
-    """fairseq's generator keeps the last step only."""
-    layer = output_layer([1, 0, 2])
-    params, _ = layer(layer_outputs())
-    assert_close(layer.log_probs(params[:, -1:]), layer.log_probs(params)[:, -1:])
-    assert_close(layer.log_probs(params[1]), layer.log_probs(params)[1])
+    expected = [params[..., : 3 * D].reshape(B * T, 3, D), log_weights.view(B * T, 3)]
+    assert_close(list(layer.unpack(params)), [*expected, layer.weight, layer.bias])
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
@@ -166,13 +139,6 @@ def test_component_dropout_is_one_mask_a_stream_for_all_times_and_components():
     assert_close(log_weights, layer.eval()(h)[1])  # the weights are not dropped
 
 
-def test_biases_start_at_zero_and_the_matrix_is_the_one_given():
-    weight = nn.Parameter(torch.randn(V, D))
-    layer = MixtureOutput(WIDTHS, [1, 0, 2], weight)
-    assert layer.weight is weight
-    assert not any(b.any() for b in (layer.bias, *(p.bias for p in layer.projections.values())))
-
-
 @pytest.mark.parametrize("components", [[1, 0, 2], [0, 0, 1]])
 def test_probabilities_under_autocast_sum_to_one_at_float32s_accuracy(components):
     layer = output_layer(components).float()
@@ -184,28 +150,12 @@ def test_probabilities_under_autocast_sum_to_one_at_float32s_accuracy(components
     assert_close(log_probs.exp().sum(-1), torch.ones(B, T), rtol=0, atol=1e-5)
 
 
-# A user's mistakes, and a mixture that replaces a trained softmax
-
-
-@pytest.mark.parametrize(
-    "components", [[1, 2], [1, 0, 2, 0], [0, 0, 0], [1, -1, 2], []], ids=lambda counts: str(counts)
-)
-def test_components_that_do_not_fit_the_widths(components):
-    message = refusal(MixtureOutput, WIDTHS, components, nn.Parameter(torch.randn(V, D)))
-    assert f"got {WIDTHS} and {components}" in message
-
-
-def test_an_unknown_activation():
-    arguments = (WIDTHS, [0, 0, 2], nn.Parameter(torch.randn(V, D)), "relu")
-    assert "must be tanh or linear; got 'relu'" in refusal(MixtureOutput, *arguments)
-
-
 def test_layer_outputs_that_do_not_fit():
     layer, h = output_layer([1, 0, 2]), layer_outputs()
-    assert "3 layer outputs, h^0 to h^N; got 2" in refusal(layer, h[1:])
-    flat = [x.flatten(0, 1) for x in h]
-    assert "layer 0's output as (B, T, 6); got (12, 6)" in refusal(layer, flat)
-    assert "layer 2's output as (B, T, 5); got (3, 4, 7)" in refusal(layer, [h[0], h[0], h[1]])
+    for wrong in (h[1:], [x.flatten(0, 1) for x in h], [h[0], h[0], h[1]]):
+        shapes = [tuple(x.shape) for x in wrong]
+        message = refusal(layer, wrong)
+        assert f"widths D_n {WIDTHS}" in message and message.endswith(f"got {shapes}")
     layer([h[0], None, h[2]])  # layer 1 gives no component
 
 
@@ -217,7 +167,7 @@ def test_an_output_can_be_pickled_and_copied():
             assert_close(probabilities(other, layer_outputs()), expected)
 
 
-LAST_D_WIDE = [3, 7, D]
+# A mixture that replaces a trained softmax
 
 
 def replacement(components=(0, 0, 4), noise=0.01, with_bias=True, seed=0):
@@ -240,13 +190,14 @@ def test_without_noise_a_mixture_is_the_softmax_it_replaces(components, with_bia
     assert_close(layer.log_probs(params), log_softmax(weight, bias, layer_outputs(LAST_D_WIDE)[-1]))
     assert_close(log_weights, torch.full_like(log_weights, -math.log(sum(components))))
     assert layer.weight is weight and layer.bias is not bias
+    assert {p.dtype for p in layer.parameters()} == {weight.dtype}
 
 
 def test_with_noise_the_components_differ_by_its_size():
     """|k_j - h| is about noise |h|, and so the change of log P is of the noise's order."""
     weight, bias, layer = replacement(noise=0.01)
     h = layer_outputs(LAST_D_WIDE)
-    vectors, _ = layer.unpack(layer(h)[0])
+    vectors = layer.unpack(layer(h)[0]).components
     last = h[-1].reshape(-1, 1, D)
     sizes = (vectors - last).norm(dim=-1) / last.norm(dim=-1)  # (B T, J)
     assert 0.005 < sizes.mean() < 0.02
@@ -268,27 +219,37 @@ def test_components_part_with_noise_and_never_without():
         assert weights < 1e-12 if noise == 0 else weights > 1e-3
 
 
-def test_a_replacement_has_the_matrixs_dtype():
-    weight = nn.Parameter(torch.randn(V, D, dtype=torch.bfloat16))
-    layer = MixtureOutput.replacing(weight, None, LAST_D_WIDE, [0, 0, 2])
-    assert {p.dtype for p in layer.parameters()} == {torch.bfloat16} and layer.weight is weight
+PLAIN_OUTPUT = "--doc-components 0,0,1 and a last layer 6 wide"
 
 
 @pytest.mark.parametrize(
-    "widths, components, noise, bias_size, problem",
+    "widths, components, settings, problem",
     [
-        (LAST_D_WIDE, [0, 1, 2], 0.01, V, r"last layer alone.*got components \[0, 1, 2\]"),
-        (WIDTHS, [0, 0, 2], 0.01, V, "6 wide, .* a width of 5"),
-        (LAST_D_WIDE, [0, 2], 0.01, V, "as many numbers"),
-        (LAST_D_WIDE, [0, 0, 2], -0.01, V, "from 0 on; got -0.01"),
-        (LAST_D_WIDE, [0, 0, 2], math.inf, V, "from 0 on; got inf"),
-        (LAST_D_WIDE, [0, 0, 2], 0.01, 1, r"a bias \(11,\); got \(1,\)"),
+        *((WIDTHS, c, {}, f"got {WIDTHS} and {c}") for c in ([1, 2], [1, 0, 2, 0], [0] * 3, [])),
+        (WIDTHS, [1, -1, 2], {}, "none negative"),
+        (WIDTHS, [0, 0, 2], {"activation": "relu"}, "must be tanh or linear; got 'relu'"),
+        (WIDTHS, [0, 0, 1], {"project": False}, f"{PLAIN_OUTPUT}, as the output matrix; got 0,0,1"),
+        (LAST_D_WIDE, [0, 0, 2], {"project": False}, PLAIN_OUTPUT),
+        (LAST_D_WIDE, [0, 1, 0], {"project": False}, PLAIN_OUTPUT),
+        (LAST_D_WIDE, [1, 0, 1], {"project": False}, PLAIN_OUTPUT),
+        (LAST_D_WIDE, [0, 1, 2], {"noise": 0.01}, "last layer alone"),
+        (WIDTHS, [0, 0, 2], {"noise": 0.01}, "and a width of 5"),
+        (LAST_D_WIDE, [0, 2], {"noise": 0.01}, "as many numbers"),
+        (LAST_D_WIDE, [0, 0, 2], {"noise": -0.01}, "from 0 on; got -0.01"),
+        (LAST_D_WIDE, [0, 0, 2], {"noise": math.inf}, "from 0 on; got inf"),
+        (LAST_D_WIDE, [0, 0, 2], {"noise": 0, "bias": torch.zeros(1)}, "a bias (11,); got (1,)"),
     ],
 )
-def test_replacements_that_cannot_be(widths, components, noise, bias_size, problem):
-    weight, bias = nn.Parameter(torch.randn(V, D)), torch.zeros(bias_size)
-    with pytest.raises(FairseqDocError, match=problem):
-        MixtureOutput.replacing(weight, bias, widths, components, noise)
+def test_outputs_that_cannot_be(widths, components, settings, problem):
+    """With noise they replace a softmax."""
+    weight = nn.Parameter(torch.randn(V, D))
+    if "noise" in settings:
+        settings = {"bias": None, **settings}
+        make = functools.partial(MixtureOutput.replacing, weight, **settings)
+        message = refusal(make, widths=widths, components=components)
+    else:
+        message = refusal(MixtureOutput, widths, components, weight, **settings)
+    assert problem in message
 
 
 # Temperature
@@ -300,15 +261,6 @@ def powers(probs, temperature):
     """P^(1/T), renormalised."""
     powers = probs ** (1 / temperature)
     return powers / powers.sum(-1, keepdim=True)
-
-
-def test_at_temperature_by_hand():
-    """(1/2, 1/4, 1/4) at T = 1/2: squares 1/4, 1/16, 1/16, over 3/8. At T = 2: 1/sqrt(2), 1/2, 1/2."""
-    log_probs = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64).log()
-    assert_close(at_temperature(log_probs, 2.0).exp().tolist(), [2 / 3, 1 / 6, 1 / 6])
-    total = 1 + math.sqrt(0.5)
-    expected = [math.sqrt(0.5) / total, 0.5 / total, 0.5 / total]
-    assert_close(at_temperature(log_probs, 0.5).exp().tolist(), expected)
 
 
 @temperatures

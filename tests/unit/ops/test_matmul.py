@@ -2,12 +2,13 @@ import math
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
+from conftest import refusal
 from torch.nn import functional as F
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops import matmul, processor
 
 from ..conftest import assert_close, gradients, leaves
@@ -32,39 +33,33 @@ STRIDES = {
 }
 
 
-@pytest.mark.parametrize("bias", [None, numbers(11)], ids=["no bias", "bias"])
-@pytest.mark.parametrize("right_form", STRIDES)
-@pytest.mark.parametrize("left_form", STRIDES)
-def test_product_of_any_strides(kernel, left_form, right_form, bias):
-    left, right = STRIDES[left_form](numbers(5, 7)), STRIDES[right_form](numbers(11, 7))
-    result = matmul.matmul(left, right, bias)
-    truth = torch.mm(left.double(), right.double().t()) + (0 if bias is None else bias.double())
-    assert result.is_contiguous()
-    assert_close(result, truth, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("right_form", STRIDES)
-@pytest.mark.parametrize("left_form", STRIDES)
-def test_add_product_adds_in_place(kernel, left_form, right_form):
-    left, right = STRIDES[left_form](numbers(5, 7)), STRIDES[right_form](numbers(11, 7))
-    total = numbers(5, 11)
-    truth = total.double() + torch.mm(left.double(), right.double().t())
-    result = matmul.add_matmul_(total, left, right)
-    assert result is total
-    assert_close(total, truth, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "factors, wide, tolerance",
-    [(torch.bfloat16, torch.float32, 2e-2), (torch.float32, torch.float64, 1e-5)],
+each_stride = pytest.mark.parametrize("form", STRIDES)
+of_dtypes = pytest.mark.parametrize(
+    "dtype, wide, tolerance",
+    [
+        (torch.float32, torch.float32, 1e-5),
+        (torch.float32, torch.float64, 1e-5),
+        (torch.float64, torch.float64, 1e-5),
+        (torch.bfloat16, torch.float32, 2e-2),
+    ],
 )
-def test_add_product_into_a_wider_total(kernel, factors, wide, tolerance):
-    left, right = numbers(5, 7, dtype=factors), numbers(11, 7, dtype=factors)
-    total = torch.full((5, 11), 0.1, dtype=wide)
-    truth = 0.1 + torch.mm(left.double(), right.double().t())
-    matmul.add_matmul_(total, left, right)
-    assert total.dtype == wide
-    assert_close(total, truth, rtol=tolerance, atol=tolerance)
+
+
+@of_dtypes
+@each_stride
+@pytest.mark.parametrize("left_form", STRIDES)
+def test_products_of_any_strides(kernel, left_form, form, dtype, wide, tolerance):
+    """New, with a bias, and added to a total; with an operand made for a loop too."""
+    left = STRIDES[left_form](numbers(5, 7, dtype=dtype))
+    right, bias = STRIDES[form](numbers(11, 7, dtype=dtype)), numbers(11, dtype=dtype)
+    truth = torch.mm(left.double(), right.double().t())
+    for operand in (right, matmul.loop_operand(right, 5)):
+        results = [matmul.matmul(left, operand), matmul.matmul(left, operand, bias) - bias]
+        assert results[0].is_contiguous()
+        total = torch.ones(5, 11, dtype=wide)
+        assert matmul.add_matmul_(total, left, operand) is total and total.dtype == wide
+        for result in (*results, total - 1):
+            assert_close(result, truth, rtol=tolerance, atol=4 * tolerance)
 
 
 @pytest.mark.parametrize("m, n, k", [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
@@ -74,82 +69,35 @@ def test_empty_factors(kernel, m, n, k):
     assert_close(matmul.add_matmul_(torch.ones(m, n), left, right), torch.ones(m, n))
 
 
-@pytest.mark.parametrize("dtype, calls", [(torch.float32, 2), (torch.float64, 0)])
-def test_the_operator_takes_float32_and_nothing_else(monkeypatch, dtype, calls):
-    seen = []
-
-    def operator(left, right, bias, *rest):
-        seen.append(left.dtype)
-        return F.linear(left, right, bias)
-
-    monkeypatch.setattr(matmul, "backend", "onednn")
-    monkeypatch.setattr(matmul, "_ONEDNN_LINEAR", operator)
-    left, right = numbers(5, 7, dtype=dtype), numbers(11, 7, dtype=dtype)
-    truth = torch.mm(left, right.t())
-    assert_close(matmul.matmul(left, right), truth, rtol=1e-5, atol=1e-5)
-    total = torch.zeros(5, 11, dtype=dtype)
-    assert_close(matmul.add_matmul_(total, left, right), truth, rtol=1e-5, atol=1e-5)
-    assert seen == [dtype] * calls
-
-
-def test_onednn_is_given_dense_matrices_alone(monkeypatch):
-    """Any other stride sends oneDNN to its reference kernel, a thousand times slower."""
-    seen = []
-
-    def operator(left, right, bias, *rest):
-        seen.extend((left, right))
-        return F.linear(left, right, bias)
-
-    monkeypatch.setattr(matmul, "backend", "onednn")
-    monkeypatch.setattr(matmul, "_ONEDNN_LINEAR", operator)
-    for left_form in STRIDES.values():
-        for right_form in STRIDES.values():
-            left, right = left_form(numbers(5, 7)), right_form(numbers(11, 7))
-            matmul.matmul(left, right)
-            matmul.add_matmul_(torch.zeros(5, 11), left, right)
-    assert len(seen) == 4 * len(STRIDES) ** 2
-    for matrix in seen:
-        rows, columns = matrix.shape
-        assert matrix.stride() in ((columns, 1), (1, rows))
-
-
-@pytest.mark.parametrize("form", ["contiguous", "transposed"])
-def test_a_dense_operand_is_not_copied(monkeypatch, form):
-    monkeypatch.setattr(matmul, "backend", "onednn")
+@pytest.mark.parametrize(
+    "backend, form",
+    [("onednn", "contiguous"), ("onednn", "transposed"), ("torch", "a slice of columns")],
+)
+def test_an_operand_that_the_kernel_reads_fast_is_not_copied(monkeypatch, backend, form):
+    monkeypatch.setattr(matmul, "backend", backend)
     matrix = STRIDES[form](numbers(5, 7))
-    assert matmul.dense_operand(matrix).data_ptr() == matrix.data_ptr()
+    assert matmul.dense_operand(matrix) is matrix
 
 
-def test_nothing_is_copied_for_mkl(monkeypatch):
-    monkeypatch.setattr(matmul, "backend", "torch")
-    half = STRIDES["a slice of columns"](numbers(5, 7))
-    assert matmul.dense_operand(half) is half
-
-
-def test_the_variable_names_the_backend(monkeypatch):
-    for name in matmul.BACKENDS:
-        monkeypatch.setenv(matmul.BACKEND_VARIABLE, name)
-        assert matmul.default_backend() == name
-    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "mkl2")
-    with pytest.raises(FairseqDocError, match="onednn or torch.*'mkl2'"):
-        matmul.default_backend()
+def test_an_operand_for_a_loop_where_onednn_has_no_bfloat16(monkeypatch):
+    monkeypatch.setattr(matmul, "_can_pack", lambda: False)
+    right = numbers(11, 7, dtype=torch.bfloat16)
+    assert matmul.loop_operand(right, 5) is right
 
 
 @pytest.mark.parametrize("intel, backend", [(True, "torch"), (False, "onednn")])
-def test_the_default_backend_follows_the_processor(monkeypatch, intel, backend):
-    monkeypatch.delenv(matmul.BACKEND_VARIABLE, raising=False)
+def test_the_backend_follows_the_processor_or_a_name(monkeypatch, intel, backend):
     monkeypatch.setattr(processor, "is_intel", lambda: intel)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    assert matmul.default_backend() == backend
+    assert matmul.choose_backend() == backend
+    for name in matmul.BACKENDS:
+        assert matmul.choose_backend(name) == name
 
 
 def test_a_torch_without_the_operator_takes_its_own_products(monkeypatch):
     monkeypatch.setattr(matmul, "_ONEDNN_LINEAR", None)
-    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
-    assert matmul.default_backend() == "torch"
-    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "onednn")
-    with pytest.raises(FairseqDocError, match="does not"):
-        matmul.default_backend()
+    assert matmul.choose_backend() == "torch"
+    assert "this one does not" in refusal(matmul.choose_backend, "onednn")
 
 
 def test_a_forced_backend_holds_here_and_in_processes_that_are_started(monkeypatch):
@@ -168,8 +116,8 @@ def test_a_forced_backend_holds_here_and_in_processes_that_are_started(monkeypat
 def test_force_backend_refuses_another_name(monkeypatch):
     before = matmul.backend
     monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
-    with pytest.raises(FairseqDocError, match="expected onednn or torch"):
-        matmul.force_backend("blas")
+    message = refusal(matmul.force_backend, "blas")
+    assert "expected onednn or torch, or nothing for the faster one; got 'blas'" in message
     assert (matmul.backend, os.environ[matmul.BACKEND_VARIABLE]) == (before, "")
 
 
@@ -209,8 +157,8 @@ def test_the_variable_forces_the_precision(has_bfloat16, monkeypatch, caplog, na
 
 def test_the_variable_has_two_values(has_bfloat16, monkeypatch):
     monkeypatch.setenv(matmul.BFLOAT16_VARIABLE, "maybe")
-    with pytest.raises(FairseqDocError, match="yes or no.*'maybe'"):
-        matmul.bfloat16_is_faster("cpu")
+    message = refusal(matmul.bfloat16_is_faster, "cpu")
+    assert "expected yes or no" in message and message.endswith("got 'maybe'")
 
 
 def test_the_precision_is_of_float32_alone_and_autocast_comes_first(monkeypatch):
@@ -225,14 +173,15 @@ def test_the_precision_is_of_float32_alone_and_autocast_comes_first(monkeypatch)
 @pytest.mark.parametrize("least", [0, matmul.LEAST_LINEAR])
 @pytest.mark.parametrize("precision", matmul.PRECISIONS.values(), ids=str)
 @pytest.mark.parametrize("biased", [False, True])
-def test_linear_and_its_gradients(monkeypatch, kernel, precision, biased, least):
+@pytest.mark.parametrize("shape", [(3, 5), (13, 7)], ids=["15 rows", "91 rows, made 96"])
+def test_linear_and_its_gradients(monkeypatch, kernel, shape, precision, biased, least):
     """Against the products of rounded factors; the result and gradients are in float32."""
     monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
     monkeypatch.setattr(matmul, "LEAST_LINEAR", least)
-    tensors = [numbers(3, 5, 7), numbers(11, 7), numbers(11) if biased else None]
+    tensors = [numbers(*shape, 7), numbers(11, 7), numbers(11) if biased else None]
     x, weight, bias = leaves(tensors)
     result = matmul.linear(x, weight, bias, precision)
-    upstream = numbers(3, 5, 11)
+    upstream = numbers(*shape, 11)
     found = gradients((result * upstream).sum(), [p for p in (x, weight, bias) if p is not None])
     rounded = leaves(None if p is None else p.to(precision).double() for p in tensors)
     truth = F.linear(*rounded)
@@ -245,91 +194,65 @@ def test_linear_and_its_gradients(monkeypatch, kernel, precision, biased, least)
         assert (ours - exact).norm() <= tolerance * exact.norm()
 
 
-@pytest.mark.parametrize("form", STRIDES)
-@pytest.mark.parametrize("number", range(3))
-def test_a_linear_layer_of_any_strides_and_partial_gradients(monkeypatch, kernel, form, number):
+@pytest.mark.parametrize("asking", [[0], [1], [2], [0, 1]], ids=str)
+def test_a_linear_layer_whose_inputs_do_not_all_ask_for_a_gradient(monkeypatch, kernel, asking):
     monkeypatch.setattr(matmul, "LEAST_LINEAR", 0)
-    tensors = [STRIDES[form](numbers(5, 7)), numbers(11, 7), numbers(11)]
     found, truth = [], []
-    for results, make in ((found, lambda x: x), (truth, lambda x: x.double())):
-        x, weight, bias = inputs = [make(tensor).detach().clone() for tensor in tensors]
-        inputs[number].requires_grad_()
-        form_of = F.linear if results is truth else lambda *a: matmul.linear(*a, torch.float32)
-        output = form_of(STRIDES[form](x), weight, bias)
-        results += [output, *gradients(output.square().sum(), [inputs[number]])]
+    for results, dtype in ((found, torch.float32), (truth, torch.float64)):
+        inputs = [numbers(*shape).to(dtype) for shape in ((5, 7), (11, 7), (11,))]
+        asked = [inputs[number].requires_grad_() for number in asking]
+        x = STRIDES["transposed"](inputs[0])
+        form = F.linear if results is truth else partial(matmul.linear, precision=dtype)
+        results += gradients(form(x, *inputs[1:]).square().sum(), asked)
     assert_close(found, truth, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", matmul.PRECISIONS.values(), ids=str)
-@pytest.mark.parametrize("form", STRIDES)
-def test_an_operand_made_for_a_loop_gives_the_same_product(kernel, form, dtype):
-    left, right = numbers(5, 7, dtype=dtype), STRIDES[form](numbers(11, 7, dtype=dtype))
-    truth = torch.mm(left.double(), right.double().t())
-    result = matmul.matmul(left, matmul.loop_operand(right, 5))
-    tolerance = 2 * torch.finfo(dtype).eps
-    assert_close(result, truth, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("rows", [1, 5, 17])
-def test_a_product_with_an_operand_made_for_a_loop_is_added(rows):
-    left, right = (numbers(n, 7, dtype=torch.bfloat16) for n in (rows, 11))
-    total = matmul.add_matmul_(torch.ones(rows, 11), left, matmul.loop_operand(right, rows))
-    assert_close(total, 1 + torch.mm(left.double(), right.double().t()), rtol=2e-2, atol=2e-2)
-
-
-def test_an_operand_for_a_loop_where_onednn_has_no_bfloat16(monkeypatch):
-    monkeypatch.setattr(matmul, "_can_pack", lambda: False)
-    right = numbers(11, 7, dtype=torch.bfloat16)
-    assert matmul.loop_operand(right, 5) is right
 
 
 @pytest.mark.parametrize("block_columns", [1, 64, 130, 1000])
 @pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 40, 70])
 @pytest.mark.parametrize("dtype", matmul.PRECISIONS.values(), ids=str)
-def test_a_large_product_is_added_in_blocks_of_columns(
-    kernel, monkeypatch, dtype, rows, block_columns
-):
+def test_a_large_product_in_blocks_of_columns(kernel, monkeypatch, dtype, rows, block_columns):
+    left, right, bias = (numbers(*n, dtype=dtype) for n in ((rows, 7), (7, 150), (150,)))
+    dense = right.t().contiguous()
+    whole, with_bias = matmul.matmul(left, dense), matmul.matmul(left, dense, bias)
     monkeypatch.setattr(matmul, "LARGEST_PRODUCT", 4 * rows * 100)
     monkeypatch.setattr(matmul, "BLOCK_BYTES", 4 * rows * block_columns)
-    left, right = numbers(rows, 7, dtype=dtype), numbers(7, 150, dtype=dtype).t()
-    total = matmul.add_matmul_(torch.ones(rows, 150), left, right)
-    truth = 1 + torch.mm(left.double(), right.double().t())
+    total = matmul.add_matmul_(torch.ones(rows, 150), left, right.t())
+    truth = 1 + torch.mm(left.double(), right.double())
     tolerance = 4 * torch.finfo(dtype).eps
     assert_close(total, truth, rtol=tolerance, atol=tolerance)
+    memory = torch.empty(rows, 150, dtype=dtype)
+    assert_close(matmul.matmul(left, dense, out=memory), whole, rtol=tolerance, atol=tolerance)
+    assert_close(matmul.matmul(left, dense, bias), with_bias, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("given", [False, True])
-def test_a_large_product_in_blocks_of_columns_is_the_same(kernel, monkeypatch, biased, given):
-    left, right, bias = numbers(5, 7), numbers(150, 7), numbers(150) if biased else None
-    whole = matmul.matmul(left, right, bias)
-    monkeypatch.setattr(matmul, "LARGEST_PRODUCT", 4 * 5 * 100)
-    monkeypatch.setattr(matmul, "BLOCK_BYTES", 4 * 5 * 64)
-    result = matmul.matmul(left, right, bias, torch.empty(5, 150) if given else None)
-    assert_close(result, whole, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("biased", [False, True])
-def test_the_result_in_given_memory(biased):
-    left, right = numbers(5, 7, dtype=torch.bfloat16), numbers(11, 7, dtype=torch.bfloat16)
-    memory = torch.empty(5, 11, dtype=torch.bfloat16)
-    bias = numbers(11, dtype=torch.bfloat16) if biased else None
+@pytest.mark.parametrize("bias", [None, numbers(11, dtype=torch.bfloat16)], ids=["", "bias"])
+def test_the_result_in_given_memory(bias):
+    left, right, memory = (numbers(*n, dtype=torch.bfloat16) for n in ((5, 7), (11, 7), (5, 11)))
     result = matmul.matmul(left, right, bias, memory)
     assert result.data_ptr() == memory.data_ptr()
     assert_close(result, matmul.matmul(left, right, bias), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("right_form", STRIDES)
-@pytest.mark.parametrize("steps", [1, matmul.LEAST_STEPS])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_an_operand_of_many_steps_gives_the_same_product(kernel, dtype, steps, right_form):
-    left, right = numbers(5, 7, dtype=dtype), STRIDES[right_form](numbers(11, 7, dtype=dtype))
-    operand = matmul.packed_operand(right, 5, steps)
-    packed = matmul.backend == "onednn" and dtype == torch.float32 and steps > 1
-    assert operand.is_mkldnn == packed
-    result = matmul.matmul(left, operand)
-    assert result.dtype == dtype
-    assert_close(result, left.double() @ right.double().t(), rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("steps", [None, 1, matmul.LEAST_STEPS])
+@pytest.mark.parametrize("least", [0, matmul.LEAST_ONEDNN])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_product_of_a_step(monkeypatch, kernel, dtype, least, steps, right_form):
+    """By each kernel: with a bias, in given memory, added, with rounded factors."""
+    monkeypatch.setattr(matmul, "LEAST_ONEDNN", least)
+    own = torch.float64 if dtype == torch.float64 else torch.float32
+    x, right, bias = (numbers(*shape, dtype=own) for shape in ((5, 7), (11, 7), (11,)))
+    product = matmul.StepMatmul(STRIDES[right_form](right), 5, dtype, steps)
+    truth = x.double() @ STRIDES[right_form](right).double().t()
+    memory = torch.empty(5, 11, dtype=own)
+    found = [product.of(x), product.of(x, out=memory), product.add(x, torch.ones_like(memory)) - 1]
+    assert found[1] is memory and {y.dtype for y in found} == {own}
+    if dtype == own:
+        found.append(product.of(x, bias) - bias)
+    for y in found:
+        assert (y - truth).norm() <= 4 * torch.finfo(
+            torch.float32 if dtype == torch.float64 else dtype
+        ).eps * truth.norm()
 
 
 def test_numbers_of_rows_are_few_and_little_larger():
@@ -350,24 +273,3 @@ def test_rows_of_a_size(kernel, dtype, rows, most, size):
         size = rows
     assert found.dtype == dtype and found.shape == (size, 3)
     assert torch.equal(found[:rows], x.to(dtype)) and not found[rows:].any()
-
-
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_linear_of_a_number_of_rows_without_a_kernel(kernel, monkeypatch, precision):
-    """The rows of zeros show in no result: against float64, with gradients."""
-    monkeypatch.setattr(matmul, "LEAST_LINEAR", 0)
-    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
-    inputs = leaves([numbers(13, 7, 6), numbers(9, 6), numbers(9)])
-    exact = leaves([x.detach().double() for x in inputs])
-    found, truth = matmul.linear(*inputs, precision), F.linear(*exact)
-    given = numbers(13, 7, 9)
-    tolerance = 1e-5 if precision == torch.float32 else 0.03
-    assert found.dtype == torch.float32
-    assert relative_error(found, truth) < tolerance
-    found = gradients((found * given).sum(), inputs)
-    truth = gradients((truth * given).sum(), exact)
-    assert all(relative_error(x, y) < tolerance for x, y in zip(found, truth, strict=True))
-
-
-def relative_error(found, truth):
-    return ((found - truth).norm() / truth.norm()).item()

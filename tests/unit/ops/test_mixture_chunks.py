@@ -10,8 +10,14 @@ from fairseq_doc.ops.mixture_chunks import (
     takes_tiles,
     tokens_per_chunk,
 )
+from fairseq_doc.ops.reference import Mixture
 
 MIB = 2**20
+
+
+def mixture_of(words, device="cpu"):
+    shapes = [(9, 7, 300), (9, 7), (words, 300)]
+    return Mixture(*(torch.empty(shape, device=device) for shape in shapes))
 
 
 @pytest.mark.parametrize(
@@ -56,10 +62,9 @@ def test_chunks_are_even(tokens, chunk, most, even):
 )
 def test_bytes_of_a_chunks_logits(device, words, dtype, chunk_bytes, expected):
     """In the logits' own dtype, at most 32 bits."""
-    components = torch.empty(9, 7, 300, device="cpu" if device == "cpu" else "meta")
-    weight = torch.empty(words, 300, device=components.device)
+    mixture = mixture_of(words, device)
     dtype = getattr(torch, dtype)
-    found = chunk_size(components, weight, dtype, chunk_bytes)
+    found = chunk_size(mixture, dtype, chunk_bytes)
     of_a_token = 7 * words * min(4, dtype.itemsize)
     assert found * of_a_token <= expected < (found + 1) * of_a_token
 
@@ -73,10 +78,10 @@ def test_bytes_of_a_chunks_logits(device, words, dtype, chunk_bytes, expected):
     ],
 )
 def test_bytes_of_sampled_gradients(words, of_chunk, of_product):
-    weight = torch.empty(words, 300)
-    chunk = chunk_size(torch.empty(9, 7, 300), weight, torch.float32, None, sampled=True)
+    mixture = mixture_of(words)
+    chunk = chunk_size(mixture, torch.float32, None, sampled=True)
     assert chunk == of_chunk // (7 * words * 4)
-    assert rows_per_product(weight, torch.float32, None) == of_product // (words * 4)
+    assert rows_per_product(mixture.weight, torch.float32, None) == of_product // (words * 4)
 
 
 @pytest.mark.parametrize("words, tiles", [(220_000, False), (230_000, True)])

@@ -1,17 +1,20 @@
 """Both forms of the loss against the truth in float64: a loop over probabilities, never in log
-space, or a derivation by hand. What is special to smoothed labels is in test_smoothed_nll.py."""
+space, or a derivation by hand."""
 
 import itertools
 import math
 
 import pytest
 import torch
+from conftest import refusal
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from hypothesis import given
+from hypothesis import strategies as st
 
 from fairseq_doc.ops import matmul, mixture_chunks, reference
 from fairseq_doc.ops import mixture_nll as chunked
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
-from fairseq_doc.ops.mixture_nll import mixture_nll
+from fairseq_doc.ops.reference import Mixture
 
 from ..conftest import (
     assert_close,
@@ -25,9 +28,10 @@ from ..conftest import (
 
 FORMS = {"plain": reference, "chunked": chunked}
 SMOOTHING = 0.1
-NAMES = ("components", "log_weights", "weight", "bias")
+NAMES = Mixture._fields
 forms = pytest.mark.parametrize("form", FORMS)
 kinds = pytest.mark.parametrize("kind", ["none", "sum", "mean", "smoothed"])
+sums = pytest.mark.parametrize("kind", ["sum", "smoothed"])
 
 
 def chunk_bytes(tokens, j, v):
@@ -37,15 +41,16 @@ def chunk_bytes(tokens, j, v):
 
 def loss_of(form, kind, mixture, target, ignore_index=-100, **settings):
     """One reduction of the NLL, or the cross entropy against smoothed labels."""
+    mixture = Mixture(*mixture)
     if kind == "smoothed":
         function = FORMS[form].smoothed_mixture_nll
-        return function(*mixture, target, SMOOTHING, ignore_index, **settings)[0]
-    return FORMS[form].mixture_nll(*mixture, target, ignore_index, kind, **settings)
+        return function(mixture, target, SMOOTHING, ignore_index, **settings)[0]
+    return FORMS[form].mixture_nll(mixture, target, ignore_index, kind, **settings)
 
 
-def truth_of(kind, mixture, target, ignore_index=-100):
-    smoothing = SMOOTHING if kind == "smoothed" else 0.0
+def truth_of(kind, mixture, target, ignore_index=-100, smoothing=SMOOTHING):
     zero = mixture[0].sum() * 0
+    smoothing = smoothing if kind == "smoothed" else 0.0
     losses = naive_nll(*mixture, target, ignore_index, smoothing)
     if kind == "none":
         return torch.stack([zero, *losses])[1:]
@@ -85,21 +90,15 @@ def test_values_and_gradients_are_the_truth(form, kind, case):
         pytest.param((0, 3, 4, 6), [], id="no token"),
         pytest.param((7, 1, 4, 6), [2], id="one component"),
         pytest.param((1, 1, 1, 2), [], id="one of each and two words"),
+        pytest.param((3, 2, 4, 1), [], id="one word"),
     ],
 )
 def test_edges(form, kind, sizes, ignored):
     n, j, _, v = sizes
+    if v == 1 and kind == "smoothed":
+        return  # there are no other words
     target = random_targets(n, v, ignored=ignored)
     check_against_truth(form, kind, random_mixture(*sizes), target, -100, chunk_bytes(3, j, v))
-
-
-@kinds
-def test_gradients_are_those_of_finite_differences(kind):
-    inputs, target = leaves(random_mixture(4, 3, 2, 5)), random_targets(4, 5, ignored=[1])
-    size = chunk_bytes(3, 3, 5)
-    assert torch.autograd.gradcheck(
-        lambda *x: loss_of("chunked", kind, x, target, chunk_bytes=size), inputs
-    )
 
 
 @pytest.mark.parametrize("kind", ["none", "sum", "smoothed"])
@@ -108,6 +107,8 @@ def test_gradients_go_only_to_inputs_that_require_them(kind):
     exact = leaves(mixture)
     truth = truth_of(kind, exact, target).sum()
     expected = dict(zip(NAMES, gradients(truth, exact), strict=True))
+    with torch.no_grad():
+        assert not loss_of("chunked", kind, exact, target).requires_grad
     for required in itertools.product([False, True], repeat=4):
         inputs = [x.clone().requires_grad_(r) for x, r in zip(mixture, required, strict=True)]
         loss = loss_of("chunked", kind, inputs, target, chunk_bytes=chunk_bytes(2, 3, 6)).sum()
@@ -119,15 +120,6 @@ def test_gradients_go_only_to_inputs_that_require_them(kind):
             assert (x.grad is not None) == r, name
             if r:
                 assert_close(x.grad, expected[name])
-
-
-@kinds
-def test_no_gradient_is_formed_under_no_grad(kind):
-    mixture, target = leaves(random_mixture(5, 3, 4, 6)), random_targets(5, 6, ignored=[1])
-    with torch.no_grad():
-        loss = loss_of("chunked", kind, mixture, target)
-    assert not loss.requires_grad
-    assert_close(loss, loss_of("chunked", kind, mixture, target))
 
 
 @kinds
@@ -143,15 +135,6 @@ def test_a_second_backward_gives_the_same(kind):
     assert_close([x.grad for x in inputs], [2 * g for g in once])
 
 
-@pytest.mark.parametrize("kind", ["sum", "smoothed"])
-@pytest.mark.parametrize("factor", [0.0, 1.0, -3.0, 1e-30])
-def test_upstream_gradient_scales(kind, factor):
-    inputs, target = leaves(random_mixture(5, 3, 4, 6)), random_targets(5, 6)
-    once = gradients(loss_of("chunked", kind, inputs, target), inputs)
-    scaled = gradients(factor * loss_of("chunked", kind, inputs, target), inputs)
-    assert_close(scaled, tuple(factor * g for g in once), rtol=1e-12, atol=0)
-
-
 def test_strided_component_vectors():
     """As the decoder gives them: slices of a wider tensor."""
     components, log_weights, weight, bias = random_mixture(5, 3, 4, 6)
@@ -159,7 +142,7 @@ def test_strided_component_vectors():
     vectors, weights = params.split([12, 3], dim=1)
     target = random_targets(5, 6)
     vectors, transposed = vectors.unflatten(1, (3, 4)), weight.t().contiguous().t()
-    loss = mixture_nll(vectors, weights, transposed, bias, target)
+    loss = loss_of("chunked", "sum", [vectors, weights, transposed, bias], target)
     exact = leaves([components, log_weights, weight, bias])
     truth = truth_of("sum", exact, target)
     expected = gradients(truth, exact)
@@ -169,7 +152,7 @@ def test_strided_component_vectors():
 
 
 @forms
-@pytest.mark.parametrize("kind", ["sum", "smoothed"])
+@sums
 def test_values_of_an_ignored_token_do_not_matter(form, kind):
     components, *others = random_mixture(5, 3, 4, 6)
     target = random_targets(5, 6, ignored=[1, 3])
@@ -181,6 +164,56 @@ def test_values_of_an_ignored_token_do_not_matter(form, kind):
     grads = gradients(found, inputs)
     assert all(torch.isfinite(g).all() for g in grads)
     assert not grads[0][[1, 3]].any() and not grads[1][[1, 3]].any()
+
+
+@forms
+def test_shapes_are_checked(form):
+    mixture = random_mixture(5, 3, 4, 6)
+    for kind in ("sum", "smoothed"):
+        message = refusal(loss_of, form, kind, mixture, random_targets(4, 6))
+        assert "target (N,); got" in message and "'target': (4,)" in message
+
+
+# Smoothed labels
+
+
+@forms
+@given(case=mixtures_with_targets(least_words=2), smoothing=st.sampled_from([0.0, 0.5, 0.99]))
+def test_smoothed_loss_and_nll_are_the_truth(form, case, smoothing):
+    mixture, target, ignore_index, size = case
+    settings = {"chunk_bytes": size} if form == "chunked" else {}
+    inputs, exact = leaves(mixture), leaves(mixture)
+    function = FORMS[form].smoothed_mixture_nll
+    loss, nll = function(Mixture(*inputs), target, smoothing, ignore_index, **settings)
+    truth = truth_of("smoothed", exact, target, ignore_index, smoothing)
+    assert_close((loss, nll), (truth, truth_of("sum", mixture, target, ignore_index)))
+    assert loss.shape == nll.shape == () and not nll.requires_grad
+    inputs, exact = ([x for x in xs if x is not None] for xs in (inputs, exact))
+    assert_close(gradients(3 * loss, inputs), gradients(3 * truth, exact))
+
+
+@forms
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
+def test_smoothed_loss_of_one_component_is_fairseqs(form, smoothing):
+    components, _, weight, bias = random_mixture(7, 1, 4, 6)
+    inputs = leaves([components, weight, bias])
+    target = random_targets(7, 6)
+    target[[1, 4]] = 5  # ignored
+    log_probs = (inputs[0][:, 0] @ inputs[1].t() + inputs[2]).log_softmax(1)
+    expected = label_smoothed_nll_loss(log_probs, target, smoothing, ignore_index=5)
+    mixture = Mixture(inputs[0], components.new_zeros(7, 1), *inputs[1:])
+    found = FORMS[form].smoothed_mixture_nll(mixture, target, smoothing, 5)
+    assert_close(found, expected)
+    assert_close(gradients(found[0], inputs), gradients(expected[0], inputs))
+
+
+@forms
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, math.nan])
+def test_smoothing_outside_its_range(form, smoothing):
+    mixture = Mixture(*random_mixture(2, 1, 2, 3))
+    function = FORMS[form].smoothed_mixture_nll
+    message = refusal(function, mixture, random_targets(2, 3), smoothing)
+    assert f"--label-smoothing must be in [0, 1); got {smoothing}" in message
 
 
 # Extreme weights and logits
@@ -208,7 +241,7 @@ def test_no_gradient_is_denormal(gap):
     target = random_targets(4, 6)
     mixture = [components, log_weights, weight, bias]
     single, exact = leaves(x.float() for x in mixture), leaves(mixture)
-    found = gradients(mixture_nll(*single, target), single)
+    found = gradients(loss_of("chunked", "sum", single, target), single)
     expected = gradients(truth_of("sum", exact, target), exact)
     for gradient, truth in zip(found, expected, strict=True):
         assert gradient[gradient != 0].abs().min() > torch.finfo(torch.float32).tiny
@@ -235,21 +268,35 @@ def test_logits_of_ten_thousand(form, dtype):
     assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
-@forms
-def test_target_ten_thousand_below_the_largest_logit(form):
-    """Logits (1e4, 0): -log P(1) = 1e4, its gradient (1, -1)."""
-    inputs = leaves([torch.ones(1, 1, 1), torch.zeros(1, 1), torch.tensor([[1e4], [0]])])
-    loss = loss_of(form, "sum", [*inputs, None], torch.tensor([1]))
-    d_k, d_pi, d_w = gradients(loss, inputs)
-    assert loss == 1e4
-    assert (d_k.item(), d_pi.item(), d_w.flatten().tolist()) == (1e4, -1.0, [1.0, -1.0])
+def smoothed_errors(mixture, target, **settings):
+    """The largest error of the smoothed loss and each gradient, in the Euclidean norm; and the
+    loss's own."""
+    errors = relative_errors("chunked", "smoothed", mixture, target, **settings)[1]
+    return max(errors.values()), errors["loss"]
 
 
-@forms
-@pytest.mark.parametrize("kind", ["none", "mean"])
-def test_one_word(form, kind):
-    target = torch.zeros(3, dtype=torch.long)
-    check_against_truth(form, kind, random_mixture(3, 2, 4, 1), target, -100, None)
+@pytest.mark.parametrize("gap", [60.0, 95.0, 200.0, 1e4])
+def test_a_word_whose_probability_is_too_small_for_float32(gap):
+    """Words 300 .. 302 lie ``gap`` or more below the others in both components: their probability,
+    e^-200 say, is no float32, yet they are 3 in 300 labels. The other chunk is ordinary. The error
+    that remains is the rounding of logits as large as the gap, which the gradients consist of."""
+    mixture = random_mixture(6, 2, 8, 303, dtype=torch.float32, scale=0.5)
+    mixture[0][:3, :, 0] = gap
+    mixture[0][3:, :, 0] = 0.0
+    mixture[2][:, 0] = 0.0
+    mixture[2][300:, 0] = torch.tensor([-1.0, -1.0, -1.5])
+    target = torch.tensor([5, 300, 302, 5, 300, 302])
+    largest, of_loss = smoothed_errors(mixture, target, chunk_bytes=chunk_bytes(3, 2, 303))
+    assert of_loss < 1e-6 and largest < 1e-6 + 1e-7 * gap
+
+
+def test_bfloat16_of_an_underflowing_word():
+    """Word 3 has logit -200, without rounding, in every component."""
+    mixture = random_mixture(6, 2, 8, 40, dtype=torch.float32, scale=0.5)
+    mixture[0][..., 0], mixture[2][:, 0], mixture[2][3], mixture[3][3] = 200.0, 0.0, 0.0, 0.0
+    mixture[2][3, 0] = -1.0
+    mixture = [x.bfloat16() for x in mixture]
+    assert smoothed_errors(mixture, random_targets(6, 40))[0] < 0.01
 
 
 # Accuracy
@@ -268,64 +315,49 @@ def relative_errors(form, kind, mixture, target, **settings):
     return found, dict(zip(("loss", *NAMES), errors, strict=True))
 
 
-@pytest.mark.parametrize("kind", ["none", "smoothed"])
-@pytest.mark.parametrize("scale", [0.3, 1.0])
-@pytest.mark.parametrize("seed", range(3))
-def test_float32_error_is_no_worse_than_the_plain_forms(kind, seed, scale):
-    mixture = random_mixture(60, 4, 20, 300, seed=seed, dtype=torch.float32, scale=scale)
-    target = random_targets(60, 300, seed, ignored=[3])
-    _, plain = relative_errors("plain", kind, mixture, target)
-    _, ours = relative_errors("chunked", kind, mixture, target, chunk_bytes=chunk_bytes(7, 4, 300))
-    for name in plain:
-        assert ours[name] < 1e-5
-        assert ours[name] <= 2 * plain[name] + 2e-7, (name, ours[name], plain[name])
-
-
 @pytest.mark.parametrize("kind", ["none", "sum", "smoothed"])
 @pytest.mark.parametrize("scale", [0.3, 1.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_bfloat16_error_is_no_worse_than_the_plain_forms(monkeypatch, kind, seed, scale):
+@pytest.mark.parametrize("precision", matmul.PRECISIONS.values(), ids=str)
+def test_error_is_no_worse_than_the_plain_forms(monkeypatch, precision, kind, seed, scale):
     """Against float64. The plain form has its products in bfloat16 by autocast."""
-    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda device: True)
     mixture = random_mixture(60, 4, 20, 300, seed=seed, dtype=torch.float32, scale=scale)
     target = random_targets(60, 300, seed, ignored=[3])
-    with torch.autocast("cpu", torch.bfloat16):
+    narrow = precision == torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
         _, plain = relative_errors("plain", kind, mixture, target)
-    settings = {"precision": torch.bfloat16, "chunk_bytes": chunk_bytes(7, 4, 300)}
+    settings = {"precision": precision, "chunk_bytes": chunk_bytes(7, 4, 300)}
     found, ours = relative_errors("chunked", kind, mixture, target, **settings)
     assert {x.dtype for x in found} == {torch.float32}
     for name in plain:
-        assert 1e-7 < ours[name] < 0.02
-        assert ours[name] <= 1.25 * plain[name] + 1e-4, (name, ours[name], plain[name])
-
-
-def test_a_processor_without_bfloat16_gives_the_float32_result(monkeypatch):
-    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: False)
-    mixture, target = random_mixture(9, 3, 4, 6, dtype=torch.float32), random_targets(9, 6)
-    found = mixture_nll(*mixture, target, precision=torch.bfloat16)
-    assert_close(found, mixture_nll(*mixture, target), rtol=0, atol=0)
+        largest = 1.25 * plain[name] + 1e-4 if narrow else 2 * plain[name] + 2e-7
+        assert (1e-7 if narrow else 0) < ours[name] < (0.02 if narrow else 1e-5)
+        assert ours[name] <= largest, (name, ours[name], plain[name])
 
 
 @kinds
 @pytest.mark.parametrize("dtypes", ["all in bfloat16", "matrix and bias in bfloat16", "autocast"])
 def test_bfloat16(kind, dtypes):
-    """Against the same rounded inputs in float64: the error is the products' rounding. A model in 16
-    bits gives its log weights in float32. Under autocast the products are in bfloat16, everything
-    between them and the result in float32; the backward pass outside takes the same products."""
+    """Against the same rounded inputs in float64: the error is the products' rounding. A model in
+    16 bits gives its log weights in float32. Under autocast the products are in bfloat16,
+    everything between them and the result in float32; the backward pass outside takes the same
+    products."""
     mixture = random_mixture(40, 4, 20, 100, dtype=torch.float32, scale=0.5)
     if dtypes != "autocast":
         rounded = slice(0, 4) if dtypes.startswith("all") else slice(2, 4)
         mixture[rounded] = [x.bfloat16() for x in mixture[rounded]]
-    target = random_targets(40, 100, ignored=[3])
+    target, size = random_targets(40, 100, ignored=[3]), chunk_bytes(7, 4, 100)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtypes == "autocast"):
-        found, errors = relative_errors(
-            "chunked", kind, mixture, target, chunk_bytes=chunk_bytes(7, 4, 100)
-        )
+        found, errors = relative_errors("chunked", kind, mixture, target, chunk_bytes=size)
         inputs = leaves(mixture)
-        outside = loss_of("chunked", kind, inputs, target, chunk_bytes=chunk_bytes(7, 4, 100))
+        outside = loss_of("chunked", kind, inputs, target, chunk_bytes=size)
     assert [x.dtype for x in found] == [torch.float32, *(x.dtype for x in mixture)]
     assert max(errors.values()) < 0.01, errors
     assert_close(gradients(outside.sum(), inputs), tuple(found[1:]), rtol=0, atol=0)
+
+
+# Chunks
 
 
 @pytest.fixture
@@ -347,52 +379,22 @@ def matmul_calls(monkeypatch):
 def test_products_are_in_autocasts_dtype_unless_an_input_is_wider(matmul_calls, given, used):
     inputs = leaves(random_mixture(5, 3, 4, 6, dtype=getattr(torch, given)))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixture_nll(*inputs, random_targets(5, 6)).backward()
+        loss_of("chunked", "sum", inputs, random_targets(5, 6)).backward()
         with torch.no_grad():
-            mixture_log_probs(*inputs)
+            mixture_log_probs(Mixture(*inputs))
     assert matmul_calls and all(dtypes == {getattr(torch, used)} for _, dtypes in matmul_calls)
 
 
-# Chunks
-
-
 @pytest.mark.parametrize("kind", ["sum", "smoothed", "log_probs"])
-def test_no_product_holds_more_than_one_chunk(monkeypatch, matmul_calls, kind):
+@pytest.mark.parametrize("ignored, tokens", [([], [3, 3, 2]), ([0, 1, 5], [3, 2])])
+def test_a_product_holds_one_chunk_of_the_targets_that_count(
+    monkeypatch, matmul_calls, kind, ignored, tokens
+):
     monkeypatch.setattr(mixture_chunks, "CPU_CHUNK_BYTES", [chunk_bytes(3, 2, 6)] * 2)
     mixture = random_mixture(8, 2, 4, 6)
     if kind == "log_probs":
-        mixture_log_probs(*mixture)
+        mixture_log_probs(Mixture(*mixture))
+        tokens = [3, 3, 2]
     else:
-        loss_of("chunked", kind, mixture, random_targets(8, 6))
-    assert [rows for rows, _ in matmul_calls] == [3 * 2, 3 * 2, 2 * 2]
-
-
-@pytest.mark.parametrize("kind", ["sum", "smoothed"])
-def test_ignored_targets_take_no_place_in_a_chunk(matmul_calls, kind):
-    """Of eight targets five are left: chunks of three and two."""
-    target = random_targets(8, 6, ignored=[0, 1, 5])
-    mixture = random_mixture(8, 2, 4, 6)
-    loss_of("chunked", kind, mixture, target, chunk_bytes=chunk_bytes(3, 2, 6))
-    assert [rows for rows, _ in matmul_calls] == [3 * 2, 2 * 2]
-
-
-@pytest.mark.parametrize("kind", ["sum", "smoothed"])
-@pytest.mark.parametrize("tokens", [1, 3, 7, 100])
-@pytest.mark.parametrize("ignored", [[], [0, 4]])
-def test_chunk_size_does_not_change_the_result(kind, tokens, ignored):
-    inputs, target = leaves(random_mixture(7, 2, 4, 6)), random_targets(7, 6, ignored=ignored)
-    sizes = (None, chunk_bytes(tokens, 2, 6))
-    whole, parts = (loss_of("chunked", kind, inputs, target, chunk_bytes=size) for size in sizes)
-    assert_close(parts, whole)
-    assert_close(gradients(parts, inputs), gradients(whole, inputs))
-
-
-@pytest.mark.parametrize("kind", ["sum", "smoothed"])
-@forms
-def test_shapes_are_checked(form, kind):
-    mixture = random_mixture(5, 3, 4, 6)
-    with pytest.raises(ValueError, match="targets"):
-        loss_of(form, kind, mixture, random_targets(4, 6))
-    mixture[2] = mixture[2][:, 1:]
-    with pytest.raises(ValueError, match="output matrix"):
-        loss_of(form, kind, mixture, random_targets(5, 6))
+        loss_of("chunked", kind, mixture, random_targets(8, 6, ignored=ignored))
+    assert [rows for rows, _ in matmul_calls] == [2 * n for n in tokens]

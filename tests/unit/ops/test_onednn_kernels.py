@@ -1,8 +1,9 @@
 """No matrix product reaches oneDNN's reference kernel, which takes a thousand times as long.
 
-oneDNN chooses its kernel by the operands' shapes and strides, and names it in its verbose log. The log is
-read over every operation, forward and backward, with each backend. The kernel of its LSTM for training is
-called ``ref`` too, but multiplies by a fast product; torch chooses it, and it is not counted here.
+oneDNN chooses its kernel by the operands' shapes and strides, and names it in its verbose log. The
+log is read over every operation, forward and backward, with each backend. The kernel of its LSTM
+for training is called ``ref`` too, but multiplies by a fast product; torch chooses it, and it is
+not counted here.
 """
 
 import re
@@ -14,6 +15,7 @@ from fairseq_doc.modules import lstm
 from fairseq_doc.ops import matmul
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
 from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
+from fairseq_doc.ops.reference import Mixture
 
 from ..conftest import (
     leaves,
@@ -27,7 +29,7 @@ from ..models.luong import NEXT_WORDS, OPTIONS, SOURCES, TARGETS, generate, padd
 from .test_input_feeding import Case
 from .test_matmul import STRIDES, numbers
 
-# A torch with oneDNN but without the operator that is called is no reason to skip: these tests then fail.
+# With oneDNN but without its operator these tests fail, and are not skipped.
 pytestmark = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="this torch carries no oneDNN"
 )
@@ -65,8 +67,8 @@ def test_the_log_shows_the_reference_kernel(capfd):
 
 @pytest.fixture(params=matmul.BACKENDS)
 def kernels(request, monkeypatch, capfd):
-    """At the end no product has reached the reference kernel, and with oneDNN some were its. torch's own
-    products are MKL's on x86-64, and may be oneDNN's elsewhere."""
+    """At the end no product has reached the reference kernel, and with oneDNN some were its.
+    torch's own products are MKL's on x86-64, and may be oneDNN's elsewhere."""
     monkeypatch.setattr(matmul, "backend", request.param)
     kernels = Kernels(capfd)
     yield kernels
@@ -89,18 +91,22 @@ def test_products_of_any_strides(kernels, size):
 @pytest.mark.parametrize("size", [(5, 3, 4, 9), (70, 4, 40, 300), (64, 1, 96, 500)])
 def test_the_output_operations(kernels, size):
     n, j, d, v = size
-    mixture = leaves(random_mixture(n, j, d, v, dtype=torch.float32, scale=0.3))
+    mixture = Mixture(*leaves(random_mixture(n, j, d, v, dtype=torch.float32, scale=0.3)))
     target = random_targets(n, v, ignored=[1])
     with kernels:
         for chunk_bytes in (None, 4 * j * v * 7):
-            mixture_nll(*mixture, target, chunk_bytes=chunk_bytes).backward()
-            smoothed_mixture_nll(*mixture, target, 0.1, chunk_bytes=chunk_bytes)[0].backward()
+            mixture_nll(mixture, target, chunk_bytes=chunk_bytes).backward()
+            smoothed_mixture_nll(mixture, target, 0.1, chunk_bytes=chunk_bytes)[0].backward()
             with torch.no_grad():
-                mixture_nll(*mixture, target, chunk_bytes=chunk_bytes)
-        components = mixture[0].detach()[:, :, : d // 2]  # strided, as a slice of packed parameters
-        half = mixture[2].detach()[:, : d // 2]
-        mixture_nll(components, mixture[1], half, mixture[3], target).backward()
-        mixture_log_probs(components, mixture[1].detach(), half, mixture[3].detach())
+                mixture_nll(mixture, target, chunk_bytes=chunk_bytes)
+        # Strided, as slices of packed parameters are.
+        half = mixture._replace(
+            components=mixture.components.detach()[:, :, : d // 2],
+            weight=mixture.weight.detach()[:, : d // 2],
+        )
+        mixture_nll(half, target).backward()
+        with torch.no_grad():
+            mixture_log_probs(half)
 
 
 @pytest.mark.parametrize("k", [1, 4])
@@ -138,52 +144,33 @@ LANGUAGE_MODELS = {
 }
 
 
-@pytest.fixture
-def bfloat16_kernels(monkeypatch, capfd):
-    """As ``kernels``, for models of ``--matmul-precision bfloat16``: with bfloat16 instructions the
-    products are in bfloat16 (oneDNN's with both backends), without them in float32."""
-    monkeypatch.setattr(matmul, "backend", "onednn")
+# With both backends products in bfloat16 are oneDNN's.
+each_product = pytest.mark.parametrize(
+    "kernels, precision",
+    [("onednn", "float32"), ("torch", "float32"), ("onednn", "bfloat16")],
+    indirect=["kernels"],
+)
+
+
+@each_product
+@pytest.mark.parametrize("settings", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
+def test_language_models(monkeypatch, kernels, precision, settings):
     monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
-    kernels = Kernels(capfd)
-    yield kernels
-    assert kernels.reference() == [] != kernels.names
-
-
-@pytest.mark.parametrize("settings", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
-def test_language_models(kernels, settings):
-    widths = {"decoder_embed_dim": 48, "layer_dims": "64,56,48"}
-    model = small_model(n_words=200, **{"doc_components": "0,0,1,2", **widths, **settings}).float()
+    settings = {**settings, "matmul_precision": precision}
+    widths = {"decoder_embed_dim": 48, "layer_dims": "64,56,48", "doc_components": "0,0,1,2"}
+    model = small_model(n_words=200, **{**widths, **settings}).float()
     tokens = random_tokens(6, 13, n_words=200)
     with kernels:
         train_and_evaluate(model, tokens.roll(-1, 1), tokens)
 
 
+@each_product
 @pytest.mark.parametrize("option", OPTIONS)
-def test_encoder_decoders(kernels, option):
+def test_encoder_decoders(kernels, precision, option):
     widths = {"encoder_embed_dim": 32, "decoder_embed_dim": 32, "hidden_size": 32}
-    settings = {**OPTIONS[option], **widths}
+    settings = {**OPTIONS[option], **widths, "matmul_precision": precision}
     model = small_translation_model(scale=1.0, **settings).float()
     sources, targets = padded(SOURCES, "left"), padded(TARGETS)
     with kernels:
-        train_and_evaluate(model, padded(NEXT_WORDS), sources, None, targets)
-        generate([model], beam=3)
-
-
-@pytest.mark.parametrize("settings", LANGUAGE_MODELS.values(), ids=LANGUAGE_MODELS)
-def test_language_models_in_bfloat16(bfloat16_kernels, settings):
-    widths = {"decoder_embed_dim": 48, "layer_dims": "64,56,48", "matmul_precision": "bfloat16"}
-    model = small_model(n_words=200, **{"doc_components": "0,0,1,2", **widths, **settings}).float()
-    tokens = random_tokens(6, 13, n_words=200)
-    with bfloat16_kernels:
-        train_and_evaluate(model, tokens.roll(-1, 1), tokens)
-
-
-@pytest.mark.parametrize("option", OPTIONS)
-def test_encoder_decoders_in_bfloat16(bfloat16_kernels, option):
-    widths = {"encoder_embed_dim": 32, "decoder_embed_dim": 32, "hidden_size": 32}
-    settings = {**OPTIONS[option], **widths, "matmul_precision": "bfloat16"}
-    model = small_translation_model(scale=1.0, **settings).float()
-    sources, targets = padded(SOURCES, "left"), padded(TARGETS)
-    with bfloat16_kernels:
         train_and_evaluate(model, padded(NEXT_WORDS), sources, None, targets)
         generate([model], beam=3)

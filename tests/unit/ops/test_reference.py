@@ -1,85 +1,140 @@
-"""The plain form by hand and in its errors; test_mixture_nll.py compares it with a loop."""
+"""The plain form by hand, its errors, and log P of every word in both forms against the truth in
+float64, a loop over probabilities. test_mixture_nll.py compares the losses with such a loop."""
 
 import math
 
 import pytest
 import torch
+from conftest import refusal
 from hypothesis import given
-from hypothesis import strategies as st
 
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.ops import reference
+from fairseq_doc.ops import mixture_chunks, reference
+from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
+from fairseq_doc.ops.mixture_nll import mixture_nll
+from fairseq_doc.ops.reference import Mixture
 
-from ..conftest import assert_close, naive_probs, random_mixture
+from ..conftest import (
+    assert_close,
+    gradients,
+    leaves,
+    mixtures_with_targets,
+    naive_probs,
+    random_mixture,
+    random_targets,
+)
 
-sizes = st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(1, 5), st.integers(1, 7))
+with_gradient = pytest.mark.parametrize("needs_gradient", [False, True])
 
 
-def two_components():
+def two_components(tokens):
     """Logits (0, log 3) and (0, -log 3): softmaxes (1/4, 3/4) and (3/4, 1/4); weights .2 and .8."""
     components = torch.tensor([[[1.0], [-1.0]]], dtype=torch.float64)
+    log_weights = torch.tensor([[0.2, 0.8]], dtype=torch.float64).log()
     weight = torch.tensor([[0.0], [math.log(3)]], dtype=torch.float64)
-    return components, torch.tensor([[0.2, 0.8]], dtype=torch.float64).log(), weight, None
+    return Mixture(components.expand(tokens, 2, 1), log_weights.expand(tokens, 2), weight)
 
 
-def test_probabilities_by_hand():
-    expected = [[0.2 * 0.25 + 0.8 * 0.75, 0.2 * 0.75 + 0.8 * 0.25]]
-    assert_close(reference.mixture_log_probs(*two_components()).exp().tolist(), expected)
-
-
-def test_losses_by_hand():
-    components, log_weights, weight, bias = two_components()
-    three = (components.expand(3, 2, 1), log_weights.expand(3, 2), weight, bias)
-    target = torch.tensor([0, -100, 1])
+def test_by_hand():
+    probs = reference.mixture_log_probs(two_components(1)).exp()
+    assert_close(probs.tolist(), [[0.65, 0.35]])  # .2 / 4 + .8 * 3 / 4
+    mixture, target = two_components(3), torch.tensor([0, -100, 1])
     losses = [-math.log(0.65), 0.0, -math.log(0.35)]
-    assert_close(reference.mixture_nll(*three, target, reduction="none").tolist(), losses)
-    assert_close(reference.mixture_nll(*three, target, reduction="sum").item(), sum(losses))
-    assert_close(reference.mixture_nll(*three, target, reduction="mean").item(), sum(losses) / 2)
-
-
-@given(sizes, st.booleans(), st.integers(0, 99))
-def test_log_probs_are_those_of_the_naive_loop(sizes, with_bias, seed):
-    mixture = random_mixture(*sizes, seed=seed)
-    mixture[3] = mixture[3] if with_bias else None
-    assert_close(reference.mixture_log_probs(*mixture), naive_probs(*mixture).log())
-
-
-def test_mean_over_no_token_is_zero():
-    mixture = random_mixture(2, 2, 3, 4)
-    assert reference.mixture_nll(*mixture, torch.tensor([-100, -100]), reduction="mean") == 0
+    assert_close(reference.mixture_nll(mixture, target, reduction="none").tolist(), losses)
+    assert_close(reference.mixture_nll(mixture, target, reduction="sum").item(), sum(losses))
+    assert_close(reference.mixture_nll(mixture, target, reduction="mean").item(), sum(losses) / 2)
+    loss, nll = reference.smoothed_mixture_nll(two_components(1), torch.tensor([0]), 0.1)
+    assert_close(loss.item(), -0.9 * math.log(0.65) - 0.1 * math.log(0.35))
+    assert_close(nll.item(), -math.log(0.65))
 
 
 def test_16_bit_inputs_give_float32():
-    mixture = random_mixture(3, 2, 4, 5, dtype=torch.bfloat16)
-    assert reference.mixture_log_probs(*mixture).dtype == torch.float32
+    mixture = Mixture(*random_mixture(3, 2, 4, 5, dtype=torch.bfloat16))
+    assert reference.mixture_log_probs(mixture).dtype == torch.float32
 
 
 @pytest.mark.parametrize("reduction", ["average", "", None])
 def test_unknown_reduction(reduction):
-    with pytest.raises(FairseqDocError, match="none, sum or mean"):
-        reference.mixture_nll(*random_mixture(2, 2, 3, 4), torch.tensor([0, 1]), -100, reduction)
+    mixture, target = Mixture(*random_mixture(2, 2, 3, 4)), torch.tensor([0, 1])
+    message = refusal(reference.mixture_nll, mixture, target, -100, reduction)
+    assert f"none, sum or mean; got {reduction!r}" in message
 
 
 @pytest.mark.parametrize(
-    "name, shape, message",
+    "name, shape",
     [
-        ("components", (2, 3), "component vectors"),
-        ("log_weights", (2, 4), "component vectors"),
-        ("weight", (5, 7), "output matrix"),
-        ("weight", (4,), "output matrix"),
-        ("bias", (4,), "bias"),
-        ("target", (3,), "targets"),
+        ("components", (2, 3)),
+        ("log_weights", (2, 4)),
+        ("weight", (5, 7)),
+        ("weight", (4,)),
+        ("bias", (4,)),
+        ("target", (3,)),
     ],
 )
-def test_shapes_that_are_not_of_one_mixture(name, shape, message):
-    shapes = {
-        "components": (2, 3, 4),
-        "log_weights": (2, 3),
-        "weight": (5, 4),
-        "bias": (5,),
-        "target": (2,),
-    }
-    reference.check_shapes(**{key: torch.empty(value) for key, value in shapes.items()})
-    with pytest.raises(FairseqDocError, match=message):
-        shapes[name] = shape
-        reference.check_shapes(**{key: torch.empty(value) for key, value in shapes.items()})
+def test_shapes_that_are_not_of_one_mixture(name, shape):
+    shapes = [(2, 3, 4), (2, 3), (5, 4), (5,), (2,)]
+    tensors = dict(zip((*Mixture._fields, "target"), map(torch.empty, shapes), strict=True))
+    *mixture, target = tensors.values()
+    Mixture(*mixture).check(target)
+    *mixture, target = {**tensors, name: torch.empty(shape)}.values()
+    message = refusal(Mixture(*mixture).check, target)
+    assert "expects components (N, J, d)" in message and f"'{name}': {shape}" in message
+
+
+# log P of every word
+
+
+@given(case=mixtures_with_targets())
+def test_log_probs_are_the_truth(case):
+    mixture, _, _, size = case
+    truth = naive_probs(*mixture).log()
+    assert_close(reference.mixture_log_probs(Mixture(*mixture)), truth)
+    for inputs in (mixture, leaves(mixture)):
+        log_probs = mixture_log_probs(Mixture(*inputs), chunk_bytes=size)
+        assert log_probs.requires_grad == inputs[0].requires_grad
+        assert_close(log_probs, truth)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7])
+def test_blocks_of_a_chunk_do_not_change_the_log_probs(monkeypatch, tokens):
+    mixture = Mixture(*random_mixture(7, 3, 4, 6))
+    monkeypatch.setattr(mixture_chunks, "CPU_BLOCK_BYTES", 4 * 3 * 6 * tokens)
+    assert_close(mixture_log_probs(mixture), naive_probs(*mixture).log())
+
+
+def test_log_probs_gradients_are_the_truth():
+    inputs = leaves(random_mixture(5, 3, 4, 6))
+    upstream = torch.linspace(-1, 2, 30, dtype=torch.float64).view(5, 6)
+    log_probs = mixture_log_probs(Mixture(*inputs), chunk_bytes=4 * 3 * 6 * 2)
+    truth = naive_probs(*inputs).log()
+    assert_close(*(gradients((x * upstream).sum(), inputs) for x in (log_probs, truth)))
+
+
+@with_gradient
+@pytest.mark.parametrize("gap", [60.0, 95.0, 200.0, 1e4])
+def test_log_probs_of_underflowing_probabilities(gap, needs_gradient):
+    """Logits (0, -gap) and (0, -gap - 1): log P(1) = -gap + log(pi_1 + pi_2 / e), less than a
+    float32 rounding from the exact value; the token after it, in the same chunk, is ordinary."""
+    components = torch.tensor([[[-gap], [-gap - 1]], [[0.0], [0.0]]])
+    log_weights = torch.tensor([[0.25, 0.75]] * 2).log()
+    inputs = [components, log_weights, torch.tensor([[0.0], [1.0]]), torch.zeros(2)]
+    log_probs = mixture_log_probs(Mixture(*(leaves(inputs) if needs_gradient else inputs)))
+    tiny = -gap + math.log(0.25 + 0.75 / math.e)
+    half = math.log(0.5)
+    assert_close(log_probs.tolist(), [[0.0, tiny], [half, half]], rtol=1e-6, atol=1e-6)
+
+
+@with_gradient
+def test_log_probs_under_autocast(needs_gradient):
+    """Only the products are in bfloat16: probabilities sum to one at float32's accuracy, and the
+    target's is the one that the loss takes."""
+    tensors = random_mixture(20, 5, 8, 200, dtype=torch.float32, scale=0.5)
+    mixture = Mixture(*(leaves(tensors) if needs_gradient else tensors))
+    target = random_targets(20, 200)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        log_probs = mixture_log_probs(mixture)
+        losses = mixture_nll(Mixture(*tensors), target, reduction="none")
+    assert log_probs.dtype == torch.float32
+    truth = naive_probs(*(x.double() for x in mixture)).log()
+    assert_close(log_probs, truth, rtol=0.01, atol=0.02)
+    assert_close(log_probs.exp().sum(1), torch.ones(20), rtol=0, atol=1e-5)
+    assert_close(-log_probs.gather(1, target[:, None])[:, 0], losses, rtol=0, atol=1e-5)

@@ -5,6 +5,7 @@ import torch
 
 from fairseq_doc.ops import mixture_chunks, reference, row_softmax
 from fairseq_doc.ops.mixture_nll import mixture_nll
+from fairseq_doc.ops.reference import Mixture
 from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
@@ -84,8 +85,8 @@ def test_softmax(rows_of_a_block, dtype, shift, subtract):
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("reduction", ["sum", "none"])
 def test_a_mixture_of_logits_far_from_zero(reduction, shift, sampling):
-    """A number added to all logits changes nothing, whether exp(l) can be computed or not, and whether it can
-    be for all chunks or for the first ones only."""
+    """A number added to all logits changes nothing, whether exp(l) can be computed or not, and
+    whether it can be for all chunks or for the first ones only."""
     mixture, target = random_mixture(9, 3, 4, V), random_targets(9, V)
     mixture[0][5:, :, 0] = 1.0  # the components of the last tokens
     mixture[2][:, 0] += shift
@@ -93,7 +94,7 @@ def test_a_mixture_of_logits_far_from_zero(reduction, shift, sampling):
     def run(form, **settings):
         torch.manual_seed(0)
         inputs = leaves(mixture)
-        loss = form(*inputs, target, reduction=reduction, **settings)
+        loss = form(Mixture(*inputs), target, reduction=reduction, **settings)
         return loss, gradients(loss.sum(), inputs)
 
     settings = {"chunk_bytes": 4 * 3 * V * 2}

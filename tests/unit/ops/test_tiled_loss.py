@@ -1,10 +1,12 @@
-"""Tiles of rows and words give the loss and gradients of chunks of tokens, and of the definition."""
+"""Tiles of rows and words give the loss and gradients of chunks, and of the definition."""
 
 import pytest
 import torch
 
 from fairseq_doc.ops import matmul, mixture_chunks, reference, tiled_loss
+from fairseq_doc.ops import mixture_nll as ours
 from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
+from fairseq_doc.ops.reference import Mixture
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
 
@@ -39,7 +41,7 @@ def run(monkeypatch, form, bytes_, mixture, target, **settings):
     monkeypatch.setattr(mixture_chunks, "TILED_BYTES", bytes_)
     torch.manual_seed(0)
     inputs = leaves(mixture)
-    loss = form(*inputs, target, **settings)
+    loss = form(Mixture(*inputs), target, **settings)
     factors = torch.arange(1, loss.numel() + 1, dtype=loss.dtype).view_as(loss)
     return loss, gradients((loss * factors).sum(), [x for x in inputs if x is not None])
 
@@ -100,27 +102,24 @@ def test_logits_too_far_from_zero_are_left_to_chunks(
     assert_close(found, run(monkeypatch, mixture_nll, NEVER, mixture, target, **settings))
 
 
-def test_without_a_gradient(monkeypatch, tiles, count_runs):
+@pytest.mark.parametrize("number", [None, *range(4)])
+def test_gradients_go_only_to_inputs_that_require_them(monkeypatch, tiles, number):
     mixture, target = random_mixture(N, J, D, V), random_targets(N, V, ignored=[0])
     monkeypatch.setattr(mixture_chunks, "TILED_BYTES", ALWAYS)
-    found = mixture_nll(*mixture, target, reduction="none")
-    assert_close(found, reference.mixture_nll(*mixture, target, reduction="none"))
-    assert len(count_runs) == 1
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_gradients_go_only_to_inputs_that_require_them(monkeypatch, tiles, number):
-    mixture, target = random_mixture(N, J, D, V), random_targets(N, V)
-    monkeypatch.setattr(mixture_chunks, "TILED_BYTES", ALWAYS)
-    inputs = list(mixture)
-    inputs[number] = mixture[number].clone().requires_grad_()
-    (found,) = gradients(mixture_nll(*inputs, target), inputs[number : number + 1])
-    exact = leaves(mixture)
-    assert_close(found, gradients(reference.mixture_nll(*exact, target), exact)[number])
+    inputs, exact = list(mixture), leaves(mixture)
+    if number is not None:
+        inputs[number] = mixture[number].clone().requires_grad_()
+    loss, truth = (
+        form.mixture_nll(Mixture(*x), target) for form, x in ((ours, inputs), (reference, exact))
+    )
+    assert_close(loss, truth)
+    if number is not None:
+        (found,) = gradients(loss, [inputs[number]])
+        assert_close(found, gradients(truth, exact)[number])
 
 
 def test_smoothed_labels_and_a_given_size_of_chunks_take_none(monkeypatch, count_runs):
     mixture, target = random_mixture(N, J, D, V), random_targets(N, V)
     run(monkeypatch, mixture_nll, ALWAYS, mixture, target, chunk_bytes=1000)
-    smoothed_mixture_nll(*leaves(mixture), target, 0.1)
+    smoothed_mixture_nll(Mixture(*leaves(mixture)), target, 0.1)
     assert not count_runs
