@@ -16,7 +16,7 @@ from optuna.trial import TrialState
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning import tuner as tuner_module
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.processes import this_process
+from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.slots import (
     ENDED,
     OWNER,
@@ -25,9 +25,10 @@ from fairseq_doc.tuning.slots import (
     UNUSED,
     is_one_too_many,
     slots_of,
+    this_process,
 )
 from fairseq_doc.tuning.storage import load_study, open_storage, silence
-from fairseq_doc.tuning.tuner import Plan, Tuner
+from fairseq_doc.tuning.tuner import Tuner
 
 from .conftest import choosing
 
@@ -56,11 +57,11 @@ def test_every_trial_has_its_value_and_only_the_best_its_checkpoints(kind, study
 
 def test_a_second_call_has_nothing_to_do_and_a_third_wants_more(study_in):
     tuned = study_in()
-    tuned.tuner(2, keep_all=True).run()
+    tuned.tuner(2, keep="all").run()
     before = tuned.study.get_trials()
     tuned.tuner(2).run()
     assert tuned.study.get_trials() == before
-    tuned.tuner(4, keep_all=True).run()
+    tuned.tuner(4, keep="all").run()
     assert len(tuned.slots()) == 4
 
 
@@ -269,7 +270,8 @@ def continue_at_once(url, folder, barrier, rounds, found):
     """A process that goes on with one interrupted trial after another, at the same moment as another."""
     silence()
     study, stamp = load_study(open_storage(url, create=False), "s")
-    tuner = Tuner(study, stamp, Plan(99, 1, folder, "random"))
+    settings = Options(study="s", storage=url, space="", trials=99, sampler="random")
+    tuner = Tuner(study, stamp, settings, None)
     interrupted = [slot for slot in slots_of(study.get_trials()) if slot.state == "interrupted"]
     for slot in interrupted[:rounds]:
         barrier.wait(60)
@@ -308,18 +310,23 @@ def tuned_log(tuned, slot):
 
 TUNING = """
 import sys
-from pathlib import Path
+from fairseq_doc.tuning import training
 from fairseq_doc.tuning.command import Command
+from fairseq_doc.tuning.progress import Progress
+from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.space import parse_space
 from fairseq_doc.tuning.storage import open_storage, open_study, silence
-from fairseq_doc.tuning.tuner import Plan, Tuner
+from fairseq_doc.tuning.tuner import Tuner
 silence()
 url, folder, program = sys.argv[1:4]
 space = parse_space({"lr": {"low": "1e-4", "high": 1.0, "log": True}}, "space")
 command = Command(("fairseq-train", "data"), "loss", False)
 study, stamp = open_study(open_storage(url, create=True), "s", space, command)
-program = [sys.executable, "-I", "-S", program]
-Tuner(study, stamp, Plan(4, 2, Path(folder), "random", program=program)).run()
+training.program_for = lambda words: [sys.executable, "-I", "-S", program]
+settings = Options(
+    study="s", storage=url, space="", dir=folder, trials=4, workers=2, sampler="random"
+)
+Tuner(study, stamp, settings, Progress()).run()
 """
 
 
