@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, pip_install
-from fairseq_doc.tuning.settings import Options, short
+from fairseq_doc.tuning.settings import Options, number, short
 
 EXAMPLE = (
     "fairseq-doc tune space.yaml --study ptb --storage sqlite:///tune.db --trials 60 --workers 2 "
@@ -16,10 +16,10 @@ EXAMPLE = (
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``study``, ``metric``, and one of: ``complete``, ``diverged``, ``failed`` and ``best``, with its
-    ``trial``, ``value``, ``settings``, ``command`` and ``folder``; with ``--report`` the ``files``,
-    the ``best`` and ``best_of_half``; with ``--rerun`` the ``trial``, ``runs``, ``diverged``,
-    ``mean``, ``deviation``, ``low`` and ``high``."""
+    """``study``, ``metric``, and one of: ``complete``, ``diverged``, ``failed`` and ``best``, with
+    its ``trial``, ``value``, ``settings``, ``command`` and ``folder``; with ``--report`` the
+    ``files``, the ``best`` and ``best_of_half``; with ``--rerun`` the ``trial``, ``runs``,
+    ``diverged``, ``mean``, ``deviation``, ``low`` and ``high``."""
     if importlib.util.find_spec("optuna") is None:
         raise FairseqDocError(f"expected Optuna; got none: {pip_install('tune', 'optuna')}")
     from fairseq_doc.tuning.storage import silence
@@ -63,8 +63,7 @@ def as_text(result: dict[str, Any]) -> str:
 def _rerun_lines(result: dict[str, Any]) -> Iterator[str]:
     yield f"trial {result['trial']}: {short(result['settings'])}"
     for run in result["runs"]:
-        value = "diverged" if abs(run["value"]) == float("inf") else f"{run['value']:.4f}"
-        yield f"seed {run['seed']}: {result['metric']} {value}"
+        yield f"seed {run['seed']}: {result['metric']} {number(run['value'])}"
     if result["mean"] is not None:
         deviation = result["deviation"]
         spread = "of one value" if deviation is None else f"{deviation:.4f}"

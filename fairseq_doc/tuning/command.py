@@ -26,8 +26,8 @@ PACKAGE = Path(fairseq_doc.__file__).parent
 # Options that may not be given: {name in fairseq's settings: why}
 _REFUSED = {
     "save_dir": "every trial has its own",
-    "restore_file": "its best validation would count as every trial's; --finetune-from-model starts "
-    "from a model",
+    "restore_file": "its best validation would count as every trial's; --finetune-from-model "
+    "starts from a model",
     "no_save": "a trial's value is read from its checkpoints",
     "disable_validation": "the best validation is a trial's value",
 }
@@ -56,13 +56,14 @@ def read_command(words: Sequence[str], space: Space) -> Command:
     """Check a command line, and that it takes the values at both ends of every range.
 
     Raises:
-        FairseqDocError: no fairseq-train, what it would refuse itself, an option that is given both by
-            the space and by the command line, or one that the tuner sets.
+        FairseqDocError: no fairseq-train, what it would refuse itself, an option that is given both
+            by the space and by the command line, or one that the tuner sets.
     """
     if not words or os.path.basename(words[0]) != PROGRAM:
         got = shown(words[0]) if words else "none"
         raise FairseqDocError(
-            f"expected -- {PROGRAM} DATA ... after the other arguments, the training to tune; got {got}"
+            f"expected -- {PROGRAM} DATA ... after the other arguments, the training to tune; got "
+            f"{got}"
         )
     known, args = _parsed(words[1:], "the command after --")
     names = [word.partition("=")[0] for word in words]
@@ -80,7 +81,8 @@ def read_command(words: Sequence[str], space: Space) -> Command:
         name = known[f"--{option}"]
         if name in given:
             raise FairseqDocError(
-                f"--{option}: expected in the space or in the command after --; got both; leave one out"
+                f"--{option}: expected in the space or in the command after --; got both; leave one "
+                "out"
             )
         if name in (*_REFUSED, "user_dir"):
             raise FairseqDocError(f"the space has --{option}, which must be the same in all trials")
@@ -100,8 +102,9 @@ def with_options(command: Command, words: Sequence[str], space: Space) -> Comman
     """A study's command with further options, which replace its own.
 
     Raises:
-        FairseqDocError: as :func:`read_command`; words that are no options; a seed; or a study whose
-            command runs the code of another --user-dir, and ``words`` do not name that folder.
+        FairseqDocError: as :func:`read_command`; words that are no options; a seed; or a study
+            whose command runs the code of another --user-dir, and ``words`` do not name that
+            folder.
     """
     if words and not words[0].startswith("-"):
         raise FairseqDocError(
@@ -113,8 +116,8 @@ def with_options(command: Command, words: Sequence[str], space: Space) -> Comman
     if folder is not None and _user_dir(words) is None and not _is_this_package(folder):
         raise FairseqDocError(
             f"the study's command runs the code in --user-dir {shown(folder, 500)}: expected this "
-            f"package, {PACKAGE}, or a folder that you name; if you trust its code, add -- --user-dir "
-            f"{shlex.quote(folder)}"
+            f"package, {PACKAGE}, or a folder that you name; if you trust its code, add -- "
+            f"--user-dir {shlex.quote(folder)}"
         )
     return read_command([*command.words, *words], space)
 
@@ -131,8 +134,8 @@ def _user_dir(words: Sequence[str]) -> str | None:
 
 
 def _is_this_package(folder: str) -> bool:
-    """Whether fairseq takes a --user-dir for this package. It looks in the working directory, in its
-    own folder and in the one above."""
+    """Whether fairseq takes a --user-dir for this package. It looks in the working directory, in
+    its own folder and in the one above."""
     home = os.path.dirname(fairseq.__file__)
     places = (folder, os.path.join(home, folder), os.path.join(home, "..", folder))
     found = next((place for place in places if os.path.exists(place)), None)
@@ -140,8 +143,8 @@ def _is_this_package(folder: str) -> bool:
 
 
 def program_for(words: Sequence[str]) -> list[str]:
-    """The words that start the training: the file that is named, the script next to this Python, the
-    one on the path, or the module."""
+    """The words that start the training: the file that is named, the script next to this Python,
+    the one on the path, or the module."""
     if os.sep in words[0]:
         return [words[0]]
     own = Path(sys.executable).parent / PROGRAM
@@ -150,8 +153,8 @@ def program_for(words: Sequence[str]) -> list[str]:
 
 
 def _parsed(words: Sequence[str], what: str) -> tuple[dict[str, str], Namespace]:
-    """{option: its name in the settings}, with those that fairseq's parser adds after it has read the
-    words, and the settings."""
+    """{option: its name in the settings}, with those that fairseq's parser adds after it has read
+    the words, and the settings."""
     printed = io.StringIO()
     argv, sys.argv = sys.argv, [PROGRAM, *words]  # where fairseq looks for --user-dir
     try:

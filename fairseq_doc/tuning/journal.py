@@ -44,11 +44,12 @@ def open_journal(path: str) -> JournalStorage:
 
 
 class JournalLock(JournalFileSymlinkLock):
-    """Optuna's lock, a symbolic link next to the journal, with the name of its process as its target.
+    """Optuna's lock, a symbolic link next to the journal, with the name of its process as its
+    target.
 
     Optuna's own does not say whose it is: a process that is killed while it writes leaves it there,
-    and the others wait for it. Here the lock of a process that has ended is taken over. Only its own
-    machine can know that; the lock of another machine gives an error.
+    and the others wait for it. Here the lock of a process that has ended is taken over. Only its
+    own machine can know that; the lock of another machine gives an error.
     """
 
     def __init__(self, path: str) -> None:
@@ -102,7 +103,8 @@ class JournalLock(JournalFileSymlinkLock):
             return None
 
     def _remove(self, name: str) -> None:
-        """Remove the lock of a process that has ended; one process after another looks and removes."""
+        """Remove the lock of a process that has ended; one process after another looks and
+        removes."""
         with open(self._path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             holder = self._holder()
@@ -118,9 +120,9 @@ class JournalLock(JournalFileSymlinkLock):
             file.seek(0)
             whole = file.read().rfind(b"\n") + 1
         raise FairseqDocError(
-            f"storage: expected {self._path} to end with a whole line; its last {size - whole} bytes "
-            "are a part of one, as after a kill or a full disk: give the whole file, or leave the "
-            f"part out: truncate -s {whole} {self._path}"
+            f"storage: expected {self._path} to end with a whole line; its last {size - whole} "
+            "bytes are a part of one, as after a kill or a full disk: give the whole file, or "
+            f"leave the part out: truncate -s {whole} {self._path}"
         )
 
 

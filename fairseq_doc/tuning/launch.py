@@ -1,6 +1,7 @@
 """Start a program that ends when its parent does, also when the parent is killed.
 
-Run as a file, without what site-packages would import: ``python -I -S launch.py PARENT PROGRAM ...``.
+Run as a file, without what site-packages would import: ``python -I -S launch.py PARENT PROGRAM
+...``.
 """
 
 import ctypes

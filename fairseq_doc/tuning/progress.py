@@ -1,7 +1,6 @@
-"""How a tuning shows its progress: a line for every trial that ends, and a bar below them; without a
-terminal a second line."""
+"""How a tuning shows its progress: a line for every trial that ends, and a bar below them; without
+a terminal a second line."""
 
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -53,11 +52,6 @@ class Progress:
 
     def close(self) -> None:
         self._bar.close()
-
-
-def number(value: float) -> str:
-    """A value as it is shown: infinite if the training diverged."""
-    return "diverged" if math.isinf(value) else f"{value:.4f}"
 
 
 def duration(seconds: float) -> str:

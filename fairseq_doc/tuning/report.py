@@ -87,7 +87,8 @@ def write_report(name: str, stamp: Stamp, slots: Sequence[Slot], folder: Path) -
     value = shown(f"{command.metric} {best.value:.6g}")
     script = [
         "#!/usr/bin/env bash",
-        f"# Trial {best.number}, the best of {len(slots)} trials of the study {shown(name)}: {value}.",
+        f"# Trial {best.number}, the best of {len(slots)} trials of the study {shown(name)}: "
+        f"{value}.",
         "# Further options go to fairseq-train and override these.",
         f'{line} "$@"',
     ]
@@ -113,8 +114,8 @@ def best_of_half(slots: Sequence[Slot], maximize: bool) -> dict[str, Any]:
 
     Returns:
         ``trials`` (m, half of n, rounded up), ``mean`` and ``deviation`` of the best, and the
-        ``worst`` that comes with a probability of at least .05; {} of fewer than four finite values.
-        Halves whose trials all diverged are left out.
+        ``worst`` that comes with a probability of at least .05; {} of fewer than four finite
+        values. Halves whose trials all diverged are left out.
     """
     values = sorted((slot.value for slot in slots if slot.complete), reverse=maximize)
     finite = [value for value in values if math.isfinite(value)]
@@ -167,8 +168,8 @@ def study_of(slots: Sequence[Slot], maximize: bool) -> Study:
 def plot_study(
     slots: Sequence[Slot], weighed: bool, metric: str, maximize: bool, folder: Path
 ) -> None:
-    """Plot the history, the slices, the importances, if there are any (``weighed``), and the parallel
-    coordinates into a folder.
+    """Plot the history, the slices, the importances, if there are any (``weighed``), and the
+    parallel coordinates into a folder.
 
     The plots show the better three quarters of the values and those near them, since a few bad
     trainings would press all others into one line; a note counts the others.

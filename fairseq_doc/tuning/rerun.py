@@ -11,8 +11,8 @@ from typing import Any
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import lock
 from fairseq_doc.tuning.command import Command, with_options
-from fairseq_doc.tuning.progress import Progress, duration, number
-from fairseq_doc.tuning.settings import Options
+from fairseq_doc.tuning.progress import Progress, duration
+from fairseq_doc.tuning.settings import Options, number
 from fairseq_doc.tuning.slots import Slot, best_slot
 from fairseq_doc.tuning.storage import claim_folder, open_storage, read_slots
 from fairseq_doc.tuning.training import Outcome, Training, run_all
@@ -22,8 +22,8 @@ def rerun(settings: Options) -> dict[str, Any]:
     """Train with the settings of a trial of a study and the seeds 1 to ``seeds``.
 
     Returns:
-        ``study``, ``metric``, the ``trial``, its ``settings``, the ``runs``, how many ``diverged``, and
-        the :func:`spread` of the others.
+        ``study``, ``metric``, the ``trial``, its ``settings``, the ``runs``, how many ``diverged``,
+        and the :func:`spread` of the others.
 
     Raises:
         FairseqDocError: no such trial, or as :func:`train_again`.
@@ -63,8 +63,8 @@ def train_again(
     """{seed: value}, infinite if the training diverged. Finished trainings are not repeated.
 
     Raises:
-        FairseqDocError: a training failed, a folder has one with other options, or another process is
-            at work on this trial.
+        FairseqDocError: a training failed, a folder has one with other options, or another process
+            is at work on this trial.
     """
     seed_of, values = {}, {}
     for seed in range(1, seeds + 1):
@@ -91,8 +91,8 @@ def folder_of(folder: Path, slot: Slot, seed: int) -> Path:
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
-    """``mean``, ``deviation`` with n - 1, ``low`` and ``high`` of the finite values; None if there are
-    too few."""
+    """``mean``, ``deviation`` with n - 1, ``low`` and ``high`` of the finite values; None if there
+    are too few."""
     finite = [value for value in values if math.isfinite(value)]
     return {
         "mean": statistics.mean(finite) if finite else None,

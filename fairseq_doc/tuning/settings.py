@@ -3,6 +3,7 @@
 This file imports neither Optuna nor fairseq.
 """
 
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -43,7 +44,8 @@ class Options:
     )
     study: str = option("begun, joined or continued", REQUIRED, metavar="NAME")
     storage: str = option(
-        "sqlite:///FILE, for one machine; FILE.journal, postgresql://... or mysql://..., for several",
+        "sqlite:///FILE, for one machine; FILE.journal, postgresql://... or mysql://..., for "
+        "several",
         REQUIRED,
         metavar="URL",
     )
@@ -150,6 +152,11 @@ def short(settings: Settings) -> str:
         for option, value in settings.items()
     }
     return " ".join(option_words(rounded))
+
+
+def number(value: float) -> str:
+    """A value as it is shown: infinite if the training diverged."""
+    return "diverged" if math.isinf(value) else f"{value:.4f}"
 
 
 def differences(words: Sequence[str], others: Sequence[str]) -> tuple[str, str] | None:

@@ -3,9 +3,9 @@ every process decides the same.
 
 A slot is one draw of settings. Its first trial in Optuna's sense gives it its number. When the
 process of a trial dies, the trial is closed as failed, and a further trial of the same slot goes on
-with the same settings in the same folder. A slot is live unless its training failed; at most as many
-slots as trials were asked for are live: if several processes begin a slot at once, those of the
-highest numbers end.
+with the same settings in the same folder. A slot is live unless its training failed; at most as
+many slots as trials were asked for are live: if several processes begin a slot at once, those of
+the highest numbers end.
 """
 
 import math
@@ -58,15 +58,16 @@ def start_time(pid: int) -> str | None:
 
 
 def this_process() -> dict[str, Any]:
-    """This process, as what JSON can hold: its machine, its number, and its start time, since numbers
-    are used again. Every call gives another name, so that two tuners in one process differ."""
+    """This process, as what JSON can hold: its machine, its number, and its start time, since
+    numbers are used again. Every call gives another name, so that two tuners in one process
+    differ."""
     pid, name = os.getpid(), uuid.uuid4().hex[:8]
     return {"machine": machine(), "pid": pid, "started": start_time(pid), "name": name}
 
 
 def has_ended(process: Mapping[str, Any]) -> bool | None:
-    """Whether a process has ended, as :func:`this_process` named it; None for one of another machine,
-    of which nothing is known."""
+    """Whether a process has ended, as :func:`this_process` named it; None for one of another
+    machine, of which nothing is known."""
     pid = process.get("pid")
     if process.get("machine") != machine() or not isinstance(pid, int):
         return None
@@ -75,8 +76,8 @@ def has_ended(process: Mapping[str, Any]) -> bool | None:
 
 @dataclass(frozen=True)
 class Slot:
-    """The trials of one draw of settings, in the order in which they were made, without unused ones.
-    Its folder has its number."""
+    """The trials of one draw of settings, in the order in which they were made, without unused
+    ones. Its folder has its number."""
 
     number: int
     trials: tuple[FrozenTrial, ...]
@@ -152,8 +153,8 @@ def check_trial(trial: FrozenTrial, space: Space) -> None:
     if wrong:
         got = shown(f"{attributes}, {settings}, {values}", 300)
         raise FairseqDocError(
-            f"trial {trial.number} of the study: expected its {wrong[0]} as fairseq-doc tune writes "
-            f"it; got {got}: the storage is damaged"
+            f"trial {trial.number} of the study: expected its {wrong[0]} as fairseq-doc tune "
+            f"writes it; got {got}: the storage is damaged"
         )
 
 

@@ -59,8 +59,8 @@ def read_space(name: str | os.PathLike) -> Space:
 
 
 def parse_space(data: Any, name: str, keys: list[str] | None = None) -> Space:
-    """The space that the file ``name`` holds; ``keys`` are the options as they are written there, one
-    perhaps twice.
+    """The space that the file ``name`` holds; ``keys`` are the options as they are written there,
+    one perhaps twice.
 
     Raises:
         FairseqDocError: it cannot be used.
@@ -170,8 +170,8 @@ def as_json(space: Space) -> dict[str, dict[str, Any]]:
 
 
 def make_sampler(settings: Options, number: int, space: Space) -> BaseSampler:
-    """The sampler of one trial, seeded by the study's seed and the number of the trial, which no other
-    process has. So processes that share a study do not draw the same points."""
+    """The sampler of one trial, seeded by the study's seed and the number of the trial, which no
+    other process has. So processes that share a study do not draw the same points."""
     kind, startup = settings.sampler, settings.startup_trials
     seed = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0]) % 2**31
     if kind == "gp":

@@ -75,7 +75,7 @@ class Stamp:
         Raises:
             FairseqDocError: another program made the study, or it is damaged.
         """
-        text = study.user_attrs.get(STAMP)
+        text, directions = study.user_attrs.get(STAMP), study.directions
         try:
             data = json.loads(text or "")
             words = [str(word) for word in data["command"]]
@@ -84,12 +84,12 @@ class Stamp:
             # Not the place of a program on another machine, or what someone else has put there.
             command = Command((PROGRAM, *words[1:]), str(data["metric"]), bool(data["maximize"]))
             stamp = cls(parse_space(data["space"], "space"), command, str(data["id"]))
-            if study.directions != [stamp.direction]:
+            if directions != [stamp.direction]:
                 raise ValueError
         except (LookupError, TypeError, ValueError, RecursionError):
             raise FairseqDocError(
-                f"study {shown(study.study_name)}: expected a command of {PROGRAM}, a space and the "
-                "direction, as fairseq-doc tune writes them; another program made it, or it is "
+                f"study {shown(study.study_name)}: expected a command of {PROGRAM}, a space and "
+                "the direction, as fairseq-doc tune writes them; another program made it, or it is "
                 f"damaged: {shown(str(text), 300)}"
             ) from None
         return stamp
@@ -124,7 +124,8 @@ def patiently(call: Callable[_P, _T], *args: _P.args, **keywords: _P.kwargs) -> 
 
 
 def _patience_with(gist: str) -> float:
-    """How long to try again: another process may be at work in the database, or has just made it."""
+    """How long to try again: another process may be at work in the database, or has just made
+    it."""
     if "locked" in gist or "busy" in gist:
         return PATIENCE
     return MAKING if "already exists" in gist or "UNIQUE constraint" in gist else -1.0
@@ -139,7 +140,8 @@ def _gist(error: BaseException) -> str:
 
 
 def open_storage(url: str, create: bool) -> BaseStorage:
-    """Open a storage, whose file is made if ``create``. All its methods are called :func:`patiently`.
+    """Open a storage, whose file is made if ``create``. All its methods are called
+    :func:`patiently`.
 
     Raises:
         FairseqDocError: it is not there, is of another kind, or cannot be opened.
@@ -173,21 +175,21 @@ def _open_database(url: str, create: bool) -> BaseStorage:
     try:
         return get_storage(patiently(RDBStorage, url, engine_kwargs=arguments))
     except (ImportError, FairseqDocError) as error:
-        driver = isinstance(error, ImportError)
-        wanted = "its Python driver, such as psycopg2 or mysqlclient" if driver else "a database"
         shown_url = database.render_as_string(hide_password=True)
         raise FairseqDocError(
-            f"storage {shown_url}: expected {wanted} that can be used; got: {_gist(error)}"
+            f"storage {shown_url}: expected a database that can be used, and its Python driver, such "
+            f"as psycopg2 or mysqlclient; got: {_gist(error)}"
         ) from None
 
 
 def _check_file(path: str, create: bool) -> None:
-    exists = os.path.lexists(path)  # asked once: another process may make it at any moment
-    if not exists and not create:
+    if os.path.lexists(path):  # asked once: another process may make it at any moment
+        if not os.path.isfile(path) or not os.access(path, os.R_OK | os.W_OK):
+            raise FairseqDocError(f"storage: expected a file that can be written to; got {path}")
+    elif create:
+        check_output(path, overwrite=True)
+    else:
         raise FairseqDocError(f"storage: expected the file of a study; there is no {path}")
-    if exists and not os.path.isfile(path):
-        raise FairseqDocError(f"storage: expected a file; {path} is something else")
-    check_output(path, overwrite=True)
 
 
 def load_study(storage: BaseStorage, name: str) -> tuple[Study, Stamp]:
@@ -264,13 +266,16 @@ def _check_same(old: Stamp, new: Stamp, name: str) -> None:
     for what, (theirs, ours) in pairs.items():
         if found := differences(theirs, ours):
             raise FairseqDocError(
-                f"study {name} has another {what}: expected {found[0]}; got {found[1]}; give what the "
-                "study was made with, or another --study"
+                f"study {name} has another {what}: expected {found[0]}; got {found[1]}; give what "
+                "the study was made with, or another --study"
             )
 
 
 def _space_words(space: Space) -> list[str]:
-    return [w for o, v in as_json(space).items() for w in (f"--{o}", json.dumps(v))]
+    words = []
+    for option, values in as_json(space).items():
+        words += [f"--{option}", json.dumps(values)]
+    return words
 
 
 def claim_folder(folder: Path, stamp: Stamp) -> None:
@@ -301,6 +306,6 @@ def claim_folder(folder: Path, stamp: Stamp) -> None:
     if found != stamp.study_id:
         got = "other files" if found is None else "trials of another study"
         raise FairseqDocError(
-            f"dir: expected {folder} to be empty or to have trials of this study; got {got}; remove it, "
-            "or give another folder"
+            f"dir: expected {folder} to be empty or to have trials of this study; got {got}; "
+            "remove it, or give another folder"
         )

@@ -50,8 +50,8 @@ class Outcome:
 
 
 class Training:
-    """A training of a command with settings, in a folder of its own. What an interrupted training left
-    there is continued."""
+    """A training of a command with settings, in a folder of its own. What an interrupted training
+    left there is continued."""
 
     def __init__(self, command: Command, settings: Settings, folder: Path) -> None:
         self.folder = folder
@@ -137,7 +137,8 @@ class Training:
         return Outcome(None, lines[-1][:500] if lines else f"exit status {status}, nothing printed")
 
     def earlier_outcome(self) -> Outcome | None:
-        """How it ended in an earlier process, by its log; None if that was interrupted or failed."""
+        """How it ended in an earlier process, by its log; None if that was interrupted or
+        failed."""
         tail = _tail(self.log)
         finished = _DONE.search(tail[-_END:]) is not None
         if not finished and not _DIVERGED.search(tail):
@@ -165,8 +166,8 @@ class Training:
 def run_all(
     trainings: Sequence[Training], workers: int, finish: Callable[[Training, Outcome], None]
 ) -> None:
-    """Run trainings, ``workers`` at once; ``finish`` takes each that has ended, and what it raises stops
-    the others. Finished trainings are not repeated, interrupted ones go on.
+    """Run trainings, ``workers`` at once; ``finish`` takes each that has ended, and what it raises
+    stops the others. Finished trainings are not repeated, interrupted ones go on.
 
     Raises:
         FairseqDocError: a folder has a training with other options, or cannot be written to.

@@ -18,8 +18,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.tuning import slots as kept
 from fairseq_doc.tuning.command import read_command
-from fairseq_doc.tuning.progress import Progress, duration, number
-from fairseq_doc.tuning.settings import Options, Settings, short
+from fairseq_doc.tuning.progress import Progress, duration
+from fairseq_doc.tuning.settings import Options, Settings, number, short
 from fairseq_doc.tuning.slots import (
     HEARTBEAT,
     Slot,
@@ -71,8 +71,8 @@ def tune(settings: Options) -> dict[str, Any]:
     needed = complete + len(not_tried(enqueued, slots))
     if needed > settings.trials:
         raise FairseqDocError(
-            f"--enqueue: expected --trials {needed} or more, for {complete} complete trials and the "
-            f"settings to try; got {settings.trials}"
+            f"--enqueue: expected --trials {needed} or more, for {complete} complete trials and "
+            f"the settings to try; got {settings.trials}"
         )
     with contextlib.closing(Progress(settings.trials, complete, settings.quiet)) as show:
         Tuner(study, stamp, settings, show, enqueued).run()
@@ -209,7 +209,8 @@ class Tuner:
         return self._trials() if dead else trials
 
     def _fill(self) -> list[Slot]:
-        """Begin trainings while there are free workers and trials left to begin; the study's slots."""
+        """Begin trainings while there are free workers and trials left to begin; the study's
+        slots."""
         wanted = self._settings.trials
         while True:
             slots = slots_of(self._recover())
@@ -223,8 +224,8 @@ class Tuner:
                 return slots
 
     def _new_trial(self, source: Slot | str | None) -> Trial:
-        """A running trial that has its owner from the first, with the settings of an interrupted slot
-        or of another study's trial, or new ones.
+        """A running trial that has its owner from the first, with the settings of an interrupted
+        slot or of another study's trial, or new ones.
 
         Optuna's queue of trials is not used: on SQLite two processes can take the same one from it.
         """

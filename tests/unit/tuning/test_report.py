@@ -123,25 +123,15 @@ def test_a_report_does_not_replace_another_without_being_asked(study_in, tmp_pat
     assert "exists; remove it" in refusal(check_report, tmp_path / "r", False)
     check_report(tmp_path / "r", True)
     assert "cannot make the folder" in refusal(check_report, tmp_path / "r" / "best.sh", False)
+    for slots in ([], filled(study_in, [math.inf, None]).slots()[1:]):
+        message = refusal(write_report, "s", tuned.stamp, slots, tmp_path)
+        assert "expected a trial that is complete and did not diverge; got none of" in message
 
 
 @pytest.mark.parametrize("values", [[2.0], [2.0, 2.0], [2.0] * 9, [math.inf] * 4 + [1.0, 2.0]])
 def test_reports_of_little(values, study_in, tmp_path):
     result = report(filled(study_in, values), tmp_path / "r")
     assert result["best"]["value"] == min(values)
-
-
-@pytest.mark.parametrize("values", [[], [math.inf], [None]])
-def test_no_report_without_a_finite_value(values, study_in, tmp_path):
-    tuned = filled(study_in, values)
-    message = refusal(write_report, "s", tuned.stamp, tuned.slots(), tmp_path)
-    assert "expected a trial that is complete and did not diverge; got none of" in message
-
-
-def test_states(study_in):
-    tuned = filled(study_in, [1.0])
-    tuned.study.ask(SPACE)
-    assert [slot.state for slot in tuned.slots()] == ["complete", "running"]
 
 
 @pytest.mark.parametrize(

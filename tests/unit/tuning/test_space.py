@@ -1,4 +1,5 @@
-"""Spaces: what a file may hold, what is refused, which values are tried, and the words of a setting."""
+"""Spaces: what a file may hold, what is refused, which values are tried, and the words of a
+setting."""
 
 import json
 import math

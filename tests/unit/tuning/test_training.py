@@ -79,10 +79,10 @@ class Code:
     "end",
     [
         "FloatingPointError: gradients are Nan/Inf",
-        "FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding. Try",
-        "FloatingPointError: AMP: Minimum loss scale reached (0.0001). Your loss is probably exploding.",
-        "fairseq_doc: error: a score is not finite: expected every target to have a log probability, "
-        "got nan; has the training diverged?",
+        "FloatingPointError: Minimum loss scale reached (0.0001).",
+        "FloatingPointError: AMP: Minimum loss scale reached (0.0001).",
+        "fairseq_doc: error: a score is not finite: expected every target to have a log "
+        "probability, got nan; has the training diverged?",
     ],
 )
 def test_divergence(end, tmp_path):
@@ -90,11 +90,6 @@ def test_divergence(end, tmp_path):
     assert Training(LOSS, {}, tmp_path).outcome(1).value == math.inf
     assert Training(SCORE, {}, tmp_path).outcome(1).value == -math.inf
     assert Training(LOSS, {}, tmp_path).earlier_outcome().value == math.inf
-
-
-def test_a_best_that_is_not_a_number_is_the_worst(tmp_path):
-    write(tmp_path, last=math.nan)
-    assert Training(LOSS, {}, tmp_path).outcome(0).value == math.inf
 
 
 @pytest.mark.parametrize(
