@@ -92,20 +92,17 @@ The data goes through the files in this order, and each imports only from what l
     parsing/reranking.py             lists, scored by language models and by the parser (Table 11)
     parsing/outputs.py               an encoder-decoder's outputs -> lists of trees
     tuning/                          which options of a training are best
-        settings.py                  settings -> words of a command line
-        space.py                     a YAML file -> Optuna's distributions
+        settings.py                  what a tuning is told; settings as words of a command line
+        space.py                     a YAML file -> Optuna's distributions -> what is tried next
         command.py                   the command line that is tuned, read by fairseq's parser
         launch.py                    a program that ends with its parent
-        training.py                  one training: process, folder, log -> its value
-        processes.py                 who works on a trial, and whether it is still there
-        journal.py                   journal files and their lock
+        training.py                  one training: process, folder, log -> its value; several at once
         slots.py                     which trials count, go on or are one too many
+        journal.py                   journal files and their lock
         storage.py                   a study in Optuna's storages, and what it was made with
-        samplers.py                  which settings are tried next
         progress.py                  a line a trial, and a bar
         tuner.py                     settings -> trainings -> values, resumed after any end
         rerun.py                     a trial with other seeds -> the spread of its value
-        figures.py                   Optuna's plots of a study
         report.py                    a study -> best command, table, JSON, plots
     export/                          a language model as an ONNX file
         contract.py                  inputs, outputs and metadata of its forms

@@ -31,9 +31,10 @@ def option(help: str, default: Any = None, **argument: Any) -> Any:
         help: what it means; the default follows it, unless the text names it.
         default: of the field; ``REQUIRED`` for none.
         argument: further arguments of argparse's ``add_argument``; ``positional=True`` for a word
-            without dashes, ``name`` where the option has another name than the field; ``needs``, an
-            option without which it means nothing; ``chooses``, options whose values it finds
-            itself; ``least`` and ``below``, the range that :func:`check_ranges` checks.
+            without dashes, ``after_dashes=True`` for the words after ``--``, as they are; ``name``
+            where the option has another name than the field; ``needs``, an option without which it
+            means nothing; ``chooses``, options whose values it finds itself; ``least`` and
+            ``below``, the range that :func:`check_ranges` checks.
     """
     # fairseq reads "help".
     return field(default=default, metadata={"help": help, _OPTION: {"help": help, **argument}})
@@ -111,6 +112,9 @@ def _add(
     settings: dict[str, Any] = dict(entry.metadata[_OPTION])
     name = prefix + settings.pop("name", entry.name).replace("_", "-")
     settings = {key: value for key, value in settings.items() if key not in _OURS}
+    if settings.pop("after_dashes", False):
+        _add_words_after_dashes(parser, _dest(name), settings["help"])
+        return
     default, help = entry.default, settings["help"]
     if default is not MISSING and _is_given(default) and "(default:" not in help:
         settings["help"] = f"{help} (default: {_as_text(default)})"
@@ -122,6 +126,21 @@ def _add(
         parser.add_argument(_dest(name), **settings)
     else:
         parser.add_argument(f"--{name}", required=needed and default is MISSING, **settings)
+
+
+def _add_words_after_dashes(parser: argparse.ArgumentParser, dest: str, help: str) -> None:
+    """``dest`` gets the words after ``--``, or None: argparse would take them for arguments."""
+    parser.add_argument_group("after --", help)
+    parse = parser.parse_known_args
+
+    def parse_up_to_dashes(words: Any = None, namespace: Any = None) -> Any:
+        words = list(words or ())
+        end = words.index("--") if "--" in words else len(words)
+        args, unknown = parse(words[:end], namespace)
+        setattr(args, dest, words[end + 1 :] if end < len(words) else None)
+        return args, unknown
+
+    setattr(parser, "parse_known_args", parse_up_to_dashes)  # noqa: B010
 
 
 def read_options(kind: type[T], given: Mapping[str, Any], prefix: str = "") -> T:

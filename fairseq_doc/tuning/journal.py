@@ -9,17 +9,16 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.tuning.processes import has_ended, is_process, this_process
+from fairseq_doc.tuning.slots import has_ended, this_process
 
 GRACE = 30.0  # seconds; a record is written in milliseconds
 
 
 def open_journal(path: str) -> JournalStorage:
-    """Open a journal, which is made where there is none.
+    """Open a journal, or make it.
 
     Raises:
-        FairseqDocError: it cannot be opened, is another file, or is damaged. Optuna alone would leave
-            out a last line that is cut.
+        FairseqDocError: it cannot be opened, is another file, or is damaged.
     """
     lock = JournalLock(path)
     try:
@@ -30,49 +29,51 @@ def open_journal(path: str) -> JournalStorage:
                 lines = file.read().splitlines()
             finally:
                 lock.release()
-        if lines and not all("op_code" in json.loads(line) for line in (lines[0], lines[-1])):
-            raise ValueError
+        # Optuna leaves out a last line that it cannot read.
+        for line in (*lines[:1], *lines[-1:]):
+            json.loads(line)["op_code"]
         return JournalStorage(JournalFileBackend(path, lock))
     except FairseqDocError:
         raise
     except OSError as error:
-        raise FairseqDocError(f"--storage: cannot open {path}: {error.strerror}") from None
+        raise FairseqDocError(f"storage: cannot open {path}: {error.strerror}") from None
     except Exception:  # records are replayed unchecked
         raise FairseqDocError(
-            f"--storage: expected {path} to be a journal of Optuna; got another or a damaged file"
+            f"storage: expected {path} to be a journal of Optuna; got another or a damaged file"
         ) from None
 
 
 class JournalLock(JournalFileSymlinkLock):
-    """Optuna's lock, a symbolic link beside the journal, that names its process.
+    """Optuna's lock, a symbolic link next to the journal, with the name of its process as its
+    target.
 
-    Optuna's own does not say whose it is: a process that is killed while it writes leaves it behind,
-    and the others wait for it. Here the lock of a process that has ended is taken over. That is safe
-    on its own machine alone; another machine's is named in an error.
+    Optuna's own does not say whose it is: a process that is killed while it writes leaves it there,
+    and the others wait for it. Here the lock of a process that has ended is taken over. Only its
+    own machine can know that; the lock of another machine gives an error.
     """
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self._path = path
-        self._link = f"{path}.lock"
+        self._path, self._link = path, f"{path}.lock"
         self._name = json.dumps(this_process())
 
     def acquire(self) -> bool:
         """Wait for the lock and take it.
 
         Raises:
-            FairseqDocError: nobody releases it, or the journal's last line is cut.
+            FairseqDocError: it is not released, or the journal's last line is cut.
         """
-        held, since = None, time.monotonic()
+        waited_for, since = None, time.monotonic()
         while not self._take():
-            if held != (held := self._holder()):
-                since = time.monotonic()
-            if held is not None and _is_of_the_dead(held[0]):
-                self._remove(held[0])
+            holder = self._holder()
+            if holder != waited_for:
+                waited_for, since = holder, time.monotonic()
+            if holder is not None and _has_died(holder[0]):
+                self._remove(holder[0])
             elif time.monotonic() - since > GRACE:
                 raise FairseqDocError(
-                    f"--storage: expected {self._link} to be released within {GRACE:.0f} seconds; it was "
-                    "not: if no other process writes to this journal, remove it"
+                    f"storage: expected {self._link} to be released within {GRACE:.0f} seconds; it "
+                    "was not: if no other process writes to this journal, remove it"
                 )
             else:
                 time.sleep(0.01)
@@ -90,19 +91,20 @@ class JournalLock(JournalFileSymlinkLock):
         try:
             os.symlink(self._name, self._link)
         except FileExistsError:
-            holder = self._holder()  # this one, where a signal came before it knew
+            holder = self._holder()  # this one, if a signal came before it knew
             return holder is not None and holder[0] == self._name
         return True
 
     def _holder(self) -> tuple[str, int] | None:
-        """Whose lock it is, and since when; None where it was released meanwhile."""
+        """Whose lock it is, and since when; None if it was released meanwhile."""
         try:
             return os.readlink(self._link), os.lstat(self._link).st_mtime_ns
         except OSError:
             return None
 
     def _remove(self, name: str) -> None:
-        """Remove the lock of a process that has ended; one process after another looks and removes."""
+        """Remove the lock of a process that has ended; one process after another looks and
+        removes."""
         with open(self._path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             holder = self._holder()
@@ -118,15 +120,15 @@ class JournalLock(JournalFileSymlinkLock):
             file.seek(0)
             whole = file.read().rfind(b"\n") + 1
         raise FairseqDocError(
-            f"--storage: expected {self._path} to end with a whole line; its last {size - whole} bytes "
-            "are a part of one, as after a kill or a full disk: give the whole file, or leave the part "
-            f"out: truncate -s {whole} {self._path}"
+            f"storage: expected {self._path} to end with a whole line; its last {size - whole} "
+            "bytes are a part of one, as after a kill or a full disk: give the whole file, or "
+            f"leave the part out: truncate -s {whole} {self._path}"
         )
 
 
-def _is_of_the_dead(name: str) -> bool:
+def _has_died(name: str) -> bool:
     try:
-        owner = json.loads(name)
+        process = json.loads(name)
     except ValueError:  # Optuna's own lock
         return False
-    return is_process(owner) and has_ended(owner) is True
+    return isinstance(process, dict) and has_ended(process) is True

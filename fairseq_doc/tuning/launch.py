@@ -1,6 +1,7 @@
 """Start a program that ends when its parent does, also when the parent is killed.
 
-Run as a file, without what site-packages would import: ``python -I -S launch.py PARENT PROGRAM ...``.
+Run as a file, without what site-packages would import: ``python -I -S launch.py PARENT PROGRAM
+...``.
 """
 
 import ctypes
@@ -10,9 +11,7 @@ import sys
 
 _PR_SET_PDEATHSIG = 1  # of Linux; it survives the exec below
 
-
-def main() -> None:
-    """Ask the kernel for a SIGKILL at the parent's end, and become the program."""
+if __name__ == "__main__":
     parent, program = int(sys.argv[1]), sys.argv[2:]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the kernel knew
@@ -21,7 +20,3 @@ def main() -> None:
         os.execv(program[0], program)
     except OSError as error:
         sys.exit(f"cannot start {program[0]}: {error.strerror}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
-"""How a tuning shows its progress: a line for every trial that ends, and a bar below them, or a second
-line where there is no terminal."""
+"""How a tuning shows its progress: a line for every trial that ends, and a bar below them; without
+a terminal a second line."""
 
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -14,61 +13,45 @@ BAR = "{bar}| {n_fmt} of {total_fmt} trials, {elapsed}, {remaining} left{postfix
 
 
 class Progress:
-    """Lines and, on a terminal, a bar on standard error.
-
-    Args:
-        wanted: complete trials at the end; None for lines without a bar.
-        complete: those at the start.
-        quiet: show nothing.
-    """
+    """Lines and, on a terminal, a bar on standard error, from ``complete`` to ``wanted`` complete
+    trials; without ``wanted`` lines alone."""
 
     def __init__(self, wanted: int | None = None, complete: int = 0, quiet: bool = False) -> None:
-        self._bar = None
-        self._quiet = quiet
-        self._wanted, self._complete, self._at_start = wanted, complete, complete
+        self._quiet, self._wanted = quiet, wanted
+        self._at_start = self._complete = complete
         self._started = time.monotonic()
-        if wanted is not None and not quiet and sys.stderr.isatty():
-            self._bar = tqdm(
-                total=wanted,
-                initial=complete,
-                file=sys.stderr,
-                dynamic_ncols=True,
-                smoothing=0,  # several trials may end at once
-                bar_format=BAR,
-            )
+        self._bar = tqdm(
+            total=wanted,
+            initial=complete,
+            file=sys.stderr,
+            dynamic_ncols=True,
+            smoothing=0,  # several trials may end at once
+            bar_format=BAR,
+            disable=quiet or wanted is None or not sys.stderr.isatty(),
+        )
 
     def line(self, text: str) -> None:
-        """Say what has happened."""
-        if self._bar is not None:
+        if not self._quiet:
             self._bar.write(text, file=sys.stderr)
-        elif not self._quiet:
-            print(text, file=sys.stderr, flush=True)
 
     def update(self, slots: Sequence[Slot], maximize: bool) -> None:
         """Say how far the study with these slots is."""
-        found = best_slot(slots, maximize)
-        best = "none" if found is None else f"{found.value:.4f}"
+        best = best_slot(slots, maximize)
+        value = "none" if best is None else f"{best.value:.4f}"
         complete = sum(slot.complete for slot in slots)
-        if self._bar is not None:
+        if not self._bar.disable:
             running = sum(slot.state == "running" for slot in slots)
-            self._bar.set_postfix_str(f"{running} running, best {best}", refresh=False)
+            self._bar.set_postfix_str(f"{running} running, best {value}", refresh=False)
             self._bar.update(complete - self._bar.n)
             self._bar.refresh()
         elif self._wanted is not None and complete > self._complete:
             each = (time.monotonic() - self._started) / (complete - self._at_start)
             left = duration(each * max(self._wanted - complete, 0))
-            self.line(f"{complete} of {self._wanted} trials, best {best}, {left} left")
+            self.line(f"{complete} of {self._wanted} trials, best {value}, {left} left")
         self._complete = complete
 
     def close(self) -> None:
-        """Leave the bar as it is."""
-        if self._bar is not None:
-            self._bar.close()
-
-
-def number(value: float) -> str:
-    """A value as it is shown: infinite where the training diverged."""
-    return "diverged" if math.isinf(value) else f"{value:.4f}"
+        self._bar.close()
 
 
 def duration(seconds: float) -> str:

@@ -1,43 +1,105 @@
-"""A study as files: its best command line, a table of its trials, JSON, and plots."""
+"""A study as files: its best command line, a table of its trials, JSON, and Optuna's plots."""
 
 import json
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+import optuna
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.study import Study
+from optuna.trial import TrialState, create_trial
+from optuna.visualization import matplotlib as plots
 
 from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.evaluation.plotting import save_figure
 from fairseq_doc.files import check_output, whole_file, write_lines
-from fairseq_doc.tuning import figures
-from fairseq_doc.tuning.settings import Settings, option_words
-from fairseq_doc.tuning.slots import PROBLEM, Slot, best_slot
+from fairseq_doc.tuning.settings import Options
+from fairseq_doc.tuning.slots import Slot, best_slot
 from fairseq_doc.tuning.space import as_json
-from fairseq_doc.tuning.storage import Stamp
+from fairseq_doc.tuning.storage import Stamp, open_storage, read_slots
 
-FILES = ("best.sh", "trials.tsv", "report.json", *figures.FILES)
+PLOTS = ("history.png", "slice.png", "importances.png", "parallel.png")
+FILES = ("best.sh", "trials.tsv", "report.json", *PLOTS)
 LEAST_FOR_IMPORTANCES = 5  # finite values
 
 
-def best_command(stamp: Stamp, settings: Settings) -> str:
-    """The command line with these settings, quoted for a shell."""
-    return shlex.join([*stamp.command.words, *option_words(settings)])
+def report(settings: Options) -> dict[str, Any]:
+    """Write the files of a report into the folder ``settings.report``.
+
+    Returns:
+        ``study``, ``metric``, the ``best`` trial, ``best_of_half``, and the ``files``.
+
+    Raises:
+        FairseqDocError: the study cannot be read, no trial has a finite value, or a file cannot be
+            written.
+    """
+    stamp, slots = read_slots(open_storage(settings.storage, create=False), settings.study)
+    folder = Path(settings.report or ".")
+    check_report(folder, settings.overwrite)
+    written = write_report(settings.study, stamp, slots, folder)
+    kept = {key: written[key] for key in ("study", "metric", "best", "best_of_half")}
+    return {**kept, "files": [str(folder / name) for name in FILES]}
 
 
-def describe(slot: Slot) -> dict[str, Any]:
-    """A trial as what JSON can hold."""
-    return {
-        "trial": slot.number,
-        "state": slot.state,
-        "value": slot.value if slot.state == "complete" else None,
-        "seconds": round(slot.seconds, 1),
-        "origin": slot.origin,
-        "settings": slot.settings,
-        "problem": slot.last.user_attrs.get(PROBLEM, ""),
+def check_report(folder: Path, overwrite: bool) -> None:
+    """Raise ``FairseqDocError`` if the files cannot be written; called before any work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FairseqDocError(f"cannot make the folder {folder}: {error.strerror}") from None
+    for name in FILES:
+        check_output(folder / name, overwrite)
+
+
+def write_report(name: str, stamp: Stamp, slots: Sequence[Slot], folder: Path) -> dict[str, Any]:
+    """Write the files of a report.
+
+    Returns:
+        The contents of ``report.json``.
+
+    Raises:
+        FairseqDocError: no trial has a finite value.
+    """
+    command, maximize = stamp.command, stamp.command.maximize
+    best = best_slot(slots, maximize)
+    if best is None:
+        raise FairseqDocError(
+            f"study {name}: expected a trial that is complete and did not diverge; got none of "
+            f"{len(slots)}"
+        )
+    line = command.line(best.settings)
+    importances = importances_of(slots, maximize)
+    result = {
+        "study": name,
+        "metric": command.metric,
+        "maximize": maximize,
+        "space": as_json(stamp.space),
+        "command": shlex.join(command.words),
+        "best": {**best.as_json(), "command": line},
+        "best_of_half": best_of_half(slots, maximize),
+        "importances": importances,
+        "trials": [slot.as_json() for slot in slots],
     }
+    value = shown(f"{command.metric} {best.value:.6g}")
+    script = [
+        "#!/usr/bin/env bash",
+        f"# Trial {best.number}, the best of {len(slots)} trials of the study {shown(name)}: "
+        f"{value}.",
+        "# Further options go to fairseq-train and override these.",
+        f'{line} "$@"',
+    ]
+    write_lines(folder / "best.sh", script)
+    (folder / "best.sh").chmod(0o755)
+    write_lines(folder / "trials.tsv", _table(slots, list(stamp.space)))
+    with whole_file(folder / "report.json") as file:
+        json.dump(result, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+    plot_study(slots, bool(importances), command.metric, maximize, folder)
+    return result
 
 
 def best_of_half(slots: Sequence[Slot], maximize: bool) -> dict[str, Any]:
@@ -51,12 +113,11 @@ def best_of_half(slots: Sequence[Slot], maximize: bool) -> dict[str, Any]:
         maximize: whether the highest value is best.
 
     Returns:
-        ``trials`` (m, half of n, rounded up), ``mean`` and ``deviation`` of the best, and the ``worst`` that
-        comes with a probability of at least .05; {} of fewer than four finite values. Halves
-        whose trials all diverged are left out.
+        ``trials`` (m, half of n, rounded up), ``mean`` and ``deviation`` of the best, and the
+        ``worst`` that comes with a probability of at least .05; {} of fewer than four finite
+        values. Halves whose trials all diverged are left out.
     """
-    values = [slot.value for slot in slots if slot.complete]
-    values.sort(reverse=maximize)
+    values = sorted((slot.value for slot in slots if slot.complete), reverse=maximize)
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 4:
         return {}
@@ -65,85 +126,23 @@ def best_of_half(slots: Sequence[Slot], maximize: bool) -> dict[str, Any]:
     total = sum(shares)
     mean = sum(share * value for share, value in zip(shares, finite, strict=True)) / total
     squares = [share * (value - mean) ** 2 for share, value in zip(shares, finite, strict=True)]
-    so_bad_or_worse = [sum(shares[k:]) / total for k in range(len(shares))]
-    worst = [value for value, p in zip(finite, so_bad_or_worse, strict=True) if p >= 0.05][-1]
-    return {
-        "trials": m,
-        "mean": mean,
-        "deviation": math.sqrt(sum(squares) / total),
-        "worst": worst,
-    }
-
-
-def check_report(folder: Path, overwrite: bool) -> None:
-    """Raise ``FairseqDocError`` where the files cannot be written; called before any work."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FairseqDocError(f"cannot make the folder {folder}: {error.strerror}") from None
-    for name in FILES:
-        check_output(folder / name, overwrite)
-
-
-def write_report(study: Study, stamp: Stamp, slots: Sequence[Slot], folder: Path) -> dict[str, Any]:
-    """Write the files of a report.
-
-    Returns:
-        What ``report.json`` holds.
-
-    Raises:
-        FairseqDocError: no trial has a finite value.
-    """
-    maximize = stamp.command.maximize
-    best = best_slot(slots, maximize)
-    if best is None:
-        raise FairseqDocError(
-            f"study {study.study_name}: expected a trial that is complete and did not diverge; got "
-            f"none of {len(slots)}"
-        )
-    importances = importances_of(slots, maximize)
-    result = {
-        "study": study.study_name,
-        "metric": stamp.command.metric,
-        "maximize": maximize,
-        "space": as_json(stamp.space),
-        "command": shlex.join(stamp.command.words),
-        "best": describe(best) | {"command": best_command(stamp, best.settings)},
-        "best_of_half": best_of_half(slots, maximize),
-        "importances": importances,
-        "trials": [describe(slot) for slot in slots],
-    }
-    value = f"{stamp.command.metric} {best.value:.6g}"
-    write_lines(
-        folder / "best.sh",
-        [
-            "#!/usr/bin/env bash",
-            f"# Trial {best.number}, the best of {len(slots)} trials of the study "
-            f"{shown(study.study_name)}: {shown(value)}.",
-            "# Further options go to fairseq-train and override these.",
-            f'{best_command(stamp, best.settings)} "$@"',
-        ],
-    )
-    (folder / "best.sh").chmod(0o755)
-    write_lines(folder / "trials.tsv", _table(slots, list(stamp.space)))
-    with whole_file(folder / "report.json") as file:
-        json.dump(result, file, indent=1, ensure_ascii=False)
-        file.write("\n")
-    figures.plot_study(slots, importances, stamp.command.metric, maximize, folder)
-    return result
+    as_bad = [value for k, value in enumerate(finite) if sum(shares[k:]) / total >= 0.05]
+    deviation = math.sqrt(sum(squares) / total)
+    return {"trials": m, "mean": mean, "deviation": deviation, "worst": as_bad[-1]}
 
 
 def importances_of(slots: Sequence[Slot], maximize: bool) -> dict[str, float]:
-    """PED-ANOVA's share of every option, largest first; {} where it cannot say."""
+    """PED-ANOVA's share of every option, largest first; {} if it cannot say."""
     finite = [slot for slot in slots if slot.state == "complete"]
     if len(finite) < LEAST_FOR_IMPORTANCES:
         return {}
-    study = figures.study_of(finite, maximize)
     try:
-        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+        shares = get_param_importances(
+            study_of(finite, maximize), evaluator=PedAnovaImportanceEvaluator()
+        )
     except (ValueError, RuntimeError):  # all values are the same
         return {}
-    return {name: float(share) for name, share in found.items() if math.isfinite(share)}
+    return {name: float(share) for name, share in shares.items() if math.isfinite(share)}
 
 
 def _table(slots: Sequence[Slot], options: Sequence[str]) -> list[str]:
@@ -154,3 +153,60 @@ def _table(slots: Sequence[Slot], options: Sequence[str]) -> list[str]:
         minutes = f"{slot.seconds / 60:.2f}"
         lines.append("\t".join([str(slot.number), slot.state, value, minutes, *settings]))
     return lines
+
+
+def study_of(slots: Sequence[Slot], maximize: bool) -> Study:
+    """A study in memory with a complete trial for each of the slots, under the slot's number."""
+    study = optuna.create_study(direction="maximize" if maximize else "minimize")
+    for slot in slots:
+        while len(study.get_trials(deepcopy=False)) < slot.number:
+            study.add_trial(create_trial(state=TrialState.FAIL))
+        study.add_trial(slot.last)
+    return study
+
+
+def plot_study(
+    slots: Sequence[Slot], weighed: bool, metric: str, maximize: bool, folder: Path
+) -> None:
+    """Plot the history, the slices, the importances, if there are any (``weighed``), and the
+    parallel coordinates into a folder.
+
+    The plots show the better three quarters of the values and those near them, since a few bad
+    trainings would press all others into one line; a note counts the others.
+    """
+    finite = [slot for slot in slots if slot.state == "complete"]
+    near = near_slots(finite, maximize)
+    left_out = {
+        "diverged": sum(slot.state == "diverged" for slot in slots),
+        "far worse": len(finite) - len(near),
+    }
+    note = ", ".join(f"{count} {what}" for what, count in left_out.items() if count)
+    study = study_of(near, maximize)
+    all_finite = study_of(finite if weighed else [], maximize)
+    name = f"validation {metric}"
+    drawn: tuple[Callable[[], Any], ...] = (
+        lambda: plots.plot_optimization_history(study, target_name=name),
+        lambda: plots.plot_slice(study, target_name=name),
+        lambda: plots.plot_param_importances(all_finite, evaluator=PedAnovaImportanceEvaluator()),
+        lambda: plots.plot_parallel_coordinate(study, target_name=name),
+    )
+    matplotlib.use("agg")
+    for file, draw in zip(PLOTS, drawn, strict=True):
+        with matplotlib.rc_context({"savefig.bbox": "tight"}):  # Optuna sets a style for good
+            axes = draw()
+            figure = getattr(axes, "flat", [axes])[0].figure  # of one panel or several
+            if file == "parallel.png":  # an axis an option
+                figure.set_size_inches(3 + 1.3 * len(slots[0].settings), 5)
+            if note and file != "importances.png":
+                figure.text(0, 1, f"left out of {len(slots)} trials: {note}", va="bottom")
+            save_figure(figure, folder / file)
+            matplotlib.pyplot.close(figure)
+
+
+def near_slots(slots: Sequence[Slot], maximize: bool) -> list[Slot]:
+    """Those of the better three quarters, and of at most 1.5 times their spread beyond."""
+    worse = -1 if maximize else 1
+    ordered = sorted(worse * slot.value for slot in slots)
+    best, edge = ordered[0], ordered[math.ceil(0.75 * (len(ordered) - 1))]
+    bound = edge + 1.5 * (edge - best) if edge != best else ordered[-1]
+    return [slot for slot in slots if worse * slot.value <= bound]

@@ -1,97 +1,88 @@
-"""The training of one trial again, with other seeds: how much its value varies (Melis et al., section 7.2)."""
+"""The training of one trial again, with other seeds: how much its value varies (Melis et al., 2018,
+section 7.2)."""
 
 import contextlib
 import math
 import statistics
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import lock
-from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.progress import Progress, duration, number
-from fairseq_doc.tuning.slots import Slot
-from fairseq_doc.tuning.training import (
-    LOG,
-    Outcome,
-    Training,
-    earlier_outcome,
-    stop_all,
-    threads_for,
-)
-from fairseq_doc.tuning.tuner import POLL
+from fairseq_doc.tuning.command import Command, with_options
+from fairseq_doc.tuning.progress import Progress, duration
+from fairseq_doc.tuning.settings import Options, number
+from fairseq_doc.tuning.slots import Slot, best_slot
+from fairseq_doc.tuning.storage import claim_folder, open_storage, read_slots
+from fairseq_doc.tuning.training import Outcome, Training, run_all
 
 
-def rerun(
-    command: Command,
-    slot: Slot,
-    seeds: int,
-    workers: int,
-    folder: Path,
-    program: Sequence[str] | None = None,
-    show: Progress | None = None,
-) -> dict[int, float]:
-    """Train with the settings of a trial and the seeds 1 to ``seeds``. Finished trainings are not
-    repeated, interrupted ones go on.
-
-    Args:
-        command: the study's, perhaps with further options.
-        slot: the trial.
-        seeds: how many.
-        workers: trainings at once.
-        folder: of the study's trials; a training gets :func:`folder_of` there.
-        program: the words that start a training; None finds fairseq-train.
-        show: the progress.
+def rerun(settings: Options) -> dict[str, Any]:
+    """Train with the settings of a trial of a study and the seeds 1 to ``seeds``.
 
     Returns:
-        {seed: value}; infinite where the training diverged.
+        ``study``, ``metric``, the ``trial``, its ``settings``, the ``runs``, how many ``diverged``,
+        and the :func:`spread` of the others.
 
     Raises:
-        FairseqDocError: a training failed, a folder has one with other options, or another process is
-            at work on this trial.
+        FairseqDocError: no such trial, or as :func:`train_again`.
     """
-    show = show or Progress(quiet=True)
-    found: dict[int, float] = {}
-    trainings = {
-        seed: Training(
-            command, {**slot.settings, "seed": seed}, folder_of(folder, slot, seed), program
+    stamp, slots = read_slots(open_storage(settings.storage, create=False), settings.study)
+    slot = best_slot(slots, stamp.command.maximize)
+    if settings.rerun != "best":
+        slot = next((slot for slot in slots if str(slot.number) == settings.rerun), None)
+    if slot is None or slot.settings.keys() != stamp.space.keys():
+        numbers = ", ".join(str(slot.number) for slot in slots[:20]) or "none"
+        raise FairseqDocError(
+            f"--rerun: expected best, if a trial is complete, or one of the trials {numbers}; got "
+            f"{shown(str(settings.rerun))}"
         )
-        for seed in range(1, seeds + 1)
+    command = with_options(stamp.command, settings.training or (), stamp.space)
+    folder = settings.folder
+    claim_folder(folder, stamp)
+    show = Progress(quiet=settings.quiet)
+    values = train_again(command, slot, settings.seeds, settings.workers, folder, show)
+    return {
+        "study": settings.study,
+        "metric": command.metric,
+        "trial": slot.number,
+        "settings": slot.settings,
+        "runs": [
+            {"seed": seed, "value": value, "folder": str(folder_of(folder, slot, seed))}
+            for seed, value in values.items()
+        ],
+        "diverged": sum(math.isinf(value) for value in values.values()),
+        **spread(list(values.values())),
     }
 
-    def finish(seed: int, outcome: Outcome, took: str) -> None:
+
+def train_again(
+    command: Command, slot: Slot, seeds: int, workers: int, folder: Path, show: Progress
+) -> dict[int, float]:
+    """{seed: value}, infinite if the training diverged. Finished trainings are not repeated.
+
+    Raises:
+        FairseqDocError: a training failed, a folder has one with other options, or another process
+            is at work on this trial.
+    """
+    seed_of, values = {}, {}
+    for seed in range(1, seeds + 1):
+        settings = {**slot.settings, "seed": seed}
+        seed_of[Training(command, settings, folder_of(folder, slot, seed))] = seed
+
+    def finish(training: Training, outcome: Outcome) -> None:
+        seed = seed_of[training]
         if outcome.value is None:
-            log = trainings[seed].folder / LOG
-            raise FairseqDocError(f"seed {seed} failed: {outcome.problem} ({log})")
-        found[seed] = outcome.value
+            raise FairseqDocError(f"seed {seed} failed: {outcome.problem} ({training.log})")
+        values[seed] = outcome.value
+        took = duration(training.seconds) if training.seconds else "done before"
         show.line(f"seed {seed}: {command.metric} {number(outcome.value)}, {took}")
 
-    left = list(trainings)
-    running: dict[int, Training] = {}
     busy = f"another process trains trial {slot.number} again: wait until it has ended"
     with contextlib.closing(lock(folder / f"rerun-{slot.number:04d}.lock", busy)):
-        for training in trainings.values():
-            training.check_folder()
-        try:
-            while left or running:
-                while left and len(running) < workers:
-                    seed = left.pop(0)
-                    before = earlier_outcome(trainings[seed].folder, command)
-                    if before is not None:
-                        finish(seed, before, "done before")
-                        continue
-                    running[seed] = trainings[seed]
-                    running[seed].start(threads_for(workers))
-                for seed, training in list(running.items()):
-                    outcome = training.poll()
-                    if outcome is not None:
-                        del running[seed]
-                        finish(seed, outcome, duration(training.seconds))
-                time.sleep(POLL)
-        finally:
-            stop_all(list(running.values()))
-    return {seed: found[seed] for seed in trainings}
+        run_all(list(seed_of), workers, finish)
+    return dict(sorted(values.items()))
 
 
 def folder_of(folder: Path, slot: Slot, seed: int) -> Path:
@@ -100,7 +91,7 @@ def folder_of(folder: Path, slot: Slot, seed: int) -> Path:
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
-    """``mean``, ``deviation`` with n - 1, ``low`` and ``high`` of the finite values; None where there
+    """``mean``, ``deviation`` with n - 1, ``low`` and ``high`` of the finite values; None if there
     are too few."""
     finite = [value for value in values if math.isfinite(value)]
     return {

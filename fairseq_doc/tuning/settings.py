@@ -1,10 +1,24 @@
-"""Settings of a training as words of its command line, and the names of the ready spaces."""
+"""The options of a tuning, and settings of a training as words of its command line.
 
-from collections.abc import Mapping
+This file imports neither Optuna nor fairseq.
+"""
+
+import math
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TypeAlias
 
+from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.options import REQUIRED, option, positive
+
 READY = Path(__file__).parent / "spaces"
+LEARNING = ("gp", "tpe")  # samplers that learn from the trials before
+MAX_NAME = 200  # bytes of a study's name, which is a folder's
+SAMPLERS = (*LEARNING, "qmc", "random")
+OF_TUNING = ("trials", "sampler", "startup_trials", "enqueue", "seed", "keep")
 Value: TypeAlias = bool | int | float | str
 Settings: TypeAlias = Mapping[str, Value]  # {option without its dashes: value}
 
@@ -14,17 +28,120 @@ def ready_spaces() -> list[str]:
     return sorted(path.stem for path in READY.glob("*.yaml"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Of ``fairseq-doc tune``.
+
+    Raises:
+        FairseqDocError: settings that exclude one another.
+    """
+
+    space: str | None = option(
+        "YAML file of options and their ranges, or one of the ready spaces: "
+        + ", ".join(ready_spaces()),
+        positional=True,
+        nargs="?",
+    )
+    study: str = option("begun, joined or continued", REQUIRED, metavar="NAME")
+    storage: str = option(
+        "sqlite:///FILE, for one machine; FILE.journal, postgresql://... or mysql://..., for "
+        "several",
+        REQUIRED,
+        metavar="URL",
+    )
+    trials: int = option(
+        "complete ones at the end, of all processes together", 60, metavar="N", type=positive
+    )
+    workers: int = option("trainings at once", 1, metavar="K", type=positive)
+    sampler: str = option(
+        "Gaussian process, tree of Parzen estimators, Sobol points, or random",
+        SAMPLERS[0],
+        choices=SAMPLERS,
+    )
+    startup_trials: int = option(
+        "random trials before gp and tpe learn from them", 10, metavar="N", type=positive
+    )
+    enqueue: Sequence[str] | None = option(
+        "try the best settings of this other study of the same storage, what they lack drawn; may "
+        "be repeated",
+        action="append",
+        type=str,
+        metavar="STUDY",
+    )
+    seed: int = option("of the sampler", 1)
+    dir: str | None = option("folder of the trials (default: tune/NAME)")
+    keep: str = option("whose checkpoints stay", "best", choices=("best", "all"))
+    report: str | None = option("write the best command, a table and plots there", metavar="FOLDER")
+    rerun: str | None = option(
+        "train a trial, best or a number, again with the seeds 1 to --seeds; options after -- are "
+        "added to the study's training, or replace its own",
+        metavar="TRIAL",
+    )
+    seeds: int = option("of --rerun", 5, metavar="N", type=positive, needs="rerun")
+    overwrite: bool = option("replace an existing report", False)
+    no_progress_bar: bool = option("show no progress", False)
+    json: bool = option("print one JSON object", False)
+    training: Sequence[str] | None = option(
+        "the training to tune, without what the space gives; with --rerun further options of the "
+        "study's training",
+        after_dashes=True,
+    )
+
+    def __post_init__(self) -> None:
+        name = self.study
+        wrong = os.sep in name or name in (".", "..") or not name.isprintable() or not name.strip()
+        if wrong or len(os.fsencode(name)) > MAX_NAME:
+            raise FairseqDocError(
+                "--study: expected a name without / and control characters, of at most "
+                f"{MAX_NAME} bytes; got {shown(name)}"
+            )
+        if self.report is not None and self.rerun is not None:
+            raise FairseqDocError("expected --report or --rerun; got both")
+        if self.report is not None:
+            self._refuse("--report", "space", "training", "workers", *OF_TUNING)
+        elif self.rerun is not None:
+            self._refuse("--rerun", "space", *OF_TUNING)
+        elif self.space is None:
+            spaces = ", ".join(ready_spaces())
+            raise FairseqDocError(f"expected a space, a YAML file or one of {spaces}; got none")
+        elif self.sampler not in LEARNING:
+            self._refuse(f"--sampler {self.sampler}", "startup_trials")
+        if self.seed < 0:
+            raise FairseqDocError(f"--seed: expected at least 0; got {self.seed}")
+
+    def _refuse(self, used: str, *names: str) -> None:
+        """Raise ``FairseqDocError`` for a setting that means nothing here."""
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if entry.name in names and value != entry.default:
+                dashes = "" if entry.name in ("space", "training") else "--"
+                name = entry.name.replace("_", "-")
+                raise FairseqDocError(
+                    f"{used} has no use for {dashes}{name}: leave it out; got {shown(str(value))}"
+                )
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no progress is shown."""
+        return self.no_progress_bar or self.json
+
+    @property
+    def folder(self) -> Path:
+        """Of the trials."""
+        return Path(self.dir or Path("tune") / self.study)
+
+
 def option_words(settings: Settings) -> list[str]:
     """``{"lr": 0.1, "amp": True}`` -> ``["--lr", "0.1", "--amp"]``, every digit kept."""
     words = []
-    for option, value in settings.items():
+    for name, value in settings.items():
         text = repr(value) if isinstance(value, float) else str(value)
         if isinstance(value, bool):
-            words += [f"--{option}"] if value else []
+            words += [f"--{name}"] if value else []
         elif text.startswith("-"):  # argparse takes -1e-05 for an option
-            words.append(f"--{option}={text}")
+            words.append(f"--{name}={text}")
         else:
-            words += [f"--{option}", text]
+            words += [f"--{name}", text]
     return words
 
 
@@ -35,3 +152,27 @@ def short(settings: Settings) -> str:
         for option, value in settings.items()
     }
     return " ".join(option_words(rounded))
+
+
+def number(value: float) -> str:
+    """A value as it is shown: infinite if the training diverged."""
+    return "diverged" if math.isinf(value) else f"{value:.4f}"
+
+
+def differences(words: Sequence[str], others: Sequence[str]) -> tuple[str, str] | None:
+    """The options, with their values, that only one of two command lines has; None for equal ones,
+    whatever the order of their options."""
+    one, two = _options(words), _options(others)
+    only_one = " ".join(option for option in one if option not in two)
+    only_two = " ".join(option for option in two if option not in one)
+    return (only_one or "none", only_two or "none") if only_one or only_two else None
+
+
+def _options(words: Sequence[str]) -> list[str]:
+    """Each option with its values, quoted for a shell; first the words before all options."""
+    options: list[list[str]] = [[]]
+    for word in words:
+        if word.startswith("--"):
+            options.append([])
+        options[-1].append(word)
+    return [shlex.join(option) for option in options]

@@ -1,22 +1,29 @@
-"""Which trials count, go on or are one too many: decided by what is in the storage alone, so that every
-process decides the same.
+"""Which trials count, go on or are one too many: decided by what is in the storage alone, so that
+every process decides the same.
 
-A slot is one draw of settings. Its first trial in Optuna's sense gives it its number. When the process of
-a trial dies, the trial is closed as failed, and a further trial of the same slot goes on with the same
-settings in the same folder. A slot is live unless its training failed; at most as many slots as trials
-were asked for are live: where several processes begin a slot at once, those of the highest numbers end.
+A slot is one draw of settings. Its first trial in Optuna's sense gives it its number. When the
+process of a trial dies, the trial is closed as failed, and a further trial of the same slot goes on
+with the same settings in the same folder. A slot is live unless its training failed; at most as
+many slots as trials were asked for are live: if several processes begin a slot at once, those of
+the highest numbers end.
 """
 
 import math
+import os
+import socket
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.tuning.processes import STALE, has_ended, is_process
 from fairseq_doc.tuning.space import Space, is_inside
+
+HEARTBEAT = 60.0  # seconds between the time stamps of a running trial
+STALE = 600.0  # seconds without one after which a process of another machine counts as gone
 
 # User attributes of a trial
 SLOT = "slot"
@@ -25,20 +32,52 @@ HEARTBEAT_AT = "heartbeat"  # seconds since 1970
 SECONDS = "seconds"  # of its training so far
 ENDED = "ended"  # why a trial is closed as failed:
 STOPPED = "stopped"  # its process was ended; the slot goes on
-FAILED = "failed"  # its training failed, as where another program closed it
+FAILED = "failed"  # its training failed, or another program closed it
 UNUSED = "unused"  # it never began: one too many, or its process ended before
 PROBLEM = "problem"  # the last line of the log of a failed training
-ORIGIN = "origin"  # which trial of which other study it has its settings from
+ORIGIN = "origin"  # the trial of another study that its settings are from
+
+
+def machine() -> str:
+    """This machine since its start, and the container in it."""
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{socket.gethostname()} {started} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
+
+
+def start_time(pid: int) -> str | None:
+    """When a process of this machine started, in the kernel's units; None if it has ended."""
+    try:
+        line = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state, *rest = line.rpartition(")")[2].split()
+    return None if state in "ZX" else rest[18]
+
+
+def this_process() -> dict[str, Any]:
+    """This process, as what JSON can hold: its machine, its number, and its start time, since
+    numbers are used again. Every call gives another name, so that two tuners in one process
+    differ."""
+    pid, name = os.getpid(), uuid.uuid4().hex[:8]
+    return {"machine": machine(), "pid": pid, "started": start_time(pid), "name": name}
+
+
+def has_ended(process: Mapping[str, Any]) -> bool | None:
+    """Whether a process has ended, as :func:`this_process` named it; None for one of another
+    machine, of which nothing is known."""
+    pid = process.get("pid")
+    if process.get("machine") != machine() or not isinstance(pid, int):
+        return None
+    return start_time(pid) != process.get("started")
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The trials of one draw of settings, in the order in which they were made.
-
-    Attributes:
-        number: of the slot and of its folder.
-        trials: without unused ones.
-    """
+    """The trials of one draw of settings, in the order in which they were made, without unused
+    ones. Its folder has its number."""
 
     number: int
     trials: tuple[FrozenTrial, ...]
@@ -52,7 +91,7 @@ class Slot:
     @property
     def state(self) -> str:
         """``complete``; ``diverged``, which counts as complete with the worst value; ``failed``;
-        ``running``; or ``interrupted``: it should go on, and nobody has it."""
+        ``running``; or ``interrupted``: it should go on, and no process trains it."""
         if self.complete:
             return "complete" if math.isfinite(self.value) else "diverged"
         closed = [trial for trial in self.trials if trial.state == TrialState.FAIL]
@@ -62,55 +101,61 @@ class Slot:
 
     @property
     def complete(self) -> bool:
-        """Whether the slot has its value."""
         return self.last.state == TrialState.COMPLETE
 
     @property
     def value(self) -> float:
-        """The value of a complete slot."""
         assert self.last.value is not None
         return self.last.value
 
     @property
     def seconds(self) -> float:
-        """Of its trainings together."""
         return sum(trial.user_attrs.get(SECONDS, 0.0) for trial in self.trials)
 
     @property
     def origin(self) -> str | None:
-        """The trial of another study that the settings are from."""
         return self.trials[0].user_attrs.get(ORIGIN)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings; without some where the process ended while they were drawn."""
+        """The settings; some are missing if the process ended while they were drawn."""
         return max((trial.params for trial in self.trials), key=len)
+
+    def as_json(self) -> dict[str, Any]:
+        """The slot, a trial to its user, as what JSON can hold."""
+        return {
+            "trial": self.number,
+            "state": self.state,
+            "value": self.value if self.state == "complete" else None,
+            "seconds": round(self.seconds, 1),
+            "origin": self.origin,
+            "settings": self.settings,
+            "problem": self.last.user_attrs.get(PROBLEM, ""),
+        }
 
 
 def check_trial(trial: FrozenTrial, space: Space) -> None:
-    """Raise ``FairseqDocError`` where a storage holds for a trial what this package does not write."""
-    kept, settings, values = trial.user_attrs, trial.params, trial.values
-    complete = trial.state == TrialState.COMPLETE
-    checks = {
-        SLOT: isinstance(kept.get(SLOT, 0), int) and kept.get(SLOT, 0) >= 0,
-        OWNER: kept.get(OWNER) is None or is_process(kept[OWNER]),
-        **{name: _is_number(kept.get(name, 0)) for name in (HEARTBEAT_AT, SECONDS)},
-        **{name: isinstance(kept.get(name, ""), str) for name in (ENDED, PROBLEM, ORIGIN)},
-        "settings": all(n in space and is_inside(v, space[n]) for n, v in settings.items())
-        and (not complete or settings.keys() == space.keys()),
-        "values": not complete or (len(values or ()) == 1 and isinstance(values[0], float)),
-    }
-    found = {**kept, "settings": settings, "values": values}
-    for name, good in checks.items():
-        if not good:
-            raise FairseqDocError(
-                f"trial {trial.number} of the study: expected its {name} as fairseq-doc tune writes them; "
-                f"got {shown(str(found[name]))}: the storage is damaged"
-            )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    """Raise ``FairseqDocError`` for a trial with values that this package does not write."""
+    attributes, settings, values = trial.user_attrs, trial.params, trial.values
+    kinds: dict[str, Any] = {OWNER: dict, SLOT: int, ENDED: str, PROBLEM: str, ORIGIN: str}
+    kinds |= {HEARTBEAT_AT: int | float, SECONDS: int | float}
+    given = [name for name in kinds if name in attributes]
+    wrong = [name for name in given if not isinstance(attributes[name], kinds[name])]
+    numbers = [attributes.get(name, 0) for name in (HEARTBEAT_AT, SECONDS, SLOT)]
+    if not wrong and not all(0 <= number < math.inf for number in numbers):
+        wrong.append("numbers")
+    if not all(name in space and is_inside(value, space[name]) for name, value in settings.items()):
+        wrong.append("settings")
+    if trial.state == TrialState.COMPLETE:
+        valued = len(values or ()) == 1 and isinstance(values[0], float)
+        if not valued or settings.keys() != space.keys():
+            wrong.append("value")
+    if wrong:
+        got = shown(f"{attributes}, {settings}, {values}", 300)
+        raise FairseqDocError(
+            f"trial {trial.number} of the study: expected its {wrong[0]} as fairseq-doc tune "
+            f"writes it; got {got}: the storage is damaged"
+        )
 
 
 def slot_number(trial: FrozenTrial) -> int:
@@ -119,12 +164,12 @@ def slot_number(trial: FrozenTrial) -> int:
 
 
 def slots_of(trials: Iterable[FrozenTrial]) -> list[Slot]:
-    """The slots of a study, by their numbers. What waits in Optuna's queue is not ours and not counted."""
-    found: dict[int, list[FrozenTrial]] = {}
+    """The slots of a study, by their numbers. Trials in Optuna's queue are not this package's."""
+    slots: dict[int, list[FrozenTrial]] = {}
     for trial in sorted(trials, key=lambda trial: trial.number):
         if trial.state != TrialState.WAITING and trial.user_attrs.get(ENDED) != UNUSED:
-            found.setdefault(slot_number(trial), []).append(trial)
-    return [Slot(number, tuple(found[number])) for number in sorted(found)]
+            slots.setdefault(slot_number(trial), []).append(trial)
+    return [Slot(number, tuple(slots[number])) for number in sorted(slots)]
 
 
 def is_one_too_many(trial: FrozenTrial, trials: Sequence[FrozenTrial], wanted: int) -> bool:
@@ -144,14 +189,8 @@ def is_one_too_many(trial: FrozenTrial, trials: Sequence[FrozenTrial], wanted: i
 
 
 def is_dead(trial: FrozenTrial, mine: set[int], me: Mapping[str, Any], now: float) -> bool:
-    """Whether nobody works on a running trial any more.
-
-    Args:
-        trial: in the state RUNNING.
-        mine: the numbers of the trials that this tuner works on.
-        me: this tuner, as :func:`~fairseq_doc.tuning.processes.this_process` names it.
-        now: seconds since 1970.
-    """
+    """Whether no process works on a running trial any more. This tuner, ``me``, works on the trials
+    of the numbers ``mine``; ``now`` is in seconds since 1970."""
     owner = trial.user_attrs.get(OWNER)
     if owner is None:  # its process is about to say so, or died in that moment
         begun = trial.datetime_start
@@ -163,7 +202,7 @@ def is_dead(trial: FrozenTrial, mine: set[int], me: Mapping[str, Any], now: floa
 
 
 def best_slot(slots: Iterable[Slot], maximize: bool) -> Slot | None:
-    """The slot of the best finite value, the first of equal ones; None where there is none."""
+    """The slot of the best finite value, the first of equal ones; None if there is none."""
     sign = -1 if maximize else 1
     finite = [slot for slot in slots if slot.state == "complete"]
     return min(finite, key=lambda slot: sign * slot.value, default=None)

@@ -1,4 +1,5 @@
-"""Spaces of settings: which options of ``fairseq-train`` are tuned, and between which values.
+"""Spaces of settings: which options of ``fairseq-train`` are tuned, between which values, and which
+values are tried next.
 
 A space is a YAML file of option names, read into Optuna's distributions:
 
@@ -13,143 +14,136 @@ import os
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import yaml
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import (
+    BaseSampler,
+    GPSampler,
+    PartialFixedSampler,
+    RandomSampler,
+    TPESampler,
+)
+from scipy.stats import qmc
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import read_text
-from fairseq_doc.tuning.settings import READY, Value, ready_spaces
+from fairseq_doc.tuning.settings import READY, Options, Value, ready_spaces
 
 MAX_BYTES = 1 << 20  # of a file
-_KEYS = {"low", "high", "log", "step"}
 
 Distribution: TypeAlias = FloatDistribution | IntDistribution | CategoricalDistribution
 Space: TypeAlias = dict[str, Distribution]  # {option without its dashes: its values}
 
 
 def read_space(name: str | os.PathLike) -> Space:
-    """The space in a YAML file, or the ready one of that name where there is no such file.
+    """The space in a YAML file; if there is no such file, the ready space of that name.
 
     Raises:
         FairseqDocError: no such space, or one that cannot be used.
     """
     path = Path(name)
-    if not os.path.lexists(path) and str(name) in ready_spaces():
+    if not os.path.lexists(path):
+        if str(name) not in ready_spaces():
+            ready = ", ".join(ready_spaces())
+            raise FairseqDocError(f"{name}: expected a YAML file or one of {ready}; got neither")
         path = READY / f"{name}.yaml"
-    elif not os.path.lexists(path):
-        raise FairseqDocError(
-            f"{name}: expected a YAML file or one of {', '.join(ready_spaces())}; got neither"
-        )
     text = read_text(path, MAX_BYTES)
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise FairseqDocError(
-            f"{path}: line {line} is not valid YAML: {error.problem}; expected lines such as "
-            "lr: {low: 0.001, high: 0.1, log: true}"
-        ) from None
+        node, data = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        text = " ".join(str(error).split())
-        raise FairseqDocError(f"{path} is not valid YAML: {text[:200]}") from None
+        reason = " ".join(str(error).split())[:300]
+        raise FairseqDocError(f"{path} is not valid YAML: {reason}") from None
     names = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
     return parse_space(data, str(path), names)
 
 
 def parse_space(data: Any, name: str, keys: list[str] | None = None) -> Space:
-    """The space that a file holds.
-
-    Args:
-        data: what YAML or JSON gave.
-        name: of the file, for messages.
-        keys: the names as they are written, where some may be there twice.
+    """The space that the file ``name`` holds; ``keys`` are the options as they are written there,
+    one perhaps twice.
 
     Raises:
         FairseqDocError: it cannot be used.
     """
     if not isinstance(data, dict) or not data:
-        got = "nothing" if not data else shown(str(data))
         raise FairseqDocError(
-            f"{name}: expected options and their values, such as lr: {{low: 0.001, high: 0.1, log: "
-            f"true}}; got {got}"
+            f"{name}: expected options and their values, such as lr: {{low: 0.001, high: 0.1, "
+            f"log: true}}; got {shown(str(data))}"
         )
     options = [str(key).lstrip("-") for key in (keys or data)]
     for option in options:
         if not option or options.count(option) > 1:
             raise FairseqDocError(f"{name}: expected every option once; got {shown(option)} twice")
-    names = {str(key).lstrip("-"): values for key, values in data.items()}
-    return {option: _parameter(values, f"{name}: --{option}") for option, values in names.items()}
+    space = {}
+    for option, values in data.items():
+        option = str(option).lstrip("-")
+        try:
+            space[option] = _distribution(values)
+        except ValueError as error:  # Optuna's too
+            reason = " ".join(str(error).split())
+            raise FairseqDocError(f"{name}: --{option}: {reason}") from None
+    return space
 
 
-def _parameter(values: Any, where: str) -> Distribution:
+def _distribution(values: Any) -> Distribution:
+    """Raise ``ValueError`` for values that cannot be used."""
     if isinstance(values, dict) and set(values) == {"choices"}:
-        return _choices(values["choices"], where)
-    if not isinstance(values, dict) or not {"low", "high"} <= set(values) <= _KEYS:
-        raise FairseqDocError(
-            f"{where}: expected {{low: ..., high: ...}}, with log: true or step: ... or without, or "
-            f"{{choices: [...]}}; got {shown(str(values))}"
-        )
-    low, high = _number(values["low"], f"{where}: low"), _number(values["high"], f"{where}: high")
-    log, step = values.get("log", False), values.get("step")
-    if not isinstance(log, bool):
-        raise FairseqDocError(f"{where}: log: expected true or false; got {shown(str(log))}")
-    if low >= high:
-        raise FairseqDocError(f"{where}: expected low < high; got low {low} and high {high}")
-    if log and low <= 0:
-        raise FairseqDocError(f"{where}: expected low > 0 with log: true; got {low}")
-    if step is not None:
-        step = _step(step, low, high, log, where)
-    if isinstance(low, int) and isinstance(high, int) and isinstance(step, int | None):
-        return IntDistribution(low, high, log=log, step=step or 1)
-    return FloatDistribution(low, high, log=log, step=step)
+        return _choices(values["choices"])
+    if isinstance(values, dict) and {"low", "high"} <= set(values) <= {
+        "low",
+        "high",
+        "log",
+        "step",
+    }:
+        return _range(**values)
+    raise ValueError(
+        "expected {low: ..., high: ...}, with log: true or step: ... or without, or "
+        f"{{choices: [...]}}; got {shown(str(values))}"
+    )
 
 
-def _step(value: Any, low: int | float, high: int | float, log: bool, where: str) -> int | float:
-    step = _number(value, f"{where}: step")
-    if log:
-        raise FairseqDocError(f"{where}: expected log: true or a step; got both")
-    if step <= 0:
-        raise FairseqDocError(f"{where}: expected a step above 0; got {step}")
-    count = (high - low) / step
-    if abs(count - round(count)) > 1e-6 or round(count) < 1:
-        raise FairseqDocError(
-            f"{where}: expected a whole number of steps from {low} to {high}; got steps of {step}"
-        )
-    return step
-
-
-def _choices(values: Any, where: str) -> Distribution:
-    if not isinstance(values, list) or not values:
-        raise FairseqDocError(f"{where}: choices: expected a list; got {shown(str(values))}")
+def _choices(values: Any) -> CategoricalDistribution:
+    if not isinstance(values, list):
+        raise ValueError(f"choices: expected a list; got {shown(str(values))}")
     for value in values:
         if not isinstance(value, Value) or (isinstance(value, float) and not math.isfinite(value)):
-            raise FairseqDocError(
-                f"{where}: choices: expected numbers, words, true or false; got {shown(str(value))}"
+            raise ValueError(
+                f"choices: expected numbers, words, true or false; got {shown(str(value))}"
             )
     if len({(type(value) is bool, value) for value in values}) < len(values):
-        raise FairseqDocError(f"{where}: choices: expected every value once; got {values}")
+        raise ValueError(f"choices: expected every value once; got {values}")
     return CategoricalDistribution(values)
 
 
-def _number(value: Any, where: str) -> int | float:
+def _range(low: Any, high: Any, log: Any = False, step: Any = None) -> Distribution:
+    """Optuna refuses a logarithm below 0 and a step beside it."""
+    low, high = _number(low, "low"), _number(high, "high")
+    step = None if step is None else _number(step, "step")
+    if not isinstance(log, bool):
+        raise ValueError(f"log: expected true or false; got {shown(str(log))}")
+    if low >= high:
+        raise ValueError(f"expected low < high; got low {low} and high {high}")
+    values: Distribution
+    if isinstance(low, int) and isinstance(high, int) and isinstance(step, int | None):
+        values = IntDistribution(low, high, log, 1 if step is None else step)
+    else:
+        values = FloatDistribution(low, high, log, step)
+    if values.high != high:  # Optuna lowers it to the last step
+        raise ValueError(
+            f"expected a whole number of steps from {low} to {high}; got steps of {step}"
+        )
+    return values
+
+
+def _number(value: Any, name: str) -> int | float:
     """A finite number; YAML takes 5e-4, without a point, for a word."""
     try:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise ValueError
-        number = float(value)
-        if not math.isfinite(number):
-            raise ValueError
-    except (ValueError, OverflowError):
-        raise FairseqDocError(f"{where}: expected a number; got {shown(str(value))}") from None
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (ValueError, TypeError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{name}: expected a number; got {shown(str(value))}")
     return value if isinstance(value, int) else number
-
-
-def ends(values: Distribution) -> tuple[Any, ...]:
-    """The values that show whether an option takes all of them."""
-    if isinstance(values, CategoricalDistribution):
-        return values.choices
-    return values.low, values.high
 
 
 def is_inside(value: Any, values: Distribution) -> bool:
@@ -161,16 +155,58 @@ def is_inside(value: Any, values: Distribution) -> bool:
 
 
 def as_json(space: Space) -> dict[str, dict[str, Any]]:
-    """The space as a file holds it, as what JSON can hold. Studies keep it, so it is not Optuna's
-    own JSON of a distribution."""
-    found: dict[str, dict[str, Any]] = {}
+    """The space as a file holds it, which is shorter than Optuna's own JSON of a distribution."""
+    written: dict[str, dict[str, Any]] = {}
     for option, values in space.items():
         if isinstance(values, CategoricalDistribution):
-            found[option] = {"choices": list(values.choices)}
+            written[option] = {"choices": list(values.choices)}
             continue
-        found[option] = {"low": values.low, "high": values.high}
+        written[option] = {"low": values.low, "high": values.high}
         if values.log:
-            found[option]["log"] = True
+            written[option]["log"] = True
         elif values.step not in (None, 1) or isinstance(values.step, float):
-            found[option]["step"] = values.step
-    return found
+            written[option]["step"] = values.step
+    return written
+
+
+def make_sampler(settings: Options, number: int, space: Space) -> BaseSampler:
+    """The sampler of one trial, seeded by the study's seed and the number of the trial, which no
+    other process has. So processes that share a study do not draw the same points."""
+    kind, startup = settings.sampler, settings.startup_trials
+    seed = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0]) % 2**31
+    if kind == "gp":
+        return GPSampler(seed=seed, n_startup_trials=startup, warn_independent_sampling=False)
+    if kind == "tpe":
+        return TPESampler(
+            seed=seed, n_startup_trials=startup, multivariate=True, warn_independent_sampling=False
+        )
+    if kind == "qmc":
+        return PartialFixedSampler(sobol_point(settings.seed, number, space), RandomSampler(seed))
+    return RandomSampler(seed)
+
+
+def sobol_point(seed: int, number: int, space: Space) -> dict[str, Any]:
+    """A trial's point of a scrambled Sobol sequence. Optuna's own sampler draws its first trials at
+    random, and two processes may get one point."""
+    points = qmc.Sobol(len(space), scramble=True, seed=seed)
+    if number:
+        points.fast_forward(number)
+    pairs = zip(space.items(), points.random(1)[0].tolist(), strict=True)
+    return {option: value_at(values, position) for (option, values), position in pairs}
+
+
+def value_at(values: Distribution, position: float) -> Any:
+    """The value at a position in [0, 1): equal parts for choices, whole numbers and steps."""
+    if isinstance(values, CategoricalDistribution):
+        return values.choices[int(position * len(values.choices))]
+    low, high, whole = values.low, values.high, isinstance(values, IntDistribution)
+    if values.step is not None and not values.log:
+        count = round((high - low) / values.step) + 1
+        return min(low + int(position * count) * values.step, high)
+    if values.log:
+        first, last = (low - 0.5, high + 0.5) if whole else (low, high)
+        value = math.exp(math.log(first) + position * (math.log(last) - math.log(first)))
+    else:
+        value = low + position * (high - low)
+    value = min(max(value, low), high)
+    return round(value) if whole else value

@@ -5,87 +5,120 @@ Several processes, on several machines, may work on one study. All that they sha
 
 import contextlib
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from optuna.exceptions import UpdateFinishedTrialError
+from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.tuning import slots as kept
-from fairseq_doc.tuning.processes import HEARTBEAT, this_process
-from fairseq_doc.tuning.progress import Progress, duration, number
-from fairseq_doc.tuning.samplers import STARTUP, make_sampler
-from fairseq_doc.tuning.settings import Settings, short
-from fairseq_doc.tuning.slots import Slot, best_slot, is_dead, is_one_too_many, slots_of
-from fairseq_doc.tuning.storage import Stamp, patiently, trials_of
+from fairseq_doc.tuning.command import read_command
+from fairseq_doc.tuning.progress import Progress, duration
+from fairseq_doc.tuning.settings import Options, Settings, number, short
+from fairseq_doc.tuning.slots import (
+    HEARTBEAT,
+    Slot,
+    best_slot,
+    is_dead,
+    is_one_too_many,
+    slots_of,
+    this_process,
+)
+from fairseq_doc.tuning.space import Space, is_inside, make_sampler, read_space
+from fairseq_doc.tuning.storage import (
+    Stamp,
+    claim_folder,
+    open_storage,
+    open_study,
+    read_slots,
+    trials_of,
+)
 from fairseq_doc.tuning.training import (
-    LOG,
+    POLL,
     Outcome,
     Training,
-    earlier_outcome,
     remove_checkpoints,
     stop_all,
-    threads_for,
 )
 
-POLL = 0.1  # seconds between looks at the trainings
 IDLE = 2.0  # seconds between looks at the storage while there is nothing to begin
 FAILURES = 3  # in a row, after which a tuning ends
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What to do.
+def tune(settings: Options) -> dict[str, Any]:
+    """Begin, join or continue a study.
 
-    Attributes:
-        trials: complete ones of the whole study at the end.
-        workers: trainings at once, in this process.
-        folder: of the trials.
-        sampler: one of ``samplers.NAMES``.
-        seed: of the sampler.
-        startup: its first trials, which are random.
-        keep_all: whether the checkpoints of trials that are not the best stay.
-        program: the words that start a training; None finds fairseq-train.
-        enqueued: settings of other studies, which are tried before the sampler's.
+    Returns:
+        ``study``, ``metric``, ``complete``, ``diverged``, ``failed``, and the ``best``.
+
+    Raises:
+        FairseqDocError: the study has another space or command, a setting that cannot be used, or
+            trainings that fail.
     """
+    space = read_space(settings.space or "")
+    command = read_command(settings.training or (), space)
+    storage = open_storage(settings.storage, create=True)
+    enqueued = dict(_best_of(storage, name, settings, space) for name in settings.enqueue or ())
+    study, stamp = open_study(storage, settings.study, space, command)
+    claim_folder(settings.folder, stamp)
+    slots = slots_of(trials_of(study, space))
+    complete = sum(slot.complete for slot in slots)
+    needed = complete + len(not_tried(enqueued, slots))
+    if needed > settings.trials:
+        raise FairseqDocError(
+            f"--enqueue: expected --trials {needed} or more, for {complete} complete trials and "
+            f"the settings to try; got {settings.trials}"
+        )
+    with contextlib.closing(Progress(settings.trials, complete, settings.quiet)) as show:
+        Tuner(study, stamp, settings, show, enqueued).run()
+    slots = slots_of(trials_of(study, space))
+    states = [slot.state for slot in slots]
+    best = best_slot(slots, command.maximize)
+    result = {
+        "study": settings.study,
+        "metric": command.metric,
+        "complete": states.count("complete") + states.count("diverged"),
+        "diverged": states.count("diverged"),
+        "failed": states.count("failed"),
+        "best": None,
+    }
+    if best is not None:
+        line = stamp.command.line(best.settings)
+        folder = str(folder_of(settings.folder, best.number))
+        result["best"] = {**best.as_json(), "command": line, "folder": folder}
+    return result
 
-    trials: int
-    workers: int
-    folder: Path
-    sampler: str = "gp"
-    seed: int = 1
-    startup: int = STARTUP
-    keep_all: bool = False
-    program: Sequence[str] | None = None
-    enqueued: Sequence["Enqueued"] = ()
+
+def _best_of(
+    storage: BaseStorage, name: str, settings: Options, space: Space
+) -> tuple[str, Settings]:
+    """The best trial of the study ``name``, and those of its settings that the space has."""
+    if name == settings.study:
+        raise FairseqDocError(f"--enqueue: expected another study than {shown(name)} itself")
+    stamp, slots = read_slots(storage, name)
+    best = best_slot(slots, stamp.command.maximize)
+    known = best.settings if best is not None else {}
+    tried = {option: known[option] for option in space if option in known}
+    if best is None or not tried or not all(is_inside(tried[o], space[o]) for o in tried):
+        raise FairseqDocError(
+            f"--enqueue {shown(name)}: expected a study whose best trial has options of the space, "
+            f"--{', --'.join(space)}, with values inside it; got {short(known) or 'no best trial'}"
+        )
+    return f"{name}, trial {best.number} ({stamp.study_id})", tried
 
 
-@dataclass(frozen=True)
-class Enqueued:
-    """Settings from another study; the sampler draws those of the space that are missing.
-
-    Attributes:
-        origin: which study's trial.
-        settings: within the space; a study tries them once.
-    """
-
-    origin: str
-    settings: Settings
-
-    def tried_in(self, slots: Sequence[Slot]) -> bool:
-        """Whether one of the slots has these settings."""
-        return any(self.settings.items() <= slot.settings.items() for slot in slots)
-
-
-@dataclass
-class _Running:
-    trial: FrozenTrial
-    slot: int
-    training: Training
-    seconds: float = field(default=0.0)  # at the last time stamp
+def not_tried(enqueued: Mapping[str, Settings], slots: Sequence[Slot]) -> list[str]:
+    """Those of the enqueued settings that no slot has."""
+    return [
+        origin
+        for origin, settings in enqueued.items()
+        if not any(settings.items() <= slot.settings.items() for slot in slots)
+    ]
 
 
 def folder_of(folder: Path, slot: int) -> Path:
@@ -93,23 +126,28 @@ def folder_of(folder: Path, slot: int) -> Path:
     return folder / f"trial-{slot:04d}"
 
 
-class Tuner:
-    """Tunes until enough trials of the study are complete.
+@dataclass
+class _Running:
+    trial: FrozenTrial
+    slot: int
+    training: Training
+    seconds: float = 0.0  # at the last time stamp
 
-    Args:
-        study: of Optuna.
-        stamp: what it was made with.
-        plan: what to do.
-        show: the progress.
-    """
+
+class Tuner:
+    """Tunes until enough trials of the study are complete. The settings of ``enqueued``, {trial of
+    another study: its settings}, are tried before the sampler's."""
 
     def __init__(
-        self, study: Study, stamp: Stamp, plan: Plan, show: Progress | None = None
+        self,
+        study: Study,
+        stamp: Stamp,
+        settings: Options,
+        show: Progress,
+        enqueued: Mapping[str, Settings] | None = None,
     ) -> None:
-        self._study = study
-        self._stamp = stamp
-        self._plan = plan
-        self._show = show or Progress(quiet=True)
+        self._study, self._stamp, self._settings = study, stamp, settings
+        self._show, self._enqueued = show, enqueued or {}
         self._storage = study._storage
         self._running: dict[int, _Running] = {}  # by the number of the trial
         self._failures = 0  # in a row
@@ -130,17 +168,15 @@ class Tuner:
                     slots = self._fill()
                     self._show.update(slots, self._stamp.command.maximize)
                     complete = sum(slot.complete for slot in slots)
-                    if not self._running and complete >= self._plan.trials:
+                    if not self._running and complete >= self._settings.trials:
                         return
                     idle_until = time.monotonic() + IDLE
                 time.sleep(POLL)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             self._show.line("interrupted: stops the trainings; the same command goes on with them")
             raise
         finally:
             self._stop()
-
-    # The trials
 
     def _trials(self) -> list[FrozenTrial]:
         return trials_of(self._study, self._stamp.space)
@@ -149,15 +185,17 @@ class Tuner:
         """Set user attributes; whether the trial was still open."""
         try:
             for name, value in attributes.items():
-                patiently(self._storage.set_trial_user_attr, trial._trial_id, name, value)
+                self._storage.set_trial_user_attr(trial._trial_id, name, value)
         except UpdateFinishedTrialError:
             return False
         return True
 
-    def _close(self, trial: FrozenTrial, why: str, **attributes: object) -> None:
-        """Close a trial as failed, unless another process was faster."""
-        if self._mark(trial, **{kept.ENDED: why, **attributes}):
-            patiently(self._study.tell, trial.number, state=TrialState.FAIL, skip_if_finished=True)
+    def _close(self, trial: FrozenTrial, value: float | None, **attributes: object) -> None:
+        """Close a trial, as failed if it has no value, unless another process was faster."""
+        state = TrialState.FAIL if value is None else TrialState.COMPLETE
+        if self._mark(trial, **attributes):
+            with contextlib.suppress(UpdateFinishedTrialError):
+                self._study.tell(trial.number, value, state, skip_if_finished=True)
 
     def _recover(self) -> list[FrozenTrial]:
         """The trials, after those whose process is gone are closed."""
@@ -167,68 +205,69 @@ class Tuner:
         dead = [trial for trial in running if is_dead(trial, mine, self._me, now)]
         for trial in dead:
             drawn = trial.params.keys() == self._stamp.space.keys()
-            self._close(trial, kept.STOPPED if drawn else kept.UNUSED)
+            self._close(trial, None, **{kept.ENDED: kept.STOPPED if drawn else kept.UNUSED})
         return self._trials() if dead else trials
 
     def _fill(self) -> list[Slot]:
-        """Begin trainings while there are free workers and trials left to begin; the study's slots."""
+        """Begin trainings while there are free workers and trials left to begin; the study's
+        slots."""
+        wanted = self._settings.trials
         while True:
             slots = slots_of(self._recover())
             live = [slot for slot in slots if slot.state != "failed"]
-            begun = live[: self._plan.trials]
-            interrupted = [slot for slot in begun if slot.state == "interrupted"]
-            enough = sum(slot.complete for slot in slots) >= self._plan.trials
-            nothing_left = enough or (len(live) >= self._plan.trials and not interrupted)
-            free = self._plan.workers > len(self._running)
-            waiting = [other for other in self._plan.enqueued if not other.tried_in(slots)]
-            known: list[Slot | Enqueued] = [*interrupted, *waiting]
-            settings = known[0] if known else None
-            if nothing_left or not free or not self._begin(settings):
+            interrupted = [slot for slot in live[:wanted] if slot.state == "interrupted"]
+            enough = sum(slot.complete for slot in slots) >= wanted
+            nothing_left = enough or (len(live) >= wanted and not interrupted)
+            free = self._settings.workers > len(self._running)
+            known: list[Slot | str] = [*interrupted, *not_tried(self._enqueued, slots)]
+            if nothing_left or not free or not self._begin(known[0] if known else None):
                 return slots
 
-    def _new_trial(self, settings: Slot | Enqueued | None) -> Trial:
-        """A running trial that has its owner from the first, with the settings of an interrupted slot or
-        of another study, or new ones.
+    def _new_trial(self, source: Slot | str | None) -> Trial:
+        """A running trial that has its owner from the first, with the settings of an interrupted
+        slot or of another study's trial, or new ones.
 
         Optuna's queue of trials is not used: on SQLite two processes can take the same one from it.
         """
-        owner: dict[str, object] = {kept.OWNER: self._me, kept.HEARTBEAT_AT: time.time()}
-        space, plan = self._stamp.space, self._plan
-        begun = create_trial(state=TrialState.RUNNING, user_attrs=owner)
-        if isinstance(settings, Slot):
-            begun.user_attrs[kept.SLOT] = settings.number
-        elif settings is not None:
-            begun.user_attrs[kept.ORIGIN] = settings.origin
-        if settings is not None:
-            begun.params = dict(settings.settings)
-            begun.distributions = {name: space[name] for name in settings.settings}
-        study_id = self._study._study_id
-        made = patiently(self._storage.create_new_trial, study_id, template_trial=begun)
-        place = patiently(self._storage.get_trial, made).number
-        self._study.sampler = make_sampler(plan.sampler, plan.seed, place, space, plan.startup)
+        space = self._stamp.space
+        settings: Settings = {}
+        attributes = {kept.OWNER: self._me, kept.HEARTBEAT_AT: time.time()}
+        if isinstance(source, Slot):
+            settings, attributes[kept.SLOT] = source.settings, source.number
+        elif source is not None:
+            settings, attributes[kept.ORIGIN] = self._enqueued[source], source
+        begun = create_trial(
+            state=TrialState.RUNNING,
+            params=dict(settings),
+            distributions={name: space[name] for name in settings},
+            user_attrs=attributes,
+        )
+        made = self._storage.create_new_trial(self._study._study_id, template_trial=begun)
+        place = self._storage.get_trial(made).number
+        self._study.sampler = make_sampler(self._settings, place, space)
         trial = Trial(self._study, made)
         for name, distribution in space.items():
-            patiently(trial._suggest, name, distribution)  # draws what it does not have
+            trial._suggest(name, distribution)  # draws what it does not have
         return trial
 
-    def _begin(self, settings: Slot | Enqueued | None) -> bool:
-        """Begin the next trial, with these settings or new ones; whether it was needed."""
-        own = self._new_trial(settings)
+    def _begin(self, source: Slot | str | None) -> bool:
+        """Begin the next trial, as :func:`_new_trial` makes it; whether it was needed."""
+        own = self._new_trial(source)
         trials = self._trials()
         trial = next(trial for trial in trials if trial.number == own.number)
-        if is_one_too_many(trial, trials, self._plan.trials):
-            self._close(trial, kept.UNUSED)
+        if is_one_too_many(trial, trials, self._settings.trials):
+            self._close(trial, None, **{kept.ENDED: kept.UNUSED})
             return False
         slot = kept.slot_number(trial)
-        folder = folder_of(self._plan.folder, slot)
-        command = self._stamp.command
-        training = Training(command, trial.params, folder, self._plan.program)
+        training = Training(
+            self._stamp.command, trial.params, folder_of(self._settings.folder, slot)
+        )
         now = self._running[trial.number] = _Running(trial, slot, training)
-        before = earlier_outcome(folder, command) if slot != trial.number else None
+        before = training.earlier_outcome() if slot != trial.number else None
         if before is not None:  # its process died after the training had ended
             self._finish(now, before)
         else:
-            training.start(threads_for(self._plan.workers))
+            training.start(self._settings.workers)
         return True
 
     def _collect(self) -> bool:
@@ -242,60 +281,48 @@ class Tuner:
             elif running.training.seconds - running.seconds > HEARTBEAT:
                 running.seconds = running.training.seconds
                 if not self._mark(running.trial, **_times(running)):
-                    # Closed by another process, which took this one for dead, or by another program.
+                    # Closed by another process, which took this one for dead, or by a program.
                     stop_all([running.training])
                     del self._running[running.trial.number]
         return ended
 
     def _finish(self, running: _Running, outcome: Outcome) -> None:
-        trial, seconds = running.trial, running.training.seconds
-        if outcome.value is None:
-            self._close(trial, kept.FAILED, **{kept.PROBLEM: outcome.problem}, **_times(running))
-        elif self._mark(trial, **_times(running)):
-            patiently(self._study.tell, trial.number, outcome.value, skip_if_finished=True)
+        trial, failed = running.trial, outcome.value is None
+        why = {kept.ENDED: kept.FAILED, kept.PROBLEM: outcome.problem} if failed else {}
+        took = duration(running.training.seconds)
+        self._close(trial, outcome.value, **why, **_times(running))
         del self._running[trial.number]
-        self._say(running.slot, outcome, seconds, trial)
-        self._remove_checkpoints()
+        result = f"failed: {outcome.problem}"
         if outcome.value is not None:
-            self._failures = 0
-            return
-        self._failures += 1
-        where = folder_of(self._plan.folder, running.slot) / LOG
+            result = f"{self._stamp.command.metric} {number(outcome.value)}"
+        self._show.line(f"trial {running.slot}: {result}, {took}, {short(trial.params)}")
         slots = slots_of(self._trials())
-        if not any(slot.complete for slot in slots):
+        self._remove_checkpoints(slots)
+        self._failures = self._failures + 1 if failed else 0
+        if failed and not any(slot.complete for slot in slots):
             raise FairseqDocError(
                 f"trial {running.slot} failed, and none before it was complete: {outcome.problem} "
-                f"({where})"
+                f"({running.training.log})"
             )
         if self._failures >= FAILURES:
             raise FairseqDocError(
-                f"{FAILURES} trials in a row failed, the last with: {outcome.problem} ({where}); the "
-                "same command goes on with other settings"
+                f"{FAILURES} trials in a row failed, the last with: {outcome.problem} "
+                f"({running.training.log}); the same command goes on with other settings"
             )
 
-    def _say(self, slot: int, outcome: Outcome, seconds: float, trial: FrozenTrial) -> None:
-        if outcome.value is None:
-            result = f"failed: {outcome.problem}"
-        else:
-            result = f"{self._stamp.command.metric} {number(outcome.value)}"
-        self._show.line(f"trial {slot}: {result}, {duration(seconds)}, {short(trial.params)}")
-
-    def _remove_checkpoints(self) -> None:
+    def _remove_checkpoints(self, slots: Sequence[Slot]) -> None:
         """Those of this folder's trials that have ended and are not the best."""
-        if self._plan.keep_all:
-            return
-        slots = slots_of(self._trials())
         best = best_slot(slots, self._stamp.command.maximize)
-        for slot in slots:
+        for slot in slots if self._settings.keep == "best" else ():
             if (slot.complete or slot.state == "failed") and slot is not best:
-                remove_checkpoints(folder_of(self._plan.folder, slot.number))
+                remove_checkpoints(folder_of(self._settings.folder, slot.number))
 
     def _stop(self) -> None:
         """End the trainings; those that had not ended by themselves go on at the next call."""
         stop_all([running.training for running in self._running.values()])
         for running in self._running.values():
             with contextlib.suppress(FairseqDocError):  # the storage may be what failed
-                self._close(running.trial, kept.STOPPED, **_times(running))
+                self._close(running.trial, None, **{kept.ENDED: kept.STOPPED}, **_times(running))
         self._running.clear()
 
 

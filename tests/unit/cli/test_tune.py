@@ -3,7 +3,6 @@
 import importlib.util
 import io
 import json
-import math
 import os
 import signal
 import sys
@@ -12,14 +11,17 @@ import pytest
 from conftest import PACKAGE, ROOT, doc, refused
 from optuna.trial import TrialState, create_trial
 
-from fairseq_doc.cli.main import make_parser
+from fairseq_doc import interruptions
+from fairseq_doc.cli.main import make_parser, settings_of
 from fairseq_doc.errors import pip_install
 from fairseq_doc.tuning import progress
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning.slots import Slot
 
 SPACE = "lr: {low: 1e-4, high: 1.0, log: true}\n"
-BASE = f"fairseq-train data --user-dir {PACKAGE} --arch lstm_doc_lm --task bptt_language_modeling".split()
+BASE = (
+    f"fairseq-train data --user-dir {PACKAGE} --arch lstm_doc_lm --task bptt_language_modeling"
+).split()
 
 
 @pytest.fixture
@@ -41,11 +43,11 @@ def test_the_words_after_the_dashes_are_the_training():
         "tune a.yaml --study s --storage u -- t --lr 3 -- x",
         "tune --study s --storage u a.yaml",
     ):
-        args = make_parser().parse_args(words.split())
+        settings = settings_of(make_parser("tune").parse_args(words.split()))
         expected = ["t", "--lr", "3", "--", "x"] if " -- " in words else None
-        assert (args.space, args.training, args.study) == ("a.yaml", expected, "s")
+        assert (settings.space, settings.training, settings.study) == ("a.yaml", expected, "s")
     with pytest.raises(SystemExit):
-        make_parser().parse_args("tune a b --study s --storage u".split())
+        make_parser("tune").parse_args("tune a b --study s --storage u".split())
 
 
 def test_tune_report_and_rerun(folder):
@@ -86,11 +88,10 @@ def test_a_rerun_takes_further_options(folder):
         (["--clip-norm", 3], "with --clip-norm 3; got one with --clip-norm 2: remove"),
         (["--lr", 3], "--lr: expected in the space or"),
         (["--seed=3"], "--seed: expected none after --"),
-        (["--save-dir", "x"], "--save-dir: expected none"),
-        (["--no-such-option"], "no-such-option"),
         (["fairseq-train", "--lr", "3"], "expected options after --"),
     ):
         assert problem in refused("tune", *STUDY, "--rerun", "best", "--seeds", 1, "--", *words)
+    assert "one of the trials 0; got '7'" in refused("tune", *STUDY, "--rerun", 7)
 
 
 @pytest.mark.parametrize(
@@ -99,36 +100,33 @@ def test_a_rerun_takes_further_options(folder):
         (STUDY, "expected a space, a YAML file or one of awd"),
         (("none.yaml", *STUDY), "none.yaml: expected a YAML file"),
         (("space.yaml", *STUDY), "expected -- fairseq-train DATA"),
-        (("space.yaml", *STUDY, "--trials", "0"), "--trials: expected at least 1; got 0"),
-        (
-            ("space.yaml", *STUDY, "--startup-trials", "0"),
-            "--startup-trials: expected at least 1; got 0",
-        ),
         (
             ("space.yaml", *STUDY, "--sampler", "qmc", "--startup-trials", "3"),
-            "--startup-trials: expected --sampler gp or tpe",
+            "--sampler qmc has no use for --startup-trials: leave it out; got '3'",
         ),
-        (("space.yaml", *STUDY, "--workers", "-1"), "--workers: expected at least 1; got -1"),
-        (("space.yaml", *STUDY, "--seed", "-1"), "--seed: expected a number from 0"),
-        (("space.yaml", *STUDY, "--seeds", "2"), "--seeds is for --rerun"),
-        ((*STUDY, "--rerun", "best", "--seeds", "0"), "--seeds: expected at least 1"),
+        (("space.yaml", *STUDY, "--seed", "-1"), "--seed: expected at least 0; got -1"),
+        (("space.yaml", *STUDY, "--seeds", "2"), "--seeds: expected --rerun"),
         ((*STUDY, "--rerun", "best"), "there is no a.db"),
         ((*STUDY, "--report", "r"), "there is no a.db"),
         ((*STUDY, "--report", "r", "--rerun", "best"), "got both"),
-        (("space.yaml", *STUDY, "--report", "r"), "expected no space; got 'space.yaml'"),
         (
-            (*STUDY, "--report", "r", "--", *BASE),
-            "--report reads a study: expected nothing after --",
+            ("space.yaml", *STUDY, "--report", "r"),
+            "--report has no use for space: leave it out; got 'space.yaml'",
         ),
-        ((*STUDY, "--rerun", "1", "--trials", "3"), "--rerun reads a study"),
+        ((*STUDY, "--report", "r", "--", "a"), "no use for training: leave it out; got \"['a']\""),
+        ((*STUDY, "--rerun", "1", "--trials", "3"), "--rerun has no use for --trials"),
         (
-            (*STUDY, "--report", "r", "--sampler", "gp"),
-            "--report reads a study: expected no --sampler",
+            (*STUDY, "--report", "r", "--sampler", "tpe"),
+            "no use for --sampler: leave it out; got 'tpe'",
         ),
-        ((*STUDY, "--report", "r", "--workers", "2"), "expected no --workers; got 2"),
-        ((*STUDY, "--rerun", "1", "--startup-trials", "3"), "expected no --startup-trials; got 3"),
-        (("space.yaml", "--study", "a\nb", "--storage", "sqlite:///a.db"), "control characters"),
-        (("space.yaml", "--study", "a/b", "--storage", "sqlite:///a.db"), "a name without /"),
+        (
+            (*STUDY, "--report", "r", "--workers", "2"),
+            "no use for --workers: leave it out; got '2'",
+        ),
+        ((*STUDY, "--report", "r", "--enqueue", "u"), "no use for --enqueue"),
+        (("space.yaml", "--study", "a\nb", *STUDY[2:]), "control characters"),
+        (("space.yaml", "--study", "a/b", *STUDY[2:]), "a name without /"),
+        (("space.yaml", "--study", "a" * 201, *STUDY[2:]), "of at most 200 bytes"),
         (("space.yaml", "--study", "s", "--storage", "a.db", "--", *BASE), "got 'a.db'"),
     ],
 )
@@ -137,20 +135,16 @@ def test_bad_input_is_one_line_and_nothing_is_written(words, problem, folder):
     assert [path.name for path in folder.iterdir()] == ["space.yaml"]
 
 
-def test_errors_of_a_study(folder):
-    doc(*TUNE, "--trials", 1, "--", *BASE)
-    assert "'s'; got 't'" in refused("tune", "--study", "t", *STUDY[2:], "--report", "r")
-    assert "one of the trials 0; got '7'" in refused("tune", *STUDY, "--rerun", 7)
-    assert "is of another command" in refused(*TUNE, "--", *BASE, "--fp16")
-    (folder / "space.yaml").write_text("lr: {low: 1, high: 2}")
-    assert "is of another space" in refused(*TUNE, "--", *BASE)
-    (folder / "space.yaml").write_text(SPACE)
-    other = ("tune", "space.yaml", "--study", "t", *STUDY[2:], "--dir", "tune/s", "--", *BASE)
-    assert "trials of another study" in refused(*other)
+@pytest.mark.parametrize("option", ["--trials", "--workers", "--startup-trials", "--seeds"])
+def test_counts_are_positive(option, capsys):
+    with pytest.raises(SystemExit):
+        make_parser("tune").parse_args(["tune", *STUDY, option, "0"])
+    assert f"argument {option}: invalid positive value: '0'" in capsys.readouterr().err
 
 
 def test_the_best_of_other_studies_are_tried(folder):
-    """Once each, before the sampler's, on top of it what they lack; a second call has nothing to add."""
+    """Once each, before the sampler's, on top of it what they lack; a second call has nothing to
+    add."""
     (folder / "two.yaml").write_text(SPACE + "clip-norm: {choices: [2]}\n")
     doc(*TUNE, "--trials", 3, "--", *BASE)
     other = ("--study", "two", *STUDY[2:], "--sampler", "random")
@@ -175,17 +169,14 @@ def test_studies_that_cannot_be_enqueued(folder):
     (folder / "high.yaml").write_text("lr: {low: 2, high: 3}\n")
     (folder / "other.yaml").write_text("clip-norm: {low: 2, high: 3}\n")
     rest = ("--study", "t", *STUDY[2:], "--trials", 1, "--enqueue", "s", "--", *BASE)
-    for space, problem in (
-        ("high", "--enqueue 's': expected settings within the space; its best has --lr 0"),
-        ("other", "one of --clip-norm; got --lr"),
-    ):
+    for space, option in (("high", "--lr"), ("other", "--clip-norm")):
+        problem = f"has options of the space, {option}, with values inside it; got --lr 0."
         assert problem in refused("tune", f"{space}.yaml", *rest)
     assert "another study than 's' itself" in refused(*TUNE, "--enqueue", "s", "--", *BASE)
     assert "'s'; got 't'" in refused(*TUNE, "--enqueue", "t", "--", *BASE)
     doc("tune", "space.yaml", "--study", "u", *STUDY[2:], "--trials", 1, "--seed", 2, "--", *BASE)
     full = (*TUNE, "--trials", 2, "--enqueue", "u", "--", *BASE)
-    assert "expected --trials 3 or more, 2 that are complete and 1 to try; got 2" in refused(*full)
-    assert "--enqueue" in refused("tune", *STUDY, "--report", "r", "--enqueue", "u")
+    assert "expected --trials 3 or more, for 2 complete trials" in refused(*full)
 
 
 def test_without_optuna(folder, monkeypatch):
@@ -205,14 +196,20 @@ def test_sigterm_is_an_interruption(folder, monkeypatch):
         start(training, threads)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(training_module.Training, "start", start_and_end)
-    before = signal.getsignal(signal.SIGTERM)
-    out, _ = doc(*TUNE, "--trials", 2, "--", *BASE, status=130)
-    assert out == "" and signal.getsignal(signal.SIGTERM) is before
+    before, hook = signal.getsignal(signal.SIGTERM), sys.excepthook
+    monkeypatch.setattr(sys, "excepthook", hook)
+    monkeypatch.setattr(sys, "argv", ["fairseq-doc"])
+    interruptions.apply()
+    try:
+        monkeypatch.setattr(training_module.Training, "start", start_and_end)
+        with pytest.raises(SystemExit, match="143"):
+            doc(*TUNE, "--trials", 2, "--", *BASE)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     monkeypatch.setattr(training_module.Training, "start", start)
+    monkeypatch.setattr(sys, "argv", ["pytest"])
     monkeypatch.setenv("FAKE_SECONDS", "0")
-    out, _ = doc(*TUNE, "--trials", 2, "--", *BASE)
-    assert "2 trials complete" in out
+    assert "2 trials complete" in doc(*TUNE, "--trials", 2, "--", *BASE)[0]
 
 
 def slots(*values, running=0):
@@ -233,7 +230,10 @@ def test_a_bar_on_a_terminal(monkeypatch):
     printed = terminal.getvalue()
     for part in ("trial 0: loss 2\n", "2 of 3 trials", "1 running, best 2.0000"):
         assert part in printed
-    assert progress.Progress()._bar is progress.Progress(3, quiet=True)._bar is None
+    for quiet in (progress.Progress(), progress.Progress(3, quiet=True)):
+        quiet.update(slots(2.0), False)
+        quiet.close()
+    assert terminal.getvalue() == printed
 
 
 def test_a_line_a_trial_where_there_is_no_terminal(monkeypatch, capsys):
@@ -246,8 +246,4 @@ def test_a_line_a_trial_where_there_is_no_terminal(monkeypatch, capsys):
         "2 of 5 trials, best 2.0000, 4.5 min left",
         "3 of 5 trials, best 2.0000, 3.0 min left",
     ]
-
-
-def test_numbers_as_they_are_shown():
     assert [progress.duration(s) for s in (12, 90, 5400)] == ["12 s", "1.5 min", "1.5 h"]
-    assert [progress.number(value) for value in (math.inf, 2.0)] == ["diverged", "2.0000"]

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import pytest
 from conftest import ROOT
 
+from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning import tuner as tuner_module
 from fairseq_doc.tuning.command import Command
+from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.slots import slots_of
 from fairseq_doc.tuning.space import parse_space
 from fairseq_doc.tuning.storage import (
@@ -17,7 +19,7 @@ from fairseq_doc.tuning.storage import (
     silence,
     trials_of,
 )
-from fairseq_doc.tuning.tuner import Plan, Tuner
+from fairseq_doc.tuning.tuner import Tuner
 
 PROGRAM = [sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_training.py")]
 COMMAND = Command(("fairseq-train", "data"), "loss", False)
@@ -45,6 +47,8 @@ class Lines:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     silence()
+    monkeypatch.setattr(training_module, "program_for", lambda words: PROGRAM)
+    monkeypatch.setattr(training_module, "POLL", 0.01)
     monkeypatch.setattr(tuner_module, "POLL", 0.01)
     monkeypatch.setattr(tuner_module, "IDLE", 0.1)
 
@@ -60,11 +64,10 @@ def study_in(tmp_path):
         claim_folder(folder, stamp)
         shown = Lines()
 
-        def tuner(trials, workers=1, **settings):
-            plan = Plan(
-                trials, workers, folder, **{"sampler": "random", **settings}, program=PROGRAM
-            )
-            return Tuner(study, stamp, plan, shown)
+        def tuner(trials, workers=1, keep="best"):
+            where = {"study": name, "storage": "", "space": "", "dir": str(folder)}
+            given = {"trials": trials, "workers": workers, "keep": keep, "sampler": "random"}
+            return Tuner(study, stamp, Options(**where, **given), shown)
 
         return SimpleNamespace(
             study=study,

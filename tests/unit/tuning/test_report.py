@@ -8,6 +8,7 @@ import random
 import shlex
 import statistics
 import subprocess
+import sys
 from itertools import combinations
 
 import matplotlib.image
@@ -16,14 +17,18 @@ from conftest import refusal
 from optuna.trial import TrialState, create_trial
 
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.figures import near_slots
-from fairseq_doc.tuning.report import FILES, best_of_half, check_report, write_report
-from fairseq_doc.tuning.rerun import rerun, spread
-from fairseq_doc.tuning.samplers import value_at
+from fairseq_doc.tuning.report import (
+    FILES,
+    best_of_half,
+    check_report,
+    near_slots,
+    write_report,
+)
+from fairseq_doc.tuning.rerun import spread, train_again
 from fairseq_doc.tuning.slots import Slot
-from fairseq_doc.tuning.space import parse_space
+from fairseq_doc.tuning.space import parse_space, value_at
 
-from .conftest import COMMAND, PROGRAM, choosing
+from .conftest import COMMAND
 
 SPACE = parse_space(
     {
@@ -57,7 +62,7 @@ def filled(study_in, values, space=SPACE, command=COMMAND):
 
 def report(tuned, folder):
     check_report(folder, False)
-    return write_report(tuned.study, tuned.stamp, tuned.slots(), folder)
+    return write_report("s", tuned.stamp, tuned.slots(), folder)
 
 
 def test_the_files_of_a_report(study_in, tmp_path):
@@ -118,25 +123,15 @@ def test_a_report_does_not_replace_another_without_being_asked(study_in, tmp_pat
     assert "exists; remove it" in refusal(check_report, tmp_path / "r", False)
     check_report(tmp_path / "r", True)
     assert "cannot make the folder" in refusal(check_report, tmp_path / "r" / "best.sh", False)
+    for slots in ([], filled(study_in, [math.inf, None]).slots()[1:]):
+        message = refusal(write_report, "s", tuned.stamp, slots, tmp_path)
+        assert "expected a trial that is complete and did not diverge; got none of" in message
 
 
 @pytest.mark.parametrize("values", [[2.0], [2.0, 2.0], [2.0] * 9, [math.inf] * 4 + [1.0, 2.0]])
 def test_reports_of_little(values, study_in, tmp_path):
     result = report(filled(study_in, values), tmp_path / "r")
     assert result["best"]["value"] == min(values)
-
-
-@pytest.mark.parametrize("values", [[], [math.inf], [None]])
-def test_no_report_without_a_finite_value(values, study_in, tmp_path):
-    tuned = filled(study_in, values)
-    message = refusal(write_report, tuned.study, tuned.stamp, tuned.slots(), tmp_path)
-    assert "expected a trial that is complete and did not diverge; got none of" in message
-
-
-def test_states(study_in):
-    tuned = filled(study_in, [1.0])
-    tuned.study.ask(SPACE)
-    assert [slot.state for slot in tuned.slots()] == ["complete", "running"]
 
 
 @pytest.mark.parametrize(
@@ -154,53 +149,59 @@ def test_plots_leave_out_far_values(values, maximize, expected):
     assert [slot.value for slot in near_slots(slots, maximize)] == expected
 
 
-def test_reruns_are_done_once_and_go_on(study_in):
+@pytest.fixture
+def again(study_in):
+    """``again(seeds, command=...)``: the first trial of a study with these seeds."""
     tuned = study_in()
     tuned.tuner(1).run()
-    slot = tuned.slots()[0]
+    (slot,) = tuned.slots()
 
-    def again(seeds, workers=2):
+    def again(seeds, command=COMMAND):
         tuned.shown.lines.clear()
-        return rerun(tuned.stamp.command, slot, seeds, workers, tuned.folder, PROGRAM, tuned.shown)
+        return train_again(command, slot, seeds, 2, tuned.folder, tuned.shown)
 
+    again.value, again.folder, again.shown = slot.value, tuned.folder, tuned.shown
+    return again
+
+
+def test_reruns_are_done_once_and_go_on(again):
     runs = again(3)
-    base = slot.value
-    assert runs == pytest.approx({n: base + 0.01 * n for n in (1, 2, 3)})
-    command = tuned.folder / "rerun-0000-seed1" / "command.txt"
+    assert runs == pytest.approx({n: again.value + 0.01 * n for n in (1, 2, 3)})
+    command = again.folder / "rerun-0000-seed1" / "command.txt"
     assert "--seed 1 --save-dir" in command.read_text()
-    log = tuned.folder / "rerun-0000-seed3" / "log.txt"
+    log = again.folder / "rerun-0000-seed3" / "log.txt"
     log.write_text(log.read_text().replace("done training", "was interrupted"))
     assert runs.items() < again(4).items()
-    done = [line for line in tuned.shown.lines if "done before" in line]
-    assert len(done) == 2 and len(tuned.shown.lines) == 4
+    done = [line for line in again.shown.lines if "done before" in line]
+    assert len(done) == 2 and len(again.shown.lines) == 4
     assert "starts at step 5" in log.read_text()
-    found = {"mean": base + 0.02, "deviation": 0.01, "low": base + 0.01, "high": base + 0.03}
-    assert spread(list(runs.values())) == pytest.approx(found)
 
 
-def test_a_rerun_with_other_options_does_not_count_as_done(study_in):
-    tuned = study_in()
-    tuned.tuner(1).run()
-    slot, command = tuned.slots()[0], tuned.stamp.command
-    rerun(command, slot, 1, 1, tuned.folder, PROGRAM)
-    other = Command((*command.words, "--max-epoch", "9"), command.metric, command.maximize)
-    message = refusal(rerun, other, slot, 2, 1, tuned.folder, PROGRAM)
+def test_a_rerun_with_other_options_does_not_count_as_done(again):
+    again(1)
+    other = Command((*COMMAND.words, "--max-epoch", "9"), "loss", False)
+    message = refusal(again, 2, other)
     assert "rerun-0000-seed1: expected a training with --max-epoch 9; got one with none" in message
-    assert not (tuned.folder / "rerun-0000-seed2").exists()
-    (tuned.folder / "rerun-0000-seed1").rename(tuned.folder / "rerun-0000-seed2")
-    message = refusal(rerun, other, slot, 2, 1, tuned.folder, PROGRAM)
-    assert "rerun-0000-seed2: expected" in message
-    assert not (tuned.folder / "rerun-0000-seed1/log.txt").exists()
+    assert not (again.folder / "rerun-0000-seed2").exists()
+    (again.folder / "rerun-0000-seed1").rename(again.folder / "rerun-0000-seed2")
+    assert "rerun-0000-seed2: expected" in refusal(again, 2, other)
+    assert not (again.folder / "rerun-0000-seed1/log.txt").exists()
 
 
-def test_a_rerun_that_fails_and_one_that_is_at_work(study_in):
-    tuned = study_in(space=choosing("train"))
-    tuned.tuner(1).run()
-    slot = tuned.slots()[0]
-    slot.settings.update(act="fail")
-    failing = [*PROGRAM[:-1], "/none.py"]
-    message = refusal(rerun, tuned.stamp.command, slot, 2, 1, tuned.folder, failing)
-    assert "seed 1 failed: " in message and "rerun-0000-seed1/log.txt" in message
+def test_a_rerun_that_fails_and_one_that_is_at_work(again):
+    failing = Command((*COMMAND.words, "--act", "fail"), "loss", False)
+    others = """if True:
+        import fcntl, sys
+        file = open(sys.argv[1], "a")
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        print(1, flush=True)
+        sys.stdin.read()"""
+    words = [sys.executable, "-c", others, again.folder / "rerun-0000.lock"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.read(1)
+        assert "another process trains trial 0 again" in refusal(again, 1)
+    message = refusal(again, 2, failing)
+    assert "seed 1 failed: ValueError" in message and "rerun-0000-seed1/log.txt" in message
 
 
 def test_a_script_of_a_metric_that_is_a_command(study_in, tmp_path):
@@ -208,12 +209,14 @@ def test_a_script_of_a_metric_that_is_a_command(study_in, tmp_path):
     metric = f"loss\ntouch {tmp_path}/made #"
     tuned = filled(study_in, [1.0, 2.0], command=Command(COMMAND.words, metric, False))
     check_report(tmp_path / "r", False)
-    write_report(tuned.study, tuned.stamp, tuned.slots(), tmp_path / "r")
+    write_report("s", tuned.stamp, tuned.slots(), tmp_path / "r")
     lines = (tmp_path / "r" / "best.sh").read_text().splitlines()
     assert [line[0] for line in lines[:3]] == ["#"] * 3 and lines[3].startswith("fairseq-train ")
 
 
 def test_spread():
+    runs = {"mean": 2.0, "deviation": 1.0, "low": 1.0, "high": 3.0}
+    assert spread([1.0, 3.0, 2.0]) == pytest.approx(runs)
     assert set(spread([math.inf]).values()) == {None} == set(spread([]).values())
     one = {"mean": 2.0, "deviation": None, "low": 2.0, "high": 2.0}
     assert spread([2.0, math.inf]) == one

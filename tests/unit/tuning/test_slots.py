@@ -4,24 +4,28 @@ import itertools
 from datetime import datetime, timedelta
 
 import pytest
+from conftest import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState, create_trial
 
-from fairseq_doc.tuning.processes import STALE, start_time, this_process
 from fairseq_doc.tuning.slots import (
     ENDED,
     FAILED,
     HEARTBEAT_AT,
     OWNER,
     SLOT,
+    STALE,
     STOPPED,
     UNUSED,
     best_slot,
+    check_trial,
     is_dead,
     is_one_too_many,
     slots_of,
+    start_time,
+    this_process,
 )
 
 RUNNING, WAITING, FAIL = TrialState.RUNNING, TrialState.WAITING, TrialState.FAIL
@@ -135,6 +139,28 @@ def test_deaths():
         nobody.datetime_start = datetime.fromtimestamp(now) - timedelta(seconds=age)
         assert is_dead(nobody, set(), me, now) == dead
     assert start_time(2**22 + 1) is None and start_time(1) is not None
+
+
+@pytest.mark.parametrize(
+    "attributes, problem",
+    [
+        ({SLOT: -1}, "numbers"),
+        ({SLOT: "1"}, "slot"),
+        ({OWNER: "me"}, "owner"),
+        ({"heartbeat": float("nan")}, "numbers"),
+        ({"seconds": [1]}, "seconds"),
+        ({ENDED: 3}, "ended"),
+        ({"origin": {}}, "origin"),
+    ],
+)
+def test_trials_of_a_damaged_study(attributes, problem):
+    space = {"lr": FloatDistribution(0, 1)}
+    check_trial(trial(3, **{OWNER: this_process(), SLOT: 2, "seconds": 1.5}), space)
+    message = refusal(check_trial, trial(3, **attributes), space)
+    assert f"trial 3 of the study: expected its {problem} as" in message
+    assert "is damaged" in message
+    assert "settings" in refusal(check_trial, trial(3), {"lr": FloatDistribution(0, 0.1)})
+    assert "value" in refusal(check_trial, trial(3, COMPLETE), {**space, "x": space["lr"]})
 
 
 @pytest.mark.parametrize("maximize", [False, True])

@@ -1,5 +1,7 @@
-"""Storages, and what a study was made with."""
+"""Storages, what a study was made with, and the folder of its trials."""
 
+import json
+import os
 import sqlite3
 import threading
 
@@ -8,8 +10,11 @@ import pytest
 from conftest import refusal
 from optuna.exceptions import StorageInternalError
 
+from fairseq_doc.errors import shown
+from fairseq_doc.tuning import journal as journal_module
 from fairseq_doc.tuning import storage as storage_module
 from fairseq_doc.tuning.command import Command
+from fairseq_doc.tuning.slots import this_process
 from fairseq_doc.tuning.space import parse_space
 from fairseq_doc.tuning.storage import (
     claim_folder,
@@ -17,9 +22,16 @@ from fairseq_doc.tuning.storage import (
     open_storage,
     open_study,
     patiently,
+    read_slots,
 )
 
 from .conftest import COMMAND, SPACE
+
+
+@pytest.fixture
+def storage(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return open_storage("sqlite:///a.db", create=True)
 
 
 @pytest.mark.parametrize("url", ["sqlite:///a.db", "a.journal", "journal:///b.journal"])
@@ -40,56 +52,86 @@ def test_a_study_is_found_again(url, tmp_path, monkeypatch):
     [
         ("tune.db", "expected sqlite:///FILE, FILE.journal"),
         ("sqlite://", "which is not kept"),
-        ("sqlite:///:memory:", "which is not kept"),
         ("sqlite:///no/a.db", "a folder that exists"),
         ("no/a.journal", "a folder that exists"),
-        ("sqlite:///text", "a database that can be opened"),
-        ("sqlite:///folder", "folder is something else"),
+        ("sqlite:///text", "expected a database that can be used"),
+        ("sqlite:///folder", "expected a file that can be written to; got folder"),
+        ("pipe.journal", "expected a file that can be written to; got pipe.journal"),
         ("text.journal", "expected text.journal to be a journal of Optuna"),
+        ("unknown.journal", "expected unknown.journal to be a journal of Optuna"),
+        ("cut.journal", "its last 7 bytes are a part of one"),
         ("postgresql://user:secret@localhost/x", "its Python driver"),
-        ("unheard://x", "expected a database that can be opened"),
+        ("unheard://x", "expected a database that can be used"),
     ],
 )
 def test_a_storage_that_cannot_be_used(url, problem, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
+    os.mkfifo("pipe.journal")
     for name in ("text", "text.journal"):
         (tmp_path / name).write_text("no database, but a text of some length " * 100 + "\n")
+    unknown = '{"op_code": 99, "worker_id": "x"}\n'
+    (tmp_path / "unknown.journal").write_text(unknown)
+    (tmp_path / "cut.journal").write_text(unknown + '{"op_co')
+    before = sorted(tmp_path.iterdir())
     message = refusal(open_storage, url, create=True)
     assert problem in message and "secret" not in message
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "text", "text.journal"]
+    assert sorted(tmp_path.iterdir()) == before
 
 
-def test_another_space_or_command_is_refused(tmp_path):
-    storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
+def journal_with_lock(tmp_path, holder):
+    path = str(tmp_path / "a.journal")
+    open_study(open_storage(path, create=True), "s", SPACE, COMMAND)
+    os.symlink(holder, f"{path}.lock")
+    return path
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(tmp_path):
+    path = journal_with_lock(tmp_path, json.dumps({**this_process(), "pid": 2**22 + 1}))
+    assert load_study(open_storage(path, create=False), "s")
+    assert not os.path.lexists(f"{path}.lock")
+
+
+@pytest.mark.parametrize("holder", [{}, {"machine": "another"}, "optuna's own"])
+def test_the_lock_of_another_is_waited_for(holder, tmp_path, monkeypatch):
+    monkeypatch.setattr(journal_module, "GRACE", 0.2)
+    name = holder if isinstance(holder, str) else json.dumps({**this_process(), **holder})
+    path = journal_with_lock(tmp_path, name)
+    assert "a.journal.lock to be released within" in refusal(open_storage, path, False)
+    monkeypatch.setattr(journal_module, "GRACE", 30)
+    threading.Timer(0.3, os.unlink, [f"{path}.lock"]).start()
+    assert load_study(open_storage(path, create=False), "s")
+
+
+def test_a_lock_that_was_taken_when_a_signal_came_is_this_one(tmp_path):
+    lock = journal_module.JournalLock(str(tmp_path / "a.journal"))
+    (tmp_path / "a.journal").touch()
+    assert lock.acquire() and lock.acquire()
+    lock.release()
+    assert not os.path.lexists(tmp_path / "a.journal.lock")
+
+
+def test_another_space_or_command_is_refused(storage):
     open_study(storage, "s", SPACE, COMMAND)
     other = parse_space({"lr": {"low": 0.1, "high": 1.0}}, "x")
     message = refusal(open_study, storage, "s", other, COMMAND)
-    assert 'it has --lr {"low": 0.0001, "high": 1.0, "log": true}' in message
-    assert 'this one {"low": 0.1, "high": 1.0}' in message
+    assert 'another space: expected --lr \'{"low": 0.0001, "high": 1.0, "log": true}\'' in message
+    assert 'got --lr \'{"low": 0.1, "high": 1.0}\'; give' in message
     more = {**SPACE, **parse_space({"x": {"choices": [1]}}, "x")}
-    assert "it has --x null" in refusal(open_study, storage, "s", more, COMMAND)
-    for words, parts in (
-        (("fairseq-train", "other"), ("'data'", "'other'")),
-        (("fairseq-train", "data", "--fp16"), ("'data'", "'data --fp16'")),
-    ):
-        message = refusal(open_study, storage, "s", SPACE, Command(words, "loss", False))
-        assert "is of another command: at word" in message
-        assert all(part in message for part in parts)
+    message = refusal(open_study, storage, "s", more, COMMAND)
+    assert "another space: expected none; got --x '{\"choices\": [1]}'" in message
+    for words, got in ((("other",), "data; got other"), (("data", "--fp16"), "none; got --fp16")):
+        other = Command(("fairseq-train", *words), "loss", False)
+        message = refusal(open_study, storage, "s", SPACE, other)
+        assert f"another command: expected {got}; give" in message
     # The place of the program may differ between machines.
     open_study(storage, "s", SPACE, Command(("/opt/fairseq-train", "data"), "loss", False))
 
 
-def test_a_study_of_another_program(tmp_path):
-    storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
-    optuna.create_study(study_name="s", storage=storage)
-    assert "another program made it" in refusal(load_study, storage, "s")
-
-
-def test_a_study_whose_maker_was_killed_before_it_had_its_stamp(tmp_path, monkeypatch):
+def test_a_study_whose_maker_was_killed_before_it_had_its_stamp(storage, monkeypatch):
     monkeypatch.setattr(storage_module, "MAKING", 0.3)
-    storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
     optuna.create_study(study_name="s", storage=storage)
+    assert "or it is damaged: 'None'" in refusal(load_study, storage, "s")
     study, stamp = open_study(storage, "s", SPACE, COMMAND)
     assert load_study(storage, "s")[1] == stamp and stamp.space == SPACE
     assert open_study(storage, "s", SPACE, COMMAND)[1] == stamp
@@ -97,43 +139,51 @@ def test_a_study_whose_maker_was_killed_before_it_had_its_stamp(tmp_path, monkey
         other = optuna.create_study(study_name=name, storage=storage, direction=direction)
         if name == "used":
             other.ask()
-        assert "another program made it" in refusal(open_study, storage, name, SPACE, COMMAND)
+        assert "or it is damaged: 'None'" in refusal(open_study, storage, name, SPACE, COMMAND)
 
 
-def test_a_journal_of_unknown_records(tmp_path):
-    (tmp_path / "a.journal").write_text('{"op_code": 99, "worker_id": "x"}\n')
-    assert "to be a journal of Optuna" in refusal(open_storage, f"{tmp_path}/a.journal", True)
+STAMP = {"command": ["fairseq-train"], "metric": "m", "maximize": 0, "id": "x"}
+GOOD_SPACE = {"lr": {"low": 1, "high": 2}}
 
 
 @pytest.mark.parametrize(
-    "stamp, problem",
+    "stamp",
     [
-        ("{", "is damaged"),
-        ("7", "is damaged"),
-        ('{"space": {}}', "is damaged"),
-        ('{"command": [], "metric": "m", "maximize": 0, "space": {}, "id": "x"}', "got ''"),
-        (
-            '{"command": ["/x/evil.sh"], "metric": "m", "maximize": 0, "space": {}, "id": "x"}',
-            "evil",
-        ),
+        "{",
+        "7",
+        7,
+        '{"space": {}}',
+        json.dumps({**STAMP, "space": {}}),
+        json.dumps({**STAMP, "space": GOOD_SPACE, "command": []}),
+        json.dumps({**STAMP, "space": GOOD_SPACE, "command": ["/x/evil.sh"]}),
+        json.dumps({**STAMP, "space": GOOD_SPACE, "maximize": 1}),
     ],
 )
-def test_a_stamp_that_is_damaged_or_starts_another_program(tmp_path, stamp, problem):
-    storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
+def test_a_stamp_that_is_damaged_or_starts_another_program(storage, stamp):
     study, _ = open_study(storage, "s", SPACE, COMMAND)
     study.set_user_attr("fairseq_doc", stamp)
-    assert problem in refusal(load_study, storage, "s")
+    message = refusal(load_study, storage, "s")
+    assert "or it is damaged: " in message and shown(str(stamp), 40)[1:30] in message
 
 
-def test_the_place_of_a_program_is_not_taken_from_the_storage(tmp_path):
-    storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
+def test_a_damaged_database(storage):
+    study, _ = open_study(storage, "s", SPACE, COMMAND)
+    study.ask(SPACE)
+    for change in ("trial_params SET distribution_json = '{'", "trials SET state = 'NONE'"):
+        with sqlite3.connect("a.db") as database:
+            database.execute(f"UPDATE {change}")
+        message = refusal(read_slots, open_storage("sqlite:///a.db", False), "s")
+        assert "the storage cannot be used: " in message
+
+
+def test_the_place_of_a_program_is_not_taken_from_the_storage(storage):
     open_study(storage, "s", SPACE, Command(("/opt/fairseq-train", "data"), "loss", False))
     assert load_study(storage, "s")[1].command.words == ("fairseq-train", "data")
 
 
 def test_many_open_one_study_at_once(tmp_path):
     """One makes the tables and the study, the others join it."""
-    found, problems = [], []
+    ids, problems = [], []
 
     def join():
         try:
@@ -141,8 +191,8 @@ def test_many_open_one_study_at_once(tmp_path):
             study, stamp = open_study(storage, "s", SPACE, COMMAND)
             claim_folder(tmp_path / "tune", stamp)
             for _ in range(5):
-                patiently(study.ask)
-            found.append(stamp.study_id)
+                study.ask()
+            ids.append(stamp.study_id)
         except BaseException as error:
             problems.append(error)
 
@@ -151,7 +201,7 @@ def test_many_open_one_study_at_once(tmp_path):
         thread.start()
     for thread in threads:
         thread.join(120)
-    assert problems == [] and len(found) == 4 and len(set(found)) == 1
+    assert problems == [] and len(ids) == 4 and len(set(ids)) == 1
     study, _ = load_study(open_storage(f"sqlite:///{tmp_path}/a.db", create=False), "s")
     assert [trial.number for trial in study.get_trials()] == list(range(20))
 
@@ -172,25 +222,19 @@ def test_a_locked_database_is_waited_for(monkeypatch):
     tries.clear()
     assert refusal(patiently, call) == "the storage cannot be used: database is locked"
 
-    def lost():
-        raise sqlite3.OperationalError("disk I/O error")
 
-    assert "disk I/O error" in refusal(patiently, lost)
-
-
-def test_a_folder_of_another_study(tmp_path):
-    storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
-    _, one = open_study(storage, "one", SPACE, COMMAND)
-    _, two = open_study(storage, "two", SPACE, COMMAND)
-    claim_folder(tmp_path / "a" / "b", one)
-    claim_folder(tmp_path / "a" / "b", one)
-    assert "trials of another study" in refusal(claim_folder, tmp_path / "a" / "b", two)
+def test_a_folder_of_another_study_or_with_a_link(storage, tmp_path):
+    one, two = (open_study(storage, name, SPACE, COMMAND)[1] for name in ("one", "two"))
+    folder = tmp_path / "a" / "b"
+    claim_folder(folder, one)
+    claim_folder(folder, one)
+    assert "trials of another study" in refusal(claim_folder, folder, two)
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "thesis.tex").touch()
     assert "other files" in refusal(claim_folder, tmp_path / "c", two)
     assert "cannot write" in refusal(claim_folder, tmp_path / "a.db" / "x", two)
-
-
-def test_a_stamp_is_text():
-    stamp = storage_module.Stamp(SPACE, COMMAND, "id")
-    assert storage_module.Stamp.from_text(stamp.as_text(), "s") == stamp
+    (folder / "trial-0000").mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    (folder / "trial-0000" / "log.txt").symlink_to(tmp_path / "c" / "thesis.tex")
+    for place in (folder, tmp_path / "link"):
+        assert "expected no links" in refusal(claim_folder, place, one)

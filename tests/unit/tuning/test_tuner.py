@@ -16,18 +16,17 @@ from optuna.trial import TrialState
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning import tuner as tuner_module
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.processes import this_process
+from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.slots import (
     ENDED,
     OWNER,
-    SLOT,
-    STOPPED,
     UNUSED,
     is_one_too_many,
     slots_of,
+    this_process,
 )
 from fairseq_doc.tuning.storage import load_study, open_storage, silence
-from fairseq_doc.tuning.tuner import Plan, Tuner
+from fairseq_doc.tuning.tuner import Tuner
 
 from .conftest import choosing
 
@@ -54,31 +53,17 @@ def test_every_trial_has_its_value_and_only_the_best_its_checkpoints(kind, study
     assert tuned.shown.lines[0].startswith("trial ") and " --lr " in tuned.shown.lines[0]
 
 
-def test_a_second_call_has_nothing_to_do_and_a_third_wants_more(study_in):
-    tuned = study_in()
-    tuned.tuner(2, keep_all=True).run()
-    before = tuned.study.get_trials()
-    tuned.tuner(2).run()
-    assert tuned.study.get_trials() == before
-    tuned.tuner(4, keep_all=True).run()
-    assert len(tuned.slots()) == 4
-
-
-def test_trainings_that_diverge_count_as_worst(study_in):
-    tuned = study_in(space=choosing("diverge", "nan"))
-    tuned.tuner(4).run()
-    assert [slot.value for slot in tuned.slots()] == [math.inf] * 4
-    assert all("diverged" in line for line in tuned.shown.lines)
-
-
-def test_a_maximised_metric(study_in):
-    command = Command(("fairseq-train", "data"), "accuracy", True)
-    tuned = study_in(space=choosing("train", "diverge"), command=command)
+@pytest.mark.parametrize("maximize", [False, True])
+def test_trainings_that_diverge_count_as_worst(maximize, study_in):
+    command = Command(("fairseq-train", "data"), "accuracy", maximize)
+    tuned = study_in(space=choosing("train", "diverge", "nan"), command=command)
     tuned.tuner(6).run()
     values = [slot.value for slot in tuned.slots()]
-    assert -math.inf in values and tuned.study.direction.name == "MAXIMIZE"
+    worst, best = (-math.inf, max) if maximize else (math.inf, min)
+    assert worst in values and tuned.study.direction.name.startswith("MAX" if maximize else "MIN")
+    assert sum("diverged" in line for line in tuned.shown.lines) == values.count(worst)
     (kept,) = tuned.folder.glob("*/checkpoints")
-    assert int(kept.parent.name[-4:]) == max(range(6), key=values.__getitem__)
+    assert int(kept.parent.name[-4:]) == best(range(6), key=values.__getitem__)
 
 
 def test_the_first_failure_ends_a_tuning(study_in):
@@ -128,11 +113,10 @@ def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch):
     assert names[:2] == ["trial-0000", "trial-0001"]
 
 
-def dead_trial(tuned, log=None, ended=True):
+def dead_trial(tuned, log=None):
     """A trial whose process is gone; its log."""
     trial = tuned.study.ask(tuned.stamp.space)
-    if ended:
-        trial.set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})
+    trial.set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})
     if log is not None:
         folder = tuned.folder / f"trial-{trial.number:04d}"
         folder.mkdir()
@@ -146,40 +130,14 @@ def test_a_dead_trial_that_had_finished_is_read_not_trained(study_in):
     folder = tuned.folder / "trial-0001"
     dead = dead_trial(tuned, "x\ndone training in 0.3 seconds\n")
     (tuned.folder / "trial-0000" / "checkpoints").rename(folder / "checkpoints")
+    tuned.study.ask().set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})  # without settings
     tuned.tuner(2).run()
+    assert tuned.study.get_trials()[2].user_attrs[ENDED] == UNUSED
     one = tuned.slots()[1]
     assert one.complete and one.settings == dead.params
     assert one.value == tuned.slots()[0].value
     assert (folder / "log.txt").read_text() == "x\ndone training in 0.3 seconds\n"
     assert not (folder / "command.txt").exists()
-
-
-def test_a_dead_trial_that_had_diverged_is_not_trained_again(study_in):
-    tuned = study_in()
-    dead_trial(tuned, "FloatingPointError: gradients are Nan/Inf\n")
-    tuned.tuner(1).run()
-    assert tuned.slots()[0].value == math.inf
-
-
-def test_a_dead_trial_without_settings_is_dropped(study_in):
-    tuned = study_in()
-    tuned.study.ask().set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})
-    tuned.tuner(2).run()
-    first = tuned.study.get_trials()[0]
-    assert first.state == TrialState.FAIL and first.user_attrs[ENDED] == UNUSED
-    assert [slot.number for slot in tuned.slots()] == [1, 2]
-
-
-def test_a_trial_of_another_machine_is_waited_for_until_it_is_stale(study_in, monkeypatch):
-    tuned = study_in()
-    trial = dead_trial(tuned, ended=False)
-    trial.set_user_attr(OWNER, {**this_process(), "machine": "another"})
-    trial.set_user_attr("heartbeat", time.time() - 599.5)
-    begin = time.monotonic()
-    tuned.tuner(1).run()
-    assert 0.3 < time.monotonic() - begin < 20
-    assert tuned.study.get_trials()[0].user_attrs[ENDED] == STOPPED
-    assert tuned.study.get_trials()[1].user_attrs[SLOT] == 0 and tuned.slots()[0].complete
 
 
 def test_heartbeats_and_seconds_are_written(study_in, monkeypatch):
@@ -240,36 +198,17 @@ def test_two_tuners_on_one_study(kind, study_in, tmp_path):
     lines = [line for tuned in opened for line in tuned.shown.lines]
     assert len(lines) == len(set(lines)) == 7
     for slot in slots:
-        log = tuned_log(opened[0], slot)
+        log = (opened[0].folder / f"trial-{slot.number:04d}" / "log.txt").read_text()
         assert log.count("starts at step 0") == 1 and log.count("done training") == 1
 
 
-@pytest.mark.parametrize("kind", KINDS[:2])
-def test_two_tuners_that_see_one_interrupted_trial(kind, study_in, tmp_path):
-    """One goes on with it, whoever comes first; the other has done no harm."""
-    url = kind.format(tmp_path)
-    one, other = (study_in(url) for _ in range(2))
-    dead = dead_trial(one)
-    tuners = [one.tuner(1), other.tuner(1)]
-    seen = [slots_of(tuner._recover())[0] for tuner in tuners]
-    assert all(slot.state == "interrupted" for slot in seen)
-    begun = [tuner._begin(slot) for tuner, slot in zip(tuners, seen, strict=True)]
-    assert begun == [True, False]
-    tuners[0].run()
-    (slot,) = one.slots()
-    assert slot.complete and slot.settings == dead.params
-    assert [trial.user_attrs.get(ENDED) for trial in one.study.get_trials()] == [
-        STOPPED,
-        None,
-        UNUSED,
-    ]
-
-
 def continue_at_once(url, folder, barrier, rounds, found):
-    """A process that goes on with one interrupted trial after another, at the same moment as another."""
+    """A process that goes on with one interrupted trial after another, at the same moment as
+    another."""
     silence()
     study, stamp = load_study(open_storage(url, create=False), "s")
-    tuner = Tuner(study, stamp, Plan(99, 1, folder, "random"))
+    settings = Options(study="s", storage=url, space="", trials=99, sampler="random")
+    tuner = Tuner(study, stamp, settings, None)
     interrupted = [slot for slot in slots_of(study.get_trials()) if slot.state == "interrupted"]
     for slot in interrupted[:rounds]:
         barrier.wait(60)
@@ -302,24 +241,25 @@ def test_processes_that_begin_at_the_same_moment_have_trials_of_their_own(study_
         assert sorted(too_many) == [False, True]
 
 
-def tuned_log(tuned, slot):
-    return (tuned.folder / f"trial-{slot.number:04d}" / "log.txt").read_text()
-
-
 TUNING = """
 import sys
-from pathlib import Path
+from fairseq_doc.tuning import training
 from fairseq_doc.tuning.command import Command
+from fairseq_doc.tuning.progress import Progress
+from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.space import parse_space
 from fairseq_doc.tuning.storage import open_storage, open_study, silence
-from fairseq_doc.tuning.tuner import Plan, Tuner
+from fairseq_doc.tuning.tuner import Tuner
 silence()
 url, folder, program = sys.argv[1:4]
 space = parse_space({"lr": {"low": "1e-4", "high": 1.0, "log": True}}, "space")
 command = Command(("fairseq-train", "data"), "loss", False)
 study, stamp = open_study(open_storage(url, create=True), "s", space, command)
-program = [sys.executable, "-I", "-S", program]
-Tuner(study, stamp, Plan(4, 2, Path(folder), "random", program=program)).run()
+training.program_for = lambda words: [sys.executable, "-I", "-S", program]
+settings = Options(
+    study="s", storage=url, space="", dir=folder, trials=4, workers=2, sampler="random"
+)
+Tuner(study, stamp, settings, Progress()).run()
 """
 
 
