@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,16 @@ import torch
 from fairseq.logging.progress_bar import progress_bar
 from fairseq.utils import split_paths
 
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.cache import CacheSettings
+from fairseq_doc.evaluation.dynamic import DynamicSettings
 from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
+from fairseq_doc.evaluation.gradient_statistics import statistics_of
 from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.files import text_lines
 from fairseq_doc.ops.matmul import PRECISIONS
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, group, option, positive
 from fairseq_doc.preparation.binarisation import load_dictionary
 from fairseq_doc.preparation.byte_tokens import BYTE, unit_of
 
@@ -42,7 +47,7 @@ class ModelOptions(CheckpointOptions):
 
     @property
     def device(self) -> str:
-        """A GPU where there is one."""
+        """A GPU if the machine has one."""
         return "cuda" if torch.cuda.is_available() and not self.cpu else "cpu"
 
 
@@ -54,6 +59,59 @@ class ProgressOptions:
     log_interval: int = option(
         "batches between lines of progress, where it goes into a file", 100, type=positive
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptationOptions(ProgressOptions, ModelOptions):
+    """What evaluation may add to the models.
+
+    Raises:
+        FairseqDocError: dynamic evaluation in another precision than float32, of a model twice, or with
+            a number of files other than that of the models.
+    """
+
+    cache: CacheSettings | None = group("cache", switch="window")
+    dynamic: DynamicSettings | None = group(
+        "dynamic",
+        switch="dynamic",
+        help="dynamic evaluation: the model learns from each segment after it was scored; in float32",
+    )
+
+    def __post_init__(self) -> None:
+        _ = self.scorer  # which checks itself
+        if self.dynamic is None:
+            return
+        if self.matmul_precision not in (None, "float32"):
+            raise FairseqDocError(
+                "--dynamic computes in float32: expected no --matmul-precision; got "
+                f"{self.matmul_precision}"
+            )
+        self.dynamic.statistics_paths(self.path)
+
+    @property
+    def scorer(self) -> ScorerSettings:
+        """What is added to the models."""
+        return ScorerSettings(cache=self.cache, dynamic=self.dynamic)
+
+    def scorer_of(self, ensemble: Ensemble) -> ScorerSettings:
+        """:attr:`scorer` with the gradient statistics of each model; those without a file are
+        gathered."""
+        if self.dynamic is None:
+            return self.scorer
+        statistics = [
+            statistics_of(
+                Ensemble([model], ensemble.task),
+                path,
+                self.dynamic.columns,
+                self.dynamic.segment,
+                self.dynamic.batches,
+                progress=progress_of(self),
+            )
+            for model, path in zip(
+                ensemble.models, self.dynamic.statistics_paths(self.path), strict=True
+            )
+        ]
+        return replace(self.scorer, statistics=statistics)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +145,8 @@ def ensemble_of(
 ) -> Ensemble:
     """The models, on a GPU where there is one; ``eval_window`` and ``dropout_scale`` as
     :func:`~fairseq_doc.evaluation.ensemble.load_ensemble` takes them."""
-    precision = settings.matmul_precision
+    dynamic = getattr(settings, "dynamic", None)
+    precision = settings.matmul_precision if dynamic is None else "float32"
     ensemble = load_ensemble(settings.path, settings.data, eval_window, precision, dropout_scale)
     return ensemble.to(settings.device)
 

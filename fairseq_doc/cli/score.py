@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.adaptation_arguments import AdaptationOptions
-from fairseq_doc.cli.arguments import bits_a_character, ensemble_of, progress_of
+from fairseq_doc.cli.arguments import (
+    AdaptationOptions,
+    bits_a_character,
+    ensemble_of,
+    progress_of,
+)
 from fairseq_doc.cli.text_arguments import TextOptions, plain_text, unknown_words
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, TextScore, encoded_text, score_text
-from fairseq_doc.evaluation.stream_scorer import StreamSettings
 from fairseq_doc.options import option
 from fairseq_doc.preparation.byte_tokens import BYTE
 
@@ -56,9 +59,8 @@ def run(settings: Options) -> dict[str, Any]:
     also their ``word_entropies``, in nats, and whether each ``is_unknown`` and is ``scored``."""
     tokenized, unit = settings.sentences(settings.data)
     ensemble = ensemble_of(settings)
-    encoded_text(
-        ensemble.dictionary, tokenized, settings.state, settings.max_tokens
-    )  # checks it first
+    # Raises its errors before gradient statistics are gathered.
+    encoded_text(ensemble.dictionary, tokenized, settings.state, settings.max_tokens)
     start = time.perf_counter()
     scored = score_text(
         ensemble,
@@ -66,10 +68,8 @@ def run(settings: Options) -> dict[str, Any]:
         settings.state,
         settings.max_tokens,
         progress_of(settings),
-        StreamSettings(
-            cache=settings.cache, dynamic=settings.dynamic, statistics=settings.gathered(ensemble)
-        ),
-        settings.tsv,
+        settings.scorer_of(ensemble),
+        entropies=settings.tsv,
     )
     seconds = time.perf_counter() - start
     sentences = []

@@ -3,6 +3,8 @@
 With ``state="fresh"`` every sentence starts from a state of zeros after ``</s>``, and its words and
 its end mark are scored. With ``state="carried"`` the sentences are one text, with ``</s>`` after each,
 read as eval-lm reads a split: nothing comes before the first word, which counts as certain.
+
+Axes: B sentences, T tokens of the longest, R = 2 rows with entropies, else 1.
 """
 
 from collections import Counter
@@ -16,12 +18,7 @@ from fairseq.data import Dictionary
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
-from fairseq_doc.evaluation.stream_scorer import (
-    USUAL,
-    StreamScorer,
-    StreamSettings,
-    stream_scorer,
-)
+from fairseq_doc.evaluation.scorer import USUAL, Scorer, ScorerSettings, scorer
 from fairseq_doc.preparation.byte_tokens import WORD, tokens_of
 
 STATES = ("fresh", "carried")
@@ -154,7 +151,7 @@ def score_text(
     state: str = "fresh",
     max_tokens: int = MAX_TOKENS,
     progress: Progress = no_progress,
-    settings: StreamSettings = USUAL,
+    settings: ScorerSettings = USUAL,
     entropies: bool = False,
 ) -> TextScore:
     """Score sentences.
@@ -169,32 +166,35 @@ def score_text(
         settings: a cache or dynamic evaluation, which need a carried text.
         entropies: compute them too.
 
-    Returns:
-        :class:`TextScore`.
-
     Raises:
         FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, a cache or
             dynamic evaluation of fresh sentences, or a score that is not finite.
     """
-    if settings.samples or list(settings.temperatures) != [1.0]:
+    if settings.samples or settings.temperature != 1.0:
         raise FairseqDocError("expected scores without samples of dropout and at temperature 1")
     if state == "fresh" and (settings.cache or settings.dynamic):
         raise FairseqDocError(NEEDS_CARRIED)
     dictionary = ensemble.dictionary
     encoded = encoded_text(dictionary, tokenized, state, max_tokens)
     score = _score_carried if state == "carried" else _score_fresh
-    with stream_scorer(ensemble, settings) as scorer:
-        scored = score(ensemble, scorer, encoded, max_tokens, progress, entropies)
+    with scorer(ensemble, settings) as one:
+        tables = score(ensemble, one, encoded, max_tokens, progress, entropies)
     sentences = []
     counts: Counter[str] = Counter()
-    for number, (words, table) in enumerate(zip(tokenized, scored, strict=True)):
-        scores, *rest = table.tolist()
+    for number, (words, table) in enumerate(zip(tokenized, tables, strict=True)):
+        log_probs, *rest = table.tolist()
         unknown = [word for word in words if word not in dictionary]
         counts.update(unknown)
         first_is_certain = state == "carried" and number == 0
-        tokens = len(scores) - 1 if first_is_certain else len(scores)
-        spelled = [*words, dictionary.eos_word]
-        sentences.append(SentenceScore(spelled, scores, tokens, unknown, rest[0] if rest else None))
+        sentences.append(
+            SentenceScore(
+                words=[*words, dictionary.eos_word],
+                word_log_probs=log_probs,
+                tokens=len(log_probs) - first_is_certain,
+                unknown=unknown,
+                word_entropies=rest[0] if rest else None,
+            )
+        )
     return TextScore(sentences, Counter(dict(counts.most_common())))
 
 
@@ -211,7 +211,7 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]
 
 def _score_fresh(
     ensemble: Ensemble,
-    scorer: StreamScorer,
+    one: Scorer,
     encoded: list[torch.Tensor],
     max_tokens: int,
     progress: Progress,
@@ -221,61 +221,57 @@ def _score_fresh(
     results: list[torch.Tensor] = [torch.empty(0)] * len(encoded)
     batches = batches_by_length([len(sentence) for sentence in encoded], max_tokens)
     for batch in progress(batches, "score"):
-        some = [encoded[index] for index in batch]
-        scores = _score_batch(ensemble, scorer, some, max_tokens, entropies)
-        for index, table in zip(batch, scores, strict=True):
-            results[index] = table
+        sentences = [encoded[index] for index in batch]
+        target = torch.nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (B, T)
+        lengths = torch.tensor([len(sentence) for sentence in sentences])
+        counted = torch.arange(target.size(1)) < lengths.unsqueeze(1)  # (B, T)
+        after_eos = target.new_full((len(batch), 1), ensemble.dictionary.eos())
+        source = torch.cat([after_eos, target[:, :-1]], dim=1)  # (B, T)
+        steps = max(1, max_tokens // len(batch))
+        windows = _windows(ensemble, steps, source, target, counted)
+        table = torch.cat([_score_window(one, *w, entropies) for w in enumerate(windows)], dim=2)
+        for index, row, length in zip(batch, table.unbind(1), lengths, strict=True):
+            results[index] = row[:, :length]
     return results
-
-
-def _score_batch(
-    ensemble: Ensemble,
-    scorer: StreamScorer,
-    sentences: list[torch.Tensor],
-    max_tokens: int,
-    entropies: bool,
-) -> list[torch.Tensor]:
-    """[(R, tokens)] for B sentences, in windows of ``max_tokens`` targets with padding."""
-    target = torch.nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (B, T)
-    lengths = [len(sentence) for sentence in sentences]
-    counted = torch.arange(target.size(1)) < torch.tensor(lengths).unsqueeze(1)  # (B, T)
-    after_eos = target.new_full((len(sentences), 1), ensemble.dictionary.eos())
-    source = torch.cat([after_eos, target[:, :-1]], dim=1)  # (B, T)
-    table = torch.zeros(2 if entropies else 1, *target.shape, dtype=torch.float64)
-    window = max(1, max_tokens // len(sentences))
-    for number, start in enumerate(range(0, target.size(1), window)):
-        at = slice(start, start + window)
-        parts = [x[:, at].to(ensemble.device) for x in (source, target, counted)]
-        if entropies:
-            found = scorer.with_entropies(parts[0], parts[1], number)
-            table[:, :, at] = torch.stack(found).cpu()
-        else:
-            scores = ensemble.token_log_probs(parts[0], parts[1], number, parts[2])
-            table[0][:, at][counted[:, at]] = scores.cpu()
-    return [row[:, :length] for row, length in zip(table.unbind(1), lengths, strict=True)]
 
 
 def _score_carried(
     ensemble: Ensemble,
-    scorer: StreamScorer,
+    one: Scorer,
     encoded: list[torch.Tensor],
     max_tokens: int,
     progress: Progress,
     entropies: bool,
 ) -> Sequence[torch.Tensor]:
     """[(R, tokens)] for each sentence of one text: log P, and the entropies."""
-    stream = torch.cat(encoded).to(ensemble.device)
-    # Of the first word, which counts as certain.
-    tables = [torch.zeros(2 if entropies else 1, 1, dtype=torch.float64)]
-    window = scorer.window_length or max_tokens
-    windows = range(0, len(stream) - 1, window)
-    for number, start in enumerate(progress(windows, "score")):
-        stop = min(start + window, len(stream) - 1)
-        source, target = stream[None, start:stop], stream[None, start + 1 : stop + 1]
-        if entropies:
-            found = torch.cat(scorer.with_entropies(source, target, number))
-        else:
-            found = scorer.log_probs(source, target, number)[0]
-        tables.append(found.cpu())
+    stream = torch.cat(encoded).unsqueeze(0)
+    windows = _windows(ensemble, one.window_length or max_tokens, stream[:, :-1], stream[:, 1:])
+    tables = [_score_window(one, *w, entropies) for w in enumerate(progress(windows, "score"))]
+    # The first word counts as certain.
+    table = torch.cat([torch.zeros_like(tables[0][:, :, :1]), *tables], dim=2).squeeze(1)
     ends = list(accumulate(len(sentence) for sentence in encoded))
-    return torch.cat(tables, dim=1).tensor_split(ends[:-1], dim=1)
+    return table.tensor_split(ends[:-1], dim=1)
+
+
+def _windows(
+    ensemble: Ensemble, steps: int, *tensors: torch.Tensor
+) -> list[Sequence[torch.Tensor]]:
+    """Tensors (B, T), cut into windows of so many steps, on the models' device."""
+    parts = (tensor.to(ensemble.device).split(steps, 1) for tensor in tensors)
+    return list(zip(*parts, strict=True))
+
+
+def _score_window(
+    one: Scorer, number: int, window: Sequence[torch.Tensor], entropies: bool
+) -> torch.Tensor:
+    """log P of the targets of a window, and the entropies, (R, B, T). The third tensor of a window says
+    which count; log P of the others is 0."""
+    source, target, *counted = window
+    if entropies:
+        return torch.stack(one.with_entropies(source, target, number)).cpu()
+    if not counted:
+        return one.log_probs(source, target, number).cpu()
+    at = counted[0].nonzero(as_tuple=True)
+    table = torch.zeros(1, *target.shape, dtype=torch.float64)
+    table[0][counted[0].cpu()] = one.log_probs(source, target[at], number, at)[0].cpu()
+    return table

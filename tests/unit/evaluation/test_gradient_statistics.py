@@ -1,3 +1,6 @@
+import tracemalloc
+import zipfile
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +8,6 @@ import torch
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation import gradient_statistics as module
 from fairseq_doc.evaluation.gradient_statistics import (
-    GatheringSettings,
     differentiable,
     statistics_of,
     trained_parameters,
@@ -15,7 +17,7 @@ from fairseq_doc.evaluation.gradient_statistics import (
 from ..conftest import assert_close, small_model, write_split
 from .conftest import ProgressSpy, ensemble, peaked_model
 
-SETTINGS = GatheringSettings(columns=3, segment=4)
+SETTINGS = (3, 4)  # columns, segment
 
 
 @pytest.fixture
@@ -51,11 +53,18 @@ def by_hand(it, batches=None):
     return {name: (total / count).sqrt() for name, total in squares.items()}
 
 
+def interrupted(windows, name):
+    """A progress that is interrupted after six windows."""
+    for number, window in enumerate(windows):
+        if number == 6:
+            raise KeyboardInterrupt
+        yield window
+
+
 @pytest.mark.parametrize("batches", [None, 3])
 def test_roots_of_mean_squares_of_the_batches_gradients(it, tmp_path, batches):
-    settings = GatheringSettings(3, 4, batches)
     spy = ProgressSpy()
-    found = statistics_of(it, tmp_path / "s.npz", settings, progress=spy)
+    found = statistics_of(it, tmp_path / "s.npz", *SETTINGS, batches, progress=spy)
     expected = by_hand(it, batches)
     assert found.keys() == expected.keys()
     for name in found:
@@ -65,57 +74,147 @@ def test_roots_of_mean_squares_of_the_batches_gradients(it, tmp_path, batches):
 
 
 def test_a_second_time_they_are_read(it, tmp_path, monkeypatch):
-    first = statistics_of(it, tmp_path / "s.npz", SETTINGS)
+    first = statistics_of(it, tmp_path / "s.npz", *SETTINGS)
     monkeypatch.setattr(module, "windows_of", None)  # the text is not needed
-    second = statistics_of(it, tmp_path / "s.npz", SETTINGS)
+    second = statistics_of(it, tmp_path / "s.npz", *SETTINGS)
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_an_interrupted_gathering_goes_on(it, tmp_path, monkeypatch):
-    expected = statistics_of(it, tmp_path / "whole.npz", SETTINGS)
+    expected = statistics_of(it, tmp_path / "whole.npz", *SETTINGS)
     monkeypatch.setattr(module, "SAVED_EVERY", -1)
 
-    def interrupted(windows, name):
-        for number, window in enumerate(windows):
-            if number == 6:
-                raise KeyboardInterrupt
-            yield window
-
     with pytest.raises(KeyboardInterrupt):
-        statistics_of(it, tmp_path / "s.npz", SETTINGS, progress=interrupted)
+        statistics_of(it, tmp_path / "s.npz", *SETTINGS, progress=interrupted)
     it.single.decoder.evaluation_states = {}
     spy = ProgressSpy()
-    found = statistics_of(it, tmp_path / "s.npz", SETTINGS, progress=spy)
+    found = statistics_of(it, tmp_path / "s.npz", *SETTINGS, progress=spy)
     assert spy.seen == [("gradient statistics", 4)]
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_a_file_of_something_else(it, tmp_path):
+def test_statistics_of_another_model_or_settings(it, tmp_path):
     path = tmp_path / "s.npz"
-    statistics_of(it, path, SETTINGS)
+    statistics_of(it, path, *SETTINGS)
     other = ensemble(peaked_model(seed=1), folder=tmp_path)
     for model, settings, problem in (
         (other, SETTINGS, "other weights.*remove it"),
-        (it, GatheringSettings(3, 5), "--dynamic-segment.*segment 4"),
-        (it, GatheringSettings(2, 4), "--dynamic-columns.*columns 3"),
-        (it, GatheringSettings(3, 4, 7), "--dynamic-batches.*batches None"),
+        (it, (3, 5), "--dynamic-segment.*segment 4"),
+        (it, (2, 4), "--dynamic-columns.*columns 3"),
+        (it, (3, 4, 7), "--dynamic-batches.*batches None"),
     ):
         with pytest.raises(FairseqDocError, match=f"{path}: expected .* of this model.*{problem}"):
-            statistics_of(model, path, settings)
-    np.savez(tmp_path / "foreign.npz", **{"#header": np.zeros(3, np.uint8)})
-    (tmp_path / "text.npz").write_text("no archive")
-    whole = path.read_bytes()
-    (tmp_path / "short.npz").write_bytes(whole[: len(whole) // 2])
+            statistics_of(model, path, *settings)
+
+
+NAME = "decoder.output.bias"
+
+
+def changed(**new):
+    """A damage: other arrays, by their names with _ for what no name may hold; None: left out."""
+
+    def damage(arrays):
+        for name, make in new.items():
+            name = {"bias": NAME, "state": "#state000"}.get(name, f"#{name}")
+            array = None if make is None else make(arrays.pop(name, None))
+            if array is not None:
+                arrays[name] = array
+
+    return damage
+
+
+DAMAGES = {
+    "no header": changed(header=lambda a: None),
+    "header without JSON": changed(header=lambda a: np.zeros(3, np.uint8)),
+    "header of a list": changed(header=lambda a: np.frombuffer(b"[1]", np.uint8)),
+    "another kind": changed(header=lambda a: np.frombuffer(b'{"kind": "x"}', np.uint8)),
+    "long header": changed(header=lambda a: np.full(1 << 20, 32, np.uint8)),
+    "no progress": changed(progress=lambda a: np.array([0, 1])),
+    "negative progress": changed(progress=lambda a: np.array([-5, 1])),
+    "progress of three": changed(progress=lambda a: np.array([10, 1, 1])),
+    "progress in floats": changed(progress=lambda a: np.array([10.0, 1.0])),
+    "progress beyond the text": changed(progress=lambda a: np.array([11, 0])),
+    "shape (1,)": changed(bias=lambda a: a[:1]),
+    "shape ()": changed(bias=lambda a: a[0]),
+    "complex numbers": changed(bias=lambda a: a.astype(complex)),
+    "other precision": changed(bias=lambda a: a.astype(np.float16)),
+    "not a number": changed(bias=lambda a: np.where(a == a.max(), np.nan, a)),
+    "negative sums": changed(bias=lambda a: -a - 1),
+    "objects": changed(bias=lambda a: np.array([{}], dtype=object)),
+    "Fortran order": lambda arrays: arrays.update(
+        {"decoder.embedding": np.asfortranarray(arrays["decoder.embedding"])}
+    ),
+    "a member too many": changed(more=lambda a: np.zeros(3)),
+    "a member missing": changed(bias=lambda a: None),
+    "state in the shape of no layer": changed(state=lambda a: a[:, :2]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_with_other_arrays_is_refused_and_stays(it, tmp_path, damage, monkeypatch):
+    path = tmp_path / "s.npz"
+    monkeypatch.setattr(module, "SAVED_EVERY", -1)
+    if damage.startswith(("state", "progress beyond")):  # a file of unfinished work
+        with pytest.raises(KeyboardInterrupt):
+            statistics_of(it, path, *SETTINGS, progress=interrupted)
+    else:
+        statistics_of(it, path, *SETTINGS)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    DAMAGES[damage](arrays)
+    np.savez(path, **arrays)
+    before = path.read_bytes()
+    with pytest.raises(FairseqDocError, match=f"{path}: expected .*; got .*; remove it, and they"):
+        statistics_of(it, path, *SETTINGS)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, 99])
+def test_a_bomb_takes_no_memory(it, tmp_path, method):
+    """A member that is much larger than its array, compressed or of an unknown method."""
+    path = tmp_path / "s.npz"
+    statistics_of(it, path, *SETTINGS)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    kind = zipfile.ZIP_STORED if method == 99 else method
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data + bytes(20_000_000 if name == f"{NAME}.npy" else 0))
+    if method == 99:
+        stored, unknown = b"PK\1\2\x14\3\x14\0\0\0\0\0", b"PK\1\2\x14\3\x14\0\0\0c\0"
+        assert stored in path.read_bytes()
+        path.write_bytes(path.read_bytes().replace(stored, unknown))
+    tracemalloc.start()
+    with pytest.raises(FairseqDocError, match="damaged or of another kind"):
+        statistics_of(it, path, *SETTINGS)
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "mutilate",
+    [
+        lambda whole, at: b"no archive",
+        lambda whole, at: b"",
+        lambda whole, at: whole[: len(whole) // 2],
+        lambda whole, at: whole[: at + 5] + bytes([whole[at + 5] ^ 1]) + whole[at + 6 :],
+        lambda whole, at: whole.replace(b"'shape': (20,)", b"'shape': (2**)"),
+        lambda whole, at: whole.replace(b"'shape': (20,)", b"'shape': (9e,)"),
+        lambda whole, at: whole.replace(b"\x93NUMPY\1", b"\x93NUMPY\7"),
+    ],
+)
+def test_a_damaged_file_is_refused_and_stays(it, tmp_path, mutilate):
+    path = tmp_path / "s.npz"
+    statistics_of(it, path, *SETTINGS)
     with np.load(path) as archive:
         weights = archive["decoder.embedding"].tobytes()
-    flipped = bytearray(whole)
-    flipped[whole.index(weights) + 5] ^= 1
-    (tmp_path / "flipped.npz").write_bytes(flipped)
-    for name in ("foreign", "text", "short", "flipped"):
-        before = (tmp_path / f"{name}.npz").read_bytes()
-        with pytest.raises(FairseqDocError, match=f"{name}.npz: expected gradient statistics of"):
-            statistics_of(it, tmp_path / f"{name}.npz", SETTINGS)
-        assert (tmp_path / f"{name}.npz").read_bytes() == before
+    whole = path.read_bytes()
+    damaged = mutilate(whole, whole.index(weights))
+    assert damaged != whole
+    path.write_bytes(damaged)
+    with pytest.raises(FairseqDocError, match="s.npz: expected gradient statistics of"):
+        statistics_of(it, path, *SETTINGS)
+    assert path.read_bytes() == damaged
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(it, tmp_path):
@@ -123,13 +222,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(it, tmp_path):
         raise AssertionError
 
     with pytest.raises(FairseqDocError, match="in a folder that exists"):
-        statistics_of(it, tmp_path / "nowhere" / "s.npz", SETTINGS, progress=never)
-
-
-@pytest.mark.parametrize("name", ["columns", "segment", "batches"])
-def test_settings_that_cannot_be(name):
-    with pytest.raises(FairseqDocError, match=f"--dynamic-{name} must be at least 1; got 0"):
-        GatheringSettings(**{name: 0})
+        statistics_of(it, tmp_path / "nowhere" / "s.npz", *SETTINGS, progress=never)
 
 
 def test_lstms_in_training_mode_drop_nothing():

@@ -4,13 +4,22 @@ import pytest
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation import search
+from fairseq_doc.evaluation.cache import GRIDS, CacheSettings
 from fairseq_doc.evaluation.dynamic import DynamicSettings, grid
 from fairseq_doc.evaluation.perplexity import Evaluation
-from fairseq_doc.evaluation.search import ends, search_dynamic
-from fairseq_doc.evaluation.stream_scorer import StreamSettings
+from fairseq_doc.evaluation.scorer import ScorerSettings
+from fairseq_doc.evaluation.search import (
+    TEMPERATURES,
+    cache_points,
+    dynamic_pairs,
+    ends,
+    search_dynamic,
+    search_in_one_pass,
+    temperatures,
+)
 from fairseq_doc.modules.mixture import NotFiniteError
 
-SETTINGS = StreamSettings(dynamic=DynamicSettings(segment=5), statistics=[{}])
+SETTINGS = ScorerSettings(dynamic=DynamicSettings(segment=5), statistics=[{}])
 TOKENS, WINDOW = 1000, 100
 
 
@@ -21,7 +30,8 @@ def nll_of(monkeypatch):
     def install(function):
         passes = []
 
-        def evaluate_at(ensemble, split, settings, progress, tokens, give_up):
+        def evaluate_each(ensemble, split, candidates, progress, tokens, give_up):
+            (settings,) = candidates
             pair = settings.dynamic.rate, settings.dynamic.decay
             nll = scored = 0
             while scored < tokens:
@@ -34,7 +44,7 @@ def nll_of(monkeypatch):
             passes.append((pair, scored))
             return [Evaluation(nll, scored)]
 
-        monkeypatch.setattr(search, "evaluate_at", evaluate_at)
+        monkeypatch.setattr(search, "evaluate_each", evaluate_each)
         return passes
 
     return install
@@ -88,8 +98,25 @@ def test_pairs_that_run_away_are_infinitely_bad(nll_of):
         search_dynamic(None, "valid", SETTINGS, TOKENS)
 
 
+def test_temperatures_and_points_are_tried_in_one_pass(monkeypatch):
+    """The published grid of temperatures: factors of the logits from 1.06 down to .8."""
+    assert [1 / t for t in TEMPERATURES] == pytest.approx([1.06 - 0.02 * n for n in range(14)])
+    cached = ScorerSettings(cache=CacheSettings(window=5, similarity="cosine"))
+    points = [(s.cache.theta, s.cache.share) for s in cache_points(cached).values()]
+    assert points == list(GRIDS["cosine"])
+
+    def evaluate_each(ensemble, split, settings, columns, progress):
+        return [Evaluation(abs(one.temperature - 1.02), 10) for one in settings]
+
+    monkeypatch.setattr(search, "evaluate_each", evaluate_each)
+    result = search_in_one_pass(None, "valid", temperatures(ScorerSettings()))
+    assert result.settings.temperature == 1 / 0.98 and list(result.tried)[3] == "1.0000"
+    assert result.at_ends == {}
+
+
 def test_ends_of_what_was_tried_are_named():
-    tried = [(theta, share) for theta in (1.0, 2.0, 4.0) for share in (0.1, 0.2, 0.3)]
-    names = ["theta", "lambda"]
-    assert ends(names, tried, (2.0, 0.2)) == {}
-    assert ends(names, tried, (4.0, 0.1)) == {"theta": "largest", "lambda": "smallest"}
+    points = cache_points(ScorerSettings(cache=CacheSettings(window=5)))
+    assert ends(points, "theta 1, lambda 0.1") == {}
+    assert ends(points, "theta 6, lambda 0.01") == {"theta": "largest", "lambda": "smallest"}
+    pairs = dynamic_pairs(SETTINGS)
+    assert ends(pairs, "rate 1e-05, decay 0.003") == {"rate": "smallest"}
