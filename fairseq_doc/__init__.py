@@ -72,8 +72,7 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/gradient_statistics.py  how large a model's gradients are on its training text
     evaluation/dynamic.py            models that learn from the text they are scored on
     evaluation/scorer.py             log P of what models read, with all of these
-    evaluation/perplexity.py         the evaluator: a split, the state carried over it
-    evaluation/search.py             the best temperature, cache or learning rate on a split
+    evaluation/perplexity.py         a split, the state carried over it; the best settings on it
     evaluation/scoring.py            plain text -> log-probabilities of its sentences
     evaluation/prefix_tree.py        sequences that begin alike -> their log-probabilities
     evaluation/sampling.py           a prompt -> text drawn from the models

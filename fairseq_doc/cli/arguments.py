@@ -17,7 +17,6 @@ from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
 from fairseq_doc.evaluation.gradient_statistics import statistics_of
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scorer import ScorerSettings
-from fairseq_doc.files import text_lines
 from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.options import REQUIRED, group, option, positive
 from fairseq_doc.preparation.binarisation import load_dictionary
@@ -175,8 +174,3 @@ def unit_of_data(data: str) -> str:
 def bits_a_character(unit: str, bits: float) -> dict[str, float]:
     """The entry of a result where a token is a byte: ``bits``, the mean of a token; else none."""
     return {"bits_per_character": bits} if unit == BYTE else {}
-
-
-def read_lines(path: str, errors: str = "strict") -> list[str]:
-    """:func:`fairseq_doc.files.text_lines` as a list."""
-    return list(text_lines(path, errors=errors))

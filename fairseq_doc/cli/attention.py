@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.arguments import ModelOptions, PictureOptions, read_lines
+from fairseq_doc.cli.arguments import ModelOptions, PictureOptions
 from fairseq_doc.cli.outputs import named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import load_translator
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_attention
-from fairseq_doc.files import check_input
+from fairseq_doc.files import check_input, text_lines
 from fairseq_doc.options import option, positive
 from fairseq_doc.preparation.tokenization import make_segmenter, make_tokenizer
 
@@ -87,7 +87,7 @@ def read_sentence(path: str, number: int) -> str:
     Raises:
         FairseqDocError: fewer lines, or an empty one.
     """
-    lines = read_lines(path)
+    lines = list(text_lines(path))
     if len(lines) < number:
         raise FairseqDocError(
             f"expected a sentence in line {number} of the input; got {len(lines)} lines"

@@ -1,34 +1,31 @@
 """``fairseq-doc bleu``."""
 
-import argparse
+from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.scoring_arguments import (
-    add_scoring_arguments,
-    p_text,
-    read_texts,
-    system_names,
-)
+from fairseq_doc.cli.scoring_arguments import ScoringOptions, p_text, system_names
+from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.scoring.bleu import score_bleu
 
 EXAMPLE = "fairseq-doc bleu plain.txt doc.txt --reference test.de --lang de"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add this subcommand's own."""
-    add_scoring_arguments(parser)
-    parser.add_argument("--lang", required=True, help="language of the references, such as de")
-    parser.add_argument("--lowercase", action="store_true", help="ignore case")
+@dataclass(frozen=True, kw_only=True)
+class Options(ScoringOptions):
+    """Of this command."""
+
+    lang: str = option("language of the references, such as de", REQUIRED)
+    lowercase: bool = option("ignore case", False)
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def run(settings: Options) -> dict[str, Any]:
     """``read`` (what was read and undone, in lines), ``outputs``, and ``scores``: for each metric
     its ``signature`` and, for each of ``systems``, ``score``, ``mean`` and ``interval`` (the
     bootstrap's mean and the half-width of its 95 % interval) and ``p``, of the difference from the
     first output."""
-    texts = read_texts(args)
-    scores = score_bleu(texts.systems, texts.references, args.lang, args.lowercase, args.bootstrap)
-    return {"read": texts.read, "outputs": args.outputs, "scores": scores}
+    references, systems, read = settings.read()
+    scores = score_bleu(systems, references, settings.lang, settings.lowercase, settings.bootstrap)
+    return {"read": read, "outputs": settings.outputs, "scores": scores}
 
 
 def as_text(result: dict[str, Any]) -> str:

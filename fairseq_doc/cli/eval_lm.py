@@ -19,17 +19,17 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.cache import GRIDS, SIMILARITIES
 from fairseq_doc.evaluation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.evaluation.monte_carlo import SampleSettings
-from fairseq_doc.evaluation.perplexity import check_text, evaluate
-from fairseq_doc.evaluation.scorer import ScorerSettings
-from fairseq_doc.evaluation.search import (
+from fairseq_doc.evaluation.perplexity import (
     Search,
     cache_points,
+    check_text,
+    evaluate,
     perplexity_text,
     search_dynamic,
     search_in_one_pass,
     temperatures,
 )
+from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings
 from fairseq_doc.options import group, option, positive
 
 EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
@@ -181,9 +181,9 @@ def _search(settings: Options, ensemble: Ensemble, evaluated: ScorerSettings) ->
 def _cache_as_json(settings: ScorerSettings) -> dict[str, Any] | None:
     if settings.cache is None:
         return None
-    values = asdict(settings.cache)
-    values["lambda"] = values.pop("share")
-    return {name: values[name] for name in ("window", "similarity", "theta", "lambda")}
+    window, similarity = settings.cache.window, settings.cache.similarity
+    theta, share = settings.cache.theta, settings.cache.share
+    return {"window": window, "similarity": similarity, "theta": theta, "lambda": share}
 
 
 def _dynamic_as_json(settings: ScorerSettings) -> dict[str, Any] | None:

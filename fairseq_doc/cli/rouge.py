@@ -1,36 +1,27 @@
 """``fairseq-doc rouge``."""
 
-import argparse
 from typing import Any
 
-from fairseq_doc.cli.scoring_arguments import (
-    add_scoring_arguments,
-    p_text,
-    read_texts,
-    system_names,
-)
+from fairseq_doc.cli.scoring_arguments import ScoringOptions, p_text, system_names
 from fairseq_doc.scoring.rouge import TYPES, count_lost, score_rouge
 
 EXAMPLE = "fairseq-doc rouge plain.txt doc.txt --reference test.tgt"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add this subcommand's own."""
-    add_scoring_arguments(parser)
-    parser.add_argument("--lang", default="en", help="language, for --tokenizer (default: en)")
+Options = ScoringOptions
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def run(settings: Options) -> dict[str, Any]:
     """``read`` (what was read and undone, in lines), ``outputs``, and ``scores``: for ``unstemmed``
     and ``stemmed`` text and each type a list of ``f1``, ``low`` and ``high`` (its 95 % interval)
     and ``p``, of the difference from the first output; ``reference_words`` and, among these,
     ``words_with_lost_characters``."""
-    texts = read_texts(args)
-    words, lost = count_lost(texts.references)
+    references, systems, read = settings.read()
+    words, lost = count_lost(references)
     return {
-        "read": texts.read,
-        "outputs": args.outputs,
-        "scores": score_rouge(texts.systems, texts.references, args.bootstrap),
+        "read": read,
+        "outputs": settings.outputs,
+        "scores": score_rouge(systems, references, settings.bootstrap),
         "reference_words": words,
         "words_with_lost_characters": lost,
     }

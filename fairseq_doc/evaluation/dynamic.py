@@ -188,7 +188,8 @@ class Adaptation:
                 torch._foreach_copy_(self._adapted, self._trained)
 
     def learn(self, net_output: tuple, target: torch.Tensor) -> None:
-        """One update, from what the model returned for a segment and its targets (1, T)."""
+        """One update, from what the model returned for a segment, of one stream, and its targets
+        (1, T)."""
         with torch.enable_grad():
             loss = mean_nll(self._model, net_output, target)
         gradients = torch.autograd.grad(loss, self._adapted, materialize_grads=True)

@@ -11,14 +11,11 @@ Axes: K samples, B columns, T time, N tokens, V vocabulary, R temperatures, C mi
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import average_log_probs
-from fairseq_doc.options import REQUIRED, option, positive
 
 # (tokens (B, T), window) -> mixture parameters (K, B, T, C), and without samples the rest of what the
 # model returns.
@@ -27,34 +24,6 @@ Forward: TypeAlias = Callable[[torch.Tensor, int], tuple[torch.Tensor, dict[str,
 AVERAGES = ("arithmetic", "geometric")
 # Bytes of log P that are in memory at once; glibc maps new pages for every block above 32 MiB.
 BLOCK_BYTES = 2**24
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampleSettings:
-    """Monte-Carlo evaluation.
-
-    Raises:
-        FairseqDocError: a negative scale.
-    """
-
-    samples: int = option(
-        "Monte-Carlo evaluation: average K passes with dropout as in training, its masks drawn anew "
-        "every --bptt steps of the (first) model's training (default: one pass without dropout)",
-        REQUIRED,
-        metavar="K",
-        type=positive,
-    )
-    average: str = option(
-        "mean of the samples' probabilities; geometric: for one softmax, the mean of the logits",
-        AVERAGES[0],
-        choices=AVERAGES,
-    )
-    dropout_scale: float = option("factor of all dropout rates of the samples", 1.0, metavar="F")
-    seed: int = option("of the samples' masks", 1)
-
-    def __post_init__(self) -> None:
-        if self.dropout_scale < 0:
-            raise FairseqDocError(f"--dropout-scale must be at least 0; got {self.dropout_scale}")
 
 
 @contextmanager

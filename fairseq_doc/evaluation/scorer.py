@@ -18,15 +18,44 @@ from fairseq_doc.evaluation.cache import CacheSettings, StreamCache
 from fairseq_doc.evaluation.dynamic import Adaptation, DynamicSettings
 from fairseq_doc.evaluation.ensemble import Ensemble, average_log_probs
 from fairseq_doc.evaluation.monte_carlo import (
+    AVERAGES,
     BLOCK_BYTES,
     Forward,
-    SampleSettings,
     mean_log_probs,
     sampled,
 )
 from fairseq_doc.modules.mixture import at_temperature, check_finite
+from fairseq_doc.options import REQUIRED, option, positive
 
 Steps: TypeAlias = tuple[torch.Tensor, torch.Tensor]  # (n,) rows and (n,) columns of (B, T)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleSettings:
+    """Monte-Carlo evaluation.
+
+    Raises:
+        FairseqDocError: a negative scale.
+    """
+
+    samples: int = option(
+        "Monte-Carlo evaluation: average K passes with dropout as in training, its masks drawn anew "
+        "every --bptt steps of the (first) model's training (default: one pass without dropout)",
+        REQUIRED,
+        metavar="K",
+        type=positive,
+    )
+    average: str = option(
+        "mean of the samples' probabilities; geometric: for one softmax, the mean of the logits",
+        AVERAGES[0],
+        choices=AVERAGES,
+    )
+    dropout_scale: float = option("factor of all dropout rates of the samples", 1.0, metavar="F")
+    seed: int = option("of the samples' masks", 1)
+
+    def __post_init__(self) -> None:
+        if self.dropout_scale < 0:
+            raise FairseqDocError(f"--dropout-scale must be at least 0; got {self.dropout_scale}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +128,8 @@ class _Member:
         rows = rows.unflatten(1, target.shape)
         if self.cache is not None:
             rows = self.cache.mix(rows, output[1]["undropped"].detach().transpose(0, 1), target)
-        self._learn(output, target)
+        if self.adaptation is not None:
+            self.adaptation.learn(output, target)
         return rows
 
     def distributions(self, source, target, window, steps):
@@ -114,18 +144,12 @@ class _Member:
             if self.cache is not None:
                 log_probs = self.cache.mix_all(log_probs, h, words)
             yield log_probs
-        self._learn(output, target)
+        if self.adaptation is not None:
+            self.adaptation.learn(output, target)
 
     def _run(self, source, window):
         with torch.set_grad_enabled(self.adaptation is not None):
             return self.forward(source, window)
-
-    def _learn(self, output, target):
-        if self.adaptation is not None:
-            params, extra = output
-            with torch.enable_grad():
-                only = params[0]  # (1, T, C)
-            self.adaptation.learn((only, extra), target)
 
 
 class Scorer:

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.monte_carlo import AVERAGES, SampleSettings, mean_log_probs, sampled
+from fairseq_doc.evaluation.monte_carlo import AVERAGES, mean_log_probs, sampled
 from fairseq_doc.evaluation.perplexity import evaluate, evaluate_each
-from fairseq_doc.evaluation.scorer import ScorerSettings
+from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings
 
 from ..conftest import assert_close, random_tokens
 from ..models.test_lstm_melis_lm import small

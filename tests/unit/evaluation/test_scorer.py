@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.cache import CacheSettings
 from fairseq_doc.evaluation.dynamic import DynamicSettings
-from fairseq_doc.evaluation.monte_carlo import SampleSettings
-from fairseq_doc.evaluation.scorer import ScorerSettings, scorer
+from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings, scorer
 
 from ..conftest import assert_close, random_tokens
 from .conftest import (
