@@ -9,7 +9,6 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation import perplexity
 from fairseq_doc.evaluation.cache import GRIDS, CacheSettings
 from fairseq_doc.evaluation.dynamic import DynamicSettings, grid
-from fairseq_doc.evaluation.ensemble import windows_of
 from fairseq_doc.evaluation.perplexity import (
     TEMPERATURES,
     Evaluation,
@@ -24,7 +23,7 @@ from fairseq_doc.evaluation.perplexity import (
 from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.modules.mixture import NotFiniteError
 
-from ..conftest import assert_close, small_model
+from ..conftest import assert_close
 from .conftest import ProgressSpy, ensemble, log_probs_by_hand, peaked_model
 
 N, V = 121, 20
@@ -45,45 +44,12 @@ def test_nll_is_the_sum_over_the_columns_each_read_as_one_text(text, columns, wi
     assert result.tokens + result.left_out + 1 == N
 
 
-def test_one_column_is_the_default_and_leaves_nothing_out(text):
-    model = peaked_model()
-    result = evaluate(ensemble(model, folder=text.folder), "test")
-    expected = -log_probs_by_hand([model], text.tokens).sum().item()
-    assert (result.tokens, result.left_out) == (N - 1, 0)
-    assert result.nll == pytest.approx(expected, rel=1e-9)
-    assert result.perplexity == pytest.approx(math.exp(expected / (N - 1)), rel=1e-9)
-
-
-def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(text):
-    model = small_model()
-    with torch.no_grad():
-        model.decoder.embedding.zero_()
-    result = evaluate(ensemble(model, folder=text.folder), "test", 5)
-    assert result.perplexity == pytest.approx(V, rel=1e-12)
-    assert result.bits == pytest.approx(math.log2(V), rel=1e-12)
-    assert result.nll == pytest.approx(5 * (N // 5 - 1) * math.log(V), rel=1e-12)
-
-
-def test_an_evaluation_repeats_itself(text):
-    it = ensemble(peaked_model(), folder=text.folder)
-    assert evaluate(it, "test") == evaluate(it, "test")
-
-
 def test_progress_sees_every_window_and_the_name_of_the_split(text):
     progress = ProgressSpy()
     it = ensemble(peaked_model(), folder=text.folder, eval_window=10)
     assert evaluate(it, "test", progress=progress) == evaluate(it, "test")
     ((name, length),) = progress.seen
     assert "test" in name and length == math.ceil((N - 1) / 10)
-
-
-def test_windows_are_the_text_in_order(text):
-    it = ensemble(peaked_model(), folder=text.folder, eval_window=10)
-    windows = list(windows_of(it, "test"))
-    assert [w["net_input"]["window"] for w in windows] == list(range(len(windows)))
-    source = torch.cat([w["net_input"]["src_tokens"] for w in windows], dim=1)
-    assert source.tolist() == [text.tokens[:-1]]
-    assert torch.cat([w["target"] for w in windows], dim=1).tolist() == [text.tokens[1:]]
 
 
 def test_a_split_that_is_not_there_or_too_short(text):
