@@ -122,10 +122,8 @@ def evaluate_each(
     nll, scored = torch.zeros(len(settings), dtype=torch.float64), 0
     with scorer(ensemble, *settings) as one:
         for window in progress(windows, f"eval-lm {split}"):
-            source = window["net_input"]["src_tokens"].to(ensemble.device)
-            target = window["target"].to(ensemble.device)
-            log_probs = one.log_probs(source, target, window["net_input"]["window"])
-            nll -= log_probs.sum((1, 2)).cpu()
+            source, target = window["net_input"]["src_tokens"], window["target"]
+            nll -= one.log_probs(source, target, window["net_input"]["window"]).sum((1, 2))
             scored += target.numel()
             if give_up is not None and give_up(scored, nll.min().item()):
                 break

@@ -67,9 +67,7 @@ def sequence_log_probs(
     if sequences:
         with scorer(ensemble) as one:
             first = _continue_from(ensemble, states)
-            table = _scored(
-                one, ensemble.device, [sequences[index] for index in order], before, first
-            )
+            table = _scored(one, [sequences[index] for index in order], before, first)
         for index, row in zip(order, table, strict=True):
             rows[index] = row[: len(sequences[index])]
     return rows
@@ -96,9 +94,7 @@ def _continue_from(ensemble: Ensemble, states: Sequence[States] | None) -> int:
     return 1
 
 
-def _scored(
-    one: Scorer, device: torch.device, sequences: list[Sequence[int]], before: int, first: int
-) -> np.ndarray:
+def _scored(one: Scorer, sequences: list[Sequence[int]], before: int, first: int) -> np.ndarray:
     """log P of the tokens of sorted sequences, (n, T); 0 after a sequence's end. ``first`` is the number
     of the first window."""
     lengths = np.array([len(sequence) for sequence in sequences])
@@ -121,17 +117,15 @@ def _scored(
         prefix_number = np.cumsum(new_prefix[:, t])[live]
         _, at, edge_of = np.unique(prefix_number, return_index=True, return_inverse=True)
         rows, target = node_of[live[at]], tokens[live[at], t]
-        read, going_on, nodes, words = (
-            torch.from_numpy(array).to(device) for array in (source, streams, rows, target)
-        )
+        nodes = torch.from_numpy(rows)
         log_probs = one.log_probs(
-            read[:, None],
-            words,
+            torch.from_numpy(source).unsqueeze(1),
+            torch.from_numpy(target),
             first + t,
             at=(nodes, torch.zeros_like(nodes)),
-            streams=going_on if first + t else None,
+            streams=torch.from_numpy(streams) if first + t else None,
         )
-        table[live, t] = log_probs[0].cpu().numpy()[edge_of]
+        table[live, t] = log_probs[0].numpy()[edge_of]
         # An edge leads to an inner node if any of its sequences has another token.
         goes_on = np.bincount(edge_of, lengths[live] > t + 1) > 0
         streams, source = rows[goes_on], target[goes_on]

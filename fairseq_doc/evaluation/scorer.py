@@ -20,7 +20,6 @@ from fairseq_doc.evaluation.ensemble import Ensemble, average_log_probs
 from fairseq_doc.evaluation.monte_carlo import (
     AVERAGES,
     BLOCK_BYTES,
-    Forward,
     mean_log_probs,
     sampled,
 )
@@ -100,20 +99,21 @@ USUAL = ScorerSettings()
 
 
 class _Member:
-    """One model of the ensemble."""
+    """One model of the ensemble, until ``stack`` ends."""
 
     def __init__(
-        self,
-        model: Any,
-        settings: Sequence[ScorerSettings],
-        forward: Forward,
-        adaptation: Adaptation | None,
+        self, model: Any, number: int, settings: Sequence[ScorerSettings], stack: ExitStack
     ) -> None:
-        self.model, self.forward, self.adaptation = model, forward, adaptation
+        first, caches = settings[0], [one.cache for one in settings if one.cache]
+        self.model, self.adaptation = model, None
+        if first.dynamic is not None:
+            self.adaptation = Adaptation(model, first.statistics[number], first.dynamic)
+            stack.enter_context(self.adaptation.learning())
+        samples, self._average = 0, AVERAGES[0]
+        if first.samples is not None:
+            samples, self._average = first.samples.samples, first.samples.average
+        self.forward = stack.enter_context(sampled(model, samples))
         self._temperatures = [one.temperature for one in settings]
-        samples = settings[0].samples
-        self._average = samples.average if samples else "arithmetic"
-        caches = [one.cache for one in settings if one.cache]
         self.cache = StreamCache(caches) if caches else None
 
     def log_probs(self, source, target, window, at):
@@ -153,14 +153,10 @@ class _Member:
 
 
 class Scorer:
-    """The models while they read one text; made by :func:`scorer`.
+    """The models while they read one text; made by :func:`scorer`."""
 
-    Attributes:
-        window_length: how many steps a window must have; None: any number.
-    """
-
-    def __init__(self, members: Sequence[_Member], window_length: int | None) -> None:
-        self._members, self.window_length = members, window_length
+    def __init__(self, members: Sequence[_Member], device: torch.device) -> None:
+        self._members, self._device = members, device
         self._question = "has the training diverged?"
         if any(member.adaptation for member in members):
             self._question = "has the model diverged while it learned? Try a smaller --dynamic-rate"
@@ -184,24 +180,26 @@ class Scorer:
             streams: (B,) the streams of window k - 1 that these go on from; None: the same.
 
         Returns:
-            (S, *target.shape), float64.
+            (S, *target.shape), float64, on the CPU.
 
         Raises:
             FairseqDocError: a score that is not finite.
         """
+        source, target = source.to(self._device), target.to(self._device)
         if streams is not None:
             for member in self._members:
-                member.model.decoder.reorder_evaluation_state(streams)
+                member.model.decoder.reorder_evaluation_state(streams.to(self._device))
         of_models = [m.log_probs(source, target, window, at) for m in self._members]
         log_probs = average_log_probs(of_models)
         check_finite(log_probs, self._question)
-        return log_probs
+        return log_probs.cpu()
 
     def with_entropies(
         self, source: torch.Tensor, target: torch.Tensor, window: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """log P of the targets and the entropy of P, in nats, each (B, T), float64; arguments and
         errors as in :meth:`log_probs`. At temperature 1, with S = 1."""
+        source, target = source.to(self._device), target.to(self._device)
         vocabulary = len(self._members[0].model.decoder.output.weight)
         steps = max(1, BLOCK_BYTES // (8 * vocabulary * len(target)))
         of_models = [m.distributions(source, target, window, steps) for m in self._members]
@@ -213,7 +211,7 @@ class Scorer:
             check_finite(chosen, self._question)
             scores.append(chosen.double())
             entropies.append(torch.special.entr(log_probs.exp()).sum(2, dtype=torch.float64))
-        return torch.cat(scores, dim=1), torch.cat(entropies, dim=1)
+        return torch.cat(scores, dim=1).cpu(), torch.cat(entropies, dim=1).cpu()
 
     def next_log_probs(
         self, source: torch.Tensor, window: int, temperature: float = 1.0
@@ -241,17 +239,11 @@ def scorer(ensemble: Ensemble, *settings: ScorerSettings) -> Iterator[Scorer]:
         settings: S of them, whose scores are computed in one pass. They differ in the temperature
             and the cache's theta and lambda only. None given: ``USUAL``.
     """
-    first, *_ = settings = settings or (USUAL,)
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        members = []
-        for number, model in enumerate(ensemble.models):
-            adaptation = None
-            if first.dynamic is not None:
-                adaptation = Adaptation(model, first.statistics[number], first.dynamic)
-                stack.enter_context(adaptation.learning())
-            forward = stack.enter_context(
-                sampled(model, first.samples.samples if first.samples else 0)
-            )
-            members.append(_Member(model, settings, forward, adaptation))
-        yield Scorer(members, first.window_length(ensemble))
+    with torch.no_grad(), ExitStack() as stack:
+        yield Scorer(
+            [
+                _Member(model, number, settings or (USUAL,), stack)
+                for number, model in enumerate(ensemble.models)
+            ],
+            ensemble.device,
+        )

@@ -14,6 +14,8 @@ from itertools import accumulate
 
 import torch
 from fairseq.data import Dictionary
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
@@ -177,8 +179,9 @@ def score_text(
     dictionary = ensemble.dictionary
     encoded = encoded_text(dictionary, tokenized, state, max_tokens)
     score = _score_carried if state == "carried" else _score_fresh
+    steps = settings.window_length(ensemble) or max_tokens
     with scorer(ensemble, settings) as one:
-        tables = score(ensemble, one, encoded, max_tokens, progress, entropies)
+        tables = score(one, encoded, steps, progress, entropies)
     sentences = []
     counts: Counter[str] = Counter()
     for number, (words, table) in enumerate(zip(tokenized, tables, strict=True)):
@@ -210,68 +213,57 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]
 
 
 def _score_fresh(
-    ensemble: Ensemble,
-    one: Scorer,
-    encoded: list[torch.Tensor],
-    max_tokens: int,
-    progress: Progress,
-    entropies: bool,
+    one: Scorer, encoded: list[torch.Tensor], max_tokens: int, progress: Progress, entropies: bool
 ) -> Sequence[torch.Tensor]:
     """[(R, tokens)] for each sentence, from a state of zeros: log P, and the entropies."""
     results: list[torch.Tensor] = [torch.empty(0)] * len(encoded)
     batches = batches_by_length([len(sentence) for sentence in encoded], max_tokens)
     for batch in progress(batches, "score"):
         sentences = [encoded[index] for index in batch]
-        target = torch.nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (B, T)
-        lengths = torch.tensor([len(sentence) for sentence in sentences])
-        counted = torch.arange(target.size(1)) < lengths.unsqueeze(1)  # (B, T)
-        after_eos = target.new_full((len(batch), 1), ensemble.dictionary.eos())
-        source = torch.cat([after_eos, target[:, :-1]], dim=1)  # (B, T)
+        target = pad_sequence(sentences, batch_first=True)  # (B, T)
+        # The end mark, their last token, comes before them.
+        source = pad(target, (1, 0), value=int(sentences[0][-1]))[:, :-1]  # (B, T)
+        counted = pad_sequence([torch.ones_like(s) for s in sentences], batch_first=True).bool()
         steps = max(1, max_tokens // len(batch))
-        windows = _windows(ensemble, steps, source, target, counted)
-        table = torch.cat([_score_window(one, *w, entropies) for w in enumerate(windows)], dim=2)
-        for index, row, length in zip(batch, table.unbind(1), lengths, strict=True):
-            results[index] = row[:, :length]
+        table = _score_windows(one, steps, entropies, source, target, counted)
+        for index, row in zip(batch, table.unbind(1), strict=True):
+            results[index] = row[:, : len(encoded[index])]
     return results
 
 
 def _score_carried(
-    ensemble: Ensemble,
-    one: Scorer,
-    encoded: list[torch.Tensor],
-    max_tokens: int,
-    progress: Progress,
-    entropies: bool,
+    one: Scorer, encoded: list[torch.Tensor], steps: int, progress: Progress, entropies: bool
 ) -> Sequence[torch.Tensor]:
     """[(R, tokens)] for each sentence of one text: log P, and the entropies."""
     stream = torch.cat(encoded).unsqueeze(0)
-    windows = _windows(ensemble, one.window_length or max_tokens, stream[:, :-1], stream[:, 1:])
-    tables = [_score_window(one, *w, entropies) for w in enumerate(progress(windows, "score"))]
-    # The first word counts as certain.
-    table = torch.cat([torch.zeros_like(tables[0][:, :, :1]), *tables], dim=2).squeeze(1)
+    source, target = stream[:, :-1], stream[:, 1:]
+    table = _score_windows(one, steps, entropies, source, target, progress=progress)
+    table = pad(table[:, 0], (1, 0))  # the first word counts as certain
     ends = list(accumulate(len(sentence) for sentence in encoded))
     return table.tensor_split(ends[:-1], dim=1)
 
 
-def _windows(
-    ensemble: Ensemble, steps: int, *tensors: torch.Tensor
-) -> list[Sequence[torch.Tensor]]:
-    """Tensors (B, T), cut into windows of so many steps, on the models' device."""
-    parts = (tensor.to(ensemble.device).split(steps, 1) for tensor in tensors)
-    return list(zip(*parts, strict=True))
-
-
-def _score_window(
-    one: Scorer, number: int, window: Sequence[torch.Tensor], entropies: bool
+def _score_windows(
+    one: Scorer,
+    steps: int,
+    entropies: bool,
+    source: torch.Tensor,
+    target: torch.Tensor,
+    counted: torch.Tensor | None = None,
+    progress: Progress = no_progress,
 ) -> torch.Tensor:
-    """log P of the targets of a window, and the entropies, (R, B, T). The third tensor of a window says
-    which count; log P of the others is 0."""
-    source, target, *counted = window
-    if entropies:
-        return torch.stack(one.with_entropies(source, target, number)).cpu()
-    if not counted:
-        return one.log_probs(source, target, number).cpu()
-    at = counted[0].nonzero(as_tuple=True)
-    table = torch.zeros(1, *target.shape, dtype=torch.float64)
-    table[0][counted[0].cpu()] = one.log_probs(source, target[at], number, at)[0].cpu()
+    """log P of the targets (B, T), and the entropies, in windows of so many steps: (R, B, T). Where
+    ``counted`` is false, log P is not computed."""
+    table = torch.zeros(2 if entropies else 1, *target.shape, dtype=torch.float64)
+    starts = range(0, target.size(1), steps)
+    for number, start in enumerate(progress(starts, "score")):
+        window = slice(start, start + steps)
+        x, y, scores = source[:, window], target[:, window], table[:, :, window]
+        if entropies:
+            scores.copy_(torch.stack(one.with_entropies(x, y, number)))
+        elif counted is None:
+            scores.copy_(one.log_probs(x, y, number))
+        else:
+            at = counted[:, window].nonzero(as_tuple=True)
+            scores[0][at] = one.log_probs(x, y[at], number, at)[0]
     return table

@@ -74,6 +74,9 @@ def test_updates_are_those_of_the_equations(text, decay, components):
     assert found.nll == pytest.approx(sum(expected), rel=1e-4)
     assert found.tokens == 120 and found.left_out == 0
     assert found.nll != pytest.approx(evaluate(it, "test").nll, rel=1e-3)
+    (part,) = evaluate_each(it, "test", [dynamic(model, decay=decay)], tokens=30)
+    assert part.tokens == 32  # whole segments
+    assert part.nll == pytest.approx(sum(expected[:32]), rel=1e-4)
     assert all(torch.equal(p, before[name]) for name, p in trained_parameters(model).items())
     assert all(p.requires_grad for p in model.parameters())
     assert not any(part.training for part in model.modules())
@@ -115,13 +118,19 @@ def in_segments(settings, models, tokens, segments, name="log_probs"):
     return torch.cat(parts)
 
 
-def test_the_first_segment_is_scored_by_the_trained_weights(text):
+def test_the_trained_weights_score_the_first_segment_and_come_back(text):
     model = peaked_model()
     tokens = torch.tensor(text.tokens)[None]
     learned = in_segments(dynamic(model, rate=1.0), [model], tokens, 2)
     static = in_segments(ScorerSettings(), [model], tokens, 2)
     assert_close(learned[:4], static[:4])
     assert (learned[4:] - static[4:]).abs().min() > 0.01
+    before = copies(model)
+    with pytest.raises(KeyboardInterrupt), scorer(ensemble(model), dynamic(model)) as one:
+        one.log_probs(tokens[:, :4], tokens[:, 1:5], 0)
+        assert not all(torch.equal(p, before[n]) for n, p in trained_parameters(model).items())
+        raise KeyboardInterrupt
+    assert all(torch.equal(p, before[n]) for n, p in trained_parameters(model).items())
 
 
 def test_output_weights_alone(text):
@@ -129,10 +138,11 @@ def test_output_weights_alone(text):
     output = model.decoder.output
     names = adapted_names(model, "output-weights")
     parameters = trained_parameters(model)
-    assert {id(parameters[n]) for n in names} == {
-        id(output.bias),
-        id(output.mixture_weights.weight),
-    }
+    adapted = {id(output.bias), id(output.mixture_weights.weight)}
+    assert {id(parameters[n]) for n in names} == adapted
+    one_softmax = small_model(doc_components="0,0,1")
+    (name,) = adapted_names(one_softmax, "output-weights")
+    assert trained_parameters(one_softmax)[name] is one_softmax.decoder.output.bias
     it = ensemble(model, folder=text.folder)
     found = evaluate(it, "test", settings=dynamic(model, adapt="output-weights"))
     expected = by_hand(model, torch.tensor(text.tokens), 0.01, 0.02, names=names)
@@ -140,14 +150,8 @@ def test_output_weights_alone(text):
     assert all(p.requires_grad for p in model.parameters())
 
 
-def test_a_model_of_one_softmax_has_only_its_bias():
-    model = small_model(doc_components="0,0,1")
-    (name,) = adapted_names(model, "output-weights")
-    assert trained_parameters(model)[name] is model.decoder.output.bias
-
-
 def test_each_member_follows_its_own_nll(text):
-    """As it does alone; the average comes after. With entropies they learn too."""
+    """As it does alone; the average comes after. It learns with entropies too."""
     models = [peaked_model(seed) for seed in (0, 1)]
     tokens = torch.tensor(text.tokens)[None]
     one, other, together = (
@@ -173,26 +177,6 @@ def test_with_a_cache_and_a_temperature(text):
     several = evaluate_each(it, "test", settings)
     assert several[0].nll == pytest.approx(plain.nll, rel=1e-6)
     assert several[1].nll != pytest.approx(plain.nll, rel=1e-3)
-
-
-def test_an_error_gives_the_weights_back(text):
-    model = peaked_model()
-    before = copies(model)
-    with pytest.raises(KeyboardInterrupt), scorer(ensemble(model), dynamic(model)) as one:
-        tokens = torch.tensor(text.tokens)[None]
-        one.log_probs(tokens[:, :4], tokens[:, 1:5], 0)
-        assert not all(torch.equal(p, before[n]) for n, p in trained_parameters(model).items())
-        raise KeyboardInterrupt
-    assert all(torch.equal(p, before[n]) for n, p in trained_parameters(model).items())
-
-
-def test_a_part_of_the_text(text):
-    model = peaked_model()
-    it = ensemble(model, folder=text.folder)
-    (found,) = evaluate_each(it, "test", [dynamic(model)], tokens=30)
-    assert found.tokens == 32  # whole segments
-    expected = by_hand(model, torch.tensor(text.tokens[:33]), 0.01, 0.02)
-    assert found.nll == pytest.approx(sum(expected), rel=1e-4)
 
 
 def test_several_columns_are_refused(text):

@@ -74,12 +74,6 @@ def test_the_carried_state_is_of_the_same_sample(kind):
         assert_close(found[k], model(tokens[:, T:], window=1)[0])
 
 
-def test_without_samples_nothing_is_dropped():
-    model, tokens = model_with_dropout("melis"), random_tokens(B, T)
-    with sampled(model, 0) as forward:
-        assert_close(forward(tokens, 0)[0], model(tokens)[0][None], rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("average", AVERAGES)
 @pytest.mark.parametrize("temperatures", [[1.0], [0.8, 1.0, 1.3]])
 @pytest.mark.parametrize("samples", [1, K])
