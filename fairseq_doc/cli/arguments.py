@@ -65,15 +65,16 @@ class AdaptationOptions(ProgressOptions, ModelOptions):
     """What evaluation may add to the models.
 
     Raises:
-        FairseqDocError: dynamic evaluation in another precision than float32, of a model twice, or with
-            a number of files other than that of the models.
+        FairseqDocError: dynamic evaluation in another precision than float32, of a model twice, or
+            with a number of files other than that of the models.
     """
 
     cache: CacheSettings | None = group("cache", switch="window")
     dynamic: DynamicSettings | None = group(
         "dynamic",
         switch="dynamic",
-        help="dynamic evaluation: the model learns from each segment after it was scored; in float32",
+        help="dynamic evaluation: the model learns from each segment after it was scored; in "
+        "float32",
     )
 
     def __post_init__(self) -> None:
@@ -142,8 +143,7 @@ class PictureOptions:
 def ensemble_of(
     settings: ModelOptions, eval_window: int | None = None, dropout_scale: float = 1.0
 ) -> Ensemble:
-    """The models, on a GPU where there is one; ``eval_window`` and ``dropout_scale`` as
-    :func:`~fairseq_doc.evaluation.ensemble.load_ensemble` takes them."""
+    """The models on their device; see :func:`fairseq_doc.evaluation.ensemble.load_ensemble`."""
     dynamic = getattr(settings, "dynamic", None)
     precision = settings.matmul_precision if dynamic is None else "float32"
     ensemble = load_ensemble(settings.path, settings.data, eval_window, precision, dropout_scale)
@@ -167,10 +167,10 @@ def progress_of(settings: ProgressOptions) -> Progress:
 
 
 def unit_of_data(data: str) -> str:
-    """What a token of a data folder is, ``word`` or ``byte``: known before the models are loaded."""
+    """What a token of a data folder is, ``word`` or ``byte``, before models are loaded."""
     return unit_of(load_dictionary(Path(split_paths(data)[0]) / "dict.txt"))
 
 
 def bits_a_character(unit: str, bits: float) -> dict[str, float]:
-    """The entry of a result where a token is a byte: ``bits``, the mean of a token; else none."""
+    """``bits``, the mean of a token, under its name in a result if a token is a byte."""
     return {"bits_per_character": bits} if unit == BYTE else {}

@@ -118,13 +118,14 @@ class Options(SplitOptions, AdaptationOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token, and where a token is a
-    byte the same as ``bits_per_character``; ``tokens``, the number of scored ones; ``left_out``, the
-    number of others; ``models``, their number; ``split``; ``columns``; ``temperature``; ``samples``, 0
-    without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings, or null; ``searched``,
-    {setting: perplexity on the searched split}; ``given_up``, {setting that fell behind: tokens scored};
-    ``at_ends``, {part of the best setting: "smallest" or "largest" of those tried}; ``seconds``, without
-    loading the models; ``seconds_before``, the part of them that went into statistics and searches."""
+    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token, and where a token is
+    a byte the same as ``bits_per_character``; ``tokens``, the number of scored ones; ``left_out``,
+    the number of others; ``models``, their number; ``split``; ``columns``; ``temperature``;
+    ``samples``, 0 without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings, or
+    null; ``searched``, {setting: perplexity on the searched split}; ``given_up``, {setting that
+    fell behind: tokens scored}; ``at_ends``, {part of the best setting: "smallest" or "largest" of
+    those tried}; ``seconds``, without loading the models; ``seconds_before``, those of statistics
+    and searches."""
     samples, split, columns = settings.monte_carlo, settings.gen_subset, settings.batch_size
     scale = samples.dropout_scale if samples else 1.0
     ensemble = ensemble_of(settings, settings.eval_window, scale)

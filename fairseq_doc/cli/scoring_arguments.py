@@ -36,12 +36,12 @@ class ScoringOptions:
     )
     reference: str = option("raw references, one a line", REQUIRED, metavar="RAW")
     bpe: str = option(
-        "segmentation to undo; found by default, and printed",
+        "segmentation to undo; by default the one that the targets show, which is printed",
         AUTO,
         choices=(AUTO, *BPE_KINDS),
     )
     tokenizer: str = option(
-        "tokenisation to undo; found from the T- lines by default, and printed",
+        "tokenisation to undo; by default the one that the T- lines show, which is printed",
         AUTO,
         choices=(AUTO, *TOKENIZERS),
     )

@@ -4,9 +4,10 @@
     P          = (1 - lambda) P_model + lambda p_cache
 
 The i are the last ``window`` steps of the stream whose next word was scored already. h is the last
-layer's output h^N without dropout, or the sum of the layers' where the output reads that. s is their
-dot product (Grave et al., 2017; so too in the published code of Merity et al., 2018), or their cosine,
-whose theta does not depend on the norm of h. At a stream's first step the cache is empty: P = P_model.
+layer's output h^N without dropout, or the sum of the layers' where the output reads that. s is
+their dot product (Grave et al., 2017; so too in the published code of Merity et al., 2018), or
+their cosine, whose theta does not depend on the norm of h. At a stream's first step the cache is
+empty: P = P_model.
 
 Axes: B streams, T time, D width of h, M steps remembered, V vocabulary, S settings in one pass.
 """
@@ -153,16 +154,15 @@ class StreamCache:
     def mix_all(
         self, log_probs: torch.Tensor, hidden: torch.Tensor, target: torch.Tensor
     ) -> torch.Tensor:
-        """log P of every word with the cache, (B, T, V), float64, from log P_model (B, T, V); S = 1.
-        Otherwise as :meth:`mix`."""
+        """As :meth:`mix`, of every word, with S = 1: (B, T, V) from log P_model (B, T, V)."""
         shares = self.attend(hidden, target)
         (one,) = self._settings
         of_cache = shares.log_probs(log_probs.size(2), one.theta)
         return mixed(log_probs.double(), of_cache, one.share, shares.empty().unsqueeze(1))
 
     def attend(self, hidden: torch.Tensor, target: torch.Tensor) -> Shares:
-        """The next steps: h (B, T, D) and the words after them (B, T), which are remembered from now
-        on. A step sees earlier ones only, whose words were scored before its own."""
+        """The next steps: h (B, T, D) and the words after them (B, T), which are remembered from
+        now on. A step sees earlier ones only, whose words were scored before its own."""
         keys = hidden.to(sum_dtype(hidden.dtype))  # (B, T, D)
         if self._settings[0].similarity == "cosine":
             keys = torch.nn.functional.normalize(keys, dim=2)
@@ -181,8 +181,8 @@ class StreamCache:
 def mixed(
     log_probs: torch.Tensor, of_cache: torch.Tensor, share: float, empty: torch.Tensor
 ) -> torch.Tensor:
-    """log((1 - lambda) P_model + lambda p_cache), lambda = ``share``; log P_model where the cache is
-    ``empty``. ``log_probs`` and ``of_cache`` have one shape, ``empty`` its last axes."""
+    """log((1 - lambda) P_model + lambda p_cache), lambda = ``share``; log P_model where the cache
+    is ``empty``. ``log_probs`` and ``of_cache`` have one shape, ``empty`` its last axes."""
     if share == 0:
         return log_probs
     both = torch.logaddexp(log_probs + math.log1p(-share), of_cache + math.log(share))

@@ -5,12 +5,12 @@ Every segment of T steps is scored, and then it is learned from:
     theta <- theta - eta g / (M + epsilon) + lambda D (theta_0 - theta)
     D      = min(M / mean of M over all adapted numbers, 1 / lambda)
 
-g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the training
-text (:mod:`fairseq_doc.evaluation.gradient_statistics`), theta_0 the trained weights, to which theta
-returns at the end. The state goes from segment to segment as the older weights computed it. Each model
-of an ensemble follows its own NLL. D's mean is over all numbers, as in deepmind/lamb;
-benkrause/dynamic-evaluation takes the mean of the tensors' means, which depends on how a model's
-weights are cut into tensors.
+g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the
+training text (:mod:`fairseq_doc.evaluation.gradient_statistics`), theta_0 the trained weights, to
+which theta returns at the end. The state goes from segment to segment as the older weights computed
+it. Each model of an ensemble follows its own NLL. D's mean is over all numbers, as in
+deepmind/lamb; benkrause/dynamic-evaluation takes the mean of the tensors' means, which depends on
+how a model's weights are cut into tensors.
 
 Axes: B streams, here 1, T steps of a segment.
 """
@@ -174,8 +174,8 @@ class Adaptation:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Until the end of the context the model can be learned from; then it has its trained weights
-        again. The caller turns gradients on for the model's passes, and for nothing else."""
+        """Until the end of the context the model can be learned from; then it has its trained
+        weights again. The caller turns gradients on for the model's passes alone."""
         for parameter in self._others:
             parameter.requires_grad_(False)
         try:

@@ -59,7 +59,7 @@ class Ensemble:
         return self
 
     def split(self, name: str) -> Any:
-        """A split of the task's folder, loaded once."""
+        """A split of the task's folder; it is loaded once."""
         if name not in self.task.datasets:
             self.task.load_dataset(name)
         return self.task.dataset(name)
@@ -79,8 +79,8 @@ class Ensemble:
 
 
 def windows_of(ensemble: Ensemble, split: str, columns: int = 1, length: int | None = None) -> Any:
-    """The windows of a split, in order: the batches of the task, with a length. They have ``length``
-    steps; None: as many as ``--eval-window`` allows."""
+    """The windows of a split, in order: the batches of the task, with a length. They have
+    ``length`` steps; None: as many as ``--eval-window`` allows."""
     data = ensemble.split(split)
     return ensemble.task.eval_lm_dataloader(data, batch_size=columns, length=length)
 
@@ -127,7 +127,7 @@ def load_models(
         settings = _model_settings(path, state, task_name)
         if precision is not None and "matmul_precision" not in settings:
             raise FairseqDocError(
-                f"{path}: --matmul-precision expects a model of this package; got a {settings._name}"
+                f"{path}: --matmul-precision: expected a model of this package; got {settings._name}"
             )
         for name in settings:
             if name.endswith("dropout"):
@@ -151,8 +151,8 @@ def _model_settings(path: str, state: dict[str, Any], expected: str) -> Any:
     task = getattr(settings.get("task"), "_name", None) or getattr(state.get("args"), "task", None)
     if task != expected:
         raise FairseqDocError(
-            f"{path} is a model of another task: expected a checkpoint of --task {expected}; got one "
-            f"of --task {task}"
+            f"{path} is a model of another task: expected a checkpoint of --task {expected}; got "
+            f"one of --task {task}"
         )
     return settings["model"]
 

@@ -1,10 +1,10 @@
-"""Root mean squares of a model's gradients, in a file: what dynamic evaluation scales its updates by.
+"""Root mean squares of a model's gradients, in a file; they scale dynamic evaluation's updates.
 
     M = sqrt(mean over n of g_n^2), for each parameter on its own
 
 g_n is the gradient of the mean NLL of batch n of the training text: B columns, T steps, the state
-carried from batch to batch, no dropout (Krause et al., 2018). M depends on B and T, since the mean over
-more tokens has smaller gradients, so the file names both, and the model's weights.
+carried from batch to batch, no dropout (Krause et al., 2018). M depends on B and T, since the mean
+over more tokens has smaller gradients, so the file names both, and the model's weights.
 
 Axes: B columns, T steps of a segment.
 """
@@ -17,7 +17,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,8 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 def differentiable(model: Any) -> Iterator[None]:
     """A model in evaluation, without dropout, whose gradients can be computed.
 
-    cuDNN computes gradients of an LSTM in training mode only. So torch's LSTM modules, which have no
-    dropout of their own, are put into it.
+    cuDNN computes gradients of an LSTM in training mode only. So torch's LSTM modules, which have
+    no dropout of their own, are put into it.
     """
     model.eval()
     for module in model.modules():
@@ -73,8 +73,8 @@ def statistics_of(
     split: str = "train",
     progress: Progress = no_progress,
 ) -> dict[str, torch.Tensor]:
-    """The statistics of the ensemble's only model, from the file if it exists; else they are gathered
-    and written there. An interrupted gathering goes on where it was last saved.
+    """The statistics of the ensemble's only model, from the file if it exists; else they are
+    gathered and written there. An interrupted gathering goes on where it was last saved.
 
     Args:
         ensemble: of one model.
@@ -99,9 +99,9 @@ def statistics_of(
         "segment": segment,
         "batches": batches,
     }
-    sums = _Sums.zero(model, columns)
+    sums = _Sums({name: torch.zeros_like(p) for name, p in trained_parameters(model).items()})
     if os.path.lexists(path):
-        sums.read(path, header)
+        sums.read(path, header, model)
     if not sums.complete:
         check_output(path, overwrite=True)
         _gather(ensemble, path, header, sums, progress)
@@ -119,17 +119,12 @@ def weights_digest(model: nn.Module) -> str:
 
 @dataclass
 class _Sums:
-    """Sums of squared gradients of the first batches, {parameter: sum}, and the state after them."""
+    """Sums of squared gradients, {parameter: sum}, and the state after the last batch."""
 
     squares: dict[str, torch.Tensor]
-    state: States
+    state: States = field(default_factory=list)
     batches: int = 0
     complete: bool = False
-
-    @classmethod
-    def zero(cls, model: Any, columns: int) -> "_Sums":
-        squares = {name: torch.zeros_like(p) for name, p in trained_parameters(model).items()}
-        return cls(squares, model.decoder.lstm.zero_state(columns, next(model.parameters())))
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """By their names in the file."""
@@ -143,7 +138,7 @@ class _Sums:
         with whole_file(path, binary=True) as file:
             np.savez(file, **arrays)
 
-    def read(self, path: str | os.PathLike[str], header: dict[str, Any]) -> None:
+    def read(self, path: str | os.PathLike[str], header: dict[str, Any], model: Any) -> None:
         """Fill the tensors, whose names, shapes and types the file must have, and no others."""
         check_input(path, again=True)
         try:
@@ -152,20 +147,23 @@ class _Sums:
                 if written["kind"] != KIND:
                     raise ValueError("another kind")
                 if written == header:
-                    self._read(archive, header["batches"])
+                    self._read(archive, header, model)
         except Exception as error:  # of many kinds: zipfile and numpy trust what they read
             raise FairseqDocError(
-                f"{path}: expected gradient statistics of fairseq-doc; got a file that is damaged or "
-                f"of another kind ({error!r:.200}); remove it, and they are gathered again"
+                f"{path}: expected gradient statistics of fairseq-doc; got a file that is damaged "
+                f"or of another kind ({error!r:.200}); remove it, and they are gathered again"
             ) from None
         if written != header:
             raise FairseqDocError(_differing(path, written, header))
 
-    def _read(self, archive: zipfile.ZipFile, most: int | None) -> None:
+    def _read(self, archive: zipfile.ZipFile, header: dict[str, Any], model: Any) -> None:
         progress = _array(archive, _PROGRESS, np.dtype(np.int64), (2,))
         self.batches, self.complete = int(progress[0]), bool(progress[1])
-        if not 1 <= self.batches <= (most or self.batches):
+        if not 1 <= self.batches <= (header["batches"] or self.batches):
             raise ValueError(f"{self.batches} batches")
+        if not self.complete:
+            like = next(model.parameters())
+            self.state = model.decoder.lstm.zero_state(header["columns"], like)
         names = sorted(f"{name}.npy" for name in (_HEADER, _PROGRESS, *self.tensors()))
         if sorted(archive.namelist()) != names:
             raise ValueError("other arrays")
@@ -179,8 +177,7 @@ class _Sums:
 def _array(
     archive: zipfile.ZipFile, name: str, dtype: np.dtype, shape: tuple[int, ...] | None = None
 ) -> np.ndarray:
-    """An array of an ``.npz`` file; ``shape`` None: one axis of any length. What it takes is bounded
-    before it is in memory."""
+    """An array of an ``.npz`` file, checked before it is in memory; ``shape`` None: one axis."""
     info = archive.getinfo(f"{name}.npy")
     size = math.prod(shape or (0,)) * dtype.itemsize
     if info.compress_type != zipfile.ZIP_STORED or info.file_size > size + MOST_HEADER:
@@ -205,8 +202,8 @@ def _differing(
     same_model = written.get("model") == header["model"]
     remedy = "give these settings" if same_model else "remove it"
     return (
-        f"{path}: expected gradient statistics of this model and these settings; got those with other "
-        f"{', '.join(parts)} ({', '.join(values)}); {remedy}, or name another file by "
+        f"{path}: expected gradient statistics of this model and these settings; got those with "
+        f"other {', '.join(parts)} ({', '.join(values)}); {remedy}, or name another file by "
         "--dynamic-statistics"
     )
 

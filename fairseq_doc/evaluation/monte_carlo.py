@@ -1,10 +1,10 @@
-"""Monte-Carlo evaluation: means over samples of the dropout masks, and probabilities at temperatures.
+"""Monte-Carlo evaluation: means over samples of dropout masks; probabilities at temperatures.
 
-Each of K samples is a pass over the whole text with dropout as in training and a carried state of its
-own. Masks that last for a window are drawn anew every --bptt steps, as in training. The samples'
-probabilities are averaged at each token: their arithmetic mean, or their geometric mean, renormalised,
-which for one softmax is the mean of the logits (Melis et al., 2018; deepmind/lamb carries the state of
-the pass without dropout to the next window instead).
+Each of K samples is a pass over the whole text with dropout as in training and a carried state of
+its own. Masks that last for a window are drawn anew every --bptt steps, as in training. The
+samples' probabilities are averaged at each token: their arithmetic mean, or their geometric mean,
+renormalised, which for one softmax is the mean of the logits (Melis et al., 2018; deepmind/lamb
+carries the state of the pass without dropout to the next window instead).
 
 Axes: K samples, B columns, T time, N tokens, V vocabulary, R temperatures, C mixture parameters.
 """
@@ -17,8 +17,8 @@ import torch
 
 from fairseq_doc.evaluation.ensemble import average_log_probs
 
-# (tokens (B, T), window) -> mixture parameters (K, B, T, C), and without samples the rest of what the
-# model returns.
+# (tokens (B, T), window) -> mixture parameters (K, B, T, C), and without samples the rest of what
+# the model returns.
 Forward: TypeAlias = Callable[[torch.Tensor, int], tuple[torch.Tensor, dict[str, torch.Tensor]]]
 
 AVERAGES = ("arithmetic", "geometric")
@@ -28,8 +28,8 @@ BLOCK_BYTES = 2**24
 
 @contextmanager
 def sampled(model: Any, samples: int) -> Iterator[Forward]:
-    """A language model's forward pass with K = ``samples`` samples; 0: K = 1, without dropout. Until
-    the end of the context the model drops as in training.
+    """A language model's forward pass with K = ``samples`` samples; 0: K = 1, without dropout.
+    Until the end of the context the model drops as in training.
     """
     decoder = model.decoder
     side_by_side = decoder.masks_of_each_stream

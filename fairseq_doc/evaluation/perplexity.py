@@ -1,5 +1,4 @@
-"""Perplexity of a split, with the LSTM state carried over the whole text; the settings that give the
-best.
+"""Perplexity of a split, with the LSTM state carried over the whole text; the best settings.
 
 Temperatures and points of a cache are all tried in one pass over the split. Each pair of dynamic
 evaluation needs a pass of its own, and a pair that falls behind is given up.
@@ -84,8 +83,8 @@ def check_text(
     length = columns_of(ensemble.split(split), columns).size(1)
     if settings.cache and settings.cache.window >= length:
         raise FairseqDocError(
-            f"--cache-window {settings.cache.window} is more than a column of split {split!r} holds: "
-            f"expected at most {length - 1} of its {length} tokens"
+            f"--cache-window {settings.cache.window} is more than a column of split {split!r} "
+            f"holds: expected at most {length - 1} of its {length} tokens"
         )
 
 
@@ -98,8 +97,8 @@ def evaluate_each(
     tokens: int | None = None,
     give_up: Callable[[int, float], bool] | None = None,
 ) -> list[Evaluation]:
-    """Score a split with each of several settings, in one pass; each window starts from the state after
-    the one before.
+    """Score a split with each of several settings, in one pass; each window starts from the state
+    after the one before.
 
     Args:
         ensemble: the models.
@@ -249,8 +248,8 @@ def search_dynamic(
         )
     if not best:
         raise FairseqDocError(
-            "no pair of --dynamic-search gave finite scores: expected statistics of more batches, or "
-            "a larger --dynamic-epsilon; or has the training diverged?"
+            "no pair of --dynamic-search gave finite scores: expected statistics of more batches, "
+            "or a larger --dynamic-epsilon; or has the training diverged?"
         )
     return Search(candidates[best], tried[best], tried, given_up, ends(candidates, best))
 

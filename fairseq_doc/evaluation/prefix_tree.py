@@ -1,8 +1,8 @@
 """Log-probabilities of sequences with common beginnings, such as the candidates of an n-best list.
 
-After equal prefixes a language model is in the same state, so each distinct prefix is read only once:
-the LSTM makes a step for every inner node of the sequences' prefix tree, the output layer computes one
-row for every edge. All sequences advance together, one token at a time.
+After equal prefixes a language model is in the same state, so each distinct prefix is read only
+once: the LSTM makes a step for every inner node of the sequences' prefix tree, the output layer
+computes one row for every edge. All sequences advance together, one token at a time.
 
 Axes: n sequences in sorted order, T tokens of the longest.
 """
@@ -47,7 +47,7 @@ def sequence_log_probs(
     before: int,
     states: Sequence[States] | None = None,
 ) -> list[np.ndarray]:
-    """log P of each token of several continuations of one text; what they have in common is read once.
+    """log P of each token of several continuations of one text; equal beginnings are read once.
 
     Args:
         ensemble: the models.
@@ -76,7 +76,7 @@ def sequence_log_probs(
 def states_after(
     ensemble: Ensemble, tokens: Sequence[int], states: Sequence[States] | None = None
 ) -> list[States]:
-    """The states of each model, of one stream, after it read tokens from ``states``; None: zeros."""
+    """The state of each model, of one stream, after tokens read from ``states``; None: zeros."""
     first = _continue_from(ensemble, states)
     source = torch.tensor([tokens], device=ensemble.device)
     with torch.no_grad():
@@ -95,8 +95,8 @@ def _continue_from(ensemble: Ensemble, states: Sequence[States] | None) -> int:
 
 
 def _scored(one: Scorer, sequences: list[Sequence[int]], before: int, first: int) -> np.ndarray:
-    """log P of the tokens of sorted sequences, (n, T); 0 after a sequence's end. ``first`` is the number
-    of the first window."""
+    """log P of the tokens of sorted sequences, (n, T); 0 after a sequence's end. ``first`` is the
+    number of the first window."""
     lengths = np.array([len(sequence) for sequence in sequences])
     tokens = np.full((len(sequences), lengths.max()), PAD)
     for row, sequence in enumerate(sequences):
@@ -113,7 +113,7 @@ def _scored(one: Scorer, sequences: list[Sequence[int]], before: int, first: int
     streams, source = np.zeros(1, dtype=int), np.full(1, before)
     for t in range(tokens.shape[1]):
         live = np.flatnonzero(lengths > t)
-        # One edge for each distinct prefix of t + 1 tokens; its first sequence gives node and token.
+        # An edge for each distinct prefix of t + 1 tokens; its first sequence has node and token.
         prefix_number = np.cumsum(new_prefix[:, t])[live]
         _, at, edge_of = np.unique(prefix_number, return_index=True, return_inverse=True)
         rows, target = node_of[live[at]], tokens[live[at], t]

@@ -1,7 +1,7 @@
 """log P of what models read window by window, with all that evaluation may add to a model.
 
-That is a temperature, samples of dropout, a cache and dynamic evaluation. Each model of an ensemble has
-its own; their probabilities are averaged at the end.
+That is a temperature, samples of dropout, a cache and dynamic evaluation. Each model of an ensemble
+has its own; their probabilities are averaged at the end.
 
 Axes: B streams, T time, V vocabulary, K samples, C mixture parameters, S settings in one pass.
 """
@@ -38,8 +38,9 @@ class SampleSettings:
     """
 
     samples: int = option(
-        "Monte-Carlo evaluation: average K passes with dropout as in training, its masks drawn anew "
-        "every --bptt steps of the (first) model's training (default: one pass without dropout)",
+        "Monte-Carlo evaluation: average K passes with dropout as in training, its masks drawn "
+        "anew every --bptt steps of the (first) model's training (default: one pass without "
+        "dropout)",
         REQUIRED,
         metavar="K",
         type=positive,

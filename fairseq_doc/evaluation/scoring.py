@@ -1,8 +1,8 @@
 """Log-probabilities of plain text, sentence by sentence.
 
 With ``state="fresh"`` every sentence starts from a state of zeros after ``</s>``, and its words and
-its end mark are scored. With ``state="carried"`` the sentences are one text, with ``</s>`` after each,
-read as eval-lm reads a split: nothing comes before the first word, which counts as certain.
+its end mark are scored. With ``state="carried"`` the sentences are one text, with ``</s>`` after
+each, read as eval-lm reads a split: nothing comes before the first word, which counts as certain.
 
 Axes: B sentences, T tokens of the longest, R = 2 rows with entropies, else 1.
 """
@@ -41,8 +41,8 @@ class SentenceScore:
             which counts as certain.
         tokens: the number of scored words and end marks: all, except such a first word.
         unknown: its words outside the dictionary, scored as ``<unk>``.
-        word_entropies: the entropy of each word's distribution, in nats, where asked for; 0 for such a
-            first word.
+        word_entropies: the entropy of each word's distribution, in nats, where asked for; 0 for
+            such a first word.
     """
 
     words: list[str]
@@ -108,7 +108,8 @@ def check_sentences(
         A list of lists of words.
 
     Raises:
-        FairseqDocError: no sentence, one that is empty (unless allowed) or too long, with its number.
+        FairseqDocError: no sentence, one that is empty (unless allowed) or too long, with its
+            number.
     """
     check_state(state)
     if not sentences:
@@ -118,8 +119,8 @@ def check_sentences(
         words = tokens_of(sentence, unit)
         if not words and not empty_sentences and state == "fresh":
             raise FairseqDocError(
-                f"{at}line {number} is empty: expected a sentence a line; give --empty-lines (in Python, "
-                "empty_sentences=True) to score the end mark alone"
+                f"{at}line {number} is empty: expected a sentence a line; give --empty-lines (in "
+                "Python, empty_sentences=True) to score the end mark alone"
             )
         if max_words is not None and len(words) > max_words:
             raise FairseqDocError(
@@ -162,15 +163,15 @@ def score_text(
         ensemble: the models.
         tokenized: lists of words, see :func:`check_sentences`.
         state: ``fresh`` or ``carried``, see above.
-        max_tokens: targets scored at once. Neither it nor the order of the sentences changes a score
-            beyond rounding.
+        max_tokens: targets scored at once. Neither it nor the order of the sentences changes a
+            score beyond rounding.
         progress: see :mod:`fairseq_doc.evaluation.progress`.
         settings: a cache or dynamic evaluation, which need a carried text.
         entropies: compute them too.
 
     Raises:
-        FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, a cache or
-            dynamic evaluation of fresh sentences, or a score that is not finite.
+        FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, a cache
+            or dynamic evaluation of fresh sentences, or a score that is not finite.
     """
     if settings.samples or settings.temperature != 1.0:
         raise FairseqDocError("expected scores without samples of dropout and at temperature 1")
