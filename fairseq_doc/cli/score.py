@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq.data import Dictionary
-
 from fairseq_doc.cli.arguments import (
     AdaptationOptions,
     bits_a_character,
@@ -18,12 +16,7 @@ from fairseq_doc.cli.arguments import (
 from fairseq_doc.cli.text_arguments import TextOptions, plain_text, unknown_words
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
-from fairseq_doc.evaluation.scoring import (
-    NEEDS_CARRIED,
-    SentenceScore,
-    encoded_text,
-    score_text,
-)
+from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, TextScore, encoded_text, score_text
 from fairseq_doc.options import option
 from fairseq_doc.preparation.byte_tokens import BYTE
 
@@ -79,21 +72,27 @@ def run(settings: Options) -> dict[str, Any]:
         entropies=settings.tsv,
     )
     seconds = time.perf_counter() - start
-    pairs = zip(tokenized, scored.sentences, strict=True)
-    sentences = [
-        {"text": plain_text(words, unit), **_of_sentence(sentence, settings, ensemble.dictionary)}
-        for words, sentence in pairs
-    ]
+    sentences = []
+    for words, sentence in zip(tokenized, scored.sentences, strict=True):
+        entry: dict[str, Any] = {
+            "text": plain_text(words, unit),
+            "log_prob": sentence.log_prob,
+            "tokens": sentence.tokens,
+            "unknown": sentence.unknown,
+        }
+        if settings.output_word_probs or settings.tsv:
+            entry["words"] = sentence.words
+            entry["word_log_probs"] = sentence.word_log_probs
+        if settings.tsv:
+            entry["word_entropies"] = sentence.word_entropies
+            # Of the first line of a carried text the first word is not scored.
+            unscored = len(sentence.words) - sentence.tokens
+            entry["scored"] = [i >= unscored for i in range(len(sentence.words))]
+            dictionary = ensemble.dictionary
+            entry["is_unknown"] = [dictionary.index(w) == dictionary.unk() for w in sentence.words]
+        sentences.append(entry)
     total = Evaluation(-scored.log_prob, scored.tokens)
-    bits = f", {total.bits:.4f} bits a character" if unit == BYTE else ""
-    remarks = [
-        f"{len(scored.sentences):,} sentences, {scored.tokens:,} tokens, log-probability "
-        f"{scored.log_prob:.4f}, perplexity {total.perplexity:.2f}{bits}; {seconds:.1f} s"
-    ]
-    if scored.unknown:
-        remarks.append(unknown_words(scored.unknown, unit))
-    for remark in remarks:
-        print(f"fairseq-doc score: {remark}", file=sys.stderr)
+    _report(scored, total, unit, seconds)
     return {
         "log_prob": scored.log_prob,
         "tokens": scored.tokens,
@@ -104,29 +103,21 @@ def run(settings: Options) -> dict[str, Any]:
     }
 
 
-def _of_sentence(
-    sentence: SentenceScore, settings: Options, dictionary: Dictionary
-) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "log_prob": sentence.log_prob,
-        "tokens": sentence.tokens,
-        "unknown": sentence.unknown,
-    }
-    if settings.output_word_probs or settings.tsv:
-        entry["words"] = sentence.words
-        entry["word_log_probs"] = sentence.word_log_probs
-    if settings.tsv:
-        entry["word_entropies"] = sentence.word_entropies
-        # The first word of a carried text is not scored.
-        unscored = len(sentence.words) - sentence.tokens
-        entry["scored"] = [i >= unscored for i in range(len(sentence.words))]
-        entry["is_unknown"] = [dictionary.index(w) == dictionary.unk() for w in sentence.words]
-    return entry
+def _report(scored: TextScore, total: Evaluation, unit: str, seconds: float) -> None:
+    bits = f", {total.bits:.4f} bits a character" if unit == BYTE else ""
+    lines = [
+        f"{len(scored.sentences):,} sentences, {scored.tokens:,} tokens, log-probability "
+        f"{scored.log_prob:.4f}, perplexity {total.perplexity:.2f}{bits}; {seconds:.1f} s"
+    ]
+    if scored.unknown:
+        lines.append(unknown_words(scored.unknown, unit))
+    for line in lines:
+        print(f"fairseq-doc score: {line}", file=sys.stderr)
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """One line for each sentence: its log-probability, a tab, its text, or where
-    --output-word-probs asks for them its words with their own log-probabilities."""
+    """One line for each sentence: its log-probability, a tab, its text, or with
+    --output-word-probs its words with their own log-probabilities."""
     if any("word_entropies" in sentence for sentence in result["sentences"]):
         return _table(result["sentences"])
     lines = [f"{sentence['log_prob']:.4f}\t{_words(sentence)}" for sentence in result["sentences"]]

@@ -127,7 +127,8 @@ def load_models(
         settings = _model_settings(path, state, task_name)
         if precision is not None and "matmul_precision" not in settings:
             raise FairseqDocError(
-                f"{path}: --matmul-precision: expected a model of this package; got {settings._name}"
+                f"{path}: --matmul-precision expects a model of this package; got a "
+                f"{settings._name}"
             )
         for name in settings:
             if name.endswith("dropout"):
@@ -164,16 +165,11 @@ def load_ensemble(
     precision: str | None = None,
     dropout_scale: float = 1.0,
 ) -> Ensemble:
-    """Load an :class:`Ensemble`.
+    """Load an :class:`Ensemble`; other arguments and errors as of :func:`load_models`.
 
     Args:
-        paths: checkpoints, ``a.pt:b.pt`` or a list.
         data: folder of ``fairseq-preprocess --only-source``, for its dictionary and splits.
         eval_window: tokens evaluated at once; None: as trained.
-        precision, dropout_scale: as in :func:`load_models`.
-
-    Raises:
-        FairseqDocError: as :func:`load_models`.
     """
     overrides: dict[str, Any] = {"data": os.fspath(data)}
     if eval_window is not None:

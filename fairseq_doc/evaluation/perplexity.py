@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
@@ -221,12 +222,7 @@ def search_dynamic(
     best_nlls: dict[int, float] = {}  # {tokens scored: NLL} of the best pair
     for number, (name, pair) in enumerate(candidates.items(), start=1):
         nlls: dict[int, float] = {}
-
-        def falls_behind(scored: int, nll: float, own=nlls, of_best=best_nlls) -> bool:
-            own[scored] = nll
-            behind = (nll - of_best.get(scored, math.inf)) / scored
-            return scored >= TRIED_SHARE * tokens and behind > math.log(LOST)
-
+        falls_behind = partial(_falls_behind, nlls, best_nlls, TRIED_SHARE * tokens)
         try:
             (evaluation,) = evaluate_each(
                 ensemble, split, [pair], progress=progress, tokens=tokens, give_up=falls_behind
@@ -252,6 +248,15 @@ def search_dynamic(
             "or a larger --dynamic-epsilon; or has the training diverged?"
         )
     return Search(candidates[best], tried[best], tried, given_up, ends(candidates, best))
+
+
+def _falls_behind(
+    nlls: dict[int, float], best_nlls: dict[int, float], first: float, scored: int, nll: float
+) -> bool:
+    """Note the NLL; whether to give the pair up, after ``first`` tokens or more."""
+    nlls[scored] = nll
+    behind = (nll - best_nlls.get(scored, math.inf)) / scored
+    return scored >= first and behind > math.log(LOST)
 
 
 def ends(candidates: Candidates, best: str) -> dict[str, str]:

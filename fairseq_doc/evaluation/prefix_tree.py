@@ -43,7 +43,7 @@ def score_prefix_tree(ensemble: Ensemble, sentences: Sequence[Sequence[str]]) ->
 
 def sequence_log_probs(
     ensemble: Ensemble,
-    sequences: Sequence[Sequence[int]],
+    sequences: Sequence[list[int]],
     before: int,
     states: Sequence[States] | None = None,
 ) -> list[np.ndarray]:
@@ -94,7 +94,7 @@ def _continue_from(ensemble: Ensemble, states: Sequence[States] | None) -> int:
     return 1
 
 
-def _scored(one: Scorer, sequences: list[Sequence[int]], before: int, first: int) -> np.ndarray:
+def _scored(one: Scorer, sequences: list[list[int]], before: int, first: int) -> np.ndarray:
     """log P of the tokens of sorted sequences, (n, T); 0 after a sequence's end. ``first`` is the
     number of the first window."""
     lengths = np.array([len(sequence) for sequence in sequences])

@@ -9,7 +9,7 @@ Axes: B streams, T time, V vocabulary, K samples, C mixture parameters, S settin
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
@@ -25,8 +25,6 @@ from fairseq_doc.evaluation.monte_carlo import (
 )
 from fairseq_doc.modules.mixture import at_temperature, check_finite
 from fairseq_doc.options import REQUIRED, option, positive
-
-Steps: TypeAlias = tuple[torch.Tensor, torch.Tensor]  # (n,) rows and (n,) columns of (B, T)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +165,7 @@ class Scorer:
         source: torch.Tensor,
         target: torch.Tensor,
         window: int,
-        at: Steps | None = None,
+        at: tuple[torch.Tensor, ...] | None = None,
         streams: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """log P of the targets, natural logarithm, without any (B, T, V) tensor.
@@ -176,8 +174,8 @@ class Scorer:
             source: (B, T) word indices.
             target: (B, T) word indices; with ``at`` (n,).
             window: 0 starts from a state of zeros, k > 0 goes on from window k - 1 of the same B.
-            at: the n steps of ``source`` that predict the targets, without a cache or dynamic
-                evaluation; None: each its own.
+            at: rows (n,) and columns (n,) of the steps of ``source`` that predict the targets,
+                without a cache or dynamic evaluation; None: each its own.
             streams: (B,) the streams of window k - 1 that these go on from; None: the same.
 
         Returns:
