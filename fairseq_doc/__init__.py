@@ -64,16 +64,14 @@ The data goes through the files in this order, and each imports only from what l
     registration.py                  imports what fairseq registers
     evaluation/ensemble.py           checkpoints -> models whose probabilities are averaged
     evaluation/progress.py           progress bars, or none
-    evaluation/temperature.py        probabilities at other temperatures
     evaluation/monte_carlo.py        probabilities as means over samples of dropout
     evaluation/cache.py              words that followed similar states are likelier
     evaluation/gradient_statistics.py  how large a model's gradients are on its training text
     evaluation/dynamic.py            models that learn from the text they are scored on
-    evaluation/stream_scorer.py      a text, window by window, with all of these
-    evaluation/perplexity.py         the evaluator: a split, the state carried over it
-    evaluation/search.py             the best temperature, cache or learning rate on a split
+    evaluation/scorer.py             log P of what models read, with all of these
+    evaluation/perplexity.py         a split, the state carried over it; the best settings on it
     evaluation/scoring.py            plain text -> log-probabilities of its sentences
-    evaluation/prefix_tree.py        sentences that begin alike -> their log-probabilities
+    evaluation/prefix_tree.py        sequences that begin alike -> their log-probabilities
     evaluation/sampling.py           a prompt -> text drawn from the models
     evaluation/rank.py               numerical rank of the log-probability matrix (Table 5)
     evaluation/weights.py            mean weights of the components (Table 4)

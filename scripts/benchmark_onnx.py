@@ -43,15 +43,17 @@ def text_of(ensemble, split, words):
 
 def own_pass(ensemble, source, target, window, every_word):
     """A function that scores the text with our model, and gives -log P of it."""
+    from fairseq_doc.evaluation.scorer import scorer
 
     def score():
         nll = 0.0
-        for number, start in enumerate(range(0, source.size(1), window)):
-            x, y = (part[:, start : start + window] for part in (source, target))
-            if every_word:
-                nll -= ensemble.next_log_probs(x, number)[0, y[0, 0]].item()
-            else:
-                nll -= ensemble.token_log_probs(x, y, number).sum().item()
+        with scorer(ensemble) as one:
+            for number, start in enumerate(range(0, source.size(1), window)):
+                x, y = (part[:, start : start + window] for part in (source, target))
+                if every_word:
+                    nll -= one.next_log_probs(x, number)[0, y[0, 0]].item()
+                else:
+                    nll -= one.log_probs(x, y, number).sum().item()
         return nll
 
     return score

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,15 @@ import torch
 from fairseq.logging.progress_bar import progress_bar
 from fairseq.utils import split_paths
 
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.cache import CacheSettings
+from fairseq_doc.evaluation.dynamic import DynamicSettings
 from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
+from fairseq_doc.evaluation.gradient_statistics import statistics_of
 from fairseq_doc.evaluation.progress import Progress, no_progress
-from fairseq_doc.files import text_lines
+from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.ops.matmul import PRECISIONS
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, group, option, positive
 from fairseq_doc.preparation.binarisation import load_dictionary
 from fairseq_doc.preparation.byte_tokens import BYTE, unit_of
 
@@ -42,7 +46,7 @@ class ModelOptions(CheckpointOptions):
 
     @property
     def device(self) -> str:
-        """A GPU where there is one."""
+        """A GPU if the machine has one."""
         return "cuda" if torch.cuda.is_available() and not self.cpu else "cpu"
 
 
@@ -54,6 +58,60 @@ class ProgressOptions:
     log_interval: int = option(
         "batches between lines of progress, where it goes into a file", 100, type=positive
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptationOptions(ProgressOptions, ModelOptions):
+    """What evaluation may add to the models.
+
+    Raises:
+        FairseqDocError: dynamic evaluation in another precision than float32, of a model twice, or
+            with a number of files other than that of the models.
+    """
+
+    cache: CacheSettings | None = group("cache", switch="window")
+    dynamic: DynamicSettings | None = group(
+        "dynamic",
+        switch="dynamic",
+        help="dynamic evaluation: the model learns from each segment after it was scored; in "
+        "float32",
+    )
+
+    def __post_init__(self) -> None:
+        _ = self.scorer  # which checks itself
+        if self.dynamic is None:
+            return
+        if self.matmul_precision not in (None, "float32"):
+            raise FairseqDocError(
+                "--dynamic computes in float32: expected no --matmul-precision; got "
+                f"{self.matmul_precision}"
+            )
+        self.dynamic.statistics_paths(self.path)
+
+    @property
+    def scorer(self) -> ScorerSettings:
+        """What is added to the models."""
+        return ScorerSettings(cache=self.cache, dynamic=self.dynamic)
+
+    def scorer_of(self, ensemble: Ensemble) -> ScorerSettings:
+        """:attr:`scorer` with the gradient statistics of each model; those without a file are
+        gathered."""
+        if self.dynamic is None:
+            return self.scorer
+        statistics = [
+            statistics_of(
+                Ensemble([model], ensemble.task),
+                path,
+                self.dynamic.columns,
+                self.dynamic.segment,
+                self.dynamic.batches,
+                progress=progress_of(self),
+            )
+            for model, path in zip(
+                ensemble.models, self.dynamic.statistics_paths(self.path), strict=True
+            )
+        ]
+        return replace(self.scorer, statistics=statistics)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +143,9 @@ class PictureOptions:
 def ensemble_of(
     settings: ModelOptions, eval_window: int | None = None, dropout_scale: float = 1.0
 ) -> Ensemble:
-    """The models, on a GPU where there is one; ``eval_window`` and ``dropout_scale`` as
-    :func:`~fairseq_doc.evaluation.ensemble.load_ensemble` takes them."""
-    precision = settings.matmul_precision
+    """The models on their device; see :func:`fairseq_doc.evaluation.ensemble.load_ensemble`."""
+    dynamic = getattr(settings, "dynamic", None)
+    precision = settings.matmul_precision if dynamic is None else "float32"
     ensemble = load_ensemble(settings.path, settings.data, eval_window, precision, dropout_scale)
     return ensemble.to(settings.device)
 
@@ -109,15 +167,10 @@ def progress_of(settings: ProgressOptions) -> Progress:
 
 
 def unit_of_data(data: str) -> str:
-    """What a token of a data folder is, ``word`` or ``byte``: known before the models are loaded."""
+    """What a token of a data folder is, ``word`` or ``byte``, before models are loaded."""
     return unit_of(load_dictionary(Path(split_paths(data)[0]) / "dict.txt"))
 
 
 def bits_a_character(unit: str, bits: float) -> dict[str, float]:
-    """The entry of a result where a token is a byte: ``bits``, the mean of a token; else none."""
+    """``bits``, the mean of a token, under its name in a result if a token is a byte."""
     return {"bits_per_character": bits} if unit == BYTE else {}
-
-
-def read_lines(path: str, errors: str = "strict") -> list[str]:
-    """:func:`fairseq_doc.files.text_lines` as a list."""
-    return list(text_lines(path, errors=errors))

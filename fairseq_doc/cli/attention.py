@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.arguments import ModelOptions, PictureOptions, read_lines
+from fairseq_doc.cli.arguments import ModelOptions, PictureOptions
 from fairseq_doc.cli.outputs import named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import load_translator
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_attention
-from fairseq_doc.files import check_input
+from fairseq_doc.files import check_input, text_lines
 from fairseq_doc.options import option, positive
 from fairseq_doc.preparation.tokenization import make_segmenter, make_tokenizer
 
@@ -83,7 +83,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 def _read_sentence(path: str, number: int) -> str:
     """The line of this number, from 1, of a file."""
-    lines = read_lines(path)
+    lines = list(text_lines(path))
     line = lines[number - 1].strip() if number <= len(lines) else ""
     if not line:
         got = "an empty line" if number <= len(lines) else f"{len(lines)} lines"

@@ -3,29 +3,34 @@
 import argparse
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
-from fairseq_doc.cli.adaptation_arguments import AdaptationOptions
-from fairseq_doc.cli.arguments import SplitOptions, bits_a_character, ensemble_of, progress_of
+from fairseq_doc.cli.arguments import (
+    AdaptationOptions,
+    SplitOptions,
+    bits_a_character,
+    ensemble_of,
+    progress_of,
+)
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.cache import GRIDS, SIMILARITIES
 from fairseq_doc.evaluation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.evaluation.monte_carlo import AVERAGES
-from fairseq_doc.evaluation.perplexity import check_columns, check_text, evaluate_at
-from fairseq_doc.evaluation.search import (
+from fairseq_doc.evaluation.perplexity import (
     Search,
-    search_cache,
+    cache_points,
+    check_text,
+    evaluate,
+    perplexity_text,
     search_dynamic,
-    search_temperature,
-    shown,
+    search_in_one_pass,
+    temperatures,
 )
-from fairseq_doc.evaluation.stream_scorer import SAMPLES_ALONE, StreamSettings
-from fairseq_doc.evaluation.temperature import check_temperatures
-from fairseq_doc.options import REQUIRED, group, option, positive
+from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings
+from fairseq_doc.options import group, option, positive
 
 EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
 SEARCH, SEARCHED_SPLIT = "search", "valid"
@@ -38,30 +43,6 @@ def _temperature(text: str) -> float | str:
         return text if text == SEARCH else float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a number or {SEARCH}; got {text!r}") from None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampleOptions:
-    """Monte-Carlo evaluation."""
-
-    samples: int = option(
-        "Monte-Carlo evaluation: average K passes with dropout as in training, its masks drawn anew "
-        "every --bptt steps of the (first) model's training (default: one pass without dropout)",
-        REQUIRED,
-        metavar="K",
-        type=positive,
-    )
-    average: str = option(
-        "mean of the samples' probabilities; geometric: for one softmax, the mean of the logits",
-        AVERAGES[0],
-        choices=AVERAGES,
-    )
-    dropout_scale: float = option("factor of all dropout rates of the samples", 1.0, metavar="F")
-    seed: int = option("of the samples' masks", 1)
-
-    def __post_init__(self) -> None:
-        if self.dropout_scale < 0:
-            raise FairseqDocError(f"--dropout-scale must be at least 0; got {self.dropout_scale}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +63,7 @@ class Options(SplitOptions, AdaptationOptions):
         metavar="T",
         type=_temperature,
     )
-    monte_carlo: SampleOptions | None = group("", switch="samples")
+    monte_carlo: SampleSettings | None = group("", switch="samples")
     cache_search: bool = option(
         f"use the theta and lambda that are best on {SEARCHED_SPLIT}, of "
         f"{len(GRIDS[SIMILARITIES[0]])} pairs",
@@ -115,19 +96,19 @@ class Options(SplitOptions, AdaptationOptions):
         }
         return [name for name, is_asked in asked.items() if is_asked]
 
+    @property
+    def scorer(self) -> ScorerSettings:
+        """What is added to the models, before any search."""
+        temperature = 1.0 if isinstance(self.temperature, str) else self.temperature
+        return replace(super().scorer, temperature=temperature, samples=self.monte_carlo)
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.temperature, str):
-            check_temperatures([self.temperature])
         if len(self.searches) > 1:
             raise FairseqDocError(
                 "expected one search at a time, the others' settings given; got "
                 f"{' and '.join(self.searches)}"
             )
-        if self.dynamic:
-            check_columns(self.batch_size)
-        if self.monte_carlo and (self.cache or self.dynamic):
-            raise FairseqDocError(SAMPLES_ALONE)
         for given, why in (
             (self.dynamic, "--dynamic reads windows of --dynamic-segment tokens"),
             (self.monte_carlo, "--samples draws dropout masks every --bptt steps of the training"),
@@ -137,35 +118,29 @@ class Options(SplitOptions, AdaptationOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token, and where a token is a
-    byte the same as ``bits_per_character``; ``tokens``, the number of scored ones; ``left_out``, the
-    number of others; ``models``, their number; ``split``; ``columns``; ``temperature``; ``samples``, 0
-    without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings, or null; ``searched``,
-    {setting: perplexity on the searched split}; ``given_up``, {setting that fell behind: tokens scored};
-    ``at_ends``, {part of the best setting: "smallest" or "largest" of those tried}; ``seconds``, without
-    loading the models; ``seconds_before``, the part of them that went into statistics and searches."""
-    drawn, split, columns = settings.monte_carlo, settings.gen_subset, settings.batch_size
-    scale = drawn.dropout_scale if drawn else 1.0
+    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token, and where a token is
+    a byte the same as ``bits_per_character``; ``tokens``, the number of scored ones; ``left_out``,
+    the number of others; ``models``, their number; ``split``; ``columns``; ``temperature``;
+    ``samples``, 0 without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings, or
+    null; ``searched``, {setting: perplexity on the searched split}; ``given_up``, {setting that
+    fell behind: tokens scored}; ``at_ends``, {part of the best setting: "smallest" or "largest" of
+    those tried}; ``seconds``, without loading the models; ``seconds_before``, those of statistics
+    and searches."""
+    samples, split, columns = settings.monte_carlo, settings.gen_subset, settings.batch_size
+    scale = samples.dropout_scale if samples else 1.0
     ensemble = ensemble_of(settings, settings.eval_window, scale)
     for name in {split, SEARCHED_SPLIT if settings.searches else split}:
-        check_text(ensemble, name, settings.cache, columns)
+        check_text(ensemble, name, settings.scorer, columns)
     start = time.perf_counter()
-    torch.manual_seed(drawn.seed if drawn else 1)
-    evaluation = StreamSettings(
-        [1.0 if isinstance(settings.temperature, str) else settings.temperature],
-        drawn.samples if drawn else 0,
-        drawn.average if drawn else AVERAGES[0],
-        settings.cache,
-        settings.dynamic,
-        settings.gathered(ensemble),
-    )
-    search = _search(settings, ensemble, evaluation)
-    evaluation = search.settings if search else evaluation
+    torch.manual_seed(samples.seed if samples else 1)
+    evaluated = settings.scorer_of(ensemble)
+    search = _search(settings, ensemble, evaluated)
+    evaluated = search.settings if search else evaluated
     before = time.perf_counter() - start
     if search and not settings.dynamic_search and split == SEARCHED_SPLIT:
         result = search.best  # of the whole split
     else:
-        (result,) = evaluate_at(ensemble, split, evaluation, columns, progress_of(settings))
+        result = evaluate(ensemble, split, columns, progress_of(settings), evaluated)
     return {
         "perplexity": result.perplexity,
         "nll": result.nll,
@@ -176,10 +151,10 @@ def run(settings: Options) -> dict[str, Any]:
         "models": len(ensemble.models),
         "split": split,
         "columns": columns,
-        "temperature": evaluation.temperatures[0],
-        "samples": evaluation.samples,
-        "cache": _cache_as_json(evaluation),
-        "dynamic": _dynamic_as_json(evaluation),
+        "temperature": evaluated.temperature,
+        "samples": samples.samples if samples else 0,
+        "cache": _cache_as_json(evaluated),
+        "dynamic": _dynamic_as_json(evaluated),
         "searched": {name: one.perplexity for name, one in search.tried.items()} if search else {},
         "given_up": search.given_up if search else {},
         "at_ends": search.at_ends if search else {},
@@ -188,7 +163,9 @@ def run(settings: Options) -> dict[str, Any]:
     }
 
 
-def _search(settings: Options, ensemble: Ensemble, evaluation: StreamSettings) -> Search | None:
+def _search(settings: Options, ensemble: Ensemble, evaluated: ScorerSettings) -> Search | None:
+    if not settings.searches:
+        return None
     progress = progress_of(settings)
     if settings.dynamic_search:
 
@@ -197,30 +174,25 @@ def _search(settings: Options, ensemble: Ensemble, evaluation: StreamSettings) -
                 print(f"fairseq-doc eval-lm: {text}", file=sys.stderr)
 
         tokens = settings.dynamic_search_tokens
-        return search_dynamic(ensemble, SEARCHED_SPLIT, evaluation, tokens, progress, remark)
-    for asked, search in (
-        (settings.temperature == SEARCH, search_temperature),
-        (settings.cache_search, search_cache),
-    ):
-        if asked:
-            return search(ensemble, SEARCHED_SPLIT, evaluation, settings.batch_size, progress)
-    return None
+        return search_dynamic(ensemble, SEARCHED_SPLIT, evaluated, tokens, progress, remark)
+    candidates = cache_points(evaluated) if settings.cache_search else temperatures(evaluated)
+    return search_in_one_pass(ensemble, SEARCHED_SPLIT, candidates, settings.batch_size, progress)
 
 
-def _cache_as_json(settings: StreamSettings) -> dict[str, Any] | None:
+def _cache_as_json(settings: ScorerSettings) -> dict[str, Any] | None:
     if settings.cache is None:
         return None
-    ((theta, share),) = settings.cache.points
     window, similarity = settings.cache.window, settings.cache.similarity
+    theta, share = settings.cache.theta, settings.cache.share
     return {"window": window, "similarity": similarity, "theta": theta, "lambda": share}
 
 
-def _dynamic_as_json(settings: StreamSettings) -> dict[str, Any] | None:
+def _dynamic_as_json(settings: ScorerSettings) -> dict[str, Any] | None:
     if settings.dynamic is None:
         return None
-    found = asdict(settings.dynamic)
-    del found["statistics"]
-    return found | {"batches": settings.dynamic.batches or "all"}
+    values = asdict(settings.dynamic)
+    del values["statistics"]
+    return values | {"batches": settings.dynamic.batches or "all"}
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -237,7 +209,7 @@ def as_text(result: dict[str, Any]) -> str:
     if result["searched"]:
         searched = result["searched"]
         best = sorted(searched, key=searched.__getitem__)[:SHOWN]
-        tried = "; ".join(f"{name}: {shown(searched[name])}" for name in best)
+        tried = "; ".join(f"{name}: {perplexity_text(searched[name])}" for name in best)
         number, lost = len(searched) + len(result["given_up"]), len(result["given_up"])
         ending = f" ({lost} fell behind and were given up)" if lost else ""
         lines.append(f"perplexity on {SEARCHED_SPLIT}, the best of {number}{ending}: {tried}")

@@ -28,8 +28,8 @@ class Options(ProgressOptions, ModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``prompt``, its words or bytes; ``samples``, those drawn for each, ``</s>`` included; ``end``,
-    the end mark; ``texts``, the plain text of each sample after its prompt."""
+    """``prompt``, its words or bytes; ``samples``, those drawn for each, ``</s>`` included;
+    ``end``, the end mark; ``texts``, the plain text of each sample after its prompt."""
     check_utf8(settings.prompt)
     ensemble = ensemble_of(settings)
     dictionary, unit = ensemble.dictionary, ensemble.unit

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.adaptation_arguments import AdaptationOptions
-from fairseq_doc.cli.arguments import bits_a_character, ensemble_of, progress_of
+from fairseq_doc.cli.arguments import (
+    AdaptationOptions,
+    bits_a_character,
+    ensemble_of,
+    progress_of,
+)
 from fairseq_doc.cli.text_arguments import TextOptions, plain_text, unknown_words
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, TextScore, encoded_text, score_text
-from fairseq_doc.evaluation.stream_scorer import StreamSettings
 from fairseq_doc.options import option
 from fairseq_doc.preparation.byte_tokens import BYTE
 
@@ -48,17 +51,16 @@ class Options(TextOptions, AdaptationOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``log_prob``, natural logarithm, and ``tokens`` over all lines; where a token is a byte, their
-    ``bits_per_character``; ``unknown``, words outside the
-    dictionary with their counts; ``seconds``, without loading the models; ``sentences``, each with
-    its ``text``, ``log_prob``, ``tokens`` and ``unknown`` words. With --output-word-probs also their
-    ``words`` and ``word_log_probs``, the end mark last (0 for an unscored first word); with --tsv
-    also their ``word_entropies``, in nats, and whether each ``is_unknown`` and is ``scored``."""
+    """``log_prob``, natural logarithm, and ``tokens`` over all lines; where a token is a byte,
+    their ``bits_per_character``; ``unknown``, words outside the dictionary with their counts;
+    ``seconds``, without loading the models; ``sentences``, each with its ``text``, ``log_prob``,
+    ``tokens`` and ``unknown`` words. With --output-word-probs also their ``words`` and
+    ``word_log_probs``, the end mark last (0 for an unscored first word); with --tsv also their
+    ``word_entropies``, in nats, and whether each ``is_unknown`` and is ``scored``."""
     tokenized, unit = settings.sentences(settings.data)
     ensemble = ensemble_of(settings)
-    encoded_text(
-        ensemble.dictionary, tokenized, settings.state, settings.max_tokens
-    )  # checks it first
+    # Raises its errors before gradient statistics are gathered.
+    encoded_text(ensemble.dictionary, tokenized, settings.state, settings.max_tokens)
     start = time.perf_counter()
     scored = score_text(
         ensemble,
@@ -66,10 +68,8 @@ def run(settings: Options) -> dict[str, Any]:
         settings.state,
         settings.max_tokens,
         progress_of(settings),
-        StreamSettings(
-            cache=settings.cache, dynamic=settings.dynamic, statistics=settings.gathered(ensemble)
-        ),
-        settings.tsv,
+        settings.scorer_of(ensemble),
+        entropies=settings.tsv,
     )
     seconds = time.perf_counter() - start
     sentences = []
@@ -104,7 +104,6 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _report(scored: TextScore, total: Evaluation, unit: str, seconds: float) -> None:
-    """Print the totals and the unknown words on standard error."""
     bits = f", {total.bits:.4f} bits a character" if unit == BYTE else ""
     lines = [
         f"{len(scored.sentences):,} sentences, {scored.tokens:,} tokens, log-probability "
@@ -117,8 +116,8 @@ def _report(scored: TextScore, total: Evaluation, unit: str, seconds: float) -> 
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """One line for each sentence: its log-probability, a tab, its text, or where --output-word-probs
-    asks for them its words with their own log-probabilities."""
+    """One line for each sentence: its log-probability, a tab, its text, or with
+    --output-word-probs its words with their own log-probabilities."""
     if any("word_entropies" in sentence for sentence in result["sentences"]):
         return _table(result["sentences"])
     lines = [f"{sentence['log_prob']:.4f}\t{_words(sentence)}" for sentence in result["sentences"]]

@@ -29,6 +29,13 @@ class ScoringOptions(ReadOptions):
         "resamples of the sentences for intervals and significance", 1000, metavar="N"
     )
 
+    def __post_init__(self) -> None:
+        if self.bootstrap < MIN_BOOTSTRAP:
+            raise FairseqDocError(
+                f"--bootstrap: expected at least {MIN_BOOTSTRAP} resamples; got {self.bootstrap}"
+            )
+        if len({os.path.realpath(path) for path in self.outputs}) < len(self.outputs):
+            raise FairseqDocError(f"expected different outputs; got {', '.join(self.outputs)}")
 
 def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[str]]:
     """The references; the outputs' texts, all checked; in lines, what a reader of the scores must

@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairseq_doc.cli.arguments import read_lines, unit_of_data
+from fairseq_doc.cli.arguments import unit_of_data
 from fairseq_doc.errors import shown
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, MAX_WORDS, STATES, check_sentences
+from fairseq_doc.files import text_lines
 from fairseq_doc.options import option, positive
 from fairseq_doc.preparation.byte_tokens import BYTE, text_of
 
@@ -41,7 +42,8 @@ class TextOptions:
         """
         at = "" if self.input == "-" else f"{self.input}: "
         unit = unit_of_data(data)
-        lines = read_lines(self.input, "surrogateescape" if unit == BYTE else "strict")
+        errors = "surrogateescape" if unit == BYTE else "strict"
+        lines = list(text_lines(self.input, errors=errors))
         return check_sentences(lines, self.state, self.empty_lines, self.max_words, at, unit), unit
 
 

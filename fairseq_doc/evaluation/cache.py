@@ -3,17 +3,19 @@
     p_cache(w) proportional to the sum over i with x_{i+1} = w of exp(theta s(h_t, h_i))
     P          = (1 - lambda) P_model + lambda p_cache
 
-The i are the last ``window`` steps of the stream whose next word was scored already, h is the last layer's
-output h^N without dropout, or the sum of the layers' where the output reads that. s is their dot product (Grave
-et al., 2017; so too in the published code of Merity et al., 2018), or their cosine, whose theta does not
-depend on the norm of h. At a stream's first step there is none yet, and P = P_model.
+The i are the last ``window`` steps of the stream whose next word was scored already. h is the last
+layer's output h^N without dropout, or the sum of the layers' where the output reads that. s is
+their dot product (Grave et al., 2017; so too in the published code of Merity et al., 2018), or
+their cosine, whose theta does not depend on the norm of h. At a stream's first step the cache is
+empty: P = P_model.
 
-Axes: B streams, T time, D width of h, M steps remembered, V vocabulary, R temperatures, S points.
+Axes: B streams, T time, D width of h, M steps remembered, V vocabulary, S settings in one pass.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -59,96 +61,77 @@ class CacheSettings:
         choices=SIMILARITIES,
     )
     share: float = option("share of the cache in P, from 0 to below 1", 0.1, name="lambda")
-    points: Sequence[tuple[float, float]] = ()
-    """S pairs of theta and lambda in place of the one: a text is scored with each of them."""
 
     def __post_init__(self) -> None:
-        if not self.points:
-            object.__setattr__(self, "points", [(self.theta, self.share)])
         if self.window < 1:
             raise FairseqDocError(f"--cache-window must be at least 1; got {self.window}")
-        for theta, share in self.points:
-            if not 0 <= theta < math.inf:
-                raise FairseqDocError(f"--cache-theta must be at least 0; got {theta}")
-            if not 0 <= share < 1:
-                raise FairseqDocError(
-                    "--cache-lambda must be at least 0 and below 1, where a word that the cache lacks "
-                    f"would have no probability; got {share}"
-                )
+        if not 0 <= self.theta < math.inf:
+            raise FairseqDocError(f"--cache-theta must be at least 0; got {self.theta}")
+        if not 0 <= self.share < 1:
+            raise FairseqDocError(
+                "--cache-lambda must be at least 0 and below 1, where a word that the cache lacks "
+                f"would have no probability; got {self.share}"
+            )
 
 
-class Attention:
+class Shares(NamedTuple):
     """What the steps of a window give to the steps before them, for any theta."""
 
-    def __init__(self, similar: torch.Tensor, seen: torch.Tensor, words: torch.Tensor) -> None:
-        self._similar, self._seen, self._words = similar, seen, words  # (B, T, M), (T, M), (B, M)
+    similar: torch.Tensor  # (B, T, M)
+    seen: torch.Tensor  # (T, M)
+    words: torch.Tensor  # (B, M)
 
     def weights(self, theta: float) -> torch.Tensor:
-        """(B, T, M): for each of M remembered steps its share; a row sums to one, or where nothing
-        is remembered to zero."""
-        scores = (theta * self._similar).masked_fill(~self._seen, -math.inf)
+        """(B, T, M): the share of each of M remembered steps. A row sums to one, or to zero where
+        nothing is remembered."""
+        scores = (theta * self.similar).masked_fill(~self.seen, -math.inf)
         return scores.softmax(2).masked_fill(self.empty().unsqueeze(1), 0.0)
 
     def log_probs_of(self, target: torch.Tensor, theta: float) -> torch.Tensor:
         """log p_cache of the targets (B, T), float64; -inf for a word that is not remembered."""
-        matching = self._words.unsqueeze(1) == target.unsqueeze(2)  # (B, T, M)
+        matching = self.words.unsqueeze(1) == target.unsqueeze(2)  # (B, T, M)
         return (self.weights(theta) * matching).sum(2, dtype=torch.float64).log()
 
     def log_probs(self, vocabulary: int, theta: float) -> torch.Tensor:
         """log p_cache of every word, (B, T, V), float64."""
         weights = self.weights(theta).double()
-        words = self._words.unsqueeze(1).expand_as(weights)
+        words = self.words.unsqueeze(1).expand_as(weights)
         probs = weights.new_zeros(*weights.shape[:2], vocabulary).scatter_add_(2, words, weights)
         return probs.log()
 
     def empty(self) -> torch.Tensor:
         """(T,), true where nothing is remembered."""
-        return ~self._seen.any(1)
+        return ~self.seen.any(1)
 
 
 class StreamCache:
     """The cache of one model over B streams.
 
     Args:
-        settings: see :class:`CacheSettings`.
+        settings: S of them, which differ in theta and lambda only.
     """
 
-    def __init__(self, settings: CacheSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Sequence[CacheSettings]) -> None:
+        self._settings, self._window = settings, settings[0].window
         self._keys: torch.Tensor | None = None  # (B, M, D)
         self._words: torch.Tensor | None = None  # (B, M), the word after each
-
-    def attend(self, hidden: torch.Tensor, target: torch.Tensor) -> Attention:
-        """The next steps: h (B, T, D) and the words after them (B, T), which are remembered from now on.
-        A step sees earlier ones only, whose words were scored before its own."""
-        keys = hidden.to(sum_dtype(hidden.dtype))  # (B, T, D)
-        if self.settings.similarity == "cosine":
-            keys = torch.nn.functional.normalize(keys, dim=2)
-        all_keys, words = keys, target
-        if self._keys is not None and self._words is not None:
-            all_keys = torch.cat([self._keys, keys], dim=1)  # (B, M, D)
-            words = torch.cat([self._words, target], dim=1)  # (B, M)
-        new, window = target.size(1), self.settings.window
-        step = torch.arange(words.size(1) - new, words.size(1), device=target.device).unsqueeze(1)
-        remembered = torch.arange(words.size(1), device=target.device)
-        seen = (remembered < step) & (remembered >= step - window)  # (T, M)
-        self._keys, self._words = all_keys[:, -window:], words[:, -window:]
-        return Attention(keys @ all_keys.transpose(1, 2), seen, words)
 
     def mix(
         self, log_probs: torch.Tensor, hidden: torch.Tensor, target: torch.Tensor
     ) -> torch.Tensor:
-        """log P of the targets with the cache.
+        """log P of the targets with the cache; they are remembered from now on.
 
         Args:
-            log_probs: log P_model of the targets, (R, B, T) for R temperatures.
+            log_probs: log P_model of the targets, (S, B, T).
             hidden: h^N of the steps that predict them, (B, T, D).
             target: (B, T) words.
 
         Returns:
-            (R S, B, T), float64: each temperature with every point.
+            (S, B, T), float64.
         """
-        steps = self._steps_of_block(len(target))
+        # The largest T whose shares, of the window and of the T steps themselves, fit into a block.
+        shares = BLOCK_BYTES // (4 * len(target))
+        steps = max(1, (math.isqrt(self._window**2 + 4 * shares) - self._window) // 2)
         parts = zip(
             log_probs.double().split(steps, 2),
             hidden.split(steps, 1),
@@ -157,31 +140,49 @@ class StreamCache:
         )
         return torch.cat([self._mix(*part) for part in parts], dim=2)
 
-    def _steps_of_block(self, streams: int) -> int:
-        """The largest T whose shares, of the window and of the T steps themselves, fit into a block."""
-        window, shares = self.settings.window, BLOCK_BYTES // (4 * streams)
-        return max(1, (math.isqrt(window**2 + 4 * shares) - window) // 2)
-
     def _mix(self, log_probs, hidden, target):
-        attention = self.attend(hidden, target)
-        of_theta = {
-            theta: attention.log_probs_of(target, theta)
-            for theta in {theta for theta, _ in self.settings.points}
-        }
-        empty = attention.empty()
+        shares = self.attend(hidden, target)
+        thetas = {one.theta for one in self._settings}
+        of_theta = {theta: shares.log_probs_of(target, theta) for theta in thetas}
+        empty = shares.empty()
         rows = [
-            mixed(row, of_theta[theta], share, empty)
-            for row in log_probs
-            for theta, share in self.settings.points
+            mixed(row, of_theta[one.theta], one.share, empty)
+            for row, one in zip(log_probs, self._settings, strict=True)
         ]
         return torch.stack(rows)
+
+    def mix_all(
+        self, log_probs: torch.Tensor, hidden: torch.Tensor, target: torch.Tensor
+    ) -> torch.Tensor:
+        """As :meth:`mix`, of every word, with S = 1: (B, T, V) from log P_model (B, T, V)."""
+        shares = self.attend(hidden, target)
+        (one,) = self._settings
+        of_cache = shares.log_probs(log_probs.size(2), one.theta)
+        return mixed(log_probs.double(), of_cache, one.share, shares.empty().unsqueeze(1))
+
+    def attend(self, hidden: torch.Tensor, target: torch.Tensor) -> Shares:
+        """The next steps: h (B, T, D) and the words after them (B, T), which are remembered from
+        now on. A step sees earlier ones only, whose words were scored before its own."""
+        keys = hidden.to(sum_dtype(hidden.dtype))  # (B, T, D)
+        if self._settings[0].similarity == "cosine":
+            keys = torch.nn.functional.normalize(keys, dim=2)
+        all_keys, words = keys, target
+        if self._keys is not None and self._words is not None:
+            all_keys = torch.cat([self._keys, keys], dim=1)  # (B, M, D)
+            words = torch.cat([self._words, target], dim=1)  # (B, M)
+        new, window = target.size(1), self._window
+        step = torch.arange(words.size(1) - new, words.size(1), device=target.device).unsqueeze(1)
+        remembered = torch.arange(words.size(1), device=target.device)
+        seen = (remembered < step) & (remembered >= step - window)  # (T, M)
+        self._keys, self._words = all_keys[:, -window:], words[:, -window:]
+        return Shares(keys @ all_keys.transpose(1, 2), seen, words)
 
 
 def mixed(
     log_probs: torch.Tensor, of_cache: torch.Tensor, share: float, empty: torch.Tensor
 ) -> torch.Tensor:
-    """log((1 - lambda) P_model + lambda p_cache), lambda = ``share``; log P_model where ``empty`` says
-    that there is no cache yet. ``log_probs`` and ``of_cache`` have one shape, ``empty`` its last axis."""
+    """log((1 - lambda) P_model + lambda p_cache), lambda = ``share``; log P_model where the cache
+    is ``empty``. ``log_probs`` and ``of_cache`` have one shape, ``empty`` its last axes."""
     if share == 0:
         return log_probs
     both = torch.logaddexp(log_probs + math.log1p(-share), of_cache + math.log(share))

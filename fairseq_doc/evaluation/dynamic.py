@@ -1,15 +1,16 @@
 """Dynamic evaluation: a model that learns from the text it is scored on (Krause et al., 2018).
 
-Every segment of T steps is scored, and only then is it learned from:
+Every segment of T steps is scored, and then it is learned from:
 
     theta <- theta - eta g / (M + epsilon) + lambda D (theta_0 - theta)
     D      = min(M / mean of M over all adapted numbers, 1 / lambda)
 
-g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the training text
-(:mod:`fairseq_doc.evaluation.gradient_statistics`), theta_0 the trained weights, to which they return at
-the end. The state goes from segment to segment as the older weights computed it. Each model of an ensemble
-follows its own NLL. D's mean is over all numbers, as in deepmind/lamb; benkrause/dynamic-evaluation takes
-the mean of the tensors' means, which depends on how a model's weights are cut into tensors.
+g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the
+training text (:mod:`fairseq_doc.evaluation.gradient_statistics`), theta_0 the trained weights, to
+which theta returns at the end. The state goes from segment to segment as the older weights computed
+it. Each model of an ensemble follows its own NLL. D's mean is over all numbers, as in
+deepmind/lamb; benkrause/dynamic-evaluation takes the mean of the tensors' means, which depends on
+how a model's weights are cut into tensors.
 
 Axes: B streams, here 1, T steps of a segment.
 """
@@ -22,10 +23,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from fairseq.utils import split_paths
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.gradient_statistics import (
-    GatheringSettings,
     differentiable,
     mean_nll,
     trained_parameters,
@@ -96,10 +97,27 @@ class DynamicSettings:
                 f"--dynamic-adapt: expected {' or '.join(ADAPTED)}; got {self.adapt!r}"
             )
 
-    @property
-    def gathering(self) -> GatheringSettings:
-        """How the statistics are gathered."""
-        return GatheringSettings(self.columns, self.segment, self.batches)
+    def statistics_paths(self, checkpoints: str) -> list[str]:
+        """The file of gradient statistics of each checkpoint of ``a.pt:b.pt``.
+
+        Raises:
+            FairseqDocError: a checkpoint twice, or not one file for each.
+        """
+        models = split_paths(checkpoints)
+        if len(set(models)) != len(models):
+            raise FairseqDocError(
+                "--dynamic gives every model statistics of its own: expected different models; got "
+                f"{checkpoints}"
+            )
+        if self.statistics is None:
+            return [f"{path}.{self.columns}x{self.segment}.npz" for path in models]
+        files = split_paths(self.statistics)
+        if len(files) != len(models) or len(set(files)) != len(files):
+            raise FairseqDocError(
+                f"--dynamic-statistics: expected {len(models)} different files, one a model; got "
+                f"{self.statistics}"
+            )
+        return files
 
 
 def grid(segment: int) -> list[tuple[float, float]]:
@@ -115,7 +133,7 @@ def grid(segment: int) -> list[tuple[float, float]]:
 
 
 def adapted_names(model: Any, adapt: str) -> list[str]:
-    """The names of the parameters that ``adapt``, one of ``ADAPTED``, names."""
+    """The parameters that learn; ``adapt`` is one of ``ADAPTED``."""
     parameters = trained_parameters(model)
     if adapt == ADAPTED[0]:
         return list(parameters)
@@ -139,10 +157,8 @@ class Adaptation:
         self, model: Any, statistics: dict[str, torch.Tensor], settings: DynamicSettings
     ) -> None:
         self._model = model
-        parameters, names = (
-            trained_parameters(model),
-            adapted_names(model, settings.adapt),
-        )
+        parameters = trained_parameters(model)
+        names = adapted_names(model, settings.adapt)
         self._others = [p for name, p in parameters.items() if name not in names]
         # Any: torch's stubs know lists of plain tensors only.
         self._adapted: Any = [parameters[name] for name in names]
@@ -158,8 +174,8 @@ class Adaptation:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Until the end of the context the model can be learned from; then it has its trained weights
-        again. The caller turns gradients on for the model's passes, and for nothing else."""
+        """Until the end of the context the model can be learned from; then it has its trained
+        weights again. The caller turns gradients on for the model's passes alone."""
         for parameter in self._others:
             parameter.requires_grad_(False)
         try:
@@ -169,11 +185,11 @@ class Adaptation:
             for parameter in self._others:
                 parameter.requires_grad_(True)
             with torch.no_grad():
-                for parameter, trained in zip(self._adapted, self._trained, strict=True):
-                    parameter.copy_(trained)
+                torch._foreach_copy_(self._adapted, self._trained)
 
     def learn(self, net_output: tuple, target: torch.Tensor) -> None:
-        """One update, from what the model returned for a segment and its targets (1, T)."""
+        """One update, from what the model returned for a segment, of one stream, and its targets
+        (1, T)."""
         with torch.enable_grad():
             loss = mean_nll(self._model, net_output, target)
         gradients = torch.autograd.grad(loss, self._adapted, materialize_grads=True)

@@ -1,22 +1,23 @@
-"""Root mean squares of a model's gradients, in a file: what dynamic evaluation scales its updates by.
+"""Root mean squares of a model's gradients, in a file; they scale dynamic evaluation's updates.
 
     M = sqrt(mean over n of g_n^2), for each parameter on its own
 
 g_n is the gradient of the mean NLL of batch n of the training text: B columns, T steps, the state
-carried from batch to batch, no dropout (Krause et al., 2018). M depends on B and T, since the mean over
-more tokens has smaller gradients, so the file knows both, and the model's weights.
+carried from batch to batch, no dropout (Krause et al., 2018). M depends on B and T, since the mean
+over more tokens has smaller gradients, so the file names both, and the model's weights.
 
 Axes: B columns, T steps of a segment.
 """
 
 import hashlib
 import json
+import math
 import os
 import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,36 +28,17 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Part, Progress, no_progress
 from fairseq_doc.files import check_input, check_output, whole_file
+from fairseq_doc.modules.awd_lstm import States
 
 SAVED_EVERY = 120  # seconds of gathering that an interruption may lose
 KIND = "gradient statistics of fairseq-doc, 1"
 # Names in the file that no parameter has.
 _HEADER, _PROGRESS, _STATE = "#header", "#progress", "#state"
-
-
-@dataclass(frozen=True)
-class GatheringSettings:
-    """What gradient statistics depend on, besides the model and the text.
-
-    Attributes:
-        columns: B.
-        segment: T, in steps.
-        batches: how many batches at most; None: the whole text.
-    """
-
-    columns: int = 100
-    segment: int = 5
-    batches: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("columns", "segment", "batches"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise FairseqDocError(f"--dynamic-{name} must be at least 1; got {value}")
+MOST_HEADER = 1 << 14  # bytes of JSON, and of what describes an array
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Name -> parameter; a tied one once."""
+    """{name: parameter}; a tied one once."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
@@ -64,13 +46,13 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 def differentiable(model: Any) -> Iterator[None]:
     """A model in evaluation, without dropout, whose gradients can be computed.
 
-    cuDNN computes gradients of an LSTM in training mode only. So torch's LSTM modules, which have no
-    dropout of their own, are put into it.
+    cuDNN computes gradients of an LSTM in training mode only. So torch's LSTM modules, which have
+    no dropout of their own, are put into it.
     """
-    layers = [module for module in model.modules() if isinstance(module, nn.LSTM)]
     model.eval()
-    for layer in layers:
-        layer.train()
+    for module in model.modules():
+        if isinstance(module, nn.LSTM):
+            module.train()
     try:
         yield
     finally:
@@ -85,26 +67,45 @@ def mean_nll(model: Any, net_output: tuple, target: torch.Tensor) -> torch.Tenso
 def statistics_of(
     ensemble: Ensemble,
     path: str | os.PathLike[str],
-    settings: GatheringSettings,
+    columns: int,
+    segment: int,
+    batches: int | None = None,
     split: str = "train",
     progress: Progress = no_progress,
 ) -> dict[str, torch.Tensor]:
-    """The statistics of the ensemble's only model, from the file if there is one; else they are gathered
-    and written there. A gathering that was interrupted goes on where it was last saved.
+    """The statistics of the ensemble's only model, from the file if it exists; else they are
+    gathered and written there. An interrupted gathering goes on where it was last saved.
+
+    Args:
+        ensemble: of one model.
+        path: the file.
+        columns, segment: B and T.
+        batches: how many at most; None: the whole text.
+        split: the text.
+        progress: see :mod:`fairseq_doc.evaluation.progress`.
 
     Returns:
-        Name -> M, for each trained parameter.
+        {name: M} of each trained parameter.
 
     Raises:
         FairseqDocError: a file of another model or other settings, or a damaged one.
     """
     model = ensemble.single
-    header = {"kind": KIND, "model": weights_digest(model), "split": split, **asdict(settings)}
-    found = _Sums.read(path, header, model) if os.path.lexists(path) else _Sums.zero(model)
-    if not found.complete:
+    header = {
+        "kind": KIND,
+        "model": weights_digest(model),
+        "split": split,
+        "columns": columns,
+        "segment": segment,
+        "batches": batches,
+    }
+    sums = _Sums({name: torch.zeros_like(p) for name, p in trained_parameters(model).items()})
+    if os.path.lexists(path):
+        sums.read(path, header, model)
+    if not sums.complete:
         check_output(path, overwrite=True)
-        _gather(ensemble, path, header, found, progress)
-    return {name: (total / found.batches).sqrt_() for name, total in found.squares.items()}
+        _gather(ensemble, path, header, sums, progress)
+    return {name: (total / sums.batches).sqrt_() for name, total in sums.squares.items()}
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -116,92 +117,124 @@ def weights_digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
+@dataclass
 class _Sums:
-    """Sums of squared gradients of the first batches, and the state after them."""
+    """Sums of squared gradients, {parameter: sum}, and the state after the last batch."""
 
-    def __init__(self, squares, batches=0, states=None, complete=False):
-        self.squares: dict[str, torch.Tensor] = squares
-        self.batches, self.states, self.complete = batches, states, complete
+    squares: dict[str, torch.Tensor]
+    state: States = field(default_factory=list)
+    batches: int = 0
+    complete: bool = False
 
-    @classmethod
-    def zero(cls, model):
-        return cls({name: torch.zeros_like(p) for name, p in trained_parameters(model).items()})
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """By their names in the file."""
+        parts = [] if self.complete else [part for layer in self.state for part in layer]
+        return self.squares | {f"{_STATE}{number:03}": part for number, part in enumerate(parts)}
 
-    @classmethod
-    def read(cls, path, header, model):
-        check_input(path, again=True)
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            written = json.loads(bytes(arrays[_HEADER]))
-            batches, complete = (int(number) for number in arrays[_PROGRESS])
-            squares = {
-                name: torch.from_numpy(arrays[name]).to(p)
-                for name, p in trained_parameters(model).items()
-                if isinstance(written, dict) and written == header
-            }
-            states = [arrays[name] for name in sorted(arrays) if name.startswith(_STATE)]
-        except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-            raise FairseqDocError(
-                f"{path}: expected gradient statistics of fairseq-doc; got a file that is damaged or of "
-                f"another kind ({error}); remove it, and they are gathered again"
-            ) from None
-        if written != header:
-            raise FairseqDocError(_differing(path, written, header))
-        return cls(squares, batches, [torch.from_numpy(state) for state in states], bool(complete))
-
-    def write(self, path, header):
-        arrays: dict[str, Any] = {name: total.cpu().numpy() for name, total in self.squares.items()}
+    def write(self, path: str | os.PathLike[str], header: dict[str, Any]) -> None:
+        arrays: Any = {name: tensor.cpu().numpy() for name, tensor in self.tensors().items()}
         arrays[_HEADER] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        arrays[_PROGRESS] = np.array([self.batches, self.complete])
-        for number, state in enumerate([] if self.complete else self.states):
-            arrays[f"{_STATE}{number:03}"] = state.cpu().numpy()
+        arrays[_PROGRESS] = np.array([self.batches, self.complete], np.int64)
         with whole_file(path, binary=True) as file:
             np.savez(file, **arrays)
 
+    def read(self, path: str | os.PathLike[str], header: dict[str, Any], model: Any) -> None:
+        """Fill the tensors, whose names, shapes and types the file must have, and no others."""
+        check_input(path, again=True)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                written = json.loads(_array(archive, _HEADER, np.dtype(np.uint8)).tobytes())
+                if written["kind"] != KIND:
+                    raise ValueError("another kind")
+                if written == header:
+                    self._read(archive, header, model)
+        except Exception as error:  # of many kinds: zipfile and numpy trust what they read
+            raise FairseqDocError(
+                f"{path}: expected gradient statistics of fairseq-doc; got a file that is damaged "
+                f"or of another kind ({error!r:.200}); remove it, and they are gathered again"
+            ) from None
+        if written != header:
+            raise FairseqDocError(_differing(path, written, header))
 
-def _differing(path, written, header):
-    if not isinstance(written, dict) or written.get("kind") != KIND:
-        return (
-            f"{path}: expected gradient statistics of fairseq-doc; got a file of another kind; name "
-            "another by --dynamic-statistics"
-        )
-    names = {
-        "model": "weights",
-        **{name: f"--dynamic-{name}" for name in ("columns", "segment")},
-    }
-    names |= {"batches": "--dynamic-batches", "split": "split"}
+    def _read(self, archive: zipfile.ZipFile, header: dict[str, Any], model: Any) -> None:
+        progress = _array(archive, _PROGRESS, np.dtype(np.int64), (2,))
+        self.batches, self.complete = int(progress[0]), bool(progress[1])
+        if not 1 <= self.batches <= (header["batches"] or self.batches):
+            raise ValueError(f"{self.batches} batches")
+        if not self.complete:
+            like = next(model.parameters())
+            self.state = model.decoder.lstm.zero_state(header["columns"], like)
+        names = sorted(f"{name}.npy" for name in (_HEADER, _PROGRESS, *self.tensors()))
+        if sorted(archive.namelist()) != names:
+            raise ValueError("other arrays")
+        for name, tensor in self.tensors().items():
+            array = _array(archive, name, tensor.cpu().numpy().dtype, tuple(tensor.shape))
+            if not np.isfinite(array).all() or (name in self.squares and (array < 0).any()):
+                raise ValueError(f"{name} holds numbers out of range")
+            tensor.copy_(torch.from_numpy(array.copy()))
+
+
+def _array(
+    archive: zipfile.ZipFile, name: str, dtype: np.dtype, shape: tuple[int, ...] | None = None
+) -> np.ndarray:
+    """An array of an ``.npz`` file, checked before it is in memory; ``shape`` None: one axis."""
+    info = archive.getinfo(f"{name}.npy")
+    size = math.prod(shape or (0,)) * dtype.itemsize
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size > size + MOST_HEADER:
+        raise ValueError(f"{name} is compressed or too large")
+    with archive.open(info) as file:
+        np.lib.format.read_magic(file)
+        header = np.lib.format.read_array_header_1_0(file)
+        data = file.read()
+    if header != (shape or (len(data),), False, dtype):
+        raise ValueError(f"{name}: expected {dtype} {shape}; got {header}")
+    return np.frombuffer(data, dtype).reshape(shape or -1)
+
+
+def _differing(
+    path: str | os.PathLike[str], written: dict[str, Any], header: dict[str, Any]
+) -> str:
+    """How a file's header differs from the expected one."""
+    options = {name: f"--dynamic-{name}" for name in ("columns", "segment", "batches")}
+    names = {"model": "weights", **options, "split": "split"}
     parts = [name for key, name in names.items() if written.get(key) != header[key]]
     values = [f"{key} {written.get(key)}" for key in names if key != "model"]
     same_model = written.get("model") == header["model"]
     remedy = "give these settings" if same_model else "remove it"
     return (
-        f"{path}: expected gradient statistics of this model and these settings; got those with other "
-        f"{', '.join(parts)} ({', '.join(values)}); {remedy}, or name another file by "
+        f"{path}: expected gradient statistics of this model and these settings; got those with "
+        f"other {', '.join(parts)} ({', '.join(values)}); {remedy}, or name another file by "
         "--dynamic-statistics"
     )
 
 
-def _gather(ensemble, path, header, sums, progress):
+def _gather(
+    ensemble: Ensemble,
+    path: str | os.PathLike[str],
+    header: dict[str, Any],
+    sums: _Sums,
+    progress: Progress,
+) -> None:
     model, decoder = ensemble.single, ensemble.single.decoder
-    length = len(ensemble.split(header["split"]))
-    if 2 * header["columns"] > length:
+    columns, split = header["columns"], header["split"]
+    length = len(ensemble.split(split))
+    if 2 * columns > length:
         raise FairseqDocError(
-            f"--dynamic-columns {header['columns']}: expected at most {length // 2}, two tokens a column of "
-            f"the {length} of split {header['split']!r}"
+            f"--dynamic-columns {columns}: expected at most {length // 2}, two tokens a column of "
+            f"the {length} of split {split!r}"
         )
-    windows = windows_of(ensemble, header["split"], header["columns"], header["segment"])
-    total = header["batches"] or len(windows)
-    if sums.batches:
-        states = iter(sums.states)
-        like = decoder.lstm.zero_state(header["columns"], next(model.parameters()))
-        carried = [tuple(next(states).to(part) for part in layer) for layer in like]
-        decoder.evaluation_states = {sums.batches: carried}
+    windows = windows_of(ensemble, split, columns, header["segment"])
+    total = min(header["batches"] or len(windows), len(windows))
+    if sums.batches > total:
+        raise FairseqDocError(
+            f"{path}: expected statistics of at most {total} batches of split {split!r}; got "
+            f"{sums.batches}; remove it, and they are gathered again"
+        )
+    decoder.evaluation_states = {sums.batches: sums.state}
     parameters = trained_parameters(model)
     saved = time.monotonic()
-    rest = Part(windows, sums.batches, total)
     with differentiable(model), torch.enable_grad():
-        for window in progress(rest, "gradient statistics"):
+        for window in progress(Part(windows, sums.batches, total), "gradient statistics"):
             target = window["target"].to(ensemble.device)
             source = window["net_input"]["src_tokens"].to(ensemble.device)
             output = model(source, window=window["net_input"]["window"])
@@ -213,14 +246,9 @@ def _gather(ensemble, path, header, sums, progress):
                     sums.squares[name].addcmul_(gradient, gradient)
             sums.batches += 1
             if time.monotonic() - saved > SAVED_EVERY:
-                sums.states = _carried_parts(decoder)
+                states = decoder.evaluation_states
+                sums.state = states[max(states)]
                 sums.write(path, header)
                 saved = time.monotonic()
     sums.complete = True
     sums.write(path, header)
-
-
-def _carried_parts(decoder):
-    """The state that evaluation carries into the next window, as a list of tensors."""
-    states = decoder.evaluation_states
-    return [part for layer in states[max(states)] for part in layer]

@@ -33,8 +33,8 @@ class PretrainedLanguageModel(Ensemble):
         empty_sentences: bool = False,
         max_tokens: int = MAX_TOKENS,
     ) -> SentenceScore | list[SentenceScore]:
-        """Score sentences, strings of words separated by blanks, or of anything where the model reads
-        bytes.
+        """Score sentences, strings of words separated by blanks, or of anything where the model
+        reads bytes.
 
         Args:
             sentences: a string, or a list of them.

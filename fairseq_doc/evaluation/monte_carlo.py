@@ -1,13 +1,12 @@
-"""Probabilities as the mean over samples of the dropout masks, and at several temperatures at once.
+"""Monte-Carlo evaluation: means over samples of dropout masks; probabilities at temperatures.
 
-Each of K samples is a pass over the whole text with dropout as in training and a carried state of its
-own. Masks that last for a window are drawn anew every --bptt steps, as in training. The samples'
-probabilities are averaged at each token: their arithmetic mean, or their geometric mean, renormalised,
-which for one softmax is the mean of the logits (Melis et al., 2018; deepmind/lamb carries the state of
-the pass without dropout to the next window instead). Without samples it is the usual
-evaluation, without dropout ("mean-field").
+Each of K samples is a pass over the whole text with dropout as in training and a carried state of
+its own. Masks that last for a window are drawn anew every --bptt steps, as in training. The
+samples' probabilities are averaged at each token: their arithmetic mean, or their geometric mean,
+renormalised, which for one softmax is the mean of the logits (Melis et al., 2018; deepmind/lamb
+carries the state of the pass without dropout to the next window instead).
 
-Axes: K samples, B columns, T time, N tokens, V vocabulary, S temperatures, C mixture parameters.
+Axes: K samples, B columns, T time, N tokens, V vocabulary, R temperatures, C mixture parameters.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +16,9 @@ from typing import Any, TypeAlias
 import torch
 
 from fairseq_doc.evaluation.ensemble import average_log_probs
-from fairseq_doc.evaluation.temperature import at_temperatures
 
-# (tokens (B, T), window) -> mixture parameters (K, B, T, C), and the rest of what the model returns, of
-# the only pass where there are no samples.
+# (tokens (B, T), window) -> mixture parameters (K, B, T, C), and without samples the rest of what
+# the model returns.
 Forward: TypeAlias = Callable[[torch.Tensor, int], tuple[torch.Tensor, dict[str, torch.Tensor]]]
 
 AVERAGES = ("arithmetic", "geometric")
@@ -30,34 +28,33 @@ BLOCK_BYTES = 2**24
 
 @contextmanager
 def sampled(model: Any, samples: int) -> Iterator[Forward]:
-    """A language model's forward pass with K = ``samples`` samples; 0: K = 1, without dropout. Until
-    the end of the context the model drops as in training.
+    """A language model's forward pass with K = ``samples`` samples; 0: K = 1, without dropout.
+    Until the end of the context the model drops as in training.
     """
     decoder = model.decoder
+    side_by_side = decoder.masks_of_each_stream
     states: list[Any] = [{} for _ in range(samples)]
 
-    def without_samples(source, window):
-        params, extra = model(source, window=window)
-        return params[None], extra
-
-    def samples_side_by_side(source, window):
-        params = model(source.repeat(samples, 1), window=window)[0]
-        return params.unflatten(0, (samples, -1)), {}
-
-    def one_by_one(source, window):
-        found = []
+    def forward(source, window):
+        if not samples:
+            params, extra = model(source, window=window)
+            return params[None], extra
+        if side_by_side:
+            params, _ = model(source.repeat(samples, 1), window=window)
+            return params.unflatten(0, (samples, -1)), {}
+        parts = []
         for k in range(samples):
             decoder.evaluation_states = states[k]
-            found.append(model(source, window=window)[0])
+            parts.append(model(source, window=window)[0])
             states[k] = decoder.evaluation_states
-        return torch.stack(found), {}
+        return torch.stack(parts), {}
 
     if not samples:
-        yield without_samples
+        yield forward
         return
     decoder.sample_dropout(True)
     try:
-        yield samples_side_by_side if decoder.masks_of_each_stream else one_by_one
+        yield forward
     finally:
         decoder.sample_dropout(False)
 
@@ -75,11 +72,12 @@ def mean_log_probs(
         model: the language model.
         params: of its samples, (K, N, C).
         target: (N,) words.
-        temperatures: T, S of them.
-        average: of the samples, one of ``AVERAGES``; P^(1/T) of the geometric mean is of the mean P.
+        temperatures: T, R of them.
+        average: of the samples, one of ``AVERAGES``. The temperature applies to each sample before
+            an arithmetic mean, and to a geometric mean itself.
 
     Returns:
-        (S, N), float64.
+        (R, N), float64.
     """
     samples, output = len(params), model.decoder.output
     if list(temperatures) == [1.0] and (average == "arithmetic" or samples == 1):
@@ -97,3 +95,28 @@ def mean_log_probs(
             ]
             parts.append(average_log_probs(of_samples))
     return torch.cat(parts, dim=1)
+
+
+def at_temperatures(
+    log_probs: torch.Tensor, target: torch.Tensor, temperatures: Sequence[float]
+) -> torch.Tensor:
+    """log P^(1/T)(target), renormalised: :func:`fairseq_doc.modules.mixture.at_temperature` of the
+    targets alone, which takes a third of the time.
+
+    Args:
+        log_probs: log P of every word, (N, V).
+        target: (N,) words.
+        temperatures: T, R of them.
+
+    Returns:
+        (R, N), float64.
+    """
+    chosen = log_probs.gather(1, target[:, None])[:, 0].double()
+    rows = []
+    for temperature in temperatures:
+        if temperature == 1.0:
+            rows.append(chosen)
+        else:
+            total = (log_probs / temperature).logsumexp(1).double()
+            rows.append(chosen / temperature - total)
+    return torch.stack(rows)

@@ -1,17 +1,31 @@
-"""Perplexity of a split, with the LSTM state carried over the whole text."""
+"""Perplexity of a split, with the LSTM state carried over the whole text; the best settings.
+
+Temperatures and points of a cache are all tried in one pass over the split. Each pair of dynamic
+evaluation needs a pass of its own, and a pair that falls behind is given up.
+"""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
 from fairseq_doc.data.bptt_stream import columns_of
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.cache import CacheSettings
+from fairseq_doc.evaluation import cache, dynamic
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Part, Progress, no_progress
-from fairseq_doc.evaluation.stream_scorer import USUAL, StreamSettings, stream_scorer
+from fairseq_doc.evaluation.scorer import USUAL, ScorerSettings, scorer
+from fairseq_doc.modules.mixture import NotFiniteError
+
+# Melis et al. (2018) search a factor of the logits, 1 / T, from 1.06 down to .8 in steps of .02.
+TEMPERATURES = tuple(1 / (factor / 100) for factor in range(106, 78, -2))
+# A pair is given up where its perplexity, after this share of the tokens or more, is so many times
+# that of the best pair at the same place.
+TRIED_SHARE, LOST = 0.2, 1.03
+Candidates = dict[str, ScorerSettings]  # by their names
 
 
 @dataclass(frozen=True)
@@ -44,92 +58,228 @@ class Evaluation:
 
 
 def evaluate(
-    ensemble: Ensemble, split: str, columns: int = 1, progress: Progress = no_progress
+    ensemble: Ensemble,
+    split: str,
+    columns: int = 1,
+    progress: Progress = no_progress,
+    settings: ScorerSettings = USUAL,
 ) -> Evaluation:
-    """Score a split in ``columns`` columns; each window starts from the state after the one before.
-
-    Args:
-        ensemble: the models.
-        split: ``valid``, ``test`` or another split of the task's folder.
-        columns: 1 for final figures; several cut the text and leave out its remainder.
-        progress: see :mod:`fairseq_doc.evaluation.progress`.
-
-    Returns:
-        :class:`Evaluation`.
-
-    Raises:
-        FairseqDocError: no such split, one too short, or a score that is not finite.
-    """
-    return evaluate_at(ensemble, split, columns=columns, progress=progress)[0]
-
-
-def check_columns(columns: int) -> None:
-    """Raise ``FairseqDocError`` unless dynamic evaluation can read a text in so many columns."""
-    if columns != 1:
-        raise FairseqDocError(
-            f"--dynamic learns from one text in its order: expected --batch-size 1; got {columns}"
-        )
+    """:func:`evaluate_each` for one of the settings."""
+    return evaluate_each(ensemble, split, [settings], columns, progress)[0]
 
 
 def check_text(
-    ensemble: Ensemble, split: str, cache: CacheSettings | None = None, columns: int = 1
+    ensemble: Ensemble, split: str, settings: ScorerSettings = USUAL, columns: int = 1
 ) -> None:
     """Load a split.
 
     Raises:
-        FairseqDocError: no such split, one too short, or a cache that its columns cannot fill.
+        FairseqDocError: no such split, one too short, dynamic evaluation of several columns, or a
+            cache that its columns cannot fill.
     """
-    length = columns_of(ensemble.split(split), columns).size(1)
-    if cache and cache.window >= length:
+    if settings.dynamic and columns != 1:
         raise FairseqDocError(
-            f"--cache-window {cache.window} is more than a column of split {split!r} holds: expected at "
-            f"most {length - 1} of its {length} tokens"
+            f"--dynamic learns from one text in its order: expected --batch-size 1; got {columns}"
+        )
+    length = columns_of(ensemble.split(split), columns).size(1)
+    if settings.cache and settings.cache.window >= length:
+        raise FairseqDocError(
+            f"--cache-window {settings.cache.window} is more than a column of split {split!r} "
+            f"holds: expected at most {length - 1} of its {length} tokens"
         )
 
 
-def evaluate_at(
+def evaluate_each(
     ensemble: Ensemble,
     split: str,
-    settings: StreamSettings = USUAL,
+    settings: Sequence[ScorerSettings],
     columns: int = 1,
     progress: Progress = no_progress,
     tokens: int | None = None,
     give_up: Callable[[int, float], bool] | None = None,
 ) -> list[Evaluation]:
-    """Score a split with all that evaluation may add, at several temperatures and points of a cache in
-    one pass.
+    """Score a split with each of several settings, in one pass; each window starts from the state
+    after the one before.
 
     Args:
-        ensemble: the models. What is added is added to each before they are averaged.
-        settings: see :class:`fairseq_doc.evaluation.stream_scorer.StreamSettings`.
-        split, columns, progress: as in :func:`evaluate`.
+        ensemble: the models.
+        split: ``valid``, ``test`` or another split of the task's folder.
+        settings: see :func:`fairseq_doc.evaluation.scorer.scorer`.
+        columns: 1 for final figures; several cut the text and leave out its remainder.
+        progress: see :mod:`fairseq_doc.evaluation.progress`.
         tokens: score whole windows from the beginning until they hold as many targets; None: all.
-        give_up: called after each window with the targets scored so far and the least of their S NLLs;
+        give_up: called after each window with the targets scored so far and the least of the NLLs;
             whether to stop there.
 
-    Returns:
-        S evaluations: each temperature with every point of the cache.
-
     Raises:
-        FairseqDocError: several columns with dynamic evaluation, a cache that the columns cannot fill;
-            otherwise as :func:`evaluate`.
+        FairseqDocError: as :func:`check_text`; a score that is not finite.
     """
-    if settings.dynamic:
-        check_columns(columns)
-    check_text(ensemble, split, settings.cache, columns)
-    steps = settings.window_length(ensemble) or max(1, ensemble.task.cfg.eval_window // columns)
+    check_text(ensemble, split, settings[0], columns)
+    steps = settings[0].window_length(ensemble) or max(1, ensemble.task.cfg.eval_window // columns)
     windows = windows_of(ensemble, split, columns, steps)
     if tokens is not None:
         windows = Part(windows, 0, math.ceil(tokens / (steps * columns)))
-    nll, scored = torch.zeros(settings.points, dtype=torch.float64), 0
-    with stream_scorer(ensemble, settings) as scorer:
+    nll, scored = torch.zeros(len(settings), dtype=torch.float64), 0
+    with scorer(ensemble, *settings) as one:
         for window in progress(windows, f"eval-lm {split}"):
-            source = window["net_input"]["src_tokens"].to(ensemble.device)
-            target = window["target"].to(ensemble.device)
-            log_probs = scorer.log_probs(source, target, window["net_input"]["window"])
-            nll -= log_probs.sum((1, 2)).cpu()
+            source, target = window["net_input"]["src_tokens"], window["target"]
+            nll -= one.log_probs(source, target, window["net_input"]["window"]).sum((1, 2))
             scored += target.numel()
             if give_up is not None and give_up(scored, nll.min().item()):
                 break
     left_out = len(ensemble.split(split)) - 1 - scored
     return [Evaluation(total, scored, left_out) for total in nll.tolist()]
+
+
+# ---- search ----
+
+
+@dataclass(frozen=True)
+class Search:
+    """The result of a search.
+
+    Attributes:
+        settings: with the best setting.
+        best: its evaluation.
+        tried: {name of a setting: its evaluation}.
+        given_up: {name of a setting that fell behind: the tokens that were scored with it}.
+        at_ends: {part of the best setting: "smallest" or "largest"} of all that were tried.
+    """
+
+    settings: ScorerSettings
+    best: Evaluation
+    tried: dict[str, Evaluation]
+    given_up: dict[str, int] = field(default_factory=dict)
+    at_ends: dict[str, str] = field(default_factory=dict)
+
+
+def temperatures(settings: ScorerSettings) -> Candidates:
+    """The settings at each of ``TEMPERATURES``."""
+    return {f"{t:.4f}": replace(settings, temperature=t) for t in TEMPERATURES}
+
+
+def cache_points(settings: ScorerSettings) -> Candidates:
+    """The settings with each point of ``cache.GRIDS``."""
+    assert settings.cache is not None
+    return {
+        f"theta {theta:g}, lambda {share:g}": replace(
+            settings, cache=replace(settings.cache, theta=theta, share=share)
+        )
+        for theta, share in cache.GRIDS[settings.cache.similarity]
+    }
+
+
+def dynamic_pairs(settings: ScorerSettings) -> Candidates:
+    """The settings with each pair of ``dynamic.grid``."""
+    assert settings.dynamic is not None
+    return {
+        f"rate {rate:g}, decay {decay:g}": replace(
+            settings, dynamic=replace(settings.dynamic, rate=rate, decay=decay)
+        )
+        for rate, decay in dynamic.grid(settings.dynamic.segment)
+    }
+
+
+def search_in_one_pass(
+    ensemble: Ensemble,
+    split: str,
+    candidates: Candidates,
+    columns: int = 1,
+    progress: Progress = no_progress,
+) -> Search:
+    """The best of temperatures or of points of a cache; arguments as of
+    :func:`evaluate_each`."""
+    settings = list(candidates.values())
+    evaluations = evaluate_each(ensemble, split, settings, columns, progress)
+    tried = dict(zip(candidates, evaluations, strict=True))
+    best = min(tried, key=lambda name: tried[name].nll)
+    return Search(candidates[best], tried[best], tried, at_ends=ends(candidates, best))
+
+
+def search_dynamic(
+    ensemble: Ensemble,
+    split: str,
+    settings: ScorerSettings,
+    tokens: int,
+    progress: Progress = no_progress,
+    remark: Callable[[str], None] = lambda text: None,
+) -> Search:
+    """The best of :func:`dynamic_pairs` on the first tokens of a split.
+
+    Args:
+        ensemble, split, settings, progress: as of :func:`evaluate_each`.
+        tokens: how many.
+        remark: called with a line after each pair.
+
+    Raises:
+        FairseqDocError: no pair gave finite scores.
+    """
+    candidates = dynamic_pairs(settings)
+    start = time.perf_counter()
+    tried: dict[str, Evaluation] = {}
+    given_up: dict[str, int] = {}
+    best, lowest = "", math.inf
+    best_nlls: dict[int, float] = {}  # {tokens scored: NLL} of the best pair
+    for number, (name, pair) in enumerate(candidates.items(), start=1):
+        nlls: dict[int, float] = {}
+        falls_behind = partial(_falls_behind, nlls, best_nlls, TRIED_SHARE * tokens)
+        try:
+            (evaluation,) = evaluate_each(
+                ensemble, split, [pair], progress=progress, tokens=tokens, give_up=falls_behind
+            )
+            lost = falls_behind(evaluation.tokens, evaluation.nll)
+        except NotFiniteError:  # the weights ran away
+            evaluation, lost = Evaluation(math.inf, tokens), False
+        if lost:
+            given_up[name] = evaluation.tokens
+        else:
+            tried[name] = evaluation
+            if evaluation.nll < lowest:
+                best, lowest, best_nlls = name, evaluation.nll, nlls
+        left = (time.perf_counter() - start) / number * (len(candidates) - number)
+        ending = f" after {evaluation.tokens:,} tokens, given up" if lost else ""
+        remark(
+            f"pair {number} of {len(candidates)}: {name}: perplexity "
+            f"{perplexity_text(evaluation.perplexity)}{ending}; about {left / 60:.0f} min left"
+        )
+    if not best:
+        raise FairseqDocError(
+            "no pair of --dynamic-search gave finite scores: expected statistics of more batches, "
+            "or a larger --dynamic-epsilon; or has the training diverged?"
+        )
+    return Search(candidates[best], tried[best], tried, given_up, ends(candidates, best))
+
+
+def _falls_behind(
+    nlls: dict[int, float], best_nlls: dict[int, float], first: float, scored: int, nll: float
+) -> bool:
+    """Note the NLL; whether to give the pair up, after ``first`` tokens or more."""
+    nlls[scored] = nll
+    behind = (nll - best_nlls.get(scored, math.inf)) / scored
+    return scored >= first and behind > math.log(LOST)
+
+
+def ends(candidates: Candidates, best: str) -> dict[str, str]:
+    """Which numbers of the best setting are the smallest or the largest of those tried."""
+    at_ends = {}
+    varied = [_numbers(settings) for settings in candidates.values()]
+    for name, value in _numbers(candidates[best]).items():
+        smallest, largest = (choose(numbers[name] for numbers in varied) for choose in (min, max))
+        if smallest < largest and value in (smallest, largest):
+            at_ends[name] = "smallest" if value == smallest else "largest"
+    return at_ends
+
+
+def _numbers(settings: ScorerSettings) -> dict[str, float]:
+    numbers = {"temperature": settings.temperature}
+    if settings.cache:
+        numbers |= {"theta": settings.cache.theta, "lambda": settings.cache.share}
+    if settings.dynamic:
+        assert settings.dynamic.rate is not None and settings.dynamic.decay is not None
+        numbers |= {"rate": settings.dynamic.rate, "decay": settings.dynamic.decay}
+    return numbers
+
+
+def perplexity_text(perplexity: float) -> str:
+    """A perplexity as people read it, however large."""
+    return f"{perplexity:.2f}" if perplexity < 1e6 else f"{perplexity:.3g}"

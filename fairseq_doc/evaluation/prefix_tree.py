@@ -1,10 +1,10 @@
-"""Log-probabilities of many sentences with common beginnings, such as the candidates of an n-best list.
+"""Log-probabilities of sequences with common beginnings, such as the candidates of an n-best list.
 
-A language model that starts from zeros is in the same state after equal prefixes, so each distinct
-prefix is read only once: the LSTM makes a step for every inner node of the sentences' prefix tree, the
-output layer computes one row for every edge. All sentences advance together, one token at a time.
+After equal prefixes a language model is in the same state, so each distinct prefix is read only
+once: the LSTM makes a step for every inner node of the sequences' prefix tree, the output layer
+computes one row for every edge. All sequences advance together, one token at a time.
 
-Axes: n sentences in sorted order, T tokens of the longest.
+Axes: n sequences in sorted order, T tokens of the longest.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,10 @@ import numpy as np
 import torch
 
 from fairseq_doc.evaluation.ensemble import Ensemble
+from fairseq_doc.evaluation.scorer import Scorer, scorer
+from fairseq_doc.modules.awd_lstm import States
 
-PAD = -1  # after the end of a shorter sentence
+PAD = -1  # after the end of a shorter sequence
 
 
 def score_prefix_tree(ensemble: Ensemble, sentences: Sequence[Sequence[str]]) -> np.ndarray:
@@ -35,47 +37,97 @@ def score_prefix_tree(ensemble: Ensemble, sentences: Sequence[Sequence[str]]) ->
     """
     dictionary = ensemble.dictionary
     encoded = [[*map(dictionary.index, words), dictionary.eos()] for words in sentences]
-    if not encoded:
-        return np.empty(0)
-    order = sorted(range(len(encoded)), key=encoded.__getitem__)  # equal prefixes side by side
-    scores = np.empty(len(encoded))
-    scores[order] = _score_sorted(ensemble, [encoded[index] for index in order])
-    return scores
+    rows = sequence_log_probs(ensemble, encoded, dictionary.eos())
+    return np.array([row.cumsum()[-1] for row in rows])
 
 
-def _score_sorted(ensemble: Ensemble, encoded: list[list[int]]) -> np.ndarray:
-    """:func:`score_prefix_tree` for sorted lists of word indices."""
-    lengths = np.array([len(sentence) for sentence in encoded])
-    tokens = _padded(encoded)  # (n, T)
-    differs = tokens[1:] != tokens[:-1]
-    # Whether the prefix of t + 1 tokens differs from that of the sentence before: (n, T)
+def sequence_log_probs(
+    ensemble: Ensemble,
+    sequences: Sequence[list[int]],
+    before: int,
+    states: Sequence[States] | None = None,
+) -> list[np.ndarray]:
+    """log P of each token of several continuations of one text; equal beginnings are read once.
+
+    Args:
+        ensemble: the models.
+        sequences: n lists of word indices, none empty.
+        before: the index of the token before them, which is read first.
+        states: of each model before that token, of one stream, as :func:`states_after` gives them;
+            None: zeros.
+
+    Returns:
+        n arrays, float64, natural logarithm.
+
+    Raises:
+        FairseqDocError: a score that is not finite.
+    """
+    order = sorted(range(len(sequences)), key=sequences.__getitem__)  # equal prefixes side by side
+    rows = [np.empty(0)] * len(sequences)
+    if sequences:
+        with scorer(ensemble) as one:
+            first = _continue_from(ensemble, states)
+            table = _scored(one, [sequences[index] for index in order], before, first)
+        for index, row in zip(order, table, strict=True):
+            rows[index] = row[: len(sequences[index])]
+    return rows
+
+
+def states_after(
+    ensemble: Ensemble, tokens: Sequence[int], states: Sequence[States] | None = None
+) -> list[States]:
+    """The state of each model, of one stream, after tokens read from ``states``; None: zeros."""
+    first = _continue_from(ensemble, states)
+    source = torch.tensor([tokens], device=ensemble.device)
+    with torch.no_grad():
+        for model in ensemble.models:
+            model(source, window=first)
+    return [model.decoder.evaluation_states[first + 1] for model in ensemble.models]
+
+
+def _continue_from(ensemble: Ensemble, states: Sequence[States] | None) -> int:
+    """Put the states into the models. Returns the number of the next window."""
+    if states is None:
+        return 0
+    for model, state in zip(ensemble.models, states, strict=True):
+        model.decoder.evaluation_states = {1: state}
+    return 1
+
+
+def _scored(one: Scorer, sequences: list[list[int]], before: int, first: int) -> np.ndarray:
+    """log P of the tokens of sorted sequences, (n, T); 0 after a sequence's end. ``first`` is the
+    number of the first window."""
+    lengths = np.array([len(sequence) for sequence in sequences])
+    tokens = np.full((len(sequences), lengths.max()), PAD)
+    for row, sequence in enumerate(sequences):
+        tokens[row, : len(sequence)] = sequence
+    # Whether the prefix of t + 1 tokens differs from that of the sequence before: (n, T)
     new_prefix = np.ones_like(tokens, dtype=bool)
-    new_prefix[1:] = np.logical_or.accumulate(differs, axis=1)
+    new_prefix[1:] = np.logical_or.accumulate(tokens[1:] != tokens[:-1], axis=1)
 
-    scores = np.zeros(len(encoded))
-    node_of = np.zeros(len(encoded), dtype=int)  # the node that each sentence has reached: the root
+    table = np.zeros(tokens.shape)
+    node_of = np.zeros(
+        len(sequences), dtype=int
+    )  # the node that each sequence has reached: the root
     # The streams of the last step that go on, and the token that each of them reads next.
-    streams, source = np.zeros(1, dtype=int), np.full(1, ensemble.dictionary.eos())
+    streams, source = np.zeros(1, dtype=int), np.full(1, before)
     for t in range(tokens.shape[1]):
         live = np.flatnonzero(lengths > t)
-        # One edge for each distinct prefix of t + 1 tokens; its first sentence gives node and token.
+        # An edge for each distinct prefix of t + 1 tokens; its first sequence has node and token.
         prefix_number = np.cumsum(new_prefix[:, t])[live]
-        _, first, edge_of = np.unique(prefix_number, return_index=True, return_inverse=True)
-        rows, target = node_of[live[first]], tokens[live[first], t]
-        source_tensor, *others = (
-            torch.from_numpy(array).to(ensemble.device) for array in (source, streams, rows, target)
+        _, at, edge_of = np.unique(prefix_number, return_index=True, return_inverse=True)
+        rows, target = node_of[live[at]], tokens[live[at], t]
+        nodes = torch.from_numpy(rows)
+        log_probs = one.log_probs(
+            torch.from_numpy(source).unsqueeze(1),
+            torch.from_numpy(target),
+            first + t,
+            at=(nodes, torch.zeros_like(nodes)),
+            streams=torch.from_numpy(streams) if first + t else None,
         )
-        log_probs = ensemble.continuation_log_probs(source_tensor, t, *others)
-        scores[live] += log_probs.cpu().numpy()[edge_of]
-        # An edge leads to an inner node if any of its sentences has another token.
+        table[live, t] = log_probs[0].numpy()[edge_of]
+        # An edge leads to an inner node if any of its sequences has another token.
         goes_on = np.bincount(edge_of, lengths[live] > t + 1) > 0
         streams, source = rows[goes_on], target[goes_on]
         node_of[live] = (np.cumsum(goes_on) - 1)[edge_of]
-    return scores
-
-
-def _padded(encoded: list[list[int]]) -> np.ndarray:
-    tokens = np.full((len(encoded), max(map(len, encoded))), PAD)
-    for row, sentence in enumerate(encoded):
-        tokens[row, : len(sentence)] = sentence
-    return tokens
+    return table

@@ -3,6 +3,7 @@
 Axes: S samples, V vocabulary.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.evaluation.scorer import scorer
 
 
 def sample_text(
@@ -41,32 +43,27 @@ def sample_text(
     Raises:
         FairseqDocError: a setting out of its range.
     """
-    _check_settings(length, samples, temperature, top_k, seed)
+    for name, value, least in (("length", length, 1), ("samples", samples, 1), ("seed", seed, 0)):
+        if value < least:
+            raise FairseqDocError(f"--{name} must be at least {least}; got {value}")
+    if not 0 < temperature < math.inf:
+        raise FairseqDocError(f"--temperature must be positive; got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise FairseqDocError(f"--sampling-topk must be at least 1; got {top_k}")
     dictionary, device = ensemble.dictionary, ensemble.device
     numbers = np.stack([np.random.default_rng((seed, i)).random(length) for i in range(samples)])
     uniform = torch.from_numpy(numbers).to(device)  # (S, length)
     start = [dictionary.eos()] + [dictionary.index(word) for word in prompt]
     context = torch.tensor(start, device=device).repeat(samples, 1)  # (S, prompt + 1)
     drawn = []
-    for step in progress(range(length), "generate"):
-        log_probs = ensemble.next_log_probs(context, step, temperature)  # (S, V)
-        log_probs[:, [dictionary.bos(), dictionary.pad()]] = -torch.inf
-        context = draw(log_probs, uniform[:, step], top_k).unsqueeze(1)  # (S, 1)
-        drawn.append(context)
+    with scorer(ensemble) as one:
+        for step in progress(range(length), "generate"):
+            log_probs = one.next_log_probs(context, step, temperature)  # (S, V)
+            log_probs[:, [dictionary.bos(), dictionary.pad()]] = -torch.inf
+            context = draw(log_probs, uniform[:, step], top_k).unsqueeze(1)  # (S, 1)
+            drawn.append(context)
     texts = torch.cat(drawn, dim=1).tolist()
     return [[dictionary[word] for word in text] for text in texts]
-
-
-def _check_settings(
-    length: int, samples: int, temperature: float, top_k: int | None, seed: int
-) -> None:
-    for name, value, least in (("length", length, 1), ("samples", samples, 1), ("seed", seed, 0)):
-        if value < least:
-            raise FairseqDocError(f"--{name} must be at least {least}; got {value}")
-    if not 0 < temperature < float("inf"):
-        raise FairseqDocError(f"--temperature must be positive; got {temperature}")
-    if top_k is not None and top_k < 1:
-        raise FairseqDocError(f"--sampling-topk must be at least 1; got {top_k}")
 
 
 def draw(log_probs: torch.Tensor, uniform: torch.Tensor, top_k: int | None = None) -> torch.Tensor:

@@ -1,8 +1,10 @@
 """Log-probabilities of plain text, sentence by sentence.
 
 With ``state="fresh"`` every sentence starts from a state of zeros after ``</s>``, and its words and
-its end mark are scored. With ``state="carried"`` the sentences are one text, with ``</s>`` after each,
-read as eval-lm reads a split: nothing comes before the first word, which counts as certain.
+its end mark are scored. With ``state="carried"`` the sentences are one text, with ``</s>`` after
+each, read as eval-lm reads a split: nothing comes before the first word, which counts as certain.
+
+Axes: B sentences, T tokens of the longest, R = 2 rows with entropies, else 1.
 """
 
 from collections import Counter
@@ -12,16 +14,13 @@ from itertools import accumulate
 
 import torch
 from fairseq.data import Dictionary
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
-from fairseq_doc.evaluation.stream_scorer import (
-    USUAL,
-    StreamScorer,
-    StreamSettings,
-    stream_scorer,
-)
+from fairseq_doc.evaluation.scorer import USUAL, Scorer, ScorerSettings, scorer
 from fairseq_doc.preparation.byte_tokens import WORD, tokens_of
 
 STATES = ("fresh", "carried")
@@ -42,8 +41,8 @@ class SentenceScore:
             which counts as certain.
         tokens: the number of scored words and end marks: all, except such a first word.
         unknown: its words outside the dictionary, scored as ``<unk>``.
-        word_entropies: the entropy of each word's distribution, in nats, where asked for; 0 for such a
-            first word.
+        word_entropies: the entropy of each word's distribution, in nats, where asked for; 0 for
+            such a first word.
     """
 
     words: list[str]
@@ -109,7 +108,8 @@ def check_sentences(
         A list of lists of words.
 
     Raises:
-        FairseqDocError: no sentence, one that is empty (unless allowed) or too long, with its number.
+        FairseqDocError: no sentence, one that is empty (unless allowed) or too long, with its
+            number.
     """
     check_state(state)
     if not sentences:
@@ -119,8 +119,8 @@ def check_sentences(
         words = tokens_of(sentence, unit)
         if not words and not empty_sentences and state == "fresh":
             raise FairseqDocError(
-                f"{at}line {number} is empty: expected a sentence a line; give --empty-lines (in Python, "
-                "empty_sentences=True) to score the end mark alone"
+                f"{at}line {number} is empty: expected a sentence a line; give --empty-lines (in "
+                "Python, empty_sentences=True) to score the end mark alone"
             )
         if max_words is not None and len(words) > max_words:
             raise FairseqDocError(
@@ -154,7 +154,7 @@ def score_text(
     state: str = "fresh",
     max_tokens: int = MAX_TOKENS,
     progress: Progress = no_progress,
-    settings: StreamSettings = USUAL,
+    settings: ScorerSettings = USUAL,
     entropies: bool = False,
 ) -> TextScore:
     """Score sentences.
@@ -163,38 +163,42 @@ def score_text(
         ensemble: the models.
         tokenized: lists of words, see :func:`check_sentences`.
         state: ``fresh`` or ``carried``, see above.
-        max_tokens: targets scored at once. Neither it nor the order of the sentences changes a score
-            beyond rounding.
+        max_tokens: targets scored at once. Neither it nor the order of the sentences changes a
+            score beyond rounding.
         progress: see :mod:`fairseq_doc.evaluation.progress`.
         settings: a cache or dynamic evaluation, which need a carried text.
         entropies: compute them too.
 
-    Returns:
-        :class:`TextScore`.
-
     Raises:
-        FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, a cache or
-            dynamic evaluation of fresh sentences, or a score that is not finite.
+        FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, a cache
+            or dynamic evaluation of fresh sentences, or a score that is not finite.
     """
-    if settings.samples or list(settings.temperatures) != [1.0]:
+    if settings.samples or settings.temperature != 1.0:
         raise FairseqDocError("expected scores without samples of dropout and at temperature 1")
     if state == "fresh" and (settings.cache or settings.dynamic):
         raise FairseqDocError(NEEDS_CARRIED)
     dictionary = ensemble.dictionary
     encoded = encoded_text(dictionary, tokenized, state, max_tokens)
     score = _score_carried if state == "carried" else _score_fresh
-    with stream_scorer(ensemble, settings) as scorer:
-        scored = score(ensemble, scorer, encoded, max_tokens, progress, entropies)
+    steps = settings.window_length(ensemble) or max_tokens
+    with scorer(ensemble, settings) as one:
+        tables = score(one, encoded, steps, progress, entropies)
     sentences = []
     counts: Counter[str] = Counter()
-    for number, (words, table) in enumerate(zip(tokenized, scored, strict=True)):
-        scores, *rest = table.tolist()
+    for number, (words, table) in enumerate(zip(tokenized, tables, strict=True)):
+        log_probs, *rest = table.tolist()
         unknown = [word for word in words if word not in dictionary]
         counts.update(unknown)
         first_is_certain = state == "carried" and number == 0
-        tokens = len(scores) - 1 if first_is_certain else len(scores)
-        spelled = [*words, dictionary.eos_word]
-        sentences.append(SentenceScore(spelled, scores, tokens, unknown, rest[0] if rest else None))
+        sentences.append(
+            SentenceScore(
+                words=[*words, dictionary.eos_word],
+                word_log_probs=log_probs,
+                tokens=len(log_probs) - first_is_certain,
+                unknown=unknown,
+                word_entropies=rest[0] if rest else None,
+            )
+        )
     return TextScore(sentences, Counter(dict(counts.most_common())))
 
 
@@ -210,72 +214,57 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]
 
 
 def _score_fresh(
-    ensemble: Ensemble,
-    scorer: StreamScorer,
-    encoded: list[torch.Tensor],
-    max_tokens: int,
-    progress: Progress,
-    entropies: bool,
+    one: Scorer, encoded: list[torch.Tensor], max_tokens: int, progress: Progress, entropies: bool
 ) -> Sequence[torch.Tensor]:
     """[(R, tokens)] for each sentence, from a state of zeros: log P, and the entropies."""
     results: list[torch.Tensor] = [torch.empty(0)] * len(encoded)
     batches = batches_by_length([len(sentence) for sentence in encoded], max_tokens)
     for batch in progress(batches, "score"):
-        some = [encoded[index] for index in batch]
-        scores = _score_batch(ensemble, scorer, some, max_tokens, entropies)
-        for index, table in zip(batch, scores, strict=True):
-            results[index] = table
+        sentences = [encoded[index] for index in batch]
+        target = pad_sequence(sentences, batch_first=True)  # (B, T)
+        # The end mark, their last token, comes before them.
+        source = pad(target, (1, 0), value=int(sentences[0][-1]))[:, :-1]  # (B, T)
+        counted = pad_sequence([torch.ones_like(s) for s in sentences], batch_first=True).bool()
+        steps = max(1, max_tokens // len(batch))
+        table = _score_windows(one, steps, entropies, source, target, counted)
+        for index, row in zip(batch, table.unbind(1), strict=True):
+            results[index] = row[:, : len(encoded[index])]
     return results
 
 
-def _score_batch(
-    ensemble: Ensemble,
-    scorer: StreamScorer,
-    sentences: list[torch.Tensor],
-    max_tokens: int,
-    entropies: bool,
-) -> list[torch.Tensor]:
-    """[(R, tokens)] for B sentences, in windows of ``max_tokens`` targets with padding."""
-    target = torch.nn.utils.rnn.pad_sequence(sentences, batch_first=True)  # (B, T)
-    lengths = [len(sentence) for sentence in sentences]
-    counted = torch.arange(target.size(1)) < torch.tensor(lengths).unsqueeze(1)  # (B, T)
-    after_eos = target.new_full((len(sentences), 1), ensemble.dictionary.eos())
-    source = torch.cat([after_eos, target[:, :-1]], dim=1)  # (B, T)
-    table = torch.zeros(2 if entropies else 1, *target.shape, dtype=torch.float64)
-    window = max(1, max_tokens // len(sentences))
-    for number, start in enumerate(range(0, target.size(1), window)):
-        at = slice(start, start + window)
-        parts = [x[:, at].to(ensemble.device) for x in (source, target, counted)]
-        if entropies:
-            found = scorer.with_entropies(parts[0], parts[1], number)
-            table[:, :, at] = torch.stack(found).cpu()
-        else:
-            scores = ensemble.token_log_probs(parts[0], parts[1], number, parts[2])
-            table[0][:, at][counted[:, at]] = scores.cpu()
-    return [row[:, :length] for row, length in zip(table.unbind(1), lengths, strict=True)]
-
-
 def _score_carried(
-    ensemble: Ensemble,
-    scorer: StreamScorer,
-    encoded: list[torch.Tensor],
-    max_tokens: int,
-    progress: Progress,
-    entropies: bool,
+    one: Scorer, encoded: list[torch.Tensor], steps: int, progress: Progress, entropies: bool
 ) -> Sequence[torch.Tensor]:
     """[(R, tokens)] for each sentence of one text: log P, and the entropies."""
-    stream = torch.cat(encoded).to(ensemble.device)
-    # Of the first word, which counts as certain.
-    tables = [torch.zeros(2 if entropies else 1, 1, dtype=torch.float64)]
-    window = scorer.window_length or max_tokens
-    windows = range(0, len(stream) - 1, window)
-    for number, start in enumerate(progress(windows, "score")):
-        stop = min(start + window, len(stream) - 1)
-        source, target = stream[None, start:stop], stream[None, start + 1 : stop + 1]
-        if entropies:
-            found = torch.cat(scorer.with_entropies(source, target, number))
-        else:
-            found = scorer.log_probs(source, target, number)[0]
-        tables.append(found.cpu())
+    stream = torch.cat(encoded).unsqueeze(0)
+    source, target = stream[:, :-1], stream[:, 1:]
+    table = _score_windows(one, steps, entropies, source, target, progress=progress)
+    table = pad(table[:, 0], (1, 0))  # the first word counts as certain
     ends = list(accumulate(len(sentence) for sentence in encoded))
-    return torch.cat(tables, dim=1).tensor_split(ends[:-1], dim=1)
+    return table.tensor_split(ends[:-1], dim=1)
+
+
+def _score_windows(
+    one: Scorer,
+    steps: int,
+    entropies: bool,
+    source: torch.Tensor,
+    target: torch.Tensor,
+    counted: torch.Tensor | None = None,
+    progress: Progress = no_progress,
+) -> torch.Tensor:
+    """log P of the targets (B, T), and the entropies, in windows of so many steps: (R, B, T). Where
+    ``counted`` is false, log P is not computed."""
+    table = torch.zeros(2 if entropies else 1, *target.shape, dtype=torch.float64)
+    starts = range(0, target.size(1), steps)
+    for number, start in enumerate(progress(starts, "score")):
+        window = slice(start, start + steps)
+        x, y, scores = source[:, window], target[:, window], table[:, :, window]
+        if entropies:
+            scores.copy_(torch.stack(one.with_entropies(x, y, number)))
+        elif counted is None:
+            scores.copy_(one.log_probs(x, y, number))
+        else:
+            at = counted[:, window].nonzero(as_tuple=True)
+            scores[0][at] = one.log_probs(x, y[at], number, at)[0]
+    return table

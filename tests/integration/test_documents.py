@@ -342,9 +342,9 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
     from fairseq_doc.cli.eval_lm import _cache_as_json, _dynamic_as_json
     from fairseq_doc.evaluation.cache import CacheSettings
     from fairseq_doc.evaluation.dynamic import DynamicSettings
-    from fairseq_doc.evaluation.stream_scorer import StreamSettings
+    from fairseq_doc.evaluation.scorer import ScorerSettings
 
-    settings = StreamSettings(
+    settings = ScorerSettings(
         cache=CacheSettings(window=9, theta=0.5, share=0.25),
         dynamic=DynamicSettings(rate=3e-5, decay=0.002),
     )

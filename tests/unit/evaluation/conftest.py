@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fairseq_doc.evaluation.ensemble import Ensemble
+from fairseq_doc.evaluation.scorer import scorer
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
 from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig
 
@@ -80,6 +81,18 @@ def ensemble(*models, folder="none", dictionary=None, **changes):
     }
     cfg = BpttLanguageModelingConfig(**{**settings, **changes})
     return Ensemble(models, BpttLanguageModelingTask(cfg, dictionary or small_dictionary()))
+
+
+def token_log_probs(ensemble, source, target, window=0, *settings, **where):
+    """log P of the targets of one window, (B, T) or (n,)."""
+    with scorer(ensemble, *settings) as one:
+        return one.log_probs(source, target, window, **where)[0]
+
+
+def next_log_probs(ensemble, source, window=0, temperature=1.0):
+    """log P of every word after a window, (B, V)."""
+    with scorer(ensemble) as one:
+        return one.next_log_probs(source, window, temperature)
 
 
 @torch.no_grad()

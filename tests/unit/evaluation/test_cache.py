@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation import cache as module
-from fairseq_doc.evaluation.cache import GRIDS, SIMILARITIES, CacheSettings, StreamCache
-from fairseq_doc.evaluation.perplexity import evaluate, evaluate_at
-from fairseq_doc.evaluation.stream_scorer import StreamSettings, stream_scorer
+from fairseq_doc.evaluation.cache import SIMILARITIES, CacheSettings, StreamCache
+from fairseq_doc.evaluation.perplexity import check_text, evaluate, evaluate_each
+from fairseq_doc.evaluation.scorer import ScorerSettings
 
-from ..conftest import assert_close, random_tokens, small_model
-from .conftest import ensemble, peaked_model, probs_by_hand
+from ..conftest import assert_close, small_model
+from .conftest import ensemble, peaked_model, probs_by_hand, token_log_probs
 
 V = 9
 
@@ -46,19 +46,21 @@ def test_probabilities_are_those_of_the_definition(
     words = torch.randint(V, (2, steps), generator=rng)
     of_model = torch.randn(2, steps, V, generator=rng, dtype=torch.float64).softmax(-1)
     settings = CacheSettings(window=window, theta=theta, share=share, similarity=similarity)
-    of_targets, of_words = StreamCache(settings), StreamCache(settings)
-    found, empty, every = [], [], []
+    of_targets, of_words, mixed = (StreamCache([settings]) for _ in range(3))
+    found, empty, every, all_mixed = [], [], [], []
     start = 0
     while start < steps:
         part = slice(start, start + parts[start % len(parts)])
         target = words[:, part]
         log_probs = of_model[:, part].gather(2, target[:, :, None]).squeeze(2).log()
         found.append(of_targets.mix(log_probs[None], hidden[:, part], target))
-        attention = of_words.attend(hidden[:, part], target)
-        every.append(attention.log_probs(V, theta))
-        empty.append(attention.empty())
+        shares = of_words.attend(hidden[:, part], target)
+        every.append(shares.log_probs(V, theta))
+        empty.append(shares.empty())
+        all_mixed.append(mixed.mix_all(of_model[:, part].log(), hidden[:, part], target))
         start = part.stop
     found, every = torch.cat(found, 2)[0].exp(), torch.cat(every, 1).exp()
+    all_mixed = torch.cat(all_mixed, 1).exp()
     assert torch.cat(empty).tolist() == [True] + [False] * (steps - 1)
     for stream in range(2):
         for step in range(steps):
@@ -72,6 +74,7 @@ def test_probabilities_are_those_of_the_definition(
                 expected = (1 - share) * expected + share * of_cache
             word = words[stream, step]
             assert_close(found[stream, step], expected[word], rtol=1e-9, atol=1e-12)
+            assert_close(all_mixed[stream, step], expected, rtol=1e-9, atol=1e-12)
 
 
 def test_long_windows_are_taken_in_parts_with_the_same_result(monkeypatch):
@@ -79,13 +82,16 @@ def test_long_windows_are_taken_in_parts_with_the_same_result(monkeypatch):
     hidden = torch.randn(2, 50, 3, generator=rng, dtype=torch.float64)
     words = torch.randint(V, (2, 50), generator=rng)
     log_probs = torch.randn(3, 2, 50, generator=rng, dtype=torch.float64).log_softmax(-1)
-    settings = CacheSettings(window=8, points=[(2.0, 0.3), (0.0, 0.1)])
+    settings = [
+        CacheSettings(window=8, theta=theta, share=share)
+        for theta, share in ((2.0, 0.3), (0.0, 0.1), (2.0, 0.1))
+    ]
     whole = StreamCache(settings).mix(log_probs, hidden, words)
     monkeypatch.setattr(module, "BLOCK_BYTES", 4 * 2 * 3 * (8 + 3))  # three steps
     cache, taken = StreamCache(settings), []
     attend = cache.attend
     monkeypatch.setattr(cache, "attend", lambda h, y: taken.append(h.size(1)) or attend(h, y))
-    assert whole.shape == (6, 2, 50)
+    assert whole.shape == (3, 2, 50)
     assert_close(cache.mix(log_probs, hidden, words), whole)
     assert taken == [3] * 16 + [2]
 
@@ -96,10 +102,10 @@ def test_shares_sum_to_one_in_float32_too(theta, similarity):
     """However unlike the remembered states are."""
     rng = torch.Generator().manual_seed(0)
     hidden = torch.randn(2, 30, 160, generator=rng)
-    attention = StreamCache(
-        CacheSettings(window=20, points=[(theta, 0.3)], similarity=similarity)
-    ).attend(hidden, torch.randint(V, (2, 30), generator=rng))
-    sums = attention.log_probs(V, theta).exp().sum(2)
+    settings = CacheSettings(window=20, theta=theta, share=0.3, similarity=similarity)
+    words = torch.randint(V, (2, 30), generator=rng)
+    shares = StreamCache([settings]).attend(hidden, words)
+    sums = shares.log_probs(V, theta).exp().sum(2)
     assert_close(sums[:, 1:], torch.ones(2, 29).double(), rtol=1e-6)
     assert_close(sums[:, 0], torch.zeros(2).double())
 
@@ -110,12 +116,15 @@ def test_states_of_zeros_and_of_any_size(similarity):
     hidden = torch.zeros(1, 4, 3)
     hidden[0, 2:] = 1e10
     words = torch.tensor([[1, 2, 3, 1]])
-    found = StreamCache(CacheSettings(window=9, points=[(1e4, 0.5)], similarity=similarity)).mix(
-        torch.full((1, 1, 4), -1.0), hidden, words
-    )
+    settings = CacheSettings(window=9, theta=1e4, share=0.5, similarity=similarity)
+    found = StreamCache([settings]).mix(torch.full((1, 1, 4), -1.0), hidden, words)
     half = 0.5 * math.exp(-1)
     expected = [math.exp(-1), half, half, half]  # none of the first three words comes again
     assert_close(found[0, 0].exp(), torch.tensor(expected).double(), rtol=1e-6)
+
+
+def with_cache(window, theta=1.0, share=0.1, **others):
+    return ScorerSettings(cache=CacheSettings(window=window, theta=theta, share=share), **others)
 
 
 @torch.no_grad()
@@ -123,8 +132,7 @@ def test_the_last_layers_output_is_the_key(text):
     """The whole evaluation, beside the definition over the whole text."""
     model = peaked_model()
     it = ensemble(model, folder=text.folder)
-    settings = StreamSettings(cache=CacheSettings(window=20, points=[(1.5, 0.3)]))
-    (found,) = evaluate_at(it, "test", settings)
+    found = evaluate(it, "test", settings=with_cache(20, 1.5, 0.3))
     tokens = torch.tensor(text.tokens)
     source, target = tokens[None, :-1], tokens[1:]
     hidden = model(source)[1]["undropped"][:, 0].double()
@@ -141,67 +149,27 @@ def test_the_last_layers_output_is_the_key(text):
     assert found.nll != pytest.approx(evaluate(it, "test").nll, rel=1e-3)
 
 
-@torch.no_grad()
 def test_every_member_has_a_cache_of_its_own(text):
-    settings = StreamSettings(cache=CacheSettings(window=15, points=[(2.0, 0.2)]))
     models = [peaked_model(seed) for seed in (0, 1)]
     tokens = torch.tensor(text.tokens)[None]
-    alone = []
-    for model in models:
-        with stream_scorer(ensemble(model), settings) as scorer:
-            alone.append(scorer.log_probs(tokens[:, :-1], tokens[:, 1:], 0))
-    with stream_scorer(ensemble(*models), settings) as scorer:
-        together = scorer.log_probs(tokens[:, :-1], tokens[:, 1:], 0)
-    assert_close(together.exp(), (alone[0].exp() + alone[1].exp()) / 2)
+    one, other, together = (
+        token_log_probs(ensemble(*some), tokens[:, :-1], tokens[:, 1:], 0, with_cache(15, 2.0, 0.2))
+        for some in (models[:1], models[1:], models)
+    )
+    assert_close(together.exp(), (one.exp() + other.exp()) / 2)
 
 
 def test_all_points_and_temperatures_in_one_pass(text):
     it = ensemble(peaked_model(), folder=text.folder)
-    points, temperatures = [(1.0, 0.1), (8.0, 0.4), (1.0, 0.0)], [1.0, 1.3]
-    together = evaluate_at(
-        it,
-        "test",
-        StreamSettings(temperatures, cache=CacheSettings(window=30, points=points)),
-        columns=2,
-    )
-    alone = [
-        evaluate_at(
-            it, "test", StreamSettings([t], cache=CacheSettings(window=30, points=[p])), columns=2
-        )[0].nll
-        for t in temperatures
-        for p in points
+    settings = [
+        with_cache(30, *point, temperature=t)
+        for t in (1.0, 1.3)
+        for point in ((1.0, 0.1), (8.0, 0.4), (1.0, 0.0))
     ]
-    assert [found.nll for found in together] == pytest.approx(alone, rel=1e-9)
-    assert together[2].nll == pytest.approx(evaluate(it, "test", columns=2).nll, rel=1e-9)
-
-
-@pytest.mark.parametrize("models", [1, 2])
-def test_entropies_are_of_the_mixed_distribution(models):
-    settings = StreamSettings(cache=CacheSettings(window=15, points=[(2.0, 0.2)]))
-    tokens = random_tokens(1, 61)
-    source, target = tokens[:, :-1], tokens[:, 1:]
-    it = ensemble(*(peaked_model(seed) for seed in range(models)))
-    with stream_scorer(it, settings) as scorer:
-        expected = [scorer.log_probs(source[:, :40], target[:, :40], 0)[0]]
-        expected.append(scorer.log_probs(source[:, 40:], target[:, 40:], 1)[0])
-    every_target = [torch.full_like(target, word) for word in range(len(it.dictionary))]
-    probs = []
-    for words in every_target:  # P of each word in turn, with the true words remembered
-        with stream_scorer(it, settings) as scorer:
-            for member in scorer._members:
-                attend = member.cache.attend
-                member.cache.attend = lambda h, _, attend=attend: attend(h, target)
-            probs.append(scorer.log_probs(source, words, 0)[0].exp())
-    probs = torch.stack(probs, dim=-1)
-    assert_close(probs.sum(-1), torch.ones(1, 60).double(), rtol=1e-5, atol=1e-5)
-    with stream_scorer(it, settings) as scorer:
-        parts = [
-            scorer.with_entropies(source[:, :40], target[:, :40], 0),
-            scorer.with_entropies(source[:, 40:], target[:, 40:], 1),
-        ]
-    log_probs, entropies = (torch.cat(part, 1) for part in zip(*parts, strict=True))
-    assert_close(log_probs, torch.cat(expected, 1), rtol=1e-5, atol=1e-5)
-    assert_close(entropies, torch.special.entr(probs).sum(-1), rtol=1e-4, atol=1e-4)
+    together = [e.nll for e in evaluate_each(it, "test", settings, columns=2)]
+    alone = [evaluate(it, "test", 2, settings=one).nll for one in settings]
+    assert together == pytest.approx(alone, rel=1e-9)
+    assert together[2] == pytest.approx(evaluate(it, "test", columns=2).nll, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -217,22 +185,12 @@ def test_entropies_are_of_the_mixed_distribution(models):
 )
 def test_settings_that_cannot_be(window, point, problem):
     with pytest.raises(FairseqDocError, match=problem):
-        CacheSettings(window=window, points=[point])
+        CacheSettings(window=window, theta=point[0], share=point[1])
 
 
 def test_a_cache_that_no_column_fills(text):
     it = ensemble(small_model().eval(), folder=text.folder)
     for columns, most in ((1, 120), (2, 59)):
-        evaluate_at(
-            it,
-            "test",
-            StreamSettings(cache=CacheSettings(window=most, points=GRIDS["dot"][:1])),
-            columns,
-        )
+        check_text(it, "test", with_cache(most), columns)
         with pytest.raises(FairseqDocError, match=f"column of split 'test' .* at most {most} of"):
-            evaluate_at(
-                it,
-                "test",
-                StreamSettings(cache=CacheSettings(window=most + 1, points=GRIDS["dot"][:1])),
-                columns,
-            )
+            evaluate(it, "test", columns, settings=with_cache(most + 1))

@@ -6,15 +6,10 @@ import torch
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.cache import CacheSettings
-from fairseq_doc.evaluation.dynamic import (
-    ADAPTED,
-    DynamicSettings,
-    adapted_names,
-    grid,
-)
+from fairseq_doc.evaluation.dynamic import ADAPTED, DynamicSettings, adapted_names, grid
 from fairseq_doc.evaluation.gradient_statistics import trained_parameters
-from fairseq_doc.evaluation.perplexity import evaluate, evaluate_at
-from fairseq_doc.evaluation.stream_scorer import StreamSettings, stream_scorer
+from fairseq_doc.evaluation.perplexity import evaluate, evaluate_each
+from fairseq_doc.evaluation.scorer import ScorerSettings, scorer
 
 from ..conftest import assert_close, small_model, write_split
 from .conftest import ensemble, peaked_model
@@ -36,7 +31,7 @@ def copies(model):
 def dynamic(*models, **settings):
     settings = {"segment": 4, "rate": 0.01, "decay": 0.02, **settings}
     of_models = [statistics(m) for m in models]
-    return StreamSettings(dynamic=DynamicSettings(**settings), statistics=of_models)
+    return ScorerSettings(dynamic=DynamicSettings(**settings), statistics=of_models)
 
 
 def by_hand(model, tokens, rate, decay, epsilon=2e-5, segment=4, names=None):
@@ -74,11 +69,14 @@ def test_updates_are_those_of_the_equations(text, decay, components):
     model = peaked_model(doc_components=components)
     before = copies(model)
     it = ensemble(model, folder=text.folder)
-    (found,) = evaluate_at(it, "test", dynamic(model, decay=decay))
+    found = evaluate(it, "test", settings=dynamic(model, decay=decay))
     expected = by_hand(model, torch.tensor(text.tokens), 0.01, decay)
     assert found.nll == pytest.approx(sum(expected), rel=1e-4)
     assert found.tokens == 120 and found.left_out == 0
     assert found.nll != pytest.approx(evaluate(it, "test").nll, rel=1e-3)
+    (part,) = evaluate_each(it, "test", [dynamic(model, decay=decay)], tokens=30)
+    assert part.tokens == 32  # whole segments
+    assert part.nll == pytest.approx(sum(expected[:32]), rel=1e-4)
     assert all(torch.equal(p, before[name]) for name, p in trained_parameters(model).items())
     assert all(p.requires_grad for p in model.parameters())
     assert not any(part.training for part in model.modules())
@@ -94,12 +92,12 @@ def test_every_token_is_scored_before_it_is_learned_from(tmp_path):
         model.decoder.output.bias[:4] = -100.0  # the symbols that are not drawn
     it = ensemble(model, folder=tmp_path)
     for rate in (0.01, 0.1):
-        (found,) = evaluate_at(it, "test", dynamic(model, rate=rate, segment=1))
+        found = evaluate(it, "test", settings=dynamic(model, rate=rate, segment=1))
         assert found.nll / found.tokens > math.log(16) - 0.02
 
     # The same, but learned from first: what the bound must catch.
-    with stream_scorer(it, dynamic(model, rate=0.1, segment=1)) as scorer:
-        member, nll = scorer._members[0], 0.0
+    with scorer(it, dynamic(model, rate=0.1, segment=1)) as one:
+        member, nll = one._members[0], 0.0
         for window, (source, target) in enumerate(zip(tokens[:-1], tokens[1:], strict=True)):
             source, target = source.view(1, 1), target.view(1, 1)
             with torch.enable_grad():
@@ -110,16 +108,29 @@ def test_every_token_is_scored_before_it_is_learned_from(tmp_path):
     assert nll / 199 < math.log(16) - 0.5
 
 
-def test_the_first_segment_is_scored_by_the_trained_weights(text):
+def in_segments(settings, models, tokens, segments, name="log_probs"):
+    """log P of each token of a text after its first, in segments of four."""
+    with scorer(ensemble(*models), settings) as one:
+        parts = [
+            getattr(one, name)(tokens[:, t : t + 4], tokens[:, t + 1 : t + 5], t // 4)[0].view(-1)
+            for t in range(0, 4 * segments, 4)
+        ]
+    return torch.cat(parts)
+
+
+def test_the_trained_weights_score_the_first_segment_and_come_back(text):
     model = peaked_model()
     tokens = torch.tensor(text.tokens)[None]
-    with stream_scorer(ensemble(model), dynamic(model, rate=1.0)) as scorer:
-        first = scorer.log_probs(tokens[:, :4], tokens[:, 1:5], 0)
-        second = scorer.log_probs(tokens[:, 4:8], tokens[:, 5:9], 1)
-    with stream_scorer(ensemble(model), StreamSettings()) as scorer:
-        static = scorer.log_probs(tokens[:, :8], tokens[:, 1:9], 0)
-    assert_close(first, static[:, :, :4])
-    assert (second - static[:, :, 4:]).abs().min() > 0.01
+    learned = in_segments(dynamic(model, rate=1.0), [model], tokens, 2)
+    static = in_segments(ScorerSettings(), [model], tokens, 2)
+    assert_close(learned[:4], static[:4])
+    assert (learned[4:] - static[4:]).abs().min() > 0.01
+    before = copies(model)
+    with pytest.raises(KeyboardInterrupt), scorer(ensemble(model), dynamic(model)) as one:
+        one.log_probs(tokens[:, :4], tokens[:, 1:5], 0)
+        assert not all(torch.equal(p, before[n]) for n, p in trained_parameters(model).items())
+        raise KeyboardInterrupt
+    assert all(torch.equal(p, before[n]) for n, p in trained_parameters(model).items())
 
 
 def test_output_weights_alone(text):
@@ -127,53 +138,28 @@ def test_output_weights_alone(text):
     output = model.decoder.output
     names = adapted_names(model, "output-weights")
     parameters = trained_parameters(model)
-    assert {id(parameters[n]) for n in names} == {
-        id(output.bias),
-        id(output.mixture_weights.weight),
-    }
+    adapted = {id(output.bias), id(output.mixture_weights.weight)}
+    assert {id(parameters[n]) for n in names} == adapted
+    one_softmax = small_model(doc_components="0,0,1")
+    (name,) = adapted_names(one_softmax, "output-weights")
+    assert trained_parameters(one_softmax)[name] is one_softmax.decoder.output.bias
     it = ensemble(model, folder=text.folder)
-    (found,) = evaluate_at(it, "test", dynamic(model, adapt="output-weights"))
+    found = evaluate(it, "test", settings=dynamic(model, adapt="output-weights"))
     expected = by_hand(model, torch.tensor(text.tokens), 0.01, 0.02, names=names)
     assert found.nll == pytest.approx(sum(expected), rel=1e-4)
     assert all(p.requires_grad for p in model.parameters())
 
 
-def test_a_model_of_one_softmax_has_only_its_bias():
-    model = small_model(doc_components="0,0,1")
-    (name,) = adapted_names(model, "output-weights")
-    assert trained_parameters(model)[name] is model.decoder.output.bias
-
-
 def test_each_member_follows_its_own_nll(text):
-    """As it does alone; the average comes after."""
+    """As it does alone; the average comes after. It learns with entropies too."""
     models = [peaked_model(seed) for seed in (0, 1)]
     tokens = torch.tensor(text.tokens)[None]
-
-    def scores(*some):
-        with stream_scorer(ensemble(*some), dynamic(*some)) as scorer:
-            parts = [
-                scorer.log_probs(tokens[:, t : t + 4], tokens[:, t + 1 : t + 5], t // 4)
-                for t in range(0, 40, 4)
-            ]
-        return torch.cat(parts, 2)
-
-    together, alone = scores(*models), [scores(model) for model in models]
-    assert_close(together.exp(), (alone[0].exp() + alone[1].exp()) / 2)
-
-
-def test_with_entropies_they_learn_too(text):
-    models = [peaked_model(seed) for seed in (0, 1)]
-    tokens = torch.tensor(text.tokens)[None]
-    found = []
-    for name in ("log_probs", "with_entropies"):
-        with stream_scorer(ensemble(*models), dynamic(*models)) as scorer:
-            score = getattr(scorer, name)
-            parts = [
-                score(tokens[:, t : t + 4], tokens[:, t + 1 : t + 5], t // 4)[0].view(-1)
-                for t in range(0, 40, 4)
-            ]
-        found.append(torch.cat(parts))
-    assert_close(found[1], found[0])
+    one, other, together = (
+        in_segments(dynamic(*some), some, tokens, 10) for some in (models[:1], models[1:], models)
+    )
+    assert_close(together.exp(), (one.exp() + other.exp()) / 2)
+    again = in_segments(dynamic(*models), models, tokens, 10, "with_entropies")
+    assert_close(again, together)
 
 
 def test_with_a_cache_and_a_temperature(text):
@@ -181,40 +167,22 @@ def test_with_a_cache_and_a_temperature(text):
     model = peaked_model()
     it = ensemble(model, folder=text.folder)
     usual = dynamic(model)
-    cache = CacheSettings(window=20, points=[(1.0, 0.0), (2.0, 0.2)])
-    without, cached = evaluate_at(it, "test", replace(usual, cache=cache))
-    (plain,) = evaluate_at(it, "test", usual)
+    caches = [CacheSettings(window=20, theta=2.0, share=share) for share in (0.0, 0.2)]
+    settings = [replace(usual, cache=cache) for cache in caches]
+    without, cached = evaluate_each(it, "test", settings)
+    plain = evaluate(it, "test", settings=usual)
     assert without.nll == pytest.approx(plain.nll, rel=1e-6)
     assert cached.nll != pytest.approx(plain.nll, rel=1e-3)
-    several = evaluate_at(it, "test", replace(usual, temperatures=[1.0, 1.4]))
+    settings = [replace(usual, temperature=temperature) for temperature in (1.0, 1.4)]
+    several = evaluate_each(it, "test", settings)
     assert several[0].nll == pytest.approx(plain.nll, rel=1e-6)
     assert several[1].nll != pytest.approx(plain.nll, rel=1e-3)
-
-
-def test_an_error_gives_the_weights_back(text):
-    model = peaked_model()
-    before = copies(model)
-    with pytest.raises(KeyboardInterrupt), stream_scorer(ensemble(model), dynamic(model)) as scorer:
-        tokens = torch.tensor(text.tokens)[None]
-        scorer.log_probs(tokens[:, :4], tokens[:, 1:5], 0)
-        assert not all(torch.equal(p, before[n]) for n, p in trained_parameters(model).items())
-        raise KeyboardInterrupt
-    assert all(torch.equal(p, before[n]) for n, p in trained_parameters(model).items())
-
-
-def test_a_part_of_the_text(text):
-    model = peaked_model()
-    it = ensemble(model, folder=text.folder)
-    (found,) = evaluate_at(it, "test", dynamic(model), tokens=30)
-    assert found.tokens == 32  # whole segments
-    expected = by_hand(model, torch.tensor(text.tokens[:33]), 0.01, 0.02)
-    assert found.nll == pytest.approx(sum(expected), rel=1e-4)
 
 
 def test_several_columns_are_refused(text):
     model = small_model().eval()
     with pytest.raises(FairseqDocError, match="--dynamic .* expected --batch-size 1; got 2"):
-        evaluate_at(ensemble(model, folder=text.folder), "test", dynamic(model), columns=2)
+        evaluate(ensemble(model, folder=text.folder), "test", 2, settings=dynamic(model))
 
 
 @pytest.mark.parametrize(
@@ -233,10 +201,24 @@ def test_settings_that_cannot_be(settings, problem):
         DynamicSettings(**settings)
 
 
-def test_samples_exclude_the_rest():
-    for others in ({"cache": CacheSettings(window=5)}, {"dynamic": DynamicSettings()}):
-        with pytest.raises(FairseqDocError, match="expected --samples alone"):
-            StreamSettings(samples=2, **others)
+@pytest.mark.parametrize(
+    "statistics, checkpoints, expected",
+    [
+        (None, "a.pt:b/c.pt", ["a.pt.100x5.npz", "b/c.pt.100x5.npz"]),
+        ("x.npz:y.npz", "a.pt:b.pt", ["x.npz", "y.npz"]),
+        (None, "a.pt:a.pt", "expected different models; got a.pt:a.pt"),
+        ("x.npz", "a.pt:b.pt", "expected 2 different files, one a model; got x.npz"),
+        ("x.npz:x.npz", "a.pt:b.pt", "expected 2 different files"),
+        ("x.npz:x.npz", "a.pt", "expected 1 different files"),
+    ],
+)
+def test_each_model_has_a_file_of_statistics(statistics, checkpoints, expected):
+    settings = DynamicSettings(statistics=statistics)
+    if isinstance(expected, list):
+        assert settings.statistics_paths(checkpoints) == expected
+        return
+    with pytest.raises(FairseqDocError, match=expected):
+        settings.statistics_paths(checkpoints)
 
 
 def test_the_grid_grows_with_the_segment():

@@ -1,3 +1,6 @@
+import tracemalloc
+import zipfile
+
 import numpy as np
 import pytest
 import torch
@@ -5,17 +8,15 @@ import torch
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation import gradient_statistics as module
 from fairseq_doc.evaluation.gradient_statistics import (
-    GatheringSettings,
     differentiable,
     statistics_of,
     trained_parameters,
-    weights_digest,
 )
 
 from ..conftest import assert_close, small_model, write_split
 from .conftest import ProgressSpy, ensemble, peaked_model
 
-SETTINGS = GatheringSettings(columns=3, segment=4)
+SETTINGS = (3, 4)  # columns, segment
 
 
 @pytest.fixture
@@ -51,11 +52,18 @@ def by_hand(it, batches=None):
     return {name: (total / count).sqrt() for name, total in squares.items()}
 
 
+def interrupted(windows, name):
+    """A progress that is interrupted after six windows."""
+    for number, window in enumerate(windows):
+        if number == 6:
+            raise KeyboardInterrupt
+        yield window
+
+
 @pytest.mark.parametrize("batches", [None, 3])
 def test_roots_of_mean_squares_of_the_batches_gradients(it, tmp_path, batches):
-    settings = GatheringSettings(3, 4, batches)
     spy = ProgressSpy()
-    found = statistics_of(it, tmp_path / "s.npz", settings, progress=spy)
+    found = statistics_of(it, tmp_path / "s.npz", *SETTINGS, batches, progress=spy)
     expected = by_hand(it, batches)
     assert found.keys() == expected.keys()
     for name in found:
@@ -65,57 +73,138 @@ def test_roots_of_mean_squares_of_the_batches_gradients(it, tmp_path, batches):
 
 
 def test_a_second_time_they_are_read(it, tmp_path, monkeypatch):
-    first = statistics_of(it, tmp_path / "s.npz", SETTINGS)
+    first = statistics_of(it, tmp_path / "s.npz", *SETTINGS)
     monkeypatch.setattr(module, "windows_of", None)  # the text is not needed
-    second = statistics_of(it, tmp_path / "s.npz", SETTINGS)
+    second = statistics_of(it, tmp_path / "s.npz", *SETTINGS)
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_an_interrupted_gathering_goes_on(it, tmp_path, monkeypatch):
-    expected = statistics_of(it, tmp_path / "whole.npz", SETTINGS)
+    expected = statistics_of(it, tmp_path / "whole.npz", *SETTINGS)
     monkeypatch.setattr(module, "SAVED_EVERY", -1)
 
-    def interrupted(windows, name):
-        for number, window in enumerate(windows):
-            if number == 6:
-                raise KeyboardInterrupt
-            yield window
-
     with pytest.raises(KeyboardInterrupt):
-        statistics_of(it, tmp_path / "s.npz", SETTINGS, progress=interrupted)
+        statistics_of(it, tmp_path / "s.npz", *SETTINGS, progress=interrupted)
     it.single.decoder.evaluation_states = {}
     spy = ProgressSpy()
-    found = statistics_of(it, tmp_path / "s.npz", SETTINGS, progress=spy)
+    found = statistics_of(it, tmp_path / "s.npz", *SETTINGS, progress=spy)
     assert spy.seen == [("gradient statistics", 4)]
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_a_file_of_something_else(it, tmp_path):
+def test_statistics_of_another_model_or_settings(it, tmp_path):
     path = tmp_path / "s.npz"
-    statistics_of(it, path, SETTINGS)
+    statistics_of(it, path, *SETTINGS)
     other = ensemble(peaked_model(seed=1), folder=tmp_path)
     for model, settings, problem in (
         (other, SETTINGS, "other weights.*remove it"),
-        (it, GatheringSettings(3, 5), "--dynamic-segment.*segment 4"),
-        (it, GatheringSettings(2, 4), "--dynamic-columns.*columns 3"),
-        (it, GatheringSettings(3, 4, 7), "--dynamic-batches.*batches None"),
+        (it, (3, 5), "--dynamic-segment.*segment 4"),
+        (it, (2, 4), "--dynamic-columns.*columns 3"),
+        (it, (3, 4, 7), "--dynamic-batches.*batches None"),
     ):
         with pytest.raises(FairseqDocError, match=f"{path}: expected .* of this model.*{problem}"):
-            statistics_of(model, path, settings)
-    np.savez(tmp_path / "foreign.npz", **{"#header": np.zeros(3, np.uint8)})
-    (tmp_path / "text.npz").write_text("no archive")
-    whole = path.read_bytes()
-    (tmp_path / "short.npz").write_bytes(whole[: len(whole) // 2])
+            statistics_of(model, path, *settings)
+
+
+def text_array(text):
+    return np.frombuffer(text, np.uint8)
+
+
+HEADER, PROGRESS, BIAS, WEIGHTS = "#header", "#progress", "decoder.output.bias", "decoder.embedding"
+DAMAGES = [
+    (HEADER, lambda a: None),
+    (HEADER, lambda a: a[:9]),
+    (HEADER, lambda a: text_array(b"[1]")),
+    (HEADER, lambda a: text_array(b'{"kind": "x"}')),
+    (HEADER, lambda a: np.append(a, np.full(1 << 20, 32, np.uint8))),
+    (PROGRESS, lambda a: a * 0),
+    (PROGRESS, lambda a: -a),
+    (PROGRESS, lambda a: np.append(a, 1)),
+    (PROGRESS, lambda a: a.astype(float)),
+    (PROGRESS, lambda a: np.array([11, 0])),  # beyond the text
+    (BIAS, lambda a: None),
+    (BIAS, lambda a: a[:1]),
+    (BIAS, lambda a: a[0]),
+    (BIAS, lambda a: a.astype(complex)),
+    (BIAS, lambda a: a.astype(np.float16)),
+    (BIAS, lambda a: np.where(a == a.max(), np.nan, a)),
+    (BIAS, lambda a: -a - 1),
+    (BIAS, lambda a: np.array([{}], dtype=object)),
+    (WEIGHTS, np.asfortranarray),
+    ("more", lambda a: np.zeros(3)),
+    ("#state000", lambda a: a[:, :2]),
+]
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("name, change", DAMAGES)
+def test_a_file_with_other_arrays_is_refused_and_stays(
+    it, tmp_path, name, change, finished, monkeypatch
+):
+    path = tmp_path / "s.npz"
+    monkeypatch.setattr(module, "SAVED_EVERY", -1)
+    if finished:
+        statistics_of(it, path, *SETTINGS)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            statistics_of(it, path, *SETTINGS, progress=interrupted)
     with np.load(path) as archive:
-        weights = archive["decoder.embedding"].tobytes()
-    flipped = bytearray(whole)
-    flipped[whole.index(weights) + 5] ^= 1
-    (tmp_path / "flipped.npz").write_bytes(flipped)
-    for name in ("foreign", "text", "short", "flipped"):
-        before = (tmp_path / f"{name}.npz").read_bytes()
-        with pytest.raises(FairseqDocError, match=f"{name}.npz: expected gradient statistics of"):
-            statistics_of(it, tmp_path / f"{name}.npz", SETTINGS)
-        assert (tmp_path / f"{name}.npz").read_bytes() == before
+        arrays = dict(archive)
+    changed = change(arrays.pop(name, np.zeros((1, 3, 6))))
+    np.savez(path, **arrays, **({} if changed is None else {name: changed}))
+    before = path.read_bytes()
+    with pytest.raises(FairseqDocError, match=f"{path}: expected .*; got .*; remove it, and they"):
+        statistics_of(it, path, *SETTINGS)
+    assert path.read_bytes() == before
+
+
+STORED, UNKNOWN = b"PK\1\2-\3-\0\0\0\0\0", b"PK\1\2-\3-\0\0\0c\0"  # methods of zip
+
+
+@pytest.mark.parametrize(
+    "mutilate",
+    [
+        lambda whole, at: b"no archive",
+        lambda whole, at: b"",
+        lambda whole, at: whole[: len(whole) // 2],
+        lambda whole, at: whole[: at + 5] + bytes([whole[at + 5] ^ 1]) + whole[at + 6 :],
+        lambda whole, at: whole.replace(b"'shape': (20,)", b"'shape': (2**)"),
+        lambda whole, at: whole.replace(b"'shape': (20,)", b"'shape': (9e,)"),
+        lambda whole, at: whole.replace(b"\x93NUMPY\1", b"\x93NUMPY\7"),
+        lambda whole, at: whole.replace(STORED, UNKNOWN),
+    ],
+)
+def test_a_damaged_file_is_refused_and_stays(it, tmp_path, mutilate):
+    path = tmp_path / "s.npz"
+    statistics_of(it, path, *SETTINGS)
+    with np.load(path) as archive:
+        weights = archive[WEIGHTS].tobytes()
+    whole = path.read_bytes()
+    damaged = mutilate(whole, whole.index(weights))
+    assert damaged != whole
+    path.write_bytes(damaged)
+    with pytest.raises(FairseqDocError, match="s.npz: expected gradient statistics of"):
+        statistics_of(it, path, *SETTINGS)
+    assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_bomb_takes_no_memory(it, tmp_path, method):
+    """A member that is much larger than its array, compressed or not."""
+    path = tmp_path / "s.npz"
+    statistics_of(it, path, *SETTINGS)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members[f"{BIAS}.npy"] += bytes(20_000_000)
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    del members, data
+    tracemalloc.start()
+    with pytest.raises(FairseqDocError, match="damaged or of another kind"):
+        statistics_of(it, path, *SETTINGS)
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(it, tmp_path):
@@ -123,13 +212,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(it, tmp_path):
         raise AssertionError
 
     with pytest.raises(FairseqDocError, match="in a folder that exists"):
-        statistics_of(it, tmp_path / "nowhere" / "s.npz", SETTINGS, progress=never)
-
-
-@pytest.mark.parametrize("name", ["columns", "segment", "batches"])
-def test_settings_that_cannot_be(name):
-    with pytest.raises(FairseqDocError, match=f"--dynamic-{name} must be at least 1; got 0"):
-        GatheringSettings(**{name: 0})
+        statistics_of(it, tmp_path / "nowhere" / "s.npz", *SETTINGS, progress=never)
 
 
 def test_lstms_in_training_mode_drop_nothing():
@@ -142,12 +225,3 @@ def test_lstms_in_training_mode_drop_nothing():
         assert not model.decoder.lstm.training
         assert torch.equal(model(tokens)[0], expected)
     assert not any(module.training for module in model.modules())
-
-
-def test_the_digest_knows_every_weight():
-    model = small_model()
-    before = weights_digest(model)
-    assert before == weights_digest(small_model())
-    with torch.no_grad():
-        model.decoder.output.bias[3] += 1e-6
-    assert weights_digest(model) != before

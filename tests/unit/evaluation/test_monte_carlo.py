@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.monte_carlo import AVERAGES, mean_log_probs, sampled
-from fairseq_doc.evaluation.perplexity import evaluate, evaluate_at
-from fairseq_doc.evaluation.stream_scorer import StreamSettings
+from fairseq_doc.evaluation.perplexity import evaluate, evaluate_each
+from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings
 
 from ..conftest import assert_close, random_tokens
 from ..models.test_lstm_melis_lm import small
@@ -73,12 +74,6 @@ def test_the_carried_state_is_of_the_same_sample(kind):
         assert_close(found[k], model(tokens[:, T:], window=1)[0])
 
 
-def test_without_samples_nothing_is_dropped():
-    model, tokens = model_with_dropout("melis"), random_tokens(B, T)
-    with sampled(model, 0) as forward:
-        assert_close(forward(tokens, 0)[0], model(tokens)[0][None], rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("average", AVERAGES)
 @pytest.mark.parametrize("temperatures", [[1.0], [0.8, 1.0, 1.3]])
 @pytest.mark.parametrize("samples", [1, K])
@@ -116,43 +111,51 @@ def test_one_softmaxs_geometric_mean_is_the_mean_of_its_logits():
 # The whole evaluation
 
 
+def sampling(samples, average="arithmetic"):
+    return ScorerSettings(samples=SampleSettings(samples=samples, average=average))
+
+
 @pytest.mark.parametrize("average", AVERAGES)
 def test_without_dropout_samples_change_nothing(text, average):
     it = ensemble(peaked_model(), small().eval(), folder=text.folder)
-    (found,) = evaluate_at(it, "test", StreamSettings(samples=3, average=average), columns=2)
+    result = evaluate(it, "test", 2, settings=sampling(3, average))
     expected = evaluate(it, "test", columns=2)
-    assert found.nll == pytest.approx(expected.nll, rel=1e-9)
-    assert (found.tokens, found.left_out) == (expected.tokens, expected.left_out)
+    assert result.nll == pytest.approx(expected.nll, rel=1e-9)
+    assert (result.tokens, result.left_out) == (expected.tokens, expected.left_out)
 
 
-def test_masks_are_drawn_anew_every_bptt_steps(text):
+def test_masks_are_drawn_anew_every_bptt_steps(text, monkeypatch):
     """And not every --eval-window tokens."""
     it = ensemble(model_with_dropout("melis"), folder=text.folder, bptt=7, eval_window=1000)
-    lengths = []
-    forward = type(it.models[0]).forward
+    shapes, forward = [], it.models[0].forward
 
-    class Spy(type(it.models[0])):
-        def forward(self, src_tokens, **kwargs):
-            lengths.append(src_tokens.shape)
-            return forward(self, src_tokens, **kwargs)
+    def spy(src_tokens, **kwargs):
+        shapes.append(src_tokens.shape)
+        return forward(src_tokens, **kwargs)
 
-    it.models[0].__class__ = Spy
-    evaluate_at(it, "test", StreamSettings(samples=2))
-    assert lengths[0] == (2, 7) and len(lengths) == -(-120 // 7)
+    monkeypatch.setattr(it.models[0], "forward", spy)
+    evaluate(it, "test", settings=sampling(2))
+    assert shapes[0] == (2, 7) and len(shapes) == -(-120 // 7)
 
 
 def test_an_average_of_many_samples_is_below_the_mean_of_their_losses(text):
     """Jensen: the NLL of the arithmetic mean is at most the mean of the samples' NLLs."""
     it = ensemble(model_with_dropout("melis"), folder=text.folder)
     torch.manual_seed(0)
-    single = [evaluate_at(it, "test", StreamSettings(samples=1))[0].nll for _ in range(5)]
-    (many,) = evaluate_at(it, "test", StreamSettings(samples=40))
-    assert many.nll < sum(single) / 5
+    single = [evaluate(it, "test", settings=sampling(1)).nll for _ in range(5)]
+    assert evaluate(it, "test", settings=sampling(40)).nll < sum(single) / 5
 
 
 def test_every_temperature_in_one_pass(text):
     it = ensemble(peaked_model(), folder=text.folder)
-    several = evaluate_at(it, "test", StreamSettings([0.7, 1.0, 1.4]))
-    alone = [evaluate_at(it, "test", StreamSettings([t]))[0] for t in (0.7, 1.0, 1.4)]
-    assert [e.nll for e in several] == pytest.approx([e.nll for e in alone], rel=1e-9)
-    assert several[1].nll == pytest.approx(evaluate(it, "test").nll, rel=1e-9)
+    settings = [ScorerSettings(temperature=t) for t in (0.7, 1.0, 1.4, 0.7)]
+    together = [e.nll for e in evaluate_each(it, "test", settings)]
+    assert together == pytest.approx(
+        [evaluate(it, "test", settings=one).nll for one in settings], rel=1e-9
+    )
+    assert together[1] == pytest.approx(evaluate(it, "test").nll, rel=1e-9)
+
+
+def test_a_scale_that_cannot_be():
+    with pytest.raises(FairseqDocError, match="--dropout-scale must be at least 0; got -1"):
+        SampleSettings(samples=2, dropout_scale=-1.0)

@@ -6,10 +6,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.ensemble import windows_of
-from fairseq_doc.evaluation.perplexity import Evaluation, evaluate
+from fairseq_doc.evaluation import perplexity
+from fairseq_doc.evaluation.cache import GRIDS, CacheSettings
+from fairseq_doc.evaluation.dynamic import DynamicSettings, grid
+from fairseq_doc.evaluation.perplexity import (
+    TEMPERATURES,
+    Evaluation,
+    cache_points,
+    dynamic_pairs,
+    ends,
+    evaluate,
+    search_dynamic,
+    search_in_one_pass,
+    temperatures,
+)
+from fairseq_doc.evaluation.scorer import ScorerSettings
+from fairseq_doc.modules.mixture import NotFiniteError
 
-from ..conftest import assert_close, small_model
+from ..conftest import assert_close
 from .conftest import ProgressSpy, ensemble, log_probs_by_hand, peaked_model
 
 N, V = 121, 20
@@ -30,45 +44,12 @@ def test_nll_is_the_sum_over_the_columns_each_read_as_one_text(text, columns, wi
     assert result.tokens + result.left_out + 1 == N
 
 
-def test_one_column_is_the_default_and_leaves_nothing_out(text):
-    model = peaked_model()
-    result = evaluate(ensemble(model, folder=text.folder), "test")
-    expected = -log_probs_by_hand([model], text.tokens).sum().item()
-    assert (result.tokens, result.left_out) == (N - 1, 0)
-    assert result.nll == pytest.approx(expected, rel=1e-9)
-    assert result.perplexity == pytest.approx(math.exp(expected / (N - 1)), rel=1e-9)
-
-
-def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(text):
-    model = small_model()
-    with torch.no_grad():
-        model.decoder.embedding.zero_()
-    result = evaluate(ensemble(model, folder=text.folder), "test", 5)
-    assert result.perplexity == pytest.approx(V, rel=1e-12)
-    assert result.bits == pytest.approx(math.log2(V), rel=1e-12)
-    assert result.nll == pytest.approx(5 * (N // 5 - 1) * math.log(V), rel=1e-12)
-
-
-def test_an_evaluation_repeats_itself(text):
-    it = ensemble(peaked_model(), folder=text.folder)
-    assert evaluate(it, "test") == evaluate(it, "test")
-
-
 def test_progress_sees_every_window_and_the_name_of_the_split(text):
     progress = ProgressSpy()
     it = ensemble(peaked_model(), folder=text.folder, eval_window=10)
     assert evaluate(it, "test", progress=progress) == evaluate(it, "test")
     ((name, length),) = progress.seen
     assert "test" in name and length == math.ceil((N - 1) / 10)
-
-
-def test_windows_are_the_text_in_order(text):
-    it = ensemble(peaked_model(), folder=text.folder, eval_window=10)
-    windows = list(windows_of(it, "test"))
-    assert [w["net_input"]["window"] for w in windows] == list(range(len(windows)))
-    source = torch.cat([w["net_input"]["src_tokens"] for w in windows], dim=1)
-    assert source.tolist() == [text.tokens[:-1]]
-    assert torch.cat([w["target"] for w in windows], dim=1).tolist() == [text.tokens[1:]]
 
 
 def test_a_split_that_is_not_there_or_too_short(text):
@@ -95,3 +76,108 @@ def test_a_perplexity_beyond_float64_is_infinite():
     over = Evaluation(7 * 710.0, 7)  # log(largest) = 709.78
     assert over.perplexity == math.inf
     assert_close(over.bits, 710 / math.log(2))
+
+
+# Searches
+
+SETTINGS = ScorerSettings(dynamic=DynamicSettings(segment=5), statistics=[{}])
+TOKENS, WINDOW = 1000, 100
+
+
+@pytest.fixture
+def nll_of(monkeypatch):
+    """Let each token of a pair cost what a function of (rate, decay, the tokens before it) says."""
+
+    def install(function):
+        passes = []
+
+        def evaluate_each(ensemble, split, candidates, progress, tokens, give_up):
+            (settings,) = candidates
+            pair = settings.dynamic.rate, settings.dynamic.decay
+            nll = scored = 0
+            while scored < tokens:
+                each = function(*pair, scored)
+                if not math.isfinite(each):
+                    raise NotFiniteError("inf")
+                nll, scored = nll + WINDOW * each, scored + WINDOW
+                if give_up(scored, nll):
+                    break
+            passes.append((pair, scored))
+            return [Evaluation(nll, scored)]
+
+        monkeypatch.setattr(perplexity, "evaluate_each", evaluate_each)
+        return passes
+
+    return install
+
+
+def test_the_best_pair_is_found_and_those_far_behind_are_given_up(nll_of):
+    def cost(rate, decay, before):
+        return 5 + 0.02 * abs(math.log(rate / 6e-5)) + 0.005 * abs(math.log(decay / 3e-3))
+
+    passes, lines = nll_of(cost), []
+    found = search_dynamic(None, "valid", SETTINGS, TOKENS, remark=lines.append)
+    assert (found.settings.dynamic.rate, found.settings.dynamic.decay) == (6e-5, 3e-3)
+    assert found.best.nll == pytest.approx(5 * TOKENS) and found.best.tokens == TOKENS
+    assert [pair for pair, _ in passes] == grid(5) and len(lines) == 20
+    whole = {pair for pair, scored in passes if scored == TOKENS}
+    assert len(found.tried) == len(whole) and len(found.given_up) == 20 - len(whole) > 4
+    # None of those given up is within 3 % of the best, and none before a fifth of the text.
+    lost = {pair for pair, scored in passes if scored < TOKENS}
+    assert all(cost(*pair, 0) > 5 + math.log(1.03) for pair in lost)
+    assert set(found.given_up.values()) == {200}
+    assert all((name in found.given_up) == ("given up" in line) for name, line in named(lines))
+    assert found.at_ends == {}
+
+
+def named(lines):
+    return [(line.split(": ")[1], line) for line in lines]
+
+
+def test_a_pair_that_is_worse_at_first_only_can_win(nll_of):
+    """2 % behind at a fifth of the text, ahead at its end."""
+    late = (2e-4, 1e-2)
+
+    def cost(rate, decay, before):
+        if (rate, decay) == late:
+            return 5.02 if before < 300 else 4.9
+        return 5.0
+
+    nll_of(cost)
+    found = search_dynamic(None, "valid", SETTINGS, TOKENS)
+    assert (found.settings.dynamic.rate, found.settings.dynamic.decay) == late
+    assert found.at_ends == {"rate": "largest", "decay": "largest"}
+
+
+def test_pairs_that_run_away_are_infinitely_bad(nll_of):
+    nll_of(lambda rate, decay, before: math.inf if rate > 5e-5 else 6.0)
+    found = search_dynamic(None, "valid", SETTINGS, TOKENS)
+    assert found.settings.dynamic.rate <= 3e-5
+    assert sum(one.nll == math.inf for one in found.tried.values()) == 12
+    nll_of(lambda *pair: math.inf)
+    with pytest.raises(FairseqDocError, match="no pair of --dynamic-search gave finite scores"):
+        search_dynamic(None, "valid", SETTINGS, TOKENS)
+
+
+def test_temperatures_and_points_are_tried_in_one_pass(monkeypatch):
+    """The published grid of temperatures: factors of the logits from 1.06 down to .8."""
+    assert [1 / t for t in TEMPERATURES] == pytest.approx([1.06 - 0.02 * n for n in range(14)])
+    cached = ScorerSettings(cache=CacheSettings(window=5, similarity="cosine"))
+    points = [(s.cache.theta, s.cache.share) for s in cache_points(cached).values()]
+    assert points == list(GRIDS["cosine"])
+
+    def evaluate_each(ensemble, split, settings, columns, progress):
+        return [Evaluation(abs(one.temperature - 1.02), 10) for one in settings]
+
+    monkeypatch.setattr(perplexity, "evaluate_each", evaluate_each)
+    result = search_in_one_pass(None, "valid", temperatures(ScorerSettings()))
+    assert result.settings.temperature == 1 / 0.98 and list(result.tried)[3] == "1.0000"
+    assert result.at_ends == {}
+
+
+def test_ends_of_what_was_tried_are_named():
+    points = cache_points(ScorerSettings(cache=CacheSettings(window=5)))
+    assert ends(points, "theta 1, lambda 0.1") == {}
+    assert ends(points, "theta 6, lambda 0.01") == {"theta": "largest", "lambda": "smallest"}
+    pairs = dynamic_pairs(SETTINGS)
+    assert ends(pairs, "rate 1e-05, decay 0.003") == {"rate": "smallest"}

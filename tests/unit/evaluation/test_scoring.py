@@ -1,10 +1,11 @@
 import pytest
-import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.cache import CacheSettings
 from fairseq_doc.evaluation.perplexity import evaluate
+from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.evaluation.scoring import (
     MAX_WORDS,
     batches_by_length,
@@ -16,7 +17,6 @@ from ..conftest import write_split
 from .conftest import (
     EOS,
     KNOWN,
-    ProgressSpy,
     encoded,
     ensemble,
     log_probs_by_hand,
@@ -25,6 +25,7 @@ from .conftest import (
 
 VOCABULARY = st.sampled_from([*KNOWN, "strange", "Strange"])
 texts = st.lists(st.lists(VOCABULARY, max_size=12), min_size=1, max_size=9)
+CACHED = ScorerSettings(cache=CacheSettings(window=5))
 MODELS = [peaked_model(seed=0), peaked_model(seed=1)]
 
 
@@ -62,12 +63,6 @@ def test_neither_order_nor_company_nor_max_tokens_changes_a_score(data, text, ma
     assert together[: len(text)] == close([alone[i] for i in order])
 
 
-@pytest.mark.parametrize("max_tokens", [1, 2, 5])
-def test_a_sentence_longer_than_max_tokens_is_scored_whole(max_tokens):
-    text = [["w1", "w2", "w3"] * 9, ["w1"], ["w2", "w3"] * 6]
-    assert scores(text, max_tokens=max_tokens) == close(scores(text))
-
-
 # Carried
 
 
@@ -98,55 +93,60 @@ def test_carried_scores_add_up_to_the_evaluators(tmp_path):
 
 
 @given(texts)
-def test_words_outside_the_dictionary_are_counted_and_named(text):
+def test_words_outside_the_dictionary_are_counted_and_scored_as_unk(text):
     result = score_text(ensemble(*MODELS), text)
     strangers = [[w for w in words if w in ("strange", "Strange")] for words in text]
     assert [s.unknown for s in result.sentences] == strangers
     flat = sum(strangers, [])
     assert dict(result.unknown) == {word: flat.count(word) for word in set(flat)}
     assert list(result.unknown.values()) == sorted(result.unknown.values(), reverse=True)
-
-
-def test_an_unknown_word_has_the_score_of_unk_which_itself_is_none():
-    strange, literal = (score_text(ensemble(*MODELS), [["w1", w]]) for w in ("strange", "<unk>"))
-    assert strange.sentences[0].log_prob == literal.sentences[0].log_prob
-    assert strange.unknown == {"strange": 1}
-    assert not literal.unknown and literal.sentences[0].unknown == []
+    as_unk = [[w if w in KNOWN else "<unk>" for w in words] for words in text]
+    assert (
+        scores(as_unk) == close(scores(text)) and not score_text(ensemble(*MODELS), as_unk).unknown
+    )
 
 
 # Sentences that are refused
 
 
-@pytest.mark.parametrize("state", ["fresh", "carried"])
-def test_words_are_apart_by_any_blanks(state):
-    lines = [" w1\tw2  w3 ", "w4\r"]
-    assert check_sentences(lines, state) == [["w1", "w2", "w3"], ["w4"]]
+@pytest.mark.parametrize("options", [{"state": "carried"}, {"empty_sentences": True}])
+def test_words_are_apart_by_any_blanks_and_lines_may_be_empty(options):
+    lines = [" w1\tw2  w3 ", "", "w4\r", "\t\r"]
+    assert check_sentences(lines, **options) == [["w1", "w2", "w3"], [], ["w4"], []]
 
 
-@pytest.mark.parametrize("empty", ["", "  ", "\t\r"])
-def test_an_empty_sentence_is_refused_by_its_number_unless_asked_for(empty):
-    lines = ["w1", "w2", empty, "w3", empty]
-    with pytest.raises(FairseqDocError, match="^text: line 3 is empty: .*--empty-lines"):
-        check_sentences(lines, at="text: ")
-    expected = [["w1"], ["w2"], [], ["w3"], []]
-    assert check_sentences(lines, empty_sentences=True) == expected
-    assert check_sentences(lines, "carried") == expected
+@pytest.mark.parametrize(
+    "lines, options, problem",
+    [
+        *((["w1", empty], {}, "line 2 is empty: .*--empty-lines") for empty in ("", "  ", "\t\r")),
+        ([], {"empty_sentences": True}, "expected at least one sentence, got none"),
+        ([], {"state": "carried"}, "expected at least one sentence, got none"),
+        (["w1", "w1 " * 6], {"max_words": 5}, "line 2 has 6 words: .* at most 5"),
+        (["w " * (MAX_WORDS + 1)], {}, f"line 1 has {MAX_WORDS + 1:,} words"),
+        (["w1"], {"state": "Carried"}, "--state: expected fresh or carried; got 'Carried'"),
+    ],
+)
+def test_sentences_that_are_refused(lines, options, problem):
+    start = "" if "state:" in problem else "^text: "
+    with pytest.raises(FairseqDocError, match=start + problem):
+        check_sentences(lines, at="text: ", **options)
+    if "max_words" in options:
+        assert check_sentences(lines, max_words=6) == check_sentences(lines, max_words=None)
 
 
-@pytest.mark.parametrize("state", ["fresh", "carried"])
-def test_no_sentence_is_refused(state):
-    with pytest.raises(FairseqDocError, match="^text: expected at least one sentence, got none"):
-        check_sentences([], state, empty_sentences=True, at="text: ")
-
-
-def test_a_sentence_of_too_many_words_is_refused_by_its_number():
-    lines = ["w1", "w1 " * 5, "w1 " * 6]
-    assert check_sentences(lines, max_words=6) == check_sentences(lines, max_words=None)
-    with pytest.raises(FairseqDocError, match="^line 3 has 6 words: .* at most 5"):
-        check_sentences(lines, max_words=5)
-    assert len(check_sentences(["w " * MAX_WORDS])[0]) == MAX_WORDS
-    with pytest.raises(FairseqDocError, match=f"line 1 has {MAX_WORDS + 1:,} words"):
-        check_sentences(["w " * (MAX_WORDS + 1)])
+@pytest.mark.parametrize(
+    "text, options, problem",
+    [
+        ([["w1"]], {"state": "Carried"}, "expected fresh or carried; got 'Carried'"),
+        ([["w1"]], {"max_tokens": 0}, "--max-tokens must be at least 1; got 0"),
+        ([[]], {"state": "carried"}, "at least 2 tokens"),
+        ([["w1"]], {"settings": ScorerSettings(temperature=2)}, "at temperature 1"),
+        ([["w1"]], {"settings": CACHED}, "expected --state carried; got fresh"),
+    ],
+)
+def test_settings_that_cannot_be_met(text, options, problem):
+    with pytest.raises(FairseqDocError, match=problem):
+        score_text(ensemble(peaked_model()), text, **options)
 
 
 # Batches
@@ -162,36 +162,3 @@ def test_batches_hold_every_sentence_once_and_at_most_max_tokens_with_padding(le
         assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= max_tokens
     for batch, after in zip(batches, batches[1:], strict=False):  # none could take one more
         assert (len(batch) + 1) * lengths[after[0]] > max_tokens
-
-
-@pytest.mark.parametrize("state", ["fresh", "carried"])
-def test_progress_changes_nothing(state):
-    text = [["w1", "w2"] * i for i in range(1, 9)]
-    progress = ProgressSpy()
-    shown = score_text(ensemble(*MODELS), text, state, 10, progress)
-    assert shown == score_text(ensemble(*MODELS), text, state, 10)
-    ((_, length),) = progress.seen
-    assert length > 1
-
-
-def test_a_model_in_single_precision_gives_like_scores():
-    text = [["w1", "w2"], ["w3"] * 9]
-    single = ensemble(peaked_model()).to(torch.float32)
-    double = score_text(ensemble(peaked_model()), text).log_prob
-    assert score_text(single, text).log_prob == pytest.approx(double, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    "text, settings, problem",
-    [
-        ([["w1"]], {"state": "Carried"}, "expected fresh or carried; got 'Carried'"),
-        ([["w1"]], {"max_tokens": 0}, "--max-tokens must be at least 1; got 0"),
-        ([[]], {"state": "carried"}, "at least 2 tokens"),
-    ],
-)
-def test_settings_that_cannot_be_met(text, settings, problem):
-    with pytest.raises(FairseqDocError, match=problem):
-        score_text(ensemble(peaked_model()), text, **settings)
-    if settings.get("state") == "Carried":
-        with pytest.raises(FairseqDocError, match=problem):
-            check_sentences(["w1"], **settings)

@@ -1,0 +1,248 @@
+"""log P of what models read window by window, with all that evaluation may add to a model.
+
+That is a temperature, samples of dropout, a cache and dynamic evaluation. Each model of an ensemble
+has its own; their probabilities are averaged at the end.
+
+Axes: B streams, T time, V vocabulary, K samples, C mixture parameters, S settings in one pass.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.cache import CacheSettings, StreamCache
+from fairseq_doc.evaluation.dynamic import Adaptation, DynamicSettings
+from fairseq_doc.evaluation.ensemble import Ensemble, average_log_probs
+from fairseq_doc.evaluation.monte_carlo import (
+    AVERAGES,
+    BLOCK_BYTES,
+    mean_log_probs,
+    sampled,
+)
+from fairseq_doc.modules.mixture import at_temperature, check_finite
+from fairseq_doc.options import REQUIRED, option, positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleSettings:
+    """Monte-Carlo evaluation.
+
+    Raises:
+        FairseqDocError: a negative scale.
+    """
+
+    samples: int = option(
+        "Monte-Carlo evaluation: average K passes with dropout as in training, its masks drawn "
+        "anew every --bptt steps of the (first) model's training (default: one pass without "
+        "dropout)",
+        REQUIRED,
+        metavar="K",
+        type=positive,
+    )
+    average: str = option(
+        "mean of the samples' probabilities; geometric: for one softmax, the mean of the logits",
+        AVERAGES[0],
+        choices=AVERAGES,
+    )
+    dropout_scale: float = option("factor of all dropout rates of the samples", 1.0, metavar="F")
+    seed: int = option("of the samples' masks", 1)
+
+    def __post_init__(self) -> None:
+        if self.dropout_scale < 0:
+            raise FairseqDocError(f"--dropout-scale must be at least 0; got {self.dropout_scale}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorerSettings:
+    """What evaluation adds to the models.
+
+    Attributes:
+        temperature: T; a model's P becomes P^(1/T), renormalised, before all else.
+        samples: see :mod:`fairseq_doc.evaluation.monte_carlo`; None: one pass without dropout.
+        cache: see :mod:`fairseq_doc.evaluation.cache`; None: none.
+        dynamic: see :mod:`fairseq_doc.evaluation.dynamic`; None: the weights do not change.
+        statistics: for it, of each model, {parameter: M}.
+
+    Raises:
+        FairseqDocError: a temperature outside [.01, 100], where float64 knows only even or certain
+            words; samples together with a cache or dynamic evaluation.
+    """
+
+    temperature: float = 1.0
+    samples: SampleSettings | None = None
+    cache: CacheSettings | None = None
+    dynamic: DynamicSettings | None = None
+    statistics: Sequence[dict[str, torch.Tensor]] = ()
+
+    def __post_init__(self) -> None:
+        if not 0.01 <= self.temperature <= 100:
+            raise FairseqDocError(f"--temperature: expected .01 to 100; got {self.temperature}")
+        if self.samples and (self.cache or self.dynamic):
+            raise FairseqDocError(
+                "--samples draws dropout masks, and a cache or dynamic evaluation reads a model "
+                "without them: expected --samples alone; got it with one of them"
+            )
+
+    def window_length(self, ensemble: Ensemble) -> int | None:
+        """How many steps a window must have; None: any number."""
+        if self.dynamic:
+            return self.dynamic.segment
+        return ensemble.task.cfg.bptt if self.samples else None
+
+
+USUAL = ScorerSettings()
+
+
+class _Member:
+    """One model of the ensemble, until ``stack`` ends."""
+
+    def __init__(
+        self, model: Any, number: int, settings: Sequence[ScorerSettings], stack: ExitStack
+    ) -> None:
+        first, caches = settings[0], [one.cache for one in settings if one.cache]
+        self.model, self.adaptation = model, None
+        if first.dynamic is not None:
+            self.adaptation = Adaptation(model, first.statistics[number], first.dynamic)
+            stack.enter_context(self.adaptation.learning())
+        samples, self._average = 0, AVERAGES[0]
+        if first.samples is not None:
+            samples, self._average = first.samples.samples, first.samples.average
+        self.forward = stack.enter_context(sampled(model, samples))
+        self._temperatures = [one.temperature for one in settings]
+        self.cache = StreamCache(caches) if caches else None
+
+    def log_probs(self, source, target, window, at):
+        """log P of the targets, (S, *target.shape), float64; then the model learns from them."""
+        output = self._run(source, window)  # (K, B, T, C), and the rest
+        params = output[0].detach()
+        params = params.flatten(1, 2) if at is None else params[:, at[0], at[1]]  # (K, N, C)
+        distinct = list(dict.fromkeys(self._temperatures))
+        rows = mean_log_probs(self.model, params, target.flatten(), distinct, self._average)
+        if len(self._temperatures) > 1:
+            rows = rows[[distinct.index(t) for t in self._temperatures]]  # (S, N)
+        rows = rows.unflatten(1, target.shape)
+        if self.cache is not None:
+            rows = self.cache.mix(rows, output[1]["undropped"].detach().transpose(0, 1), target)
+        if self.adaptation is not None:
+            self.adaptation.learn(output, target)
+        return rows
+
+    def distributions(self, source, target, window, steps):
+        """log P of every word, (B, t, V), for ``steps`` steps after ``steps`` steps; then the model
+        learns."""
+        output = self._run(source, window)
+        params = output[0].detach()[0]  # (B, T, C)
+        hidden = output[1]["undropped"].detach().transpose(0, 1)  # (B, T, D)
+        parts = zip(*(x.split(steps, 1) for x in (params, hidden, target)), strict=True)
+        for some, h, words in parts:
+            log_probs = self.model.decoder.output.log_probs(some)  # (B, t, V)
+            if self.cache is not None:
+                log_probs = self.cache.mix_all(log_probs, h, words)
+            yield log_probs
+        if self.adaptation is not None:
+            self.adaptation.learn(output, target)
+
+    def _run(self, source, window):
+        with torch.set_grad_enabled(self.adaptation is not None):
+            return self.forward(source, window)
+
+
+class Scorer:
+    """The models while they read one text; made by :func:`scorer`."""
+
+    def __init__(self, members: Sequence[_Member], device: torch.device) -> None:
+        self._members, self._device = members, device
+        self._question = "has the training diverged?"
+        if any(member.adaptation for member in members):
+            self._question = "has the model diverged while it learned? Try a smaller --dynamic-rate"
+
+    def log_probs(
+        self,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        window: int,
+        at: tuple[torch.Tensor, ...] | None = None,
+        streams: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """log P of the targets, natural logarithm, without any (B, T, V) tensor.
+
+        Args:
+            source: (B, T) word indices.
+            target: (B, T) word indices; with ``at`` (n,).
+            window: 0 starts from a state of zeros, k > 0 goes on from window k - 1 of the same B.
+            at: rows (n,) and columns (n,) of the steps of ``source`` that predict the targets,
+                without a cache or dynamic evaluation; None: each its own.
+            streams: (B,) the streams of window k - 1 that these go on from; None: the same.
+
+        Returns:
+            (S, *target.shape), float64, on the CPU.
+
+        Raises:
+            FairseqDocError: a score that is not finite.
+        """
+        source, target = source.to(self._device), target.to(self._device)
+        if streams is not None:
+            for member in self._members:
+                member.model.decoder.reorder_evaluation_state(streams.to(self._device))
+        of_models = [m.log_probs(source, target, window, at) for m in self._members]
+        log_probs = average_log_probs(of_models)
+        check_finite(log_probs, self._question)
+        return log_probs.cpu()
+
+    def with_entropies(
+        self, source: torch.Tensor, target: torch.Tensor, window: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """log P of the targets and the entropy of P, in nats, each (B, T), float64; arguments and
+        errors as in :meth:`log_probs`. At temperature 1, with S = 1."""
+        source, target = source.to(self._device), target.to(self._device)
+        vocabulary = len(self._members[0].model.decoder.output.weight)
+        steps = max(1, BLOCK_BYTES // (8 * vocabulary * len(target)))
+        of_models = [m.distributions(source, target, window, steps) for m in self._members]
+        scores, entropies = [], []
+        # strict runs every generator to its end, where its model learns.
+        for parts, words in zip(zip(*of_models, strict=True), target.split(steps, 1), strict=True):
+            log_probs = average_log_probs(parts)  # (B, t, V)
+            chosen = log_probs.gather(2, words.unsqueeze(2)).squeeze(2)
+            check_finite(chosen, self._question)
+            scores.append(chosen.double())
+            entropies.append(torch.special.entr(log_probs.exp()).sum(2, dtype=torch.float64))
+        return torch.cat(scores, dim=1).cpu(), torch.cat(entropies, dim=1).cpu()
+
+    def next_log_probs(
+        self, source: torch.Tensor, window: int, temperature: float = 1.0
+    ) -> torch.Tensor:
+        """log P of every word after the last step, (B, V); arguments and errors as in
+        :meth:`log_probs`. The temperature applies to each model, before the average."""
+        of_models = []
+        for member in self._members:
+            params = member.forward(source, window)[0][0]  # (B, T, C)
+            log_probs = member.model.decoder.output.log_probs(params[:, -1:])[:, 0]  # (B, V)
+            check_finite(log_probs.amax(-1))
+            if temperature != 1.0:
+                log_probs = at_temperature(log_probs, 1 / temperature)
+            of_models.append(log_probs)
+        return average_log_probs(of_models)
+
+
+@contextmanager
+def scorer(ensemble: Ensemble, *settings: ScorerSettings) -> Iterator[Scorer]:
+    """A scorer for one text, from its beginning. Until the end of the context the models drop or
+    learn as the settings say.
+
+    Args:
+        ensemble: the models.
+        settings: S of them, whose scores are computed in one pass. They differ in the temperature
+            and the cache's theta and lambda only. None given: ``USUAL``.
+    """
+    with torch.no_grad(), ExitStack() as stack:
+        yield Scorer(
+            [
+                _Member(model, number, settings or (USUAL,), stack)
+                for number, model in enumerate(ensemble.models)
+            ],
+            ensemble.device,
+        )
