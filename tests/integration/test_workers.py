@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import textwrap
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import toy_language
-from conftest import BIN, PACKAGE, ROOT, doc, evaluation, fail_here, run_here, start, training
+from conftest import BIN, PACKAGE, doc, evaluation, fail_here, run_here, start, training
 from worker_processes import Worker, end_all, free_port, of_srun, of_torchrun
 
 from fairseq_doc import files
@@ -195,20 +196,20 @@ def test_srun_starts_workers(one, data, tmp_path):
 
 def test_fairseq_hydra_train_joins_the_workers(data, tmp_path):
     """It imports this package only after fairseq has chosen how many workers there are."""
-    words = [
-        "fairseq-hydra-train",
-        *("--config-dir", ROOT / "examples" / "penn_treebank", "--config-name", "train"),
-        f"task.data={data}",
-        f"common.user_dir={PACKAGE}",
-        'model.doc_components="0,0,1,2"',
-        "+model.decoder_embed_dim=16",
-        '+model.layer_dims="24,24,20"',
-        "dataset.batch_size=4",
-        "optimization.max_update=3",
-        "common.cpu=true",
-        f"checkpoint.save_dir={tmp_path}/checkpoints",
-        f"hydra.run.dir={tmp_path}",
-    ]
+    settings = f"""
+        common: {{user_dir: {PACKAGE}, cpu: true}}
+        task: {{_name: bptt_language_modeling, data: {data}}}
+        model: {{_name: lstm_doc_lm, doc_components: "0,1,2", layer_dims: "24,20"}}
+        criterion: {{_name: doc_cross_entropy}}
+        optimizer: {{_name: nt_asgd}}
+        lr_scheduler: {{_name: nt_asgd}}
+        optimization: {{lr: [20.0], max_update: 3}}
+        dataset: {{batch_size: 4, batch_size_valid: 4, num_workers: 0}}
+        checkpoint: {{save_dir: {tmp_path}/checkpoints}}
+        hydra: {{run: {{dir: {tmp_path}}}}}
+    """
+    (tmp_path / "run.yaml").write_text(textwrap.dedent(settings))
+    words = ["fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "run"]
     port = free_port()
     workers = [Worker(words, tmp_path / f"{r}", **of_torchrun(r, port=port)) for r in range(2)]
     output = ended_well(workers)
