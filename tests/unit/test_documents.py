@@ -16,7 +16,6 @@ PAGES = [
     and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
 ]
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
-BANNED = r"\b(told|tells?|stands?|mend(s|ed|ing)?|of which|but for|who wants|has(n't| not) met)\b"
 # Options of programs that are neither fairseq's nor ours: pip, pre-commit, hydra, torchrun, srun.
 FOREIGN = {"--editable", "--hook-type", "--config-dir", "--config-name"}
 FOREIGN |= {"--nproc-per-node", "--no-python", "--nnodes", "--rdzv-backend", "--rdzv-endpoint"}
@@ -52,19 +51,10 @@ def anchors(path):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_pages_are_there():
-    expected = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/options.md"}
-    assert expected | {"docs/design.md", "examples/iwslt16/README.md"} <= set(NAMES)
-
-
 def test_one_version():
     changes = (ROOT / "CHANGELOG.md").read_text()
     assert re.findall(r"^## \[([\d.]+)\]", changes, re.MULTILINE)[0] == fairseq_doc.__version__
     assert f"\nversion: {fairseq_doc.__version__}\n" in (ROOT / "CITATION.cff").read_text()
-
-
-def test_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
 
 
 @pytest.mark.parametrize("path", PAGES, ids=NAMES)
@@ -76,16 +66,6 @@ def test_links_lead_somewhere(path):
         place = (path.parent / file).resolve() if file else path
         assert place.exists(), link
         assert not anchor or anchor in anchors(place), link
-
-
-@pytest.mark.parametrize("path", PAGES, ids=NAMES)
-def test_words_are_plain(path):
-    found = [
-        f"line {number}: {match.group()}"
-        for number, line in enumerate(path.read_text().splitlines(), start=1)
-        for match in re.finditer(BANNED, line, flags=re.IGNORECASE)
-    ]
-    assert not found
 
 
 def test_every_file_named_in_the_documents_exists():
@@ -131,11 +111,15 @@ def test_commands_and_options_named_in_the_documents_exist(make_options, monkeyp
     known = fairseq_options(monkeypatch) | FOREIGN | {"--version"}  # of fairseq-doc itself
     for parser in commands.values():
         known |= set(parser._option_string_actions)
+    benchmark = script("benchmark")
+    for name in benchmark.SUBCOMMANDS:
+        module = benchmark.make_parser([name])._subparsers._group_actions[0].choices[name]
+        known |= set(module._option_string_actions)
     for path in [*ROOT.glob("scripts/*.py"), *ROOT.glob("examples/*/*.py")]:
         known |= set(re.findall(r'"(--[a-z-]+)"', path.read_text()))
     unknown = []
     for path, name in zip(PAGES, NAMES, strict=True):
-        text = path.read_text().replace("`scripts/prepare_*.sh`", "")
+        text = path.read_text()
         typed = re.findall(r"fairseq-doc ([a-z][a-z-]*)\b(?! commands)", text)
         unknown += [f"{name}: fairseq-doc {command}" for command in set(typed) - commands.keys()]
         typed = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", without_diagrams(text))
@@ -179,7 +163,6 @@ def test_a_stale_page_is_reported(name, tmp_path, monkeypatch, capsys):
 
 def test_picture_is_what_its_numbers_say(make_curves, capsys):
     assert make_curves.main(["--check"]) == 0, capsys.readouterr().err
-    assert make_curves.PICTURE.stat().st_size < 40_000
 
 
 def test_numbers_of_the_picture_come_from_logs(make_curves, tmp_path, monkeypatch):
@@ -198,9 +181,3 @@ def test_numbers_of_the_picture_come_from_logs(make_curves, tmp_path, monkeypatc
     assert curves["DOC"].averaging_after == 2 and curves["one & two"].averaging_after is None
     picture = (tmp_path / "PICTURE").read_text()
     assert picture.count("<circle") == 1 and "one &amp; two" in picture and "44.25" in picture
-
-
-def test_labels_at_the_right_do_not_overlap(make_curves):
-    moved = make_curves.spread([300.0, 298.0])
-    assert moved[0] - moved[1] == make_curves.LABEL_HEIGHT
-    assert max(moved) + make_curves.LINE_HEIGHT <= make_curves.BOTTOM
