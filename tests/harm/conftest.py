@@ -4,14 +4,7 @@ from collections import Counter
 
 import pytest
 from harm.campaign import Campaign
-from harm.fork_server import ForkServer
 from harm.inputs import Builder
-
-
-@pytest.fixture(scope="session")
-def server():
-    with ForkServer() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

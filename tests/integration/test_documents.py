@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-import tempfile
 import time
 from types import SimpleNamespace
 
@@ -20,7 +19,6 @@ import toy_translation
 import toy_trees
 from conftest import BIN, ROOT, evaluated, fail, run, start
 from fairseq import options
-from warm_commands import WarmCommands
 
 SMALL = (
     "--decoder-embed-dim 16 --layer-dims 24,24,20 --doc-components 0,0,1,2 --max-update 3 --cpu "
@@ -82,17 +80,10 @@ def write_data_sets(folder):
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
+def checkout(server, tmp_path_factory):
     """A folder that looks like a checkout, with the shims and toy data; ``shell(text)`` runs text there
     and returns its output. README's blocks have run in it: other pages use its model."""
-    with (
-        tempfile.TemporaryDirectory() as short,
-        WarmCommands(short) as warm,
-    ):  # as a socket's path is
-        yield make_checkout(tmp_path_factory, warm.folder)
-
-
-def make_checkout(tmp_path_factory, warm):
+    warm = server.programs()
     folder = tmp_path_factory.mktemp("a checkout")
     for name in ("scripts", "examples", "fairseq_doc"):
         (folder / name).symlink_to(ROOT / name)
