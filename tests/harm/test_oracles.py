@@ -40,12 +40,12 @@ def judged(server, tmp_path):
     (inputs / "other").write_text("an input too\n")
     campaign = Campaign(server, inputs, tmp_path)
 
-    def judge(code, recipe=None):
+    def judge(code):
         target = Target(
             "oracles", "none", "file", ("python", "-c", READ + code), mutilations.text,
             oracles.never, lambda result, folder: result.out,
         )  # fmt: skip
-        return campaign._judge(target, recipe or [["number", 0, 0]])[0]
+        return campaign.judge(target, [["number", 0, 0]])
 
     return judge
 
@@ -53,12 +53,13 @@ def judged(server, tmp_path):
 @pytest.mark.parametrize("code", WRONG)
 def test_what_is_wrong_is_found(code, judged, monkeypatch):
     monkeypatch.setattr(oracles, "MEMORY", 6 * 10**8)
-    assert WRONG[code] in judged(code)
+    with pytest.raises(pytest.fail.Exception, match=WRONG[code]):
+        judged(code)
 
 
 def test_what_is_right_is_not(judged):
-    assert judged(ERROR) is None
-    assert judged("print('3 1 4')") is None
+    assert judged(ERROR) == "refused"
+    assert judged("print('3 1 4')") == "right result"
 
 
 @pytest.mark.parametrize(
