@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from conftest import PACKAGE
@@ -27,7 +27,6 @@ class Target:
         fits: of :mod:`harm.oracles`.
         reads: (result, folder) -> the command's result as text.
         writes: what the command may write, a regular expression of relative paths.
-        stdin: file that it reads as standard input.
     """
 
     kind: str
@@ -38,8 +37,6 @@ class Target:
     fits: Callable
     reads: Callable
     writes: str | None = None
-    stdin: str | None = None
-    environment: dict = field(default_factory=dict)
 
     @property
     def name(self):
