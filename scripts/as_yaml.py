@@ -12,6 +12,7 @@ import sys
 import tempfile
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -33,7 +34,7 @@ def words_of(recipe: list[str]) -> list[str]:
     return printed.stdout.decode().splitlines()
 
 
-def configuration(words: list[str]) -> dict[str, dict]:
+def configuration(words: list[str]) -> Any:
     """{group: settings} of a command line of ``fairseq-train``, all of them."""
     fairseq_doc.register()
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=words)

@@ -30,9 +30,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from benchmarks.tools import measured_apart, timed
 
 import fairseq_doc
+from benchmarks.tools import measured_apart, timed
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModelConfig
 from fairseq_doc.modules.awd_lstm import AWDLSTM
@@ -163,7 +163,7 @@ def measure(rows, updates):
     Args:
         rows: {row: (data, user_dir, options)} of :func:`train`; the rows of the LSTM alone are added.
     """
-    found = {}
+    found: dict[str, tuple] = {}
 
     def report(row):
         print(f"{row}, {found[row][0]:.0f} tokens/s", file=sys.stderr, flush=True)

@@ -310,8 +310,10 @@ def test_equal_tuning_compares_what_was_trained_to_its_end(tmp_path):
     assert rows[4] == [""] and "from b, averaged" in printed.splitlines()[5]
 
 
-def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
-    """Their results are those of eval-lm, read by their names. A second call computes what is missing."""
+@pytest.fixture
+def beyond(tmp_path):
+    """``beyond(*segments)``: the table of examples/beyond/evaluate.sh where eval-lm finds the same result
+    each time, and the calls of eval-lm."""
     from fairseq_doc.cli.eval_lm import _cache_as_json, _dynamic_as_json
     from fairseq_doc.evaluation.cache import CacheSettings
     from fairseq_doc.evaluation.dynamic import DynamicSettings
@@ -321,72 +323,57 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
         cache=CacheSettings(window=9, theta=0.5, share=0.25),
         dynamic=DynamicSettings(rate=3e-5, decay=0.002),
     )
-    dynamic = _dynamic_as_json(settings)
-    found = {"cache": _cache_as_json(settings), "dynamic": dynamic}
-    found |= {
-        "perplexity": 97.531,
-        "seconds": 12.3,
-        "seconds_before": 4.4,
-        "searched": {"theta 1": 99.0},
-        "at_ends": {"theta": "smallest"},
-    }
+    found = {"cache": _cache_as_json(settings), "dynamic": _dynamic_as_json(settings)}
+    found |= {"perplexity": 97.531, "seconds": 12.3, "seconds_before": 4.4}
+    found |= {"searched": {"theta 1": 99.0}, "at_ends": {"theta": "smallest"}}
     shim(tmp_path, "fairseq-doc", f"echo \"$@\" >> {tmp_path}/calls\necho '{json.dumps(found)}'")
     (tmp_path / "m.pt").touch()
-    script = [ROOT / "examples/beyond/evaluate.sh", "m.pt", "data"]
-    path = f"{tmp_path}:{BIN}:{os.environ['PATH']}"
-    table = run(script, cwd=tmp_path, PATH=path)
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
-    assert [row[0] for row in rows[2:]] == [
-        "static",
-        "cache_dot",
-        "cache_cosine",
-        "dynamic5",
-        "dynamic20",
-    ]
-    assert rows[3] == [
-        "cache_dot",
-        "window 9, similarity dot, theta 0.5 (the smallest tried), lambda 0.25",
-        "97.53",
-        "97.53",
-        "12",
-        "4",
-    ]
-    calls = [call.partition(" --path m.pt ")[2] for call in (tmp_path / "calls").open()]
-    assert all(call.endswith(" --matmul-precision float32 --json\n") for call in calls)
 
-    def cache_calls(similarity):
-        settings = f"--cache-window 2000 --cache-similarity {similarity}"
-        best = "--cache-theta 0.5 --cache-lambda 0.25"
-        return [f"valid {settings} --cache-search", f"test {settings} {best}"]
+    def evaluate(*segments):
+        (tmp_path / "calls").write_text("")
+        script = [ROOT / "examples/beyond/evaluate.sh", "m.pt", "data", *segments]
+        table = run(script, cwd=tmp_path, PATH=f"{tmp_path}:{BIN}:{os.environ['PATH']}")
+        calls = (tmp_path / "calls").read_text().splitlines()
+        assert all(call.endswith(" --matmul-precision float32 --json") for call in calls)
+        calls = [call.split("--gen-subset ")[1].partition(" --matmul")[0] for call in calls]
+        return [line.strip("|").split("|") for line in table.splitlines()], calls
 
-    def dynamic_calls(segment):
-        statistics = f"--dynamic-statistics m.pt.beyond/dynamic{segment}.npz"
-        settings = f"--dynamic --dynamic-segment {segment} {statistics}"
-        best = "--dynamic-rate 3e-05 --dynamic-decay 0.002"
-        return [f"valid {settings} --dynamic-search", f"test {settings} {best}"]
+    return evaluate
 
-    assert [call.split("--gen-subset ")[1].partition(" --matmul")[0] for call in calls] == [
-        "valid",
-        "test",
-        *cache_calls("dot"),
-        *cache_calls("cosine"),
-        *dynamic_calls(5),
-        *dynamic_calls(20),
-    ]
+
+def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(beyond):
+    """Their results are those of eval-lm, read by their names."""
+    rows, calls = beyond()
+    names = ["static", "cache_dot", "cache_cosine", "dynamic5", "dynamic20"]
+    assert [row[0].strip() for row in rows[2:]] == names
+    settings = "window 9, similarity dot, theta 0.5 (the smallest tried), lambda 0.25"
+    assert [cell.strip() for cell in rows[3][1:]] == [settings, "97.53", "97.53", "12", "4"]
+    expected = ["valid", "test"]
+    for similarity in ("dot", "cosine"):
+        cache = f"--cache-window 2000 --cache-similarity {similarity}"
+        expected += [f"valid {cache} --cache-search"]
+        expected += [f"test {cache} --cache-theta 0.5 --cache-lambda 0.25"]
+    for segment in (5, 20):
+        dynamic = f"--dynamic --dynamic-segment {segment} --dynamic-statistics "
+        dynamic += f"m.pt.beyond/dynamic{segment}.npz"
+        expected += [f"valid {dynamic} --dynamic-search"]
+        expected += [f"test {dynamic} --dynamic-rate 3e-05 --dynamic-decay 0.002"]
+    assert calls == expected
+
+
+def test_the_evaluation_beyond_the_paper_goes_on(beyond, tmp_path):
+    """A further call computes what is missing or is of other weights."""
+    table, calls = beyond()
     (tmp_path / "m.pt.beyond/cache_dot.test.json").unlink()
-    assert run(script, cwd=tmp_path, PATH=path) == table
-    assert len((tmp_path / "calls").read_text().splitlines()) == len(calls) + 1
     statistics = tmp_path / "m.pt.beyond/dynamic5.npz"
     statistics.touch()
-    run(script, cwd=tmp_path, PATH=path)
-    assert statistics.exists()
+    again, made = beyond()
+    assert again == table and len(made) == 1 and statistics.exists()
     later = time.time() + 60
     os.utime(tmp_path / "m.pt", (later, later))
-    assert run([*script, "20"], cwd=tmp_path, PATH=path).splitlines()[5:] == table.splitlines()[6:]
-    assert statistics.exists()  # those of other weights are removed where they would be read
-    run(script, cwd=tmp_path, PATH=path)
-    assert len((tmp_path / "calls").read_text().splitlines()) == 3 * len(calls) - 1
-    assert not statistics.exists()
+    assert beyond("20")[0][5:] == table[6:] and statistics.exists()
+    _, made = beyond()
+    assert made == calls and not statistics.exists()  # which would be read
 
 
 @pytest.mark.parametrize("example", ["penn_treebank", "wikitext2", "wikitext103"])

@@ -20,7 +20,11 @@ NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 FOREIGN = {"--editable", "--hook-type", "--config-dir", "--config-name"}
 FOREIGN |= {"--nproc-per-node", "--no-python", "--nnodes", "--rdzv-backend", "--rdzv-endpoint"}
 FOREIGN |= {"--nodes", "--ntasks", "--cpus-per-task", "--no-deps", "--upgrade", "--force-reinstall"}
-FOREIGN |= {"--no-build-isolation", "--component-threshold"}  # the last was removed
+FOREIGN |= {
+    "--hypothesis-show-statistics",
+    "--no-build-isolation",
+    "--component-threshold",
+}  # the last was removed
 
 
 def script(name):
