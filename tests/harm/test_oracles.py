@@ -1,7 +1,7 @@
 """The tests of harm find harm: commands that do each wrong thing with a mutilated file are found out."""
 
 import pytest
-from harm import mutilations, oracles
+from harm import oracles
 from harm.campaign import Campaign
 from harm.targets import Target
 
@@ -41,10 +41,8 @@ def judged(server, tmp_path):
     campaign = Campaign(server, inputs, tmp_path)
 
     def judge(code):
-        target = Target(
-            "oracles", "none", "file", ("python", "-c", READ + code), mutilations.text,
-            oracles.never, lambda result, folder: result.out,
-        )  # fmt: skip
+        words = ("python", "-c", READ + code)
+        target = Target("oracles", "file", words, oracles.never, lambda result, _: result.out)
         return campaign.judge(target, [["number", 0, 0]])
 
     return judge
