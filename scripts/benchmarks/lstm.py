@@ -7,8 +7,8 @@ package runs torch's layer in float32, and its own (ops/recurrence.py) in bfloat
 from functools import partial
 
 import torch
-from benchmarks.tools import LayerOptions, compare_layers
 
+from benchmarks.tools import LayerOptions, compare_layers
 from fairseq_doc.ops.gated_cell import LSTMCell
 from fairseq_doc.ops.matmul import linear
 from fairseq_doc.ops.recurrence import recurrence
@@ -45,4 +45,5 @@ def make_forms(below, width):
 def run(settings):
     """{size: {form: milliseconds}}."""
     rows = {f"{below}, {width}": partial(make_forms, below, width) for below, width in SIZES}
-    return compare_layers(settings, rows)
+    own = ("own, float32", "own, bfloat16")
+    return compare_layers(settings, rows, [(form, "torch, float32") for form in own])
