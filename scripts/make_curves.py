@@ -11,9 +11,11 @@ import argparse
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
+
+from fairseq_doc.evaluation.learning_curves import LearningCurve, read_log
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NUMBERS, PICTURE = DOCS / "curves.tsv", DOCS / "curves.svg"
@@ -44,36 +46,23 @@ text { fill: #9198a1 } .title { fill: #f0f6fc }
 """
 
 
-@dataclass
-class Curve:
-    """One run.
-
-    Attributes:
-        perplexities: {epoch: validation perplexity}.
-        averaging_after: the epoch after which averaging starts, or None.
-    """
-
-    perplexities: dict[int, float] = field(default_factory=dict)
-    averaging_after: int | None = None
-
-
-def read_numbers(text: str) -> tuple[str, dict[str, Curve]]:
+def read_numbers(text: str) -> tuple[str, dict[str, LearningCurve]]:
     """The note and the curves of ``docs/curves.tsv``."""
     lines = text.splitlines()
     note = " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
-    curves: dict[str, Curve] = {}
+    curves: dict[str, LearningCurve] = {}
     for line in lines:
         if line.startswith("#") or line == COLUMNS:
             continue
         name, epoch, perplexity, event = line.split("\t")
-        curve = curves.setdefault(name, Curve())
+        curve = curves.setdefault(name, LearningCurve({}, None, {}))
         curve.perplexities[int(epoch)] = float(perplexity)
         if event == AVERAGING:
-            curve.averaging_after = int(epoch)
+            curves[name] = replace(curve, averaging_after=int(epoch))
     return note, curves
 
 
-def numbers_text(note: str, curves: dict[str, Curve]) -> str:
+def numbers_text(note: str, curves: dict[str, LearningCurve]) -> str:
     """The text that :func:`read_numbers` reads."""
     lines = [f"# {note}", COLUMNS]
     for name, curve in curves.items():
@@ -119,7 +108,7 @@ class Axes:
         return BOTTOM - (BOTTOM - TOP) * share
 
 
-def draw(note: str, curves: dict[str, Curve]) -> str:
+def draw(note: str, curves: dict[str, LearningCurve]) -> str:
     """The SVG of some curves: perplexity over epochs."""
     drawn = [p for curve in curves.values() for p in curve.perplexities.values()]
     last = max(max(curve.perplexities) for curve in curves.values())
@@ -155,7 +144,9 @@ def draw_ticks(axes: Axes) -> Iterator[str]:
         )
 
 
-def draw_curve(number: int, name: str, curve: Curve, axes: Axes, end: float) -> Iterator[str]:
+def draw_curve(
+    number: int, name: str, curve: LearningCurve, axes: Axes, end: float
+) -> Iterator[str]:
     """One curve, a ring where averaging starts, and its label at height ``end``."""
     points = [f"{axes.x(e):.1f} {axes.y(p):.1f}" for e, p in curve.perplexities.items()]
     yield f'<path class="curve s{number}" d="M{"L".join(points)}"/>'
@@ -172,7 +163,7 @@ def draw_curve(number: int, name: str, curve: Curve, axes: Axes, end: float) -> 
     )
 
 
-def draw_remark(curves: Iterable[Curve], axes: Axes) -> Iterator[str]:
+def draw_remark(curves: Iterable[LearningCurve], axes: Axes) -> Iterator[str]:
     """What the rings mean, above the highest of them."""
     rings = [
         (curve.averaging_after, curve.perplexities[curve.averaging_after])
@@ -187,16 +178,10 @@ def draw_remark(curves: Iterable[Curve], axes: Axes) -> Iterator[str]:
         )
 
 
-def read_logs(runs: list[str]) -> dict[str, Curve]:
+def read_logs(runs: list[str]) -> dict[str, LearningCurve]:
     """The curves of ``NAME=LOG`` for each run, what ``fairseq-train`` printed."""
-    from fairseq_doc.evaluation.learning_curves import read_log
-
-    curves = {}
-    for run in runs:
-        name, _, path = run.partition("=")
-        log = read_log(path)
-        curves[name] = Curve(log.perplexities, log.averaging_after)
-    return curves
+    named = [run.partition("=") for run in runs]
+    return {name: read_log(path) for name, _, path in named}
 
 
 def main(arguments: list[str] | None = None) -> int:

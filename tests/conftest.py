@@ -73,6 +73,14 @@ def pytest_testnodedown(node):
 
 
 @pytest.fixture(scope="session")
+def server():
+    from fork_server import ForkServer
+
+    with ForkServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def data_sets():
     """The folder of the real data sets."""
     return Path(os.environ["FAIRSEQ_DOC_DATA"])

@@ -6,6 +6,8 @@
 #   MODEL     a checkpoint, or several for an ensemble: a.pt:b.pt
 #   DATA      folder that fairseq-doc prepare-mt wrote
 #   OUT       new file for the output
+#   METRIC    bleu (default) or rouge
+#   SCORE     its options (default: --lang $TGT)
 # Further options go to fairseq-generate.
 set -euo pipefail
 fail() { echo "evaluate: $1" >&2; exit 1; }
@@ -24,4 +26,5 @@ fairseq-generate "${DATA:-data-bin/iwslt16.$pair}" --user-dir fairseq_doc \
     --task translation --source-lang "$source" --target-lang "$target" \
     --path "$model" --gen-subset test --beam 5 --batch-size 64 --num-workers 0 "$@" >"$output.part"
 mv "$output.part" "$output"
-fairseq-doc bleu "$output" --reference "$RAW" --lang "$target"
+# shellcheck disable=SC2086 # SCORE may hold several options
+fairseq-doc "${METRIC:-bleu}" "$output" --reference "$RAW" ${SCORE---lang $target}

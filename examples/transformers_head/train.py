@@ -38,12 +38,13 @@ from torch import nn
 from torch.nn import functional as F
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-from benchmark_output_layer import losses, resident_bytes
-from benchmark_tools import make_parser, measured_apart, print_machine, timed
+from benchmarks.output_layer import losses
+from benchmarks.tools import machine, measured_apart, resident_bytes, tables_on_stderr, timed
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 from fairseq_doc.modules.mixture import MixtureOutput, parse_components
+from fairseq_doc.ops.matmul import BACKENDS, force_backend
 from fairseq_doc.preparation import pydoc_text
 
 try:
@@ -125,11 +126,11 @@ def all_windows(stream: torch.Tensor, context: int) -> torch.Tensor:
 # ---- models ----
 
 
-def make_model(args: argparse.Namespace, vocabulary: dict[str, int]) -> Any:
+def make_model(row: str, folder: Path, args: argparse.Namespace, vocabulary: dict[str, int]) -> Any:
     """The model of a row: new, or the trained one softmax and what replaces it."""
-    if args.row in (TRAINED_ON, EXCHANGED):
-        softmax = GPT2LMHeadModel.from_pretrained(place(args.folder, SOFTMAX))
-        if args.row == TRAINED_ON:
+    if row in (TRAINED_ON, EXCHANGED):
+        softmax = GPT2LMHeadModel.from_pretrained(place(folder, SOFTMAX))
+        if row == TRAINED_ON:
             return softmax
         return MixtureHeadForCausalLM.from_causal_lm(softmax, sum(args.components[0]))
     end = vocabulary[END]
@@ -145,13 +146,13 @@ def make_model(args: argparse.Namespace, vocabulary: dict[str, int]) -> Any:
         bos_token_id=end,
         eos_token_id=end,
     )
-    if args.row == SOFTMAX:
+    if row == SOFTMAX:
         return GPT2LMHeadModel(config)
     components = args.components[0]
-    if args.row != PLAIN:
-        components = parse_components(args.row, args.layers)
+    if row != PLAIN:
+        components = parse_components(row, args.layers)
     model = MixtureHeadForCausalLM(MixtureHeadConfig(text_config=config, components=components))
-    if args.row == PLAIN:
+    if row == PLAIN:
         model.output.nll = functools.partial(plain_nll, model.output)
     return model
 
@@ -219,8 +220,8 @@ def perplexity(model: Any, stream: torch.Tensor, args: argparse.Namespace) -> fl
     return math.exp(total / (len(stream) - 1))
 
 
-def train_row(args: argparse.Namespace) -> dict[str, float]:
-    """Train and evaluate the model of ``args.row``, and write it to ``args.folder``.
+def train_row(row: str, folder: Path, args: argparse.Namespace) -> dict[str, float]:
+    """Train and evaluate the model of a row, and write it to the folder.
 
     Returns:
         ``parameters`` and what :func:`train` returns; ``valid`` and ``test``, perplexities, except of the
@@ -237,21 +238,21 @@ def train_row(args: argparse.Namespace) -> dict[str, float]:
         split: torch.tensor([vocabulary.get(word, unknown) for word in words])
         for split, words in text.items()
     }
-    model = make_model(args, vocabulary)
+    model = make_model(row, folder, args, vocabulary)
     found: dict[str, float] = {"parameters": sum(p.numel() for p in model.parameters())}
-    steps = min(args.steps, PLAIN_STEPS) if args.row == PLAIN else args.steps
-    if args.row in (TRAINED_ON, EXCHANGED):
+    steps = min(args.steps, PLAIN_STEPS) if row == PLAIN else args.steps
+    if row in (TRAINED_ON, EXCHANGED):
         steps = math.ceil(steps / 2)
         for split in SPLITS[1:]:
             found[f"{split}_before"] = perplexity(model, streams[split], args)
     found |= train(model, streams["train"], steps, args)
-    if args.row in (TRAINED_ON, EXCHANGED):
+    if row in (TRAINED_ON, EXCHANGED):
         del found["extra_bytes"]  # the evaluation before has left memory that the training reuses
-    if args.row != PLAIN:
+    if row != PLAIN:
         for split in SPLITS[1:]:
             found[split] = perplexity(model, streams[split], args)
-        model.save_pretrained(place(args.folder, args.row))
-        make_tokenizer(vocabulary).save_pretrained(place(args.folder, args.row))
+        model.save_pretrained(place(folder, row))
+        make_tokenizer(vocabulary).save_pretrained(place(folder, row))
     return found
 
 
@@ -281,7 +282,11 @@ def lines(row: str, found: dict[str, float]) -> list[str]:
 
 def make_arguments() -> argparse.ArgumentParser:
     """The parser."""
-    parser = make_parser(__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object of figures")
+    parser.add_argument("--backend", choices=BACKENDS, help="library for float32 matrix products")
     parser.add_argument(
         "--doc-components",
         nargs="+",
@@ -296,8 +301,6 @@ def make_arguments() -> argparse.ArgumentParser:
     )
     for name, default in SIZES.items():
         parser.add_argument(name, type=type(default), default=default, help=f"default: {default}")
-    parser.add_argument("--row", help="train one row in this process, as this script itself does")
-    parser.add_argument("--folder", type=Path, help="where the model of that row goes")
     return parser
 
 
@@ -318,43 +321,36 @@ def parse(words: list[str]) -> argparse.Namespace:
             f"--width: expected a multiple of --heads, {args.heads}; got {args.width}"
         )
     args.components = [parse_components(text, args.layers) for text in args.doc_components]
-    if args.save and not args.row and args.save.exists():
+    if args.save and args.save.exists():
         raise FairseqDocError(f"{args.save} exists; remove it, or name another folder")
     return args
 
 
-def train_all(args: argparse.Namespace, words: list[str], folder: Path) -> dict[str, dict]:
+def train_all(args: argparse.Namespace, folder: Path) -> dict[str, dict]:
     """Train every row, each in a process of its own, and print the table."""
     if args.text is None:
-        text = folder / "text"
-        text.mkdir()
-        list(pydoc_text.write(text))
-        words = [*words, "--text", str(text)]
+        args.text = folder / "text"
+        args.text.mkdir()
+        list(pydoc_text.write(args.text))
     found = {}
-    if not args.json:
-        print(header())
+    print(header())
     for row in (SOFTMAX, *args.doc_components, PLAIN, TRAINED_ON, EXCHANGED):
-        found[row] = measured_apart([*words, "--row", row, "--folder", str(folder)])
-        if not args.json:
-            print("\n".join(lines(row, found[row])), flush=True)
+        found[row] = measured_apart(train_row, row, folder, args)
+        print("\n".join(lines(row, found[row])), flush=True)
     return found
 
 
 def main(words: list[str] | None = None) -> None:
-    """Train every row, or the one that is named, and print."""
-    words = sys.argv[1:] if words is None else words
+    """Train every row, and print."""
     try:
-        args = parse(words)
-        if args.row:
-            print(json.dumps(train_row(args)))
-            return
-        print_machine(to_stderr=args.json)
-        if args.save:
-            args.save.mkdir(parents=True)
-            found = train_all(args, words, args.save)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                found = train_all(args, words, Path(folder))
+        args = parse(sys.argv[1:] if words is None else words)
+        if args.backend:
+            force_backend(args.backend)
+        with tables_on_stderr(args.json), tempfile.TemporaryDirectory() as folder:
+            print(machine(), flush=True)
+            if args.save:
+                args.save.mkdir(parents=True)
+            found = train_all(args, args.save or Path(folder))
     except FairseqDocError as error:
         sys.exit(f"train: error: {error}")
     if args.json:

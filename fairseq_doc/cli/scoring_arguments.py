@@ -37,6 +37,7 @@ class ScoringOptions(ReadOptions):
         if len({os.path.realpath(path) for path in self.outputs}) < len(self.outputs):
             raise FairseqDocError(f"expected different outputs; got {', '.join(self.outputs)}")
 
+
 def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[str]]:
     """The references; the outputs' texts, all checked; in lines, what a reader of the scores must
     know about them."""

@@ -1,50 +1,70 @@
-"""Mutilated inputs given to a command, each judged.
+"""Mutilated inputs given to a command, each judged. ``FAIRSEQ_DOC_HARM=whole`` runs the whole form.
 
-``FAIRSEQ_DOC_HARM=whole`` runs the whole form; ``FAIRSEQ_DOC_HARM_TARGET`` and ``_RECIPE`` repeat one
-case.
+hypothesis draws the damage, always the same for a test, and prints how to repeat a case that failed. With
+``--hypothesis-show-statistics`` pytest counts what became of the cases.
 """
 
 import hashlib
-import json
 import os
-import shlex
 import shutil
-from dataclasses import dataclass, field
 from re import fullmatch
 
 import hypothesis
+import pytest
 from harm import mutilations, oracles
+from harm.targets import targets_of
+from hypothesis import strategies as st
 
 WHOLE = os.environ.get("FAIRSEQ_DOC_HARM") == "whole"
-TARGET = os.environ.get("FAIRSEQ_DOC_HARM_TARGET")
-RECIPE = os.environ.get("FAIRSEQ_DOC_HARM_RECIPE")
-CASES = 12 if WHOLE else 1  # of a target
 # To spare the machine: more memory than a command may need. Time is the processor's, since others may
 # be at work.
 LIMITS = {"RLIMIT_DATA": 6 * 10**9, "RLIMIT_CORE": 0, "RLIMIT_CPU": 20}
 TIMEOUT = 150
+drawn = hypothesis.settings(
+    max_examples=12 if WHOLE else 1,
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    phases=[hypothesis.Phase.generate],
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
 
 
-@dataclass
-class Counts:
-    """What became of the cases of one kind."""
+def mutilated(group):
+    """A test that gives each target of a group damaged files."""
+    targets = targets_of(group)
 
-    kind: str
-    cases: int = 0
-    refused: int = 0
-    right: int = 0
-    failures: list[str] = field(default_factory=list)
+    @drawn
+    @hypothesis.given(data=st.data())
+    @pytest.mark.parametrize("name", targets)
+    def test(name, data, campaign):
+        target, cases = targets[name], campaign(group)
+        original = (cases.inputs / target.file).read_bytes()
+        recipe = data.draw(target.draws(original))
+        hypothesis.assume(recipe != [["cut", 0]])  # the simplest, always drawn first
+        hypothesis.assume(mutilations.mutilate(original, recipe) != original)
+        hypothesis.event(f"{target.kind}: {cases.judge(target, recipe)}")
 
-    @property
-    def summary(self):
-        """The numbers."""
-        right = {"refused": self.refused, "right results": self.right}
-        return {"cases": self.cases, **right, "failures": len(self.failures)}
+    return test
 
-    @property
-    def report(self):
-        """What failed."""
-        return f"{len(self.failures)} of {self.cases} cases\n" + "\n".join(self.failures)
+
+def special(group):
+    """A test that gives each target what every file meets once: not a plain file; for a text, gigabytes
+    that were compressed, and brackets in brackets."""
+    targets = targets_of(group)
+
+    @pytest.mark.parametrize("name", targets)
+    def test(name, campaign):
+        target = targets[name]
+        found = [[[place]] for place in mutilations.PLACES]
+        if target.draws not in (mutilations.binary, mutilations.checkpoint):
+            found += [[["bomb", 3, "a"]], [["nest", 0, 200_000, "(|)"]]]
+            if target.words[0] != "fairseq-interactive":  # which translates line by line, for hours
+                found.append([["bomb", 3, "a\n"]])
+        for recipe in found:
+            campaign(group).judge(target, recipe)
+
+    return test
 
 
 class Campaign:
@@ -59,31 +79,6 @@ class Campaign:
     def __init__(self, server, inputs, folder):
         self.server, self.inputs, self.folder = server, inputs, folder
         self._expected = {}
-
-    def run(self, target):
-        """The :class:`Counts` of a target's cases."""
-        counts = Counts(target.kind)
-        for recipe in self._recipes(target):
-            counts.cases += 1
-            problem, refused = self._judge(target, recipe)
-            if problem:
-                counts.failures.append(problem)
-            elif refused:
-                counts.refused += 1
-            else:
-                counts.right += 1
-        return counts
-
-    def _recipes(self, target):
-        if TARGET and target.name != TARGET:
-            return []
-        if RECIPE:
-            return [json.loads(RECIPE)]
-        data = (self.inputs / target.file).read_bytes()
-        number = int(hashlib.sha256(target.name.encode()).hexdigest()[:8], 16)
-        strategy = target.draws(data)
-        found = [recipe for recipe in drawn(strategy, 2 * CASES, number) if _changes(data, recipe)]
-        return found[:CASES] + (special(target) if WHOLE else [])
 
     def expected(self, target):
         """The command's result on the unharmed inputs."""
@@ -104,8 +99,8 @@ class Campaign:
     def _start(self, target, case):
         return self.server.run(target.words, case, timeout=TIMEOUT, limits=LIMITS)
 
-    def _judge(self, target, recipe):
-        """(what is wrong or None, whether the command refused the file)."""
+    def judge(self, target, recipe):
+        """``refused`` or ``right result``; a failure where the command did neither."""
         expected = self.expected(target)
         case = self._fresh()
         mutilations.place(case / target.file, recipe)
@@ -117,8 +112,11 @@ class Campaign:
             problem = self._problem_of_result(target, recipe, result, case, expected)
         mutilations.remove(case / target.file)
         if problem:
-            problem = _described(target, recipe, result, problem)
-        return problem, result.status != 0
+            tail = [line[:300] for line in result.err.splitlines() if line.strip()][-3:]
+            spent = f"{result.memory / 1e9:.2f} GB, {result.seconds:.1f} s"
+            found = f"{target.name}: {problem}; status {result.status}, {spent}"
+            pytest.fail("\n    ".join([found, *tail]), pytrace=False)
+        return "refused" if result.status else "right result"
 
     def _problem_of_result(self, target, recipe, result, case, expected):
         try:
@@ -134,42 +132,6 @@ class Campaign:
             return target.fits(original, mutilated, result, expected)
         except oracles.Unreadable as error:
             return f"a result from a file without a meaning: {error}"
-
-
-def drawn(strategy, count, number):
-    """So many different recipes of a strategy, by this seed. The first that hypothesis gives is always
-    the simplest; it is left out."""
-    found = []
-
-    @hypothesis.seed(number)
-    @hypothesis.settings(
-        max_examples=2 * count + 5,
-        database=None,
-        deadline=None,
-        phases=[hypothesis.Phase.generate],
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    @hypothesis.given(strategy)
-    def collect(recipe):
-        if recipe not in found:
-            found.append(recipe)
-
-    collect()
-    return found[1 : count + 1]
-
-
-def special(target):
-    """What every file meets once: not a plain file; a text: gigabytes that were compressed."""
-    found = [[[name]] for name in mutilations.PLACES]
-    if target.draws not in (mutilations.binary, mutilations.checkpoint):
-        found += [[["bomb", 3, "a"]], [["nest", 0, 200_000, "(|)"]]]
-        if target.words[0] != "fairseq-interactive":  # which translates line by line, for hours
-            found.append([["bomb", 3, "a\n"]])
-    return found
-
-
-def _changes(data, recipe):
-    return recipe[0][0] in mutilations.PLACES or mutilations.mutilate(data, recipe) != data
 
 
 def listing(folder):
@@ -198,17 +160,3 @@ def _problem_of_files(target, result, before, after):
         if not name.endswith("/") and (failed or not allowed):
             return f"left {name}"
     return None
-
-
-def _described(target, recipe, result, problem):
-    repeat = f"scripts/harm.sh {shlex.quote(target.name)} {shlex.quote(json.dumps(recipe))}"
-    shown = json.dumps(recipe)
-    tail = [line[:300] for line in result.err.splitlines() if line.strip()][-3:]
-    return "\n    ".join(
-        [
-            f"{target.name} {shown[:200]}",
-            f"{problem}; status {result.status}, {result.memory / 1e9:.2f} GB, {result.seconds:.1f} s",
-            f"repeat: {repeat[:500]}",
-            *tail,
-        ]
-    )

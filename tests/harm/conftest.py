@@ -1,17 +1,8 @@
-"""Fixtures of the tests of harm, and their counts at the end."""
-
-from collections import Counter
+"""Fixtures of the tests of harm."""
 
 import pytest
 from harm.campaign import Campaign
-from harm.fork_server import ForkServer
 from harm.inputs import Builder
-
-
-@pytest.fixture(scope="session")
-def server():
-    with ForkServer() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")
@@ -39,21 +30,3 @@ def campaign(server, inputs, tmp_path_factory):
         return made[group]
 
     return of
-
-
-def pytest_terminal_summary(terminalreporter):
-    """A table: for each kind of harm its cases and what became of them."""
-    totals = {}
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            for name, value in getattr(report, "user_properties", ()):
-                if name == "harm" and report.when == "call":
-                    kind, counts = value
-                    totals.setdefault(kind, Counter()).update(counts)
-    if not totals:
-        return
-    terminalreporter.section("harm")
-    names = sorted({name for counts in totals.values() for name in counts} - {"cases"})
-    for kind, counts in sorted(totals.items()):
-        shown = ", ".join(f"{counts[name]} {name}" for name in names if name in counts)
-        terminalreporter.write_line(f"{kind}: {counts['cases']} cases: {shown}")

@@ -65,7 +65,7 @@ class Builder:
     """Fills a folder with the inputs of one group.
 
     Args:
-        server: a :class:`harm.fork_server.ForkServer`.
+        server: a :class:`fork_server.ForkServer`.
         folder: exists, empty.
     """
 

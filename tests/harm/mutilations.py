@@ -388,11 +388,6 @@ def _entries(data):
     return list(inside(torch.load(io.BytesIO(data)), []))
 
 
-def places():
-    """Recipes that put something else than a plain file there."""
-    return st.sampled_from([[[name]] for name in PLACES])
-
-
 def remove(path):
     """Remove what a recipe put at a path."""
     if path.is_dir() and not path.is_symlink():

@@ -33,7 +33,7 @@ def problem_of_ending(result, printed_on_failure):
     """What is wrong with how a command ended, whatever its result; None for nothing.
 
     Args:
-        result: a :class:`harm.fork_server.Result`.
+        result: a :class:`fork_server.Result`.
         printed_on_failure: whether a command that fails may have written to standard output.
     """
     if result.timed_out or result.status == -signal.SIGXCPU:

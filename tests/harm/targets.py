@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from conftest import PACKAGE
@@ -20,26 +20,21 @@ class Target:
 
     Attributes:
         kind: of the file, for the counts.
-        group: of :class:`harm.inputs.Builder`.
-        file: relative to the group's folder.
+        file: relative to the folder of its group.
         words: the command line, run in that folder.
-        draws: the unharmed bytes -> a strategy of recipes.
         fits: of :mod:`harm.oracles`.
         reads: (result, folder) -> the command's result as text.
         writes: what the command may write, a regular expression of relative paths.
-        stdin: file that it reads as standard input.
+        draws: the unharmed bytes -> a strategy of recipes.
     """
 
     kind: str
-    group: str
     file: str
     words: tuple[str, ...]
-    draws: Callable
     fits: Callable
     reads: Callable
     writes: str | None = None
-    stdin: str | None = None
-    environment: dict = field(default_factory=dict)
+    draws: Callable = mutilations.text
 
     @property
     def name(self):
@@ -178,102 +173,73 @@ def _lm_targets():
         (analysis("weights"), json_of()),
     ]
     for words, reads in of_checkpoints:
-        yield _checkpoint("lm", "a.pt", words, reads)
+        yield _checkpoint("a.pt", words, reads)
     resume = train_lm("data", "--restore-file", "middle.pt")
-    yield _checkpoint("lm", "middle.pt", resume, trained, SAVES)
+    yield _checkpoint("middle.pt", resume, trained, SAVES)
 
     for words, reads in ((eval_lm(), perplexity), (SCORE, json_of())):
-        yield _data("lm", "data/dict.txt", words, reads)
-    yield _data("lm", "data/dict.txt", train_lm("data"), trained, SAVES)
-    yield _dictionary("lm", "plain/dict.txt", eval_lm("plain"), perplexity)
-    yield _dictionary("lm", "plain/dict.txt", train_lm("plain"), trained, SAVES)
+        yield _data("data/dict.txt", words, reads)
+    yield _data("data/dict.txt", train_lm("data"), trained, SAVES)
+    yield _dictionary("plain/dict.txt", eval_lm("plain"), perplexity)
+    yield _dictionary("plain/dict.txt", train_lm("plain"), trained, SAVES)
 
     for end in ("bin", "idx"):
-        yield _data("lm", f"data/test.{end}", eval_lm(), perplexity)
-        yield _data("lm", f"data/test.{end}", analysis("eval-lm"), json_of())
-        yield _data("lm", f"data/train.{end}", train_lm("data"), trained, SAVES)
-        yield _stored("lm", f"plain/test.{end}", eval_lm("plain"), perplexity, 8)
-        yield _stored("lm", f"plain/test.{end}", analysis("weights", "plain"), json_of(), 8)
-        yield _stored("lm", f"plain/train.{end}", train_lm("plain"), trained, 8, SAVES)
-    yield _data("lm", "data/test.idx", analysis("rank"), json_of())
-    yield _data("lm", "data/SHA256SUMS", eval_lm(), perplexity)
+        yield _data(f"data/test.{end}", eval_lm(), perplexity)
+        yield _data(f"data/test.{end}", analysis("eval-lm"), json_of())
+        yield _data(f"data/train.{end}", train_lm("data"), trained, SAVES)
+        yield _stored(f"plain/test.{end}", eval_lm("plain"), perplexity, 8)
+        yield _stored(f"plain/test.{end}", analysis("weights", "plain"), json_of(), 8)
+        yield _stored(f"plain/train.{end}", train_lm("plain"), trained, 8, SAVES)
+    yield _data("data/test.idx", analysis("rank"), json_of())
+    yield _data("data/SHA256SUMS", eval_lm(), perplexity)
 
-    yield Target(
-        "text", "lm", "lines.txt", SCORE, mutilations.text, oracles.fits_scored_lines, json_of()
-    )
+    yield Target("text", "lines.txt", SCORE, oracles.fits_scored_lines, json_of())
+    prepare = doc("prepare-lm", "text", "text", "new")
     for split in ("train", "valid"):
-        yield Target(
-            "text", "lm", f"text/{split}.txt", doc("prepare-lm", "text", "text", "new"),
-            mutilations.text, oracles.fits_prepared_text(split), _prepared, r"new/.*",
-        )  # fmt: skip
-    yield Target(
-        "YAML", "lm", "run.yaml", HYDRA, _settings, oracles.fits_yaml, trained,
-        rf"{SAVES}|hydra_train.log",
-    )  # fmt: skip
-    yield Target(
-        "gradient statistics", "lm", "a.npz", analysis("eval-lm", "data", "a.pt", *DYNAMIC),
-        mutilations.binary, oracles.never, json_of("a.npz"), r"a\.npz",
-    )  # fmt: skip
+        fits = oracles.fits_prepared_text(split)
+        yield Target("text", f"text/{split}.txt", prepare, fits, _prepared, "new/.*")
+    writes = f"{SAVES}|hydra_train.log"
+    yield Target("YAML", "run.yaml", HYDRA, oracles.fits_yaml, trained, writes, _settings)
+    words, kind = analysis("eval-lm", "data", "a.pt", *DYNAMIC), "gradient statistics"
+    reads, draws = json_of("a.npz"), mutilations.binary
+    yield Target(kind, "a.npz", words, oracles.never, reads, r"a\.npz", draws)
     for log in ("train.log", "train.json"):
-        yield Target(
-            "logs", "lm", log, doc("curves", "new.png", f"a={log}"), mutilations.text,
-            oracles.fits_log, json_of(), r"new\.png",
-        )  # fmt: skip
+        words = doc("curves", "new.png", f"a={log}")
+        yield Target("logs", log, words, oracles.fits_log, json_of(), r"new\.png")
 
 
 def _trees_targets():
-    yield _checkpoint("trees", "lm.pt", doc(*RERANK, "--output", "new"), json_of("new"), "new")
-    yield _data("trees", "data/dict.txt", doc(*RERANK, "--output", "new"), json_of("new"), "new")
-    lists = {
-        "dev.nbest": (doc(*RERANK, "--output", "new"), doc("evalb", "dev.mrg", "dev.nbest")),
-        "test.nbest.gz": (doc("evalb", "test.mrg", "test.nbest.gz"),),
-    }
-    for file, commands in lists.items():
-        for words in commands:
-            draws = mutilations.packed_text if file.endswith("gz") else mutilations.text
-            reads = json_of("new") if "new" in words else json_of()
-            yield Target(
-                "n-best lists", "trees", file, words, draws, oracles.fits_lists, reads, "new"
-            )
-    rerank = (*RERANK, "--output-nbest", "new")
-    for file, words in {
-        "best.mrg": [doc("evalb", "dev.mrg", "best.mrg")],
-        "dev.mrg": [
-            doc("evalb", "dev.mrg", "best.mrg"),
-            doc(*rerank, "--tune", "dev.mrg"),
-            doc(*rerank, "--sentences", "dev.mrg"),
-        ],
-        "test.mrg": [
-            doc("collect-parses", "test.out", "--sentences", "test.mrg", "--output", "new")
-        ],
-    }.items():
-        for command in words:
-            yield Target(
-                "trees", "trees", file, command, mutilations.text, oracles.fits_trees,
-                json_of("new"), "new",
-            )  # fmt: skip
-    yield Target(
-        "trees", "trees", "train.mrg", doc("prepare-parsing", ".", "new", "--threshold", "2"),
-        mutilations.text, oracles.fits_prepared_trees, _prepared, r"new/.*",
-    )  # fmt: skip
-    words = ("collect-parses", "test.out", "--sentences", "test.mrg", "--output", "new")
-    yield Target(
-        "generate's outputs", "trees", "test.out", doc(*words), mutilations.text,
-        oracles.fits_generated, json_of("new"), "new",
-    )  # fmt: skip
-    words = (*RERANK, "--scores", "dev.scores", "--output", "new")
-    yield Target(
-        "score caches", "trees", "dev.scores", doc(*words), _caches, oracles.never,
-        _scores_and_output, "new|dev.scores",
-    )  # fmt: skip
+    best = doc(*RERANK, "--output", "new")
+    yield _checkpoint("lm.pt", best, json_of("new"), "new")
+    yield _data("data/dict.txt", best, json_of("new"), "new")
+    kind, fits = "n-best lists", oracles.fits_lists
+    yield Target(kind, "dev.nbest", best, fits, json_of("new"), "new")
+    yield Target(kind, "dev.nbest", doc("evalb", "dev.mrg", "dev.nbest"), fits, json_of())
+    words, draws = doc("evalb", "test.mrg", "test.nbest.gz"), mutilations.packed_text
+    yield Target(kind, "test.nbest.gz", words, fits, json_of(), None, draws)
+    lists = (*RERANK, "--output-nbest", "new")
+    collect = doc("collect-parses", "test.out", "--sentences", "test.mrg", "--output", "new")
+    for file, words in (
+        ("best.mrg", doc("evalb", "dev.mrg", "best.mrg")),
+        ("dev.mrg", doc("evalb", "dev.mrg", "best.mrg")),
+        ("dev.mrg", doc(*lists, "--tune", "dev.mrg")),
+        ("dev.mrg", doc(*lists, "--sentences", "dev.mrg")),
+        ("test.mrg", collect),
+    ):
+        yield Target("trees", file, words, oracles.fits_trees, json_of("new"), "new")
+    words = doc("prepare-parsing", ".", "new", "--threshold", "2")
+    yield Target("trees", "train.mrg", words, oracles.fits_prepared_trees, _prepared, "new/.*")
+    kind, fits = "generate's outputs", oracles.fits_generated
+    yield Target(kind, "test.out", collect, fits, json_of("new"), "new")
+    words = doc(*RERANK, "--scores", "dev.scores", "--output", "new")
+    kind, reads, writes = "score caches", _scores_and_output, "new|dev.scores"
+    yield Target(kind, "dev.scores", words, oracles.never, reads, writes, _caches)
     for words in (
         doc("evalb", "dev.mrg", "best.mrg", "--prm", "words.prm"),
-        doc(*rerank, "--tune", "dev.mrg", "--prm", "words.prm"),
+        doc(*lists, "--tune", "dev.mrg", "--prm", "words.prm"),
     ):
-        yield Target(
-            ".prm files", "trees", "words.prm", words, mutilations.text, oracles.fits_parameters,
-            json_of("new"), "new",
-        )  # fmt: skip
+        fits = oracles.fits_parameters
+        yield Target(".prm files", "words.prm", words, fits, json_of("new"), "new")
 
 
 def _translation_targets():
@@ -282,86 +248,60 @@ def _translation_targets():
         (INTERACTIVE, translations),
         (ATTENTION, json_of()),
     ):
-        yield _checkpoint("translation", "mt.pt", words, reads)
+        yield _checkpoint("mt.pt", words, reads)
     resume = train_mt("data", "--restore-file", "mt.pt", "--max-epoch", "2")
-    yield _checkpoint("translation", "mt.pt", resume, trained, SAVES)
+    yield _checkpoint("mt.pt", resume, trained, SAVES)
     for side in ("en", "de"):
-        yield _data("translation", f"data/dict.{side}.txt", generate(), translations)
-    yield _data("translation", "data/dict.de.txt", INTERACTIVE, translations)
-    yield _data("translation", "data/dict.en.txt", ATTENTION, json_of())
-    yield _dictionary("translation", "plain/dict.en.txt", generate("plain"), translations)
+        yield _data(f"data/dict.{side}.txt", generate(), translations)
+    yield _data("data/dict.de.txt", INTERACTIVE, translations)
+    yield _data("data/dict.en.txt", ATTENTION, json_of())
+    yield _dictionary("plain/dict.en.txt", generate("plain"), translations)
     for end in ("bin", "idx"):
-        yield _data("translation", f"data/test.en-de.en.{end}", generate(), translations)
-        yield _data("translation", f"data/train.en-de.de.{end}", train_mt("data"), trained, SAVES)
-        file = f"plain/test.en-de.en.{end}"
-        yield _stored("translation", file, generate("plain"), translations, 32)
-        file = f"plain/train.en-de.en.{end}"
-        yield _stored("translation", file, train_mt("plain"), trained, 32, SAVES)
+        yield _data(f"data/test.en-de.en.{end}", generate(), translations)
+        yield _data(f"data/train.en-de.de.{end}", train_mt("data"), trained, SAVES)
+        yield _stored(f"plain/test.en-de.en.{end}", generate("plain"), translations, 32)
+        yield _stored(f"plain/train.en-de.en.{end}", train_mt("plain"), trained, 32, SAVES)
 
-    draws = mutilations.text
-    yield Target(
-        "text", "translation", "lines.txt", INTERACTIVE, draws, oracles.fits_interactive,
-        translations,
-    )  # fmt: skip
-    yield Target(
-        "text", "translation", "lines.txt", ATTENTION, draws, oracles.fits_first_line, json_of()
-    )
+    yield Target("text", "lines.txt", INTERACTIVE, oracles.fits_interactive, translations)
+    yield Target("text", "lines.txt", ATTENTION, oracles.fits_first_line, json_of())
     words = doc("prepare-mt", "en", "de", "raw", "new", "--merges", "40", "--joint")
-    yield Target(
-        "text", "translation", "raw/train.en", words, draws, oracles.fits_parallel_text,
-        _prepared, r"new/.*",
-    )  # fmt: skip
+    yield Target("text", "raw/train.en", words, oracles.fits_parallel_text, _prepared, "new/.*")
     for command in (BLEU, ROUGE):
-        words = (*command, *FEW)
-        yield Target(
-            "text", "translation", "raw/test.de", words, draws, oracles.fits_references, json_of()
-        )
-        yield Target(
-            "generate's outputs", "translation", "generated.out", words, draws,
-            oracles.fits_generated, json_of(),
-        )  # fmt: skip
+        words, kind = (*command, *FEW), "generate's outputs"
+        yield Target("text", "raw/test.de", words, oracles.fits_references, json_of())
+        yield Target(kind, "generated.out", words, oracles.fits_generated, json_of())
     words = train_mt("plain", "--encoder-embed-path", "vectors.txt")
-    yield Target(
-        "embeddings", "translation", "vectors.txt", words, draws, oracles.fits_vectors, trained,
-        SAVES,
-    )  # fmt: skip
+    yield Target("embeddings", "vectors.txt", words, oracles.fits_vectors, trained, SAVES)
     pieces = ("--bpe", "sentencepiece", "--sentencepiece-model", "pieces.model")
-    for words, reads in (
-        (("fairseq-interactive", "data", *PAIR, *DECODING, *pieces, *READING), translations),
-        ((*ATTENTION, *pieces), json_of()),
-    ):
-        yield Target(
-            "sentencepiece models", "translation", "pieces.model", words, mutilations.binary,
-            oracles.fits_pieces, reads,
-        )  # fmt: skip
+    kind, fits, draws = "sentencepiece models", oracles.fits_pieces, mutilations.binary
+    words = ("fairseq-interactive", "data", *PAIR, *DECODING, *pieces, *READING)
+    yield Target(kind, "pieces.model", words, fits, translations, None, draws)
+    yield Target(kind, "pieces.model", (*ATTENTION, *pieces), fits, json_of(), None, draws)
     for words, reads in ((INTERACTIVE, translations), (ATTENTION_BPE, json_of())):
-        yield Target(
-            "BPE merges", "translation", "data/bpe.codes", words, draws, oracles.fits_merges, reads
-        )
+        yield Target("BPE merges", "data/bpe.codes", words, oracles.fits_merges, reads)
 
 
-def _checkpoint(group, file, words, reads, writes=None):
+def _checkpoint(file, words, reads, writes=None):
     draws = mutilations.checkpoint
-    return Target("checkpoints", group, file, words, draws, oracles.never, reads, writes)
+    return Target("checkpoints", file, words, oracles.never, reads, writes, draws)
 
 
-def _data(group, file, words, reads, writes=None):
+def _data(file, words, reads, writes=None):
     """A file that preparation wrote a checksum of."""
     draws = mutilations.text if file.endswith("txt") else mutilations.binary
     kind = "dictionaries" if file.endswith("txt") else ".bin and .idx"
-    return Target(kind, group, file, words, draws, oracles.never, reads, writes)
+    return Target(kind, file, words, oracles.never, reads, writes, draws)
 
 
-def _dictionary(group, file, words, reads, writes=None):
+def _dictionary(file, words, reads, writes=None):
     """A dictionary without a checksum."""
-    fits = oracles.fits_dictionary
-    return Target("dictionaries", group, file, words, mutilations.text, fits, reads, writes)
+    return Target("dictionaries", file, words, oracles.fits_dictionary, reads, writes)
 
 
-def _stored(group, file, words, reads, vocabulary, writes=None):
+def _stored(file, words, reads, vocabulary, writes=None):
     """A .bin or .idx without a checksum."""
     fits = oracles.fits_index if file.endswith("idx") else oracles.fits_tokens(vocabulary)
-    return Target(".bin and .idx", group, file, words, mutilations.binary, fits, reads, writes)
+    return Target(".bin and .idx", file, words, fits, reads, writes, mutilations.binary)
 
 
 def _settings(data):

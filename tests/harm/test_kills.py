@@ -32,7 +32,7 @@ def reference(server, data, tmp_path_factory):
 
 
 def test_a_training_killed_again_and_again_ends_with_the_same_bits(
-    server, data, reference, tmp_path, record_property
+    server, data, reference, tmp_path
 ):
     rng = random.Random(17)
     phases = Counter()
@@ -49,15 +49,12 @@ def test_a_training_killed_again_and_again_ends_with_the_same_bits(
     result = server.run(training(data), tmp_path, timeout=300, full_exit=True)
     assert result.status == 0, result.err[-2000:]
     assert checkpoints_of(tmp_path) == reference.checkpoints
-    record_property("harm", ("kills of a training", dict(phases)))
     assert phases["cases"] >= KILLS - 1
     assert all(phases[f"in {phase}"] for phase in reference.starts)
     assert phases["during a save"] or not WHOLE
 
 
-def test_a_training_that_is_asked_to_end_ends_cleanly(
-    server, data, reference, tmp_path, record_property
-):
+def test_a_training_that_is_asked_to_end_ends_cleanly(server, data, reference, tmp_path):
     """By SIGTERM or Ctrl-C: without a traceback, every checkpoint whole, and the same command goes on."""
     rng = random.Random(5)
     updates = moments(reference, 12, seed=5) if WHOLE else moments(reference, 3, seed=5)[:2]
@@ -81,7 +78,6 @@ def test_a_training_that_is_asked_to_end_ends_cleanly(
         assert not result.timed_out and not unfinished_files(tmp_path)
         # reads every one of them; the very first save may be the one that was ended
         assert checkpoints_of(tmp_path) or (in_a_save and from_nothing)
-        record_property("harm", (f"trainings ended by {number.name}", {"cases": 1}))
     result = server.run(training(data), tmp_path, timeout=300)
     assert result.status == 0, result.err[-2000:]
     assert checkpoints_of(tmp_path) == reference.checkpoints
@@ -105,7 +101,7 @@ WHOLE_FORM = [(name, number) for name in COMMANDS for number in (signal.SIGKILL,
 
 @pytest.mark.parametrize("name, number", WHOLE_FORM if WHOLE else SHORT_FORM)
 def test_another_command_ended_again_and_again_gives_the_same_files(
-    name, number, server, inputs, tmp_path, record_property
+    name, number, server, inputs, tmp_path
 ):
     group, line = COMMANDS[name]
     words = ("fairseq-doc", *line.split())
@@ -139,7 +135,6 @@ def test_another_command_ended_again_and_again_gives_the_same_files(
     after = files_of(cut)
     left = {path for path in after.keys() - expected.keys() if not unfinished(path, number)}
     assert expected.items() <= after.items() and not left
-    record_property("harm", (f"other commands ended by {number.name}", dict(ended)))
 
 
 def unfinished(path, number):

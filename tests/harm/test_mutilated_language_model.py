@@ -1,14 +1,7 @@
-"""Mutilated inputs of the commands of the lm group; see harm/campaign.py."""
+"""Mutilated inputs of the commands of the lm group."""
 
-import pytest
-from harm.targets import targets_of
+from harm.campaign import WHOLE, mutilated, special
 
-TARGETS = targets_of("lm")
-
-
-@pytest.mark.parametrize("name", TARGETS)
-def test_a_mutilated_file(name, campaign, record_property):
-    counts = campaign("lm").run(TARGETS[name])
-    record_property("harm", (counts.kind, counts.summary))
-    if counts.failures:
-        pytest.fail(counts.report, pytrace=False)
+test_a_mutilated_file = mutilated("lm")
+if WHOLE:
+    test_a_special_file = special("lm")

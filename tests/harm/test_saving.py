@@ -33,8 +33,7 @@ def begun(server, inputs, tmp_path_factory):
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_a_full_disk_while_a_training_saves(share, server, begun, tmp_path, record_property):
-    record_property("harm", ("full disks", {"cases": 1}))
+def test_a_full_disk_while_a_training_saves(share, server, begun, tmp_path):
     case, whole = tmp_path / "case", tmp_path / "whole"
     for folder in (case, whole):
         shutil.copytree(begun, folder)
@@ -77,8 +76,7 @@ LIMIT = {"prepare-lm": 1000, "prepare-parsing": 3000, "weights": 3000, "curves":
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_full_disk_while_another_command_writes(name, server, inputs, tmp_path, record_property):
-    record_property("harm", ("full disks", {"cases": 1}))
+def test_a_full_disk_while_another_command_writes(name, server, inputs, tmp_path):
     group, line, existing = WRITERS[name]
     words = ("fairseq-doc", *line.split())
     case = tmp_path / "case"
@@ -99,13 +97,12 @@ def test_a_full_disk_while_another_command_writes(name, server, inputs, tmp_path
 
 
 @pytest.mark.parametrize("name", ["score", "weights", "evalb"])
-def test_standard_output_that_takes_nothing(name, server, inputs, tmp_path, record_property):
+def test_standard_output_that_takes_nothing(name, server, inputs, tmp_path):
     group, line = {
         "score": ("lm", "score data --path a.pt --cpu --input lines.txt"),
         "weights": ("lm", "weights data --path a.pt --cpu"),
         "evalb": ("trees", "evalb dev.mrg best.mrg"),
     }[name]
-    record_property("harm", ("full disks", {"cases": 1}))
     before = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"
     shutil.copytree(inputs(group), tmp_path / "case")
     words = ("fairseq-doc", *line.split())
@@ -150,7 +147,7 @@ for name in ("replace", "rename", "link"):
     "name, suffix", [("fairseq-train", ".pt"), ("rerank", "new"), ("curves", "new.png")]
 )
 def test_a_file_is_on_the_disk_before_it_is_put_into_place(
-    name, suffix, server, begun, inputs, tmp_path, record_property
+    name, suffix, server, begun, inputs, tmp_path
 ):
     case = tmp_path / "case"
     if name == "fairseq-train":
@@ -175,4 +172,3 @@ def test_a_file_is_on_the_disk_before_it_is_put_into_place(
     after = listing(case)
     written = {str(case / path) for path in after if after[path] != before.get(path)}
     assert moved and {path for path in written if path.endswith(suffix)} <= moved
-    record_property("harm", ("files put into place", {"cases": len(moved)}))

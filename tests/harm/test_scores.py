@@ -43,32 +43,29 @@ def ensemble_of(folder, models, dtype):
 
 @every_dtype
 @every_model
-def test_sentences(models, dtype, inputs, record_property):
+def test_sentences(models, dtype, inputs):
     folder = inputs("lm")
     ensemble = ensemble_of(folder, models, dtype)
     lines = (folder / "text" / "valid.txt").read_text().splitlines()[:24]
     tokenized = check_sentences(lines)
     alone = [score_text(ensemble, [words]).sentences[0].log_prob for words in tokenized]
-    cases = []
 
     @some
     @hypothesis.given(
         st.permutations(range(len(lines))), st.integers(1, len(lines)), st.integers(1, 900)
     )
     def in_any_order_and_batch(order, count, max_tokens):
-        cases.append(1)
         chosen = order[:count]
         scored = score_text(ensemble, [tokenized[i] for i in chosen], max_tokens=max_tokens)
         got = [sentence.log_prob for sentence in scored.sentences]
         assert_equal_scores(got, [alone[i] for i in chosen], dtype)
 
     in_any_order_and_batch()
-    record_property("harm", ("scores of language models", {"cases": len(cases)}))
 
 
 @every_dtype
 @every_model
-def test_a_text_in_any_windows(models, dtype, inputs, record_property):
+def test_a_text_in_any_windows(models, dtype, inputs):
     folder = inputs("lm")
     paths = [str(folder / path) for path in MODELS[models].split(":")]
     found = []
@@ -81,11 +78,10 @@ def test_a_text_in_any_windows(models, dtype, inputs, record_property):
     for max_tokens in (1, 50, 5000):
         scored = score_text(ensemble, tokenized, "carried", max_tokens)
         assert_equal_scores(-scored.log_prob, found[0], dtype)
-    record_property("harm", ("scores of language models", {"cases": 8}))
 
 
 @every_dtype
-def test_an_ensemble_in_any_order(dtype, inputs, record_property):
+def test_an_ensemble_in_any_order(dtype, inputs):
     folder = inputs("lm")
     words = check_sentences((folder / "lines.txt").read_text().splitlines())
     scores = [
@@ -94,11 +90,10 @@ def test_an_ensemble_in_any_order(dtype, inputs, record_property):
     ]
     assert_equal_scores(scores[1], scores[0], dtype)
     assert_equal_scores(scores[3], scores[2], dtype)
-    record_property("harm", ("scores of ensembles", {"cases": 2}))
 
 
 @every_dtype
-def test_candidates(dtype, inputs, record_property):
+def test_candidates(dtype, inputs):
     folder = inputs("trees")
     ensemble = ensemble_of(folder, "lm.pt", dtype)
     path = str(folder / "dev.nbest")
@@ -108,24 +103,21 @@ def test_candidates(dtype, inputs, record_property):
     for at_once in (1, 4, 2000):
         scored = score_candidates(ensemble, sentences, at_once)
         assert_equal_scores(np.concatenate(scored), alone, dtype)
-    cases = []
 
     @some
     @hypothesis.given(st.permutations(range(len(flat))), st.integers(1, len(flat)))
     def in_any_order_and_group(order, count):
-        cases.append(1)
         chosen = order[:count]
         got = score_prefix_tree(ensemble, [flat[i] for i in chosen])
         assert_equal_scores(got, [alone[i] for i in chosen], dtype)
 
     in_any_order_and_group()
-    record_property("harm", ("scores of reranking", {"cases": len(cases) + 3}))
 
 
 @every_dtype
 @pytest.mark.parametrize("paths", ["mt.pt", "mt.pt:plain.pt"])
 @pytest.mark.parametrize("beam", [1, 3])
-def test_translations(paths, beam, dtype, inputs, tmp_path, record_property):
+def test_translations(paths, beam, dtype, inputs, tmp_path):
     """Hypotheses of a sentence translated alone, and in batches with others."""
     folder = inputs("translation")
     paths = [str(folder / path) for path in paths.split(":")]
@@ -151,12 +143,10 @@ def test_translations(paths, beam, dtype, inputs, tmp_path, record_property):
 
     chosen = range(12)
     alone = {i: translated([i])[i] for i in chosen}
-    cases = []
 
     @some
     @hypothesis.given(st.permutations(chosen), st.integers(1, len(chosen)))
     def in_any_batch(order, count):
-        cases.append(1)
         for index, hypotheses in translated(order[:count]).items():
             for got, expected in zip(hypotheses, alone[index], strict=True):
                 assert_equal_scores(got["score"].item(), expected["score"].item(), dtype)
@@ -167,4 +157,3 @@ def test_translations(paths, beam, dtype, inputs, tmp_path, record_property):
                     assert dtype == torch.float32
 
     in_any_batch()
-    record_property("harm", ("scores of generation", {"cases": len(cases)}))

@@ -41,6 +41,9 @@ def error_of(output):
         ("--lr 20,10", "not 20.0,10.0"),
         ("--finetune-stages -2", "--finetune-stages must be at least -1; got -2"),
         ("--valid-subset nothing", "no binarised split 'nothing'"),
+        ("--mogrifier-rounds -1", "--mogrifier-rounds must be at least 0"),
+        ("--mogrifier-rounds 2 --mogrifier-rank 0", "--mogrifier-rank must be at least 1"),
+        ("--mogrifier-rank 3", "--mogrifier-rank 3 needs rounds"),
     ],
 )
 def test_a_wrong_setting_is_refused_and_nothing_is_written(options, problem, corpus, tmp_path):

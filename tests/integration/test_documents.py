@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-import tempfile
 import time
 from types import SimpleNamespace
 
@@ -20,7 +19,6 @@ import toy_translation
 import toy_trees
 from conftest import BIN, ROOT, evaluated, fail, run, start
 from fairseq import options
-from warm_commands import WarmCommands
 
 SMALL = (
     "--decoder-embed-dim 16 --layer-dims 24,24,20 --doc-components 0,0,1,2 --max-update 3 --cpu "
@@ -82,17 +80,10 @@ def write_data_sets(folder):
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
+def checkout(server, tmp_path_factory):
     """A folder that looks like a checkout, with the shims and toy data; ``shell(text)`` runs text there
     and returns its output. README's blocks have run in it: other pages use its model."""
-    with (
-        tempfile.TemporaryDirectory() as short,
-        WarmCommands(short) as warm,
-    ):  # as a socket's path is
-        yield make_checkout(tmp_path_factory, warm.folder)
-
-
-def make_checkout(tmp_path_factory, warm):
+    warm = server.programs()
     folder = tmp_path_factory.mktemp("a checkout")
     for name in ("scripts", "examples", "fairseq_doc"):
         (folder / name).symlink_to(ROOT / name)
@@ -177,7 +168,7 @@ def test_the_pages_give_what_they_promise(checkout, ran):
     assert len(re.findall(r"^rerank: \S+test.nbest, weight [\d.]+:$", parsing, re.MULTILINE)) == 2
 
 
-def test_few_blocks_are_not_run_and_each_says_so():
+def test_a_block_that_is_not_run_says_so():
     fences = {
         match[1]
         for page in [*PAGES, ROOT / "CONTRIBUTING.md", *ROOT.glob("examples/*/README.md")]
@@ -186,11 +177,11 @@ def test_few_blocks_are_not_run_and_each_says_so():
         )
     }
     assert fences <= {RUN, NOT_RUN, "python", ""}
-    skipped = [block for page in PAGES for block in blocks(page, NOT_RUN)]
-    assert len(skipped) < len([block for page in PAGES for block in blocks(page, RUN)])
 
 
 # The examples
+
+ECHO = 'for word in "$@"; do echo "$word"; done'
 
 
 def shim(folder, program, text):
@@ -201,26 +192,16 @@ def shim(folder, program, text):
 
 def words_of(script, tmp_path, program="fairseq-train", **places):
     """The words that a script gives to a program of fairseq."""
-    shim(tmp_path, program, 'for word in "$@"; do echo "$word"; done')
-    return run([script], PATH=f"{tmp_path}:{os.environ['PATH']}", **places).splitlines()
+    shim(tmp_path, program, ECHO)
+    script = script if isinstance(script, list) else [script]
+    return run(script, PATH=f"{tmp_path}:{os.environ['PATH']}", **places).splitlines()
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        path
-        for path in sorted(ROOT.glob("examples/*/train*.sh"))
-        if not path.with_suffix(".yaml").exists()
-    ],
-    ids=lambda path: f"{path.parent.name}/{path.stem}",
-)
-def test_recipes_without_a_yaml_are_accepted_by_fairseq(script, tmp_path, monkeypatch):
-    """Those with one are compared with it in test_configurations.py."""
-    words = words_of(script, tmp_path)
+def by_fairseq(words, monkeypatch):
+    """The arguments that fairseq-train reads."""
     monkeypatch.setattr("sys.argv", ["fairseq-train", *words])  # fairseq looks for --user-dir here
     monkeypatch.chdir(ROOT)
-    args = options.parse_args_and_arch(options.get_training_parser(), input_args=words)
-    assert args.criterion == "doc_cross_entropy" and args.save_dir.startswith("checkpoints/")
+    return options.parse_args_and_arch(options.get_training_parser(), input_args=words)
 
 
 VARIANTS = {
@@ -235,13 +216,8 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_variants_beyond_the_paper_are_accepted_by_fairseq(variant, tmp_path, monkeypatch):
-    shim(tmp_path, "fairseq-train", 'for word in "$@"; do echo "$word"; done')
-    shim(tmp_path, "python", "echo fairseq_doc")
     script = [ROOT / "examples/beyond/variant.sh", variant, "3", "data", "checkpoints"]
-    words = run(script, PATH=f"{tmp_path}:{os.environ['PATH']}").splitlines()
-    monkeypatch.setattr("sys.argv", ["fairseq-train", *words])
-    monkeypatch.chdir(ROOT)
-    args = options.parse_args_and_arch(options.get_training_parser(), input_args=words)
+    args = by_fairseq(words_of(script, tmp_path), monkeypatch)
     assert args.save_dir == f"checkpoints/{variant}-3" and args.seed == 3
     assert args.arch == VARIANTS[variant]
     added = ["partial_shuffle", "weight_norm", "mogrifier_rounds"]
@@ -250,7 +226,6 @@ def test_the_variants_beyond_the_paper_are_accepted_by_fairseq(variant, tmp_path
 
 
 EQUAL_TUNING = ROOT / "examples" / "equal_tuning"
-ECHO = 'for word in "$@"; do echo "$word"; done'
 
 
 def report_of(study, trial, settings):
@@ -285,11 +260,7 @@ def test_the_systems_of_equal_tuning_are_accepted_by_fairseq(system, tmp_path, m
     longer = [*average, "--max-epoch", "400"]
     assert run(longer, **places).splitlines() == [*averaged, "--max-epoch", "400"]
     assert run(longer, **places) == ""
-    monkeypatch.chdir(ROOT)
-    both = []
-    for line in (tuned, averaged):
-        monkeypatch.setattr("sys.argv", ["fairseq-train", *line])
-        both.append(options.parse_args_and_arch(options.get_training_parser(), input_args=line))
+    both = [by_fairseq(line, monkeypatch) for line in (tuned, averaged)]
     for name in ("arch", "cell", "layers", "rhn_depth", "doc_components", "num_params", "bptt"):
         assert getattr(both[0], name, None) == getattr(both[1], name, None)
     assert both[0].arch == "lstm_melis_lm" and both[0].num_params == 1_000_000
@@ -337,8 +308,10 @@ def test_equal_tuning_compares_what_was_trained_to_its_end(tmp_path):
     assert rows[4] == [""] and "from b, averaged" in printed.splitlines()[5]
 
 
-def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
-    """Their results are those of eval-lm, read by their names. A second call computes what is missing."""
+@pytest.fixture
+def beyond(tmp_path):
+    """``beyond(*segments)``: the table of examples/beyond/evaluate.sh where eval-lm finds the same result
+    each time, and the calls of eval-lm."""
     from fairseq_doc.cli.eval_lm import _cache_as_json, _dynamic_as_json
     from fairseq_doc.evaluation.cache import CacheSettings
     from fairseq_doc.evaluation.dynamic import DynamicSettings
@@ -348,72 +321,57 @@ def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(tmp_path):
         cache=CacheSettings(window=9, theta=0.5, share=0.25),
         dynamic=DynamicSettings(rate=3e-5, decay=0.002),
     )
-    dynamic = _dynamic_as_json(settings)
-    found = {"cache": _cache_as_json(settings), "dynamic": dynamic}
-    found |= {
-        "perplexity": 97.531,
-        "seconds": 12.3,
-        "seconds_before": 4.4,
-        "searched": {"theta 1": 99.0},
-        "at_ends": {"theta": "smallest"},
-    }
+    found = {"cache": _cache_as_json(settings), "dynamic": _dynamic_as_json(settings)}
+    found |= {"perplexity": 97.531, "seconds": 12.3, "seconds_before": 4.4}
+    found |= {"searched": {"theta 1": 99.0}, "at_ends": {"theta": "smallest"}}
     shim(tmp_path, "fairseq-doc", f"echo \"$@\" >> {tmp_path}/calls\necho '{json.dumps(found)}'")
     (tmp_path / "m.pt").touch()
-    script = [ROOT / "examples/beyond/evaluate.sh", "m.pt", "data"]
-    path = f"{tmp_path}:{BIN}:{os.environ['PATH']}"
-    table = run(script, cwd=tmp_path, PATH=path)
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
-    assert [row[0] for row in rows[2:]] == [
-        "static",
-        "cache_dot",
-        "cache_cosine",
-        "dynamic5",
-        "dynamic20",
-    ]
-    assert rows[3] == [
-        "cache_dot",
-        "window 9, similarity dot, theta 0.5 (the smallest tried), lambda 0.25",
-        "97.53",
-        "97.53",
-        "12",
-        "4",
-    ]
-    calls = [call.partition(" --path m.pt ")[2] for call in (tmp_path / "calls").open()]
-    assert all(call.endswith(" --matmul-precision float32 --json\n") for call in calls)
 
-    def cache_calls(similarity):
-        settings = f"--cache-window 2000 --cache-similarity {similarity}"
-        best = "--cache-theta 0.5 --cache-lambda 0.25"
-        return [f"valid {settings} --cache-search", f"test {settings} {best}"]
+    def evaluate(*segments):
+        (tmp_path / "calls").write_text("")
+        script = [ROOT / "examples/beyond/evaluate.sh", "m.pt", "data", *segments]
+        table = run(script, cwd=tmp_path, PATH=f"{tmp_path}:{BIN}:{os.environ['PATH']}")
+        calls = (tmp_path / "calls").read_text().splitlines()
+        assert all(call.endswith(" --matmul-precision float32 --json") for call in calls)
+        calls = [call.split("--gen-subset ")[1].partition(" --matmul")[0] for call in calls]
+        return [line.strip("|").split("|") for line in table.splitlines()], calls
 
-    def dynamic_calls(segment):
-        statistics = f"--dynamic-statistics m.pt.beyond/dynamic{segment}.npz"
-        settings = f"--dynamic --dynamic-segment {segment} {statistics}"
-        best = "--dynamic-rate 3e-05 --dynamic-decay 0.002"
-        return [f"valid {settings} --dynamic-search", f"test {settings} {best}"]
+    return evaluate
 
-    assert [call.split("--gen-subset ")[1].partition(" --matmul")[0] for call in calls] == [
-        "valid",
-        "test",
-        *cache_calls("dot"),
-        *cache_calls("cosine"),
-        *dynamic_calls(5),
-        *dynamic_calls(20),
-    ]
+
+def test_the_evaluation_beyond_the_paper_uses_what_its_searches_find(beyond):
+    """Their results are those of eval-lm, read by their names."""
+    rows, calls = beyond()
+    names = ["static", "cache_dot", "cache_cosine", "dynamic5", "dynamic20"]
+    assert [row[0].strip() for row in rows[2:]] == names
+    settings = "window 9, similarity dot, theta 0.5 (the smallest tried), lambda 0.25"
+    assert [cell.strip() for cell in rows[3][1:]] == [settings, "97.53", "97.53", "12", "4"]
+    expected = ["valid", "test"]
+    for similarity in ("dot", "cosine"):
+        cache = f"--cache-window 2000 --cache-similarity {similarity}"
+        expected += [f"valid {cache} --cache-search"]
+        expected += [f"test {cache} --cache-theta 0.5 --cache-lambda 0.25"]
+    for segment in (5, 20):
+        dynamic = f"--dynamic --dynamic-segment {segment} --dynamic-statistics "
+        dynamic += f"m.pt.beyond/dynamic{segment}.npz"
+        expected += [f"valid {dynamic} --dynamic-search"]
+        expected += [f"test {dynamic} --dynamic-rate 3e-05 --dynamic-decay 0.002"]
+    assert calls == expected
+
+
+def test_the_evaluation_beyond_the_paper_goes_on(beyond, tmp_path):
+    """A further call computes what is missing or is of other weights."""
+    table, calls = beyond()
     (tmp_path / "m.pt.beyond/cache_dot.test.json").unlink()
-    assert run(script, cwd=tmp_path, PATH=path) == table
-    assert len((tmp_path / "calls").read_text().splitlines()) == len(calls) + 1
     statistics = tmp_path / "m.pt.beyond/dynamic5.npz"
     statistics.touch()
-    run(script, cwd=tmp_path, PATH=path)
-    assert statistics.exists()
+    again, made = beyond()
+    assert again == table and len(made) == 1 and statistics.exists()
     later = time.time() + 60
     os.utime(tmp_path / "m.pt", (later, later))
-    assert run([*script, "20"], cwd=tmp_path, PATH=path).splitlines()[5:] == table.splitlines()[6:]
-    assert statistics.exists()  # those of other weights are removed where they would be read
-    run(script, cwd=tmp_path, PATH=path)
-    assert len((tmp_path / "calls").read_text().splitlines()) == 3 * len(calls) - 1
-    assert not statistics.exists()
+    assert beyond("20")[0][5:] == table[6:] and statistics.exists()
+    _, made = beyond()
+    assert made == calls and not statistics.exists()  # which would be read
 
 
 @pytest.mark.parametrize("example", ["penn_treebank", "wikitext2", "wikitext103"])
@@ -433,14 +391,14 @@ def test_a_recipe_is_evaluated_where_it_was_saved(example, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     "example, command, score",
     [
-        ("iwslt16", "bleu", ["--lang", "de"]),
-        ("gigaword", "rouge", ["--tokenized-reference", "--allow-unknown"]),
+        ("iwslt16", "bleu", "--lang de"),
+        ("gigaword", "rouge", "--tokenized-reference --allow-unknown"),
     ],
 )
 def test_evaluation_translates_with_an_ensemble_and_scores(example, command, score, tmp_path):
     """Without the programs themselves, which the pages run."""
-    shim(tmp_path, "fairseq-generate", 'for word in "$@"; do echo "$word"; done')
-    shim(tmp_path, "fairseq-doc", 'for word in "$@"; do echo "$word"; done')
+    shim(tmp_path, "fairseq-generate", ECHO)
+    shim(tmp_path, "fairseq-doc", ECHO)
     model = "a model.pt:b.pt"
     for name in (*model.split(":"), "reference"):
         (tmp_path / name).touch()
@@ -448,12 +406,12 @@ def test_evaluation_translates_with_an_ensemble_and_scores(example, command, sco
         "MODEL": model,
         "RAW": "reference",
         "OUT": "out.txt",
-        "SCORE": "--tokenized-reference --allow-unknown",
     }
     places["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    places |= {"SCORE": score} if command == "rouge" else {}
     evaluate = ROOT / "examples" / example / "evaluate.sh"
     scored = run([evaluate, "--cpu"], cwd=tmp_path, **places).splitlines()
-    assert scored == [command, "out.txt", "--reference", "reference", *score]
+    assert scored == [command, "out.txt", "--reference", "reference", *score.split()]
     generated = (tmp_path / "out.txt").read_text().splitlines()
     assert model in generated and generated[-1] == "--cpu"
     refusal = fail([evaluate], cwd=tmp_path, **places)

@@ -1,28 +1,15 @@
-"""The scripts of preparation, preparations that are killed, and real text."""
+"""Preparations that are killed, and real text."""
 
 import gzip
 import json
 import multiprocessing
-import shutil
 import time
 
 import pytest
 import toy_language
-from conftest import ROOT, doc, run
+from conftest import doc, run
 
 from fairseq_doc.preparation.language_model import Settings, prepare
-
-
-@pytest.mark.parametrize("name", ["lm", "mt", "headline", "parsing"])
-def test_the_scripts_forward_to_the_commands(tmp_path, name):
-    checkout = tmp_path / "check out"
-    (checkout / ".venv" / "bin").mkdir(parents=True)
-    program = checkout / ".venv" / "bin" / "fairseq-doc"
-    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    program.chmod(0o755)
-    (checkout / "scripts").mkdir()
-    script = shutil.copy(ROOT / "scripts" / f"prepare_{name}.sh", checkout / "scripts")
-    assert run([script, "a b", "--c"]).splitlines() == [f"prepare-{name}", "a b", "--c"]
 
 
 @pytest.mark.parametrize(

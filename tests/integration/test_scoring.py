@@ -163,19 +163,6 @@ def test_bleu_is_what_sacrebleu_prints(scored):
     assert "case:lc" in lower["signature"] and lower["systems"][0]["p"] is None
 
 
-def test_bleu_prints_a_row_a_system(scored):
-    printed, remarks = doc(*line_of("bleu", scored, more=("--bootstrap", 200)))
-    lines = printed.splitlines()
-    assert "60 lines, raw" in lines[0]
-    for line, name in zip(lines[1:3], "ab", strict=True):
-        assert f"{name}.out" in line and "moses (de)" in line and "60 of 60 targets" in line
-    row = r".*/[ab]\.out +BLEU \d+\.\d\d \(\d+\.\d\d ± \d\.\d\d\)( p 0\.\d{4})? +chrF2 .*"
-    assert re.fullmatch(row, lines[3]) and re.fullmatch(row, lines[4])
-    assert " p " not in lines[3] and lines[4].count(" p ") == 2
-    assert lines[5].startswith("BLEU|nrefs:1|bs:200|seed:12345|case:mixed|eff:no|tok:13a|")
-    assert remarks == ""
-
-
 def test_the_same_text_differs_from_itself_by_chance(scored):
     (scored / "copy.out").write_bytes((scored / "a.out").read_bytes())
     outputs = {"more": ("--bootstrap", 100)}
@@ -202,15 +189,6 @@ def test_rouge_is_what_rouge_score_prints(scored):
             assert baseline["low"] < baseline["f1"] < baseline["high"]
             assert other["f1"] < baseline["f1"] and 0 < other["p"] < 0.2
             assert baseline["p"] is None
-
-
-def test_rouge_prints_two_rows_a_system_and_what_rouge_score_leaves_out(scored):
-    printed, _ = doc(*line_of("rouge", scored, "a.out", more=("--bootstrap", 100)))
-    lines = printed.splitlines()
-    umlauts = sum(line.count("ä") for line in (scored / "ref").read_text("utf-8").splitlines())
-    assert lines[2].startswith(f"{umlauts} of ")
-    assert lines[3].split()[1:3] == ["unstemmed", "ROUGE-1"]
-    assert lines[4].split()[1:3] == ["stemmed", "ROUGE-1"] and len(lines) == 5
 
 
 @pytest.mark.parametrize("command", ["bleu", "rouge"])

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import textwrap
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 import toy_language
-from conftest import BIN, PACKAGE, ROOT, doc, evaluation, fail_here, run_here, start, training
-from worker_processes import Worker, end_all, free_port, of_srun, of_torchrun
+from conftest import BIN, PACKAGE, doc, evaluation, fail_here, run_here, start, training
+from worker_processes import free_port, of_srun, of_torchrun
 
 from fairseq_doc import files
 
@@ -30,10 +31,37 @@ STAGES = (
 COLUMNS = 12
 
 
-@pytest.fixture(autouse=True)
-def no_worker_is_left():
-    yield
-    end_all()
+@pytest.fixture
+def worker(server):
+    """``worker(command, streams, **environment)``: a running command of fairseq; ended with the test."""
+    started = []
+
+    def start_worker(command, streams, **environment):
+        running = server.start(command, streams.parent, streams, timeout=120, **environment)
+        started.append(running)
+        return running
+
+    yield start_worker
+    for running in started:
+        running.kill()
+
+
+@pytest.fixture
+def start_two(worker):
+    """Two workers with half the columns each, started with the environment of a launcher."""
+
+    def start_workers(data, save_dir, options, environ=of_torchrun, **changes):
+        save_dir.mkdir(parents=True, exist_ok=True)
+        command = training(data, save_dir, f"{options} --batch-size {COLUMNS // 2}")
+        port = free_port()
+        if environ is of_torchrun:
+            changes["port"] = port
+        return [
+            worker(command, save_dir / f"streams{rank}", **environ(rank, **changes))
+            for rank in range(2)
+        ]
+
+    return start_workers
 
 
 @pytest.fixture(scope="module")
@@ -53,23 +81,17 @@ def one_worker(data, save_dir, options):
     return run_here(training(data, save_dir, f"{options} --batch-size {COLUMNS}"))
 
 
-def start_two(data, save_dir, options, environ=of_torchrun, **changes):
-    """Two workers with half the columns each, started with the environment of a launcher."""
-    save_dir.mkdir(parents=True, exist_ok=True)
-    command = training(data, save_dir, f"{options} --batch-size {COLUMNS // 2}")
-    port = free_port()
-    if environ is of_torchrun:
-        changes["port"] = port
-    return [
-        Worker(command, save_dir / f"output{rank}", **environ(rank, **changes)) for rank in range(2)
-    ]
-
-
 def ended_well(workers):
     """The output of the first worker."""
     for worker in workers:
-        assert worker.wait() == 0, worker.output()[-3000:]
-    return workers[0].output()
+        assert worker.wait().status == 0, worker.wait().err[-3000:]
+    return output_of(workers[0])
+
+
+def output_of(worker):
+    """Both its streams, when it has ended."""
+    result = worker.wait()
+    return result.out + result.err
 
 
 def updates(output):
@@ -125,7 +147,7 @@ def mid_epoch(folder, stage):
             return path
 
 
-def test_two_workers_give_the_stages_of_one(one, data, tmp_path):
+def test_two_workers_give_the_stages_of_one(start_two, one, data, tmp_path):
     output = ended_well(start_two(data, tmp_path, STAGES))
     assert_same_losses(output, one.output)
     names = ("last", "best", "best_stage0", "best_stage1")
@@ -136,7 +158,7 @@ def test_two_workers_give_the_stages_of_one(one, data, tmp_path):
         )
 
 
-def test_another_number_of_workers_resumes_in_mid_epoch(one, data, tmp_path):
+def test_another_number_of_workers_resumes_in_mid_epoch(start_two, one, data, tmp_path):
     """One worker in SGD, then two, then one from within averaging to the end."""
     two_from_sgd, one_from_averaging = tmp_path / "two", tmp_path / "one"
     two_from_sgd.mkdir()
@@ -150,7 +172,7 @@ def test_another_number_of_workers_resumes_in_mid_epoch(one, data, tmp_path):
             assert_same_checkpoint(folder / name, one.folder / name)
 
 
-def test_two_workers_resume_to_the_same_bits(data, tmp_path):
+def test_two_workers_resume_to_the_same_bits(start_two, data, tmp_path):
     ended_well(start_two(data, tmp_path / "a", f"{SHORT} --save-interval-updates 5"))
     (tmp_path / "b").mkdir()
     shutil.copy(tmp_path / "a" / "checkpoint_1_5.pt", tmp_path / "b" / "checkpoint_last.pt")
@@ -160,23 +182,23 @@ def test_two_workers_resume_to_the_same_bits(data, tmp_path):
         assert torch.equal(resumed[name], tensor), name
 
 
-def test_two_workers_give_the_papers_balance_of_one(data, tmp_path):
+def test_two_workers_give_the_papers_balance_of_one(start_two, data, tmp_path):
     """With a data worker each, too."""
     options = f"{SHORT} --doc-balance paper --num-workers 1"
     output = ended_well(start_two(data, tmp_path / "two", options))
     assert_same_losses(output, one_worker(data, tmp_path / "one", f"{options} --num-workers 0"))
 
 
-def test_data_workers_give_the_losses_of_none(one, data, tmp_path):
+def test_data_workers_give_the_losses_of_none(worker, one, data, tmp_path):
     command = training(data, tmp_path, f"{SHORT} --num-workers 2 --batch-size {COLUMNS}")
-    output = ended_well([Worker(command, tmp_path / "output")])
+    output = ended_well([worker(command, tmp_path / "streams")])
     assert torch.equal(updates(output), updates(one.output)[:12])
 
 
 # How they are started
 
 
-def test_srun_starts_workers(one, data, tmp_path):
+def test_srun_starts_workers(start_two, one, data, tmp_path):
     """Two tasks on two machines; the list of machines is read by a scontrol that knows them."""
     scontrol = tmp_path / "scontrol"
     scontrol.write_text(
@@ -193,24 +215,24 @@ def test_srun_starts_workers(one, data, tmp_path):
     torch.testing.assert_close(updates(output), updates(one.output)[:12], rtol=2e-3, atol=2e-6)
 
 
-def test_fairseq_hydra_train_joins_the_workers(data, tmp_path):
+def test_fairseq_hydra_train_joins_the_workers(worker, data, tmp_path):
     """It imports this package only after fairseq has chosen how many workers there are."""
-    words = [
-        "fairseq-hydra-train",
-        *("--config-dir", ROOT / "examples" / "penn_treebank", "--config-name", "train"),
-        f"task.data={data}",
-        f"common.user_dir={PACKAGE}",
-        'model.doc_components="0,0,1,2"',
-        "+model.decoder_embed_dim=16",
-        '+model.layer_dims="24,24,20"',
-        "dataset.batch_size=4",
-        "optimization.max_update=3",
-        "common.cpu=true",
-        f"checkpoint.save_dir={tmp_path}/checkpoints",
-        f"hydra.run.dir={tmp_path}",
-    ]
+    settings = f"""
+        common: {{user_dir: {PACKAGE}, cpu: true}}
+        task: {{_name: bptt_language_modeling, data: {data}}}
+        model: {{_name: lstm_doc_lm, doc_components: "0,1,2", layer_dims: "24,20"}}
+        criterion: {{_name: doc_cross_entropy}}
+        optimizer: {{_name: nt_asgd}}
+        lr_scheduler: {{_name: nt_asgd}}
+        optimization: {{lr: [20.0], max_update: 3}}
+        dataset: {{batch_size: 4, batch_size_valid: 4, num_workers: 0}}
+        checkpoint: {{save_dir: {tmp_path}/checkpoints}}
+        hydra: {{run: {{dir: {tmp_path}}}}}
+    """
+    (tmp_path / "run.yaml").write_text(textwrap.dedent(settings))
+    words = ["fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "run"]
     port = free_port()
-    workers = [Worker(words, tmp_path / f"{r}", **of_torchrun(r, port=port)) for r in range(2)]
+    workers = [worker(words, tmp_path / f"{r}", **of_torchrun(r, port=port)) for r in range(2)]
     output = ended_well(workers)
     assert "training on 2 devices" in output and "in 8 columns" in output
     assert torch.load(tmp_path / "checkpoints" / "checkpoint_last.pt")["model"]
@@ -234,7 +256,7 @@ def wait_for(condition, seconds=60):
 
 
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_killed_worker_ends_the_other(killed, data, tmp_path):
+def test_a_killed_worker_ends_the_other(worker, killed, data, tmp_path):
     """One command a worker, with a method to meet."""
     meeting = (
         f"--distributed-world-size 2 --distributed-init-method tcp://127.0.0.1:{free_port()} "
@@ -242,15 +264,14 @@ def test_a_killed_worker_ends_the_other(killed, data, tmp_path):
     )
     command = training(data, tmp_path, f"{OPTIONS} {meeting} --batch-size 6")
     workers = [
-        Worker(f"{command} --distributed-rank {rank}", tmp_path / f"output{rank}")
+        worker(f"{command} --distributed-rank {rank}", tmp_path / f"output{rank}")
         for rank in range(2)
     ]
     wait_for((tmp_path / "checkpoint_last.pt").exists)
-    os.kill(workers[killed].process.pid, signal.SIGKILL)
+    workers[killed].kill()
     other = workers[1 - killed]
-    assert other.wait(60) == 1
-    assert_one_error(other.output(), "another worker ended")
-    workers[killed].wait(1)
+    assert other.wait().status == 1
+    assert_one_error(output_of(other), "another worker ended")
 
 
 def test_torchrun_trains_and_reports_a_killed_worker(one, data, tmp_path):
@@ -275,10 +296,10 @@ def process_with(*variables):
                 return int(environ.parent.name)
 
 
-def test_a_worker_does_not_wait_for_one_that_never_comes(data, tmp_path):
+def test_a_worker_does_not_wait_for_one_that_never_comes(worker, data, tmp_path):
     """Neither the first, where the others meet, nor another one."""
     alone = [
-        Worker(
+        worker(
             training(data, tmp_path, SHORT),
             tmp_path / f"output{rank}",
             **of_torchrun(rank, port=free_port()),
@@ -286,19 +307,19 @@ def test_a_worker_does_not_wait_for_one_that_never_comes(data, tmp_path):
         )
         for rank in range(2)
     ]
-    for rank, worker in enumerate(alone):
-        assert worker.wait(60) == 1
-        assert_one_error(worker.output(), f"worker {rank} of 2 did not meet the others at env://")
+    for rank, lonely in enumerate(alone):
+        assert lonely.wait().status == 1
+        assert_one_error(output_of(lonely), f"worker {rank} of 2 did not meet the others at env://")
 
 
-def test_all_workers_end_where_the_first_refuses(data, tmp_path):
+def test_all_workers_end_where_the_first_refuses(start_two, data, tmp_path):
     """Here because another training writes to the folder."""
     lock = files.lock(str(tmp_path / ".training.lock"), "is free")
     first, second = start_two(data, tmp_path, SHORT)
-    assert (first.wait(60), second.wait(60)) == (1, 1)
+    assert (first.wait().status, second.wait().status) == (1, 1)
     lock.close()
-    assert_one_error(first.output(), "another training writes to")
-    assert_one_error(second.output(), "another worker ended")
+    assert_one_error(output_of(first), "another training writes to")
+    assert_one_error(output_of(second), "another worker ended")
 
 
 def test_columns_that_leave_a_worker_without_its_share_are_an_error(data, one):

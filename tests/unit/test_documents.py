@@ -20,7 +20,11 @@ NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 FOREIGN = {"--editable", "--hook-type", "--config-dir", "--config-name"}
 FOREIGN |= {"--nproc-per-node", "--no-python", "--nnodes", "--rdzv-backend", "--rdzv-endpoint"}
 FOREIGN |= {"--nodes", "--ntasks", "--cpus-per-task", "--no-deps", "--upgrade", "--force-reinstall"}
-FOREIGN |= {"--no-build-isolation", "--component-threshold"}  # the last was removed
+FOREIGN |= {
+    "--hypothesis-show-statistics",
+    "--no-build-isolation",
+    "--component-threshold",
+}  # the last was removed
 
 
 def script(name):
@@ -111,11 +115,15 @@ def test_commands_and_options_named_in_the_documents_exist(make_options, monkeyp
     known = fairseq_options(monkeypatch) | FOREIGN | {"--version"}  # of fairseq-doc itself
     for parser in commands.values():
         known |= set(parser._option_string_actions)
+    benchmark = script("benchmark")
+    for name in benchmark.SUBCOMMANDS:
+        module = benchmark.make_parser([name])._subparsers._group_actions[0].choices[name]
+        known |= set(module._option_string_actions)
     for path in [*ROOT.glob("scripts/*.py"), *ROOT.glob("examples/*/*.py")]:
         known |= set(re.findall(r'"(--[a-z-]+)"', path.read_text()))
     unknown = []
     for path, name in zip(PAGES, NAMES, strict=True):
-        text = path.read_text().replace("`scripts/prepare_*.sh`", "")
+        text = path.read_text()
         typed = re.findall(r"fairseq-doc ([a-z][a-z-]*)\b(?! commands)", text)
         unknown += [f"{name}: fairseq-doc {command}" for command in set(typed) - commands.keys()]
         typed = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", without_diagrams(text))

@@ -1,7 +1,6 @@
 """The matrix products behind --backend and the sizes of chunks: GFLOP/s of MKL and oneDNN.
 
-    python scripts/benchmark_matmul.py [--json]
-    ONEDNN_MAX_CPU_ISA=AVX2 python scripts/benchmark_matmul.py     # oneDNN with 256-bit vectors
+    ONEDNN_MAX_CPU_ISA=AVX2 python scripts/benchmark.py matmul     # oneDNN with 256-bit vectors
 
 R rows of width d and a matrix of V rows: one chunk of the output operation at the sizes of Penn Treebank and
 WikiText-2, and an LSTM layer's input over a window. Products:
@@ -11,19 +10,22 @@ WikiText-2, and an LSTM layer's input over a window. Products:
     d matrix        (d, R) x (R, V)
 
 on one thread and on all cores, the fastest of --repeats; also with bfloat16 factors, which are oneDNN's
-with both. The forms take turns. Then the output
-operation itself by bytes of a chunk, at both sizes: seconds, --repeats turns. Nothing else should run on
-the machine.
+with both. The forms take turns. Then the output operation itself by bytes of a chunk, at both sizes:
+seconds, --repeats turns.
 """
 
-import json
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
-from benchmark_tools import fastest_in_turns, make_parser, print_machine
+import torch
 
-from fairseq_doc.cli.arguments import positive
+from benchmarks.tools import fastest_in_turns
+from fairseq_doc.ops import matmul
+from fairseq_doc.ops.mixture_nll import mixture_nll
+from fairseq_doc.ops.reference import Mixture
+from fairseq_doc.options import option, positive
 
 SIZES = {
     "ptb": (280, 280, 10_000),
@@ -34,12 +36,15 @@ CHUNKS = (8, 16, 30)  # MiB
 TOKENS = {"ptb": 420, "wikitext2": 120}  # of the output operation
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Of this benchmark."""
+
+    repeats: int = option("rounds", 5, type=positive)
+
+
 def gflops(repeats, rows, width, words):
     """{product: {library or ``bfloat16``: GFLOP/s}}."""
-    import torch
-
-    from fairseq_doc.ops import matmul
-
     k, weight = torch.randn(rows, width), torch.randn(words, width)
     e = torch.rand(rows, words)
     operands = {
@@ -61,65 +66,42 @@ def gflops(repeats, rows, width, words):
 
 
 def _by(library, left, right):
-    from fairseq_doc.ops import matmul
-
     matmul.force_backend(library)
     return matmul.matmul(left, right)
 
 
 def seconds_by_chunk(size, repeats):
     """{size of a chunk: seconds of the output operation, forward and backward}."""
-    import torch
-
-    from fairseq_doc.ops.mixture_nll import mixture_nll
-    from fairseq_doc.ops.reference import Mixture
-
     _, width, words = SIZES[size]
     tokens, j = TOKENS[size], 20
     components = torch.randn(tokens, j, width).tanh_().requires_grad_()
     log_weights = torch.randn(tokens, j).log_softmax(1).requires_grad_()
     weight = torch.empty(words, width).uniform_(-0.1, 0.1).requires_grad_()
     bias, target = torch.zeros(words, requires_grad=True), torch.randint(words, (tokens,))
-    mixture = Mixture(components, log_weights, weight, bias)
+    parts = components, log_weights, weight, bias
 
     def run(mib):
-        loss = mixture_nll(mixture, target, chunk_bytes=mib * 2**20)
-        return torch.autograd.grad(loss, mixture)
+        loss = mixture_nll(Mixture(*parts), target, chunk_bytes=mib * 2**20)
+        return torch.autograd.grad(loss, parts)
 
     forms: dict[str, Callable[[], object]] = {f"{mib} MiB": partial(run, mib) for mib in CHUNKS}
     return fastest_in_turns(forms, repeats)
 
 
-def main():
-    """Measure, and print."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--repeats", type=positive, default=5, help="default: 5")
-    args = parser.parse_args()
-    import torch
-
-    from fairseq_doc.ops import matmul
-
-    print_machine(to_stderr=args.json)
+def run(settings):
+    """``products``: {size and threads: {product: {form: GFLOP/s}}}; ``chunks``: {size: {chunk: seconds}}."""
     own = matmul.backend
     found: dict[str, dict[str, dict]] = {"products": {}, "chunks": {}}
     for threads in sorted({1, os.cpu_count() or 1}):
         torch.set_num_threads(threads)
         for size, shape in SIZES.items():
-            of_size = gflops(args.repeats, *shape)
-            found["products"][f"{size}, {threads}"] = of_size
+            of_size = found["products"][f"{size}, {threads}"] = gflops(settings.repeats, *shape)
             for product, of_product in of_size.items():
                 speeds = "".join(f"  {form} {x:4.0f}" for form, x in of_product.items())
-                if not args.json:
-                    print(f"{threads} threads  {size:10}{product:13}{speeds} GFLOP/s", flush=True)
+                print(f"{threads} threads  {size:10}{product:13}{speeds} GFLOP/s", flush=True)
     matmul.force_backend(own)
     for size in TOKENS:
-        found["chunks"][size] = of_chunks = seconds_by_chunk(size, args.repeats)
-        if not args.json:
-            line = "".join(f"  {chunk} {seconds:.3f} s" for chunk, seconds in of_chunks.items())
-            print(f"output operation, {size:10}{line}", flush=True)
-    if args.json:
-        print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+        of_chunks = found["chunks"][size] = seconds_by_chunk(size, settings.repeats)
+        line = "".join(f"  {chunk} {seconds:.3f} s" for chunk, seconds in of_chunks.items())
+        print(f"output operation, {size:10}{line}", flush=True)
+    return found

@@ -1,41 +1,40 @@
 """An exported language model beside the model itself: size, perplexity and words a second on one thread.
 
-    python scripts/benchmark_onnx.py DATA MODEL.pt [--gen-subset valid] [--words 2000] [--repeats 3] [--json]
-
 The first --words tokens of the split are scored in one column with the carried state, in three ways: a token at
 a time with log P of every word, as shallow fusion does; a token at a time with its own log P alone; and so in
 windows of --window tokens. Ours, ONNX in float32 and ONNX in 8 bits take turns in each of --repeats rounds; a time
-is the fastest. Nothing else should run on the machine.
+is the fastest.
 """
 
-import json
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
-from benchmark_tools import fastest_in_turns, make_parser, print_machine
+import torch
+
+from benchmarks.tools import fastest_in_turns
+from fairseq_doc.evaluation.ensemble import load_ensemble, windows_of
+from fairseq_doc.export.contract import LOG_PROBS, NLL
+from fairseq_doc.export.file import ExportedModel, exported_file
+from fairseq_doc.options import REQUIRED, option, positive
 
 KINDS = {"ONNX float32": False, "ONNX int8": True}
 
 
-def arguments():
-    """The arguments of the command line."""
-    from fairseq_doc.cli.arguments import positive
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Of this benchmark."""
 
-    parser = make_parser(__doc__)
-    parser.add_argument("data", help="folder of fairseq-preprocess")
-    parser.add_argument("path", help="checkpoint")
-    parser.add_argument("--gen-subset", default="valid", help="default: valid")
-    parser.add_argument("--words", type=positive, default=2000, help="default: 2000")
-    parser.add_argument("--window", type=positive, default=100, help="default: 100")
-    parser.add_argument("--repeats", type=positive, default=3, help="default: 3")
-    return parser.parse_args()
+    data: str = option("folder of fairseq-preprocess", REQUIRED, positional=True)
+    path: str = option("checkpoint", REQUIRED, positional=True)
+    gen_subset: str = option("split", "valid")
+    words: int = option("tokens of the split", 2000, type=positive)
+    window: int = option("tokens at a time", 100, type=positive)
+    repeats: int = option("rounds", 3, type=positive)
 
 
 def text_of(ensemble, split, words):
     """The first tokens of a split, (1, words + 1)."""
-    from fairseq_doc.evaluation.ensemble import windows_of
-
     window = next(iter(windows_of(ensemble, split, length=words)))
     source, target = window["net_input"]["src_tokens"], window["target"]
     return source, target
@@ -83,20 +82,12 @@ def note(results, name, work):
     results[name] = work()
 
 
-def main():
-    """Export, score, and print."""
-    args = arguments()
-    import torch
-
-    from fairseq_doc.evaluation.ensemble import load_ensemble
-    from fairseq_doc.export.contract import LOG_PROBS, NLL
-    from fairseq_doc.export.file import ExportedModel, exported_file
-
+def run(settings):
+    """``parameters``, ``words``, ``bytes``; {way: {form: perplexity and words a second}}."""
     torch.set_num_threads(1)
-    print_machine(to_stderr=args.json)
-    ensemble = load_ensemble(args.path, args.data, precision="float32")
+    ensemble = load_ensemble(settings.path, settings.data, precision="float32")
     parameters = sum(p.numel() for p in ensemble.single.parameters())
-    source, target = text_of(ensemble, args.gen_subset, args.words)
+    source, target = text_of(ensemble, settings.gen_subset, settings.words)
     files = {
         (kind, form): exported_file(ensemble, form, int8=int8).data
         for kind, int8 in KINDS.items()
@@ -104,41 +95,35 @@ def main():
     }
     sizes = {kind: len(files[kind, LOG_PROBS]) for kind in KINDS}
     found = {"parameters": parameters, "words": source.size(1), "bytes": sizes}
-    if not args.json:
-        print(f"{parameters:,} parameters, {source.size(1):,} words of {args.gen_subset}")
-        print(", ".join(f"{kind} {size:,} bytes" for kind, size in sizes.items()))
+    print(f"{parameters:,} parameters, {source.size(1):,} words of {settings.gen_subset}")
+    print(", ".join(f"{kind} {size:,} bytes" for kind, size in sizes.items()))
     ways = {
         "a token, all log P": (LOG_PROBS, 1),
         "a token, its log P": (NLL, 1),
-        f"windows of {args.window}": (NLL, args.window),
+        f"windows of {settings.window}": (NLL, settings.window),
     }
     for way, (form, window) in ways.items():
         text = source, target, window, form == LOG_PROBS
         passes = {"ours": own_pass(ensemble, *text)}
         for kind in KINDS:
             passes[kind] = onnx_pass(ExportedModel(files[kind, form]), *text)
-        nll: dict[str, float] = {}
-        noted: dict[str, Callable[[], object]] = {
-            kind: partial(note, nll, kind, work) for kind, work in passes.items()
-        }
-        seconds = fastest_in_turns(noted, args.repeats)
-        found[way] = {
-            kind: {
-                "perplexity": math.exp(nll[kind] / source.size(1)),
-                "words a second": source.size(1) / taken,
-            }
-            for kind, taken in seconds.items()
-        }
-        for kind, figures in found[way].items() if not args.json else ():
-            print(
-                f"{way:20}{kind:14}perplexity {figures['perplexity']:9.4f}"
-                f"{figures['words a second']:9,.0f} words a second"
-                f"{seconds['ours'] / seconds[kind]:7.2f} times ours",
-                flush=True,
-            )
-    if args.json:
-        print(json.dumps(found))
+        found[way] = compare(way, passes, source.size(1), settings.repeats)
+    return found
 
 
-if __name__ == "__main__":
-    main()
+def compare(way, passes, words, repeats):
+    """{form: perplexity and words a second} of one way, printed."""
+    nll: dict[str, float] = {}
+    noted = {kind: partial(note, nll, kind, work) for kind, work in passes.items()}
+    seconds = fastest_in_turns(noted, repeats)
+    found = {}
+    for kind, taken in seconds.items():
+        figures = {"perplexity": math.exp(nll[kind] / words), "words a second": words / taken}
+        found[kind] = figures
+        print(
+            f"{way:20}{kind:14}perplexity {figures['perplexity']:9.4f}"
+            f"{figures['words a second']:9,.0f} words a second"
+            f"{seconds['ours'] / taken:7.2f} times ours",
+            flush=True,
+        )
+    return found

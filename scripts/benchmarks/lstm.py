@@ -1,28 +1,25 @@
 """Forward and backward of one LSTM layer: torch's, and the package's own in both precisions.
 
-    python scripts/benchmark_lstm.py [--json] [--threads 1] [--backend torch]
-
-Windows of 70 steps, 12 columns. Forms take turns in each of --repeats rounds; a form's time is its
-fastest. The package runs torch's layer in float32, and its own (ops/recurrence.py) in bfloat16 for wide layers.
-Nothing else should run on the machine.
+Windows of 70 steps, 12 columns. Forms take turns in each of --repeats rounds; a form's time is its fastest. The
+package runs torch's layer in float32, and its own (ops/recurrence.py) in bfloat16 for wide layers.
 """
 
 from functools import partial
 
-from benchmark_tools import compare_layers
+import torch
+
+from benchmarks.tools import LayerOptions, compare_layers
+from fairseq_doc.ops.gated_cell import LSTMCell
+from fairseq_doc.ops.matmul import linear
+from fairseq_doc.ops.recurrence import recurrence
 
 TIME, COLUMNS = 70, 12
 SIZES = ((280, 960), (960, 960), (960, 620), (240, 240))  # width of the input, of the layer
+Options = LayerOptions
 
 
 def make_forms(below, width):
     """{form: a function that runs it forward and backward}."""
-    import torch
-
-    from fairseq_doc.ops.gated_cell import LSTMCell
-    from fairseq_doc.ops.matmul import linear
-    from fairseq_doc.ops.recurrence import recurrence
-
     layer = torch.nn.LSTM(below, width)
     input_weight, recurrent_weight, *biases = layer.parameters()
     x = torch.randn(TIME, COLUMNS, below, requires_grad=True)
@@ -45,11 +42,8 @@ def make_forms(below, width):
     }
 
 
-def main():
-    """Measure every size, and print."""
+def run(settings):
+    """{size: {form: milliseconds}}."""
     rows = {f"{below}, {width}": partial(make_forms, below, width) for below, width in SIZES}
-    compare_layers(__doc__, rows)
-
-
-if __name__ == "__main__":
-    main()
+    own = ("own, float32", "own, bfloat16")
+    return compare_layers(settings, rows, [(form, "torch, float32") for form in own])

@@ -1,15 +1,18 @@
 """Forward and backward of one recurrent layer of Melis et al. (2018), beside torch's LSTM and the bare products.
 
-    python scripts/benchmark_recurrence.py [--json] [--threads 1] [--backend torch]
-
 Windows of 35 steps, 64 columns, the input as wide as the layer, dropout of the state. "products" are the layer's
 matrix products alone, forward and backward, by the same kernels. Forms take turns in each of --repeats rounds; a
-form's time is its fastest. Nothing else should run on the machine.
+form's time is its fastest.
 """
 
 from functools import partial
 
-from benchmark_tools import compare_layers
+import torch
+
+from benchmarks.tools import LayerOptions, compare_layers
+from fairseq_doc.modules.recurrent_stack import RecurrentLayer
+from fairseq_doc.ops.matmul import loop_operand, matmul
+from fairseq_doc.ops.recurrence import make_cell
 
 TIME, COLUMNS = 35, 64
 # Widths of the published sizes and of smaller ones.
@@ -20,16 +23,11 @@ CELLS = {
     "rhn, 5 micro-steps": ("rhn", "untied", 5),
     "nas": ("nas", "capped", 1),
 }
+Options = LayerOptions
 
 
 def make_forms(name, gates, depth, width):
     """{form: a function that runs it forward and backward}."""
-    import torch
-
-    from fairseq_doc.modules.recurrent_stack import RecurrentLayer
-    from fairseq_doc.ops.matmul import loop_operand, matmul
-    from fairseq_doc.ops.recurrence import make_cell
-
     cell = make_cell(name, gates)
     layer = RecurrentLayer(cell, width, width, depth)
     x = torch.randn(TIME, COLUMNS, width, requires_grad=True)
@@ -68,15 +66,11 @@ def make_forms(name, gates, depth, width):
     return {"own": own, "torch's LSTM": torchs, "products": products}
 
 
-def main():
-    """Measure every cell and width, and print."""
+def run(settings):
+    """{width and cell: {form: milliseconds}}."""
     rows = {
         f"{width}, {name}": partial(make_forms, *cell, width)
         for width in WIDTHS
         for name, cell in CELLS.items()
     }
-    compare_layers(__doc__, rows, ratios=[("own", "torch's LSTM"), ("own", "products")])
-
-
-if __name__ == "__main__":
-    main()
+    return compare_layers(settings, rows, [("own", "torch's LSTM"), ("own", "products")])

@@ -1,16 +1,14 @@
 """Speed, memory and error on one NVIDIA GPU, in less than eight minutes.
 
-    python scripts/benchmark_gpu.py [--json] [--parts output train seq2seq]
-
-Nothing else should run on the GPU. Nothing is downloaded: texts are random. Parts:
+Nothing is downloaded: texts are random. Parts:
 
     output    the mixture's NLL, forward and backward, at the shapes of Penn Treebank and WikiText-2: ours,
               the plain formulations, torch's linear_cross_entropy per component, and the three bare
               products; extra peak memory; errors against float64
     train     whole steps of fairseq-train with 20 components at both published sizes; seconds of a Penn
               Treebank epoch
-    seq2seq   training and generation of lstm_luong_doc against fairseq's own LSTM
-              (benchmark_seq2seq.py)
+    seq2seq   training and generation of lstm_luong_doc against fairseq's own LSTM, as the subcommand
+              seq2seq has them
 
 Each is measured in three precisions:
 
@@ -23,21 +21,22 @@ Each is measured in three precisions:
 --tiny shrinks everything, to try the script; with --device cpu without a GPU.
 """
 
-import json
-import os
 import random
 import subprocess
-import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-import benchmark_output_layer as output_layer
-import benchmark_train_step as train_step
-from benchmark_tools import make_parser, print_machine, timed
+import torch
+
+from benchmarks import output_layer, seq2seq, train_step
+from benchmarks.tools import measured_apart, timed
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.options import option, positive
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
-SEQ2SEQ_PRECISIONS = ("float32", "tf32")  # benchmark_seq2seq.py has a row in bfloat16
+SEQ2SEQ_PRECISIONS = ("float32", "tf32")  # seq2seq.py has a row in bfloat16
 PARTS = ("output", "train", "seq2seq")
 PTB_TOKENS = 929_589  # of its training text, with the end marks
 TRAINED = {  # vocabulary, options
@@ -53,11 +52,22 @@ TINY_SHAPES = {"ptb": (12, 3, 8, 50), "wikitext2": (6, 3, 8, 90)}
 TINY_MODEL = "--arch lstm_doc_lm_small --layer-dims 12,12,12 --decoder-embed-dim 8"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Of this benchmark."""
+
+    parts: tuple[str, ...] = option("parts (default: all)", PARTS, nargs="+", choices=PARTS)
+    device: str = option("where", "cuda", choices=("cuda", "cpu"))
+    repeats: int = option("runs of the output operation", 5, type=positive)
+    updates: int = option("updates of a training", 100)
+    tiny: bool = option("everything small, to try the script", False)
+
+
 # The output operation
 
 
 def output_rows(precision):
-    """{name printed: row of benchmark_output_layer}."""
+    """{name printed: row of output_layer.py}."""
     found = {name: name for name in output_layer.rows()[:-4]}
     if precision == "bfloat16":
         found.update({"ours": "ours, bfloat16", "bare products": "products, bfloat16"})
@@ -66,8 +76,6 @@ def output_rows(precision):
 
 def measure_output(row, shape, precision, device, repeats):
     """Milliseconds, the best of ``repeats``, and extra peak bytes of a GPU's memory."""
-    import torch
-
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     step = output_layer.make_step(row, shape, device)
     autocast = precision == "bfloat16" and row in (*output_layer.PLAIN, output_layer.CHUNKED)
@@ -87,108 +95,77 @@ def measure_output(row, shape, precision, device, repeats):
     return {"ms": 1000 * min(timed(work) for _ in range(repeats)), "extra_bytes": extra}
 
 
-def output_part(args):
+def output_part(settings):
     """{shape: {precision: {row: {ms, extra_bytes}}, "errors": ...}}, printed on the way."""
-    import torch
-
     found: dict[str, dict] = {}
-    for shape in output_layer.SHAPES:
-        of_shape = found[shape] = {}
+    shapes = TINY_SHAPES if settings.tiny else output_layer.SHAPES
+    for name, shape in shapes.items():
+        of_shape = found[name] = {}
         for precision in PRECISIONS:
-            print(f"\n{shape}, {precision}: output operation", file=args.table, flush=True)
-            of_shape[precision] = {
-                name: measure_output(row, shape, precision, args.device, args.repeats)
-                for name, row in output_rows(precision).items()
+            print(f"\n{name}, {precision}: output operation", flush=True)
+            results = of_shape[precision] = {
+                printed: measure_output(row, shape, precision, settings.device, settings.repeats)
+                for printed, row in output_rows(precision).items()
             }
-            results = of_shape[precision]
-            for name, result in results.items():
+            for row, result in results.items():
                 print(
-                    f"  {name:15} {result['ms']:9.2f} ms  "
+                    f"  {row:15} {result['ms']:9.2f} ms  "
                     f"{result['ms'] / results['bare products']['ms']:5.2f} x the products' time  "
                     f"{result['extra_bytes'] / 1e6:7.0f} MB extra",
-                    file=args.table,
                     flush=True,
                 )
         torch.set_float32_matmul_precision("highest")
-        of_shape["errors"] = output_layer.errors(shape, args.device)
-        output_layer.print_errors(shape, of_shape["errors"], args.table)
+        of_shape["errors"] = output_layer.errors(shape, settings.device)
+        output_layer.print_errors(name, of_shape["errors"])
     return found
 
 
-# Training steps of the language model
-
-
-def train_part(args):
+def train_part(settings):
     """{size: {precision: tokens a second}}, printed on the way."""
-    package = Path(__file__).resolve().parent.parent / "fairseq_doc"
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name:
         for size, (vocabulary, options) in TRAINED.items():
             folder = Path(name, size)
             folder.mkdir()
-            if args.tiny:
+            if settings.tiny:
                 vocabulary, options = 50, f"--batch-size 12 {TINY_MODEL}"
-            tokens = 20_000 if args.tiny else train_step.TOKENS * 2
+            tokens = 20_000 if settings.tiny else train_step.TOKENS * 2
             data = train_step.prepare(folder, vocabulary, tokens)
             found[size] = {}
             for precision in PRECISIONS:
                 words = f"{train_step.OURS} {options}"
-                if precision == "bfloat16":
-                    words += " --matmul-precision bfloat16"
-                if args.device == "cpu":
-                    words += " --cpu"
+                words += " --matmul-precision bfloat16" if precision == "bfloat16" else ""
+                words += " --cpu" if settings.device == "cpu" else ""
+                place, environment = folder / precision, ENVIRONMENTS[precision]
                 speed, _ = train_step.train(
-                    data,
-                    package,
-                    words,
-                    folder / precision,
-                    args.updates,
-                    ENVIRONMENTS[precision],
+                    data, train_step.PACKAGE, words, place, settings.updates, environment
                 )
                 found[size][precision] = speed
                 line = f"{size}, {precision}: fairseq-train {speed:,.0f} tokens/s"
                 if size == "ptb":
                     line += f", {PTB_TOKENS / speed:.1f} s an epoch of Penn Treebank"
-                print(line, file=args.table, flush=True)
+                print(line, flush=True)
     return found
 
 
-# The encoder-decoder
-
-
-def seq2seq_part(args):
-    """{precision: the figures of benchmark_seq2seq.py} on random sentences, printed on the way."""
+def seq2seq_part(settings):
+    """{precision: the figures of seq2seq.py} on random sentences, printed on the way."""
+    tiny = {"batches": 1, "warm_up": 0, "batch_size": 4, "length": 3} if settings.tiny else {}
+    figures = {}
     with tempfile.TemporaryDirectory() as name:
-        data = parallel_data(Path(name), 60 if args.tiny else 2_000)
-        script = Path(__file__).with_name("benchmark_seq2seq.py")
-        words = ["--source-lang", "a", "--target-lang", "b", "--rounds", "1", "--json"]
-        if args.tiny:
-            words += ["--batches", "1", "--warm-up", "0", "--batch-size", "4", "--length", "3"]
-        if args.device == "cpu":
-            words.append("--cpu")
-        figures = {}
+        own = seq2seq.Options(
+            data=str(parallel_data(Path(name), 60 if settings.tiny else 2_000)),
+            source_lang="a",
+            target_lang="b",
+            rounds=1,
+            cpu=settings.device == "cpu",
+            **tiny,
+        )
         for precision in SEQ2SEQ_PRECISIONS:
-            done = subprocess.run(
-                [sys.executable, script, data, *words],
-                stdout=subprocess.PIPE,
-                env={**os.environ, **ENVIRONMENTS[precision]},
-            )
-            if done.returncode:
-                sys.exit(f"benchmark_gpu: {script.name} failed")
-            figures[precision] = json.loads(done.stdout)
-            print_seq2seq(precision, figures[precision], args.table)
+            print(f"\nencoder-decoder, {precision}", flush=True)
+            environment = ENVIRONMENTS[precision]
+            figures[precision] = measured_apart(seq2seq.run, own, environment=environment)
     return figures
-
-
-def print_seq2seq(precision, figures, file):
-    """A line for each system, and the ratios."""
-    print(f"\nencoder-decoder, {precision}", file=file)
-    for system, found in figures["systems"].items():
-        line = "".join(f"  {name} {found[name]:.3f} s" for name in ("train", "beam 1", "beam 5"))
-        print(f"{system:20}{line}  {found['MB']:,} MB", file=file)
-    for name, ratio in figures.items():
-        if name != "systems":
-            print(f"{name} {ratio:.2f}", file=file, flush=True)
 
 
 def parallel_data(folder, sentences):
@@ -204,47 +181,26 @@ def parallel_data(folder, sentences):
             (folder / f"{split}.{side}").write_text("\n".join(lines) + "\n")
     command = f"""-s a -t b --trainpref {folder}/train --validpref {folder}/valid --joined-dictionary
         --destdir {folder}/bin"""
-    preprocess = Path(sys.executable).with_name("fairseq-preprocess")
+    preprocess = train_step.BIN / "fairseq-preprocess"
     subprocess.run([preprocess, *command.split()], check=True, capture_output=True)
     return folder / "bin"
 
 
 def describe(device):
     """The GPU's name and memory, and torch's CUDA; or the CPU."""
-    import torch
-
     if device == "cpu":
         return "no GPU"
     gpu = torch.cuda.get_device_properties(0)
     return f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB; CUDA {torch.version.cuda}"
 
 
-def main():
-    """Measure the parts in turn, and print."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--repeats", type=int, default=5, help="of the output operation")
-    parser.add_argument("--updates", type=int, default=100, help="of a training")
-    parser.add_argument("--tiny", action="store_true", help="everything small, to try the script")
-    args = parser.parse_args()
-    import torch
-
-    if args.device == "cuda" and not torch.cuda.is_available():
-        sys.exit(f"benchmark_gpu: expected a GPU that torch {torch.__version__} can use; got none")
-    args.table = sys.stderr if args.json else sys.stdout
-    if args.tiny:
-        output_layer.SHAPES.update(TINY_SHAPES)
-    print_machine(to_stderr=args.json)
-    print(describe(args.device), file=args.table, flush=True)
-    start, parts = time.perf_counter(), {
-        "output": output_part, "train": train_part, "seq2seq": seq2seq_part
-    }  # fmt: skip
-    figures = {part: parts[part](args) for part in args.parts}
-    print(f"{time.perf_counter() - start:.0f} s in all", file=args.table)
-    if args.json:
-        print(json.dumps({"gpu": describe(args.device), **figures}))
-
-
-if __name__ == "__main__":
-    main()
+def run(settings):
+    """``gpu``, and the figures of each part."""
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise FairseqDocError(f"expected a GPU that torch {torch.__version__} can use; got none")
+    print(describe(settings.device), flush=True)
+    start = time.perf_counter()
+    measure = {"output": output_part, "train": train_part, "seq2seq": seq2seq_part}
+    figures = {part: measure[part](settings) for part in settings.parts}
+    print(f"{time.perf_counter() - start:.0f} s in all")
+    return {"gpu": describe(settings.device), **figures}

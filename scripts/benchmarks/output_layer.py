@@ -1,9 +1,6 @@
 """Time, memory and error of the mixture's negative log likelihood, forward and backward, on a CPU.
 
-    python scripts/benchmark_output_layer.py [--json] [--shapes ptb wikitext2] [--repeats 5] [--large]
-
-Each row is measured in a process of its own. Nothing else should run on the machine. Rows without another
-precision are in float32. The posteriors are spread like those of a trained model. Rows:
+Each row is measured in a process of its own. Rows without another precision are in float32. The posteriors are spread like those of a trained model. Rows:
 
     definition         fairseq_doc.ops.reference, log-softmax and log-sum-exp
     probabilities      sum_j pi_j softmax_j, then the logarithm, as MoS and DOC were published
@@ -17,21 +14,24 @@ precision are in float32. The posteriors are spread like those of a trained mode
 
 Ratios are against the faster of the first two ("plain"). Extra memory is the growth of the peak
 resident size beyond the inputs; it includes the gradients. The second table sets glibc's allocator to
-keep large blocks, so that the plain forms have no page faults; --json leaves it out.
+keep large blocks, so that the plain forms have no page faults; the figures of --json are the first's.
 
 At the end the errors against float64, for a quarter of the tokens: of the loss, and of the gradients in
 the Euclidean norm, relative to the norm. "plain, bfloat16" is the definition with its products in bfloat16
 by autocast.
 
 --large measures our rows alone for vocabularies of 10,000 to a million words.
-
---backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces the library for ours' matrix products.
 """
 
-import json
-import resource
+from dataclasses import dataclass
 
-from benchmark_tools import make_parser, measured_apart, print_machine, timed
+import torch
+from torch.nn import functional as F
+
+from benchmarks.tools import measured_apart, resident_bytes, timed
+from fairseq_doc.ops import mixture_nll as ours_nll
+from fairseq_doc.ops import reference
+from fairseq_doc.options import option, positive
 
 SHAPES = {  # N tokens, J components, d, V
     "ptb": (840, 20, 280, 10_000),
@@ -65,31 +65,29 @@ ROWS = (
 PLAIN = ROWS[:2]
 # Log weights whose posteriors are spread like those of a trained model (docs/performance.md).
 SPREAD, SAMPLING = 4.0, 0.05
-ERRORS = "errors"
 INPUTS = ("components", "log weights", "matrix", "bias")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Of this benchmark."""
+
+    shapes: tuple[str, ...] = option(
+        "sizes (default: both)", tuple(SHAPES), nargs="+", choices=tuple(SHAPES)
+    )
+    large: bool = option("large vocabularies: our rows alone", False)
+    repeats: int = option("runs of a row", 5, type=positive)
 
 
 def rows():
     """``ROWS`` without the one whose function this torch lacks, as torch 2.6 does."""
-    from torch.nn import functional as F
-
     return [row for row in ROWS if row != CHUNKED or hasattr(F, "linear_cross_entropy")]
 
 
-def resident_bytes():
-    """Resident size now, and its peak since the process started."""
-    with open("/proc/self/statm") as statm:
-        now = int(statm.read().split()[1]) * resource.getpagesize()
-    return now, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def make_inputs(shape, device="cpu", tokens=None):
+def make_inputs(shape, device="cpu"):
     """[components, log weights, matrix, bias], which ask for gradients, and the targets."""
-    import torch
-
     torch.manual_seed(0)
-    n, j, d, v = {**SHAPES, **LARGE_SHAPES}[shape]
-    n = tokens or n
+    n, j, d, v = shape
     inputs = [
         torch.randn(n, j, d).tanh_(),
         (SPREAD * torch.randn(n, j)).log_softmax(1),
@@ -101,12 +99,6 @@ def make_inputs(shape, device="cpu", tokens=None):
 
 def losses(mixture, target):
     """{row: a function that computes its loss}."""
-    import torch
-    from torch.nn import functional as F
-
-    from fairseq_doc.ops import mixture_nll as ours
-    from fairseq_doc.ops import reference
-
     components, log_weights, weight, bias = mixture
 
     def loss(form, **settings):
@@ -132,19 +124,17 @@ def losses(mixture, target):
         "definition": lambda: loss(reference),
         "probabilities": probabilities,
         CHUNKED: torch_chunked,
-        "ours": lambda: loss(ours),
-        "ours, bfloat16": lambda: loss(ours, precision=torch.bfloat16),
-        "sampled": lambda: loss(ours, gradient_sampling=SAMPLING),
+        "ours": lambda: loss(ours_nll),
+        "ours, bfloat16": lambda: loss(ours_nll, precision=torch.bfloat16),
+        "sampled": lambda: loss(ours_nll, gradient_sampling=SAMPLING),
         "sampled, bfloat16": lambda: loss(
-            ours, precision=torch.bfloat16, gradient_sampling=SAMPLING
+            ours_nll, precision=torch.bfloat16, gradient_sampling=SAMPLING
         ),
     }
 
 
 def make_step(row, shape, device="cpu"):
     """A function that computes one row's loss and gradients."""
-    import torch
-
     inputs, target = make_inputs(shape, device)
     if row not in ("bare products", "products, bfloat16"):
         loss = losses(inputs, target)[row]
@@ -163,8 +153,6 @@ def make_step(row, shape, device="cpu"):
 
 def share_kept(shape):
     """The share of rows that sampled gradients keep."""
-    import torch
-
     inputs, target = make_inputs(shape)
     (d_log_weights,) = torch.autograd.grad(losses(inputs, target)["ours"](), inputs[1:2])
     return (-d_log_weights / SAMPLING).clamp(max=1).mean().item()
@@ -172,9 +160,8 @@ def share_kept(shape):
 
 def errors(shape, device="cpu"):
     """{form: {"loss" or an input's name: relative error of the loss or the gradient}}."""
-    import torch
-
-    inputs, target = make_inputs(shape, device, SHAPES[shape][0] // 4)
+    n, *others = shape
+    inputs, target = make_inputs((n // 4, *others), device)
 
     def results(row, inputs, autocast=False):
         with torch.autocast(device, torch.bfloat16, enabled=autocast):
@@ -197,12 +184,12 @@ def errors(shape, device="cpu"):
     }
 
 
-def print_errors(shape, of_forms, file=None):
+def print_errors(shape, of_forms):
     """A line for each form."""
-    print(f"\n{shape}: errors against float64", file=file)
+    print(f"\n{shape}: errors against float64")
     for form, of_form in of_forms.items():
         line = "".join(f"  {name} {error:.1e}" for name, error in of_form.items())
-        print(f"  {form:16}{line}", file=file, flush=True)
+        print(f"  {form:16}{line}", flush=True)
 
 
 def measure(row, shape, repeats):
@@ -249,66 +236,39 @@ def print_table(shape, allocator, results):
         print(f"  ours: {name} {value:.3f}")
 
 
-def measure_large(repeats, quiet):
+def measure_large(repeats):
     """{shape: {row: {"gflops": the rate as if each row made the three products of exact gradients, "bytes":
     the extra peak beyond the matrix's gradient}}}."""
     found: dict[str, dict] = {}
     for shape, (n, j, d, v) in LARGE_SHAPES.items():
         for row in LARGE_ROWS:
-            arguments = ["--row", row, "--row-shape", shape, "--repeats", str(repeats)]
-            of_row = measured_apart(arguments)
+            of_row = measured_apart(measure, row, (n, j, d, v), repeats)
             rate = 6e-9 * n * j * d * v / of_row["seconds"]
             beyond = of_row["extra_bytes"] - 4 * v * (d + 1)
             found.setdefault(shape, {})[row] = {"gflops": rate, "bytes": beyond}
-            if not quiet:
-                line = f"{shape:>9} words, {n} tokens  {row:18} {rate:6.0f} GFLOP/s"
-                print(f"{line}  {beyond / 1e6:6.0f} MB beyond the gradient", flush=True)
+            line = f"{shape:>9} words, {n} tokens  {row:18} {rate:6.0f} GFLOP/s"
+            print(f"{line}  {beyond / 1e6:6.0f} MB beyond the gradient", flush=True)
     return found
 
 
-def main():
-    """Measure every row of every table, and print."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--large", action="store_true", help="large vocabularies: our rows alone")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--row", choices=(*ROWS, ERRORS), help="measure one row in this process")
-    parser.add_argument("--row-shape", choices=[*SHAPES, *LARGE_SHAPES], help="of --row")
-    args = parser.parse_args()
-    if args.row == ERRORS:
-        print(json.dumps(errors(args.row_shape)))
-        return
-    if args.row:
-        print(json.dumps(measure(args.row, args.row_shape, args.repeats)))
-        return
-
-    print_machine(to_stderr=args.json)
-    if args.large:
-        rates = measure_large(args.repeats, quiet=args.json)
-        if args.json:
-            print(json.dumps(rates))
-        return
+def run(settings):
+    """{shape: ratios, ``errors`` and ``share_kept``}, or what :func:`measure_large` gives."""
+    if settings.large:
+        return measure_large(settings.repeats)
     found: dict[str, dict] = {}
     for allocator, environment in ALLOCATORS.items():
-        if args.json and environment:
-            continue
-        for shape in args.shapes:
-            results = {}
-            for row in rows():
-                arguments = ["--row", row, "--row-shape", shape, "--repeats", str(args.repeats)]
-                results[row] = measured_apart(arguments, environment)
-            found.setdefault(shape, ratios(results))
-            if not args.json:
-                print_table(shape, allocator, results)
-    for shape in args.shapes:
-        of_forms = measured_apart(["--row", ERRORS, "--row-shape", shape])
-        found[shape]["errors"], found[shape]["share_kept"] = of_forms, share_kept(shape)
-        if not args.json:
-            print_errors(shape, of_forms)
-            print(f"  sampled: share of the rows that take part {found[shape]['share_kept']:.2f}")
-    if args.json:
-        print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+        for name in settings.shapes:
+            results = {
+                row: measured_apart(
+                    measure, row, SHAPES[name], settings.repeats, environment=environment
+                )
+                for row in rows()
+            }
+            found.setdefault(name, ratios(results))
+            print_table(name, allocator, results)
+    for name in settings.shapes:
+        of_forms = measured_apart(errors, SHAPES[name])
+        found[name] |= {"errors": of_forms, "share_kept": share_kept(SHAPES[name])}
+        print_errors(name, of_forms)
+        print(f"  sampled: share of the rows that take part {found[name]['share_kept']:.2f}")
+    return found

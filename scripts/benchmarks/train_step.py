@@ -1,9 +1,6 @@
 """Tokens a second and peak memory of training at the paper's Penn Treebank size, on a CPU.
 
-    python scripts/benchmark_train_step.py [--json] [--updates 40] [--rounds 3]
-
-Each row is one ``fairseq-train`` on the same random text of 10,000 words, batch 12, window 70. Nothing
-else should run on the machine. The rows take turns, once in every round, since a machine may become
+Each row is one ``fairseq-train`` on the same random text of 10,000 words, batch 12, window 70. The rows take turns, once in every round, since a machine may become
 slower or faster in minutes. A row's speed is the median of the rounds, each the median after the first
 updates; a ratio is the median of the rounds' ratios. The peak resident size includes a validation and a
 checkpoint at the end. Rows:
@@ -20,27 +17,32 @@ checkpoint at the end. Rows:
                         layers of equal width, 870, which gives the LSTMs as many weights (16.1M)
     LSTM alone          the LSTM layers of ours, forward and backward, without the rest of a step, in
                         either precision; the share is the part of a step of ours that they take
-
---backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces the library for ours' matrix products.
 """
 
-import argparse
-import json
 import os
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmark_tools import make_parser, measured_apart, print_machine, timed
+import numpy as np
+import torch
 
-from fairseq_doc.cli.arguments import positive
+import fairseq_doc
+from benchmarks.tools import measured_apart, timed
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModelConfig
+from fairseq_doc.modules.awd_lstm import AWDLSTM
+from fairseq_doc.ops.matmul import PRECISIONS
+from fairseq_doc.options import option, positive
 
 VOCABULARY, TOKENS = 10_000, 60_000
 WINDOW, BATCH = 70, 12
 BIN = Path(sys.executable).parent
+PACKAGE = Path(fairseq_doc.__file__).parent
 LOG_INTERVAL = 5
 PLUGINS = {
     "plain_output": """
@@ -84,10 +86,21 @@ FAIRSEQ = f"""--task language_modeling --arch lstm_lm --decoder-embed-dim 280 --
     --required-batch-size-multiple 1 --weight-decay 1.2e-6"""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Of this benchmark."""
+
+    updates: int = option("updates of a training", 40)
+    rounds: int = option("trainings of a row", 3, type=positive)
+
+    def __post_init__(self):
+        if self.updates < 4 * LOG_INTERVAL:
+            least = 4 * LOG_INTERVAL
+            raise FairseqDocError(f"--updates must be at least {least}; got {self.updates}")
+
+
 def prepare(folder, vocabulary=VOCABULARY, tokens=TOKENS):
     """Random text in which every word occurs, binarised."""
-    import numpy as np
-
     rng = np.random.default_rng(0)
     ranks = np.arange(1, vocabulary + 1)
     words = rng.choice(vocabulary, size=tokens, p=(1 / ranks) / (1 / ranks).sum())
@@ -117,18 +130,17 @@ def train(data, user_dir, options, save_dir, updates, environment=None):
         output = log.read()
     if status:
         sys.exit(f"{' '.join(map(str, command))}\nfailed:\n{output[-2000:]}")
+    return tokens_per_second(output), usage.ru_maxrss * 1024 / 1e9
+
+
+def tokens_per_second(output):
+    """The median that a training logged after its first updates."""
     speeds = [float(s) for s in re.findall(r"train_inner .*?\bwps=([\d.]+)", output)]
-    return statistics.median(speeds[2:]), usage.ru_maxrss * 1024 / 1e9
+    return statistics.median(speeds[2:])
 
 
 def lstm_speed(precision, repeats=7):
     """Tokens a second of our LSTM layers alone, forward and backward; the median."""
-    import torch
-
-    from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModelConfig
-    from fairseq_doc.modules.awd_lstm import AWDLSTM
-    from fairseq_doc.ops.matmul import PRECISIONS
-
     cfg = LSTMDocLanguageModelConfig()
     widths = [cfg.decoder_embed_dim, *map(int, cfg.layer_dims.split(","))]
     dropouts = cfg.weight_dropout, cfg.hidden_dropout, cfg.output_dropout
@@ -145,22 +157,25 @@ def lstm_speed(precision, repeats=7):
     return WINDOW * BATCH / statistics.median(timed(step) for _ in range(repeats))
 
 
-def measure(rows, updates, report):
-    """One round: {row: (tokens a second, peak resident GB or None)}.
+def measure(rows, updates):
+    """One round: {row: (tokens a second, peak resident GB or None)}, printed on standard error.
 
     Args:
         rows: {row: (data, user_dir, options)} of :func:`train`; the rows of the LSTM alone are added.
-        report: called with every row and what was found.
     """
-    found = {}
+    found: dict[str, tuple] = {}
+
+    def report(row):
+        print(f"{row}, {found[row][0]:.0f} tokens/s", file=sys.stderr, flush=True)
+
     for row, (data, user_dir, options) in rows.items():
         with tempfile.TemporaryDirectory() as save_dir:
             found[row] = train(data, user_dir, options, save_dir, updates)
-        report(row, found[row])
+        report(row)
     for precision in ("float32", "bfloat16"):
         row = f"LSTM alone, {precision}"
-        found[row] = measured_apart(["--lstm", precision])["tokens_per_second"], None
-        report(row, found[row])
+        found[row] = measured_apart(lstm_speed, precision), None
+        report(row)
     return found
 
 
@@ -184,62 +199,40 @@ def ratios(found):
     }
 
 
-def main():
-    """Train for every row, in every round, and print."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--updates", type=int, default=40, help="of a row and round (default: 40)")
-    parser.add_argument("--rounds", type=positive, default=3, help="default: 3")
-    parser.add_argument("--lstm", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.lstm:
-        print(json.dumps({"tokens_per_second": lstm_speed(args.lstm)}))
-        return
-    if args.updates < 4 * LOG_INTERVAL:
-        parser.error(f"--updates must be at least {4 * LOG_INTERVAL}; got {args.updates}")
+def rows_of(folder):
+    """{row: (data, user_dir, options)} of :func:`train`; the text is made in this folder."""
+    data = prepare(folder)
+    plain, spread = (folder / plugin for plugin in PLUGINS)
+    half, one = "--matmul-precision bfloat16", "--doc-components 0,0,0,1"
+    sampled = "--gradient-sampling 0.05"
+    return {
+        "ours": (data, PACKAGE, f"{OURS} --cpu"),
+        "ours, bfloat16": (data, PACKAGE, f"{OURS} --cpu {half}"),
+        "ours, plain output": (data, plain, f"{OURS} --cpu"),
+        "sampled": (data, spread, f"{OURS} --cpu {sampled}"),
+        "sampled, bfloat16": (data, spread, f"{OURS} --cpu {sampled} {half}"),
+        "one softmax": (data, PACKAGE, f"{OURS} --cpu {one}"),
+        "one softmax, bfloat16": (data, PACKAGE, f"{OURS} --cpu {one} {half}"),
+        "fairseq lstm_lm": (data, PACKAGE, f"{FAIRSEQ} --cpu"),
+    }
 
-    print_machine(to_stderr=args.json)
-    package = Path(__file__).resolve().parent.parent / "fairseq_doc"
+
+def run(settings):
+    """``tokens_per_second``, ``peak_rss_gb`` and the ratios."""
     rounds = []
-    with tempfile.TemporaryDirectory() as name:
-        data = prepare(Path(name))
-        plain, spread = (Path(name) / plugin for plugin in PLUGINS)
-        half, one = "--matmul-precision bfloat16", "--doc-components 0,0,0,1"
-        sampled = "--gradient-sampling 0.05"
-        rows = {
-            "ours": (data, package, f"{OURS} --cpu"),
-            "ours, bfloat16": (data, package, f"{OURS} --cpu {half}"),
-            "ours, plain output": (data, plain, f"{OURS} --cpu"),
-            "sampled": (data, spread, f"{OURS} --cpu {sampled}"),
-            "sampled, bfloat16": (data, spread, f"{OURS} --cpu {sampled} {half}"),
-            "one softmax": (data, package, f"{OURS} --cpu {one}"),
-            "one softmax, bfloat16": (data, package, f"{OURS} --cpu {one} {half}"),
-            "fairseq lstm_lm": (data, package, f"{FAIRSEQ} --cpu"),
-        }
-        for number in range(args.rounds):
-
-            def report(row, found, number=number):
-                print(
-                    f"round {number + 1} of {args.rounds}: {row}, {found[0]:.0f} tokens/s",
-                    file=sys.stderr,
-                    flush=True,
-                )
-
-            rounds.append(measure(rows, args.updates, report))
-
+    with tempfile.TemporaryDirectory() as folder:
+        rows = rows_of(Path(folder))
+        for number in range(1, settings.rounds + 1):
+            print(f"round {number} of {settings.rounds}", file=sys.stderr, flush=True)
+            rounds.append(measure(rows, settings.updates))
     speed = {row: statistics.median(of[row][0] for of in rounds) for row in rounds[0]}
     memory = {row: max(of[row][1] for of in rounds) for row in rows}
     by_round = [ratios(of) for of in rounds]
     figures = {"tokens_per_second": speed["ours"], "peak_rss_gb": memory["ours"]}
     figures |= {name: statistics.median(of[name] for of in by_round) for name in by_round[0]}
-    if args.json:
-        print(json.dumps(figures))
-        return
     for row in speed:
         peak = f"  {memory[row]:5.2f} GB peak" if row in memory else ""
         print(f"{row:20} {speed[row]:7.0f} tokens/s{peak}")
     for name, value in figures.items():
         print(f"ours: {name} {value:.3f}")
-
-
-if __name__ == "__main__":
-    main()
+    return figures

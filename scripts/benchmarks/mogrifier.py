@@ -1,15 +1,16 @@
 """Forward and backward of AWD-LSTM's layers with Mogrifier gates, beside the plain layers.
 
-    python scripts/benchmark_mogrifier.py [--json] [--threads 1] [--backend torch]
-
 Five rounds. Windows of 70 steps, 12 columns, DropConnect, dropout between layers. The plain layers are torch's; in
 bfloat16 those of a million weights are the package's own. Forms take turns in each of --repeats rounds; a form's time is
-its fastest. Nothing else should run on the machine.
+its fastest.
 """
 
 from functools import partial
 
-from benchmark_tools import compare_layers
+import torch
+
+from benchmarks.tools import LayerOptions, compare_layers
+from fairseq_doc.modules.awd_lstm import AWDLSTM
 
 TIME, COLUMNS, ROUNDS = 70, 12, 5
 # Widths of lstm_doc_lm_small and of lstm_doc_lm, the embedding first, and two layers as of Melis et al. (2020): 24M
@@ -19,14 +20,11 @@ SIZES = {
     "lstm_doc_lm": ((280, 960, 960, 620), 84),
     "24M, two layers": ((910, 910, 910), 84),
 }
+Options = LayerOptions
 
 
 def make_forms(widths, rank):
     """{form: a function that runs it forward and backward}."""
-    import torch
-
-    from fairseq_doc.modules.awd_lstm import AWDLSTM
-
     x = torch.randn(TIME, COLUMNS, widths[0], requires_grad=True)
     d_output = torch.randn(TIME, COLUMNS, widths[-1])
 
@@ -49,17 +47,11 @@ def make_forms(widths, rank):
     }
 
 
-def main():
-    """Measure every size, and print."""
-    rows = {}
-    for name, (widths, rank) in SIZES.items():
-        rows[f"{name}, rank {rank}"] = partial(make_forms, widths, rank)
-    compare_layers(
-        __doc__,
-        rows,
-        ratios=[("gated", "plain"), ("gated, bfloat16", "plain, bfloat16")],
-    )
-
-
-if __name__ == "__main__":
-    main()
+def run(settings):
+    """{widths: {form: milliseconds}}."""
+    rows = {
+        f"{name}, rank {rank}": partial(make_forms, widths, rank)
+        for name, (widths, rank) in SIZES.items()
+    }
+    ratios = [("gated", "plain"), ("gated, bfloat16", "plain, bfloat16")]
+    return compare_layers(settings, rows, ratios)

@@ -1,7 +1,5 @@
 """Training and generation of ``lstm_luong_doc`` against fairseq's own ``lstm_luong_wmt_en_de``.
 
-    python scripts/benchmark_seq2seq.py DATA [--source-lang en --target-lang de] [--json]
-
 DATA is a folder of ``fairseq-doc prepare-mt``; the published figures are of Multi30k En-De with 8,000
 joint merges. Each system runs in a process of its own, on the same batches of the training data. The
 systems take turns in each of ``--rounds`` rounds; a system's time is that of its fastest round. Systems,
@@ -22,21 +20,26 @@ A training step is one of fairseq's trainer (loss, gradients, clipping, SGD) ove
 sentences. Generation is fairseq's SequenceGenerator with outputs of exactly --length words, so that all
 systems take the same number of steps. A system's peak is the largest resident size of its process, or,
 on a GPU, of what it allocated there.
-
---backend, or the environment variable FAIRSEQ_DOC_MATMUL, forces the library for ours' matrix products.
 """
 
-import argparse
-import json
+import logging
 import os
-import resource
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmark_tools import make_parser, measured_apart, print_machine, timed
+import torch
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq.trainer import Trainer
+from fairseq.utils import move_to_cuda
 
-from fairseq_doc.cli.arguments import positive
+import fairseq_doc
+from benchmarks.tools import measured_apart, resident_bytes, timed
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.options import REQUIRED, option, positive
 
 COMMON = """--task translation --optimizer sgd --lr 0.1 --sentence-avg --clip-norm 5 --dropout 0.3
     --seed 1 --num-workers 0 --distributed-world-size 1 --no-progress-bar"""
@@ -58,20 +61,32 @@ WIDTH = 500
 BEAMS = (1, 5)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Of this benchmark."""
+
+    data: str = option("folder of fairseq-preprocess", REQUIRED, positional=True)
+    source_lang: str = option("source language", "en")
+    target_lang: str = option("target language", "de")
+    batch_size: int = option("sentences", 128, type=positive)
+    batches: int = option("batches measured", 10, type=positive)
+    warm_up: int = option("batches before those", 2)
+    length: int = option("words of an output", 15, type=positive)
+    cpu: bool = option("do not use a GPU", False)
+    rounds: int = option("measurements of a system", 2, type=positive)
+    threads: int | None = option("threads (default: all cores)", type=positive)
+
+
 class Worker:
     """One system in this process: its trainer and its batches."""
 
-    def __init__(self, args):
-        import fairseq_doc  # noqa: F401, I001
-        import torch
-        from fairseq import options, tasks
-        from fairseq.utils import move_to_cuda
-        from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-        from fairseq.trainer import Trainer
-
-        self.args = args
+    def __init__(self, system, args):
+        logging.disable(logging.INFO)
+        fairseq_doc.register()
+        torch.set_num_threads(args.threads or os.cpu_count() or 1)
+        self.system, self.args = system, args
         words = f"""{args.data} -s {args.source_lang} -t {args.target_lang} {COMMON}
-            --batch-size {args.batch_size} {"--cpu" if args.cpu else ""} {SYSTEMS.get(args.worker, FAIRSEQ)}""".split()
+            --batch-size {args.batch_size} {"--cpu" if args.cpu else ""} {SYSTEMS.get(system, FAIRSEQ)}""".split()
         parser = options.get_training_parser()
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
         self.task = tasks.setup_task(cfg.task)
@@ -81,7 +96,7 @@ class Worker:
         self.device = "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
         if self.device == "cuda":
             self.batches = [move_to_cuda(batch) for batch in self.batches]
-        if args.worker in SYSTEMS:
+        if system in SYSTEMS:
             model = self.task.build_model(cfg.model)
             self.trainer = Trainer(cfg, self.task, model, self.task.build_criterion(cfg.criterion))
 
@@ -90,25 +105,23 @@ class Worker:
             self.task.dataset("train"), max_sentences=self.args.batch_size, seed=1
         ).next_epoch_itr(shuffle=True)
         if len(iterator) < count:
-            sys.exit(
+            raise FairseqDocError(
                 f"expected {count} batches in the data, got {len(iterator)}; give a smaller --batches"
             )
         return [next(iterator) for _ in range(count)]
 
     def measure(self):
         """{measured: seconds or MB}, and the tokens of the measured batches."""
-        measure = self._products if self.args.worker == "products" else self._system
+        measure = self._products if self.system == "products" else self._system
         tokens = sum(batch["ntokens"] for batch in self.batches[self.args.warm_up :])
         found = measure()
         return {**found, "tokens": tokens, "MB": self._peak() // 2**20}
 
     def _peak(self):
         """Bytes: of the GPU's memory, or the largest resident size."""
-        import torch
-
         if self.device == "cuda":
             return torch.cuda.max_memory_allocated()
-        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return resident_bytes()[1]
 
     def _over_batches(self, step):
         for batch in self.batches[: self.args.warm_up]:
@@ -117,7 +130,6 @@ class Worker:
 
     def _system(self):
         import torch
-        from fairseq.sequence_generator import SequenceGenerator
 
         self.trainer.lr_step_begin_epoch(1)
         found = {"train": self._over_batches(lambda batch: self.trainer.train_step([batch]))}
@@ -137,8 +149,6 @@ class Worker:
         return found
 
     def _products(self):
-        import torch
-
         weight = torch.randn(len(self.task.target_dictionary), WIDTH, device=self.device)
 
         def training(batch):
@@ -166,6 +176,11 @@ class Worker:
         for beam in BEAMS:
             found[f"beam {beam}"] = total(lambda batch, beam=beam: generation(batch, beam))
         return found
+
+
+def measure(system, settings):
+    """What :class:`Worker` measures of a system."""
+    return Worker(system, settings).measure()
 
 
 def fastest(rounds):
@@ -207,56 +222,17 @@ def table(found, args):
     return lines
 
 
-def parse(arguments):
-    """The arguments; ``forwarded`` holds the words that the workers get."""
-    parser = make_parser(__doc__)
-    parser.add_argument("data", help="folder of fairseq-preprocess")
-    parser.add_argument("--source-lang", default="en", help="default: en")
-    parser.add_argument("--target-lang", default="de", help="default: de")
-    parser.add_argument("--batch-size", type=positive, default=128, help="sentences (default: 128)")
-    parser.add_argument(
-        "--batches", type=positive, default=10, help="batches measured (default: 10)"
-    )
-    parser.add_argument("--warm-up", type=int, default=2, help="batches before those (default: 2)")
-    parser.add_argument(
-        "--length", type=positive, default=15, help="words of an output (default: 15)"
-    )
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
-    parser.add_argument("--rounds", type=positive, default=2, help="default: 2")
-    parser.add_argument(
-        "--threads", type=positive, default=os.cpu_count(), help="default: all cores"
-    )
-    parser.add_argument("--worker", choices=[*SYSTEMS, "products"], help=argparse.SUPPRESS)
-    args = parser.parse_args(arguments)
-    args.forwarded = arguments
-    return args
-
-
-def main():
-    """Run the workers in turn, and print."""
-    args = parse(sys.argv[1:])
-    if args.worker:
-        import torch
-
-        torch.set_num_threads(args.threads)
-        print(json.dumps(Worker(args).measure()))
-        return
-    if not Path(args.data, f"dict.{args.target_lang}.txt").is_file():
-        sys.exit(f"benchmark_seq2seq: expected a folder of prepare-mt, got {args.data}")
-    print_machine(to_stderr=args.json)
+def run(settings):
+    """The ratios; ``systems``: {system: the seconds and MB of its fastest round}."""
+    if not Path(settings.data, f"dict.{settings.target_lang}.txt").is_file():
+        raise FairseqDocError(f"expected a folder of prepare-mt, got {settings.data}")
     rounds: dict[str, list[dict]] = {name: [] for name in [*SYSTEMS, "products"]}
-    for number in range(args.rounds):
+    for number in range(settings.rounds):
         for name, of_rounds in rounds.items():
-            print(f"round {number + 1} of {args.rounds}: {name}", file=sys.stderr, flush=True)
-            of_rounds.append(measured_apart([*args.forwarded, "--worker", name]))
+            print(f"round {number + 1} of {settings.rounds}: {name}", file=sys.stderr, flush=True)
+            of_rounds.append(measured_apart(measure, name, settings))
     found = {name: fastest(of) for name, of in rounds.items()}
-    if args.json:
-        print(json.dumps({**ratios(found), "systems": found}))
-        return
-    print(*table(found, args), sep="\n")
+    print(*table(found, settings), sep="\n")
     for name, ratio in ratios(found).items():
-        print(f"{name} {ratio:.2f}")
-
-
-if __name__ == "__main__":
-    main()
+        print(f"{name} {ratio:.2f}", flush=True)
+    return {**ratios(found), "systems": found}

@@ -1,3 +1,0 @@
-#!/usr/bin/env bash
-# Run `fairseq-doc prepare-headline` with this checkout's environment.
-PATH="$(dirname "$0")/../.venv/bin:$PATH" exec fairseq-doc prepare-headline "$@"

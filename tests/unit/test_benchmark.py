@@ -1,0 +1,117 @@
+"""scripts/benchmark.py, on the CPU."""
+
+import json
+
+import pytest
+import torch
+from conftest import ROOT
+
+from fairseq_doc.ops import matmul
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """``benchmark.main``; the backend is restored at the end."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    monkeypatch.setattr(matmul, "backend", matmul.backend)
+    monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
+    import benchmark
+
+    return benchmark
+
+
+@pytest.fixture
+def tools(benchmark):
+    from benchmarks import tools
+
+    return tools
+
+
+@pytest.fixture
+def gpu(benchmark):
+    from benchmarks import gpu
+
+    return gpu
+
+
+def test_every_subcommand_has_options(benchmark):
+    for name in benchmark.SUBCOMMANDS:
+        required = {"onnx": ["x", "y"], "rerank": ["x", "y", "--path", "z"], "seq2seq": ["x"]}
+        words = [name, *required.get(name, ()), "--backend", "torch", "--json"]
+        args = benchmark.make_parser(words).parse_args(words)
+        assert args.module.__doc__ and benchmark.read_options(args.module.Options, vars(args))
+
+
+def test_an_argument_forces_the_backend(benchmark, tools, monkeypatch, capfd):
+    from benchmarks import lstm
+
+    monkeypatch.setattr(lstm, "SIZES", ((3, 4),))
+    benchmark.main("lstm --repeats 1 --backend torch --json".split())
+    out, err = capfd.readouterr()
+    (found,) = json.loads(out).values()
+    assert found["own, float32"] / found["torch, float32"] == pytest.approx(
+        found["own, float32 / torch, float32"]
+    )
+    assert "matmul backend: torch\n" in err and tools.machine().endswith("torch")
+
+
+def test_forms_take_turns_and_the_fastest_run_counts(tools, monkeypatch):
+    seconds = iter([9.0, 9.0, 3.0, 5.0, 4.0, 2.0])
+    ran = []
+
+    def timed(work):
+        work()
+        return next(seconds)
+
+    monkeypatch.setattr(tools, "timed", timed)
+    forms = {name: lambda name=name: ran.append(name) for name in "ab"}
+    assert tools.fastest_in_turns(forms, 2) == {"a": 3, "b": 2}
+    assert ran == ["a", "b"] * 3
+
+
+def test_the_output_part_measures_every_form_in_every_precision(benchmark, gpu, capfd):
+    benchmark.main("gpu --device cpu --tiny --parts output --repeats 1 --json".split())
+    figures = json.loads(capfd.readouterr().out)
+    assert figures["gpu"] == "no GPU"
+    for shape in ("ptb", "wikitext2"):
+        of_shape = figures["output"][shape]
+        for precision in gpu.PRECISIONS:
+            assert set(of_shape[precision]) == set(gpu.output_layer.rows()[:-4])
+            assert all(found["ms"] > 0 for found in of_shape[precision].values())
+        for form, limit in (("ours", 1e-5), ("ours, bfloat16", 0.05)):
+            assert 0 < max(of_shape["errors"][form].values()) < limit
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_the_training_part_trains_in_its_precision(benchmark, gpu, monkeypatch, capfd):
+    monkeypatch.setattr(gpu, "TRAINED", {"ptb": gpu.TRAINED["ptb"]})
+    monkeypatch.setattr(gpu, "PRECISIONS", ("bfloat16",))
+    benchmark.main("gpu --device cpu --tiny --parts train --updates 20 --json".split())
+    out, err = capfd.readouterr()
+    assert json.loads(out)["train"]["ptb"]["bfloat16"] > 0
+    assert "s an epoch of Penn Treebank" in err
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        ("gpu", "benchmark gpu: error: expected a GPU .*; got none"),
+        ("train-step --updates 3", "--updates must be at least 20; got 3"),
+        ("seq2seq .", "expected a folder of prepare-mt, got ."),
+    ],
+)
+def test_what_cannot_be_measured_is_an_error(words, problem, benchmark, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match=problem):
+        benchmark.main(words.split())
+
+
+@pytest.mark.parametrize(
+    "plugin, more", [("plain_output", ""), ("spread_weights", "--gradient-sampling 0.05")]
+)
+def test_other_outputs_are_trained_too(gpu, tmp_path, plugin, more):
+    step = gpu.train_step
+    data = step.prepare(tmp_path, vocabulary=50, tokens=20_000)
+    options = f"{step.OURS} --cpu {gpu.TINY_MODEL} {more}"
+    speed, peak = step.train(data, tmp_path / plugin, options, tmp_path / "saved", 20)
+    assert speed > 0 and 0.1 < peak < 10
