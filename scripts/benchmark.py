@@ -12,7 +12,6 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))
 from benchmarks.tools import machine, tables_on_stderr
-
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops.matmul import BACKENDS, force_backend
 from fairseq_doc.options import add_options, read_options

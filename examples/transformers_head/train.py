@@ -40,7 +40,6 @@ from torch.nn import functional as F
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 from benchmarks.output_layer import losses
 from benchmarks.tools import machine, measured_apart, resident_bytes, tables_on_stderr, timed
-
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 from fairseq_doc.modules.mixture import MixtureOutput, parse_components
