@@ -55,7 +55,7 @@ def plain(*inputs, **settings):  # none of which changes anything
 
 mixture.mixture_nll = plain
 """,
-    # As in benchmark_output_layer.py. An untrained model has equal weights.
+    # As in output_layer.py. An untrained model has equal weights.
     "spread_weights": """
 import torch
 import fairseq_doc.modules.mixture as mixture
