@@ -102,6 +102,7 @@ The data goes through the files in this order, and each imports only from what l
         tuner.py                     settings -> trainings -> values, resumed after any end
         rerun.py                     a trial with other seeds -> the spread of its value
         report.py                    a study -> best command, table, JSON, plots
+        comparison.py                several systems, each with several seeds -> a table
     export/                          a language model as an ONNX file
         contract.py                  inputs, outputs and metadata of its forms
         tokens.py                    a recogniser's tokens <-> the words of a dictionary

@@ -33,6 +33,7 @@ GROUPS = {
         "language model or a parser",
     },
     "train": {
+        "compare": "train several systems with several seeds: a table, and their curves",
         "tune": "find the options of a training that give the best validation, by Optuna",
     },
     "evaluate": {

@@ -41,15 +41,8 @@ class ScoringOptions(ReadOptions):
 def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[str]]:
     """The references; the outputs' texts, all checked; in lines, what a reader of the scores must
     know about them."""
-    if settings.bootstrap < MIN_BOOTSTRAP:
-        raise FairseqDocError(
-            f"--bootstrap: expected at least {MIN_BOOTSTRAP} resamples; got {settings.bootstrap}"
-        )
-    outputs = settings.outputs
-    if len({os.path.realpath(path) for path in outputs}) < len(outputs):
-        raise FairseqDocError(f"expected different outputs; got {', '.join(outputs)}")
     references = read_references(settings.reference, settings)
-    systems = [read_system(path, references, settings) for path in outputs]
+    systems = [read_system(path, references, settings) for path in settings.outputs]
     kind = "tokenised (--tokenized-reference)" if settings.tokenized_reference else "raw"
     lines = [f"references {settings.reference}: {len(references):,} lines, {kind}"]
     for system in systems:

@@ -10,16 +10,18 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import fairseq
 from fairseq import options
-from optuna.distributions import CategoricalDistribution
 
 import fairseq_doc
 from fairseq_doc import registration  # noqa: F401  # the parser knows our options
 from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
 from fairseq_doc.tuning.settings import Settings, option_words
-from fairseq_doc.tuning.space import Space
+
+if TYPE_CHECKING:  # which needs Optuna
+    from fairseq_doc.tuning.space import Space
 
 PROGRAM = "fairseq-train"
 PACKAGE = Path(fairseq_doc.__file__).parent
@@ -52,7 +54,7 @@ class Command:
         return shlex.join([*self.words, *option_words(settings)])
 
 
-def read_command(words: Sequence[str], space: Space) -> Command:
+def read_command(words: Sequence[str], space: "Space") -> Command:
     """Check a command line, and that it takes the values at both ends of every range.
 
     Raises:
@@ -65,7 +67,7 @@ def read_command(words: Sequence[str], space: Space) -> Command:
             f"expected -- {PROGRAM} DATA ... after the other arguments, the training to tune; got "
             f"{got}"
         )
-    known, args = _parsed(words[1:], "the command after --")
+    known, args = parsed(words[1:], "the command after --")
     names = [word.partition("=")[0] for word in words]
     given = {known[name] for name in names if name in known}
     for name, reason in _REFUSED.items():
@@ -86,19 +88,17 @@ def read_command(words: Sequence[str], space: Space) -> Command:
             )
         if name in (*_REFUSED, "user_dir"):
             raise FairseqDocError(f"the space has --{option}, which must be the same in all trials")
-        if isinstance(values, CategoricalDistribution):
-            tried[option] = values.choices
-        else:
-            tried[option] = (values.low, values.high)
-    for turn in range(max(map(len, tried.values()))):
+        choices = getattr(values, "choices", None)
+        tried[option] = choices or (getattr(values, "low"), getattr(values, "high"))  # noqa: B009
+    for turn in range(max(map(len, tried.values()), default=0)):
         added = option_words({option: ends[turn % len(ends)] for option, ends in tried.items()})
-        _parsed([*words[1:], *added], f"the command with {shlex.join(added)}")
+        parsed([*words[1:], *added], f"the command with {shlex.join(added)}")
     return Command(
         tuple(words), args.best_checkpoint_metric, bool(args.maximize_best_checkpoint_metric)
     )
 
 
-def with_options(command: Command, words: Sequence[str], space: Space) -> Command:
+def with_options(command: Command, words: Sequence[str], space: "Space") -> Command:
     """A study's command with further options, which replace its own.
 
     Raises:
@@ -152,7 +152,7 @@ def program_for(words: Sequence[str]) -> list[str]:
     return [found] if found else [sys.executable, "-m", "fairseq_cli.train"]
 
 
-def _parsed(words: Sequence[str], what: str) -> tuple[dict[str, str], Namespace]:
+def parsed(words: Sequence[str], what: str) -> tuple[dict[str, str], Namespace]:
     """{option: its name in the settings}, with those that fairseq's parser adds after it has read
     the words, and the settings."""
     printed = io.StringIO()

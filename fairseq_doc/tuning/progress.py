@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tqdm import tqdm
 
+from fairseq_doc.tuning.settings import duration
 from fairseq_doc.tuning.slots import Slot, best_slot
 
 BAR = "{bar}| {n_fmt} of {total_fmt} trials, {elapsed}, {remaining} left{postfix}"
@@ -52,10 +53,3 @@ class Progress:
 
     def close(self) -> None:
         self._bar.close()
-
-
-def duration(seconds: float) -> str:
-    """12 s, 3.4 min or 5.6 h."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

@@ -11,8 +11,8 @@ from typing import Any
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import lock
 from fairseq_doc.tuning.command import Command, with_options
-from fairseq_doc.tuning.progress import Progress, duration
-from fairseq_doc.tuning.settings import Options, number
+from fairseq_doc.tuning.progress import Progress
+from fairseq_doc.tuning.settings import Options, duration, number
 from fairseq_doc.tuning.slots import Slot, best_slot
 from fairseq_doc.tuning.storage import claim_folder, open_storage, read_slots
 from fairseq_doc.tuning.training import Outcome, Training, run_all

@@ -159,6 +159,13 @@ def number(value: float) -> str:
     return "diverged" if math.isinf(value) else f"{value:.4f}"
 
 
+def duration(seconds: float) -> str:
+    """12 s, 3.4 min or 5.6 h."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
 def differences(words: Sequence[str], others: Sequence[str]) -> tuple[str, str] | None:
     """The options, with their values, that only one of two command lines has; None for equal ones,
     whatever the order of their options."""

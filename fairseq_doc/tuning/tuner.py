@@ -18,8 +18,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.tuning import slots as kept
 from fairseq_doc.tuning.command import read_command
-from fairseq_doc.tuning.progress import Progress, duration
-from fairseq_doc.tuning.settings import Options, Settings, number, short
+from fairseq_doc.tuning.progress import Progress
+from fairseq_doc.tuning.settings import Options, Settings, duration, number, short
 from fairseq_doc.tuning.slots import (
     HEARTBEAT,
     Slot,

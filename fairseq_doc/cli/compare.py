@@ -1,0 +1,141 @@
+"""``fairseq-doc compare``."""
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairseq_doc.cli.arguments import ProgressOptions, progress_of
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.plotting import plot_curves
+from fairseq_doc.files import write_lines
+from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.tuning.comparison import (
+    SPLITS,
+    System,
+    compare,
+    completed,
+    mean_curves,
+    systems_of,
+)
+
+EXAMPLE = (
+    "fairseq-doc compare --dir checkpoints/mine --systems softmax,mos,doc --seeds 3 --workers 2 -- "
+    "fairseq-train data-bin/mine"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(ProgressOptions):
+    """Of this command."""
+
+    others: Sequence[str] | None = option(
+        "systems of your own: a name, and the options of fairseq-train that make it",
+        positional=True,
+        nargs="*",
+        metavar="NAME='OPTIONS'",
+        type=str,
+    )
+    dir: str = option("folder of the trainings and the table; more can be added to it", REQUIRED)
+    systems: str | None = option(
+        "the usual ones, of softmax, mos, doc: with a size, a number of epochs and all other options "
+        "that the training lacks, by the length of the text",
+        metavar="NAME,NAME",
+    )
+    seeds: int = option("trainings of each system", 3, metavar="N", type=positive)
+    workers: int = option("trainings at once", 1, metavar="K", type=positive)
+    reference: str | None = option("raw test references, for BLEU of a translation", metavar="RAW")
+    training: Sequence[str] | None = option(
+        "the training that the systems share: fairseq-train DATA ...", after_dashes=True
+    )
+
+
+def run(settings: Options) -> dict[str, Any]:
+    """``metric``; ``systems``, as :func:`fairseq_doc.tuning.comparison.compare` gives them: their
+    commands, parameters, speeds, values by seed, means, deviations and distances from the first;
+    ``files``, which a second call replaces."""
+    folder = Path(settings.dir)
+    rows = compare(
+        _systems(settings),
+        settings.seeds,
+        settings.workers,
+        folder,
+        settings.reference,
+        progress_of(settings),
+        _remark,
+    )
+    table, numbers, picture = (folder / f"comparison.{end}" for end in ("md", "json", "png"))
+    result = {
+        "metric": "BLEU" if settings.reference else "perplexity",
+        "systems": rows,
+        "files": [str(table), str(numbers), str(picture)],
+    }
+    write_lines(table, _table(rows))
+    write_lines(numbers, [json.dumps(result, indent=1)])
+    plot_curves(mean_curves(rows, folder), picture)
+    return result
+
+
+def _systems(settings: Options) -> dict[str, System]:
+    """The systems that are asked for, by name."""
+    words = list(settings.training or ())
+    if len(words) < 2:
+        raise FairseqDocError("expected -- fairseq-train DATA ... at the end; got no training")
+    options = {}
+    if settings.systems is not None:
+        words, usual = completed(words)
+        for name in settings.systems.split(","):
+            if name not in usual:
+                raise FairseqDocError(f"--systems: expected some of {', '.join(usual)}; got {name}")
+            options[name] = usual[name]
+        _remark(f"the training that all share: {shlex.join(words)}")
+    for text in settings.others or ():
+        name, sign, own = text.partition("=")
+        if not sign or name in options:
+            raise FairseqDocError(f"expected a system of a new name, NAME='OPTIONS'; got {text}")
+        options[name] = own
+    if len(options) < 2:
+        got = ", ".join(options) or "none"
+        raise FairseqDocError(
+            f"expected two systems or more, of --systems or NAME='...'; got {got}"
+        )
+    return systems_of(options, words)
+
+
+def _table(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """Lines of Markdown."""
+    first = next(iter(rows))
+    lines = [
+        f"| system | parameters | tokens/s | seeds | valid | test | test, from {first} |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in rows.items():
+        distance = "" if name == first else "{distance:+.2f}".format(**row["test"])
+        if distance and row["test"]["distance_in_deviations"] is not None:
+            distance += " ({distance_in_deviations:+.1f} deviations)".format(**row["test"])
+        seeds = ", ".join(map(str, row["seeds"]))
+        cells = [name, _count(row["parameters"]), _count(row["tokens_per_second"]), seeds]
+        cells += [_mean(row[split]) for split in SPLITS] + [distance]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _mean(values: dict[str, Any]) -> str:
+    deviation = values["deviation"]
+    return f"{values['mean']:.2f}" + ("" if deviation is None else f" \u00b1 {deviation:.2f}")
+
+
+def _count(number: float | None) -> str:
+    return "" if number is None else f"{number:,.0f}"
+
+
+def _remark(text: str) -> None:
+    print(f"fairseq-doc compare: {text}", file=sys.stderr, flush=True)
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """The table, and the files."""
+    return "\n".join([*_table(result["systems"]), *(f"wrote {name}" for name in result["files"])])

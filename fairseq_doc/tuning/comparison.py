@@ -1,0 +1,318 @@
+"""Systems that are trained alike, each with several seeds, and what they reach.
+
+DIR/NAME-seedN/                   a training, see training.py
+DIR/NAME-seedN/evaluation.json    what its best checkpoint reaches
+"""
+
+import contextlib
+import json
+import math
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairseq.data.data_utils import load_indexed_dataset
+
+from fairseq_doc.checksums import sha256_of
+from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.evaluation.ensemble import TASK, load_ensemble
+from fairseq_doc.evaluation.learning_curves import MAX_LINE, LearningCurve, read_log
+from fairseq_doc.evaluation.perplexity import evaluate
+from fairseq_doc.evaluation.progress import Progress
+from fairseq_doc.files import check_input, lock, read_text, text_lines, whole_file, write_lines
+from fairseq_doc.scoring.bleu import score_bleu
+from fairseq_doc.scoring.hypotheses import ReadOptions, read_references, read_system
+from fairseq_doc.tuning.command import Command, parsed, read_command
+from fairseq_doc.tuning.settings import duration, number
+from fairseq_doc.tuning.training import CHECKPOINTS, LOG, Outcome, Training, best_value, run_all
+
+SPLITS = ("valid", "test")
+TRANSLATION = "translation"
+MAX_JSON = 1 << 20  # bytes of the files of this folder
+_PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
+_SPEED = re.compile(r"\| train \| .*\| wps ([\d.]+) \|")
+
+# ---- the usual systems, and what they need ----
+
+_BALANCE = "--doc-balance published --doc-lambda 0.001"
+_PLAIN = "--plain-output --doc-components 0,0,0,1"
+SYSTEMS = {
+    TASK: {
+        "softmax": "--arch lstm_awd_lm_{size} --lr 30 {widths}",
+        "mos": f"--arch lstm_mos_lm_{{size}} --lr 20 {_BALANCE} {{widths}} {{mos}}",
+        "doc": f"--arch lstm_doc_lm_{{size}} --lr 20 {_BALANCE} {{widths}} {{doc}}",
+    },
+    TRANSLATION: {
+        "softmax": f"--arch lstm_luong_doc_small {_PLAIN}",
+        "mos": f"--arch lstm_luong_doc_small --doc-components 0,0,0,2 {_BALANCE}",
+        "doc": f"--arch lstm_luong_doc_small --doc-components 0,0,2,2 {_BALANCE}",
+    },
+}
+# A text below the first number of tokens gets the quick start's size and little dropout, one below
+# the second the small size, a longer one that of Penn Treebank.
+_TINY, _SMALL = 300_000, 3_000_000
+_DROPOUTS = " ".join(f"--{name}-dropout 0.1" for name in ("input", "hidden", "output", "weight"))
+_TINY_WORDS = {
+    "widths": f"--decoder-embed-dim 64 --layer-dims 128,128,64 {_DROPOUTS}",
+    "mos": "--doc-components 0,0,0,4 --component-dropout 0.1",
+    "doc": "--doc-components 0,0,2,2 --component-dropout 0.1",
+}
+# Options of a language model's training where the command has none.
+_USUAL = (
+    "--user-dir fairseq_doc",
+    f"--task {TASK}",
+    "--criterion doc_cross_entropy",
+    "--ar-alpha 2",
+    "--tar-beta 1",
+    "--optimizer nt_asgd",
+    "--lr-scheduler nt_asgd",
+    "--clip-norm 0.25",
+    "--weight-decay 1.2e-6",
+    "--batch-size 12",
+    "--batch-size-valid 10",
+    "--num-workers 0",
+    "--distributed-world-size 1",
+    "--log-format simple",
+)
+
+
+def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The command line with what a language model's training needs and it lacks; the usual systems
+    of its task, by name.
+
+    The text has a tenth of 20 million tokens: ten epochs; a shorter one has more of them, 40 at
+    most. Averaging starts after a tenth of the epochs without a better validation.
+    """
+    given = {word.partition("=")[0] for word in words}
+    task = next((words[i + 1] for i in range(len(words) - 1) if words[i] == "--task"), TASK)
+    if task != TASK:
+        return [*words, "--no-epoch-checkpoints"], SYSTEMS.get(task, {})
+    tokens = _training_tokens(words[1]) if len(words) > 1 else 0
+    epochs = min(40, max(10, 20_000_000 // max(1, tokens)))
+    usual = [*_USUAL, f"--nonmono {max(2, epochs // 10)}"]
+    if not given & {"--max-epoch", "--max-update"}:
+        usual.append(f"--max-epoch {epochs}")
+    added = [part for part in usual if part.split()[0] not in given]
+    size = "small" if tokens < _SMALL else "ptb"
+    fields = _TINY_WORDS if tokens < _TINY else dict.fromkeys(_TINY_WORDS, "")
+    systems = {name: text.format(size=size, **fields) for name, text in SYSTEMS[TASK].items()}
+    return [*words, *shlex.split(" ".join(added)), "--no-epoch-checkpoints"], systems
+
+
+def _training_tokens(data: str) -> int:
+    check_input(f"{data}/train.idx")
+    dataset = load_indexed_dataset(f"{data}/train", None, "mmap")  # whose end frees the sizes
+    return int(dataset.sizes.sum())
+
+
+# ---- the comparison ----
+
+
+@dataclass(frozen=True)
+class System:
+    """A system that is compared: its command line, and what fairseq's parser read."""
+
+    command: Command
+    args: Namespace
+
+
+def systems_of(options: dict[str, str], words: Sequence[str]) -> dict[str, System]:
+    """The systems, by name, from their own options and the command line that they share; each is
+    read by fairseq's parser before any training.
+
+    Raises:
+        FairseqDocError: a name that cannot be a folder's, a seed, or what fairseq-train refuses.
+    """
+    systems = {}
+    for name, text in options.items():
+        if not re.fullmatch(r"[\w+-][\w.+-]*", name):
+            raise FairseqDocError(
+                f"expected a system's name of letters and digits; got {shown(name)}"
+            )
+        try:
+            own = shlex.split(text)
+        except ValueError as error:
+            raise FairseqDocError(f"{name}: expected options of fairseq-train: {error}") from None
+        if any(word.partition("=")[0] == "--seed" for word in (*words, *own)):
+            raise FairseqDocError("--seed: expected none, since every training gets its own")
+        command = read_command([*words, *own], {})
+        systems[name] = System(command, parsed(command.words[1:], name)[1])
+    return systems
+
+
+def compare(
+    systems: dict[str, System],
+    seeds: int,
+    workers: int,
+    folder: Path,
+    reference: str | None,
+    progress: Progress,
+    remark: Callable[[str], None],
+) -> dict[str, dict[str, Any]]:
+    """Train each system with the seeds 1 to ``seeds`` and evaluate it. What is done is not repeated.
+
+    Args:
+        reference: the raw test references of a translation; None for language models.
+        remark: takes a line for each training that ends.
+
+    Returns:
+        {system: ``command``; ``seeds``, those that did not diverge; ``parameters``;
+        ``tokens_per_second``; ``valid`` and ``test``: ``values`` and their :func:`summary`}.
+
+    Raises:
+        FairseqDocError: a training failed, all of a system's diverged, a folder has a training with
+            other options, or another process is at work.
+    """
+    for args in (system.args for system in systems.values()):
+        if (args.task == TRANSLATION) != (reference is not None):
+            raise FairseqDocError("--reference: expected for a translation, and for no other task")
+        check_input(f"{args.data}/{'valid.idx' if args.task == TASK else 'preprocess.log'}")
+    if reference is not None:
+        check_input(reference, again=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    busy = f"another process compares systems in {folder}: wait until it has ended"
+    with contextlib.closing(lock(folder / "compare.lock", busy)):
+        trained = _train(systems, seeds, workers, folder, remark)
+        rows: dict[str, dict[str, Any]] = {}
+        for name, system in systems.items():
+            found = [
+                _evaluation(system, folder_of(folder, name, seed), reference, progress)
+                for seed in trained[name]
+            ]
+            rows[name] = {
+                "command": system.command.line({}),
+                "seeds": trained[name],
+                "parameters": found[0]["parameters"],
+                "tokens_per_second": found[0]["tokens_per_second"],
+            }
+            for split in SPLITS:
+                values = [of_seed[split] for of_seed in found]
+                baseline = next(iter(rows.values())).get(split, {"values": values})["values"]
+                rows[name][split] = {"values": values, **summary(values, baseline)}
+    return rows
+
+
+def folder_of(folder: Path, name: str, seed: int) -> Path:
+    """The folder of a training."""
+    return folder / f"{name}-seed{seed}"
+
+
+def _train(
+    systems: dict[str, System],
+    seeds: int,
+    workers: int,
+    folder: Path,
+    remark: Callable[[str], None],
+) -> dict[str, list[int]]:
+    """{system: the seeds that did not diverge}."""
+    names = {}
+    for seed in range(1, seeds + 1):
+        for name, system in systems.items():
+            training = Training(system.command, {"seed": seed}, folder_of(folder, name, seed))
+            names[training] = name, seed
+    finished: dict[str, list[int]] = {name: [] for name in systems}
+
+    def finish(training: Training, outcome: Outcome) -> None:
+        name, seed = names[training]
+        if outcome.value is None:
+            raise FairseqDocError(f"{name}, seed {seed}: {outcome.problem} ({training.log})")
+        if math.isfinite(outcome.value):
+            finished[name].append(seed)
+        took = duration(training.seconds) if training.seconds else "done before"
+        metric = systems[name].command.metric
+        remark(f"{name}, seed {seed}: {metric} {number(outcome.value)}, {took}")
+
+    run_all(list(names), workers, finish)
+    for name, own in finished.items():
+        if not own:
+            raise FairseqDocError(f"{name}: expected a training that ends; all {seeds} diverged")
+    return {name: sorted(own) for name, own in finished.items()}
+
+
+def _evaluation(
+    system: System, folder: Path, reference: str | None, progress: Progress
+) -> dict[str, Any]:
+    """``valid`` and ``test`` of a finished training, perplexity, or its best validation and BLEU;
+    ``parameters``; ``tokens_per_second``. Kept in the folder with the checkpoint's digest."""
+    checkpoint = folder / CHECKPOINTS / "checkpoint_best.pt"
+    data = system.args.data
+    stamp = {"checkpoint": sha256_of(checkpoint), "data": data, "reference": reference}
+    kept = folder / "evaluation.json"
+    with contextlib.suppress(FairseqDocError, ValueError, AttributeError):  # none, or damaged
+        found = json.loads(read_text(kept, MAX_JSON))
+        if found.pop("of") == stamp:
+            return found
+    if reference is None:
+        ensemble = load_ensemble(str(checkpoint), data)
+        found = {split: evaluate(ensemble, split, progress=progress).perplexity for split in SPLITS}
+    else:
+        best = best_value(folder / CHECKPOINTS, system.command.maximize)
+        found = {"valid": best, "test": _bleu(system.args, folder, checkpoint, reference)}
+    found |= _facts(folder / LOG)
+    write_lines(kept, [json.dumps({**found, "of": stamp})])
+    return found
+
+
+def _bleu(args: Namespace, folder: Path, checkpoint: Path, reference: str) -> float:
+    """Of the test split, translated with beam 5."""
+    out = folder / "generate-test.txt"
+    words = [args.data, "--path", str(checkpoint), "--user-dir", args.user_dir]
+    words += ["--task", args.task, "-s", args.source_lang, "-t", args.target_lang]
+    words += ["--gen-subset", "test", "--beam", "5", "--batch-size", "64", "--num-workers", "0"]
+    with whole_file(out) as file:
+        program = [sys.executable, "-m", "fairseq_cli.generate"]
+        run = subprocess.run([*program, *words], stdout=file, stderr=subprocess.PIPE, text=True)
+        if run.returncode:
+            reason = run.stderr.strip().rpartition("\n")[2]
+            raise FairseqDocError(f"{folder}: fairseq-generate failed: {reason}")
+    read = ReadOptions(lang=args.target_lang)
+    references = read_references(reference, read)
+    system = read_system(str(out), references, read)
+    return score_bleu([system], references, args.target_lang)["BLEU"]["systems"][0]["score"]
+
+
+def _facts(log: Path) -> dict[str, Any]:
+    """Parameters and the median speed of a training's epochs; None where the log does not say
+    them."""
+    text = "\n".join(text_lines(log, MAX_LINE, errors="replace"))
+    parameters, speeds = _PARAMETERS.search(text), [float(s) for s in _SPEED.findall(text)]
+    return {
+        "parameters": int(parameters[1].replace(",", "")) if parameters else None,
+        "tokens_per_second": statistics.median(speeds) if speeds else None,
+    }
+
+
+def summary(values: Sequence[float], baseline: Sequence[float]) -> dict[str, float | None]:
+    """``mean``; standard ``deviation`` (n - 1); ``distance`` of the mean from the baseline's;
+    ``distance_in_deviations``, divided by the root of the mean of both variances. None where a
+    number needs more seeds."""
+    several = min(len(values), len(baseline)) > 1
+    distance = statistics.mean(values) - statistics.mean(baseline)
+    spread = 0.0
+    if several:
+        spread = math.sqrt((statistics.variance(values) + statistics.variance(baseline)) / 2)
+    return {
+        "mean": statistics.mean(values),
+        "deviation": statistics.stdev(values) if len(values) > 1 else None,
+        "distance": distance,
+        "distance_in_deviations": distance / spread if spread else None,
+    }
+
+
+def mean_curves(rows: dict[str, dict[str, Any]], folder: Path) -> dict[str, LearningCurve]:
+    """{system: the mean validation perplexity of the epochs that all its seeds have}, with the
+    start of averaging of the first seed."""
+    curves = {}
+    for name, row in rows.items():
+        own = [read_log(folder_of(folder, name, seed) / LOG) for seed in row["seeds"]]
+        epochs = sorted(set.intersection(*(set(curve.perplexities) for curve in own)))
+        means = {e: statistics.mean(curve.perplexities[e] for curve in own) for e in epochs}
+        curves[name] = LearningCurve(means, own[0].averaging_after, {})
+    return curves
