@@ -1,4 +1,4 @@
-"""The forms of an exported language model, with inputs, outputs and metadata as in sherpa-onnx.
+"""The forms of an exported language model: inputs, outputs and metadata as in sherpa-onnx.
 
 Axes: N streams or sentences, L tokens, V tokens of the table, K layers, D the largest width.
 
@@ -7,9 +7,9 @@ Axes: N streams or sentences, L tokens, V tokens of the table, K layers, D the l
     sentence    x (N, L), x_lens (N,)       ->  nll (N,)
 
 x, y and x_lens are int64, all else float32; h0, c0, next_h0 and next_c0 are (K, N, D).
-``log_softmax`` is log P of every token after the last of x. ``nll`` is the sum over L of -log P of
-y, each entry of y after the tokens of x up to its own place. The third form adds the end mark
-before and behind each sentence itself, and starts from zeros. Natural logarithms.
+``log_softmax`` is log P of every token after the last of x. ``nll`` is the sum over L of -log P(y),
+each y after the x up to its place. The third form adds the end mark before and behind a sentence,
+and starts from zeros. Natural logarithms.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,13 @@ LOG_PROBS, NLL, SENTENCE = FORMS = ("log-probs", "nll", "sentence")
 STATE, _NEXT_STATE = ("h0", "c0"), ("next_h0", "next_c0")
 INPUTS = {LOG_PROBS: ("x", *STATE), NLL: ("x", "y", *STATE), SENTENCE: ("x", "x_lens")}
 OUTPUTS = {LOG_PROBS: ("log_softmax", *_NEXT_STATE), NLL: ("nll", *_NEXT_STATE), SENTENCE: ("nll",)}
-# The metadata's key for the form.
-FORM = "form"
+FORM = "form"  # the metadata's key
 
-Kind = tuple[str, list[str | int]]  # dtype and shape; a word is an axis of any length
+Kind = tuple[str, list[str | int]]  # dtype and shape; a name is an axis of any length
 
 
 def kinds(names: Sequence[str], tokens: int, layers: int, width: int) -> dict[str, Kind]:
-    """Dtypes and shapes of these inputs or outputs: V, K and D of a model."""
+    """Dtypes and shapes of inputs or outputs, for V tokens, K layers and width D."""
     state: list[str | int] = [layers, "N", width]
     shapes: dict[str, list[str | int]] = {
         "x": ["N", "L"],
@@ -44,7 +43,7 @@ def kinds(names: Sequence[str], tokens: int, layers: int, width: int) -> dict[st
 def metadata(
     form: str, tokens: int, layers: int, width: int, embed_dim: int, end: int
 ) -> dict[str, str]:
-    """What a file of this form says about itself: V, K, D, D_0 and the end mark's number."""
+    """The metadata of a form: V, K, D, D_0 and the end mark's number."""
     values = {
         "model_type": "rnnlm",
         "version": 1,  # of sherpa-onnx's contract

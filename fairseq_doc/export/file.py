@@ -1,5 +1,4 @@
-"""A language model -> the bytes of an ONNX file, which onnxruntime has run: it computes what the
-model computes.
+"""A language model -> the bytes of an ONNX file, checked against the model in onnxruntime.
 
 Axes: N streams, L tokens, V tokens of the table, K layers, D width of the widest layer.
 """
@@ -22,21 +21,13 @@ from fairseq_doc.export.contract import FORM, LOG_PROBS, NLL
 from fairseq_doc.export.model import onnx_model
 from fairseq_doc.export.tokens import TokenTable, table_of
 
-LARGEST_FILE = 2**31 - 1  # bytes of what ONNX keeps in one file
-TOLERANCE = 1e-4  # of a log P in float32, or of a sum of some
+LARGEST_FILE = 2**31 - 1  # bytes; ONNX's limit for one file
+TOLERANCE = 1e-4  # of log P in float32, or of a sum of log P
 MATRIX_OPERATORS = ["MatMul", "Gather", "LSTM"]
 
 
 class ExportedModel:
-    """An ONNX model in memory.
-
-    Args:
-        data: the bytes of its file.
-        threads: of a call.
-
-    Attributes:
-        metadata: what the file says about itself.
-    """
+    """An ONNX model in memory; ``data``: the bytes of its file; ``threads``: for a call."""
 
     def __init__(self, data: bytes, threads: int = 1) -> None:
         options = onnxruntime.SessionOptions()
@@ -52,14 +43,12 @@ class ExportedModel:
         return [np.zeros((layers, streams, width), np.float32) for _ in range(2)]
 
     def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
-        """The outputs for the inputs of its form, in the order of
-        :mod:`fairseq_doc.export.contract`."""
+        """The outputs; see :mod:`fairseq_doc.export.contract`."""
         return self._session.run(None, dict(zip(self._inputs, inputs, strict=True)))
 
 
 def quantized(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same with matrices in 8 bits. What they multiply is rounded to 8 bits at every call
-    (dynamic quantisation)."""
+    """The model with matrices in 8 bits; what they multiply is rounded at every call (dynamic)."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
         before = logging.root.manager.disable
@@ -79,17 +68,9 @@ def quantized(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @torch.no_grad()
 def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -> float:
-    """The largest difference of a log P, or of a sum of some, from the model's own, over a few
-    random tokens in two streams.
-
-    Args:
-        exported: a model of any form.
-        model: the language model, on the CPU, in evaluation.
-        table: which word each token is.
-
-    Raises:
-        FairseqDocError: a number that is not finite.
-    """
+    """The largest difference from the log P of ``model``, on the CPU in evaluation, or from sums of
+    log P, over a few random tokens in two streams. Raises ``FairseqDocError`` unless it is
+    finite."""
     tokens = np.random.default_rng(1).integers(0, len(table.words), (2, 7))
     tokens[:, 0] = table.end
     words = torch.tensor(table.words)[torch.from_numpy(tokens)]
@@ -123,13 +104,7 @@ def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -
 
 @dataclass(frozen=True)
 class ExportedFile:
-    """An ONNX file that is not written yet.
-
-    Attributes:
-        data: its bytes.
-        metadata: what it says about itself.
-        difference: see :func:`largest_difference`.
-    """
+    """An ONNX file that is not written yet; ``difference``: see :func:`largest_difference`."""
 
     data: bytes
     metadata: dict[str, str]
@@ -139,18 +114,9 @@ class ExportedFile:
 def exported_file(
     ensemble: Ensemble, form: str = LOG_PROBS, table: TokenTable | None = None, int8: bool = False
 ) -> ExportedFile:
-    """Export a model, and compare it with the file.
-
-    Args:
-        ensemble: one model, on the CPU.
-        form: see :mod:`fairseq_doc.export.contract`.
-        table: which word each token is; None: the dictionary's numbers.
-        int8: keep the matrices in 8 bits.
-
-    Raises:
-        FairseqDocError: several models; one too large; layers of a kind that cannot be exported; a
-            file that would not compute what the model computes.
-    """
+    """Export the one model of an ensemble, on the CPU, and compare it with the file. Tokens are the
+    dictionary's by default. Raises ``FairseqDocError`` if the model is too large or of another
+    kind, or the file computes something else."""
     model: Any = ensemble.single
     table = table or table_of(ensemble.dictionary)
     size = 4 * sum(parameter.numel() for parameter in model.parameters())

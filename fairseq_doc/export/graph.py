@@ -1,7 +1,4 @@
-"""Nodes and weights of an ONNX graph, added one after another.
-
-A value of the graph is its name, a string.
-"""
+"""Nodes and weights of an ONNX graph, added one by one. A value of the graph is its name."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from fairseq_doc.export.contract import Kind
 
-# Versions that runtimes since 2022 read, such as onnxruntime 1.13; nothing here needs a newer one.
+# Runtimes since 2022 read these versions, such as onnxruntime 1.13.
 OPSET, IR_VERSION = 17, 8
 TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
 
@@ -24,8 +21,8 @@ def transposed(weight: torch.Tensor) -> torch.Tensor:
 
 
 class Graph:
-    """A graph that grows; of a loop's body with the graph around it as ``parent``, whose values can
-    be used here, and which keeps the weights."""
+    """A graph that grows. For the body of a loop ``parent`` is the graph around it: the body can
+    use its values, and the outermost graph holds the weights."""
 
     def __init__(self, parent: "Graph | None" = None) -> None:
         self._root: Graph = self if parent is None else parent._root
@@ -35,24 +32,23 @@ class Graph:
         self._count = 0
 
     def __call__(self, operator: str, *inputs: Any, **attributes: Any) -> str:
-        """The only output of a new node."""
+        """Add a node; gives its only output."""
         (output,) = self.several(operator, 1, *inputs, **attributes)
         return output
 
     def several(self, operator: str, count: int, *inputs: Any, **attributes: Any) -> list[str]:
-        """The outputs of a new node. An input is a value or a constant, a number or numbers."""
+        """Add a node; gives its outputs. An input is a value, a number or a list of numbers."""
         values = [x if isinstance(x, str) else self._constant(x) for x in inputs]
         outputs = [self.new_name(operator) for _ in range(count)]
         self._nodes.append(helper.make_node(operator, values, outputs, outputs[0], **attributes))
         return outputs
 
     def new_name(self, stem: str) -> str:
-        """A name that no other value has."""
         self._root._count += 1
         return f"{stem}_{self._root._count}"
 
     def output(self, name: str, value: str) -> None:
-        """Let ``name`` be another name of a value: one of the outputs."""
+        """Make a value an output of this name."""
         self._nodes.append(helper.make_node("Identity", [value], [name], name))
 
     def _constant(self, value: Any) -> str:
@@ -64,8 +60,8 @@ class Graph:
     def weight(
         self, weight: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> str:
-        """A parameter, which lives at least as long as this graph. The file holds it once, after
-        ``change``: one function, such as :func:`transposed`, wherever the parameter is used so."""
+        """A parameter, which must outlive this graph, since its id is a key. The file holds it once
+        for each ``change``, a function such as :func:`transposed`."""
 
         def array() -> np.ndarray:
             changed = weight.detach() if change is None else change(weight.detach())
@@ -80,15 +76,14 @@ class Graph:
         return product if bias is None else self("Add", product, self.weight(bias))
 
     def note(self, *parameters: torch.Tensor) -> None:
-        """Note that the graph holds these parameters, other than by :meth:`weight`."""
+        """Note parameters that the graph holds, other than by :meth:`weight`."""
         self._root._read.update(map(id, parameters))
 
     def lacks(self, parameter: torch.Tensor) -> bool:
-        """Whether the graph does not hold this parameter."""
         return id(parameter) not in self._root._read
 
     def _held(self, key: Any, stem: str, array: Callable[[], np.ndarray]) -> str:
-        """The name of an array that the file holds, made where the key is new."""
+        """The name of an array in the file; ``array`` makes it if the key is new."""
         held = self._root._arrays
         if key not in held:
             held[key] = numpy_helper.from_array(array(), self.new_name(stem))
@@ -100,16 +95,9 @@ class Graph:
         state: Sequence[str],
         step: Callable[["Graph", Sequence[str], str], Sequence[str]],
     ) -> tuple[str, list[str]]:
-        """A loop over the first axis.
-
-        Args:
-            sequence: (T, ...).
-            state: before the first step.
-            step: (the graph of the body, state, an entry of the sequence) -> the state after it.
-
-        Returns:
-            The first part of the state after every step, (T, ...), and the state after the last.
-        """
+        """A loop over the first axis of ``sequence``, (T, ...), from ``state``. ``step``: (graph of
+        the body, state, entry) -> next state. Gives the first part of every state, (T, ...), and
+        the last state."""
         body = Graph(self)
         before = [body.new_name("before") for _ in state]
         entry = body.new_name("entry")
@@ -131,8 +119,7 @@ class Graph:
     def model(
         self, inputs: dict[str, Kind], outputs: dict[str, Kind], metadata: dict[str, str]
     ) -> onnx.ModelProto:
-        """The whole model: inputs and outputs by name (see :meth:`output`), what the file says
-        about itself."""
+        """The whole model; :meth:`output` has named the outputs."""
         values = [
             [helper.make_tensor_value_info(name, TYPES[dtype], shape) for name, (dtype, shape) in x]
             for x in (inputs.items(), outputs.items())

@@ -4,8 +4,7 @@ Axes: T time, B streams, D_0 width of the embedding, D_n of layer n, D the wides
 components, d width of a component's vector, V vocabulary, M = T B positions, N layers.
 
 A matrix is kept transposed, (inputs, outputs), as ``MatMul`` reads it. So the embedding and a tied
-output matrix are one (D_0, V) matrix: the output multiplies with it, the embedding takes columns of
-it.
+output matrix are one (D_0, V) matrix, of which the embedding takes columns.
 """
 
 from collections.abc import Sequence
@@ -32,17 +31,11 @@ def add_layers(
 ) -> tuple[list[str], list[str]]:
     """Embedding and recurrent layers.
 
-    Args:
-        tokens: (B, T) words of the dictionary.
-        before: the state, h and c, each (N, B, D); a narrower layer has zeros behind its numbers,
-            and c of an RHN, which has none, stays as it is.
+    ``tokens``: (B, T) words of the dictionary. ``before``: the state, h and c, each (N, B, D); a
+    narrower layer has zeros behind its numbers, and c of an RHN, which has none, stays as it is.
 
-    Returns:
-        [h^0, ..., h^N], for :class:`RecurrentStack` also their projected sum, each (T, B, D_n); the
-        state after the last step.
-
-    Raises:
-        FairseqDocError: layers of another kind.
+    Gives [h^0, ..., h^N], for :class:`RecurrentStack` also their projected sum, each (T, B, D_n),
+    and the state after the last step.
     """
     stack: Any = decoder.lstm
     if not isinstance(stack, AWDLSTM | RecurrentStack):
@@ -88,7 +81,7 @@ def _torch_lstm(graph: Graph, layer: torch.nn.LSTM, x: str, hidden: str, cell: s
 def _mogrifier(
     graph: Graph, layer: torch.nn.LSTM, gates: Any, x: str, hidden: str, cell: str
 ) -> list[str]:
-    """See :mod:`fairseq_doc.ops.mogrifier`; ``gates``: the rounds'."""
+    """See :mod:`fairseq_doc.ops.mogrifier`."""
     input_weight, state_weight, input_bias, state_bias = layer.parameters()
 
     def step(body: Graph, before: Sequence[str], x: str) -> Sequence[str]:
@@ -116,7 +109,7 @@ def _mogrifier(
 
 
 def _scan(graph: Graph, sequence: str, state: Sequence[str], step: Any) -> list[str]:
-    """A layer's output (T, B, D_n) and its state after the last step, each part (1, B, D_n)."""
+    """A layer's output (T, B, D_n) and its last state, each part (1, B, D_n)."""
     output, last = graph.scan(sequence, [graph("Squeeze", s, [0]) for s in state], step)
     return [output, *(graph("Unsqueeze", part, [0]) for part in last)]
 
@@ -130,8 +123,7 @@ def _lstm(
     hidden: str,
     cell: str,
 ) -> list[str]:
-    """An LSTM with untied gates, in the order i, f, g, o, as the operator of that name: its output
-    (T, B, D_n), h and c."""
+    """ONNX's LSTM, for untied gates in the order i, f, g, o: its output (T, B, D_n), h and c."""
     biases = torch.cat([_iofc(bias), torch.zeros_like(_iofc(bias))], dim=1)  # (1, 8 D_n)
     output, hidden, cell = graph.several(
         "LSTM",
@@ -223,12 +215,8 @@ def add_log_probs(
 ) -> str:
     """log P = logsumexp_j(log pi_j + log softmax(W k_j + b)), see :mod:`fairseq_doc.ops.reference`.
 
-    Args:
-        layer_outputs: h^0, ..., h^N of M positions, each (M, D_n).
-        target: (M,) words; None: all.
-
-    Returns:
-        Of the targets, (M,), or of all words, (M, V).
+    ``layer_outputs``: h^0, ..., h^N of M positions, each (M, D_n). Gives log P of ``target``, (M,),
+    or of all words, (M, V).
     """
     count, n_words = output.n_components, len(output.bias)
     vectors = _component_vectors(graph, output, layer_outputs)

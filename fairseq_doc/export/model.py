@@ -1,4 +1,4 @@
-"""A language model as an ONNX model of one of the forms of :mod:`fairseq_doc.export.contract`.
+"""A language model as an ONNX model of a form of :mod:`fairseq_doc.export.contract`.
 
 Axes: N streams or sentences, L tokens, V tokens of the table, D_n width of layer n.
 """
@@ -27,18 +27,8 @@ from fairseq_doc.models.language_model import RecurrentDecoder
 def onnx_model(
     decoder: RecurrentDecoder, form: str, table: TokenTable, more: dict[str, str]
 ) -> onnx.ModelProto:
-    """A model of one form.
-
-    Args:
-        decoder: the language model's.
-        form: one of ``FORMS``.
-        table: which word of the dictionary each token is.
-        more: metadata beside the contract's.
-
-    Raises:
-        FairseqDocError: layers of a kind that cannot be exported, or with parameters of a kind that
-            cannot.
-    """
+    """A model of one of ``FORMS``; ``more`` is added to the contract's metadata. Raises
+    ``FairseqDocError`` for layers or parameters that cannot be exported."""
     builder = _Builder(decoder, table)
     add = {LOG_PROBS: builder.log_probs, NLL: builder.nll, SENTENCE: builder.sentence}
     for name, value in zip(OUTPUTS[form], add[form](), strict=True):
@@ -97,7 +87,7 @@ class _Builder:
         return [graph("ReduceSum", scored, [0], keepdims=0)]
 
     def _words(self, tokens: str) -> str:
-        """The words that tokens are."""
+        """The dictionary's words for tokens."""
         if self.table.is_dictionary:
             return tokens
         return self.graph("Gather", self.table.words, tokens)

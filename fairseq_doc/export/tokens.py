@@ -1,7 +1,6 @@
-"""Tables of tokens, a token and its number a line, and the words of a dictionary they are.
+"""A recogniser's table of tokens, a token and its number a line -> words of the dictionary.
 
-A recogniser numbers its tokens in its own way. A model that is exported with the recogniser's table
-takes and gives those numbers.
+A model that is exported with a table takes and gives the table's numbers.
 """
 
 import re
@@ -13,8 +12,8 @@ from fairseq.data import Dictionary
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
 
-# What the end mark </s> is called in a table: the first of these that is there. The recogniser's
-# blank is never scored by a language model, so its number is free where a table has no end mark.
+# The first of these in a table is the end mark </s>. A language model never scores the recogniser's
+# blank, so its number is free in a table without an end mark.
 END_MARKS = ("<sos/eos>", "</s>", "<blk>", "<blank>")
 
 
@@ -26,7 +25,7 @@ class TokenTable:
         words: the word of token 0, 1, ...
         end: the token of the end mark.
         unknown: tokens outside the dictionary, which are ``<unk>``.
-        is_dictionary: every token is the word of its own number.
+        is_dictionary: each token has its word's number.
     """
 
     words: list[int]
@@ -46,12 +45,7 @@ def table_lines(dictionary: Dictionary) -> Iterator[str]:
 
 
 def read_tokens(path: str) -> list[str]:
-    """The tokens of a table in the order of their numbers.
-
-    Raises:
-        FairseqDocError: a line without a token and a number; numbers other than 0, 1, ..., each
-            once.
-    """
+    """The tokens of a table, which must be numbered 0, 1, ... each once."""
     tokens: dict[int, str] = {}
     for number, line in enumerate(text_lines(path), start=1):
         found = re.fullmatch(r"(\S+)\s+(\d{1,9})\s*", line)
@@ -73,12 +67,8 @@ def read_tokens(path: str) -> list[str]:
 
 
 def match_tokens(tokens: list[str], dictionary: Dictionary, path: str) -> TokenTable:
-    """The words that tokens are; those outside the dictionary are ``<unk>``.
-
-    Raises:
-        FairseqDocError: no token for the end mark; most tokens are outside the dictionary, so the
-            model was trained on other ones.
-    """
+    """The words that tokens are, ``<unk>`` outside the dictionary. Raises ``FairseqDocError``
+    without a token for the end mark, or if most are unknown: the model was trained on others."""
     end = next((mark for mark in END_MARKS if mark in tokens), None)
     if end is None:
         raise FairseqDocError(f"{path}: expected one of {', '.join(END_MARKS)}; got none")

@@ -1,5 +1,4 @@
-"""Text -> fairseq's dictionaries and binarised splits: fairseq-preprocess, run in this process, and
-its result counted again."""
+"""fairseq-preprocess, run in this process, and a check of the splits that it binarised."""
 
 from collections.abc import Iterable
 from itertools import zip_longest
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
 
 
 def preprocess(folder: Path, arguments: list[str]) -> None:
-    """Run fairseq-preprocess with these arguments into an empty folder, and write the checksums of
-    what it wrote."""
+    """Run fairseq-preprocess into an empty folder, and write checksums of its files."""
     from fairseq.options import get_preprocessing_parser
     from fairseq_cli import preprocess
 
@@ -24,15 +22,15 @@ def preprocess(folder: Path, arguments: list[str]) -> None:
     try:
         preprocess.main(get_preprocessing_parser().parse_args(arguments))
     finally:
-        for handler in preprocess.logger.handlers[:]:  # on the log file in the folder
+        for handler in preprocess.logger.handlers[:]:  # on preprocess.log
             preprocess.logger.removeHandler(handler)
             handler.close()
-    (folder / "preprocess.log").unlink()  # it names folders that are about to be renamed
+    (folder / "preprocess.log").unlink()  # it names folders that will be renamed
     checksums.write(folder, [path.name for path in folder.iterdir()])
 
 
 def load_dictionary(path: Path) -> "Dictionary":
-    """fairseq's dictionary of a file."""
+    """Load a file of fairseq's dictionary."""
     from fairseq.data import Dictionary
 
     return Dictionary.load(str(path))
@@ -46,18 +44,13 @@ def load_split(prefix: Path, dictionary: "Dictionary") -> "MMapIndexedDataset":
 
 
 def counts_of(dictionary_path: Path, splits: Iterable[str], suffix: str = "") -> dict[str, Any]:
-    """``types`` in a dictionary; ``splits``: {split: its ``sentences`` and ``tokens``, end marks
-    included}.
-
-    Args:
-        dictionary_path: in the folder of the binarised splits.
-        splits: their names.
-        suffix: what follows the split's name in the files', such as ``.en-de.en``.
-    """
+    """``types`` in a dictionary; ``splits`` in its folder: {split: its ``sentences`` and
+    ``tokens``, end marks included}. ``suffix`` follows the split in the names of files, such as
+    ``.en-de.en``."""
     dictionary = load_dictionary(dictionary_path)
     counts = {}
     for split in splits:
-        # Its sizes are a view of a file that is unmapped when the dataset goes.
+        # The dataset must outlive its sizes, a view of a file that it unmaps.
         dataset = load_split(dictionary_path.parent / f"{split}{suffix}", dictionary)
         counts[split] = {"sentences": len(dataset), "tokens": int(dataset.sizes.sum())}
     return {"types": len(dictionary), "splits": counts}
@@ -66,20 +59,8 @@ def counts_of(dictionary_path: Path, splits: Iterable[str], suffix: str = "") ->
 def check_split(
     name: str, prefix: Path, dictionary: "Dictionary", lengths: Iterable[int]
 ) -> tuple[int, int, int]:
-    """Count a split that fairseq binarised, and compare it with its text.
-
-    Args:
-        name: of the text, for errors.
-        prefix: of the binarised files.
-        dictionary: of the split.
-        lengths: tokens of every line of the text, end mark included.
-
-    Returns:
-        The numbers of its lines, of its tokens with their end marks, and of unknown tokens.
-
-    Raises:
-        FairseqDocError: fairseq binarised other tokens than these.
-    """
+    """Check that fairseq binarised as many tokens in every line as ``lengths``, end marks included;
+    ``name`` is for the error. Gives the numbers of lines, tokens and unknown tokens."""
     dataset = load_split(prefix, dictionary)
     number = 0
     for number, (read, binarised) in enumerate(zip_longest(lengths, dataset.sizes), start=1):

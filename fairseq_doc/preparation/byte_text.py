@@ -1,7 +1,6 @@
 """The bytes of a text -> fairseq's dictionary and binarised splits, in chunks.
 
-A line feed is the end mark, so an entry of a split is a line, as fairseq-preprocess makes them. A
-text that does not end in a line feed has no end mark there.
+A line feed is the end mark, so an entry of a split is a line. The last line may lack one.
 """
 
 import re
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from fairseq.data import Dictionary
 
 CHUNK = 1 << 22  # bytes in memory at once
-MAX_LINE = (1 << 31) - 1  # bytes; fairseq's index has 32 bits for it
+MAX_LINE = (1 << 31) - 1  # bytes; fairseq's index has 32-bit lengths
 _ARCHIVES = {
     "gzip": rb"\x1f\x8b\x08",
     "zip": rb"PK\x03\x04",
@@ -30,7 +29,7 @@ _ARCHIVES = {
 
 
 def check_not_packed(path: Path) -> None:
-    """Raise ``FairseqDocError`` for a compressed file, whose bytes are not the text's."""
+    """Raise ``FairseqDocError`` for a compressed file."""
     with open(path, "rb") as file:
         start = file.read(16)
     for kind, beginning in _ARCHIVES.items():
@@ -48,11 +47,9 @@ class Part:
 
     @classmethod
     def whole(cls, path: Path) -> "Part":
-        """All of a file."""
         return cls(path, path.stat().st_size)
 
     def chunks(self) -> Iterator[np.ndarray]:
-        """The bytes, at most ``CHUNK`` at once."""
         with open(self.path, "rb") as file:
             file.seek(self.start)
             for done in range(0, self.size, CHUNK):
@@ -65,7 +62,7 @@ class Part:
         )
 
     def line_ends(self) -> np.ndarray:
-        """(lines,) the offset after each line, whether the last has a line feed or not."""
+        """(lines,) the offset after each line, with or without a line feed."""
         done, ends = 0, [np.zeros(1, np.int64)]
         for chunk in self.chunks():
             ends.append(np.flatnonzero(chunk == LINE_FEED) + done + 1)
@@ -74,15 +71,8 @@ class Part:
 
 
 def make_dictionary(counts: np.ndarray, threshold: int = 0) -> "Dictionary":
-    """fairseq's dictionary of bytes, the most frequent first, without padding.
-
-    Args:
-        counts: (256,) how often each byte occurs in training.
-        threshold: bytes that occur less often, or never, are left out.
-
-    Raises:
-        FairseqDocError: no byte but the line feed is left.
-    """
+    """fairseq's dictionary of the bytes that occur at least ``threshold`` times, the most frequent
+    first, without padding. ``counts``: (256,)."""
     from fairseq.data import Dictionary
 
     dictionary = Dictionary()
@@ -99,19 +89,11 @@ def make_dictionary(counts: np.ndarray, threshold: int = 0) -> "Dictionary":
 
 
 def binarise_bytes(part: Part, prefix: Path, dictionary: "Dictionary") -> tuple[int, int]:
-    """Write the bytes of a part, which is not empty, as ``PREFIX.bin`` and ``PREFIX.idx``, in the
-    form of fairseq-preprocess.
-
-    Returns:
-        The numbers of lines, and of bytes outside the dictionary, which are unknown.
-
-    Raises:
-        FairseqDocError: a line of more than ``MAX_LINE`` bytes.
-    """
+    """Write a part that is not empty as fairseq-preprocess's ``PREFIX.bin`` and ``PREFIX.idx``;
+    gives the numbers of lines and of unknown bytes."""
     from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 
     dtype = best_fitting_int_dtype(len(dictionary))
-    # The end mark's name is a symbol of fairseq's own, so the line feed needs no case of its own.
     index_of = np.array([dictionary.index(name) for name in NAMES], dtype)
     unknown = 0
     with whole_file(f"{prefix}.bin", binary=True) as binarised:

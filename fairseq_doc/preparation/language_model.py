@@ -1,5 +1,5 @@
-"""Text, one sentence a line, tokens apart, or any text by its bytes -> data for
-``--task bptt_language_modeling``."""
+"""Tokenised text, one sentence a line, or any text by its bytes -> data for ``--task
+bptt_language_modeling``."""
 
 import math
 import sys
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fairseq.data import Dictionary
 
 SPLITS = ("train", "valid", "test")
-# Names of a folder's three files: any text's, those of Mikolov's Penn Treebank and of WikiText-2.
+# Names of any text's files, those of Mikolov's Penn Treebank and of WikiText-2.
 _NAMED = [
     [form.format(split) for split in SPLITS] for form in ("{}.txt", "ptb.{}.txt", "wiki.{}.tokens")
 ]
@@ -39,14 +39,14 @@ _NAMED = [
 @dataclass(frozen=True)
 class Counts:
     """A published corpus: tokens of each split with one end mark a line, and types with the end
-    mark. Of a corpus of bytes: bytes of each split, and kinds of bytes in all three."""
+    mark; or bytes of each split, and kinds of bytes in all three."""
 
     tokens: dict[str, int]
     types: int
 
 
 ENWIK8, TEXT, PYDOC = "enwik8", "text", "pydoc"
-# Of Penn Treebank the paper's Table 1 prints one token more for each split.
+# For Penn Treebank the paper's Table 1 prints one token more for each split.
 PUBLISHED = {
     "ptb": Counts({"train": 929_589, "valid": 73_760, "test": 82_430}, types=10_000),
     "wikitext2": Counts({"train": 2_088_628, "valid": 217_646, "test": 245_569}, types=33_278),
@@ -56,12 +56,8 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the result, with the text itself.
-
-    Attributes:
-        counts: what is checked, and for ``enwik8`` also the sizes of the splits; None: the
-            published counts of the corpus, if it has any.
-    """
+    """What decides the result, with the text itself. ``counts`` are checked, and give the sizes of
+    enwik8's splits; by default they are the corpus's published ones."""
 
     corpus: str = option(
         "ptb, wikitext2 or enwik8, whose published counts are checked; text, any other; pydoc, the "
@@ -107,11 +103,8 @@ class Settings:
 
 
 def check(settings: Settings, destination: Path) -> dict[str, Path]:
-    """Raise ``FairseqDocError`` where a preparation cannot start, before any work.
-
-    Returns:
-        {split: file} of a folder, {corpus: file} of a single file, nothing for ``pydoc``.
-    """
+    """Raise ``FairseqDocError`` if a preparation cannot start. Gives {split: file} of a folder,
+    {corpus: file} of a single file, {} for ``pydoc``."""
     corpus, source = settings.corpus, settings.folder
     if settings.threshold is not None and settings.threshold < 0:
         raise FairseqDocError(f"--threshold: expected at least 0; got {settings.threshold}")
@@ -141,7 +134,7 @@ def check(settings: Settings, destination: Path) -> dict[str, Path]:
 
 
 def percentages_of(split: str) -> list[float]:
-    """The three numbers of ``--split``; ``FairseqDocError`` for others."""
+    """The three numbers of ``--split``."""
     try:
         parts = [float(part) for part in split.split(",")]
     except ValueError:
@@ -155,7 +148,7 @@ def percentages_of(split: str) -> list[float]:
 
 
 def _files(settings: Settings) -> dict[str, Path]:
-    """The files of the text, whatever their names; ``FairseqDocError`` where some do not exist."""
+    """The files of the text, under any of ``_NAMED``."""
     source = settings.folder
     if source is None:
         return {}
@@ -166,7 +159,7 @@ def _files(settings: Settings) -> dict[str, Path]:
         if source.exists() and settings.corpus == TEXT:
             got += "; --split 90,5,5 cuts it in three"
         raise FairseqDocError(f"{source}: expected a folder of {', '.join(_NAMED[0])}; got {got}")
-    # The most complete set; of equals, max gives the first.
+    # The most complete set; max gives the first of equals.
     names = max(_NAMED, key=lambda names: sum((source / name).exists() for name in names))
     missing = [name for name in names if not (source / name).exists()]
     if missing:
@@ -177,8 +170,7 @@ def _files(settings: Settings) -> dict[str, Path]:
 
 
 def shares_of(path: Path, lines: int, split: str) -> list[int]:
-    """How many of a file's lines each split gets, less than one line from its percentage;
-    ``FairseqDocError`` for none."""
+    """How many of a file's lines each split gets, less than one line from its percentage."""
     first, second, _ = accumulate(percentages_of(split))
     ends = [0, int(lines * first / 100), int(lines * second / 100), lines]
     shares = [end - start for start, end in pairwise(ends)]
@@ -195,9 +187,8 @@ def shares_of(path: Path, lines: int, split: str) -> list[int]:
 
 
 def write_text(settings: Settings, files: dict[str, Path], folder: Path) -> Lines:
-    """Stage ``text``: the text as fairseq-preprocess can read it, in three files, decompressed and
-    without a byte order mark, which would be a part of the first word. Yields a warning about text
-    that is not tokenised."""
+    """Stage ``text``: three uncompressed files, without a byte order mark, which would join the
+    first word. Yields a warning about untokenised text."""
     if settings.split is None:
         texts = {split: text_lines(path) for split, path in files.items()}
     else:
@@ -215,9 +206,8 @@ def write_text(settings: Settings, files: dict[str, Path], folder: Path) -> Line
 
 
 def untokenised(lines: Iterable[str]) -> Lines:
-    """A warning where more commas are attached to words than separate, as in no tokenised text.
-    Only commas count: abbreviations keep their full stop, and French writes a blank before other
-    marks."""
+    """A warning if more commas are attached to words than separate. Other marks do not show it:
+    abbreviations keep their full stop, and French sets ? ! : ; apart."""
     separate = attached = 0
     for line in lines:
         for word in line.split():
@@ -232,7 +222,7 @@ def untokenised(lines: Iterable[str]) -> Lines:
 
 
 def _line_lengths(path: Path) -> Iterable[int]:
-    """The tokens of every line with its end mark, as ASCII blanks separate them."""
+    """Tokens of every line with its end mark; only ASCII blanks separate them."""
     return (len(line.encode().split()) + 1 for line in text_lines(path))
 
 
@@ -248,11 +238,8 @@ def binarise(
     threshold: int = 0,
     workers: int = 1,
 ) -> Lines:
-    """Stage ``data`` of words; yields what was counted.
-
-    Raises:
-        FairseqDocError: other counts than the published ones, or other tokens binarised than read.
-    """
+    """Stage ``data`` of words; yields its report. Raises ``FairseqDocError`` for other counts than
+    the published ones."""
     prefixes = [f"--{split}pref={text}/{split}.txt" for split in SPLITS]
     options = [f"--thresholdsrc={threshold}", "--padding-factor=1", f"--workers={workers}"]
     preprocess(folder, ["--only-source", *prefixes, *options])
@@ -269,7 +256,7 @@ def binarise(
             f"{split}: {lines} lines and {tokens} tokens binarised, {unknown[split]} of them <unk>"
         )
     if published is not None:
-        # The dictionary counts fairseq's own <s>, <pad>, </s>, <unk>; a text has the last two.
+        # Of fairseq's own <s>, <pad>, </s> and <unk> a text has the last two.
         types = len(dictionary) - dictionary.nspecial + 2
         _check_published("train.txt", "word types with the end mark", published.types, types)
     if unknown["train"] == 0 < max(unknown.values()):
@@ -277,8 +264,8 @@ def binarise(
 
 
 def _never_trained(unknown: dict[str, int], dictionary: "Dictionary") -> str:
-    """A warning: training has no unknown word, and another split has some. The rarest word gives
-    the least threshold that changes this."""
+    """A warning that only valid or test has unknown words. The least threshold that changes this is
+    one above the rarest word's count."""
     threshold = min(dictionary.count[dictionary.nspecial :]) + 1
     return (
         f"warning: <unk> occurs {unknown['valid']} times in valid and {unknown['test']} in test, "
@@ -292,8 +279,8 @@ def _never_trained(unknown: dict[str, int], dictionary: "Dictionary") -> str:
 
 
 def parts_of(settings: Settings, files: dict[str, Path]) -> dict[str, Part]:
-    """{split: its part of the files}; a single file is cut by published sizes, or at line ends by
-    percentages of its lines."""
+    """{split: its part of the files}. Published sizes cut a single file, or ``--split`` cuts it at
+    line ends."""
     if settings.corpus not in files:
         return {split: Part.whole(path) for split, path in files.items()}
     path = files[settings.corpus]
@@ -309,12 +296,7 @@ def parts_of(settings: Settings, files: dict[str, Path]) -> dict[str, Part]:
 
 
 def binarise_as_bytes(settings: Settings, files: dict[str, Path], folder: Path) -> Lines:
-    """Stage ``data`` of bytes; yields what was counted.
-
-    Raises:
-        FairseqDocError: an empty file, other counts than the published ones, or training text
-            without any byte but line feeds.
-    """
+    """Stage ``data`` of bytes; yields its report."""
     parts, expected = parts_of(settings, files), settings.counts
     for split, part in parts.items():
         if part.size == 0:
@@ -337,12 +319,7 @@ def binarise_as_bytes(settings: Settings, files: dict[str, Path], folder: Path) 
 
 
 def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = print) -> None:
-    """Prepare ``destination``, or go on with it. The result is the same for any number of processes
-    that binarise. ``say`` takes one line at a time of what is done.
-
-    Raises:
-        FairseqDocError: text or settings that cannot be used; nothing is left behind.
-    """
+    """Prepare ``destination``, or resume; see :func:`parallel_text.prepare`."""
     settings = settings.with_defaults()
     files = check(settings, destination)
     made_by = {} if files else {"python": sys.version}

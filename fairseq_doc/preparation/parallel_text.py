@@ -1,13 +1,11 @@
-"""Raw parallel text -> clean, tokenised, segmented, binarised: data for fairseq's translation task.
+"""Raw parallel text -> clean, tokenised, segmented, binarised data of fairseq's translation task.
 
-FOLDER holds FILE.SRC and FILE.TGT, one sentence a line, for every FILE that --train, --valid and
---test name. The stages, each from the files of the one before:
+FOLDER holds FILE.SRC and FILE.TGT, one sentence a line. The stages, each from the one before:
 
-    text        white space and control characters become single blanks, words by Moses' rules;
-                training pairs that cannot be used are dropped, each listed with its reason
+    text        clean words; unusable training pairs are dropped, and listed with the reason
     bpe         subword-nmt's merges or a sentencepiece model, learned on the training text
-    segmented   the text in these units
-    data        fairseq's dictionaries and binarised splits, counted as they were written
+    segmented   the text in units
+    data        fairseq's dictionaries and binarised splits, counted
 """
 
 import argparse
@@ -46,8 +44,8 @@ from fairseq_doc.preparation.tokenization import (
     why_unusable,
 )
 
-MADE_LINE = MAX_LINE << 6  # bytes; what tokenising and cutting into units can make of a raw line
-SENTENCEPIECE_LINE = 1 << 24  # bytes; sentencepiece leaves longer lines out of its training
+MADE_LINE = MAX_LINE << 6  # bytes; bound on a raw line after tokenisation and segmentation
+SENTENCEPIECE_LINE = 1 << 24  # bytes; sentencepiece skips longer lines in training
 LONG_LINES_LISTED = 5
 
 
@@ -115,7 +113,6 @@ class Settings:
 
     @property
     def pair(self) -> str:
-        """Both sides' names, as fairseq puts them into the names of files."""
         return f"{self.source}-{self.target}"
 
     @property
@@ -129,18 +126,17 @@ class Settings:
 
     @property
     def models(self) -> dict[str, tuple[str, ...]]:
-        """{the name of a file with merges, or of a model: the sides that it is learned on}."""
+        """{file of merges or of a model: the sides that it is learned on}."""
         form = "bpe.codes{}" if self.bpe == "subword_nmt" else "sentencepiece{}.model"
         if self.joint:
             return {form.format(""): self.sides}
         return {form.format(f".{side}"): (side,) for side in self.sides}
 
     def raw(self, split: str) -> list[Path]:
-        """Both sides' raw files of a split."""
         return [self.folder / f"{self.splits[split]}.{side}" for side in self.sides]
 
     def check(self) -> None:
-        """Raise ``FairseqDocError`` for values that cannot be used."""
+        """Raise ``FairseqDocError`` for unusable values."""
         if self.source == self.target or not all(
             re.fullmatch(r"[^\s./,-]+", side) for side in self.sides
         ):
@@ -165,7 +161,7 @@ def made_lines(path: Path) -> Iterator[str]:
 
 
 def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
-    """Pairs of lines of two files; ``FairseqDocError`` if these differ in length or are empty."""
+    """Pairs of lines; the two files must have equally many, at least one."""
     source, target = paths
     count = 0
     for left, right in zip_longest(text_lines(source), text_lines(target)):
@@ -182,7 +178,7 @@ def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
 
 
 def why_dropped(pair: list[str], settings: Settings) -> str | None:
-    """Why a pair is kept out of training, in a few words; None for a pair to keep."""
+    """Why a pair is dropped from training; None for a pair to keep."""
     for line in pair:
         reason = why_unusable(line, settings.bpe)
         if reason:
@@ -196,7 +192,7 @@ def why_dropped(pair: list[str], settings: Settings) -> str | None:
 
 
 def write_text(settings: Settings, folder: Path) -> Lines:
-    """Stage ``text``; yields lines of what was done."""
+    """Stage ``text``; yields its report."""
     if settings.tokenizer == "moses":
         for side in settings.sides:
             remark = moses_remark(side)
@@ -208,12 +204,12 @@ def write_text(settings: Settings, folder: Path) -> Lines:
 
 
 def _write_split(settings: Settings, split: str, folder: Path, dropped: IO[str]) -> Lines:
-    """Write both sides of a split, cleaned and tokenised; list the pairs that are dropped."""
+    """Write both sides of a split, cleaned and tokenised; list the dropped pairs."""
     raw, sides = settings.raw(split), settings.sides
     tokenizers = [make_tokenizer(settings.tokenizer, side) for side in sides]
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    long = []  # numbers of the pairs with too many words that are kept
+    long = []  # numbers of the kept pairs with too many words
     with contextlib.ExitStack() as stack:
         paths = [folder / f"{split}.{side}" for side in sides]
         files = [stack.enter_context(open(path, "w", encoding="utf-8")) for path in paths]
@@ -259,7 +255,7 @@ def _write_split(settings: Settings, split: str, folder: Path, dropped: IO[str])
 
 
 def _check_usable(settings: Settings, paths: list[Path], number: int, pair: list[str]) -> None:
-    """Raise ``FairseqDocError`` for a line that validation and test text may not hold."""
+    """Raise ``FairseqDocError`` for an unusable line of validation or test text."""
     for path, line in zip(paths, pair, strict=True):
         reason = why_unusable(line, settings.bpe)
         if reason:
@@ -270,7 +266,7 @@ def _check_usable(settings: Settings, paths: list[Path], number: int, pair: list
 
 
 def learn(settings: Settings, text: Path, folder: Path) -> Lines:
-    """Stage ``bpe``; yields lines of what was learned."""
+    """Stage ``bpe``; yields its report."""
     for name, sides in settings.models.items():
         lines = chain.from_iterable(made_lines(text / f"train.{side}") for side in sides)
         if settings.bpe == "subword_nmt":
@@ -283,7 +279,7 @@ def learn(settings: Settings, text: Path, folder: Path) -> Lines:
 
 
 def learn_merges(lines: Iterator[str], model: Path, merges: int) -> int:
-    """Write subword-nmt's codes; their number."""
+    """Write subword-nmt's codes; gives their number."""
     from subword_nmt.learn_bpe import learn_bpe
 
     codes = io.StringIO()
@@ -291,7 +287,7 @@ def learn_merges(lines: Iterator[str], model: Path, merges: int) -> int:
     with contextlib.redirect_stderr(progress):
         try:
             learn_bpe(lines, codes, merges)
-        except ValueError:  # it takes the largest count, and there is no pair to count
+        except ValueError:  # no pair to count
             raise FairseqDocError(
                 "expected words of two or more characters in training; got none, so there is "
                 "nothing to merge: give --bpe none"
@@ -301,7 +297,7 @@ def learn_merges(lines: Iterator[str], model: Path, merges: int) -> int:
 
 
 def learn_sentencepiece(lines: Iterator[str], model: Path, size: int) -> int:
-    """Write sentencepiece's model; the number of its pieces."""
+    """Write sentencepiece's model; gives the number of its pieces."""
     import sentencepiece
 
     out = io.BytesIO()
@@ -312,7 +308,7 @@ def learn_sentencepiece(lines: Iterator[str], model: Path, size: int) -> int:
             model_type="bpe",
             vocab_size=size,
             character_coverage=1.0,
-            normalization_rule_name="identity",  # decoding can undo nothing else
+            normalization_rule_name="identity",  # decoding cannot undo others
             max_sentence_length=SENTENCEPIECE_LINE,
             num_threads=1,  # the same model on every machine
             minloglevel=2,
@@ -327,7 +323,7 @@ def learn_sentencepiece(lines: Iterator[str], model: Path, size: int) -> int:
 
 
 def segment(settings: Settings, text: Path, models: Path, folder: Path) -> Lines:
-    """Stage ``segmented``; yields the files that were cut into units."""
+    """Stage ``segmented``; yields its report."""
     for name, sides in settings.models.items():
         segmenter = make_segmenter(settings.bpe, models / name)
         for side in sides:
@@ -338,7 +334,7 @@ def segment(settings: Settings, text: Path, models: Path, folder: Path) -> Lines
 
 
 def binarise(settings: Settings, text: Path, workers: int, folder: Path) -> Lines:
-    """Stage ``data``; yields what was written."""
+    """Stage ``data``; yields its report."""
     splits = settings.splits
     arguments = [f"--source-lang={settings.source}", f"--target-lang={settings.target}"]
     for kind in ("train", "valid", "test"):
@@ -364,12 +360,9 @@ def binarise(settings: Settings, text: Path, workers: int, folder: Path) -> Line
 
 
 def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = print) -> None:
-    """Prepare ``destination``, or go on with it. The result is the same for any number of processes
-    that binarise. ``say`` takes one line at a time of what is done.
-
-    Raises:
-        FairseqDocError: text or settings that cannot be used; nothing is left behind.
-    """
+    """Prepare ``destination``, or resume; the result does not depend on ``workers``. ``say`` takes
+    one line of the report at a time. Raises ``FairseqDocError`` for unusable text or settings, and
+    then leaves nothing behind."""
     settings.check()
     check_destination(destination)
     raw = {

@@ -1,7 +1,6 @@
-"""The prose that every CPython carries (the ``pydoc`` topics) as a small corpus.
+"""The ``pydoc`` topics, the prose that every CPython carries, as a small corpus.
 
-One sentence-like line a paragraph, in lower case, punctuation apart, digits as ``N``. Every tenth
-paragraph goes to valid, the one after it to test.
+A line is a paragraph, in lower case, punctuation apart, digits as ``N``.
 """
 
 import re
@@ -13,12 +12,12 @@ from fairseq_doc.preparation.stages import Lines
 
 TOKEN = re.compile(r"[a-z_]+|\d+|[^\sa-z_\d]")
 PERIOD = 10
-SPLIT_OF_PARAGRAPH = {0: "valid", 1: "test"}  # by its number modulo PERIOD; all others train
+SPLIT_OF_PARAGRAPH = {0: "valid", 1: "test"}  # by number modulo PERIOD; others train
 LEAST_WORDS = 5
 
 
 def paragraphs() -> Iterator[list[str]]:
-    """Every paragraph of every topic that is mostly words, as a list of tokens."""
+    """The tokens of every paragraph that is mostly words."""
     from pydoc_data.topics import topics
 
     for _, text in sorted(topics.items()):
@@ -35,7 +34,7 @@ def write(folder: Path) -> Lines:
     seen = set()
     for number, tokens in enumerate(paragraphs()):
         line = " ".join(tokens)
-        if line in seen:  # topics repeat paragraphs: none may be in two splits
+        if line in seen:  # topics repeat paragraphs; splits may not share one
             continue
         seen.add(line)
         splits[SPLIT_OF_PARAGRAPH.get(number % PERIOD, "train")].append(line)

@@ -1,13 +1,11 @@
-"""Folders that are made in stages, so that an interrupted preparation can go on.
+"""Preparation in stages, so that an interrupted one can resume.
 
-While a preparation is at work, and after it was interrupted, ``DEST.part`` holds
+Until it is finished, ``DEST.part`` holds
 
     settings.json   what decides the result; other settings start over
-    lock            held by the preparation that is at work
-    STAGE/          the files of a stage
-    STAGE.log       what that stage reported; a stage without it is not finished
-
-The last stage's folder becomes ``DEST``, and ``DEST.part`` is removed.
+    lock            held while a preparation runs
+    STAGE/          a stage's files
+    STAGE.log       a stage's report; without it the stage is not finished
 """
 
 import contextlib
@@ -23,19 +21,19 @@ from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_input, flush, lock, read_text, text_lines, write_lines
 
-Say = Callable[[str], object]  # takes one line of what was done
-Lines = Iterator[str]  # what a stage did, line by line
+Say = Callable[[str], object]  # takes one line of a report
+Lines = Iterator[str]  # a stage's report, line by line
 Stage = Callable[[Path], Lines]  # fills an empty folder
 
 LOCK = "lock"
 SETTINGS = "settings.json"
 MAX_SETTINGS = 1 << 24  # bytes of the settings
-MADE_BY = "made by"  # the key in the settings that shows a folder to be ours
+MADE_BY = "made by"  # the key that marks a preparation's settings
 
 
 def check_destination(destination: Path) -> None:
-    """Raise ``FairseqDocError`` where a destination cannot be made: before any work."""
-    if "," in str(destination):  # separates the prefixes that fairseq-preprocess reads
+    """Raise ``FairseqDocError`` if a folder cannot be made there."""
+    if "," in str(destination):  # fairseq-preprocess splits at it
         raise FairseqDocError(f"{destination}: expected a folder's name without a comma")
     if destination.exists():
         raise FairseqDocError(f"{destination} exists; remove it, or name another folder")
@@ -44,15 +42,8 @@ def check_destination(destination: Path) -> None:
 def make_stamp(
     kind: type, settings: Any, files: dict[str, Path], made_by: dict[str, str]
 ) -> dict[str, Any]:
-    """What decides a result.
-
-    Args:
-        kind: a dataclass; its fields count. ``folder`` does not, since the same text in another
-            folder gives the same data.
-        settings: of this class or one that inherits from it.
-        files: {name: file that is read}; their contents count, not their places.
-        made_by: {tool: version}; fairseq's is added.
-    """
+    """What decides a result: ``settings`` (the fields of ``kind``), the files' contents, the tools'
+    versions. No folder's name: the same text elsewhere gives the same data."""
     import fairseq
 
     digests = {}
@@ -66,7 +57,7 @@ def make_stamp(
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """The settings in a folder of preparation; None if there are none."""
+    """The settings that a preparation wrote into a folder; None without them."""
     try:
         settings = json.loads(read_text(folder / SETTINGS, MAX_SETTINGS))
     except (ValueError, RecursionError):
@@ -83,7 +74,7 @@ class StagedFolder:
         self.report: list[str] = []
 
     def run(self, name: str, stage: Stage) -> Path:
-        """Run a stage unless it is finished, and report its lines; the stage's folder."""
+        """Run a stage unless it is finished, and report its lines; gives the stage's folder."""
         folder, log = self.part / name, self.part / f"{name}.log"
         finished = log.exists()
         if finished:
@@ -103,7 +94,7 @@ class StagedFolder:
         return folder
 
     def finish(self, data: Path, destination: Path, copies: Iterable[Path] = ()) -> None:
-        """Move the last stage's folder to the destination, with ``prepare.log`` and copies of these
+        """Rename a stage's folder to the destination, with ``prepare.log`` and copies of these
         files and folders; remove the rest."""
         for path in copies:
             if path.is_dir():
@@ -120,23 +111,16 @@ class StagedFolder:
 
 @contextlib.contextmanager
 def staged(destination: Path, stamp: dict[str, Any], say: Say) -> Iterator[StagedFolder]:
-    """Take ``DEST.part`` for one preparation.
+    """Open ``DEST.part`` for one preparation; stages made with another stamp are removed. Raises
+    ``FairseqDocError`` if the folder is not ours or another preparation runs there.
 
-    It is removed when the text or the settings cannot be used (``FairseqDocError``), and kept after
-    any other interruption.
-
-    Args:
-        destination: ``DEST``.
-        stamp: of :func:`make_stamp`. Stages that were made with another are removed.
-        say: takes one line at a time of what is done.
-
-    Raises:
-        FairseqDocError: ``DEST.part`` is not ours, or another preparation is at work there.
+    A ``FairseqDocError`` inside (unusable text or settings) removes the folder; any other
+    interruption keeps it.
     """
     part = destination.with_name(f"{destination.name}.part")
     with _claim(part, json.dumps(stamp, indent=1), say):
         try:
-            check_destination(destination)  # another preparation may have finished meanwhile
+            check_destination(destination)  # another may have finished meanwhile
             yield StagedFolder(part, say)
         except FairseqDocError:
             shutil.rmtree(part)
@@ -144,7 +128,7 @@ def staged(destination: Path, stamp: dict[str, Any], say: Say) -> Iterator[Stage
 
 
 def _claim(part: Path, stamp: str, say: Say) -> IO[str]:
-    """Take the folder; the lock that keeps others out until it is closed."""
+    """Take the folder; gives the lock that keeps others out until it is closed."""
     if not os.path.lexists(part):
         part.mkdir(parents=True, exist_ok=True)
     if not _is_ours(part):
@@ -168,7 +152,7 @@ def _claim(part: Path, stamp: str, say: Say) -> IO[str]:
 
 
 def _is_ours(part: Path) -> bool:
-    """Whether a preparation made this folder, or it is empty: only then may it be changed."""
+    """Whether the folder is empty or a preparation made it: only then may it change."""
     if part.is_symlink() or not part.is_dir():
         return False
     names = [path.name for path in part.iterdir() if path.name != LOCK or path.stat().st_size]

@@ -1,8 +1,7 @@
 """Trees <-> the symbols of a language model (Choe and Charniak, 2016).
 
-``(S (NP the dog )NP (VP barks )VP )S``: opening and closing brackets with their labels, and the
-words in lower case, without their tags and without the root's bracket. Rare words are one symbol,
-or one of several by their shape.
+``(S (NP the dog )NP (VP barks )VP )S``: labelled brackets and lower-case words, without tags and
+the root's bracket. Rare words are ``<unk>``, or a symbol by their shape.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -20,17 +19,15 @@ ENDINGS = ("ing", "ed", "ly", "s", "est", "er", "ion", "ory")
 
 
 def is_reserved(word: str) -> bool:
-    """Whether a dictionary has the word as a symbol of its own, so that it is no word of a tree."""
+    """Whether a dictionary has the word as a special symbol."""
     return word in RESERVED or word == UNKNOWN
 
 
 def shape(word: str) -> str:
-    """The symbol of a rare word by its original form.
+    """The symbol of a rare word by its original form: ``<unk``, each of ``-capital`` (the first
+    letter), ``-digit``, ``-hyphen`` and ``-dot`` that holds, the first affix that fits, ``>``.
 
-    It is ``<unk``, then of ``-capital`` (its first letter), ``-digit``, ``-hyphen`` and ``-dot``
-    those that hold, then the first that fits of ``-ing -ed -ly -s -est -er -ion -ory -un`` (its
-    beginning) ``-al``, then ``>``. The features are Choe and Charniak's (2016); how they combine is
-    decided here.
+    The features are Choe and Charniak's (2016); how they combine is our choice.
     """
     lower = word.lower()
     features = {
@@ -47,12 +44,7 @@ def shape(word: str) -> str:
 
 
 class WordSymbols:
-    """word -> symbol.
-
-    Args:
-        known: container of words in lower case; every other word is rare.
-        shapes: rare words are symbols by their shape, not all ``<unk>``.
-    """
+    """Word -> symbol; words outside ``known``, which are in lower case, are rare."""
 
     def __init__(self, known: Container[str], shapes: bool = False) -> None:
         self.known = known
@@ -60,8 +52,7 @@ class WordSymbols:
 
     @classmethod
     def of_dictionary(cls, dictionary: "Dictionary") -> "WordSymbols":
-        """The symbols of the text that a dictionary was made from: its words are known, and rare
-        words have shapes where it holds any."""
+        """The symbols of the text that a dictionary was made from."""
         return cls(dictionary, any(s.startswith(SHAPE_MARK) for s in dictionary.symbols))
 
     def __call__(self, word: str) -> str:
@@ -72,7 +63,7 @@ class WordSymbols:
 
 
 def symbols_of(tree: Tree, word_symbol: Callable[[str], str]) -> list[str]:
-    """The symbols of a tree; ``word_symbol`` is word -> symbol, as :class:`WordSymbols`."""
+    """The symbols of a tree; ``word_symbol``: word -> symbol, as :class:`WordSymbols`."""
     symbols = [
         word_symbol(tree.words[what]) if kind == "word" else f"{kind}{what}"
         for kind, what in walk(tree)
@@ -85,17 +76,9 @@ def tree_of(
     words: Sequence[str] | None = None,
     tags: Sequence[str] | None = None,
 ) -> Tree:
-    """The tree of symbols, under a root TOP.
-
-    Args:
-        symbols: strings, see above.
-        words: take the place of the symbols' own.
-        tags: of the words; XX without them.
-
-    Raises:
-        FairseqDocError: brackets that do not match, one without words, no words, or another number
-            of words or tags.
-    """
+    """The tree of symbols, under a root TOP, with ``words`` in place of the symbols' own; tags are
+    XX by default. Raises ``FairseqDocError`` for symbols that are no tree, or another number of
+    words or tags."""
     tree = _parse(symbols)
     count = len(tree.words)
     words = tree.words if words is None else words

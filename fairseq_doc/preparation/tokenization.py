@@ -1,4 +1,4 @@
-"""Lines of text -> words -> units: Moses, the kinds of BPE, their marks, the reserved symbols."""
+"""Lines of text -> words (Moses) -> units (BPE); which lines are unusable."""
 
 import io
 import re
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 BPE_KINDS = ("subword_nmt", "sentencepiece", "none")
 TOKENIZERS = ("moses", "none")
-# A dictionary takes these words for its own symbols; no text may hold them as words.
+# A dictionary's special symbols; no text may hold them as words.
 RESERVED = ("<s>", "<pad>", "</s>")
-UNKNOWN = "<unk>"  # the dictionary's own too, but text may hold it
+UNKNOWN = "<unk>"  # special too, but text may hold it
 BPE_MARKS = {
     "sentencepiece": re.compile("\u2581"),  # begins every word
     "subword_nmt": re.compile("@@(?= |$)"),  # ends every unit except a word's last
@@ -28,19 +28,19 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 def clean(line: str) -> str:
     """Replace white space and control characters, line separators among them, by single blanks.
-    Remove blanks at both ends and a byte order mark at the start. Nothing else changes."""
+    Remove blanks at both ends and a byte order mark at the start."""
     return " ".join(CONTROL.sub(" ", line.removeprefix("\ufeff")).split())
 
 
 def moses(language: str) -> "MosesTokenizer":
-    """fairseq's ``--tokenizer moses``: ``encode`` and ``decode``, both in one language."""
+    """fairseq's ``--tokenizer moses``."""
     from fairseq.data.encoders.moses_tokenizer import MosesTokenizer, MosesTokenizerConfig
 
     return MosesTokenizer(MosesTokenizerConfig(source_lang=language, target_lang=language))
 
 
 def moses_remark(language: str) -> str | None:
-    """A remark where Moses has no list of abbreviations for a language; else None."""
+    """A remark if Moses has no list of abbreviations for a language; else None."""
     from sacremoses.corpus import NonbreakingPrefixes
 
     if language in NonbreakingPrefixes().available_langs:
@@ -49,14 +49,13 @@ def moses_remark(language: str) -> str | None:
 
 
 def make_tokenizer(name: str, language: str) -> Callable[[str], str]:
-    """A function from a clean line to its words with single blanks between them, as fairseq's
-    ``--tokenizer`` of that name splits it."""
+    """A function from a clean line to its words with single blanks between them."""
     if name == "none":
         return str
     encode = moses(language).encode
 
     def tokenize(line: str) -> str:
-        if holds_long_word(line):  # unusable; a million dots would take Moses hours
+        if holds_long_word(line):  # a million dots would take Moses hours
             return line
         return " ".join(encode(line).split())  # Moses writes two blanks before a final .'
 
@@ -64,15 +63,8 @@ def make_tokenizer(name: str, language: str) -> Callable[[str], str]:
 
 
 def make_segmenter(bpe: str, model: str | Path) -> Callable[[str], str]:
-    """A function from a line of words to its units, as fairseq's ``--bpe`` of that name cuts it.
-
-    Args:
-        bpe: ``subword_nmt`` or ``sentencepiece``.
-        model: file of subword-nmt's codes, or sentencepiece's model.
-
-    Raises:
-        FairseqDocError: a file that cannot be read, or of something else.
-    """
+    """A function from a line of words to its units. ``model`` is a file of subword-nmt's codes or
+    sentencepiece's model; raises ``FairseqDocError`` for an unusable one."""
     if bpe == "subword_nmt":
         from subword_nmt.apply_bpe import BPE
 
@@ -95,7 +87,7 @@ def make_segmenter(bpe: str, model: str | Path) -> Callable[[str], str]:
 
 
 def _read_codes(path: str | Path) -> io.StringIO:
-    """subword-nmt's codes, checked: it ends the process where a line is damaged."""
+    """subword-nmt's codes, checked, since it ends the process at a damaged line."""
     text = "\n".join(text_lines(path)).rstrip("\n")
     version, *merges = text.split("\n")
     if not version.startswith("#version:"):  # of an early subword-nmt
@@ -114,22 +106,22 @@ def _read_codes(path: str | Path) -> io.StringIO:
 
 
 def holds_bpe_mark(line: str, bpe: str) -> bool:
-    """Whether a line of words holds a mark of ``bpe``, so that undoing it would change the line."""
+    """Whether a line of words holds a mark of ``bpe``: undoing it would change the line."""
     return bpe in BPE_MARKS and bool(BPE_MARKS[bpe].search(line))
 
 
 def holds_long_word(line: str) -> bool:
-    """Whether a word of the line is too long to be one, so that cutting it would take very long."""
+    """Whether a word is so long that Moses or subword-nmt would take very long."""
     return len(line) > MAX_WORD and any(len(word) > MAX_WORD for word in line.split())
 
 
 def why_unusable(line: str, bpe: str) -> str | None:
-    """Why no split may hold this line of words, in a few words; None for a usable line."""
+    """Why no split may hold this line of words; None for a usable line."""
     if not line:
         return "is empty"
     if bpe == "subword_nmt" and holds_long_word(line):
         return f"holds a word of more than {MAX_WORD:,} characters"
-    # sentencepiece joins characters that it does not know into one unit, also within a word.
+    # sentencepiece joins unknown characters into one unit, also within a word.
     units = line if bpe == "sentencepiece" else line.split()
     if any(symbol in units for symbol in RESERVED):
         return f"holds one of fairseq's own symbols, {', '.join(RESERVED)}"

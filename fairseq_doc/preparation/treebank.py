@@ -4,10 +4,10 @@ The finished folder holds
 
     dict.txt, {train,valid,test}.*   for --task bptt_language_modeling
     text/{train,valid,test}.txt      the symbols as text, a tree a line
-    trees/{train,valid,test}.mrg     the trees that they were made from, a tree a line
+    trees/{train,valid,test}.mrg     their trees, one a line
     pairs/                           with --pairs: for --task translation -s words -t symbols
 
-The stages are ``text`` (the first three of these as files), ``data`` and ``pairs``.
+The stages are ``text`` (text/, trees/, sentences/), ``data`` and ``pairs``.
 """
 
 import glob
@@ -72,8 +72,8 @@ class Settings:
 
 
 def files_of(settings: Settings) -> dict[str, list[Path]]:
-    """{split: its files}, in the order of its patterns and of their names; ``FairseqDocError`` for
-    a pattern that no file fits, and for a file that two fit."""
+    """{split: its files}, in the order of its patterns and of the names. Raises ``FairseqDocError``
+    if no file fits a pattern, or two patterns fit a file."""
     files: dict[str, list[Path]] = {}
     split_of: dict[str, str] = {}
     for split in SPLITS:
@@ -98,7 +98,7 @@ def files_of(settings: Settings) -> dict[str, list[Path]]:
 
 
 def read_split(settings: Settings, split: str, paths: list[Path]) -> tuple[list[Tree], str]:
-    """The trees of a split, cleaned if the settings say so, and a line about them."""
+    """The trees of a split, cleaned if the settings say so, and a report."""
     trees, traces, function_tags = [], 0, 0
     for path in paths:
         for line, tree in read_trees(path):
@@ -119,7 +119,7 @@ def read_split(settings: Settings, split: str, paths: list[Path]) -> tuple[list[
 
 
 def write_text(settings: Settings, files: dict[str, list[Path]], folder: Path) -> Lines:
-    """Stage ``text``: text/, trees/ and sentences/ in ``folder``; yields what was counted."""
+    """Stage ``text``; yields its report."""
     trees = {}
     for split in SPLITS:
         trees[split], report = read_split(settings, split, files[split])
@@ -128,7 +128,7 @@ def write_text(settings: Settings, files: dict[str, list[Path]], folder: Path) -
     known = {
         word
         for word, count in occurrences.items()
-        # fairseq would cut a word at a no-break space or a control character
+        # fairseq cuts words at no-break spaces and control characters
         if count >= settings.threshold and not is_reserved(word) and clean(word) == word
     }
     word_symbol = WordSymbols(known, settings.unknown == "shape")
@@ -142,7 +142,7 @@ def write_text(settings: Settings, files: dict[str, list[Path]], folder: Path) -
 def _write_split(
     split: str, trees: list[Tree], known: Container[str], word_symbol: WordSymbols, folder: Path
 ) -> str:
-    """Write the files of a split; a line about its symbols."""
+    """Write the files of a split; gives a report."""
     rare = sum(word.lower() not in known for tree in trees for word in tree.words)
     symbols = [" ".join(symbols_of(tree, word_symbol)) for tree in trees]
     words = [" ".join(map(word_symbol, tree.words)) for tree in trees]
@@ -155,7 +155,7 @@ def _write_split(
 
 
 def write_pairs(sentences: Path, folder: Path) -> Lines:
-    """Stage ``pairs``: ``folder``/pairs; yields what was done."""
+    """Stage ``pairs``; yields its report."""
     settings = parallel_text.Settings(
         WORDS, SYMBOLS, sentences, bpe="none", tokenizer="none", max_words=sys.maxsize
     )
@@ -166,11 +166,7 @@ def write_pairs(sentences: Path, folder: Path) -> Lines:
 
 
 def prepare(settings: Settings, destination: Path, say: Say = print) -> None:
-    """Prepare ``destination``, or go on with it. ``say`` takes one line at a time of what is done.
-
-    Raises:
-        FairseqDocError: trees or settings that cannot be used; nothing is left behind.
-    """
+    """Prepare ``destination``, or resume; see :func:`parallel_text.prepare`."""
     check_destination(destination)
     files = files_of(settings)
     named = {f"{split} {n}": path for split in SPLITS for n, path in enumerate(files[split])}

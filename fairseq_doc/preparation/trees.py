@@ -1,8 +1,5 @@
-"""Constituency trees in brackets, as the Penn Treebank and parsers write them.
-
-A tree is kept flat, as its words, their tags and its brackets: reading costs one pass over the
-text. Trees far beyond any sentence's size are refused.
-"""
+"""Constituency trees in brackets, as the Penn Treebank and parsers write them, kept flat: words,
+tags and brackets."""
 
 import os
 import re
@@ -30,14 +27,8 @@ Bracket = tuple[str, int, int]  # (label, start, end), over words start..end - 1
 
 @dataclass(frozen=True)
 class Tree:
-    """A constituency tree.
-
-    Attributes:
-        words: its N words, from the left.
-        tags: a part-of-speech tag a word.
-        brackets: (label, start, end) of every constituent above the tags, over words start to
-            end - 1, in the order in which they open, so a unary chain from the top.
-    """
+    """N words with a tag each, and (label, start, end) of every constituent above the tags, over
+    words start to end - 1, in the order in which they open, so a unary chain begins at the top."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -75,21 +66,18 @@ class TreeBuilder:
 def parse_tree(
     text: str, where: str, allow_empty: bool = False, sentence: Tree | None = None
 ) -> Tree:
-    """Read one tree.
+    """Read one tree, on one line or several; its root bracket may lack a label.
 
     Args:
-        text: the tree, on one line or several; its root bracket may lack a label.
-        where: what an error begins with, such as ``dev.mrg: line 3``.
+        where: how an error begins, such as ``dev.mrg: line 3``.
         allow_empty: accept a tree without words, as parsers write when they fail, ``(())``, and
             leave out constituents without words, as EVALB does.
-        sentence: a tree whose words and tags are taken, for trees without tags, or with other marks
-            of unknown words: a bracket around a single word is its tag if it is XX or the
-            sentence's own tag, and else a constituent. None: every word has its tag.
+        sentence: gives the words and tags, for trees without tags or with other marks of unknown
+            words. A bracket around one word is its tag if it is XX or the sentence's own tag, else
+            a constituent. None: every word needs its tag.
 
     Raises:
-        FairseqDocError: brackets that do not match, a word without a tag, a constituent without
-            words, a label missing below the root, several trees, not as many words as the
-            sentence's, or a size beyond ``MAX_PARTS`` or ``MAX_DEPTH``.
+        FairseqDocError: a damaged or too large tree; not as many words as the sentence has.
     """
     try:
         return _parse(text, allow_empty, sentence)
@@ -99,7 +87,7 @@ def parse_tree(
 
 def _parse(text: str, allow_empty: bool, sentence: Tree | None) -> Tree:
     tree, tags = TreeBuilder(), []
-    lack = None  # the first; an error unless the tree has no words at all
+    lack = None  # the first one; no error if the tree has no words at all
     for part in _PART.finditer(text):
         tag, word, label, closing, stray = part.groups()
         place = len(tree.words)
@@ -152,28 +140,16 @@ def _parse(text: str, allow_empty: bool, sentence: Tree | None) -> Tree:
 
 
 def read_trees(path: str | os.PathLike) -> Iterator[tuple[int, Tree]]:
-    """Read trees, each on a line or spread over several; blank lines do not count.
-
-    Yields:
-        (number of the line in which it begins, :class:`Tree`).
-
-    Raises:
-        FairseqDocError: as :func:`parse_tree`, with file and line; a file without trees.
-    """
+    """Yields (number of its first line, :class:`Tree`). Blank lines do not count. Raises
+    ``FairseqDocError`` as :func:`parse_tree`, and for a file without trees."""
     for number, text in tree_texts(path):
         yield number, parse_tree(text, f"{path}: line {number}")
 
 
 def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
-    """The text of every tree of a file: up to where as many brackets are closed as opened.
-
-    Yields:
-        (number of the line in which it begins, text).
-
-    Raises:
-        FairseqDocError: text outside brackets, a tree that is not closed or very long, a file
-            without trees.
-    """
+    """Yields (number of its first line, text) of every tree: it ends where as many brackets are
+    closed as opened. Raises ``FairseqDocError`` for other text, a tree that is not closed, a file
+    without trees."""
     begun, depth = 0, 0
     lines: list[str] = []
     length = 0  # of the lines
@@ -212,8 +188,8 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
 
 
 def without_traces(tree: Tree) -> Tree:
-    """The tree without traces (words tagged -NONE-) and the constituents of nothing else; maybe
-    without words."""
+    """The tree without traces (words tagged -NONE-) and constituents of traces only; it may have no
+    words."""
     if TRACE not in tree.tags:
         return tree
     kept = [tag != TRACE for tag in tree.tags]
@@ -227,14 +203,13 @@ def without_traces(tree: Tree) -> Tree:
 
 
 def without_function_tags(tree: Tree) -> Tree:
-    """The tree with labels up to their first - or = after the first character: NP-SBJ-1 and NP=2
-    become NP."""
+    """Cut labels before the first - or = after the first character: NP-SBJ-1 and NP=2 become NP."""
     brackets = tuple((_FUNCTION.sub("", label), s, e) for label, s, e in tree.brackets)
     return replace(tree, brackets=brackets)
 
 
 def walk(tree: Tree) -> Iterator[tuple[str, Any]]:
-    """What the text of the tree holds in its order: ("(", label), ("word", index), (")", label)."""
+    """Yields ("(", label), ("word", index) and (")", label) in the order of the tree's text."""
     unclosed: list[Bracket] = []
     opened = 0  # brackets so far
     for index in range(len(tree.words)):

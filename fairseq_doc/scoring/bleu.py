@@ -1,4 +1,4 @@
-"""BLEU and chrF by sacrebleu, with sacrebleu's own intervals, p values and signatures."""
+"""BLEU and chrF by sacrebleu, with its intervals, p values and signatures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,17 +13,13 @@ def score_bleu(
     lowercase: bool = False,
     resamples: int = 1000,
 ) -> dict[str, dict[str, Any]]:
-    """Score systems, of which the first is the baseline, against references, a line a sentence.
-
-    Args:
-        language: of the references, which decides sacrebleu's tokenizer.
-        lowercase: ignore case.
-        resamples: of the bootstrap.
+    """Score systems, of which the first is the baseline; the references' language decides
+    sacrebleu's tokenizer.
 
     Returns:
-        {metric: {"signature": ..., "systems": [{"score", "mean", "interval", "p"}]}}: the score,
-        the mean of the resamples and the half-width of their 95 % interval, and the p value of the
-        difference from the baseline (None for the baseline).
+        {metric: {"signature": ..., "systems": [{"score", "mean", "interval", "p"}]}}: mean of the
+        resamples, half-width of their 95 % interval, p of the difference from the baseline (None
+        for the baseline itself).
     """
     from sacrebleu.metrics import BLEU, CHRF
     from sacrebleu.significance import PairedTest

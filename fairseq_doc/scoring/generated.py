@@ -3,13 +3,13 @@
 ::
 
     S-3<TAB>words                 the source
-    T-3<TAB>words                 the target, where the split has one
+    T-3<TAB>words                 the target, if the split has one
     H-3<TAB>score<TAB>words       a hypothesis, after --remove-bpe
     D-3<TAB>score<TAB>text        the same after --bpe and --tokenizer; not in older versions
     P-3<TAB>number number ...     its log2 P, one number a token and one for the end of sentence
 
-H, D and P are repeated for each hypothesis of ``--nbest``, the best first. Sentences come in any
-order. Every other line, such as logging, is ignored.
+H, D and P come once for each hypothesis of ``--nbest``, the best first. Sentences come in any
+order. Other lines, such as logging, are ignored.
 """
 
 import re
@@ -27,14 +27,8 @@ _Rows = dict[str, dict[int, list[tuple[int, str]]]]  # kind: {sentence: [(line, 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One hypothesis.
-
-    Attributes:
-        line: number of its H- line.
-        words: of its H- line.
-        text: of its D- line. A file without one of the two kinds has the other's.
-        log2_probs: of its P- line; None in a file without P-.
-    """
+    """``words`` and ``text`` of its H- and D- lines (the same in a file with only one of them), the
+    number of the H- line, and ``log2_probs`` of its P- line (None in a file without)."""
 
     line: int
     words: str
@@ -44,12 +38,8 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class GeneratedSentence:
-    """What fairseq-generate wrote about one sentence.
-
-    Attributes:
-        hypotheses: at least one, the best first.
-        source, target: as they were binarised; None in a file without S- or T- lines.
-    """
+    """At least one hypothesis, the best first; source and target as they were binarised, None in a
+    file without S- or T- lines."""
 
     hypotheses: tuple[Hypothesis, ...]
     source: str | None = None
@@ -57,14 +47,8 @@ class GeneratedSentence:
 
 
 def read_generated(path: str) -> list[GeneratedSentence]:
-    """Read fairseq-generate's standard output, or its file under ``--results-path``.
-
-    Returns:
-        The sentences in the order of their ids.
-
-    Raises:
-        FairseqDocError: no hypotheses, a missing or repeated sentence, a damaged line.
-    """
+    """Read fairseq-generate's output, in the order of sentence ids. Raises ``FairseqDocError`` for
+    a missing, repeated or damaged sentence."""
     rows = _read_lines(path)
     count = _check_complete(rows, path)
     return [_sentence(rows, number, path) for number in range(count)]
@@ -110,11 +94,7 @@ def _damaged(path: str, line: int, problem: str) -> FairseqDocError:
 
 
 def _check_complete(rows: _Rows, path: str) -> int:
-    """The number of sentences.
-
-    Raises:
-        FairseqDocError: no hypotheses, or a sentence without the kinds of lines that others have.
-    """
+    """Check that every sentence has the same kinds of lines; gives the number of sentences."""
     hypotheses = rows["H"] or rows["D"]
     if not hypotheses:
         raise FairseqDocError(
@@ -145,7 +125,6 @@ def _check_complete(rows: _Rows, path: str) -> int:
 
 
 def _sentence(rows: _Rows, number: int, path: str) -> GeneratedSentence:
-    """The record of a sentence whose lines are complete."""
     words, texts = (rows["H"] or rows["D"])[number], (rows["D"] or rows["H"])[number]
     numbers: list[Any] = [None] * len(words)
     if rows["P"]:
@@ -159,7 +138,6 @@ def _sentence(rows: _Rows, number: int, path: str) -> GeneratedSentence:
 
 
 def _numbers(path: str, line: int, text: str) -> tuple[float, ...]:
-    """The numbers of a P- line."""
     try:
         return tuple(map(float, text.split()))
     except ValueError:

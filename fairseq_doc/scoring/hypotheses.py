@@ -1,9 +1,8 @@
 """fairseq-generate's output -> plain text, the best hypothesis of every sentence, to compare with
 raw references.
 
-The data folder says which BPE and tokenisation the text went through. Without it the generated
-targets (the ``T-`` lines) show it, since they went through the same: with it undone, they are the
-references.
+The data folder says which BPE and tokenisation to undo. Without it the generated targets (the
+``T-`` lines) show it: undone, they are the references.
 """
 
 import html
@@ -22,12 +21,12 @@ from fairseq_doc.scoring.generated import read_generated
 AUTO = "auto"
 BPE_MARK = re.compile("|".join(mark.pattern for mark in BPE_MARKS.values()))
 UNKNOWN = re.compile("<unk>|\u2047")  # fairseq's mark, and sentencepiece's
-UNKNOWN_IN_TARGET = "<<unk>>"  # fairseq-generate marks a target's unknown words differently
+UNKNOWN_IN_TARGET = "<<unk>>"  # fairseq-generate's mark in a target
 # A comma, a sentence's last full stop or an English 's, attached to a word or set apart from it.
 # French sets ? ! : and ; apart in raw text too.
 ATTACHED = re.compile(r"\w,(?=\s|$)|\w\.\s*$|\w['\u2019]s\b")
 APART = re.compile(r"\s,(?=\s|$)|\s\.\s*$|\s(?:['\u2019]|&apos;)\s?s\b|@-@|&(?:apos|quot);")
-# Among the lines that show either, raw text has under 0.003 apart and tokenised text over 0.97
+# Of the lines that match either, raw text has under 0.003 apart, tokenised text over 0.97
 # (Multi30k, Tatoeba and Debian's descriptions in English, German and French; Reuters's headlines).
 TOKENIZED_SHARE = 0.2
 AGREEING_SHARE = 0.5  # hardly any line of another file agrees
@@ -60,15 +59,14 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Undoing:
-    """What is undone: one of ``BPE_KINDS``, and one of ``TOKENIZERS`` in a language."""
+    """What to undo: one of ``BPE_KINDS``, and one of ``TOKENIZERS`` in a language."""
 
     bpe: str
     tokenizer: str
     language: str
 
     def __call__(self, lines: Sequence[str]) -> list[str]:
-        """Lines of plain text. Undoing a tokenizer leaves single blanks between words. Text without
-        marks of BPE was joined by fairseq-generate."""
+        """The lines as plain text. If none has a mark of BPE, fairseq-generate has undone it."""
         if self.bpe != "none" and any(map(BPE_MARK.search, lines)):
             from fairseq.data.data_utils import post_process
 
@@ -86,15 +84,13 @@ class Undoing:
 
 @dataclass(frozen=True)
 class System:
-    """One system's plain text, checked against the references.
+    """One system's plain text, checked against the references, in their order.
 
     Attributes:
-        name: of its file.
-        hypotheses: in the references' order.
-        undoing: what was undone.
-        agreeing: how many generated targets, undone, are the reference apart from blanks and case;
-            None for an output without targets.
-        unknown: how many hypotheses hold a mark of an unknown unit.
+        name: its file.
+        agreeing: how many targets, undone, equal the reference apart from blanks and case; None
+            without targets.
+        unknown: how many hypotheses have a mark of an unknown unit.
     """
 
     name: str
@@ -105,12 +101,8 @@ class System:
 
 
 def read_references(path: str, options: ReadOptions = ReadOptions()) -> list[str]:
-    """Read references, one a line.
-
-    Raises:
-        FairseqDocError: an empty file or line, text cut by BPE, and, unless the options allow them,
-            tokenised text or marks of unknown words.
-    """
+    """Read references, one a line, which must be plain text without marks of unknown words, unless
+    the options allow them."""
     references = list(text_lines(path))
     if not references:
         raise FairseqDocError(f"{path}: expected references, one a line; got an empty file")
@@ -128,7 +120,7 @@ def looks_tokenized(lines: Sequence[str]) -> bool:
 
 
 def _matching(pattern: re.Pattern, lines: Sequence[str], start: int = 0) -> list[int]:
-    """The numbers of the lines in which a pattern is found."""
+    """The numbers of the lines that match a pattern somewhere."""
     return [number for number, line in enumerate(lines, start) if pattern.search(line)]
 
 
@@ -156,16 +148,11 @@ def _check_plain(
 def read_system(
     path: str, references: Sequence[str], options: ReadOptions = ReadOptions()
 ) -> System:
-    """Read one system's output and turn it into plain text.
-
-    Raises:
-        FairseqDocError: as :func:`read_generated` and :func:`find_undoing`; more or fewer sentences
-            than references; the targets of other references; marks of BPE, tokenised text or
-            unknown units that are left.
-    """
+    """Read one system's output as plain text. Raises ``FairseqDocError`` as :func:`read_generated`
+    and :func:`find_undoing`, for other references, and for text that is not plain."""
     generated = read_generated(path)
     best = [sentence.hypotheses[0] for sentence in generated]
-    # The H- lines are as the data was prepared; the D- lines may be detokenised already.
+    # H- lines are as the data was prepared; D- lines may be detokenised already.
     hypotheses = [one.words if options.data else one.text for one in best]
     targets = [sentence.target for sentence in generated if sentence.target is not None]
     if len(hypotheses) != len(references):
@@ -188,13 +175,9 @@ def find_undoing(
     references: Sequence[str],
     options: ReadOptions = ReadOptions(),
 ) -> Undoing:
-    """What is to be undone: what the data folder or the options say; for ``AUTO``, BPE whose marks
-    are there, and tokenisation if undoing it turns more of the targets into the references.
-
-    Raises:
-        FairseqDocError: the folder has no settings; the tokenizer is ``AUTO``, and there are no
-            targets.
-    """
+    """What the data folder or the options say. For ``AUTO``: BPE by its marks, and tokenisation if
+    undoing it turns more of the targets into the references. Raises ``FairseqDocError`` without
+    settings in the folder, or without targets that ``AUTO`` needs."""
     if options.data is not None:
         prepared = read_settings(options.data)
         if prepared is None or "tokenizer" not in prepared:
@@ -225,18 +208,18 @@ def find_undoing(
 
 
 def _single_blanks(line: str) -> str:
-    """The line with single blanks, whatever its case."""
+    """The line with single blanks, without case."""
     return " ".join(line.casefold().split())
 
 
 def without_blanks(line: str) -> str:
-    """A line without blanks, case, and the escapes of tokenisation: the same for raw and tokenised
+    """A line without blanks, case and the escapes of tokenisation: the same for raw and tokenised
     text."""
     return "".join(html.unescape(line.replace(" @-@ ", "-")).split()).casefold()
 
 
 def count_agreeing(path: str, targets: Sequence[str], references: Sequence[str]) -> int:
-    """How many targets are the reference; ``FairseqDocError`` where hardly any is."""
+    """How many targets are the reference; raises ``FairseqDocError`` for hardly any."""
     agree = [
         UNKNOWN_IN_TARGET in target or without_blanks(target) == without_blanks(reference)
         for target, reference in zip(targets, references, strict=True)

@@ -1,5 +1,5 @@
-"""ROUGE by rouge-score: ROUGE-1, -2 and -L F1, with and without Porter's stemming, means over
-sentences. Intervals and p values are by bootstrap resampling of the sentences (Koehn, 2004)."""
+"""ROUGE-1, -2 and -L F1 by rouge-score, with and without Porter's stemming, as means over
+sentences, with intervals and p values by bootstrap resampling (Koehn, 2004)."""
 
 import re
 from collections.abc import Sequence
@@ -11,10 +11,9 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.scoring.hypotheses import System
 
 TYPES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
-# What a reader would count, and rouge-score, which keeps a-z and 0-9, does not: other letters, and
-# # in place of a digit.
 WORD = re.compile("[a-z0-9]+")
-MAX_WORDS = 5_000  # of a line; ROUGE-L takes time and memory with its square
+MAX_WORDS = 5_000  # of a line; ROUGE-L's time and memory grow with the square
+# rouge-score keeps a-z and 0-9 only: it drops other letters, and # in place of a digit.
 LOST = re.compile(r"[^\W_a-z0-9]|#")
 SEED = 12345
 INTERVAL = (2.5, 97.5)  # percentiles of a 95 % interval
@@ -23,16 +22,11 @@ INTERVAL = (2.5, 97.5)  # percentiles of a 95 % interval
 def score_rouge(
     systems: Sequence[System], references: Sequence[str], resamples: int = 1000
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Score systems, of which the first is the baseline, against references, a line a sentence,
-    with so many resamples of the bootstrap.
+    """Score systems, of which the first is the baseline.
 
     Returns:
         {"unstemmed" and "stemmed": {type: [{"f1", "low", "high", "p"} for each system]}}: F1 times
-        100, its 95 % interval, and the p value of its difference from the baseline (None for the
-        baseline).
-
-    Raises:
-        FairseqDocError: a line of more than ``MAX_WORDS``.
+        100, its 95 % interval, p of the difference from the baseline (None for the baseline).
     """
     check_lengths("the references", references)
     for system in systems:
@@ -70,15 +64,7 @@ def f_scores(
 
 
 def compare_systems(systems: Sequence[np.ndarray], resamples: int) -> list[dict[str, Any]]:
-    """Compare the systems with the first one.
-
-    Args:
-        systems: for each system the F1 of the sentences, (N,), in the same order.
-        resamples: how often N sentences are drawn with replacement.
-
-    Returns:
-        As in :func:`score_rouge`, one for each system.
-    """
+    """Compare systems, F1 of each sentence (N,), with the first; see :func:`score_rouge`."""
     means = [resampled_means(values, resamples) for values in systems]
     results: list[dict[str, Any]] = []
     for values, resampled in zip(systems, means, strict=True):
@@ -90,8 +76,8 @@ def compare_systems(systems: Sequence[np.ndarray], resamples: int) -> list[dict[
 
 
 def resampled_means(values: np.ndarray, resamples: int, seed: int = SEED) -> np.ndarray:
-    """Means over sentences drawn with replacement, (resamples,). The same number of sentences and
-    the same seed always draw the same sentences, so systems are compared pairwise."""
+    """(resamples,) means over sentences drawn with replacement. Equal numbers and seeds draw the
+    same sentences, so systems are compared pairwise."""
     rng = np.random.default_rng(seed)
     return np.array(
         [values[rng.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
@@ -106,7 +92,6 @@ def p_value(difference: float, resampled: np.ndarray) -> float:
 
 
 def count_lost(references: Sequence[str]) -> tuple[int, int]:
-    """(words of the references, those with a letter, digit or # that rouge-score leaves out or
-    takes as a gap between words)."""
+    """(words of the references, those with a letter, digit or # that rouge-score drops)."""
     words = [word for line in references for word in line.split()]
     return len(words), sum(LOST.search(word.lower()) is not None for word in words)
