@@ -101,8 +101,8 @@ def text_components(
     max_tokens: int = MAX_TOKENS,
     progress: Progress = no_progress,
 ) -> TextComponents:
-    """The components of one model at each word; arguments and errors of
-    :func:`fairseq_doc.evaluation.scoring.score_text`, and ``n_words``, K."""
+    """The components of one model at each word; arguments and errors as of
+    :func:`fairseq_doc.evaluation.scoring.score_text`. ``n_words`` is K."""
     dictionary = ensemble.dictionary
     encoded = encoded_text(dictionary, tokenized, state, max_tokens)
     model = ensemble.single
@@ -122,7 +122,7 @@ def text_components(
         for number, start in enumerate(range(0, len(stream) - 1, max_tokens))
     ]
     predicted = torch.cat([stream[1:] for stream in streams])
-    # Lasting memory is allocated first: between temporary blocks it would fragment them.
+    # Lasting memory is allocated first: between temporary blocks it would fragment memory.
     parts = _empty(output, len(predicted), n_words)
     done = 0
     for number, tokens in progress(windows, "components"):
@@ -218,9 +218,8 @@ def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[s
 
     Returns:
         ``weight``, ``posterior`` and ``log_prob``, means over the text, and ``words``: at most
-        ``n_words`` that occur ``min_count`` times, by their mean posterior, while it exceeds the
-        part's
-        weight. Each has ``count`` and the mean ``weight`` and ``posterior`` where it occurs.
+        ``n_words`` that occur ``min_count`` times, by their mean posterior, while it exceeds
+        ``weight``. Each has ``count`` and the mean ``weight`` and ``posterior`` where it occurs.
     """
     parts = text.parts
     counts = torch.bincount(text.tokens, minlength=len(text.dictionary))  # (V,)

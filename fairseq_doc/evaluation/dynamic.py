@@ -8,7 +8,7 @@ Each segment of T steps is scored; then the model learns from it:
 g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the
 training text (:mod:`fairseq_doc.evaluation.gradient_statistics`), theta_0 the trained weights, to
 which theta returns at the end. The next segment starts from the state that the older weights
-computed. Each model of an ensemble follows its own NLL. D's mean is over all numbers, as in
+computed. Each model of an ensemble learns from its own NLL. D's mean is over all numbers, as in
 deepmind/lamb; benkrause/dynamic-evaluation takes the mean of the tensors' means, which depends on
 how a model's weights are cut into tensors.
 
@@ -173,8 +173,7 @@ class Adaptation:
                 torch._foreach_copy_(self._adapted, self._trained)
 
     def learn(self, net_output: tuple, target: torch.Tensor) -> None:
-        """One update from what the model returned for a segment of one stream, and its targets (1,
-        T)."""
+        """One update from the model's output for a segment of one stream and its targets (1, T)."""
         with torch.enable_grad():
             loss = mean_nll(self._model, net_output, target)
         gradients = torch.autograd.grad(loss, self._adapted, materialize_grads=True)

@@ -3,8 +3,8 @@
     M = sqrt(mean over n of g_n^2), elementwise
 
 g_n is the gradient of the mean NLL of batch n of the training text: B columns, T steps, a carried
-state, no dropout (Krause et al., 2018). The mean over more tokens has smaller gradients, so the
-file names B and T, and the model's weights.
+state, no dropout (Krause et al., 2018). M depends on B and T, since the mean over more tokens has
+smaller gradients. So the file names both, and the model's weights.
 """
 
 import hashlib
@@ -70,8 +70,7 @@ def statistics_of(
     progress: Progress = no_progress,
 ) -> dict[str, torch.Tensor]:
     """{name: M} of the ensemble's only model, read from the file ``path``. If it is missing or
-    incomplete, they are gathered, from its last batch on, and written there. ``batches`` None: the
-    whole split."""
+    incomplete, the rest is gathered and written there. ``batches`` None: the whole split."""
     model = ensemble.single
     header = {
         "kind": KIND,

@@ -23,7 +23,7 @@ from fairseq_doc.modules.mixture import NotFiniteError
 
 # Melis et al. (2018) search a factor of the logits, 1 / T, from 1.06 down to .8 in steps of .02.
 TEMPERATURES = tuple(1 / (factor / 100) for factor in range(106, 78, -2))
-# After this share of the tokens a pair is given up above so many times the best's perplexity.
+# A pair is given up if after TRIED_SHARE of the tokens its perplexity is LOST times the best's.
 TRIED_SHARE, LOST = 0.2, 1.03
 Candidates = dict[str, ScorerSettings]  # by their names
 
@@ -33,7 +33,7 @@ class Evaluation:
     """The negative log likelihood of a text."""
 
     nll: float  # the sum of -log P over the targets, in nats
-    tokens: int  # targets
+    tokens: int  # number of targets
     left_out: int = 0  # tokens of the text that are no target, not counting its first
 
     @property
@@ -128,7 +128,7 @@ class Search:
     """The result of a search."""
 
     settings: ScorerSettings  # with the best setting
-    best: Evaluation  # with these
+    best: Evaluation  # of these settings
     tried: dict[str, Evaluation]  # by the names of the settings
     given_up: dict[str, int] = field(default_factory=dict)  # {name: tokens scored until then}
     # {part of the best setting: "smallest" or "largest"} of all that were tried

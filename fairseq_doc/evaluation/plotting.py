@@ -14,7 +14,7 @@ from fairseq_doc.evaluation.weights import MixtureWeights
 from fairseq_doc.files import check_output, whole_file
 
 FORMATS = ("png", "pdf", "svg", "jpg")
-MAX_HEAT_MAP_TOKENS = 200  # of components at each word: 60 inches
+MAX_HEAT_MAP_TOKENS = 200  # a heat map of so many words is 60 inches wide
 
 
 def check_plot_path(path: str | os.PathLike, overwrite: bool = False) -> None:

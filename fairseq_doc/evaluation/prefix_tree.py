@@ -36,7 +36,7 @@ def sequence_log_probs(
     states: Sequence[States] | None = None,
 ) -> list[np.ndarray]:
     """log P of each token of n continuations of one text, float64; equal beginnings are read once.
-    ``before`` is the token that is read first. ``states``: of each model before it, as
+    The token ``before`` is read first. ``states``: of each model before it, of one stream, as
     :func:`states_after` gives them; None: zeros."""
     order = sorted(range(len(sequences)), key=sequences.__getitem__)  # equal prefixes side by side
     rows = [np.empty(0)] * len(sequences)

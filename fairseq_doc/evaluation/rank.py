@@ -10,7 +10,7 @@ s_1 the largest: the rule of ``numpy.linalg.matrix_rank``, in float64. For one s
     A = H W^T + 1 b^T - z 1^T
 
 with row normalisers z, so its rank is at most d + 2: d for W, one for b, one for z. (The paper
-prints d + 1: its footnote does not count z.) A mixture can have any rank up to V.
+prints d + 1: its footnote does not count z.) A mixture is not linear: its rank can be up to V.
 
 Memory holds one piece of rows and a triangular factor R with R^T R = A^T A, into which the pieces
 are folded by orthogonal transformations (LAPACK's ``tpqrt``). So R has the singular values of A to
@@ -88,7 +88,7 @@ class Rank:
 
 
 def numerical_rank(matrix: StreamedMatrix, tolerance: float | None = None) -> Rank:
-    """The numerical rank of a matrix; ``tolerance`` is relative."""
+    """The numerical rank of a matrix; ``tolerance`` is relative, by default as above."""
     values = matrix.singular_values()
     if tolerance is None:
         tolerance = max(matrix.rows, len(values)) * EPSILON

@@ -65,7 +65,7 @@ class ScorerSettings:
     samples: SampleSettings | None = None
     cache: CacheSettings | None = None
     dynamic: DynamicSettings | None = None
-    statistics: Sequence[dict[str, torch.Tensor]] = ()  # {parameter: M} of each model, for dynamic
+    statistics: Sequence[dict[str, torch.Tensor]] = ()  # {parameter: M} of each model
 
     def __post_init__(self) -> None:
         if not 0.01 <= self.temperature <= 100:
@@ -106,7 +106,7 @@ class _Member:
 
     def log_probs(self, source, target, window, at):
         """log P of the targets, (S, *target.shape), float64; then the model learns from them."""
-        output = self._run(source, window)  # (K, B, T, C), and the rest
+        output = self._run(source, window)  # (K, B, T, C), and the model's extra
         params = output[0].detach()
         params = params.flatten(1, 2) if at is None else params[:, at[0], at[1]]  # (K, N, C)
         distinct = list(dict.fromkeys(self._temperatures))

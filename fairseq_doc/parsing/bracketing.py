@@ -41,7 +41,7 @@ class Parameters:
     """
 
     labeled: bool = True  # brackets match by label and span, not by span alone
-    cutoff_len: int = 40  # words at most in the sentences of the second summary
+    cutoff_len: int = 40  # most words of a sentence in the second summary
     delete_label: tuple[str, ...] = ("TOP", TRACE, ",", ":", "``", "''", ".")
     delete_label_for_length: tuple[str, ...] = (TRACE,)
     quote_label: tuple[str, ...] = ("``", "''", "POS")
@@ -50,8 +50,8 @@ class Parameters:
 
 
 def read_parameters(path: str) -> Parameters:
-    """Read a .prm file, without DEBUG and MAX_ERROR, which only change what EVALB prints and when
-    it stops."""
+    """Read a .prm file. DEBUG and MAX_ERROR are ignored: they change what EVALB prints and when it
+    stops."""
     numbers = ("labeled", "cutoff_len")
     # A list that the file does not name is empty.
     values: dict[str, Any] = {f.name: () for f in fields(Parameters) if f.name not in numbers}
@@ -80,16 +80,16 @@ def read_parameters(path: str) -> Parameters:
 
 @dataclass(frozen=True)
 class SentenceResult:
-    """One candidate against its gold tree: numbers of brackets and words."""
+    """One candidate against its gold tree."""
 
     status: str  # VALID, ERROR (other words) or SKIPPED (nothing to score in the candidate)
     length: int  # words of the gold tree that count for the cutoff
-    matched: int = 0
-    gold: int = 0
-    test: int = 0
+    matched: int = 0  # brackets in both trees
+    gold: int = 0  # brackets of the gold tree
+    test: int = 0  # brackets of the candidate
     crossing: int = 0  # brackets of the candidate that cross one of the gold tree's
-    words: int = 0
-    correct_tags: int = 0
+    words: int = 0  # scored words
+    correct_tags: int = 0  # scored words with equal tags
 
     @property
     def recall(self) -> float:
@@ -215,8 +215,8 @@ def f1(matched: int, gold: int, test: int) -> float:
 
 @dataclass(frozen=True)
 class Summary:
-    """Totals over sentences; shares in percent. Errors and skipped sentences are in no other
-    figure."""
+    """Totals over sentences and the brackets of all of them together; shares in percent. Errors and
+    skipped sentences are in no other figure."""
 
     sentences: int
     errors: int
@@ -226,8 +226,8 @@ class Summary:
     f1: float
     complete_match: float  # sentences whose brackets are all right
     average_crossing: float  # crossing brackets a sentence
-    no_crossing: float  # sentences
-    two_or_less_crossing: float  # sentences
+    no_crossing: float  # sentences without crossing brackets
+    two_or_less_crossing: float  # sentences with at most two
     tagging_accuracy: float  # words with equal tags
 
 

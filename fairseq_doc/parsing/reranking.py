@@ -42,7 +42,7 @@ class Sentence:
     unknown: int = 0  # symbols outside the dictionary, over the n candidates
 
     def scores(self, lm_scores: np.ndarray, weight: float) -> np.ndarray:
-        """(n,)."""
+        """ln P_LM + w s, (n,)."""
         return lm_scores + weight * self.parser_scores
 
 
@@ -213,7 +213,7 @@ class Tuning:
     f1: float  # at that weight
     parser_f1: float  # of each list's first candidate
     lm_f1: float  # at the weight 0, so of the language model alone
-    oracle_f1: float  # of the candidates with the best F1
+    oracle_f1: float  # of the best candidate of each list
     tuning: dict[float, float]  # {weight: F1}
 
 
