@@ -1,4 +1,4 @@
-"""Attention of a translation model: which source words each output word was made from.
+"""Attention of a translation model from output words to source words.
 
 Axes: T output time, S source time, both with their end mark.
 """
@@ -20,24 +20,16 @@ TASK = "translation"
 
 @dataclass(frozen=True)
 class Attention:
-    """A sentence, its best output and the attention between them.
+    """A sentence, its best output and the attention between them."""
 
-    Attributes:
-        source: S symbols, the last ``</s>``.
-        output: T symbols, the last ``</s>``.
-        weights: (T, S), rows sum to one; for an ensemble, the mean.
-        log_prob: of the output, natural logarithm.
-    """
-
-    source: list[str]
-    output: list[str]
-    weights: torch.Tensor
-    log_prob: float
+    source: list[str]  # S symbols, the last </s>
+    output: list[str]  # T symbols, the last </s>
+    weights: torch.Tensor  # (T, S), rows sum to one; for an ensemble, the mean
+    log_prob: float  # of the output, natural logarithm
 
 
 class Translator:
-    """Beam search that returns the attention, with one encoder-decoder or an ensemble over the
-    dictionaries of ``task``, the ``translation`` task."""
+    """Beam search that also returns the attention; ``task`` is a ``translation`` task."""
 
     def __init__(self, models: Sequence[torch.nn.Module], task: FairseqTask, beam: int = 5):
         self.models = [model.eval() for model in models]
@@ -49,13 +41,7 @@ class Translator:
         )
 
     def attend(self, text: str) -> Attention:
-        """Translate one sentence, symbols of the source dictionary without an end mark, separated
-        by blanks.
-
-        Raises:
-            FairseqDocError: more symbols than the models were trained to read; a model that has
-                diverged.
-        """
+        """Translate one sentence: symbols separated by blanks, without an end mark."""
         dictionary = self.task.source_dictionary
         device = next(self.models[0].parameters()).device
         tokens = dictionary.encode_line(text, add_if_not_exist=False).long().to(device)
@@ -85,9 +71,7 @@ def load_translator(
     device: str = "cpu",
     precision: str | None = None,
 ) -> Translator:
-    """Load a :class:`Translator` on a device; ``paths``, ``precision`` and errors are those of
-    :func:`fairseq_doc.evaluation.ensemble.load_models`, ``data`` is a folder of
-    ``fairseq-preprocess``."""
+    """Load a :class:`Translator`; ``data`` is a folder of ``fairseq-preprocess``."""
     if not any(Path(data).glob("dict.*.txt")):
         raise FairseqDocError(
             f"expected a folder of fairseq-preprocess, with a dictionary for each side; got {data}"

@@ -4,10 +4,9 @@
     P          = (1 - lambda) P_model + lambda p_cache
 
 The i are the last ``window`` steps of the stream whose next word was scored already. h is the last
-layer's output h^N without dropout, or the sum of the layers' where the output reads that. s is
-their dot product (Grave et al., 2017; so too in the published code of Merity et al., 2018), or
-their cosine, whose theta does not depend on the norm of h. At a stream's first step the cache is
-empty: P = P_model.
+layer's output h^N without dropout, or the sum of the layers' where the output reads that. s is the
+dot product (Grave et al., 2017; also the code of Merity et al., 2018) or the cosine, whose theta
+does not depend on the norm of h. At a stream's first step the cache is empty: P = P_model.
 
 Axes: B streams, T time, D width of h, M steps remembered, V vocabulary, S settings in one pass.
 """
@@ -34,17 +33,13 @@ GRIDS = {
     similarity: tuple((theta, share) for theta in _THETAS[similarity] for share in _SHARES)
     for similarity in SIMILARITIES
 }
-# Bytes of the shares (B, T, M) of some steps; longer windows are taken in parts.
+# Bytes of one block of shares (B, T, M); longer windows are split.
 BLOCK_BYTES = 2**21
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSettings:
-    """A cache.
-
-    Raises:
-        FairseqDocError: a window below 1, a negative theta, or a lambda outside [0, 1).
-    """
+    """Settings of a cache."""
 
     window: int = option(
         "mix in a cache of the words that followed the last N states (default: no cache)",
@@ -75,15 +70,14 @@ class CacheSettings:
 
 
 class Shares(NamedTuple):
-    """What the steps of a window give to the steps before them, for any theta."""
+    """The weights that T steps give to M remembered steps, for any theta."""
 
     similar: torch.Tensor  # (B, T, M)
     seen: torch.Tensor  # (T, M)
     words: torch.Tensor  # (B, M)
 
     def weights(self, theta: float) -> torch.Tensor:
-        """(B, T, M): the share of each of M remembered steps. A row sums to one, or to zero where
-        nothing is remembered."""
+        """(B, T, M). A row sums to one, or to zero where nothing is remembered."""
         scores = (theta * self.similar).masked_fill(~self.seen, -math.inf)
         return scores.softmax(2).masked_fill(self.empty().unsqueeze(1), 0.0)
 
@@ -105,11 +99,7 @@ class Shares(NamedTuple):
 
 
 class StreamCache:
-    """The cache of one model over B streams.
-
-    Args:
-        settings: S of them, which differ in theta and lambda only.
-    """
+    """The cache of one model over B streams. The S settings differ in theta and lambda only."""
 
     def __init__(self, settings: Sequence[CacheSettings]) -> None:
         self._settings, self._window = settings, settings[0].window
@@ -119,17 +109,10 @@ class StreamCache:
     def mix(
         self, log_probs: torch.Tensor, hidden: torch.Tensor, target: torch.Tensor
     ) -> torch.Tensor:
-        """log P of the targets with the cache; they are remembered from now on.
-
-        Args:
-            log_probs: log P_model of the targets, (S, B, T).
-            hidden: h^N of the steps that predict them, (B, T, D).
-            target: (B, T) words.
-
-        Returns:
-            (S, B, T), float64.
-        """
-        # The largest T whose shares, of the window and of the T steps themselves, fit into a block.
+        """Mix log P_model of the targets, (S, B, T), with the cache; the result is float64.
+        ``hidden`` is h of the steps that predict ``target`` (B, T); the cache remembers both from
+        now on."""
+        # The largest T with T (window + T) shares in one block.
         shares = BLOCK_BYTES // (4 * len(target))
         steps = max(1, (math.isqrt(self._window**2 + 4 * shares) - self._window) // 2)
         parts = zip(
@@ -154,15 +137,15 @@ class StreamCache:
     def mix_all(
         self, log_probs: torch.Tensor, hidden: torch.Tensor, target: torch.Tensor
     ) -> torch.Tensor:
-        """As :meth:`mix`, of every word, with S = 1: (B, T, V) from log P_model (B, T, V)."""
+        """:meth:`mix` for every word, (B, T, V), with S = 1."""
         shares = self.attend(hidden, target)
         (one,) = self._settings
         of_cache = shares.log_probs(log_probs.size(2), one.theta)
         return mixed(log_probs.double(), of_cache, one.share, shares.empty().unsqueeze(1))
 
     def attend(self, hidden: torch.Tensor, target: torch.Tensor) -> Shares:
-        """The next steps: h (B, T, D) and the words after them (B, T), which are remembered from
-        now on. A step sees earlier ones only, whose words were scored before its own."""
+        """Weights of the next steps h (B, T, D), which the cache remembers with the words after
+        them (B, T). A step sees earlier ones only, whose words were scored before its own."""
         keys = hidden.to(sum_dtype(hidden.dtype))  # (B, T, D)
         if self._settings[0].similarity == "cosine":
             keys = torch.nn.functional.normalize(keys, dim=2)
@@ -181,8 +164,8 @@ class StreamCache:
 def mixed(
     log_probs: torch.Tensor, of_cache: torch.Tensor, share: float, empty: torch.Tensor
 ) -> torch.Tensor:
-    """log((1 - lambda) P_model + lambda p_cache), lambda = ``share``; log P_model where the cache
-    is ``empty``. ``log_probs`` and ``of_cache`` have one shape, ``empty`` its last axes."""
+    """log((1 - lambda) P_model + lambda p_cache), lambda = ``share``; log P_model where ``empty``,
+    which has the last axes of the other two."""
     if share == 0:
         return log_probs
     both = torch.logaddexp(log_probs + math.log1p(-share), of_cache + math.log(share))

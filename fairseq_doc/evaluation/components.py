@@ -1,14 +1,12 @@
 """What each component of a mixture contributes to the words of a text.
 
-A model's P = sum_j pi_j P_j is seen at every word w of the text: the weight pi_j before w is known,
-the posterior r_j = pi_j P_j(w) / P(w) after it, log P_j(w), and the words that P_j gives most
-probability. The components of one layer n are also seen as one, with the weight pi_n, the sum of
-theirs, and
+At every word w, a component of P = sum_j pi_j P_j has a weight pi_j before w is known, a posterior
+r_j = pi_j P_j(w) / P(w) after it, log P_j(w), and the words with the largest P_j. The components of
+a layer n are also combined:
 
-    P_n = sum_(j in n) pi_j P_j / pi_n,
+    pi_n = sum_(j in n) pi_j,    P_n = sum_(j in n) pi_j P_j / pi_n,    P = sum_n pi_n P_n
 
-so that P = sum_n pi_n P_n. A word's part of the posterior that exceeds the weight is what the layer
-knew of this word better than the others did.
+A posterior above the weight means P_n(w) > P(w): the layer knew this word better than the others.
 
 Axes: N tokens of the text, c of them in a chunk, J components, L layers that have some, G = J + L
 parts of a mixture (its components, then its layers), V vocabulary, K words listed for a part.
@@ -31,29 +29,21 @@ from fairseq_doc.ops.matmul import linear
 from fairseq_doc.ops.mixture_chunks import even_chunk_size
 from fairseq_doc.ops.reference import sum_dtype
 
-# Words by their frequency in training: the first 10, those after them up to the 100th, and so on.
+# Kinds of words by their rank in the training text: 1 to 10, 11 to 100, and so on.
 FREQUENCY_RANKS = (10, 100, 1000)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of a mixture at some tokens: all G at all N, or some, ``parts[tokens, parts]``.
+    """Parts of a mixture: all G at all N tokens, or some, ``parts[tokens, parts]``."""
 
-    Attributes:
-        weights: pi_g, (N, G), float64; each token's sum to one over components, and over layers.
-        posteriors: r_g, (N, G), float64, with the same sums.
-        log_probs: log P_g of the token, (N, G), float64, natural logarithm.
-        words: the K words of the largest P_g, (N, G, K) indices, the most probable first.
-    """
-
-    weights: torch.Tensor
-    posteriors: torch.Tensor
-    log_probs: torch.Tensor
-    words: torch.Tensor
+    weights: torch.Tensor  # pi_g, (N, G), float64; sum to one over components, and over layers
+    posteriors: torch.Tensor  # r_g, (N, G), float64, with the same sums
+    log_probs: torch.Tensor  # log P_g of the token, (N, G), float64, natural logarithm
+    words: torch.Tensor  # indices of the K largest P_g, (N, G, K), the most probable first
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """The four of them."""
         return [getattr(self, field.name) for field in fields(self)]
 
     def __getitem__(self, at: Any) -> "Parts":
@@ -61,12 +51,11 @@ class Parts:
 
     @property
     def log_prob(self) -> torch.Tensor:
-        """log P of each token, (N,), natural logarithm; of all components, or of all layers."""
+        """log P of each token, (N,); the parts must be all components, or all layers."""
         return (self.weights.log() + self.log_probs).logsumexp(1)
 
 
 def _empty(output: MixtureOutput, tokens: int, n_words: int) -> Parts:
-    """Memory for the parts at so many tokens."""
     count = output.n_components + sum(count > 0 for count in output.components)
     weights, posteriors, log_probs = torch.empty(3, tokens, count, dtype=torch.float64)
     words = torch.empty(tokens, count, min(n_words, len(output.weight)), dtype=torch.int32)
@@ -75,36 +64,21 @@ def _empty(output: MixtureOutput, tokens: int, n_words: int) -> Parts:
 
 @dataclass(frozen=True)
 class SentenceComponents:
-    """A sentence and its mixture, n tokens.
+    """A sentence and its mixture at n tokens."""
 
-    Attributes:
-        words: those that have a mixture, and the end mark. The first word of a carried text has
-            none: it counts as certain.
-        first: the place of the first of them in the sentence, from 1.
-        parts: (n, G).
-    """
-
-    words: list[str]
-    first: int
-    parts: Parts
+    words: list[str]  # with a mixture, and </s>; the first word of a carried text has none
+    first: int  # the place of words[0] in the sentence, from 1
+    parts: Parts  # (n, G)
 
 
 @dataclass(frozen=True)
 class TextComponents:
-    """The result of :func:`text_components`.
+    """The result of :func:`text_components`."""
 
-    Attributes:
-        component_layers: the layer that each component comes from, (J,).
-        sentences: in the order of the input.
-        tokens: the words that have a mixture, (N,) indices.
-        parts: at these, (N, G).
-        dictionary: the model's.
-    """
-
-    component_layers: list[int]
+    component_layers: list[int]  # the layer that each component comes from, (J,)
     sentences: list[SentenceComponents]
-    tokens: torch.Tensor
-    parts: Parts
+    tokens: torch.Tensor  # indices of the words that have a mixture, (N,)
+    parts: Parts  # (N, G)
     dictionary: Dictionary
 
     @property
@@ -114,7 +88,7 @@ class TextComponents:
 
     @property
     def log_prob(self) -> float:
-        """log P of the text, natural logarithm."""
+        """log P of the text."""
         return self.parts[:, : len(self.component_layers)].log_prob.sum().item()
 
 
@@ -127,20 +101,8 @@ def text_components(
     max_tokens: int = MAX_TOKENS,
     progress: Progress = no_progress,
 ) -> TextComponents:
-    """The components at each word of sentences.
-
-    Args:
-        ensemble: one model.
-        tokenized: lists of words, see :func:`fairseq_doc.evaluation.scoring.check_sentences`.
-        state: ``fresh`` or ``carried``, see :mod:`fairseq_doc.evaluation.scoring`.
-        n_words: K, the words listed for each component and layer at each token; V at most.
-        max_tokens: tokens that the layers read at once. The logits are computed for fewer at once.
-        progress: see :mod:`fairseq_doc.evaluation.progress`.
-
-    Raises:
-        FairseqDocError: several models, a model with one component, another state, ``max_tokens``
-            below 1, a carried text of one token, or a score that is not finite.
-    """
+    """The components of one model at each word; arguments and errors as of
+    :func:`fairseq_doc.evaluation.scoring.score_text`. ``n_words`` is K."""
     dictionary = ensemble.dictionary
     encoded = encoded_text(dictionary, tokenized, state, max_tokens)
     model = ensemble.single
@@ -151,7 +113,7 @@ def text_components(
             "weight"
         )
     carried = state == "carried"
-    # What is read, and from its second token on what is predicted.
+    # A stream is read up to its last token and predicted from its second.
     after_eos = torch.tensor([dictionary.eos()])
     streams = [torch.cat(encoded)] if carried else [torch.cat([after_eos, x]) for x in encoded]
     windows = [
@@ -160,8 +122,7 @@ def text_components(
         for number, start in enumerate(range(0, len(stream) - 1, max_tokens))
     ]
     predicted = torch.cat([stream[1:] for stream in streams])
-    # All memory that stays is taken first. Small pieces of it between large temporary ones would
-    # keep these from being used again.
+    # Lasting memory is allocated first: between temporary blocks it would fragment memory.
     parts = _empty(output, len(predicted), n_words)
     done = 0
     for number, tokens in progress(windows, "components"):
@@ -195,22 +156,9 @@ def mixture_parts(
     chunk_bytes: int | None = None,
     into: Parts | None = None,
 ) -> Parts:
-    """The parts at N tokens, in chunks: memory holds the logits of one.
-
-    Args:
-        output: the mixture.
-        mixture_params: (..., N, J d + J + 1), what ``output`` returned.
-        target: (N,) the words that came.
-        n_words: K, or V where there are fewer words.
-        chunk_bytes: memory for one chunk of logits; None: as in training.
-        into: where they are written; None: new memory, of the CPU.
-
-    Returns:
-        (N, G) parts.
-
-    Raises:
-        FairseqDocError: a score that is not finite.
-    """
+    """The parts (N, G) at targets (N,), for ``mixture_params`` (..., N, J d + J + 1). Logits are
+    computed in chunks of ``chunk_bytes``; None: as in training. Results are written ``into`` parts;
+    None: new ones on the CPU."""
     mixture = output.unpack(mixture_params)
     vectors, log_weights = mixture.components, mixture.log_weights  # (N, J, d), (N, J)
     parts = _empty(output, len(target), n_words) if into is None else into
@@ -266,18 +214,12 @@ def _sum_by_layer(logs: torch.Tensor, counts: list[int]) -> torch.Tensor:
 
 
 def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[str, Any]]:
-    """Each of the G parts over a text.
-
-    Args:
-        text: the text.
-        min_count: how often a word must occur to be listed.
-        n_words: words listed for a part, at most.
+    """Summarise each of the G parts over a text.
 
     Returns:
-        ``weight``, ``posterior`` and ``log_prob`` of each part, means over the text (how much of it
-        is due to this part, and how well it alone predicts it), and ``words``, those whose mean
-        posterior exceeds that weight most, each with its ``count`` and the mean ``weight`` and
-        ``posterior`` where it occurs.
+        ``weight``, ``posterior`` and ``log_prob``, means over the text, and ``words``: at most
+        ``n_words`` that occur ``min_count`` times, by their mean posterior, while it exceeds
+        ``weight``. Each has ``count`` and the mean ``weight`` and ``posterior`` where it occurs.
     """
     parts = text.parts
     counts = torch.bincount(text.tokens, minlength=len(text.dictionary))  # (V,)
@@ -308,12 +250,12 @@ def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[s
 
 
 def by_frequency(text: TextComponents) -> list[dict[str, Any]]:
-    """The kinds of words that occur: the end mark, unknown words, and the others by their rank in
-    the dictionary's counts, which are those of the training text.
+    """The layers' share in each kind of words: the end mark, unknown words, and the others by their
+    rank in the training text.
 
     Returns:
-        ``kind``, such as ``words 11 to 100``; its ``tokens`` in the text; ``layers``, each with its
-        number as ``layer`` and its mean ``weight`` and ``posterior`` over these tokens.
+        ``kind``, such as ``words 11 to 100``; its ``tokens`` in the text; ``layers``, each with
+        ``layer`` and the mean ``weight`` and ``posterior`` over these tokens.
     """
     dictionary = text.dictionary
     ranks = torch.full((len(dictionary),), len(dictionary))  # of fairseq's own symbols

@@ -1,14 +1,14 @@
 """Dynamic evaluation: a model that learns from the text it is scored on (Krause et al., 2018).
 
-Every segment of T steps is scored, and then it is learned from:
+Each segment of T steps is scored; then the model learns from it:
 
     theta <- theta - eta g / (M + epsilon) + lambda D (theta_0 - theta)
     D      = min(M / mean of M over all adapted numbers, 1 / lambda)
 
 g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the
 training text (:mod:`fairseq_doc.evaluation.gradient_statistics`), theta_0 the trained weights, to
-which theta returns at the end. The state goes from segment to segment as the older weights computed
-it. Each model of an ensemble follows its own NLL. D's mean is over all numbers, as in
+which theta returns at the end. The next segment starts from the state that the older weights
+computed. Each model of an ensemble learns from its own NLL. D's mean is over all numbers, as in
 deepmind/lamb; benkrause/dynamic-evaluation takes the mean of the tensors' means, which depends on
 how a model's weights are cut into tensors.
 
@@ -42,13 +42,8 @@ USUAL_SEGMENT, USUAL_RATE, USUAL_DECAY = 5, 1e-4, 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicSettings:
-    """How models learn while they are evaluated.
-
-    ``epsilon`` bounds the steps of weights that had next to no gradient in training.
-
-    Raises:
-        FairseqDocError: a number out of its range.
-    """
+    """How models learn while they are evaluated. ``epsilon`` bounds the steps of weights that had
+    almost no gradient in training."""
 
     segment: int = option(
         "tokens between updates; more are faster", USUAL_SEGMENT, metavar="T", type=positive
@@ -98,11 +93,7 @@ class DynamicSettings:
             )
 
     def statistics_paths(self, checkpoints: str) -> list[str]:
-        """The file of gradient statistics of each checkpoint of ``a.pt:b.pt``.
-
-        Raises:
-            FairseqDocError: a checkpoint twice, or not one file for each.
-        """
+        """The file of gradient statistics of each checkpoint of ``a.pt:b.pt``."""
         models = split_paths(checkpoints)
         if len(set(models)) != len(models):
             raise FairseqDocError(
@@ -121,7 +112,7 @@ class DynamicSettings:
 
 
 def grid(segment: int) -> list[tuple[float, float]]:
-    """The pairs of eta and lambda that a search tries, those near the usual pair first."""
+    """The pairs (eta, lambda) that a search tries, those near the usual pair first."""
     usual = (USUAL_RATE, USUAL_DECAY)
 
     def distance(pair):
@@ -133,7 +124,7 @@ def grid(segment: int) -> list[tuple[float, float]]:
 
 
 def adapted_names(model: Any, adapt: str) -> list[str]:
-    """The parameters that learn; ``adapt`` is one of ``ADAPTED``."""
+    """Names of the parameters that learn."""
     parameters = trained_parameters(model)
     if adapt == ADAPTED[0]:
         return list(parameters)
@@ -145,13 +136,7 @@ def adapted_names(model: Any, adapt: str) -> list[str]:
 
 
 class Adaptation:
-    """One model while it learns. It begins and ends with the trained weights.
-
-    Args:
-        model: the language model.
-        statistics: name -> M of its parameters.
-        settings: see :class:`DynamicSettings`.
-    """
+    """One model while it learns; ``statistics`` are {name: M} of its parameters."""
 
     def __init__(
         self, model: Any, statistics: dict[str, torch.Tensor], settings: DynamicSettings
@@ -174,8 +159,8 @@ class Adaptation:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Until the end of the context the model can be learned from; then it has its trained
-        weights again. The caller turns gradients on for the model's passes alone."""
+        """Within the context the model can learn; its end restores the trained weights. The caller
+        enables gradients, for the model's passes alone."""
         for parameter in self._others:
             parameter.requires_grad_(False)
         try:
@@ -188,8 +173,7 @@ class Adaptation:
                 torch._foreach_copy_(self._adapted, self._trained)
 
     def learn(self, net_output: tuple, target: torch.Tensor) -> None:
-        """One update, from what the model returned for a segment, of one stream, and its targets
-        (1, T)."""
+        """One update from the model's output for a segment of one stream and its targets (1, T)."""
         with torch.enable_grad():
             loss = mean_nll(self._model, net_output, target)
         gradients = torch.autograd.grad(loss, self._adapted, materialize_grads=True)

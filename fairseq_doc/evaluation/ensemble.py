@@ -21,12 +21,8 @@ Paths: TypeAlias = str | Sequence[str]  # "a.pt:b.pt" or ["a.pt", "b.pt"]
 
 class Ensemble:
     """M >= 1 language models over one dictionary, in evaluation: P(y) = mean_m P_m(y) at every
-    token, as in the paper's Tables 7 and 8. Each carries its own LSTM state.
-
-    Args:
-        models: language models of this package.
-        task: the ``bptt_language_modeling`` task with their dictionary.
-    """
+    token, as in the paper's Tables 7 and 8. Each carries its own LSTM state. ``task`` is the
+    ``bptt_language_modeling`` task with their dictionary."""
 
     def __init__(self, models: Sequence[torch.nn.Module], task: FairseqTask):
         # Any: mypy does not know fairseq's models.
@@ -35,7 +31,7 @@ class Ensemble:
 
     @property
     def matmul_precisions(self) -> list[str]:
-        """The dtype of the factors of each model's large products, as the device takes them."""
+        """The dtype of the factors of each model's large products, on its device."""
         outputs = [model.decoder.output for model in self.models]
         dtypes = [matmul_dtype(output.weight, output.precision) for output in outputs]
         return [str(dtype).removeprefix("torch.") for dtype in dtypes]
@@ -59,18 +55,14 @@ class Ensemble:
         return self
 
     def split(self, name: str) -> Any:
-        """A split of the task's folder; it is loaded once."""
+        """A split of the task's folder, loaded once."""
         if name not in self.task.datasets:
             self.task.load_dataset(name)
         return self.task.dataset(name)
 
     @property
     def single(self) -> Any:
-        """The only model.
-
-        Raises:
-            FairseqDocError: an ensemble of several.
-        """
+        """The only model; ``FairseqDocError`` if there are several."""
         if len(self.models) != 1:
             raise FairseqDocError(
                 f"expected one checkpoint, since this describes one model; got {len(self.models)}"
@@ -79,14 +71,14 @@ class Ensemble:
 
 
 def windows_of(ensemble: Ensemble, split: str, columns: int = 1, length: int | None = None) -> Any:
-    """The windows of a split, in order: the batches of the task, with a length. They have
-    ``length`` steps; None: as many as ``--eval-window`` allows."""
+    """The windows of a split in order, batches of the task. They have ``length`` steps; None: as
+    many as ``--eval-window`` allows."""
     data = ensemble.split(split)
     return ensemble.task.eval_lm_dataloader(data, batch_size=columns, length=length)
 
 
 def average_log_probs(of_models: Sequence[torch.Tensor]) -> torch.Tensor:
-    """log of the mean of M probabilities given as logarithms, tensors of one shape."""
+    """log of the mean of M probabilities given as logarithms, in tensors of one shape."""
     if len(of_models) == 1:
         return of_models[0]
     return torch.stack(list(of_models)).logsumexp(0) - math.log(len(of_models))
@@ -99,21 +91,16 @@ def load_models(
     precision: str | None = None,
     dropout_scale: float = 1.0,
 ) -> tuple[list[torch.nn.Module], FairseqTask]:
-    """Load checkpoints of one task, over one dictionary a side.
+    """Load checkpoints of the task ``task_name``, over one dictionary a side.
 
     Args:
         paths: ``a.pt:b.pt`` or a list.
-        task_name: the ``--task`` of their training.
         overrides: settings that replace those in the checkpoints.
         precision: of the large products, ``float32`` or ``bfloat16``; None: as trained.
         dropout_scale: factor of all dropout rates.
 
-    Returns:
-        (models, task).
-
     Raises:
-        FairseqDocError: no such file, one of another task, or one over another dictionary; no such
-            precision.
+        FairseqDocError: no such file or precision; another task or dictionary.
     """
     if precision is not None:
         if precision not in PRECISIONS:

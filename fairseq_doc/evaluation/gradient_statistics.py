@@ -1,12 +1,10 @@
 """Root mean squares of a model's gradients, in a file; they scale dynamic evaluation's updates.
 
-    M = sqrt(mean over n of g_n^2), for each parameter on its own
+    M = sqrt(mean over n of g_n^2), elementwise
 
-g_n is the gradient of the mean NLL of batch n of the training text: B columns, T steps, the state
-carried from batch to batch, no dropout (Krause et al., 2018). M depends on B and T, since the mean
-over more tokens has smaller gradients, so the file names both, and the model's weights.
-
-Axes: B columns, T steps of a segment.
+g_n is the gradient of the mean NLL of batch n of the training text: B columns, T steps, a carried
+state, no dropout (Krause et al., 2018). M depends on B and T, since the mean over more tokens has
+smaller gradients. So the file names both, and the model's weights.
 """
 
 import hashlib
@@ -44,11 +42,9 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 @contextmanager
 def differentiable(model: Any) -> Iterator[None]:
-    """A model in evaluation, without dropout, whose gradients can be computed.
-
-    cuDNN computes gradients of an LSTM in training mode only. So torch's LSTM modules, which have
-    no dropout of their own, are put into it.
-    """
+    """A model in evaluation, without dropout, whose gradients can be computed. cuDNN computes
+    gradients of an LSTM in training mode only, so torch's LSTM modules, which have no dropout of
+    their own, are put into it."""
     model.eval()
     for module in model.modules():
         if isinstance(module, nn.LSTM):
@@ -73,23 +69,8 @@ def statistics_of(
     split: str = "train",
     progress: Progress = no_progress,
 ) -> dict[str, torch.Tensor]:
-    """The statistics of the ensemble's only model, from the file if it exists; else they are
-    gathered and written there. An interrupted gathering goes on where it was last saved.
-
-    Args:
-        ensemble: of one model.
-        path: the file.
-        columns, segment: B and T.
-        batches: how many at most; None: the whole text.
-        split: the text.
-        progress: see :mod:`fairseq_doc.evaluation.progress`.
-
-    Returns:
-        {name: M} of each trained parameter.
-
-    Raises:
-        FairseqDocError: a file of another model or other settings, or a damaged one.
-    """
+    """{name: M} of the ensemble's only model, read from the file ``path``. If it is missing or
+    incomplete, the rest is gathered and written there. ``batches`` None: the whole split."""
     model = ensemble.single
     header = {
         "kind": KIND,
@@ -109,7 +90,7 @@ def statistics_of(
 
 
 def weights_digest(model: nn.Module) -> str:
-    """SHA-256 of all trained parameters, in hexadecimal digits."""
+    """SHA-256 of all trained parameters."""
     digest = hashlib.sha256()
     for name, parameter in trained_parameters(model).items():
         digest.update(f"{name} {tuple(parameter.shape)}\n".encode())
@@ -139,7 +120,7 @@ class _Sums:
             np.savez(file, **arrays)
 
     def read(self, path: str | os.PathLike[str], header: dict[str, Any], model: Any) -> None:
-        """Fill the tensors, whose names, shapes and types the file must have, and no others."""
+        """Fill the tensors; the file must have exactly their names, shapes and types."""
         check_input(path, again=True)
         try:
             with zipfile.ZipFile(path) as archive:
@@ -194,7 +175,7 @@ def _array(
 def _differing(
     path: str | os.PathLike[str], written: dict[str, Any], header: dict[str, Any]
 ) -> str:
-    """How a file's header differs from the expected one."""
+    """The error message for a file with another header."""
     options = {name: f"--dynamic-{name}" for name in ("columns", "segment", "batches")}
     names = {"model": "weights", **options, "split": "split"}
     parts = [name for key, name in names.items() if written.get(key) != header[key]]

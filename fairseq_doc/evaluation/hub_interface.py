@@ -17,8 +17,8 @@ from fairseq_doc.preparation.byte_tokens import text_of, tokens_of
 
 
 class PretrainedLanguageModel(Ensemble):
-    """An :class:`Ensemble`, of one model or several, with methods for its uses. fairseq expects the
-    attributes ``models`` and ``task`` of what ``from_pretrained`` returns."""
+    """An :class:`Ensemble` with methods for its uses. fairseq expects the attributes ``models`` and
+    ``task`` of what ``from_pretrained`` returns."""
 
     @overload
     def score(self, sentences: str, *args: Any, **settings: Any) -> SentenceScore: ...
@@ -33,20 +33,12 @@ class PretrainedLanguageModel(Ensemble):
         empty_sentences: bool = False,
         max_tokens: int = MAX_TOKENS,
     ) -> SentenceScore | list[SentenceScore]:
-        """Score sentences, strings of words separated by blanks, or of anything where the model
-        reads bytes.
+        """Score one sentence or a list; ``state`` and ``max_tokens``: see
+        :mod:`fairseq_doc.evaluation.scoring`.
 
         Args:
-            sentences: a string, or a list of them.
-            state, max_tokens: see :mod:`fairseq_doc.evaluation.scoring`.
-            empty_sentences: score the end mark of an empty sentence, instead of an error.
-
-        Returns:
-            A :class:`fairseq_doc.evaluation.scoring.SentenceScore` for a string, a list of them for
-            a list.
-
-        Raises:
-            FairseqDocError: an empty sentence.
+            sentences: words separated by blanks, or any text where the model reads bytes.
+            empty_sentences: score the end mark of an empty sentence; else ``FairseqDocError``.
         """
         lines = [sentences] if isinstance(sentences, str) else sentences
         tokenized = check_sentences(lines, state, empty_sentences, max_words=None, unit=self.unit)
@@ -54,17 +46,16 @@ class PretrainedLanguageModel(Ensemble):
         return scores[0] if isinstance(sentences, str) else scores
 
     def perplexity(self, split: str, columns: int = 1) -> Evaluation:
-        """:class:`fairseq_doc.evaluation.perplexity.Evaluation` of a split of the data folder."""
+        """Evaluate a split of the data folder."""
         return evaluate(self, split, columns)
 
     def sample(self, prompt: str = "", length: int = 100, **settings: Any) -> list[list[str]]:
-        """Continue a prompt. Returns the drawn tokens of each sample, see
+        """Continue a prompt: the tokens of each sample, see
         :func:`fairseq_doc.evaluation.sampling.sample_text`; :meth:`text` joins them."""
         return sample_text(self, tokens_of(prompt, self.unit), length, **settings)
 
     def text(self, tokens: Iterable[str]) -> str:
-        """The plain text of tokens, such as those of a sample, see
-        :func:`fairseq_doc.preparation.byte_tokens.text_of`."""
+        """The plain text of tokens, such as those of a sample."""
         return text_of(tokens, self.unit)
 
 

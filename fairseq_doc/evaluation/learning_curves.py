@@ -25,20 +25,14 @@ MAX_STATE = 10_000  # characters; a longer one holds no validation
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """The validations of one run.
+    """The validations of one run."""
 
-    Attributes:
-        perplexities: {epoch: validation perplexity}; the later one where an epoch was run twice.
-        averaging_after: the epoch after which averaging started, or None.
-        stages_after: {fine-tuning stage: the epoch after which it started}.
-    """
-
-    perplexities: dict[int, float]
-    averaging_after: int | None
-    stages_after: dict[int, int]
+    perplexities: dict[int, float]  # {epoch: validation perplexity}; the later of two runs
+    averaging_after: int | None  # the epoch after which averaging started
+    stages_after: dict[int, int]  # {fine-tuning stage: the epoch after which it started}
 
     def facts(self) -> dict[str, Any]:
-        """The same and the best perplexity, as JSON can hold it."""
+        """The same and the best perplexity, for JSON."""
         return {
             "perplexity": self.perplexities,
             "best": min(self.perplexities.values()),
@@ -48,13 +42,8 @@ class LearningCurve:
 
 
 def read_log(path: str | os.PathLike) -> LearningCurve:
-    """Read the output of ``fairseq-train`` or ``fairseq-hydra-train`` with ``--log-format`` simple,
-    tqdm or json. Only the first of several validation subsets is read. An epoch whose perplexity is
-    not finite is left out.
-
-    Raises:
-        FairseqDocError: no such file, or no validation in it.
-    """
+    """Read a log of ``fairseq-train`` or ``fairseq-hydra-train``, ``--log-format`` simple, tqdm or
+    json: finite perplexities of the first validation subset."""
     perplexities: dict[int, float] = {}
     first_subset: str | None = None
     averaging_after: int | None = None

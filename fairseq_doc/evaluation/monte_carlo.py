@@ -1,10 +1,10 @@
 """Monte-Carlo evaluation: means over samples of dropout masks; probabilities at temperatures.
 
-Each of K samples is a pass over the whole text with dropout as in training and a carried state of
-its own. Masks that last for a window are drawn anew every --bptt steps, as in training. The
-samples' probabilities are averaged at each token: their arithmetic mean, or their geometric mean,
+Each of K samples is a pass over the whole text with dropout as in training and its own carried
+state. Masks that last for a window are drawn anew every --bptt steps, as in training. The samples'
+probabilities are averaged at each token: their arithmetic mean, or their geometric mean,
 renormalised, which for one softmax is the mean of the logits (Melis et al., 2018; deepmind/lamb
-carries the state of the pass without dropout to the next window instead).
+carries the state of the pass without dropout instead).
 
 Axes: K samples, B columns, T time, N tokens, V vocabulary, R temperatures, C mixture parameters.
 """
@@ -17,8 +17,7 @@ import torch
 
 from fairseq_doc.evaluation.ensemble import average_log_probs
 
-# (tokens (B, T), window) -> mixture parameters (K, B, T, C), and without samples the rest of what
-# the model returns.
+# (tokens (B, T), window) -> (mixture parameters (K, B, T, C), the model's extra; {} with samples)
 Forward: TypeAlias = Callable[[torch.Tensor, int], tuple[torch.Tensor, dict[str, torch.Tensor]]]
 
 AVERAGES = ("arithmetic", "geometric")
@@ -29,8 +28,7 @@ BLOCK_BYTES = 2**24
 @contextmanager
 def sampled(model: Any, samples: int) -> Iterator[Forward]:
     """A language model's forward pass with K = ``samples`` samples; 0: K = 1, without dropout.
-    Until the end of the context the model drops as in training.
-    """
+    Within the context the model drops as in training."""
     decoder = model.decoder
     side_by_side = decoder.masks_of_each_stream
     states: list[Any] = [{} for _ in range(samples)]
@@ -66,19 +64,9 @@ def mean_log_probs(
     temperatures: Sequence[float] = (1.0,),
     average: str = "arithmetic",
 ) -> torch.Tensor:
-    """log of the mean of the samples' P^(1/T)(target), natural logarithm.
-
-    Args:
-        model: the language model.
-        params: of its samples, (K, N, C).
-        target: (N,) words.
-        temperatures: T, R of them.
-        average: of the samples, one of ``AVERAGES``. The temperature applies to each sample before
-            an arithmetic mean, and to a geometric mean itself.
-
-    Returns:
-        (R, N), float64.
-    """
+    """log of the mean over samples of P^(1/T)(target), (R, N), float64; ``params`` (K, N, C),
+    ``target`` (N,). Temperatures apply to each sample before an arithmetic mean, and to a geometric
+    mean itself."""
     samples, output = len(params), model.decoder.output
     if list(temperatures) == [1.0] and (average == "arithmetic" or samples == 1):
         nll = model.token_nll((params,), target.repeat(samples), -100, reduction="none")
@@ -100,17 +88,9 @@ def mean_log_probs(
 def at_temperatures(
     log_probs: torch.Tensor, target: torch.Tensor, temperatures: Sequence[float]
 ) -> torch.Tensor:
-    """log P^(1/T)(target), renormalised: :func:`fairseq_doc.modules.mixture.at_temperature` of the
-    targets alone, which takes a third of the time.
-
-    Args:
-        log_probs: log P of every word, (N, V).
-        target: (N,) words.
-        temperatures: T, R of them.
-
-    Returns:
-        (R, N), float64.
-    """
+    """log P^(1/T)(target), renormalised, (R, N), float64; ``log_probs`` (N, V), ``target`` (N,).
+    For the targets alone it takes a third of the time of
+    :func:`fairseq_doc.modules.mixture.at_temperature`."""
     chosen = log_probs.gather(1, target[:, None])[:, 0].double()
     rows = []
     for temperature in temperatures:

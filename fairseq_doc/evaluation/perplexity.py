@@ -1,7 +1,8 @@
-"""Perplexity of a split, with the LSTM state carried over the whole text; the best settings.
+"""Perplexity of a split, with the LSTM state carried over the whole text; searches for the best
+settings.
 
-Temperatures and points of a cache are all tried in one pass over the split. Each pair of dynamic
-evaluation needs a pass of its own, and a pair that falls behind is given up.
+All temperatures and points of a cache are tried in one pass over the split. Each pair of dynamic
+evaluation needs a pass of its own, which ends early if the pair falls behind.
 """
 
 import math
@@ -22,25 +23,18 @@ from fairseq_doc.modules.mixture import NotFiniteError
 
 # Melis et al. (2018) search a factor of the logits, 1 / T, from 1.06 down to .8 in steps of .02.
 TEMPERATURES = tuple(1 / (factor / 100) for factor in range(106, 78, -2))
-# A pair is given up where its perplexity, after this share of the tokens or more, is so many times
-# that of the best pair at the same place.
+# A pair is given up if after TRIED_SHARE of the tokens its perplexity is LOST times the best's.
 TRIED_SHARE, LOST = 0.2, 1.03
 Candidates = dict[str, ScorerSettings]  # by their names
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The negative log likelihood of a text.
+    """The negative log likelihood of a text."""
 
-    Attributes:
-        nll: the sum of -log P over the targets, in nats.
-        tokens: the number of targets.
-        left_out: tokens of the text that are no target, not counting its first.
-    """
-
-    nll: float
-    tokens: int
-    left_out: int = 0
+    nll: float  # the sum of -log P over the targets, in nats
+    tokens: int  # number of targets
+    left_out: int = 0  # tokens of the text that are no target, not counting its first
 
     @property
     def perplexity(self) -> float:
@@ -52,8 +46,7 @@ class Evaluation:
 
     @property
     def bits(self) -> float:
-        """Mean NLL of a token, base 2, as fairseq logs losses: bits a character where a token is a
-        byte."""
+        """Mean NLL of a token, base 2, as fairseq logs losses; for bytes, bits a character."""
         return self.nll / self.tokens / math.log(2)
 
 
@@ -74,8 +67,8 @@ def check_text(
     """Load a split.
 
     Raises:
-        FairseqDocError: no such split, one too short, dynamic evaluation of several columns, or a
-            cache that its columns cannot fill.
+        FairseqDocError: it is missing or too short; dynamic evaluation of several columns; a cache
+            larger than a column.
     """
     if settings.dynamic and columns != 1:
         raise FairseqDocError(
@@ -98,18 +91,14 @@ def evaluate_each(
     tokens: int | None = None,
     give_up: Callable[[int, float], bool] | None = None,
 ) -> list[Evaluation]:
-    """Score a split with each of several settings, in one pass; each window starts from the state
-    after the one before.
+    """Score a split with each of several settings, in one pass with a carried state.
 
     Args:
-        ensemble: the models.
-        split: ``valid``, ``test`` or another split of the task's folder.
         settings: see :func:`fairseq_doc.evaluation.scorer.scorer`.
         columns: 1 for final figures; several cut the text and leave out its remainder.
-        progress: see :mod:`fairseq_doc.evaluation.progress`.
-        tokens: score whole windows from the beginning until they hold as many targets; None: all.
+        tokens: score whole windows until they hold as many targets; None: all.
         give_up: called after each window with the targets scored so far and the least of the NLLs;
-            whether to stop there.
+            True ends the pass.
 
     Raises:
         FairseqDocError: as :func:`check_text`; a score that is not finite.
@@ -136,20 +125,13 @@ def evaluate_each(
 
 @dataclass(frozen=True)
 class Search:
-    """The result of a search.
+    """The result of a search."""
 
-    Attributes:
-        settings: with the best setting.
-        best: its evaluation.
-        tried: {name of a setting: its evaluation}.
-        given_up: {name of a setting that fell behind: the tokens that were scored with it}.
-        at_ends: {part of the best setting: "smallest" or "largest"} of all that were tried.
-    """
-
-    settings: ScorerSettings
-    best: Evaluation
-    tried: dict[str, Evaluation]
-    given_up: dict[str, int] = field(default_factory=dict)
+    settings: ScorerSettings  # with the best setting
+    best: Evaluation  # of these settings
+    tried: dict[str, Evaluation]  # by the names of the settings
+    given_up: dict[str, int] = field(default_factory=dict)  # {name: tokens scored until then}
+    # {part of the best setting: "smallest" or "largest"} of all that were tried
     at_ends: dict[str, str] = field(default_factory=dict)
 
 
@@ -187,8 +169,7 @@ def search_in_one_pass(
     columns: int = 1,
     progress: Progress = no_progress,
 ) -> Search:
-    """The best of temperatures or of points of a cache; arguments as of
-    :func:`evaluate_each`."""
+    """The best of temperatures or of points of a cache; arguments as of :func:`evaluate_each`."""
     settings = list(candidates.values())
     evaluations = evaluate_each(ensemble, split, settings, columns, progress)
     tried = dict(zip(candidates, evaluations, strict=True))
@@ -204,12 +185,8 @@ def search_dynamic(
     progress: Progress = no_progress,
     remark: Callable[[str], None] = lambda text: None,
 ) -> Search:
-    """The best of :func:`dynamic_pairs` on the first tokens of a split.
-
-    Args:
-        ensemble, split, settings, progress: as of :func:`evaluate_each`.
-        tokens: how many.
-        remark: called with a line after each pair.
+    """The best of :func:`dynamic_pairs` on the first ``tokens`` of a split; ``remark`` gets a line
+    after each pair.
 
     Raises:
         FairseqDocError: no pair gave finite scores.
@@ -253,7 +230,7 @@ def search_dynamic(
 def _falls_behind(
     nlls: dict[int, float], best_nlls: dict[int, float], first: float, scored: int, nll: float
 ) -> bool:
-    """Note the NLL; whether to give the pair up, after ``first`` tokens or more."""
+    """Record the NLL; whether to give the pair up, at the earliest after ``first`` tokens."""
     nlls[scored] = nll
     behind = (nll - best_nlls.get(scored, math.inf)) / scored
     return scored >= first and behind > math.log(LOST)
@@ -281,5 +258,5 @@ def _numbers(settings: ScorerSettings) -> dict[str, float]:
 
 
 def perplexity_text(perplexity: float) -> str:
-    """A perplexity as people read it, however large."""
+    """A perplexity with two decimals, or from a million on with three digits."""
     return f"{perplexity:.2f}" if perplexity < 1e6 else f"{perplexity:.3g}"

@@ -14,11 +14,11 @@ from fairseq_doc.evaluation.weights import MixtureWeights
 from fairseq_doc.files import check_output, whole_file
 
 FORMATS = ("png", "pdf", "svg", "jpg")
-MAX_HEAT_MAP_TOKENS = 200  # in a picture of the components at each word: 60 inches
+MAX_HEAT_MAP_TOKENS = 200  # a heat map of so many words is 60 inches wide
 
 
 def check_plot_path(path: str | os.PathLike, overwrite: bool = False) -> None:
-    """Raise ``FairseqDocError`` where no picture can be written to ``path``; call it before any
+    """Raise ``FairseqDocError`` if no picture can be written to ``path``; to be called before any
     work."""
     path = Path(path)
     if path.suffix[1:].lower() not in FORMATS:
@@ -103,8 +103,7 @@ def plot_weights(weights: MixtureWeights, path: str | os.PathLike) -> None:
 
 
 def plot_attention(attention: Attention, path: str | os.PathLike) -> None:
-    """Plot a heat map: a row for each output word, a column for each source word, darker for more
-    weight."""
+    """Plot a heat map: a row for each output word, a column for each source word."""
     columns, rows = len(attention.source), len(attention.output)
     figure, axes = new_figure(2 + 0.32 * columns, 1.5 + 0.28 * rows)
     image = axes.imshow(attention.weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -123,9 +122,9 @@ def plot_attention(attention: Attention, path: str | os.PathLike) -> None:
 def plot_components(
     sentence: SentenceComponents, component_layers: Sequence[int], path: str | os.PathLike
 ) -> None:
-    """Plot two heat maps, the weights and the posteriors: a column for each word; for each layer a
-    row for each of its components, and above several of them one for their sum.
-    ``component_layers``: the layer that each component comes from, (J,)."""
+    """Plot two heat maps, the weights and the posteriors: a column for each word, a row for each
+    component, above several of one layer a row for their sum. ``component_layers``: their layers,
+    (J,)."""
     from matplotlib.colors import PowerNorm
 
     words = sentence.words
@@ -178,7 +177,7 @@ def _rows_by_layer(component_layers: Sequence[int]) -> list[tuple[float, str, in
 def new_figure(
     width: float = 7, height: float = 4.5, rows: int = 1, columns: int = 1
 ) -> tuple[Any, Any]:
-    """An empty figure of so many inches, and its axes: an array of them where there are several."""
+    """An empty figure, in inches, and its axes: an array if there are several."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -186,7 +185,7 @@ def new_figure(
 
 
 def save_figure(figure: Any, path: str | os.PathLike) -> None:
-    """Write a figure in the format that the name ends in."""
+    """Write a figure in the format of the name's ending."""
     path = Path(path)
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=130, format=path.suffix[1:].lower())

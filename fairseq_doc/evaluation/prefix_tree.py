@@ -1,8 +1,8 @@
 """Log-probabilities of sequences with common beginnings, such as the candidates of an n-best list.
 
-After equal prefixes a language model is in the same state, so each distinct prefix is read only
-once: the LSTM makes a step for every inner node of the sequences' prefix tree, the output layer
-computes one row for every edge. All sequences advance together, one token at a time.
+After equal prefixes a language model is in the same state, so each distinct prefix is read once:
+the LSTM makes a step for every inner node of the sequences' prefix tree, the output layer computes
+a row for every edge. All sequences advance together, one token at a time.
 
 Axes: n sequences in sorted order, T tokens of the longest.
 """
@@ -20,21 +20,9 @@ PAD = -1  # after the end of a shorter sequence
 
 
 def score_prefix_tree(ensemble: Ensemble, sentences: Sequence[Sequence[str]]) -> np.ndarray:
-    """log P of sentences with their end marks, each from a state of zeros after ``</s>``.
-
-    These are the sums of :func:`fairseq_doc.evaluation.scoring.score_text` up to rounding. Which
-    sentences are scored together changes a score by no more than that.
-
-    Args:
-        ensemble: the models.
-        sentences: n lists of symbols.
-
-    Returns:
-        (n,), float64, natural logarithm.
-
-    Raises:
-        FairseqDocError: a score that is not finite.
-    """
+    """log P of sentences with their end marks, each from a state of zeros after ``</s>``: (n,),
+    float64. Up to rounding these are the sums of :func:`fairseq_doc.evaluation.scoring.score_text`,
+    whichever sentences are scored together."""
     dictionary = ensemble.dictionary
     encoded = [[*map(dictionary.index, words), dictionary.eos()] for words in sentences]
     rows = sequence_log_probs(ensemble, encoded, dictionary.eos())
@@ -47,21 +35,9 @@ def sequence_log_probs(
     before: int,
     states: Sequence[States] | None = None,
 ) -> list[np.ndarray]:
-    """log P of each token of several continuations of one text; equal beginnings are read once.
-
-    Args:
-        ensemble: the models.
-        sequences: n lists of word indices, none empty.
-        before: the index of the token before them, which is read first.
-        states: of each model before that token, of one stream, as :func:`states_after` gives them;
-            None: zeros.
-
-    Returns:
-        n arrays, float64, natural logarithm.
-
-    Raises:
-        FairseqDocError: a score that is not finite.
-    """
+    """log P of each token of n continuations of one text, float64; equal beginnings are read once.
+    The token ``before`` is read first. ``states``: of each model before it, of one stream, as
+    :func:`states_after` gives them; None: zeros."""
     order = sorted(range(len(sequences)), key=sequences.__getitem__)  # equal prefixes side by side
     rows = [np.empty(0)] * len(sequences)
     if sequences:
@@ -86,7 +62,7 @@ def states_after(
 
 
 def _continue_from(ensemble: Ensemble, states: Sequence[States] | None) -> int:
-    """Put the states into the models. Returns the number of the next window."""
+    """Put the states into the models; gives the number of the next window."""
     if states is None:
         return 0
     for model, state in zip(ensemble.models, states, strict=True):
@@ -95,20 +71,17 @@ def _continue_from(ensemble: Ensemble, states: Sequence[States] | None) -> int:
 
 
 def _scored(one: Scorer, sequences: list[list[int]], before: int, first: int) -> np.ndarray:
-    """log P of the tokens of sorted sequences, (n, T); 0 after a sequence's end. ``first`` is the
-    number of the first window."""
+    """log P of the tokens of sorted sequences, (n, T); 0 after a sequence's end."""
     lengths = np.array([len(sequence) for sequence in sequences])
     tokens = np.full((len(sequences), lengths.max()), PAD)
     for row, sequence in enumerate(sequences):
         tokens[row, : len(sequence)] = sequence
-    # Whether the prefix of t + 1 tokens differs from that of the sequence before: (n, T)
-    new_prefix = np.ones_like(tokens, dtype=bool)
+    # Whether the prefix of t + 1 tokens differs from that of the sequence before
+    new_prefix = np.ones_like(tokens, dtype=bool)  # (n, T)
     new_prefix[1:] = np.logical_or.accumulate(tokens[1:] != tokens[:-1], axis=1)
 
     table = np.zeros(tokens.shape)
-    node_of = np.zeros(
-        len(sequences), dtype=int
-    )  # the node that each sequence has reached: the root
+    node_of = np.zeros(len(sequences), dtype=int)  # the node of each sequence, first the root
     # The streams of the last step that go on, and the token that each of them reads next.
     streams, source = np.zeros(1, dtype=int), np.full(1, before)
     for t in range(tokens.shape[1]):

@@ -9,12 +9,12 @@ Progress: TypeAlias = Callable[[Any, str], Iterable[Any]]
 
 
 def no_progress(iterable: Any, name: str) -> Iterable[Any]:
-    """Show nothing: the iterable itself."""
+    """Show nothing."""
     return iterable
 
 
 class Part:
-    """Items ``start`` to ``stop`` - 1 of an iterable with a length; it has a length too."""
+    """Items ``start`` to ``stop`` - 1 of an iterable with a length."""
 
     def __init__(self, items: Any, start: int, stop: int) -> None:
         self._items, self._start, self._stop = items, start, max(start, min(stop, len(items)))

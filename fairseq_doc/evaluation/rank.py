@@ -5,18 +5,16 @@ rank is the number of singular values above
 
     tolerance * s_1,    by default tolerance = max(N, V) * 2^-52,
 
-s_1 the largest: the rule of ``numpy.linalg.matrix_rank``, in float64 throughout. For one softmax,
+s_1 the largest: the rule of ``numpy.linalg.matrix_rank``, in float64. For one softmax,
 
     A = H W^T + 1 b^T - z 1^T
 
-with row normalisers z, so its rank is at most d + 2: d for W, one for the bias, one for the
-normalisers. (The paper prints d + 1: its footnote does not count the normaliser.) A mixture is not
-linear in anything, and can have any rank up to V.
+with row normalisers z, so its rank is at most d + 2: d for W, one for b, one for z. (The paper
+prints d + 1: its footnote does not count z.) A mixture is not linear: its rank can be up to V.
 
-A is never held in memory. Its pieces of rows are folded into a triangular factor R with R^T R = A^T
-A by orthogonal transformations (LAPACK's ``tpqrt``), so R has the singular values of A to the
-precision of float64. The product A^T A itself would lose half of the digits. Memory: R and one
-piece.
+Memory holds one piece of rows and a triangular factor R with R^T R = A^T A, into which the pieces
+are folded by orthogonal transformations (LAPACK's ``tpqrt``). So R has the singular values of A to
+the precision of float64; the product A^T A itself would lose half of the digits.
 """
 
 import logging
@@ -37,8 +35,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 class StreamedMatrix:
-    """Computes the singular values of a matrix that is added in pieces of rows; ``piece`` of them
-    are folded in at once."""
+    """Computes the singular values of a matrix that is added in pieces of ``piece`` rows."""
 
     def __init__(self, columns: int, piece: int = 1024):
         self.rows = 0
@@ -73,7 +70,7 @@ class StreamedMatrix:
         )
 
     def singular_values(self) -> np.ndarray:
-        """All V of them, the largest first; zeros where there are fewer rows."""
+        """All V of them, the largest first; zeros if there are fewer rows."""
         if self._filled:
             self._fold()
         return torch.linalg.svdvals(torch.from_numpy(self._factor)).numpy()
@@ -81,18 +78,13 @@ class StreamedMatrix:
 
 @dataclass(frozen=True)
 class Rank:
-    """A numerical rank: the number of singular values above ``tolerance`` times the largest.
-
-    Attributes:
-        rows, columns: N and V.
-        singular_values: the largest first.
-    """
+    """The number of singular values above ``tolerance`` times the largest."""
 
     rank: int
-    rows: int
-    columns: int
+    rows: int  # N
+    columns: int  # V
     tolerance: float
-    singular_values: np.ndarray
+    singular_values: np.ndarray  # the largest first
 
 
 def numerical_rank(matrix: StreamedMatrix, tolerance: float | None = None) -> Rank:
@@ -112,19 +104,8 @@ def log_prob_rank(
     piece: int = 1024,
     progress: Progress = no_progress,
 ) -> Rank:
-    """The numerical rank over a split, the state carried over the whole text in one column.
-
-    Args:
-        ensemble: one model, in float64 (see ``Ensemble.to``).
-        split: ``valid``, ``test`` or another split of the task's folder.
-        tolerance: relative; None: as above.
-        piece: number of rows of A held at once.
-        progress: see :mod:`fairseq_doc.evaluation.progress`.
-
-    Raises:
-        FairseqDocError: several models, one not in float64, whose noise would count as rank, or a
-            tolerance that is not between 0 and 1.
-    """
+    """The numerical rank of one model over a split, with a carried state. The model must be in
+    float64: float32's noise would count as rank. ``piece`` rows of A are held at once."""
     if tolerance is not None and not 0 < tolerance < 1:
         raise FairseqDocError(f"--tolerance must be between 0 and 1; got {tolerance}")
     model = ensemble.single

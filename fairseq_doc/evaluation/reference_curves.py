@@ -1,8 +1,7 @@
 """Reference curves: what one training gave by seed, and whether another run is like it.
 
-The band at an epoch holds every seed's perplexity at it and at the epochs before and after it,
-since averaging starts an epoch earlier or later from seed to seed, and three standard deviations
-more:
+The band at an epoch covers every seed's perplexity at it and at its neighbours, since averaging
+starts an epoch earlier or later from seed to seed, and three standard deviations more:
 
     low = exp(min - 3 s), high = exp(max + 3 s) of the log perplexities,
     s^2 = the seeds' variance of the log perplexity, its mean over the epochs; s is at least .01
@@ -38,13 +37,8 @@ class Departure:
 def reference(
     curves: Mapping[str, LearningCurve], command: str, made_with: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What a reference file holds.
-
-    Args:
-        curves: {name of a run, such as its log's: its curve}, of one command with several seeds.
-        command: what was typed.
-        made_with: versions, processor and the like, as text.
-    """
+    """What a reference file holds: ``curves`` {name of a run: its curve} of one ``command`` with
+    several seeds, ``made_with`` such as versions and the processor."""
     by_epoch: dict[int, list[float]] = {}
     for curve in curves.values():
         for epoch, perplexity in curve.perplexities.items():
@@ -74,11 +68,7 @@ def reference(
 
 
 def read_band(path: str | os.PathLike) -> dict[int, tuple[float, float]]:
-    """{epoch: (low, high)} of a reference file.
-
-    Raises:
-        FairseqDocError: no such file, or another one.
-    """
+    """{epoch: (low, high)} of a reference file."""
     text = read_text(path, MAX_BYTES)
     try:
         content = json.loads(text)
@@ -96,11 +86,7 @@ def read_band(path: str | os.PathLike) -> dict[int, tuple[float, float]]:
 def departures(
     curve: LearningCurve, band: Mapping[int, tuple[float, float]]
 ) -> tuple[list[Departure], int]:
-    """The epochs at which a run is outside the band, and how many were compared.
-
-    Raises:
-        FairseqDocError: no epoch is in both.
-    """
+    """The epochs at which a run is outside the band, and how many were compared, at least one."""
     shared = sorted(curve.perplexities.keys() & band.keys())
     if not shared:
         raise FairseqDocError(

@@ -28,20 +28,13 @@ def sample_text(
     """Continue a prompt. The model reads it as the beginning of a text, after ``</s>``.
 
     Args:
-        ensemble: the models.
-        prompt: tokens; may be empty.
         length: number of tokens to draw, end marks included.
-        samples: number of texts.
-        temperature: T > 0; each model draws from P^(1/T), renormalised. At T = 1 it is P.
+        temperature: T > 0; each model draws from P^(1/T), renormalised.
         top_k: draw from the k most probable words only; None: from all.
         seed: sample i depends on (seed, i) and the other settings, not on ``samples``.
-        progress: see :mod:`fairseq_doc.evaluation.progress`.
 
     Returns:
-        A list of tokens for each sample, without the prompt. ``<s>`` and ``<pad>`` are never drawn.
-
-    Raises:
-        FairseqDocError: a setting out of its range.
+        The tokens of each sample, without the prompt. ``<s>`` and ``<pad>`` are never drawn.
     """
     for name, value, least in (("length", length, 1), ("samples", samples, 1), ("seed", seed, 0)):
         if value < least:
@@ -67,16 +60,9 @@ def sample_text(
 
 
 def draw(log_probs: torch.Tensor, uniform: torch.Tensor, top_k: int | None = None) -> torch.Tensor:
-    """Draw one word a row by the inverse of the cumulative distribution, in float64.
-
-    Args:
-        log_probs: (S, V), may be off by a constant in each row.
-        uniform: (S,) numbers in [0, 1).
-        top_k: keep the k most probable words of each row; among equal ones the smaller index.
-
-    Returns:
-        (S,) word indices.
-    """
+    """Draw one word a row, (S,), by the inverse of the cumulative distribution in float64, from
+    ``log_probs`` (S, V), unnormalised or not, and ``uniform`` (S,) in [0, 1). Of equally probable
+    words ``top_k`` keeps the smaller index."""
     order = log_probs.argsort(dim=-1, descending=True, stable=True)[:, :top_k]  # (S, k)
     probs = log_probs.gather(1, order).double().softmax(-1)
     cumulative = probs.cumsum(-1)

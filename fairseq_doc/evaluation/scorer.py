@@ -1,7 +1,6 @@
-"""log P of what models read window by window, with all that evaluation may add to a model.
-
-That is a temperature, samples of dropout, a cache and dynamic evaluation. Each model of an ensemble
-has its own; their probabilities are averaged at the end.
+"""log P of what models read window by window, with a temperature, samples of dropout, a cache or
+dynamic evaluation. Each model of an ensemble has its own; their probabilities are averaged at the
+end.
 
 Axes: B streams, T time, V vocabulary, K samples, C mixture parameters, S settings in one pass.
 """
@@ -29,11 +28,7 @@ from fairseq_doc.options import REQUIRED, option, positive
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSettings:
-    """Monte-Carlo evaluation.
-
-    Raises:
-        FairseqDocError: a negative scale.
-    """
+    """Settings of Monte-Carlo evaluation."""
 
     samples: int = option(
         "Monte-Carlo evaluation: average K passes with dropout as in training, its masks drawn "
@@ -58,14 +53,8 @@ class SampleSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerSettings:
-    """What evaluation adds to the models.
-
-    Attributes:
-        temperature: T; a model's P becomes P^(1/T), renormalised, before all else.
-        samples: see :mod:`fairseq_doc.evaluation.monte_carlo`; None: one pass without dropout.
-        cache: see :mod:`fairseq_doc.evaluation.cache`; None: none.
-        dynamic: see :mod:`fairseq_doc.evaluation.dynamic`; None: the weights do not change.
-        statistics: for it, of each model, {parameter: M}.
+    """What evaluation adds to the models; None: nothing. The temperature T turns each model's P
+    into P^(1/T), renormalised, before all else.
 
     Raises:
         FairseqDocError: a temperature outside [.01, 100], where float64 knows only even or certain
@@ -76,7 +65,7 @@ class ScorerSettings:
     samples: SampleSettings | None = None
     cache: CacheSettings | None = None
     dynamic: DynamicSettings | None = None
-    statistics: Sequence[dict[str, torch.Tensor]] = ()
+    statistics: Sequence[dict[str, torch.Tensor]] = ()  # {parameter: M} of each model
 
     def __post_init__(self) -> None:
         if not 0.01 <= self.temperature <= 100:
@@ -117,7 +106,7 @@ class _Member:
 
     def log_probs(self, source, target, window, at):
         """log P of the targets, (S, *target.shape), float64; then the model learns from them."""
-        output = self._run(source, window)  # (K, B, T, C), and the rest
+        output = self._run(source, window)  # (K, B, T, C), and the model's extra
         params = output[0].detach()
         params = params.flatten(1, 2) if at is None else params[:, at[0], at[1]]  # (K, N, C)
         distinct = list(dict.fromkeys(self._temperatures))
@@ -132,8 +121,7 @@ class _Member:
         return rows
 
     def distributions(self, source, target, window, steps):
-        """log P of every word, (B, t, V), for ``steps`` steps after ``steps`` steps; then the model
-        learns."""
+        """log P of every word, (B, t, V), in pieces of ``steps`` steps; then the model learns."""
         output = self._run(source, window)
         params = output[0].detach()[0]  # (B, T, C)
         hidden = output[1]["undropped"].detach().transpose(0, 1)  # (B, T, D)
@@ -196,8 +184,8 @@ class Scorer:
     def with_entropies(
         self, source: torch.Tensor, target: torch.Tensor, window: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """log P of the targets and the entropy of P, in nats, each (B, T), float64; arguments and
-        errors as in :meth:`log_probs`. At temperature 1, with S = 1."""
+        """log P of the targets and the entropy of P, in nats, each (B, T), float64; as
+        :meth:`log_probs`, but at temperature 1, with S = 1."""
         source, target = source.to(self._device), target.to(self._device)
         vocabulary = len(self._members[0].model.decoder.output.weight)
         steps = max(1, BLOCK_BYTES // (8 * vocabulary * len(target)))
@@ -215,8 +203,8 @@ class Scorer:
     def next_log_probs(
         self, source: torch.Tensor, window: int, temperature: float = 1.0
     ) -> torch.Tensor:
-        """log P of every word after the last step, (B, V); arguments and errors as in
-        :meth:`log_probs`. The temperature applies to each model, before the average."""
+        """log P of every word after the last step, (B, V); otherwise as :meth:`log_probs`. The
+        temperature applies to each model, before the average."""
         of_models = []
         for member in self._members:
             params = member.forward(source, window)[0][0]  # (B, T, C)
@@ -230,14 +218,9 @@ class Scorer:
 
 @contextmanager
 def scorer(ensemble: Ensemble, *settings: ScorerSettings) -> Iterator[Scorer]:
-    """A scorer for one text, from its beginning. Until the end of the context the models drop or
-    learn as the settings say.
-
-    Args:
-        ensemble: the models.
-        settings: S of them, whose scores are computed in one pass. They differ in the temperature
-            and the cache's theta and lambda only. None given: ``USUAL``.
-    """
+    """A scorer for one text, from its beginning. Within the context the models drop or learn as the
+    S ``settings`` say. These are scored in one pass and differ only in the temperature and the
+    cache's theta and lambda; none given: ``USUAL``."""
     with torch.no_grad(), ExitStack() as stack:
         yield Scorer(
             [

@@ -33,23 +33,14 @@ MAX_WORDS = 20_000  # a longer line is probably not a sentence
 
 @dataclass(frozen=True)
 class SentenceScore:
-    """The scores of one sentence.
+    """The scores of one sentence. The first word of a carried text counts as certain: its log P and
+    entropy are 0."""
 
-    Attributes:
-        words: its words and the end mark.
-        word_log_probs: log P of each, natural logarithm; 0 for the first word of a carried text,
-            which counts as certain.
-        tokens: the number of scored words and end marks: all, except such a first word.
-        unknown: its words outside the dictionary, scored as ``<unk>``.
-        word_entropies: the entropy of each word's distribution, in nats, where asked for; 0 for
-            such a first word.
-    """
-
-    words: list[str]
-    word_log_probs: list[float]
-    tokens: int
-    unknown: list[str]
-    word_entropies: list[float] | None = None
+    words: list[str]  # with the end mark
+    word_log_probs: list[float]  # log P of each, natural logarithm
+    tokens: int  # number of scored words and end marks
+    unknown: list[str]  # words outside the dictionary, scored as <unk>
+    word_entropies: list[float] | None = None  # of each word's distribution, in nats
 
     @property
     def log_prob(self) -> float:
@@ -59,24 +50,17 @@ class SentenceScore:
 
 @dataclass(frozen=True)
 class TextScore:
-    """The result of :func:`score_text`.
+    """The result of :func:`score_text`."""
 
-    Attributes:
-        sentences: in the order of the input.
-        unknown: words outside the dictionary with their counts, the most frequent first.
-    """
-
-    sentences: list[SentenceScore]
-    unknown: Counter[str]
+    sentences: list[SentenceScore]  # in the order of the input
+    unknown: Counter[str]  # words outside the dictionary, the most frequent first
 
     @property
     def tokens(self) -> int:
-        """The number of scored words and end marks."""
         return sum(sentence.tokens for sentence in self.sentences)
 
     @property
     def log_prob(self) -> float:
-        """log P of all sentences."""
         return sum(sentence.log_prob for sentence in self.sentences)
 
 
@@ -98,18 +82,13 @@ def check_sentences(
 
     Args:
         sentences: strings of words separated by blanks, or of anything where a token is a byte.
-        state: with ``carried``, empty sentences are part of the text.
-        empty_sentences: whether they are allowed with ``fresh`` too.
+        empty_sentences: allow them with ``state`` ``fresh`` too.
         max_words: in a sentence, or bytes; None: any number.
         at: beginning of an error message, such as the name of a file.
-        unit: what a token is, see :func:`fairseq_doc.preparation.byte_tokens.tokens_of`.
-
-    Returns:
-        A list of lists of words.
+        unit: what a token is, ``word`` or ``byte``.
 
     Raises:
-        FairseqDocError: no sentence, one that is empty (unless allowed) or too long, with its
-            number.
+        FairseqDocError: no sentence, one that is empty or too long, with its number.
     """
     check_state(state)
     if not sentences:
@@ -134,7 +113,7 @@ def check_sentences(
 def encoded_text(
     dictionary: Dictionary, tokenized: Sequence[Sequence[str]], state: str, max_tokens: int
 ) -> list[torch.Tensor]:
-    """The indices of each sentence's words and of its end mark; arguments and errors as those of
+    """The indices of each sentence's words and end mark; arguments and errors as of
     :func:`score_text`."""
     check_state(state)
     if max_tokens < 1:
@@ -160,18 +139,16 @@ def score_text(
     """Score sentences.
 
     Args:
-        ensemble: the models.
         tokenized: lists of words, see :func:`check_sentences`.
         state: ``fresh`` or ``carried``, see above.
         max_tokens: targets scored at once. Neither it nor the order of the sentences changes a
             score beyond rounding.
-        progress: see :mod:`fairseq_doc.evaluation.progress`.
         settings: a cache or dynamic evaluation, which need a carried text.
         entropies: compute them too.
 
     Raises:
-        FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, a cache
-            or dynamic evaluation of fresh sentences, or a score that is not finite.
+        FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, a
+            setting that does not apply, or a score that is not finite.
     """
     if settings.samples or settings.temperature != 1.0:
         raise FairseqDocError("expected scores without samples of dropout and at temperature 1")
@@ -203,8 +180,8 @@ def score_text(
 
 
 def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Indices of sentences in batches of similar lengths. A batch has at most ``max_tokens`` tokens
-    with its padding, or one sentence; equal lengths keep their order."""
+    """Indices of sentences in batches of similar lengths: at most ``max_tokens`` tokens with the
+    padding, or one sentence; equal lengths keep their order."""
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         if not batches or (len(batches[-1]) + 1) * lengths[index] > max_tokens:
@@ -216,7 +193,7 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]
 def _score_fresh(
     one: Scorer, encoded: list[torch.Tensor], max_tokens: int, progress: Progress, entropies: bool
 ) -> Sequence[torch.Tensor]:
-    """[(R, tokens)] for each sentence, from a state of zeros: log P, and the entropies."""
+    """(R, tokens) for each sentence, from a state of zeros: log P, and the entropies."""
     results: list[torch.Tensor] = [torch.empty(0)] * len(encoded)
     batches = batches_by_length([len(sentence) for sentence in encoded], max_tokens)
     for batch in progress(batches, "score"):
@@ -235,7 +212,7 @@ def _score_fresh(
 def _score_carried(
     one: Scorer, encoded: list[torch.Tensor], steps: int, progress: Progress, entropies: bool
 ) -> Sequence[torch.Tensor]:
-    """[(R, tokens)] for each sentence of one text: log P, and the entropies."""
+    """(R, tokens) for each sentence of one text: log P, and the entropies."""
     stream = torch.cat(encoded).unsqueeze(0)
     source, target = stream[:, :-1], stream[:, 1:]
     table = _score_windows(one, steps, entropies, source, target, progress=progress)
@@ -253,8 +230,8 @@ def _score_windows(
     counted: torch.Tensor | None = None,
     progress: Progress = no_progress,
 ) -> torch.Tensor:
-    """log P of the targets (B, T), and the entropies, in windows of so many steps: (R, B, T). Where
-    ``counted`` is false, log P is not computed."""
+    """log P of the targets (B, T), and the entropies, in windows of ``steps`` steps: (R, B, T).
+    Where ``counted`` is false, log P is not computed."""
     table = torch.zeros(2 if entropies else 1, *target.shape, dtype=torch.float64)
     starts = range(0, target.size(1), steps)
     for number, start in enumerate(progress(starts, "score")):

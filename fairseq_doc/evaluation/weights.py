@@ -10,16 +10,10 @@ from fairseq_doc.evaluation.progress import Progress, no_progress
 
 @dataclass(frozen=True)
 class MixtureWeights:
-    """Mean weights over a text.
+    """Mean weights over a text."""
 
-    Attributes:
-        layers: the layer n that each component comes from, (J,).
-        weights: the mean of pi_j over the tokens, (J,); their sum is one.
-        tokens: the number of tokens.
-    """
-
-    layers: list[int]
-    weights: list[float]
+    layers: list[int]  # the layer n that each component comes from, (J,)
+    weights: list[float]  # the mean of pi_j over the tokens, (J,); their sum is one
     tokens: int
 
     @property
@@ -41,11 +35,7 @@ class MixtureWeights:
 def mixture_weights(
     ensemble: Ensemble, split: str, progress: Progress = no_progress
 ) -> MixtureWeights:
-    """Mean weights of one model over a split, the state carried over the whole text.
-
-    Raises:
-        FairseqDocError: several models, or no such split.
-    """
+    """Mean weights of one model over a split, with a carried state."""
     model = ensemble.single
     components = model.decoder.output.components  # number of components from each layer
     total = torch.zeros(sum(components), dtype=torch.float64, device=ensemble.device)  # (J,)

@@ -33,8 +33,6 @@ class Parameters:
     lacks.
 
     Attributes:
-        labeled: brackets match by label and span, not by span alone.
-        cutoff_len: the second summary is of sentences of at most so many words.
         delete_label: tags whose words, and labels whose brackets, are deleted.
         delete_label_for_length: tags whose words do not count in a sentence's length.
         quote_label: tags that a parser may confuse on a quote: where one tree deletes the word by
@@ -42,8 +40,8 @@ class Parameters:
         eq_label, eq_word: pairs that count as equal.
     """
 
-    labeled: bool = True
-    cutoff_len: int = 40
+    labeled: bool = True  # brackets match by label and span, not by span alone
+    cutoff_len: int = 40  # most words of a sentence in the second summary
     delete_label: tuple[str, ...] = ("TOP", TRACE, ",", ":", "``", "''", ".")
     delete_label_for_length: tuple[str, ...] = (TRACE,)
     quote_label: tuple[str, ...] = ("``", "''", "POS")
@@ -52,12 +50,8 @@ class Parameters:
 
 
 def read_parameters(path: str) -> Parameters:
-    """Read a .prm file. DEBUG and MAX_ERROR, which change what EVALB prints and when it stops, are
-    ignored.
-
-    Raises:
-        FairseqDocError: an unknown parameter or a value of another kind, with its line.
-    """
+    """Read a .prm file. DEBUG and MAX_ERROR are ignored: they change what EVALB prints and when it
+    stops."""
     numbers = ("labeled", "cutoff_len")
     # A list that the file does not name is empty.
     values: dict[str, Any] = {f.name: () for f in fields(Parameters) if f.name not in numbers}
@@ -86,39 +80,28 @@ def read_parameters(path: str) -> Parameters:
 
 @dataclass(frozen=True)
 class SentenceResult:
-    """One candidate against its gold tree.
+    """One candidate against its gold tree."""
 
-    Attributes:
-        status: ``valid``, ``error`` (other words) or ``skipped`` (nothing to score in the
-            candidate).
-        length: words of the gold tree, as they count for the cutoff.
-        matched, gold, test: brackets.
-        crossing: brackets of the candidate that cross one of the gold tree's.
-        words, correct_tags: words scored, and those with equal tags.
-    """
-
-    status: str
-    length: int
-    matched: int = 0
-    gold: int = 0
-    test: int = 0
-    crossing: int = 0
-    words: int = 0
-    correct_tags: int = 0
+    status: str  # VALID, ERROR (other words) or SKIPPED (nothing to score in the candidate)
+    length: int  # words of the gold tree that count for the cutoff
+    matched: int = 0  # brackets in both trees
+    gold: int = 0  # brackets of the gold tree
+    test: int = 0  # brackets of the candidate
+    crossing: int = 0  # brackets of the candidate that cross one of the gold tree's
+    words: int = 0  # scored words
+    correct_tags: int = 0  # scored words with equal tags
 
     @property
     def recall(self) -> float:
-        """In percent."""
         return _percent(self.matched, self.gold)
 
     @property
     def precision(self) -> float:
-        """In percent."""
         return _percent(self.matched, self.test)
 
 
 def compare(gold: Tree, test: Tree, parameters: Parameters) -> SentenceResult:
-    """Score one candidate, ``test``."""
+    """Score the candidate ``test``."""
     length = sum(tag not in parameters.delete_label_for_length for tag in gold.tags)
     kept = [[tag not in parameters.delete_label for tag in tree.tags] for tree in (gold, test)]
     if not any(kept[1]):
@@ -175,8 +158,7 @@ def _keep_quotes(gold: Tree, test: Tree, kept: list[list[bool]], parameters: Par
 
 
 def _brackets(tree: Tree, kept: Sequence[bool], parameters: Parameters) -> list[_Bracket]:
-    """(label, start, end) over the kept words, without brackets that are deleted or left without
-    words."""
+    """(label, start, end) over the kept words; deleted and empty brackets are left out."""
     before = [0, *accumulate(kept)]  # words kept before each place
     same = _equality(parameters.eq_label)
     brackets = []
@@ -190,7 +172,7 @@ def _brackets(tree: Tree, kept: Sequence[bool], parameters: Parameters) -> list[
 def _matched(
     gold: Iterable[_Bracket], test: Iterable[_Bracket], same: Callable[[str, str], bool]
 ) -> int:
-    """The number of brackets found in both, each used once."""
+    """The number of brackets that are in both, each used once."""
     by_span = defaultdict(list)
     for label, start, end in test:
         by_span[start, end].append(label)
@@ -227,23 +209,14 @@ def _percent(part: int, whole: int) -> float:
 
 
 def f1(matched: int, gold: int, test: int) -> float:
-    """In percent, of counts of brackets."""
+    """F1 of numbers of brackets, in percent."""
     return _percent(2 * matched, gold + test)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Totals over sentences; shares in percent.
-
-    Attributes:
-        sentences: all of them.
-        errors, skipped: those excluded from every other figure.
-        recall, precision, f1: of the brackets of all sentences together.
-        complete_match: sentences whose brackets are all right.
-        average_crossing: crossing brackets a sentence.
-        no_crossing, two_or_less_crossing: sentences with so many.
-        tagging_accuracy: words with equal tags.
-    """
+    """Totals over sentences and the brackets of all of them together; shares in percent. Errors and
+    skipped sentences are in no other figure."""
 
     sentences: int
     errors: int
@@ -251,11 +224,11 @@ class Summary:
     recall: float
     precision: float
     f1: float
-    complete_match: float
-    average_crossing: float
-    no_crossing: float
-    two_or_less_crossing: float
-    tagging_accuracy: float
+    complete_match: float  # sentences whose brackets are all right
+    average_crossing: float  # crossing brackets a sentence
+    no_crossing: float  # sentences without crossing brackets
+    two_or_less_crossing: float  # sentences with at most two
+    tagging_accuracy: float  # words with equal tags
 
 
 def summarize(results: Sequence[SentenceResult]) -> Summary:

@@ -1,5 +1,4 @@
-"""Scores of the language model kept in a file, so that an interrupted run continues to the same
-result."""
+"""Scores of the language model kept in a file, so that an interrupted run gives the same result."""
 
 import json
 import math
@@ -13,29 +12,19 @@ import numpy as np
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_input, lock
 
-ROUNDING = 1e-3  # a log-probability may be above 0 by so much
+ROUNDING = 1e-3  # how far above 0 a log-probability may be
 
 
 class KeptScores:
-    """A file of scores, to be closed.
+    """A file of scores, to be closed; ``stamp``, for JSON, is what the scores depend on.
 
-    The first line says what the scores depend on, in JSON. Each further line holds a checksum and a
-    sentence's scores, written as Python writes floats, so that no digit is lost. The checksum is
-    that of all lines so far. What follows the last line feed was cut off, and is written again.
-
-    Args:
-        path: file to continue or to begin.
-        stamp: what the scores depend on, as JSON can hold it.
-
-    Attributes:
-        taken: candidates whose scores were in the file, after :meth:`begin`.
-
-    Raises:
-        FairseqDocError: a file of something else, or a damaged one.
+    The first line holds the stamp. Each further line holds a checksum of all lines so far and a
+    sentence's scores, written as Python writes floats, so that no digit is lost. A last line
+    without line feed was cut off, and is written again.
     """
 
     def __init__(self, path: str, stamp: Any) -> None:
-        self.taken = 0
+        self.taken = 0  # candidates with scores in the file, after begin()
         self._path = path
         self._file: IO[str] | None = None
         head = json.dumps({"checksums": "crc32", "scores of": stamp}, sort_keys=True)
@@ -73,15 +62,8 @@ class KeptScores:
             self._scores.append(scores)
 
     def begin(self, chunks: Sequence[Sequence[int]]) -> list[list[np.ndarray]]:
-        """The scores of the first chunks, as far as the file has whole ones. :meth:`append` takes
-        those of the others.
-
-        Args:
-            chunks: for each chunk, how many candidates each of its sentences has.
-
-        Raises:
-            FairseqDocError: another run is writing this file, or it cannot be written.
-        """
+        """The scores of the first chunks, as far as the file has whole ones; :meth:`append` takes
+        the others. A chunk lists how many candidates each of its sentences has."""
         kept: list[list[np.ndarray]] = []
         count = 0  # of sentences
         for sizes in chunks:
@@ -105,7 +87,6 @@ class KeptScores:
         return kept
 
     def append(self, scores: Iterable[np.ndarray]) -> None:
-        """Keep the scores of the next sentences."""
         lines = []
         for of_sentence in scores:
             text = json.dumps(of_sentence.tolist())
@@ -125,13 +106,12 @@ class KeptScores:
             ) from None
 
     def close(self) -> None:
-        """Let another run write the file."""
         if self._file is not None:
             self._file.close()
 
 
 def _scores(text: str) -> np.ndarray | None:
-    """The log-probabilities of a line; None for anything else."""
+    """The log-probabilities of a line; None if it is damaged."""
     try:
         scores = json.loads(text)
     except (ValueError, RecursionError):

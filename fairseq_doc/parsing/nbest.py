@@ -9,9 +9,8 @@ from 0 or 1)::
                       ...
 
 The second form is the Charniak parser's, with blank lines between sentences. The third is that of
-recurrent neural network grammars (RNNG). Their samples of a sentence are unordered, may repeat each
-other, and have neither tags nor rare words; see ``sentence`` of
-:func:`fairseq_doc.preparation.trees.parse_tree`.
+recurrent neural network grammars (RNNG): unordered samples, which may repeat each other, without
+tags and rare words; see ``sentence`` of :func:`fairseq_doc.preparation.trees.parse_tree`.
 """
 
 import math
@@ -25,7 +24,7 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
 
 BAR = " ||| "
-MAX_SCORE = 1e12  # of either sign
+MAX_SCORE = 1e12  # absolute
 _HEADER = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s*")
 _INDEX = re.compile(r"\s*(\d{1,9})\s*")
 _NUMBERS = re.compile(r"^(?:[-+.\deE]+\t)+")
@@ -33,23 +32,16 @@ _NUMBERS = re.compile(r"^(?:[-+.\deE]+\t)+")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One tree of a list.
+    """One tree of a list."""
 
-    Attributes:
-        score: the parser's own, a logarithm to whatever base it uses.
-        text: the tree as the file has it.
-        line: the number of the line with the tree.
-    """
-
-    score: float
-    text: str
-    line: int
+    score: float  # the parser's own, a logarithm to whatever base it uses
+    text: str  # the tree as the file has it
+    line: int  # the number of the line with the tree
 
 
 _Lines = Iterator[tuple[int, str]]  # (number, line) of a file's lines that are not blank
-_Lists = Iterator[
-    tuple[int, int, list[Candidate]]
-]  # (first line, number of the sentence, its list)
+# (first line, number of the sentence, its list)
+_Lists = Iterator[tuple[int, int, list[Candidate]]]
 
 
 def is_nbest(path: str) -> bool:
@@ -59,16 +51,7 @@ def is_nbest(path: str) -> bool:
 
 
 def read_nbest(path: str) -> Iterator[list[Candidate]]:
-    """Read an n-best file.
-
-    Yields:
-        The candidates of each sentence, in the file's order.
-
-    Raises:
-        FairseqDocError: an empty file, a list that is shorter or longer than its header says, a
-            sentence out of order, one without candidates, a score that is not a number. The message
-            names file and line.
-    """
+    """Yield the candidates of each sentence, in the file's order."""
     lines = ((n, line) for n, line in enumerate(text_lines(path), start=1) if line.strip())
     first = next(lines, None)
     if first is None:
@@ -125,7 +108,7 @@ def _read_with_bars(path: str, lines: _Lines) -> _Lists:
 
 
 def _read_row(path: str, number: int, line: str) -> tuple[int, Candidate]:
-    """(number of the sentence, candidate) of a line ``INDEX ||| SCORE ||| TREE``."""
+    """(number of the sentence, candidate) of a line."""
     index, score, text = map(str.strip, [*line.split(BAR.rstrip(), 2), "", ""][:3])
     if not _INDEX.fullmatch(index) or not text.startswith("("):
         raise FairseqDocError(

@@ -20,34 +20,18 @@ FLAT = "flat"  # sentences without any tree of their own
 
 
 class CandidateLists(NamedTuple):
-    """Trees of outputs.
+    """Trees of outputs, and how many outputs had which kind."""
 
-    Attributes:
-        lists: for each sentence its candidates, (ln P, tree).
-        counts: outputs that were ``WELL_FORMED``, ``REPAIRED`` or ``DROPPED``, and ``FLAT``
-            sentences.
-        first_counts: the same of each sentence's first output.
-    """
-
-    lists: list[list[tuple[float, Tree]]]
-    counts: Counter[str]
-    first_counts: Counter[str]
+    lists: list[list[tuple[float, Tree]]]  # each sentence's candidates, (ln P, tree)
+    counts: Counter[str]  # of outputs of each kind, and FLAT sentences
+    first_counts: Counter[str]  # of each sentence's first output
 
 
 def candidate_lists(
     outputs: Sequence[GeneratedSentence], sentences: Sequence[Tree], where: str
 ) -> CandidateLists:
-    """Trees of outputs.
-
-    Args:
-        outputs: of :func:`fairseq_doc.scoring.generated.read_generated`.
-        sentences: trees with the words and tags to use.
-        where: the name of the file of ``outputs``, for errors.
-
-    Raises:
-        FairseqDocError: another number of sentences, or of words in one; no S- or P- lines; a
-            damaged P- line.
-    """
+    """Trees of generated ``outputs`` over ``sentences``, trees with the words and tags to use;
+    ``where`` names the file in errors."""
     if len(outputs) != len(sentences):
         raise FairseqDocError(
             f"{where}: expected outputs of {len(sentences):,} sentences; got {len(outputs):,}"
@@ -81,7 +65,6 @@ def candidate_lists(
 
 
 def _log_prob(hypothesis: Hypothesis, where: str) -> float:
-    """ln P of a hypothesis."""
     log2_probs = hypothesis.log2_probs
     if log2_probs is None:
         raise FairseqDocError(
@@ -100,18 +83,9 @@ def _log_prob(hypothesis: Hypothesis, where: str) -> float:
 def tree_of_output(
     symbols: Sequence[str], source: Sequence[str], sentence: Tree
 ) -> tuple[Tree | None, str]:
-    """The tree of an output over a sentence.
-
-    Args:
-        symbols: the output.
-        source: the sentence's words as symbols.
-        sentence: a tree with the words and tags to use.
-
-    Returns:
-        (tree, ``WELL_FORMED``); (tree, ``REPAIRED``) where the output has as many words, but its
-        brackets do not match, see :func:`repaired`, or its words are others, which the sentence's
-        replace; (None, ``DROPPED``) where it has more or fewer words.
-    """
+    """The tree of an output over a sentence, whose words are ``source`` as symbols, and its kind.
+    It is ``REPAIRED`` if its brackets do not match, see :func:`repaired`, or its words are others,
+    which the sentence's replace; ``DROPPED`` if it has more or fewer words."""
     own = [symbol for symbol in symbols if symbol[0] not in "()"]
     if len(own) != len(source):
         return None, DROPPED

@@ -29,28 +29,17 @@ _Distinct = dict[str, tuple[Candidate, Tree]]  # by their symbols
 
 @dataclass(frozen=True)
 class Sentence:
-    """The distinct candidates of a sentence, n of them: those that differ in more than tags.
+    """The n distinct candidates of a sentence, which differ in more than tags."""
 
-    Attributes:
-        candidates: how many the list has, before merging.
-        symbols: (n,) each one's symbols, separated by blanks.
-        trees: (n,) each one's tree as text.
-        parser_scores: (n,) the parser's scores, natural logarithm.
-        counts: (n, 3) matched, gold and test brackets against the gold tree, all 0 if EVALB
-            excludes the candidate; None without gold trees.
-        valid: (n,) whether EVALB includes the candidate; None without gold trees.
-        root: the label of the first candidate's root; None without a root.
-        unknown: symbols outside the dictionary, over the n candidates.
-    """
-
-    candidates: int
-    symbols: list[str]
-    trees: list[str]
-    parser_scores: np.ndarray
+    candidates: int  # in the list, before merging
+    symbols: list[str]  # (n,) each one's symbols, separated by blanks
+    trees: list[str]  # (n,) as text
+    parser_scores: np.ndarray  # (n,) natural logarithms
+    # (n, 3) matched, gold and test brackets, 0 if EVALB excludes the candidate; None without gold
     counts: np.ndarray | None = None
-    valid: np.ndarray | None = None
-    root: str | None = None
-    unknown: int = 0
+    valid: np.ndarray | None = None  # (n,) whether EVALB includes the candidate; None without gold
+    root: str | None = None  # the label of the first candidate's root
+    unknown: int = 0  # symbols outside the dictionary, over the n candidates
 
     def scores(self, lm_scores: np.ndarray, weight: float) -> np.ndarray:
         """ln P_LM + w s, (n,)."""
@@ -65,21 +54,14 @@ def read_sentences(
     parameters: Parameters | None = None,
     word_trees: Sequence[Tree] | None = None,
 ) -> list[Sentence]:
-    """Read an n-best file to its end, and merge candidates with equal symbols.
+    """Read an n-best file, and merge candidates with equal symbols.
 
     Args:
-        path: see :func:`fairseq_doc.parsing.nbest.read_nbest`.
-        dictionary: of the language model.
         score_base: the base of the logarithms that the parser's scores are.
         gold: trees, one a sentence; None for no counts.
         parameters: of EVALB, to compare with ``gold``; None: the defaults.
         word_trees: trees, one a sentence, whose words and tags are used; None: each candidate has
             its own.
-
-    Raises:
-        FairseqDocError: a dictionary without the symbols of trees, a damaged list or tree, a
-            candidate over other words than the first one or the gold tree, another number of
-            sentences than of gold trees. The message names file and line.
     """
     _check_dictionary(dictionary)
     word_symbol = WordSymbols.of_dictionary(dictionary)
@@ -120,7 +102,6 @@ def read_sentences(
 
 
 def _check_dictionary(dictionary: Dictionary) -> None:
-    """Raise ``FairseqDocError`` unless its symbols are those of trees."""
     if not any(symbol.startswith("(") and len(symbol) > 1 for symbol in dictionary.symbols):
         raise FairseqDocError(
             "expected a model of trees' symbols, such as (NP, trained on data of fairseq-doc "
@@ -135,7 +116,7 @@ def _distinct(
     word_symbol: WordSymbols,
     word_tree: Tree | None,
 ) -> _Distinct:
-    """The distinct candidates of the list with this number, by their symbols."""
+    """The distinct candidates of list ``number`` by their symbols."""
     distinct: _Distinct = {}
     words = None
     for candidate in candidates:
@@ -148,7 +129,6 @@ def _distinct(
 
 
 def _check_words(expected: Sequence[str], got: Sequence[str], where: str, whose: str) -> None:
-    """Raise ``FairseqDocError`` unless a tree has the expected words, which are ``whose``."""
     if expected == got:
         return
     at = 0
@@ -168,22 +148,9 @@ def score_candidates(
     kept: KeptScores | None = None,
     progress: Progress = no_progress,
 ) -> list[np.ndarray]:
-    """Score each distinct candidate once.
-
-    Args:
-        ensemble: of language models.
-        sentences: see :func:`read_sentences`.
-        at_once: candidates scored together, or as many as one sentence has. It changes memory and
-            speed, and results by rounding only.
-        kept: file of scores to continue, or None.
-        progress: see :data:`fairseq_doc.evaluation.progress.Progress`.
-
-    Returns:
-        For each sentence ln P_LM of its candidates, (n,).
-
-    Raises:
-        FairseqDocError: a score that is not finite.
-    """
+    """ln P_LM of each sentence's candidates, (n,). Scores in ``kept`` are taken from there, the
+    others added. ``at_once``: candidates scored together, or as many as one sentence has; it
+    changes memory and speed, and results by rounding only."""
     chunks = _chunks(sentences, at_once)
     sizes = [[len(sentence.symbols) for sentence in chunk] for chunk in chunks]
     scores = [] if kept is None else kept.begin(sizes)  # of each chunk
@@ -198,11 +165,8 @@ def score_candidates(
 
 
 def _chunks(sentences: Iterable[Sentence], at_once: int) -> list[list[Sentence]]:
-    """Consecutive sentences that are scored together.
-
-    They depend on the whole list, not on where an interrupted run continues, so that results are
-    the same.
-    """
+    """Consecutive sentences that are scored together. They depend on the whole list, not on where
+    an interrupted run continues, so that results are the same."""
     chunks: list[list[Sentence]] = []
     candidates = at_once
     for sentence in sentences:
@@ -217,18 +181,18 @@ def _chunks(sentences: Iterable[Sentence], at_once: int) -> list[list[Sentence]]
 def best_candidates(
     sentences: Sequence[Sentence], lm_scores: Sequence[np.ndarray], weight: float
 ) -> list[int]:
-    """The index of each sentence's best candidate at a weight, the first of several."""
+    """The index of each sentence's best candidate, the first of equal ones."""
     pairs = zip(sentences, lm_scores, strict=True)
     return [int(np.argmax(sentence.scores(own, weight))) for sentence, own in pairs]
 
 
 def oracle(sentences: Iterable[Sentence]) -> list[int]:
-    """The index of each sentence's candidate with the best F1, the first of several."""
+    """The index of each sentence's candidate with the best F1, the first of equal ones."""
     return [int(np.argmax([f1(*row) for row in _counts(s).tolist()])) for s in sentences]
 
 
 def corpus_f1(sentences: Sequence[Sentence], chosen: Iterable[int]) -> float:
-    """F1 in percent of one candidate a sentence, given by their indices."""
+    """F1 in percent of one candidate a sentence, ``chosen`` by index."""
     totals = np.zeros(3, dtype=int)
     for sentence, index in zip(sentences, chosen, strict=True):
         totals += _counts(sentence)[index]
@@ -242,31 +206,21 @@ def _counts(sentence: Sentence) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What a development set says about the weight; F1 in percent.
+    """F1 on a development set, in percent."""
 
-    Attributes:
-        weight: the best, the smallest of several.
-        excluded: the numbers, from 1, of the sentences that EVALB excludes at that weight.
-        f1: at that weight.
-        parser_f1: of each list's first candidate.
-        lm_f1: at the weight 0, so of the language model alone.
-        oracle_f1: of the best candidates there are.
-        tuning: {weight: F1}.
-    """
-
-    weight: float
-    excluded: list[int]
-    f1: float
-    parser_f1: float
-    lm_f1: float
-    oracle_f1: float
-    tuning: dict[float, float]
+    weight: float  # the best
+    excluded: list[int]  # sentences that EVALB excludes at that weight, from 1
+    f1: float  # at that weight
+    parser_f1: float  # of each list's first candidate
+    lm_f1: float  # at the weight 0, so of the language model alone
+    oracle_f1: float  # of the best candidate of each list
+    tuning: dict[float, float]  # {weight: F1}
 
 
 def tune(
     sentences: Sequence[Sentence], lm_scores: Sequence[np.ndarray], weights: Collection[float]
 ) -> Tuning:
-    """Find the best of some weights by F1. The sentences were read with gold trees."""
+    """The best of the weights by F1, the smallest of equal ones; the sentences have gold trees."""
 
     def f1_at(weight: float) -> float:
         return corpus_f1(sentences, best_candidates(sentences, lm_scores, weight))
@@ -301,8 +255,8 @@ def best_trees(
 def scored_lists(
     sentences: Sequence[Sentence], lm_scores: Sequence[np.ndarray], weight: float
 ) -> Iterator[str]:
-    """The lines of an n-best file of the distinct candidates, best first: the score, ln P_LM, the
-    parser's own score and the tree, with tabs between."""
+    """Lines of an n-best file of the distinct candidates, best first: the score, ln P_LM, the
+    parser's score and the tree, with tabs between."""
     for number, (sentence, own) in enumerate(zip(sentences, lm_scores, strict=True)):
         scores = sentence.scores(own, weight)
         yield f"{len(scores)} {number}"
