@@ -63,7 +63,7 @@ class Options:
 def run(settings: Options) -> dict[str, Any]:
     """The file ``picture`` or ``reference``, and ``runs``, each with ``perplexity`` by epoch, the
     ``best``, and the epochs ``averaging_after`` and ``stages_after``. With --check the file
-    ``check``, and ``runs``, each with ``compared``, a number of epochs, and ``departures``."""
+    ``check``, and ``runs``, each with ``compared``, the number of epochs, and ``departures``."""
     if settings.check:
         band = read_band(settings.file)
         runs = {}

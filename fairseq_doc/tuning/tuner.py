@@ -142,8 +142,8 @@ class Tuner:
         self._me = this_process()
 
     def run(self) -> None:
-        """Tune; a further call continues. Raises if the first training fails or several in a
-        row."""
+        """Tune; a further call continues. Raises if the first training, or several in a row,
+        fail."""
         try:
             idle_until = 0.0
             while True:
