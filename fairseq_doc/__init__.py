@@ -113,9 +113,9 @@ The data goes through the files in this order, and each imports only from what l
     cli/                             ``fairseq-doc``, one file a command, imported when it is called
 
 Importing this package alone imports neither torch nor fairseq, so that ``fairseq_doc.ops`` and
-``fairseq_doc.modules`` serve any torch model. ``--user-dir fairseq_doc`` or :func:`register`
-registers the models, the task, the criterion and the optimizer, and changes fairseq. Importing
-``evaluation/`` or running a command does so too; importing a model does not.
+``fairseq_doc.modules`` serve any torch model. ``--user-dir fairseq_doc``, :func:`register`, a
+command or importing ``evaluation/`` registers the models, task, criterion and optimizer, and
+changes fairseq; importing a model does not.
 """
 
 import os
@@ -135,9 +135,8 @@ def _is_this_folder(path: str) -> bool:
 
 
 class _PackagePath(list):
-    """``__path__``, which contains this folder however it is spelled. fairseq asks whether the
-    folder of ``--user-dir`` is in it when the package was imported before: then everything is
-    registered."""
+    """``__path__``, in which fairseq looks for the folder of ``--user-dir`` if the package was
+    imported before. This folder is in it in any spelling, and asking registers everything."""
 
     def __contains__(self, folder):
         is_ours = _is_this_folder(folder)

@@ -1,7 +1,4 @@
-"""SHA256SUMS: the checksums of what preparation wrote into a data folder.
-
-``sha256sum -c SHA256SUMS`` checks a folder; :func:`check` checks a file when it is opened.
-"""
+"""SHA256SUMS: checksums of a prepared data folder, for ``sha256sum -c`` and :func:`check`."""
 
 import functools
 import hashlib
@@ -35,12 +32,8 @@ def write(folder: Path, names: Iterable[str]) -> None:
 
 
 def check(path: str | os.PathLike) -> None:
-    """Check a file against the SHA256SUMS of its folder, once in a process unless it changes. A
-    file that is not listed, or in a folder without SHA256SUMS, is not checked.
-
-    Raises:
-        FairseqDocError: the file is another one than the listed one, or SHA256SUMS is damaged.
-    """
+    """Raise ``FairseqDocError`` if a file differs from the one in its folder's SHA256SUMS. Unlisted
+    files are not checked, and a file that does not change is checked once in a process."""
     path = Path(path)
     sums = path.with_name(NAME)
     if path.is_file() and sums.exists():
@@ -75,6 +68,6 @@ def _read(sums: Path, version: tuple) -> dict[str, str]:
 
 
 def _version(path: Path) -> tuple:
-    """What changes when a file is written again."""
+    """Changes when a file is written again."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -6,26 +6,23 @@ from importlib.metadata import PackageNotFoundError, requires
 
 
 class FairseqDocError(ValueError):
-    """A setting, a file or a checkpoint that cannot be used. The text says what was expected, what
-    came, and what to do."""
+    """An unusable setting, file or checkpoint: what was expected, what came, and what to do."""
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, and each from which or during which the one before was raised."""
+    """An exception, then each that it was raised from or during."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def first_usage_error(error: BaseException | None) -> FairseqDocError | None:
-    """The ``FairseqDocError`` in a chain of exceptions, or None (fairseq wraps what
-    ``load_state_dict`` raises into an ``Exception`` of its own)."""
+    """The first ``FairseqDocError`` of a chain: fairseq wraps what ``load_state_dict`` raises."""
     return next((part for part in causes(error) if isinstance(part, FairseqDocError)), None)
 
 
 def shown(text: str | bytes, limit: int = 80) -> str:
-    """Input to be quoted in an error, on one line: in quotes, control characters escaped, what is
-    beyond ``limit`` characters left out."""
+    """Input as an error quotes it: one line, control characters escaped, cut after ``limit``."""
     quoted = repr(text[:limit])
     if len(text) > limit or len(quoted) > limit + 3:
         return f"{quoted[: limit - 3]}..."
@@ -33,9 +30,8 @@ def shown(text: str | bytes, limit: int = 80) -> str:
 
 
 def pip_install(extra: str, *packages: str) -> str:
-    """The command that installs what an extra of this package needs. The registry may have no
-    ``fairseq_doc``, so it names the requirements: as this package's metadata has them, or
-    ``packages`` where it is not installed."""
+    """The command that installs an extra: its requirements, since the registry may lack
+    ``fairseq_doc``; ``packages`` if this package is not installed, and has no metadata."""
     try:
         lines = requires("fairseq_doc") or []
     except PackageNotFoundError:

@@ -1,12 +1,7 @@
-"""Warnings that fairseq causes, and that its user can do nothing about, are not shown.
+"""Hides warnings that fairseq causes and its user cannot avoid, some twenty lines at each start.
 
-fairseq calls deprecated functions of Python, torch and Hydra: every training and evaluation began
-with twenty lines about them. Hidden are deprecations in fairseq's own files, and the messages
-below. Warnings of this package and of other code are shown.
-
-This file imports neither torch nor fairseq, so that ``fairseq-doc`` hides what fairseq's import
-raises too. fairseq's own commands import fairseq before ``--user-dir``: they show what is raised by
-then, and fairseq-hydra-train what Hydra says while it reads the YAML.
+This file imports neither torch nor fairseq, so that ``fairseq-doc`` hides even what fairseq's
+import raises. fairseq's own commands import it later and show earlier warnings.
 """
 
 import os
@@ -15,9 +10,9 @@ import warnings
 from importlib.util import find_spec
 
 _DEPRECATIONS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, SyntaxWarning)
-# Of torch's compiled code, which names its source; in fairseq's files they are deprecations too.
+# torch's compiled code raises deprecations as UserWarning, with its source.
 _OF_COMPILED_TORCH = r"(?s).*\(Triggered internally at "
-# Raised in other packages by what fairseq calls: how they begin.
+# How warnings begin that other packages raise when fairseq calls them.
 _MESSAGES = (
     r"hydra\.experimental\.(initialize|compose)\(\) is no longer experimental",
     r"\s*The version_base parameter is not specified",
@@ -30,7 +25,7 @@ _MESSAGES = (
 
 
 def apply() -> None:
-    """Add the filters. A second call only puts them first again."""
+    """Add the filters; a second call only puts them first again."""
     files = _files_of_fairseq()
     for category in _DEPRECATIONS:
         warnings.filterwarnings("ignore", category=category, module=files)
@@ -40,8 +35,7 @@ def apply() -> None:
 
 
 def _files_of_fairseq() -> str:
-    """The pattern of what a warning in a file of fairseq names as its module: the module, or the
-    file's path where Python's compiler warns."""
+    """Pattern of a warning's module in fairseq: its name, or its path where the compiler warns."""
     specs = [spec for spec in map(find_spec, ("fairseq", "fairseq_cli")) if spec]
     folders = [folder for spec in specs for folder in spec.submodule_search_locations or ()]
     paths = [re.escape(folder + os.sep) for folder in folders]

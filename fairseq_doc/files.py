@@ -1,10 +1,8 @@
-"""The one way in and the one way out for text and small files.
+"""Reading and writing of text and small files; a failure is an error that names the file.
 
-In: a regular file, a pipe or standard input; UTF-8, compressed by gzip or not, a byte order mark at
-its start dropped; lines and what an archive expands to bounded before they are in memory. Out: a
-temporary file in the same folder, flushed to the disk, then moved into place; what is no regular
-file is written in place. What cannot be read or written is a ``FairseqDocError`` that names the
-file.
+Input is a regular file, a pipe or standard input, in UTF-8, plain or gzip. Lines and what an
+archive expands to are bounded before they are in memory. Output goes into a temporary file in the
+same folder, which is flushed to the disk, then renamed; all but regular files are written in place.
 """
 
 import codecs
@@ -46,19 +44,9 @@ logger = logging.getLogger(__name__)
 
 
 def text_lines(path: _Path, max_line: int = MAX_LINE, errors: str = "strict") -> Iterator[str]:
-    """The lines of a UTF-8 file, compressed by gzip or not, or of standard input where ``path`` is
-    ``-``, one after another, split only at line feeds, without them. A byte order mark at the start
-    is left out.
-
-    Args:
-        path: a regular file or a pipe.
-        max_line: bytes of the longest line.
-        errors: as ``bytes.decode`` takes it.
-
-    Raises:
-        FairseqDocError: no such file, a damaged one, a line that is too long, bytes that are not
-            UTF-8, with their line, or a small archive that expands to very much.
-    """
+    """The lines of a UTF-8 file, plain or gzip, split at line feeds only, without a byte order
+    mark. ``path`` is a regular file, a pipe, or ``-`` for standard input; ``max_line`` is in bytes;
+    ``errors`` is that of ``bytes.decode``."""
     with _opened(path) as file:
         number = 1
         line = _without_mark(file.readline(max_line + 1), file.name, errors)
@@ -74,12 +62,7 @@ def text_lines(path: _Path, max_line: int = MAX_LINE, errors: str = "strict") ->
 
 
 def read_text(path: _Path, max_bytes: int) -> str:
-    """The text of a small file, as :func:`text_lines` reads it.
-
-    Raises:
-        FairseqDocError: as :func:`text_lines`; a pipe, which could wait for ever; a file of more
-            bytes.
-    """
+    """The text of a small file, read as by :func:`text_lines`; no pipe, which may block."""
     if path != "-" and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
         raise FairseqDocError(f"{path}: expected a regular file; got a pipe")
     with _opened(path) as file:
@@ -97,13 +80,8 @@ def read_text(path: _Path, max_bytes: int) -> str:
 
 
 def check_input(path: _Path, again: bool = False) -> None:
-    """Raise ``FairseqDocError`` unless ``path`` is a regular file or a pipe that can be read;
-    called before any work. Nothing is read, since a pipe can be read only once.
-
-    Args:
-        path: a file, or ``-`` for standard input.
-        again: it is read more than once, so neither a pipe nor standard input will do.
-    """
+    """Check, before any work, that ``path``, or standard input for ``-``, can be read. Nothing is
+    read: a pipe can be read only once, so it is refused if the file is read ``again``."""
     if path == "-":
         if again:
             raise FairseqDocError("-: expected a file, since it is read more than once")
@@ -126,7 +104,6 @@ def check_input(path: _Path, again: bool = False) -> None:
 
 
 def _kind(mode: int) -> str:
-    """What something is that is neither a regular file nor a pipe."""
     if stat.S_ISDIR(mode):
         return "a folder"
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
@@ -143,7 +120,7 @@ def _decoded(line: bytes, name: str, number: int, errors: str) -> str:
 
 
 def _without_mark(start: bytes, name: str, errors: str) -> bytes:
-    """A file's start without the byte order mark of UTF-8."""
+    """Remove the byte order mark of UTF-8; refuse those of other encodings."""
     for encoding, mark in _OTHER_MARKS:
         if errors == "strict" and start.startswith(mark):
             raise FairseqDocError(
@@ -154,7 +131,7 @@ def _without_mark(start: bytes, name: str, errors: str) -> bytes:
 
 
 class _Counted(io.RawIOBase):
-    """A file that counts the bytes read from it, whether it is a pipe or not."""
+    """Counts the bytes read, from a pipe too."""
 
     def __init__(self, readinto: Callable[[Any], int]) -> None:
         self._readinto = readinto
@@ -170,11 +147,7 @@ class _Counted(io.RawIOBase):
 
 
 class _Input:
-    """The bytes of an input, decompressed and bounded.
-
-    Attributes:
-        name: for messages.
-    """
+    """The bytes of an input, decompressed and bounded."""
 
     def __init__(self, readinto: Callable[[Any], int], name: str) -> None:
         self.name = name
@@ -202,7 +175,7 @@ class _Input:
 
 @contextlib.contextmanager
 def _opened(path: _Path) -> Iterator[_Input]:
-    """A file, or standard input where ``path`` is ``-``; every error is a ``FairseqDocError``."""
+    """Open a file, or standard input for ``-``; every error is a ``FairseqDocError``."""
     name = "standard input" if path == "-" else str(path)
     check_input(path)
     try:
@@ -224,8 +197,7 @@ def _opened(path: _Path) -> Iterator[_Input]:
 
 
 def check_output(path: _Path, overwrite: bool = False) -> None:
-    """Raise ``FairseqDocError`` where no file can be written to ``path``; called before any work. A
-    symlink means its target; a device or a pipe can be written."""
+    """Check, before any work, that ``path``, or the target of a symlink, can be written."""
     mode = _mode(path)
     if _is_written_in_place(path, mode):
         assert mode is not None
@@ -247,21 +219,10 @@ def check_output(path: _Path, overwrite: bool = False) -> None:
 
 @contextlib.contextmanager
 def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Iterator[IO[Any]]:
-    """A file to write, UTF-8 or binary, that gets the name ``path`` when it is complete and on the
-    disk. Where that fails, nothing is left behind, and what was at ``path`` stays.
-
-    A symlink stays, and the file that it names is replaced, with its permissions. A device or a
-    pipe is written in place.
-
-    Args:
-        path: the name.
-        overwrite: False: an existing file is not replaced, and neither is one that appears
-            meanwhile.
-        binary: the file takes bytes.
-
-    Raises:
-        FairseqDocError: the file cannot be written, such as on a full disk.
-    """
+    """A file to write, UTF-8 or binary, renamed to ``path`` once it is complete and on the disk. On
+    failure nothing is left behind, and an old file stays. A symlink stays; its target is replaced
+    and keeps its permissions. A device or a pipe is written in place. Without ``overwrite`` no
+    existing file is replaced, not even one that appears meanwhile."""
     mode = _mode(path)
     in_place = _is_written_in_place(path, mode)
     try:
@@ -285,8 +246,7 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
 
 
 def _concerns(error: OSError, path: _Path) -> bool:
-    """Whether an error names this file, its temporary name or no file, and not another one that was
-    opened meanwhile."""
+    """Whether an error names this file, its temporary name or none, and not another open file."""
     name = os.path.basename(os.path.realpath(path))
     paths = [n for n in (error.filename, error.filename2) if isinstance(n, str | bytes)]
     named = [os.path.basename(os.fsdecode(path)) for path in paths]
@@ -312,16 +272,9 @@ def write_lines(path: _Path, lines: Iterable[str], overwrite: bool = True) -> No
 
 
 def lock(path: _Path, message: str) -> IO[str]:
-    """Take a lock that no other process has, until the returned file is closed or this process
-    ends. A child that it forks has no part in it.
-
-    Args:
-        path: a file for the lock alone, made where it does not exist.
-        message: of the error where another process holds the lock.
-
-    Raises:
-        FairseqDocError: another process holds it, or the file cannot be made.
-    """
+    """Take a lock until the returned file is closed or this process ends; a forked child has no
+    part in it. ``path`` is a file for the lock alone, made if there is none; ``message`` is the
+    error if another process holds the lock."""
     try:
         file = open(path, "a")  # noqa: SIM115
     except OSError as error:
@@ -341,7 +294,7 @@ def _exists(path: _Path) -> str:
 
 
 def _mode(path: _Path) -> int | None:
-    """The kind and permissions of what ``path`` names; None where it names nothing."""
+    """The kind and permissions of what ``path`` names; None if it names nothing."""
     try:
         return os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -377,9 +330,8 @@ def _file(descriptor: int, binary: bool) -> IO[Any]:
 def _moved_into_place(
     path: Path, old_mode: int | None, overwrite: bool, binary: bool
 ) -> Iterator[IO[Any]]:
-    """A new file that is moved to ``path`` at the end."""
-    # Not by tempfile, where a signal can come after the file is made and before its name is known.
-    # save_dir_lock.py knows such names as those of a killed run's files.
+    # Not tempfile: a signal can come after it makes the file and before it returns the name.
+    # save_dir_lock.py recognises such names as files of a killed run.
     new = path.parent / f"{_temporary(path.name)}{secrets.token_hex(4)}.part"
     try:
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -402,7 +354,6 @@ def _moved_into_place(
 
 
 def _move_to_a_free_name(new: Path, path: Path) -> None:
-    """Raise ``FairseqDocError`` where the name is taken."""
     try:
         os.link(new, path)  # the second name; the caller removes the first
     except FileExistsError:

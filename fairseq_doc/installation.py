@@ -1,9 +1,7 @@
-"""Whether the installed Python, torch and fairseq can be used.
+"""Checks that Python, torch and fairseq can be used; imports neither torch nor fairseq.
 
-Several distributions provide the package ``fairseq``: ``fairseq-fixed``, ``ve-fairseq``, and
-``fairseq`` itself, often an editable checkout. Any of version 0.12 serves. Two of them in one
-environment write over each other's files, and pip does not notice. Nothing here imports torch or
-fairseq.
+The package ``fairseq`` comes from ``fairseq-fixed``, ``ve-fairseq`` or ``fairseq`` itself, often an
+editable checkout; any 0.12 serves. Two of them overwrite each other's files unnoticed by pip.
 """
 
 import importlib.util
@@ -20,8 +18,7 @@ logger = logging.getLogger(__name__)
 
 # fairseq reads its dataclasses' types as Python up to 3.13 prints them: 3.14 prints X | None.
 FIRST_PYTHON_WITHOUT_FAIRSEQ = (3, 14)
-# The first torch that reads a checkpoint without running its code by default, and to which types
-# can be allowed by name.
+# The first torch that by default runs no code of a checkpoint, but for types allowed by name.
 LOWEST_TORCH = (2, 6)
 FAIRSEQ = (0, 12)
 INSTALL = "pip install fairseq-fixed (in a checkout, faster: scripts/install_fairseq.sh python)"
@@ -48,16 +45,14 @@ def distributions_of(package: str) -> list[Distribution]:
 
 
 def folder_of(package: str) -> Path | None:
-    """The folder that a package would be imported from; None for no package. A folder that an
-    uninstalled one left behind is none."""
+    """A package's folder; None if there is no package, or only a folder that an old one left."""
     spec = importlib.util.find_spec(package)
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 
 
 def check() -> None:
-    """Raise ``FairseqDocError`` unless Python, torch and fairseq are such that the package can
-    work. A warning is logged for two distributions of fairseq, and for a version that was not
-    tried."""
+    """Raise ``FairseqDocError`` unless Python, torch and fairseq can be used. Two distributions of
+    fairseq, or an untried version, only give a warning."""
     if sys.version_info >= FIRST_PYTHON_WITHOUT_FAIRSEQ:
         raise FairseqDocError(
             f"expected Python 3.10 to 3.13; got {sys.version.split()[0]}, with which fairseq "
@@ -108,5 +103,5 @@ def _check_fairseq() -> None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """(2, 6) of ``2.6.0+cpu``: what two versions are compared by."""
+    """``2.6.0+cpu`` -> (2, 6)."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])

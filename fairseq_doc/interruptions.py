@@ -1,8 +1,5 @@
-"""SIGTERM ends a command in one line, and its temporary files are removed.
-
-A SIGTERM, as cluster schedulers send it, ends a process inside whatever it does. This file imports
-neither torch nor fairseq, so that a command is ready for it while it imports them.
-"""
+"""SIGTERM, which cluster schedulers send, ends a command in one line and leaves no temporary file.
+This file imports neither torch nor fairseq, to be ready while a command imports them."""
 
 import multiprocessing
 import os
@@ -19,16 +16,15 @@ def runs_a_command(argv: list[str]) -> bool:
 
 
 def how_it_ended(ended: str) -> str:
-    """The line that says how a command ended, and how it goes on."""
+    """The line that says how a command ended and how to continue it."""
     trains = "train" in Path(sys.argv[0]).name
     remedy = "; the same command continues from the last checkpoint" if trains else ""
     return f"fairseq_doc: {ended}{remedy}"
 
 
 def apply() -> None:
-    """Where this process runs a command that has no handler for SIGTERM: leave by an exception, so
-    that files are closed and removed. The exit status is 143, as a shell gives it for the
-    signal."""
+    """In a command without a handler for SIGTERM, exit by an exception, so that files are closed
+    and removed. The exit status is 143, a shell's for this signal."""
     handled = signal.getsignal(signal.SIGTERM)
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not runs_a_command(sys.argv) or handled != signal.SIG_DFL or not in_main_thread:

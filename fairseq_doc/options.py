@@ -1,12 +1,11 @@
-"""Options, declared once, as fields of dataclasses: the parser, the checks and the pages follow.
+"""Options, declared once as fields of dataclasses; parser, checks and documentation follow.
 
     @dataclass(frozen=True, kw_only=True)
     class CacheSettings:
         window: int = option("remember the last N states", metavar="N")
         theta: float = option("factor of the states' similarities", 1.0)
 
-An option has the name of its field: ``--cache-theta`` where the class is a group with the prefix
-``cache``. This file imports neither torch nor fairseq.
+In a group with the prefix ``cache`` the second is ``--cache-theta``. No torch, no fairseq here.
 """
 
 import argparse
@@ -25,30 +24,20 @@ T = TypeVar("T")
 
 
 def option(help: str, default: Any = None, **argument: Any) -> Any:
-    """A field that is an option.
+    """A field that is an option; ``REQUIRED`` is the default of one that must be given.
 
-    Args:
-        help: what it means; the default follows it, unless the text names it.
-        default: of the field; ``REQUIRED`` for none.
-        argument: further arguments of argparse's ``add_argument``; ``positional=True`` for a word
-            without dashes, ``after_dashes=True`` for the words after ``--``, as they are; ``name``
-            where the option has another name than the field; ``needs``, an option without which it
-            means nothing; ``chooses``, options whose values it finds itself; ``least`` and
-            ``below``, the range that :func:`check_ranges` checks.
+    ``argument`` goes to argparse's ``add_argument``, except ``positional=True``, a word without
+    dashes; ``after_dashes=True``, the words after ``--``; ``name``, if it is not the field's;
+    ``needs``, an option without which this one is refused; ``chooses``, options that it sets
+    itself; ``least`` and ``below``, the range for :func:`check_ranges`.
     """
     # fairseq reads "help".
     return field(default=default, metadata={"help": help, _OPTION: {"help": help, **argument}})
 
 
 def group(prefix: str, switch: str, help: str = "") -> Any:
-    """A field whose type is a dataclass of options that belong together; None: not given.
-
-    Args:
-        prefix: of their names; may be empty.
-        switch: the option that says that they are given: one of the class, or with ``help`` a flag
-            of its own.
-        help: of that flag.
-    """
+    """A field for a dataclass of options whose names begin with ``prefix``; None if they are not
+    given. ``switch`` turns them on: an option of the class, or with ``help`` a flag of its own."""
     return field(default=None, metadata={_GROUP: (prefix, switch, help)})
 
 
@@ -66,12 +55,8 @@ def rate(help: str, default: float) -> Any:
 
 
 def check_ranges(kind: type, settings: Any) -> None:
-    """Raise ``FairseqDocError`` for a value outside the range of its option.
-
-    Args:
-        kind: the dataclass that declares the options.
-        settings: their values, an object of that class or a configuration of OmegaConf.
-    """
+    """Raise ``FairseqDocError`` for a value outside the range that the dataclass ``kind`` declares.
+    ``settings`` is an object of that class or a configuration of OmegaConf."""
     for entry in fields(kind):
         rules, value = entry.metadata.get(_OPTION, {}), getattr(settings, entry.name)
         least, below = rules.get("least"), rules.get("below", math.inf)
@@ -81,8 +66,7 @@ def check_ranges(kind: type, settings: Any) -> None:
 
 
 def check_needs(option: str, needs: Mapping[str, object], given: object = True) -> None:
-    """Raise ``FairseqDocError`` if an option lacks something, a value of {what it needs: whether it is so},
-    and is ``given``."""
+    """Refuse a ``given`` option if a value of {what it needs: whether that is so} is false."""
     missing = [need for need, is_so in needs.items() if not is_so]
     if given and missing:
         raise FairseqDocError(f"{option} needs {'; '.join(missing)}")
@@ -91,11 +75,7 @@ def check_needs(option: str, needs: Mapping[str, object], given: object = True) 
 def add_options(
     parser: argparse.ArgumentParser, kind: type, prefix: str = "", needed: bool = True
 ) -> None:
-    """Add the options of a dataclass and its groups.
-
-    Args:
-        needed: whether those without a default are required.
-    """
+    """Add a dataclass's options and groups; ``needed``: those without a default are required."""
     for entry, of_type in _entries(kind):
         if _GROUP in entry.metadata:
             own_prefix, switch, help = entry.metadata[_GROUP]
@@ -144,15 +124,8 @@ def _add_words_after_dashes(parser: argparse.ArgumentParser, dest: str, help: st
 
 
 def read_options(kind: type[T], given: Mapping[str, Any], prefix: str = "") -> T:
-    """The dataclass from what was typed.
-
-    Args:
-        kind: the dataclass.
-        given: {option with _ for -: value}; None or False: not given.
-
-    Raises:
-        FairseqDocError: an option of a group without its switch; what the class itself refuses.
-    """
+    """The dataclass from ``given``, {option with _ for -: value}; None and False mean not given. An
+    option of a group without its switch is refused."""
     values = {}
     for entry, of_type in _entries(kind):
         if _GROUP in entry.metadata:
@@ -169,7 +142,7 @@ def read_options(kind: type[T], given: Mapping[str, Any], prefix: str = "") -> T
 
 
 def _check_others(entry: Field, given: Mapping[str, Any]) -> None:
-    """Raise ``FairseqDocError`` for an option without what it needs, or with what it chooses."""
+    """Refuse an option without what it needs, or with one that it chooses."""
     rules = entry.metadata.get(_OPTION, {})
     needed = rules.get("needs")
     if needed and not _is_given(given.get(_dest(needed))):

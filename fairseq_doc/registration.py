@@ -1,7 +1,4 @@
-"""Registers everything with fairseq: each import below registers what its file defines.
-
-``fairseq_doc.register()``, ``--user-dir``, ``evaluation/`` and the commands import this file.
-"""
+"""Registers everything with fairseq, by the imports below; every entry point imports this file."""
 
 import sys
 

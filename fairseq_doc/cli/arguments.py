@@ -46,7 +46,6 @@ class ModelOptions(CheckpointOptions):
 
     @property
     def device(self) -> str:
-        """A GPU if the machine has one."""
         return "cuda" if torch.cuda.is_available() and not self.cpu else "cpu"
 
 
@@ -62,12 +61,7 @@ class ProgressOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptationOptions(ProgressOptions, ModelOptions):
-    """What evaluation may add to the models.
-
-    Raises:
-        FairseqDocError: dynamic evaluation in another precision than float32, of a model twice, or
-            with a number of files other than that of the models.
-    """
+    """What evaluation may add to the models."""
 
     cache: CacheSettings | None = group("cache", switch="window")
     dynamic: DynamicSettings | None = group(
@@ -90,12 +84,10 @@ class AdaptationOptions(ProgressOptions, ModelOptions):
 
     @property
     def scorer(self) -> ScorerSettings:
-        """What is added to the models."""
         return ScorerSettings(cache=self.cache, dynamic=self.dynamic)
 
     def scorer_of(self, ensemble: Ensemble) -> ScorerSettings:
-        """:attr:`scorer` with the gradient statistics of each model; those without a file are
-        gathered."""
+        """:attr:`scorer` with each model's gradient statistics, gathered where no file has them."""
         if self.dynamic is None:
             return self.scorer
         statistics = [
@@ -143,7 +135,7 @@ class PictureOptions:
 def ensemble_of(
     settings: ModelOptions, eval_window: int | None = None, dropout_scale: float = 1.0
 ) -> Ensemble:
-    """The models on their device; see :func:`fairseq_doc.evaluation.ensemble.load_ensemble`."""
+    """The models on their device, by :func:`fairseq_doc.evaluation.ensemble.load_ensemble`."""
     dynamic = getattr(settings, "dynamic", None)
     precision = settings.matmul_precision if dynamic is None else "float32"
     ensemble = load_ensemble(settings.path, settings.data, eval_window, precision, dropout_scale)
@@ -151,7 +143,7 @@ def ensemble_of(
 
 
 def progress_of(settings: ProgressOptions) -> Progress:
-    """(iterable with a length, name) -> the same with fairseq's progress bar on standard error."""
+    """(iterable with a length, name) -> the same, with fairseq's progress bar on standard error."""
     if settings.no_progress_bar:
         return no_progress
     for name in ("fairseq.logging.progress_bar", "fairseq_doc.evaluation"):
@@ -172,5 +164,5 @@ def unit_of_data(data: str) -> str:
 
 
 def bits_a_character(unit: str, bits: float) -> dict[str, float]:
-    """``bits``, the mean of a token, under its name in a result if a token is a byte."""
+    """``bits``, the mean of a token, as an entry of a result if a token is a byte."""
     return {"bits_per_character": bits} if unit == BYTE else {}

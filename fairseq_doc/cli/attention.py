@@ -19,11 +19,7 @@ EXAMPLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PictureOptions, ModelOptions):
-    """Of this command.
-
-    Raises:
-        FairseqDocError: a BPE without its file, or a file without its BPE.
-    """
+    """Options of this command."""
 
     input: str = option("file with the sentence (default: standard input)", "-")
     line: int = option("which line of the input to read", 1, type=positive)
@@ -82,7 +78,6 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _read_sentence(path: str, number: int) -> str:
-    """The line of this number, from 1, of a file."""
     lines = list(text_lines(path))
     line = lines[number - 1].strip() if number <= len(lines) else ""
     if not line:

@@ -12,17 +12,16 @@ EXAMPLE = "fairseq-doc bleu plain.txt doc.txt --reference test.de --lang de"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ScoringOptions):
-    """Of this command."""
+    """Options of this command."""
 
     lang: str = option("language of the references, such as de", REQUIRED)
     lowercase: bool = option("ignore case", False)
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``read`` (what was read and undone, in lines), ``outputs``, and ``scores``: for each metric
-    its ``signature`` and, for each of ``systems``, ``score``, ``mean`` and ``interval`` (the
-    bootstrap's mean and the half-width of its 95 % interval) and ``p``, of the difference from the
-    first output."""
+    """``read``, lines on what was read and undone; ``outputs``; ``scores``: for each metric its
+    ``signature`` and ``systems``, each with ``score``, ``mean`` and ``interval`` (the bootstrap's
+    mean, half-width of its 95 % interval) and ``p`` of the difference from the first output."""
     references, systems, read = read_texts(settings)
     scores = score_bleu(systems, references, settings.lang, settings.lowercase, settings.bootstrap)
     return {"read": read, "outputs": settings.outputs, "scores": scores}

@@ -25,7 +25,7 @@ KINDS = (WELL_FORMED, REPAIRED, DROPPED)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of this command."""
+    """Options of this command."""
 
     generated: str = option(
         "fairseq-generate's output, --nbest or not", REQUIRED, positional=True, metavar="OUT"
@@ -38,9 +38,9 @@ class Options:
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``sentences``; ``outputs``, and how many were ``well_formed``, ``repaired`` (brackets or
-    words) and ``dropped`` (another number of words); ``first_...``, the same of each sentence's
-    first output; ``flat_trees``, sentences without any other tree; ``output``, the file."""
+    """``sentences``; ``outputs``, of them ``well_formed``, ``repaired`` (brackets or words) and
+    ``dropped`` (another number of words); ``first_...``, the same of each sentence's first output;
+    ``flat_trees``, sentences without any other tree; ``output``, the file."""
     inputs = (settings.generated, settings.sentences)
     if os.path.realpath(settings.output) in map(os.path.realpath, inputs):
         raise FairseqDocError(f"{settings.output} is an input too; name another file to write")
@@ -60,7 +60,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """What became of the outputs, in one line; the file."""
+    """The counts in one line; the file."""
     outputs = _shares(result, "", result["outputs"])
     first_outputs = _shares(result, "first_", result["sentences"])
     counts = (
@@ -71,6 +71,5 @@ def as_text(result: dict[str, Any]) -> str:
 
 
 def _shares(result: dict[str, Any], prefix: str, total: int) -> str:
-    """The counts with this prefix, and their shares of the total."""
     counts = [(result[prefix + kind], kind.replace("_", "-")) for kind in KINDS]
     return ", ".join(f"{count:,} {kind} ({count / total:.1%})" for count, kind in counts)

@@ -45,11 +45,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PictureOptions, TextOptions, SingleModelOptions):
-    """Of this command.
-
-    Raises:
-        FairseqDocError: options that do not belong together.
-    """
+    """Options of this command."""
 
     top_words: int = option(
         "words listed for a component or a layer, at each word and in the summary", 5, type=positive
@@ -64,7 +60,6 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
     line: int = option("which line of the input --picture draws", 1, type=positive, needs="picture")
 
     def check_outputs(self) -> None:
-        """Raise ``FairseqDocError`` unless the files can be written."""
         if self.picture:
             check_plot_path(self.picture, self.overwrite)
         if self.tsv:
@@ -76,7 +71,6 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
             )
 
     def check_drawn_line(self, tokenized: Sequence[Sequence[str]]) -> None:
-        """Raise ``FairseqDocError`` unless the line to draw is there, and fits into a picture."""
         if self.line > len(tokenized):
             raise FairseqDocError(
                 f"--line {self.line}: expected the number of a line of the input; it has "
@@ -92,19 +86,18 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``tokens``, their ``log_prob``, natural logarithm, and ``perplexity``; where a token is a
-    byte, their ``bits_per_character``; ``unknown``, words outside the dictionary with their counts;
-    ``sentences``, unless --summary is given; and over all of them ``layers``, ``components``,
-    ``kinds`` and the ``min_count`` of --min-count; and ``tsv`` and ``picture``, where they are
-    written.
+    """``tokens``; ``log_prob``, natural logarithm, and ``perplexity``; ``bits_per_character`` if a
+    token is a byte; ``unknown``, counts of words outside the dictionary; ``sentences``, without
+    --summary; over all of them ``layers``, ``components``, ``kinds`` and ``min_count``; the files
+    ``tsv`` and ``picture``.
 
-    A sentence has its ``text`` and its ``tokens``, each with ``position`` (1 is the line's first
-    word), ``word``, ``log_prob``, ``layers`` and ``components``. A layer or component has
-    ``layer``, ``component``, ``weight``, ``posterior``, ``log_prob`` (its own log P of the word)
-    and ``words``, the most probable first. Over all sentences these are means, and ``words`` are
-    those that are due to it most, each with ``word``, ``count``, ``weight`` and ``posterior``.
-    ``kinds`` has the mean weights and posteriors of the ``layers`` by the frequency of the word in
-    training."""
+    A sentence has its ``text`` and ``tokens``: ``position`` (1 is the line's first word), ``word``,
+    ``log_prob``, ``layers``, ``components``. A layer or component has ``layer``, ``component``,
+    ``weight``, ``posterior``, ``log_prob`` (its own log P of the word) and ``words``, the most
+    probable first. Over all sentences these are means, and ``words``, those due to it most, have
+    ``word``, ``count``, ``weight`` and ``posterior``. ``kinds`` has the mean weights and posteriors
+    of the ``layers`` by the word's frequency in training.
+    """
     settings.check_outputs()
     tokenized, unit = settings.sentences(settings.data)
     if settings.picture:
@@ -150,7 +143,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _numbers(text: TextComponents) -> list[dict[str, int]]:
-    """What each of the components, and each of the layers after them, is called."""
+    """The numbers that name each component, then each layer."""
     components = enumerate(text.component_layers, start=1)
     return [
         *({"component": number, "layer": layer} for number, layer in components),
@@ -159,7 +152,6 @@ def _numbers(text: TextComponents) -> list[dict[str, int]]:
 
 
 def _tokens(text: TextComponents, sentence: SentenceComponents) -> Iterator[dict[str, Any]]:
-    """The scored words of a sentence, each with its layers and components."""
     numbers, count = _numbers(text), len(text.component_layers)
     log_probs = sentence.parts[:, :count].log_prob.tolist()
     tables = (tensor.tolist() for tensor in sentence.parts.tensors)
@@ -187,7 +179,6 @@ def _tokens(text: TextComponents, sentence: SentenceComponents) -> Iterator[dict
 
 
 def _rows(text: TextComponents) -> Iterator[str]:
-    """The lines of the TSV file, one for each word and component."""
     yield "\t".join(COLUMNS)
     for line, sentence in enumerate(text.sentences, start=1):
         for token in _tokens(text, sentence):
@@ -201,8 +192,7 @@ def _rows(text: TextComponents) -> Iterator[str]:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """A table for each sentence, with a row for each word and layer, or component where all come
-    from one layer; then the summary."""
+    """A table for each sentence, by layer, or by component if all have one layer; the summary."""
     shown = "layers" if len(result["layers"]) > 1 else "components"
     lines = []
     for number, sentence in enumerate(result.get("sentences", []), start=1):

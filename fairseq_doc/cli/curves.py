@@ -22,11 +22,7 @@ EXAMPLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of this command.
-
-    Raises:
-        FairseqDocError: options that do not belong together.
-    """
+    """Options of this command."""
 
     file: str = option(
         "the picture to write, such as curves.png; with --check or --reference the reference, as "
@@ -65,10 +61,9 @@ class Options:
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``picture`` and ``runs``. Each run has its ``perplexity`` by epoch, its ``best`` one, and the
-    epochs ``averaging_after`` and ``stages_after``. With ``--check`` that file as ``check`` and the
-    ``runs``, each with ``compared``, how many epochs, and the ``departures``. With ``--reference``
-    the ``reference`` and ``runs``."""
+    """The file ``picture`` or ``reference``, and ``runs``, each with ``perplexity`` by epoch, the
+    ``best``, and the epochs ``averaging_after`` and ``stages_after``. With --check the file
+    ``check``, and ``runs``, each with ``compared``, the number of epochs, and ``departures``."""
     if settings.check:
         band = read_band(settings.file)
         runs = {}
@@ -98,14 +93,13 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _made_with() -> dict[str, str]:
-    """Versions, the processor and the matrix library."""
     rows = dict(line.partition(": ")[::2] for line in report())
     names = ("fairseq_doc", "Python", "torch", "processor", "matrix products")
     return {name: rows[name].partition(", /")[0] for name in names if name in rows}
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """A line for each run; with ``--check`` one more for each epoch outside the band."""
+    """A line for each run; with ``--check`` also for each epoch outside the band."""
     lines = []
     for name, run in result["runs"].items():
         if "check" not in result:

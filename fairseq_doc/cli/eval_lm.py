@@ -47,11 +47,7 @@ def _temperature(text: str) -> float | str:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SplitOptions, AdaptationOptions):
-    """Of this command.
-
-    Raises:
-        FairseqDocError: settings that exclude one another.
-    """
+    """Options of this command."""
 
     batch_size: int = option(
         "columns that the text is cut into; its remainder is left out", 1, type=positive
@@ -88,7 +84,6 @@ class Options(SplitOptions, AdaptationOptions):
 
     @property
     def searches(self) -> list[str]:
-        """What is chosen on the split that is searched."""
         asked = {
             "--temperature search": self.temperature == SEARCH,
             "--cache-search": self.cache_search,
@@ -98,7 +93,7 @@ class Options(SplitOptions, AdaptationOptions):
 
     @property
     def scorer(self) -> ScorerSettings:
-        """What is added to the models, before any search."""
+        """The settings before any search."""
         temperature = 1.0 if isinstance(self.temperature, str) else self.temperature
         return replace(super().scorer, temperature=temperature, samples=self.monte_carlo)
 
@@ -118,14 +113,13 @@ class Options(SplitOptions, AdaptationOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token, and where a token is
-    a byte the same as ``bits_per_character``; ``tokens``, the number of scored ones; ``left_out``,
-    the number of others; ``models``, their number; ``split``; ``columns``; ``temperature``;
-    ``samples``, 0 without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings, or
-    null; ``searched``, {setting: perplexity on the searched split}; ``given_up``, {setting that
-    fell behind: tokens scored}; ``at_ends``, {part of the best setting: "smallest" or "largest" of
-    those tried}; ``seconds``, without loading the models; ``seconds_before``, those of statistics
-    and searches."""
+    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token, and the same as
+    ``bits_per_character`` if a token is a byte; ``tokens``, how many are scored; ``left_out``, how
+    many are not; ``models``, their number; ``split``; ``columns``; ``temperature``; ``samples``, 0
+    without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings or null; ``searched``,
+    {setting: perplexity on the searched split}; ``given_up``, {setting that fell behind: tokens
+    scored}; ``at_ends``, {part of the best setting: "smallest" or "largest" of those tried};
+    ``seconds`` without loading; ``seconds_before``, those of statistics and searches."""
     samples, split, columns = settings.monte_carlo, settings.gen_subset, settings.batch_size
     scale = samples.dropout_scale if samples else 1.0
     ensemble = ensemble_of(settings, settings.eval_window, scale)
@@ -196,7 +190,7 @@ def _dynamic_as_json(settings: ScorerSettings) -> dict[str, Any] | None:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """One line, and one more for each setting beyond the usual evaluation."""
+    """One line, and one for each setting beyond the usual evaluation."""
     token = "character" if "bits_per_character" in result else "token"
     lines = [
         "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits a {token}, NLL {nll:.2f} nats over "

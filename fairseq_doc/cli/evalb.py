@@ -27,7 +27,7 @@ EXCLUDED = ((ERROR, "their words differ"), (SKIPPED, "their parse is empty"))
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TreeOptions):
-    """Of this command."""
+    """Options of this command."""
 
     gold: str = option("gold trees in brackets", REQUIRED, positional=True)
     test: str = option(
@@ -39,10 +39,9 @@ class Options(TreeOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """The summaries ``all`` and, up to the cutoff length ``cutoff_len``, ``short``; at the top also
-    the first's ``f1``, ``precision``, ``recall``, ``sentences`` and ``errors``; ``oracle_f1`` of an
-    n-best file, whose first candidates all else describes (None for trees); with ``--per-sentence``
-    also ``per_sentence``."""
+    """Summaries ``all`` and, up to the length ``cutoff_len``, ``short``; the ``f1``, ``precision``,
+    ``recall``, ``sentences`` and ``errors`` of ``all``; ``oracle_f1`` of an n-best file, whose
+    first candidates the others describe (null for trees); with the option also ``per_sentence``."""
     check_input(settings.test, again=True)
     parameters = settings.parameters
     gold = trees_of(settings.gold)
@@ -106,14 +105,14 @@ def _compare_all(
 
 
 def _lists(path: str) -> Iterator[list[Candidate]]:
-    """The candidates of each sentence, of which a file of trees has one."""
+    """The candidates of each sentence; a file of trees has one."""
     if is_nbest(path):
         return read_nbest(path)
     return ([Candidate(0.0, text, line)] for line, text in tree_texts(path))
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """EVALB's summaries, after its table where asked for."""
+    """EVALB's summaries; before them its table, with ``--per-sentence``."""
     lines = []
     if "per_sentence" in result:
         lines.append(

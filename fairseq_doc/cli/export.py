@@ -24,7 +24,7 @@ PACKAGES = ("onnx", "onnxruntime")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(CheckpointOptions):
-    """Of this command."""
+    """Options of this command."""
 
     path: str = option("checkpoint", REQUIRED)
     onnx: str = option(
@@ -48,9 +48,9 @@ class Options(CheckpointOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``files``, what was written; ``bytes`` of the model; ``int8``; ``difference``, the largest of
-    a log P from the model's own over a few tokens; ``unknown``, the tokens of ``--tokens`` outside
-    the dictionary; ``metadata`` of the model."""
+    """``files``; ``bytes`` of the model; ``int8``; ``difference``, the largest of a log P from the
+    model's own over a few tokens; ``unknown``, the tokens of ``--tokens`` outside the dictionary;
+    ``metadata`` of the model."""
     path = Path(settings.onnx)
     table_path = None if settings.tokens else path.with_suffix(TABLE_SUFFIX)
     _check(settings, [path, table_path] if table_path else [path])
@@ -79,7 +79,6 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _check(settings: Options, outputs: list[Path]) -> None:
-    """Raise ``FairseqDocError`` for what cannot be exported or written, before any work."""
     if outputs[0].suffix != SUFFIX:
         raise FairseqDocError(f"--onnx: expected a name that ends in {SUFFIX}; got {settings.onnx}")
     for output in outputs:

@@ -15,7 +15,7 @@ EXAMPLE = 'fairseq-doc generate data-bin/ptb --path a.pt --prompt "the company" 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions, ModelOptions):
-    """Of this command."""
+    """Options of this command."""
 
     prompt: str = option("text to continue (default: none)", "")
     length: int = option("number of words, or bytes, to draw", 100)
@@ -28,8 +28,8 @@ class Options(ProgressOptions, ModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``prompt``, its words or bytes; ``samples``, those drawn for each, ``</s>`` included;
-    ``end``, the end mark; ``texts``, the plain text of each sample after its prompt."""
+    """``prompt``, its words or bytes; ``samples``, those drawn for each, with ``</s>``; ``end``,
+    the end mark; ``texts``, the prompt and each sample as plain text."""
     check_utf8(settings.prompt)
     ensemble = ensemble_of(settings)
     dictionary, unit = ensemble.dictionary, ensemble.unit
@@ -56,10 +56,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def check_utf8(prompt: str) -> None:
-    """
-    Raises:
-        FairseqDocError: bytes that are not UTF-8, which Python passes on as lone surrogates.
-    """
+    """Refuse bytes that are not UTF-8, which Python passes on as lone surrogates."""
     try:
         prompt.encode("utf-8")
     except UnicodeEncodeError as error:

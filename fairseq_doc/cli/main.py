@@ -1,10 +1,8 @@
 """``fairseq-doc``: text and trees into data, and what to do with a trained model.
 
-A command is a file of this folder with ``EXAMPLE``; ``Options``, a dataclass of its options, or
-``add_arguments(parser)``; ``run(settings)``, which takes the dataclass or what argparse read and
-gives the result as what JSON can hold; and ``as_text(result)``, which puts it into lines. Every
-command is listed here with what it is for, in the order of work. A file is imported when its
-command is called: fairseq and torch take seconds.
+A command is a file of this folder with ``EXAMPLE``; ``Options``, a dataclass, or
+``add_arguments(parser)``; ``run(settings)``, whose result JSON can hold; and ``as_text(result)``.
+It is listed here, in the order of work, and imported when called: fairseq and torch take seconds.
 """
 
 import argparse
@@ -63,7 +61,7 @@ GROUPS = {
     },
 }
 SUBCOMMANDS = {name: summary for commands in GROUPS.values() for name, summary in commands.items()}
-# fairseq's own commands train. They are listed so that the order of work is complete.
+# fairseq's own commands, listed to complete the order of work.
 TRAINING = (
     ("fairseq-train", "train: fairseq-train DATA --user-dir fairseq_doc ..."),
     ("fairseq-hydra-train", "the same with its options in a YAML file"),
@@ -89,12 +87,7 @@ def module_of(command: str) -> ModuleType:
 
 
 def make_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands.
-
-    Args:
-        only: the command that is called: the others have a name and no arguments. None: all have
-            theirs.
-    """
+    """The parser of all commands; with ``only``, no other is imported or gets its arguments."""
     parser = argparse.ArgumentParser(
         prog="fairseq-doc",
         usage="fairseq-doc [-h] [--version] COMMAND ...",
@@ -131,12 +124,8 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Returns:
-        The exit status: 0; 1 for an error that the user can correct, printed in one line; 130 where
-        it was interrupted; 2 for a command of fairseq's own. argparse exits with 2.
-    """
+    """Run one command. The exit status is 0; 1 for an error that the user can correct; 2 for one of
+    fairseq's commands, or for arguments that argparse refuses; 130 after an interruption."""
     set_up_output()  # first, since --help too prints characters that a locale may lack
     interruptions.apply()
     words = sys.argv[1:] if arguments is None else arguments
@@ -169,7 +158,7 @@ def _run(called: str, words: Sequence[str]) -> int:
         drop_output()
     except Exception as error:
         usage_error = first_usage_error(error)
-        if usage_error is None and not isinstance(error, OSError):  # of a file
+        if usage_error is None and not isinstance(error, OSError):  # such as a full disk
             raise
         print(f"fairseq-doc {called}: error: {usage_error or error}", file=sys.stderr)
         drop_output()
@@ -184,8 +173,7 @@ def settings_of(args: argparse.Namespace) -> Any:
 
 
 def _not_imported(called: str, error: Exception) -> int:
-    """The exit status where a command's file cannot be imported: 1 where the installation is the
-    reason, which is printed in one line. Any other error is raised again."""
+    """Status 1 and one line if the installation is the reason; else the error is raised again."""
     try:
         installation.check()
     except FairseqDocError as problem:
@@ -195,15 +183,14 @@ def _not_imported(called: str, error: Exception) -> int:
 
 
 def set_up_output() -> None:
-    """Results on standard output in UTF-8, whatever the locale; warnings on standard error. Names
-    of files that the locale cannot read are printed as they are."""
+    """Standard output in UTF-8 whatever the locale; names of files that are not UTF-8 unchanged."""
     set_up_logging()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def drop_output() -> None:
-    """Forget what standard output could not take: Python would try again at its end, and fail."""
+    """Drop what standard output could not take: Python would try again at its end, and fail."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -211,7 +198,7 @@ def drop_output() -> None:
 
 
 def set_up_logging() -> None:
-    """Warnings on standard error, without those that say nothing to a user of these commands."""
+    """Warnings on standard error, without those that say nothing to a user."""
     logging.basicConfig(
         format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S",
@@ -223,7 +210,7 @@ def set_up_logging() -> None:
 
 
 def _finite(value: Any) -> Any:
-    """The same with null for numbers that JSON has no word for."""
+    """The same with null for numbers that JSON lacks."""
     if isinstance(value, dict):
         return {key: _finite(part) for key, part in value.items()}
     if isinstance(value, list):

@@ -17,7 +17,7 @@ DATA_BIN = Path("data-bin")
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationOptions:
-    """Where the result goes."""
+    """Options of all these commands."""
 
     destination: Path | None = option(
         "folder to write, which must not exist (default: in data-bin, named like what is prepared)",
@@ -30,25 +30,20 @@ class PreparationOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions(PreparationOptions):
-    """How many work."""
+    """Options of those that use several processes."""
 
     workers: int = option("processes that binarise", 1, type=positive, metavar="N")
 
 
 def default_destination(folder: Path, suffix: str = "") -> Path:
-    """data-bin/FOLDER, FOLDER being the last part of the folder's name."""
+    """data-bin/FOLDER, for the last part of the folder's name."""
     return DATA_BIN / f"{folder.resolve().name}{suffix}"
 
 
 @contextlib.contextmanager
 def reporting(name: str, as_json: bool) -> Iterator[tuple[Say, list[str]]]:
-    """Report lines as they come: on standard output, or on standard error where the result is
-    JSON. An interruption is reported too; what the system refuses, such as a write to a full disk,
-    is a ``FairseqDocError``.
-
-    Yields:
-        A function that reports a line, and the list of the lines reported.
-    """
+    """A function that prints a line, on standard error if the result is JSON, and the printed
+    lines. An interruption is printed too; an error of the system is a ``FairseqDocError``."""
     lines: list[str] = []
     program = name.replace("-", "_")
 
@@ -70,5 +65,5 @@ def reporting(name: str, as_json: bool) -> Iterator[tuple[Say, list[str]]]:
 
 
 def closing_line(name: str, result: dict[str, Any]) -> str:
-    """The last line that a command of preparation prints."""
+    """The last line that a command prints."""
     return f"{name.replace('-', '_')}: wrote {result['destination']}"

@@ -14,13 +14,12 @@ EXAMPLE = "fairseq-doc prepare-headline gigaword/ data-bin/gigaword"
 
 
 def _with_default(name: str, default: Any) -> Any:
-    """The option of parallel text with another default."""
     return field(default=default, metadata=prepare_mt.Options.__dataclass_fields__[name].metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(prepare_mt.Options):
-    """Of this command."""
+    """Options of this command."""
 
     source: str = "src"
     target: str = "tgt"

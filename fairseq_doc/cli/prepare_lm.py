@@ -21,7 +21,7 @@ EXAMPLE = """fairseq-doc prepare-lm ptb ptb/ data-bin/ptb
 
 @dataclass(frozen=True, kw_only=True)
 class Options(WorkerOptions, Settings):
-    """Of this command."""
+    """Options of this command."""
 
 
 def run(settings: Options) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _places(settings: Options) -> tuple[Path | None, Path]:
-    """The folder or file of the text, None for pydoc, and the destination."""
+    """(folder or file of the text, None for pydoc; destination)."""
     corpus, source, destination = settings.corpus, settings.folder, settings.destination
     if corpus == PYDOC:
         if destination is not None:

@@ -20,22 +20,13 @@ EXAMPLE = "fairseq-doc prepare-mt en de multi30k/ data-bin/multi30k.en-de --merg
 
 @dataclass(frozen=True, kw_only=True)
 class Options(WorkerOptions, Settings):
-    """Of this command."""
+    """Options of this command."""
 
 
 def run(settings: Options, name: str = NAME, suffix: str | None = None) -> dict[str, Any]:
-    """Prepare parallel text.
-
-    Args:
-        settings: its options.
-        name: of the command.
-        suffix: what follows the folder's name in the default destination; None: .SRC-TGT.
-
-    Returns:
-        ``destination``; ``sides``: for each side the ``types`` of fairseq's dictionary and the
-        ``splits``, each with its ``sentences`` and ``tokens``; ``report``, the lines that were
-        printed.
-    """
+    """``destination``; ``sides``, each with the ``types`` of its dictionary and the ``splits``,
+    which have ``sentences`` and ``tokens``; ``report``, the printed lines. ``suffix`` follows the
+    folder's name in the default destination."""
     suffix = f".{settings.pair}" if suffix is None else suffix
     destination = settings.destination or default_destination(settings.folder, suffix)
     with reporting(name, settings.json) as (say, report):

@@ -21,7 +21,7 @@ EXAMPLE = "fairseq-doc prepare-parsing wsj/ data-bin/wsj --pairs"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PreparationOptions, Settings):
-    """Of this command."""
+    """Options of this command."""
 
 
 def run(settings: Options) -> dict[str, Any]:

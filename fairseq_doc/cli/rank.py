@@ -14,7 +14,7 @@ EXAMPLE = "fairseq-doc rank data-bin/ptb --path checkpoints/ptb/checkpoint_best.
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SplitOptions, SingleModelOptions):
-    """Of this command."""
+    """Options of this command."""
 
     tolerance: float | None = option(
         "count singular values above this times the largest (default: max(N, V) 2^-52, as "
@@ -24,8 +24,8 @@ class Options(SplitOptions, SingleModelOptions):
 
 def run(settings: Options) -> dict[str, Any]:
     """``rank``; ``tokens`` N and ``vocabulary`` V, the shape of the matrix; ``tolerance``;
-    ``largest_singular_value``; ``smallest_counted`` and ``largest_not_counted``, the singular
-    values on both sides of the tolerance (null where there is none)."""
+    ``largest_singular_value``; ``smallest_counted`` and ``largest_not_counted`` (or null), the
+    singular values on both sides of the tolerance."""
     ensemble = ensemble_of(settings, settings.eval_window).to(torch.float64)
     split, progress = settings.gen_subset, progress_of(settings)
     found = log_prob_rank(ensemble, split, settings.tolerance, progress=progress)

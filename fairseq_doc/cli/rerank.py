@@ -41,11 +41,7 @@ OUTPUTS = ("output", "output_nbest")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TreeOptions, ProgressOptions, ModelOptions):
-    """Of this command.
-
-    Raises:
-        FairseqDocError: options that do not belong together.
-    """
+    """Options of this command."""
 
     nbest: str = option("n-best file of a parser, gzip or not", REQUIRED, positional=True)
     weight: float = option("weight of the parser's own score, beside the language model's", 0.0)
@@ -84,17 +80,15 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
 
     @property
     def files_written(self) -> list[str]:
-        """Of these options, those that are given."""
         return [path for path in (self.output, self.output_nbest, self.scores) if path]
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``sentences``, ``candidates``, ``distinct`` (those that differ in more than tags),
-    ``unknown`` (their symbols outside the dictionary), ``scored`` (those not found in
-    ``--scores``), ``seconds`` of scoring, without loading, ``weight``, and ``output``
-    and ``output_nbest``, where they are written. With ``--tune`` also
-    ``errors`` (sentences excluded at that weight), ``f1``, ``parser_f1`` (first candidates),
-    ``lm_f1`` (weight 0), ``oracle_f1`` and ``tuning``, F1 by weight."""
+    """``sentences``, ``candidates``, ``distinct`` (in more than tags), ``unknown`` (symbols outside
+    the dictionary), ``scored`` (not found in ``--scores``), ``seconds`` of scoring, ``weight``, and
+    the files ``output`` and ``output_nbest``. With ``--tune`` also ``errors`` (sentences excluded
+    at that weight), ``f1``, ``parser_f1`` (first candidates), ``lm_f1`` (weight 0), ``oracle_f1``
+    and ``tuning``, F1 by weight."""
     _check_files(settings)
     parameters = settings.parameters
     gold = _without_traces(settings.tune)
@@ -139,7 +133,6 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _check_files(settings: Options) -> None:
-    """Raise ``FairseqDocError``, before any work, for files that cannot be read or written."""
     outputs = settings.files_written
     others = (settings.tune, settings.sentences, settings.prm, *split_paths(settings.path))
     written = {os.path.realpath(path) for path in outputs}
@@ -173,7 +166,6 @@ def _parse_grid(text: str) -> list[float]:
 
 
 def _without_traces(path: str | None) -> list[Tree] | None:
-    """The trees of a file, None without one."""
     return list(map(without_traces, trees_of(path))) if path else None
 
 
@@ -196,7 +188,7 @@ def _stamp(settings: Options, ensemble: Ensemble) -> dict[str, Any]:
 def _check_gold(
     settings: Options, sentences: Sequence[Sentence], gold: Sequence[Tree], deleted: Sequence[str]
 ) -> None:
-    """Raise ``FairseqDocError`` if EVALB excludes every candidate; report which roots count."""
+    """Refuse gold trees for which EVALB excludes every candidate; report which roots count."""
     if not any(sentence.valid is not None and sentence.valid.any() for sentence in sentences):
         raise FairseqDocError(
             f"{settings.nbest}: EVALB excludes every candidate, since the words that it scores "

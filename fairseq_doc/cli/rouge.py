@@ -10,10 +10,9 @@ Options = ScoringOptions
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``read`` (what was read and undone, in lines), ``outputs``, and ``scores``: for ``unstemmed``
-    and ``stemmed`` text and each type a list of ``f1``, ``low`` and ``high`` (its 95 % interval)
-    and ``p``, of the difference from the first output; ``reference_words`` and, among these,
-    ``words_with_lost_characters``."""
+    """``read``, lines on what was read and undone; ``outputs``; ``scores``: for ``unstemmed`` and
+    ``stemmed`` text and each type a list of ``f1``, ``low`` and ``high`` (95 % interval) and ``p``
+    of the difference from the first output; ``reference_words``; ``words_with_lost_characters``."""
     references, systems, read = read_texts(settings)
     words, lost = count_lost(references)
     return {

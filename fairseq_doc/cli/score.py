@@ -26,11 +26,7 @@ COLUMNS = ("line", "position", "word", "surprisal", "entropy", "unknown")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TextOptions, AdaptationOptions):
-    """Of this command.
-
-    Raises:
-        FairseqDocError: settings that exclude one another.
-    """
+    """Options of this command."""
 
     output_word_probs: bool = option("print the log-probability of each word too", False)
     tsv: bool = option(
@@ -51,12 +47,11 @@ class Options(TextOptions, AdaptationOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``log_prob``, natural logarithm, and ``tokens`` over all lines; where a token is a byte,
-    their ``bits_per_character``; ``unknown``, words outside the dictionary with their counts;
-    ``seconds``, without loading the models; ``sentences``, each with its ``text``, ``log_prob``,
-    ``tokens`` and ``unknown`` words. With --output-word-probs also their ``words`` and
-    ``word_log_probs``, the end mark last (0 for an unscored first word); with --tsv also their
-    ``word_entropies``, in nats, and whether each ``is_unknown`` and is ``scored``."""
+    """``log_prob``, natural logarithm, and ``tokens`` over all lines; ``bits_per_character`` if a
+    token is a byte; ``unknown``, counts of words outside the dictionary; ``seconds`` without
+    loading; ``sentences``, each with ``text``, ``log_prob``, ``tokens`` and ``unknown``. With
+    --output-word-probs also ``words`` and ``word_log_probs``, the end mark last (0 for an unscored
+    first word); with --tsv also ``word_entropies``, in nats, ``is_unknown`` and ``scored``."""
     tokenized, unit = settings.sentences(settings.data)
     ensemble = ensemble_of(settings)
     # Raises its errors before gradient statistics are gathered.
@@ -116,8 +111,7 @@ def _report(scored: TextScore, total: Evaluation, unit: str, seconds: float) -> 
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """One line for each sentence: its log-probability, a tab, its text, or with
-    --output-word-probs its words with their own log-probabilities."""
+    """A line a sentence: its log-probability, a tab, and its text or its words with their own."""
     if any("word_entropies" in sentence for sentence in result["sentences"]):
         return _table(result["sentences"])
     lines = [f"{sentence['log_prob']:.4f}\t{_words(sentence)}" for sentence in result["sentences"]]
@@ -125,7 +119,7 @@ def as_text(result: dict[str, Any]) -> str:
 
 
 def _table(sentences: Sequence[dict[str, Any]]) -> str:
-    """A row for each word and end mark, tab-separated; NA where the first word is not scored."""
+    """Rows of words and end marks, tab-separated; NA where the first word is not scored."""
     rows = ["\t".join(COLUMNS)]
     for line, sentence in enumerate(sentences, start=1):
         names = ("words", "word_log_probs", "word_entropies", "scored", "is_unknown")

@@ -13,7 +13,7 @@ MIN_BOOTSTRAP = 100  # resamples, so that some lie beyond each bound of an inter
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringOptions(ReadOptions):
-    """What is compared."""
+    """Options of both commands."""
 
     outputs: list[str] = option(
         "fairseq-generate's standard output, or its file under --results-path; the first is the "
@@ -39,8 +39,7 @@ class ScoringOptions(ReadOptions):
 
 
 def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[str]]:
-    """The references; the outputs' texts, all checked; in lines, what a reader of the scores must
-    know about them."""
+    """(references, outputs, lines about them that a reader of the scores must know)."""
     references = read_references(settings.reference, settings)
     systems = [read_system(path, references, settings) for path in settings.outputs]
     kind = "tokenised (--tokenized-reference)" if settings.tokenized_reference else "raw"

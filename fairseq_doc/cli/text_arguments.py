@@ -1,5 +1,4 @@
-"""What the commands that read plain text share: their options, how they read it, what they
-report."""
+"""What the commands that read plain text share: options, reading and reports."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ SHOWN = 10  # unknown words listed on standard error
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """Where the text is, and how it is read."""
+    """Options of all these commands."""
 
     input: str = option("file to read (default: standard input)", "-")
     state: str = option(
@@ -33,13 +32,7 @@ class TextOptions:
     )
 
     def sentences(self, data: str) -> tuple[list[list[str]], str]:
-        """(the words of each line, what a token of the folder ``data`` is: ``word`` or ``byte``);
-        before the models are loaded.
-
-        Raises:
-            FairseqDocError: as :func:`fairseq_doc.evaluation.scoring.check_sentences`; an
-                unreadable file.
-        """
+        """(words of each line, ``word`` or ``byte``: what a token of the folder ``data`` is)."""
         at = "" if self.input == "-" else f"{self.input}: "
         unit = unit_of_data(data)
         errors = "surrogateescape" if unit == BYTE else "strict"

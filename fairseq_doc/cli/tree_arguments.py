@@ -1,4 +1,4 @@
-"""What ``rerank`` and ``evalb`` share: how trees are compared, and what is reported about them."""
+"""What ``rerank`` and ``evalb`` share: options, and reports about trees."""
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -13,7 +13,7 @@ SHOWN = 10  # excluded sentences that a warning names
 
 @dataclass(frozen=True, kw_only=True)
 class TreeOptions:
-    """How brackets are compared."""
+    """Options of both commands."""
 
     prm: str | None = option(
         "EVALB's parameter file (default: as COLLINS.prm; and a quote that only one tree deletes "
@@ -31,7 +31,6 @@ class TreeOptions:
 
     @property
     def parameters(self) -> Parameters:
-        """EVALB's."""
         parameters = read_parameters(self.prm) if self.prm else Parameters()
         if self.strip_root:
             parameters = replace(parameters, delete_label=(*parameters.delete_label, *ROOTS))
@@ -58,8 +57,7 @@ def warn_excluded(numbers: Sequence[int], sentences: int, why: str, command: str
 
 
 def report_roots(labels: Iterable[str | None], deleted: Collection[str], command: str) -> None:
-    """Report on standard error which roots, of these labels (None: no root), count as brackets,
-    since they are not among the labels that are deleted."""
+    """Report on standard error which roots, without those that are deleted, count as brackets."""
     counted = sorted({label for label in labels if label is not None and label not in deleted})
     if counted:
         print(

@@ -16,10 +16,10 @@ EXAMPLE = (
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``study``, ``metric``, and one of: ``complete``, ``diverged``, ``failed`` and ``best``, with
-    its ``trial``, ``value``, ``settings``, ``command`` and ``folder``; with ``--report`` the
-    ``files``, the ``best`` and ``best_of_half``; with ``--rerun`` the ``trial``, ``runs``,
-    ``diverged``, ``mean``, ``deviation``, ``low`` and ``high``."""
+    """``study``, ``metric``, ``complete``, ``diverged``, ``failed`` and ``best``: ``trial``,
+    ``value``, ``settings``, ``command``, ``folder``. After ``metric``, with ``--report`` instead
+    ``files``, ``best`` and ``best_of_half``; with ``--rerun`` instead ``trial``, ``settings``,
+    ``runs``, ``diverged``, ``mean``, ``deviation``, ``low`` and ``high``."""
     if importlib.util.find_spec("optuna") is None:
         raise FairseqDocError(f"expected Optuna; got none: {pip_install('tune', 'optuna')}")
     from fairseq_doc.tuning.storage import silence

@@ -12,7 +12,7 @@ from fairseq_doc.errors import FairseqDocError
 
 
 class VersionAction(argparse.Action):
-    """The option: prints the lines and exits."""
+    """Prints the report and exits."""
 
     def __init__(self, option_strings, dest, **settings):
         super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, **settings)
@@ -23,7 +23,7 @@ class VersionAction(argparse.Action):
 
 
 def report() -> list[str]:
-    """A line for each part of the installation, one that is missing or cannot be used too."""
+    """A line for each part of the installation, even if it is missing or cannot be used."""
     providers = " and ".join(map(str, installation.distributions_of("fairseq")))
     folder = installation.folder_of("fairseq")
     rows = {
@@ -48,7 +48,6 @@ def _version(name: str) -> str:
 
 
 def _torch_rows() -> dict[str, str]:
-    """What needs torch: itself, the processor and how it multiplies matrices, GPUs."""
     try:
         import torch
 

@@ -19,13 +19,12 @@ EXAMPLE = "fairseq-doc weights data-bin/ptb --path a.pt --gen-subset valid --pic
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PictureOptions, SplitOptions, SingleModelOptions):
-    """Of this command."""
+    """Options of this command."""
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``components``, each with its ``layer`` and mean ``weight``; ``layers``, the sum of the
-    weights from each; ``coefficient_of_variation``, sqrt(beta); ``tokens``; ``picture``, where it
-    is drawn."""
+    """``components``, each with its ``layer`` and mean ``weight``; ``layers``, their sums by layer;
+    ``coefficient_of_variation``, sqrt(beta); ``tokens``; ``split``; ``picture``, the file."""
     if settings.picture:
         check_plot_path(settings.picture, settings.overwrite)
     ensemble = ensemble_of(settings, settings.eval_window)

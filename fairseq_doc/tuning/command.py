@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # which needs Optuna
 
 PROGRAM = "fairseq-train"
 PACKAGE = Path(fairseq_doc.__file__).parent
-# Options that may not be given: {name in fairseq's settings: why}
+# Options that are refused: {name in fairseq's settings: why}
 _REFUSED = {
     "save_dir": "every trial has its own",
     "restore_file": "its best validation would count as every trial's; --finetune-from-model "
@@ -37,30 +37,19 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class Command:
-    """A command line of fairseq-train without what is tuned.
-
-    Attributes:
-        words: from ``fairseq-train`` on.
-        metric: what the best checkpoint is chosen by.
-        maximize: whether more of it is better.
-    """
+    """A command line of fairseq-train without what is tuned, and how it rates checkpoints."""
 
     words: tuple[str, ...]
     metric: str
     maximize: bool
 
     def line(self, settings: Settings) -> str:
-        """The command line with settings, quoted for a shell."""
         return shlex.join([*self.words, *option_words(settings)])
 
 
 def read_command(words: Sequence[str], space: "Space") -> Command:
-    """Check a command line, and that it takes the values at both ends of every range.
-
-    Raises:
-        FairseqDocError: no fairseq-train, what it would refuse itself, an option that is given both
-            by the space and by the command line, or one that the tuner sets.
-    """
+    """Check a command line by fairseq's parser, also with the values at both ends of every range.
+    An option may not be given twice, here and in the space, nor be one that the tuner sets."""
     if not words or os.path.basename(words[0]) != PROGRAM:
         got = shown(words[0]) if words else "none"
         raise FairseqDocError(
@@ -99,13 +88,8 @@ def read_command(words: Sequence[str], space: "Space") -> Command:
 
 
 def with_options(command: Command, words: Sequence[str], space: "Space") -> Command:
-    """A study's command with further options, which replace its own.
-
-    Raises:
-        FairseqDocError: as :func:`read_command`; words that are no options; a seed; or a study
-            whose command runs the code of another --user-dir, and ``words`` do not name that
-            folder.
-    """
+    """A study's command with further options, which replace its own. If it runs the code of another
+    --user-dir, ``words`` must name that folder again, as a sign of trust."""
     if words and not words[0].startswith("-"):
         raise FairseqDocError(
             f"expected options after --, for the study's training; got {shown(words[0])}"
@@ -123,7 +107,6 @@ def with_options(command: Command, words: Sequence[str], space: "Space") -> Comm
 
 
 def _user_dir(words: Sequence[str]) -> str | None:
-    """The folder that fairseq takes from a command line."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--user-dir")
     try:
@@ -134,8 +117,7 @@ def _user_dir(words: Sequence[str]) -> str | None:
 
 
 def _is_this_package(folder: str) -> bool:
-    """Whether fairseq takes a --user-dir for this package. It looks in the working directory, in
-    its own folder and in the one above."""
+    """Whether a --user-dir, in the first place where fairseq finds it, is this package."""
     home = os.path.dirname(fairseq.__file__)
     places = (folder, os.path.join(home, folder), os.path.join(home, "..", folder))
     found = next((place for place in places if os.path.exists(place)), None)
@@ -143,8 +125,7 @@ def _is_this_package(folder: str) -> bool:
 
 
 def program_for(words: Sequence[str]) -> list[str]:
-    """The words that start the training: the file that is named, the script next to this Python,
-    the one on the path, or the module."""
+    """The file that is named, the script next to this Python or on the path, or the module."""
     if os.sep in words[0]:
         return [words[0]]
     own = Path(sys.executable).parent / PROGRAM
@@ -153,8 +134,7 @@ def program_for(words: Sequence[str]) -> list[str]:
 
 
 def parsed(words: Sequence[str], what: str) -> tuple[dict[str, str], Namespace]:
-    """{option: its name in the settings}, with those that fairseq's parser adds after it has read
-    the words, and the settings."""
+    """({option: its name in the settings}, settings), with what the parser adds while it reads."""
     printed = io.StringIO()
     argv, sys.argv = sys.argv, [PROGRAM, *words]  # where fairseq looks for --user-dir
     try:
@@ -165,12 +145,12 @@ def parsed(words: Sequence[str], what: str) -> tuple[dict[str, str], Namespace]:
     except SystemExit:
         lines = [line for line in printed.getvalue().splitlines() if line.strip()]
         reason = lines[-1].partition("error: ")[2] if lines else ""
-    except Exception as error:  # of fairseq's reading, or of a --user-dir
+    except Exception as error:  # in fairseq's parser, or in a --user-dir
         usage_error = first_usage_error(error)
         if usage_error is not None:
             raise usage_error from None
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        if reason == "RuntimeError:":  # of fairseq, for a model that it does not know
+        if reason == "RuntimeError:":  # fairseq raises it for an unknown model
             reason = "no --arch, the model, is given"
     finally:
         sys.argv = argv

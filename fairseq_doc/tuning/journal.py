@@ -15,11 +15,7 @@ GRACE = 30.0  # seconds; a record is written in milliseconds
 
 
 def open_journal(path: str) -> JournalStorage:
-    """Open a journal, or make it.
-
-    Raises:
-        FairseqDocError: it cannot be opened, is another file, or is damaged.
-    """
+    """Open a journal, or make it; another or a damaged file is refused."""
     lock = JournalLock(path)
     try:
         with open(path, "ab+") as file:
@@ -29,7 +25,7 @@ def open_journal(path: str) -> JournalStorage:
                 lines = file.read().splitlines()
             finally:
                 lock.release()
-        # Optuna leaves out a last line that it cannot read.
+        # Optuna skips a last line that it cannot read.
         for line in (*lines[:1], *lines[-1:]):
             json.loads(line)["op_code"]
         return JournalStorage(JournalFileBackend(path, lock))
@@ -44,13 +40,9 @@ def open_journal(path: str) -> JournalStorage:
 
 
 class JournalLock(JournalFileSymlinkLock):
-    """Optuna's lock, a symbolic link next to the journal, with the name of its process as its
-    target.
-
-    Optuna's own does not say whose it is: a process that is killed while it writes leaves it there,
-    and the others wait for it. Here the lock of a process that has ended is taken over. Only its
-    own machine can know that; the lock of another machine gives an error.
-    """
+    """Optuna's lock, a symbolic link next to the journal, whose target names the process. Optuna's
+    own names none, so a process killed while it writes blocks all others. Here the lock of an ended
+    process is taken over by its machine, which alone knows; elsewhere it is an error."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -58,11 +50,7 @@ class JournalLock(JournalFileSymlinkLock):
         self._name = json.dumps(this_process())
 
     def acquire(self) -> bool:
-        """Wait for the lock and take it.
-
-        Raises:
-            FairseqDocError: it is not released, or the journal's last line is cut.
-        """
+        """Wait for the lock, ``GRACE`` seconds for one holder; check the last line for its end."""
         waited_for, since = None, time.monotonic()
         while not self._take():
             holder = self._holder()
@@ -96,15 +84,14 @@ class JournalLock(JournalFileSymlinkLock):
         return True
 
     def _holder(self) -> tuple[str, int] | None:
-        """Whose lock it is, and since when; None if it was released meanwhile."""
+        """(process, since when); None if the lock was released meanwhile."""
         try:
             return os.readlink(self._link), os.lstat(self._link).st_mtime_ns
         except OSError:
             return None
 
     def _remove(self, name: str) -> None:
-        """Remove the lock of a process that has ended; one process after another looks and
-        removes."""
+        """Remove an ended process's lock, one process at a time: another may have replaced it."""
         with open(self._path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             holder = self._holder()

@@ -1,8 +1,5 @@
-"""Start a program that ends when its parent does, also when the parent is killed.
-
-Run as a file, without what site-packages would import: ``python -I -S launch.py PARENT PROGRAM
-...``.
-"""
+"""Start a program that is killed with its parent: ``python -I -S launch.py PARENT PROGRAM ...``.
+The options skip what site-packages would import."""
 
 import ctypes
 import os

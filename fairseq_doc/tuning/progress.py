@@ -1,5 +1,4 @@
-"""How a tuning shows its progress: a line for every trial that ends, and a bar below them; without
-a terminal a second line."""
+"""Progress of a tuning: a line for each ended trial, and a bar or, in a file, a second line."""
 
 import sys
 import time
@@ -14,8 +13,7 @@ BAR = "{bar}| {n_fmt} of {total_fmt} trials, {elapsed}, {remaining} left{postfix
 
 
 class Progress:
-    """Lines and, on a terminal, a bar on standard error, from ``complete`` to ``wanted`` complete
-    trials; without ``wanted`` lines alone."""
+    """Lines and, on a terminal, a bar on standard error; without ``wanted`` trials lines alone."""
 
     def __init__(self, wanted: int | None = None, complete: int = 0, quiet: bool = False) -> None:
         self._quiet, self._wanted = quiet, wanted
@@ -36,7 +34,6 @@ class Progress:
             self._bar.write(text, file=sys.stderr)
 
     def update(self, slots: Sequence[Slot], maximize: bool) -> None:
-        """Say how far the study with these slots is."""
         best = best_slot(slots, maximize)
         value = "none" if best is None else f"{best.value:.4f}"
         complete = sum(slot.complete for slot in slots)

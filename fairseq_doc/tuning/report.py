@@ -28,15 +28,7 @@ LEAST_FOR_IMPORTANCES = 5  # finite values
 
 
 def report(settings: Options) -> dict[str, Any]:
-    """Write the files of a report into the folder ``settings.report``.
-
-    Returns:
-        ``study``, ``metric``, the ``best`` trial, ``best_of_half``, and the ``files``.
-
-    Raises:
-        FairseqDocError: the study cannot be read, no trial has a finite value, or a file cannot be
-            written.
-    """
+    """Write a study's report into the folder ``settings.report``; the result of ``--report``."""
     stamp, slots = read_slots(open_storage(settings.storage, create=False), settings.study)
     folder = Path(settings.report or ".")
     check_report(folder, settings.overwrite)
@@ -56,14 +48,7 @@ def check_report(folder: Path, overwrite: bool) -> None:
 
 
 def write_report(name: str, stamp: Stamp, slots: Sequence[Slot], folder: Path) -> dict[str, Any]:
-    """Write the files of a report.
-
-    Returns:
-        The contents of ``report.json``.
-
-    Raises:
-        FairseqDocError: no trial has a finite value.
-    """
+    """Write the files of a report; its result is the contents of ``report.json``."""
     command, maximize = stamp.command, stamp.command.maximize
     best = best_slot(slots, maximize)
     if best is None:
@@ -106,16 +91,11 @@ def best_of_half(slots: Sequence[Slot], maximize: bool) -> dict[str, Any]:
     """How much the search's own luck is worth: the best value of a random half of the trials.
 
     Of n values, sorted from the best, the k-th is the best of m drawn without repetition with the
-    probability C(n - k, m - 1) / C(n, m).
+    probability C(n - k, m - 1) / C(n, m). Diverged trials count as the worst; halves that diverged
+    as a whole are left out.
 
-    Args:
-        slots: of the study; those that are complete count, diverged ones as the worst.
-        maximize: whether the highest value is best.
-
-    Returns:
-        ``trials`` (m, half of n, rounded up), ``mean`` and ``deviation`` of the best, and the
-        ``worst`` that comes with a probability of at least .05; {} of fewer than four finite
-        values. Halves whose trials all diverged are left out.
+    ``trials`` is m, half of n rounded up; ``mean`` and ``deviation`` are those of the best, which
+    is as bad as ``worst`` with a probability of at least .05. {} for fewer than four finite values.
     """
     values = sorted((slot.value for slot in slots if slot.complete), reverse=maximize)
     finite = [value for value in values if math.isfinite(value)]
@@ -132,7 +112,7 @@ def best_of_half(slots: Sequence[Slot], maximize: bool) -> dict[str, Any]:
 
 
 def importances_of(slots: Sequence[Slot], maximize: bool) -> dict[str, float]:
-    """PED-ANOVA's share of every option, largest first; {} if it cannot say."""
+    """PED-ANOVA's share of each option, largest first; {} if it cannot tell."""
     finite = [slot for slot in slots if slot.state == "complete"]
     if len(finite) < LEAST_FOR_IMPORTANCES:
         return {}
@@ -156,7 +136,7 @@ def _table(slots: Sequence[Slot], options: Sequence[str]) -> list[str]:
 
 
 def study_of(slots: Sequence[Slot], maximize: bool) -> Study:
-    """A study in memory with a complete trial for each of the slots, under the slot's number."""
+    """A study in memory with a complete trial for each slot, under the slot's number."""
     study = optuna.create_study(direction="maximize" if maximize else "minimize")
     for slot in slots:
         while len(study.get_trials(deepcopy=False)) < slot.number:
@@ -168,12 +148,8 @@ def study_of(slots: Sequence[Slot], maximize: bool) -> Study:
 def plot_study(
     slots: Sequence[Slot], weighed: bool, metric: str, maximize: bool, folder: Path
 ) -> None:
-    """Plot the history, the slices, the importances, if there are any (``weighed``), and the
-    parallel coordinates into a folder.
-
-    The plots show the better three quarters of the values and those near them, since a few bad
-    trainings would press all others into one line; a note counts the others.
-    """
+    """Plot the history, slices, importances if ``weighed``, and parallel coordinates into a folder.
+    Far worse trials would press the others into one line; a note counts them instead."""
     finite = [slot for slot in slots if slot.state == "complete"]
     near = near_slots(finite, maximize)
     left_out = {
@@ -194,8 +170,8 @@ def plot_study(
     for file, draw in zip(PLOTS, drawn, strict=True):
         with matplotlib.rc_context({"savefig.bbox": "tight"}):  # Optuna sets a style for good
             axes = draw()
-            figure = getattr(axes, "flat", [axes])[0].figure  # of one panel or several
-            if file == "parallel.png":  # an axis an option
+            figure = getattr(axes, "flat", [axes])[0].figure  # one panel or several
+            if file == "parallel.png":  # one axis for each option
                 figure.set_size_inches(3 + 1.3 * len(slots[0].settings), 5)
             if note and file != "importances.png":
                 figure.text(0, 1, f"left out of {len(slots)} trials: {note}", va="bottom")
@@ -204,7 +180,7 @@ def plot_study(
 
 
 def near_slots(slots: Sequence[Slot], maximize: bool) -> list[Slot]:
-    """Those of the better three quarters, and of at most 1.5 times their spread beyond."""
+    """The better three quarters, and those at most 1.5 times their spread beyond."""
     worse = -1 if maximize else 1
     ordered = sorted(worse * slot.value for slot in slots)
     best, edge = ordered[0], ordered[math.ceil(0.75 * (len(ordered) - 1))]

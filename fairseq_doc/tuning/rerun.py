@@ -1,5 +1,4 @@
-"""The training of one trial again, with other seeds: how much its value varies (Melis et al., 2018,
-section 7.2)."""
+"""A trial trained again with other seeds: how its value varies (Melis et al., 2018, 7.2)."""
 
 import contextlib
 import math
@@ -19,15 +18,7 @@ from fairseq_doc.tuning.training import Outcome, Training, run_all
 
 
 def rerun(settings: Options) -> dict[str, Any]:
-    """Train with the settings of a trial of a study and the seeds 1 to ``seeds``.
-
-    Returns:
-        ``study``, ``metric``, the ``trial``, its ``settings``, the ``runs``, how many ``diverged``,
-        and the :func:`spread` of the others.
-
-    Raises:
-        FairseqDocError: no such trial, or as :func:`train_again`.
-    """
+    """Train with a trial's settings and the seeds 1 to ``seeds``; the result of ``--rerun``."""
     stamp, slots = read_slots(open_storage(settings.storage, create=False), settings.study)
     slot = best_slot(slots, stamp.command.maximize)
     if settings.rerun != "best":
@@ -60,12 +51,7 @@ def rerun(settings: Options) -> dict[str, Any]:
 def train_again(
     command: Command, slot: Slot, seeds: int, workers: int, folder: Path, show: Progress
 ) -> dict[int, float]:
-    """{seed: value}, infinite if the training diverged. Finished trainings are not repeated.
-
-    Raises:
-        FairseqDocError: a training failed, a folder has one with other options, or another process
-            is at work on this trial.
-    """
+    """{seed: value}, infinite if diverged. Finished trainings are not repeated; failures raise."""
     seed_of, values = {}, {}
     for seed in range(1, seeds + 1):
         settings = {**slot.settings, "seed": seed}
@@ -91,8 +77,7 @@ def folder_of(folder: Path, slot: Slot, seed: int) -> Path:
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
-    """``mean``, ``deviation`` with n - 1, ``low`` and ``high`` of the finite values; None if there
-    are too few."""
+    """Mean, deviation with n - 1, lowest and highest finite value; None if there are too few."""
     finite = [value for value in values if math.isfinite(value)]
     return {
         "mean": statistics.mean(finite) if finite else None,

@@ -1,7 +1,4 @@
-"""The options of a tuning, and settings of a training as words of its command line.
-
-This file imports neither Optuna nor fairseq.
-"""
+"""Options of a tuning; settings as words of a command line. Imports neither Optuna nor fairseq."""
 
 import math
 import os
@@ -30,11 +27,7 @@ def ready_spaces() -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of ``fairseq-doc tune``.
-
-    Raises:
-        FairseqDocError: settings that exclude one another.
-    """
+    """Options of ``fairseq-doc tune``."""
 
     space: str | None = option(
         "YAML file of options and their ranges, or one of the ready spaces: "
@@ -110,7 +103,7 @@ class Options:
             raise FairseqDocError(f"--seed: expected at least 0; got {self.seed}")
 
     def _refuse(self, used: str, *names: str) -> None:
-        """Raise ``FairseqDocError`` for a setting that means nothing here."""
+        """Refuse options that mean nothing with the one ``used``."""
         for entry in fields(self):
             value = getattr(self, entry.name)
             if entry.name in names and value != entry.default:
@@ -122,12 +115,10 @@ class Options:
 
     @property
     def quiet(self) -> bool:
-        """Whether no progress is shown."""
         return self.no_progress_bar or self.json
 
     @property
     def folder(self) -> Path:
-        """Of the trials."""
         return Path(self.dir or Path("tune") / self.study)
 
 
@@ -155,7 +146,7 @@ def short(settings: Settings) -> str:
 
 
 def number(value: float) -> str:
-    """A value as it is shown: infinite if the training diverged."""
+    """A value to be read: infinite if the training diverged."""
     return "diverged" if math.isinf(value) else f"{value:.4f}"
 
 
@@ -167,8 +158,7 @@ def duration(seconds: float) -> str:
 
 
 def differences(words: Sequence[str], others: Sequence[str]) -> tuple[str, str] | None:
-    """The options, with their values, that only one of two command lines has; None for equal ones,
-    whatever the order of their options."""
+    """The options, with values, that only one of two command lines has; None if both have all."""
     one, two = _options(words), _options(others)
     only_one = " ".join(option for option in one if option not in two)
     only_two = " ".join(option for option in two if option not in one)

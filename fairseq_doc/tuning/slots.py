@@ -1,11 +1,9 @@
-"""Which trials count, go on or are one too many: decided by what is in the storage alone, so that
-every process decides the same.
+"""Which trials count, continue or are one too many, by the storage alone: all processes agree.
 
-A slot is one draw of settings. Its first trial in Optuna's sense gives it its number. When the
-process of a trial dies, the trial is closed as failed, and a further trial of the same slot goes on
-with the same settings in the same folder. A slot is live unless its training failed; at most as
-many slots as trials were asked for are live: if several processes begin a slot at once, those of
-the highest numbers end.
+A slot is one draw of settings, numbered by its first trial in Optuna's sense. If the process of a
+trial dies, the trial is closed as failed, and a further trial of the slot goes on with its settings
+and folder. A slot is live unless its training failed. At most as many slots as wanted trials are
+live: if processes begin more at once, those of the highest numbers end.
 """
 
 import math
@@ -58,16 +56,14 @@ def start_time(pid: int) -> str | None:
 
 
 def this_process() -> dict[str, Any]:
-    """This process, as what JSON can hold: its machine, its number, and its start time, since
-    numbers are used again. Every call gives another name, so that two tuners in one process
-    differ."""
+    """This process as JSON: machine, number, start time, since numbers are used again, and a name
+    that is new at every call, since one process may have two tuners."""
     pid, name = os.getpid(), uuid.uuid4().hex[:8]
     return {"machine": machine(), "pid": pid, "started": start_time(pid), "name": name}
 
 
 def has_ended(process: Mapping[str, Any]) -> bool | None:
-    """Whether a process has ended, as :func:`this_process` named it; None for one of another
-    machine, of which nothing is known."""
+    """Whether a process, as :func:`this_process` gave it, has ended; None for another machine's."""
     pid = process.get("pid")
     if process.get("machine") != machine() or not isinstance(pid, int):
         return None
@@ -76,8 +72,7 @@ def has_ended(process: Mapping[str, Any]) -> bool | None:
 
 @dataclass(frozen=True)
 class Slot:
-    """The trials of one draw of settings, in the order in which they were made, without unused
-    ones. Its folder has its number."""
+    """The trials of one draw of settings, in order, without unused ones."""
 
     number: int
     trials: tuple[FrozenTrial, ...]
@@ -90,8 +85,8 @@ class Slot:
 
     @property
     def state(self) -> str:
-        """``complete``; ``diverged``, which counts as complete with the worst value; ``failed``;
-        ``running``; or ``interrupted``: it should go on, and no process trains it."""
+        """``complete``; ``diverged``, complete with the worst value; ``failed``; ``running``; or
+        ``interrupted``: to be continued, and no process trains it."""
         if self.complete:
             return "complete" if math.isfinite(self.value) else "diverged"
         closed = [trial for trial in self.trials if trial.state == TrialState.FAIL]
@@ -118,11 +113,10 @@ class Slot:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings; some are missing if the process ended while they were drawn."""
+        """Some are missing if the process ended while they were drawn."""
         return max((trial.params for trial in self.trials), key=len)
 
     def as_json(self) -> dict[str, Any]:
-        """The slot, a trial to its user, as what JSON can hold."""
         return {
             "trial": self.number,
             "state": self.state,
@@ -164,7 +158,7 @@ def slot_number(trial: FrozenTrial) -> int:
 
 
 def slots_of(trials: Iterable[FrozenTrial]) -> list[Slot]:
-    """The slots of a study, by their numbers. Trials in Optuna's queue are not this package's."""
+    """The slots of a study, by number. Trials in Optuna's queue are not this package's."""
     slots: dict[int, list[FrozenTrial]] = {}
     for trial in sorted(trials, key=lambda trial: trial.number):
         if trial.state != TrialState.WAITING and trial.user_attrs.get(ENDED) != UNUSED:
@@ -173,9 +167,8 @@ def slots_of(trials: Iterable[FrozenTrial]) -> list[Slot]:
 
 
 def is_one_too_many(trial: FrozenTrial, trials: Sequence[FrozenTrial], wanted: int) -> bool:
-    """Whether a trial that has just begun must not train: its slot has another trial, has ended, or
-    enough slots of lower numbers are live, or one of them has its settings from the same trial of
-    another study."""
+    """Whether a trial that has just begun must not train: its slot has another trial or has ended,
+    enough lower slots are live, or one of them has the same ``ORIGIN``."""
     mine = slot_number(trial)
     for slot in slots_of(trials):
         if slot.number < mine and slot.origin and slot.origin == trial.user_attrs.get(ORIGIN):
@@ -189,8 +182,7 @@ def is_one_too_many(trial: FrozenTrial, trials: Sequence[FrozenTrial], wanted: i
 
 
 def is_dead(trial: FrozenTrial, mine: set[int], me: Mapping[str, Any], now: float) -> bool:
-    """Whether no process works on a running trial any more. This tuner, ``me``, works on the trials
-    of the numbers ``mine``; ``now`` is in seconds since 1970."""
+    """Whether a running trial has no process; this tuner, ``me``, works on the trials ``mine``."""
     owner = trial.user_attrs.get(OWNER)
     if owner is None:  # its process is about to say so, or died in that moment
         begun = trial.datetime_start
@@ -202,7 +194,7 @@ def is_dead(trial: FrozenTrial, mine: set[int], me: Mapping[str, Any], now: floa
 
 
 def best_slot(slots: Iterable[Slot], maximize: bool) -> Slot | None:
-    """The slot of the best finite value, the first of equal ones; None if there is none."""
+    """The slot of the best finite value, the first of equal ones."""
     sign = -1 if maximize else 1
     finite = [slot for slot in slots if slot.state == "complete"]
     return min(finite, key=lambda slot: sign * slot.value, default=None)

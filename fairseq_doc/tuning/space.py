@@ -1,7 +1,6 @@
-"""Spaces of settings: which options of ``fairseq-train`` are tuned, between which values, and which
-values are tried next.
+"""Spaces of settings, from YAML to Optuna's distributions, and which values are tried next.
 
-A space is a YAML file of option names, read into Optuna's distributions:
+A space is a file of options of ``fairseq-train``:
 
     lr: {low: 0.0005, high: 0.01, log: true}
     layers: {low: 1, high: 4}            # whole numbers, since both ends are
@@ -37,11 +36,7 @@ Space: TypeAlias = dict[str, Distribution]  # {option without its dashes: its va
 
 
 def read_space(name: str | os.PathLike) -> Space:
-    """The space in a YAML file; if there is no such file, the ready space of that name.
-
-    Raises:
-        FairseqDocError: no such space, or one that cannot be used.
-    """
+    """The space in a YAML file or, if there is no such file, the ready space of that name."""
     path = Path(name)
     if not os.path.lexists(path):
         if str(name) not in ready_spaces():
@@ -59,12 +54,7 @@ def read_space(name: str | os.PathLike) -> Space:
 
 
 def parse_space(data: Any, name: str, keys: list[str] | None = None) -> Space:
-    """The space that the file ``name`` holds; ``keys`` are the options as they are written there,
-    one perhaps twice.
-
-    Raises:
-        FairseqDocError: it cannot be used.
-    """
+    """The space of the file ``name``; ``keys`` are its options as written, one perhaps twice."""
     if not isinstance(data, dict) or not data:
         raise FairseqDocError(
             f"{name}: expected options and their values, such as lr: {{low: 0.001, high: 0.1, "
@@ -86,7 +76,6 @@ def parse_space(data: Any, name: str, keys: list[str] | None = None) -> Space:
 
 
 def _distribution(values: Any) -> Distribution:
-    """Raise ``ValueError`` for values that cannot be used."""
     if isinstance(values, dict) and set(values) == {"choices"}:
         return _choices(values["choices"])
     if isinstance(values, dict) and {"low", "high"} <= set(values) <= {
@@ -116,7 +105,7 @@ def _choices(values: Any) -> CategoricalDistribution:
 
 
 def _range(low: Any, high: Any, log: Any = False, step: Any = None) -> Distribution:
-    """Optuna refuses a logarithm below 0 and a step beside it."""
+    """Optuna itself refuses a logarithm of low <= 0 or with a step."""
     low, high = _number(low, "low"), _number(high, "high")
     step = None if step is None else _number(step, "step")
     if not isinstance(log, bool):
@@ -136,7 +125,7 @@ def _range(low: Any, high: Any, log: Any = False, step: Any = None) -> Distribut
 
 
 def _number(value: Any, name: str) -> int | float:
-    """A finite number; YAML takes 5e-4, without a point, for a word."""
+    """A finite number; YAML reads 5e-4, without a point, as a word."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (ValueError, TypeError, OverflowError):
@@ -155,7 +144,7 @@ def is_inside(value: Any, values: Distribution) -> bool:
 
 
 def as_json(space: Space) -> dict[str, dict[str, Any]]:
-    """The space as a file holds it, which is shorter than Optuna's own JSON of a distribution."""
+    """The space as in a file, shorter than Optuna's own JSON."""
     written: dict[str, dict[str, Any]] = {}
     for option, values in space.items():
         if isinstance(values, CategoricalDistribution):
@@ -170,8 +159,7 @@ def as_json(space: Space) -> dict[str, dict[str, Any]]:
 
 
 def make_sampler(settings: Options, number: int, space: Space) -> BaseSampler:
-    """The sampler of one trial, seeded by the study's seed and the number of the trial, which no
-    other process has. So processes that share a study do not draw the same points."""
+    """A trial's sampler, seeded by study and trial number, so that no two processes draw alike."""
     kind, startup = settings.sampler, settings.startup_trials
     seed = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0]) % 2**31
     if kind == "gp":
@@ -187,7 +175,7 @@ def make_sampler(settings: Options, number: int, space: Space) -> BaseSampler:
 
 def sobol_point(seed: int, number: int, space: Space) -> dict[str, Any]:
     """A trial's point of a scrambled Sobol sequence. Optuna's own sampler draws its first trials at
-    random, and two processes may get one point."""
+    random, and can give two processes one point."""
     points = qmc.Sobol(len(space), scramble=True, seed=seed)
     if number:
         points.fast_forward(number)
@@ -196,7 +184,7 @@ def sobol_point(seed: int, number: int, space: Space) -> dict[str, Any]:
 
 
 def value_at(values: Distribution, position: float) -> Any:
-    """The value at a position in [0, 1): equal parts for choices, whole numbers and steps."""
+    """The value at a position in [0, 1); choices, whole numbers and steps have equal parts."""
     if isinstance(values, CategoricalDistribution):
         return values.choices[int(position * len(values.choices))]
     low, high, whole = values.low, values.high, isinstance(values, IntDistribution)

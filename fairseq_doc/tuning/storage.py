@@ -1,11 +1,10 @@
-"""Studies in Optuna's own storages: a database by its SQLAlchemy URL, or a journal file.
+"""Studies in Optuna's storages, each with its :class:`Stamp`.
+
+A storage is a database by its SQLAlchemy URL, or a journal file:
 
     sqlite:///FILE                   processes of one machine
     postgresql://..., mysql://...    several machines
     FILE.journal, journal:///FILE    several machines with a common disk
-
-A study keeps what it was made with, its stamp, in its user attributes: the space, the command, and
-an id by which folders of trials know it.
 """
 
 import functools
@@ -48,7 +47,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a study was made with. No other study has its id, in no storage."""
+    """What a study was made with, kept by the study; folders of its trials have the unique id."""
 
     space: Space
     command: Command
@@ -70,18 +69,14 @@ class Stamp:
 
     @classmethod
     def of(cls, study: Study) -> "Stamp":
-        """The stamp that a study keeps.
-
-        Raises:
-            FairseqDocError: another program made the study, or it is damaged.
-        """
+        """The stamp of a study; an error if another program made the study, or it is damaged."""
         text, directions = study.user_attrs.get(STAMP), study.directions
         try:
             data = json.loads(text or "")
             words = [str(word) for word in data["command"]]
             if os.path.basename(words[0]) != PROGRAM:
                 raise ValueError
-            # Not the place of a program on another machine, or what someone else has put there.
+            # Not the program's path, which is another machine's or someone else's choice.
             command = Command((PROGRAM, *words[1:]), str(data["metric"]), bool(data["maximize"]))
             stamp = cls(parse_space(data["space"], "space"), command, str(data["id"]))
             if directions != [stamp.direction]:
@@ -96,7 +91,7 @@ class Stamp:
 
 
 def silence() -> None:
-    """No log lines and warnings of Optuna; a bar shows the progress."""
+    """Turn off Optuna's log lines and warnings; a bar shows the progress."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     optuna.logging.disable_default_handler()
     optuna.logging.disable_propagation()
@@ -105,11 +100,7 @@ def silence() -> None:
 
 
 def patiently(call: Callable[_P, _T], *args: _P.args, **keywords: _P.kwargs) -> _T:
-    """A call of a storage, repeated while the database is locked by others.
-
-    Raises:
-        FairseqDocError: it stays locked, cannot be reached, or is damaged.
-    """
+    """Call a storage, again while others lock it; other failures are a ``FairseqDocError``."""
     began = time.monotonic()
     while True:
         try:
@@ -124,15 +115,14 @@ def patiently(call: Callable[_P, _T], *args: _P.args, **keywords: _P.kwargs) -> 
 
 
 def _patience_with(gist: str) -> float:
-    """How long to try again: another process may be at work in the database, or has just made
-    it."""
+    """Seconds to try again: another process may use the database, or may just have made it."""
     if "locked" in gist or "busy" in gist:
         return PATIENCE
     return MAKING if "already exists" in gist or "UNIQUE constraint" in gist else -1.0
 
 
 def _gist(error: BaseException) -> str:
-    """The first line of the error that came first."""
+    """The text of the error that came first."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
@@ -140,12 +130,7 @@ def _gist(error: BaseException) -> str:
 
 
 def open_storage(url: str, create: bool) -> BaseStorage:
-    """Open a storage, whose file is made if ``create``. All its methods are called
-    :func:`patiently`.
-
-    Raises:
-        FairseqDocError: it is not there, is of another kind, or cannot be opened.
-    """
+    """Open a storage; ``create``: make its file. All its methods are called :func:`patiently`."""
     if url.startswith(JOURNAL) or url.endswith(".journal"):
         path = url.removeprefix(JOURNAL)
         _check_file(path, create)
@@ -193,11 +178,7 @@ def _check_file(path: str, create: bool) -> None:
 
 
 def load_study(storage: BaseStorage, name: str) -> tuple[Study, Stamp]:
-    """A study that exists, and its stamp.
-
-    Raises:
-        FairseqDocError: there is none, another program made it, or it is damaged.
-    """
+    """A study that exists, and its stamp."""
     names = optuna.get_all_study_names(storage)
     if name not in names:
         known = ", ".join(shown(known) for known in names[:10]) or "none"
@@ -209,11 +190,7 @@ def load_study(storage: BaseStorage, name: str) -> tuple[Study, Stamp]:
 
 
 def trials_of(study: Study, space: Space) -> list[FrozenTrial]:
-    """The trials of a study.
-
-    Raises:
-        FairseqDocError: they cannot be read, or one has values that this package does not write.
-    """
+    """The trials of a study, checked."""
     trials = study.get_trials(deepcopy=False)
     for trial in trials:
         if trial.state != TrialState.WAITING:
@@ -222,11 +199,7 @@ def trials_of(study: Study, space: Space) -> list[FrozenTrial]:
 
 
 def read_slots(storage: BaseStorage, name: str) -> tuple[Stamp, list[Slot]]:
-    """What a study was made with, and its slots.
-
-    Raises:
-        FairseqDocError: as :func:`load_study` and :func:`trials_of`.
-    """
+    """A study's stamp and slots."""
     study, stamp = load_study(storage, name)
     return stamp, slots_of(trials_of(study, stamp.space))
 
@@ -234,11 +207,7 @@ def read_slots(storage: BaseStorage, name: str) -> tuple[Stamp, list[Slot]]:
 def open_study(
     storage: BaseStorage, name: str, space: Space, command: Command
 ) -> tuple[Study, Stamp]:
-    """The study of that name, made if there is none.
-
-    Raises:
-        FairseqDocError: it has another space or another command.
-    """
+    """The study of that name, or a new one; another space or command than its own is refused."""
     mine = Stamp(space, command, uuid.uuid4().hex)
     try:
         made = optuna.create_study(study_name=name, storage=storage, direction=mine.direction)
@@ -279,12 +248,8 @@ def _space_words(space: Space) -> list[str]:
 
 
 def claim_folder(folder: Path, stamp: Stamp) -> None:
-    """Make the folder of a study's trials, or take it if it is that already.
-
-    Raises:
-        FairseqDocError: it has trials of another study, which would be continued, other files, or a
-            link, through which a training would write elsewhere.
-    """
+    """Make the folder of a study's trials, or take it. Other files, trials of another study, and
+    links, through which a training would write elsewhere, are refused."""
     found = None
     try:
         for path in (folder, *folder.rglob("*")):

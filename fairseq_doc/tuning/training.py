@@ -42,16 +42,14 @@ _DIVERGED = re.compile(
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training ended: its best validation of the metric, infinite if it diverged; None if it
-    failed, and the last line of its log."""
+    """The best validation, infinite if it diverged; None if it failed, and the log's last line."""
 
     value: float | None
     problem: str = ""
 
 
 class Training:
-    """A training of a command with settings, in a folder of its own. What an interrupted training
-    left there is continued."""
+    """A training in a folder of its own. One that was interrupted there is continued."""
 
     def __init__(self, command: Command, settings: Settings, folder: Path) -> None:
         self.folder = folder
@@ -70,12 +68,7 @@ class Training:
         return 0.0 if self._process is None else time.monotonic() - self._started
 
     def check_folder(self) -> None:
-        """Check that the folder is new, or of a training with the same options. The folder may have
-        been moved.
-
-        Raises:
-            FairseqDocError: a training with other options is there.
-        """
+        """Refuse a folder with a training of other options; the folder may have been moved."""
         try:
             words = shlex.split((self.folder / COMMAND).read_text())[1:-2]
         except (OSError, ValueError):
@@ -87,12 +80,8 @@ class Training:
             )
 
     def start(self, workers: int) -> None:
-        """Start the process, one of so many at once, which share the processor's cores unless
-        OMP_NUM_THREADS is set. It ends with this one, and the thread that starts it must live on.
-
-        Raises:
-            FairseqDocError: the folder cannot be written to.
-        """
+        """Start the process, one of ``workers`` that share the cores unless OMP_NUM_THREADS is set.
+        It is killed when the thread that starts it ends."""
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
         words = [*self._settings, "--save-dir", str(self.folder / CHECKPOINTS)]
         launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid())]
@@ -113,7 +102,6 @@ class Training:
         self._started = time.monotonic()
 
     def poll(self) -> Outcome | None:
-        """How it ended; None while it runs."""
         assert self._process is not None
         status = self._process.poll()
         return None if status is None else self.outcome(status)
@@ -166,12 +154,8 @@ class Training:
 def run_all(
     trainings: Sequence[Training], workers: int, finish: Callable[[Training, Outcome], None]
 ) -> None:
-    """Run trainings, ``workers`` at once; ``finish`` takes each that has ended, and what it raises
-    stops the others. Finished trainings are not repeated, interrupted ones go on.
-
-    Raises:
-        FairseqDocError: a folder has a training with other options, or cannot be written to.
-    """
+    """Run trainings, ``workers`` at once, without those finished before. ``finish`` takes each that
+    has ended; what it raises stops the others."""
     for training in trainings:
         training.check_folder()
     left = list(trainings)
@@ -197,7 +181,7 @@ def run_all(
 
 
 def stop_all(trainings: Sequence[Training]) -> None:
-    """End all of them, at once."""
+    """Ask all to end, then wait for each."""
     for training in trainings:
         training.send(signal.SIGTERM)
     deadline = time.monotonic() + STOP_AFTER
@@ -206,11 +190,7 @@ def stop_all(trainings: Sequence[Training]) -> None:
 
 
 def best_value(folder: Path, maximize: bool) -> float:
-    """The best validation that fairseq kept in the checkpoints of a folder. No weights are read.
-
-    Raises:
-        FairseqDocError: no checkpoint, a damaged one, or one without a validation.
-    """
+    """The best validation in a folder's checkpoints, perhaps nan. No weights are read."""
     bests = []
     for path in (folder / "checkpoint_last.pt", folder / "checkpoint_best.pt"):
         if not path.exists():
@@ -237,7 +217,7 @@ def best_value(folder: Path, maximize: bool) -> float:
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of a training that has ended, but not the target of a link."""
+    """Remove the checkpoints of an ended training, but not the target of a link."""
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 

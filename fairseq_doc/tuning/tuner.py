@@ -1,7 +1,4 @@
-"""The tuner: settings from the sampler, a training for each, their values into the study.
-
-Several processes, on several machines, may work on one study. All that they share is the storage.
-"""
+"""The tuner: draw settings, train, store the value. Its processes share the storage alone."""
 
 import contextlib
 import time
@@ -51,15 +48,7 @@ FAILURES = 3  # in a row, after which a tuning ends
 
 
 def tune(settings: Options) -> dict[str, Any]:
-    """Begin, join or continue a study.
-
-    Returns:
-        ``study``, ``metric``, ``complete``, ``diverged``, ``failed``, and the ``best``.
-
-    Raises:
-        FairseqDocError: the study has another space or command, a setting that cannot be used, or
-            trainings that fail.
-    """
+    """Begin, join or continue a study; the result of ``fairseq-doc tune``."""
     space = read_space(settings.space or "")
     command = read_command(settings.training or (), space)
     storage = open_storage(settings.storage, create=True)
@@ -135,8 +124,7 @@ class _Running:
 
 
 class Tuner:
-    """Tunes until enough trials of the study are complete. The settings of ``enqueued``, {trial of
-    another study: its settings}, are tried before the sampler's."""
+    """Tunes until enough trials are complete; tries ``enqueued``, {origin: settings}, first."""
 
     def __init__(
         self,
@@ -154,11 +142,8 @@ class Tuner:
         self._me = this_process()
 
     def run(self) -> None:
-        """Tune. After an interruption the same call goes on.
-
-        Raises:
-            FairseqDocError: the first training failed, or several in a row.
-        """
+        """Tune; a further call continues. Raises if the first training, or several in a row,
+        fail."""
         try:
             idle_until = 0.0
             while True:
@@ -191,7 +176,7 @@ class Tuner:
         return True
 
     def _close(self, trial: FrozenTrial, value: float | None, **attributes: object) -> None:
-        """Close a trial, as failed if it has no value, unless another process was faster."""
+        """Close a trial, as failed without a value, unless another process was faster."""
         state = TrialState.FAIL if value is None else TrialState.COMPLETE
         if self._mark(trial, **attributes):
             with contextlib.suppress(UpdateFinishedTrialError):
@@ -209,8 +194,7 @@ class Tuner:
         return self._trials() if dead else trials
 
     def _fill(self) -> list[Slot]:
-        """Begin trainings while there are free workers and trials left to begin; the study's
-        slots."""
+        """Begin trainings while workers are free and trials are left; the study's slots."""
         wanted = self._settings.trials
         while True:
             slots = slots_of(self._recover())
@@ -224,11 +208,9 @@ class Tuner:
                 return slots
 
     def _new_trial(self, source: Slot | str | None) -> Trial:
-        """A running trial that has its owner from the first, with the settings of an interrupted
-        slot or of another study's trial, or new ones.
-
-        Optuna's queue of trials is not used: on SQLite two processes can take the same one from it.
-        """
+        """A running trial, owned from the first, with settings of an interrupted slot or of another
+        study's trial, or new ones. Optuna's queue is not used: on SQLite two processes can take one
+        trial from it."""
         space = self._stamp.space
         settings: Settings = {}
         attributes = {kept.OWNER: self._me, kept.HEARTBEAT_AT: time.time()}
@@ -251,7 +233,7 @@ class Tuner:
         return trial
 
     def _begin(self, source: Slot | str | None) -> bool:
-        """Begin the next trial, as :func:`_new_trial` makes it; whether it was needed."""
+        """Begin a trial from ``source``; whether it was needed."""
         own = self._new_trial(source)
         trials = self._trials()
         trial = next(trial for trial in trials if trial.number == own.number)
@@ -271,7 +253,7 @@ class Tuner:
         return True
 
     def _collect(self) -> bool:
-        """Store the values of trainings that have ended; whether there were any."""
+        """Store the values of ended trainings; whether there were any."""
         ended = False
         for running in list(self._running.values()):
             outcome = running.training.poll()
@@ -311,14 +293,14 @@ class Tuner:
             )
 
     def _remove_checkpoints(self, slots: Sequence[Slot]) -> None:
-        """Those of this folder's trials that have ended and are not the best."""
+        """Of this folder's ended trials, except the best."""
         best = best_slot(slots, self._stamp.command.maximize)
         for slot in slots if self._settings.keep == "best" else ():
             if (slot.complete or slot.state == "failed") and slot is not best:
                 remove_checkpoints(folder_of(self._settings.folder, slot.number))
 
     def _stop(self) -> None:
-        """End the trainings; those that had not ended by themselves go on at the next call."""
+        """End the trainings; unfinished ones continue at the next call."""
         stop_all([running.training for running in self._running.values()])
         for running in self._running.values():
             with contextlib.suppress(FairseqDocError):  # the storage may be what failed
@@ -327,6 +309,5 @@ class Tuner:
 
 
 def _times(running: _Running) -> dict[str, float]:
-    """The time stamp of a trial, and the seconds of its training."""
     seconds = round(running.training.seconds, 1)
     return {kept.HEARTBEAT_AT: time.time(), kept.SECONDS: seconds}
