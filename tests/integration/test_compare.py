@@ -1,0 +1,95 @@
+"""``fairseq-doc compare`` with real trainings: done ones are not repeated, seeds are added, BLEU."""
+
+import json
+
+import pytest
+import toy_translation
+from conftest import (
+    PACKAGE,
+    SMALL_MODEL,
+    SMALL_TRAINING,
+    SMALL_TRANSLATION,
+    doc,
+    preprocessing,
+    refused,
+    run_here,
+)
+
+TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
+SYSTEMS = [f"doc={SMALL_MODEL}", f"one={SMALL_MODEL} --plain-output --doc-components 0,0,0,1"]
+
+
+def shared(data):
+    return ["--", *f"fairseq-train {data} --user-dir {PACKAGE} {TRAINING}".split()]
+
+
+@pytest.fixture(scope="module")
+def compared(corpus, tmp_path_factory):
+    """The words of a comparison of two systems with two seeds, and its result."""
+    words = ["compare", "--dir", str(tmp_path_factory.mktemp("compare") / "runs"), *SYSTEMS]
+    words += ["--workers", "2", "--json", "--no-progress-bar"]
+    training = [*shared(corpus.data), "--max-epoch", "1"]
+    out, err = doc(*words, "--seeds", "2", *training)
+    return words, training, json.loads(out), err
+
+
+def test_systems_with_seeds(compared, corpus):
+    words, _, result, err = compared
+    assert result["metric"] == "perplexity" and list(result["systems"]) == ["doc", "one"]
+    for name, row in result["systems"].items():
+        assert row["seeds"] == [1, 2] and len(set(row["test"]["values"])) == 2
+        assert row["test"]["deviation"] > 0 and row["parameters"] > 0
+        assert row["tokens_per_second"] > 0
+        assert f"{name}, seed 2: loss " in err
+    doc_row, one = result["systems"].values()
+    assert doc_row["parameters"] > one["parameters"]
+    assert one["test"]["distance"] == one["test"]["mean"] - doc_row["test"]["mean"]
+    checkpoint = f"{words[2]}/one-seed2/checkpoints/checkpoint_best.pt"
+    evaluated = json.loads(doc("eval-lm", corpus.data, "--path", checkpoint, "--json")[0])
+    assert evaluated["perplexity"] == one["test"]["values"][1]
+
+
+def test_a_second_start_adds_a_seed_and_repeats_nothing(compared):
+    words, training, result, _ = compared
+    out, err = doc(*words, "--seeds", "3", *training)
+    assert err.count("done before") == 4 and err.count("seed 3: loss") == 2
+    again = json.loads(out)["systems"]["one"]
+    assert again["test"]["values"][:2] == result["systems"]["one"]["test"]["values"]
+    text, _ = doc(*(word for word in words if word != "--json"), "--seeds", "2", *training)
+    assert text.splitlines()[0].startswith("| system | parameters | tokens/s | seeds |")
+    folder = words[2]
+    with open(f"{folder}/comparison.md") as file:
+        assert file.read().splitlines() == text.splitlines()[:4]
+    with open(f"{folder}/comparison.png", "rb") as file:
+        assert file.read(4) == b"\x89PNG"
+
+
+def test_what_is_refused(compared, corpus, tmp_path):
+    words, training, _, _ = compared
+    start = ["compare", "--dir", tmp_path / "new"]
+    for added, problem in (
+        ([SYSTEMS[0], *training], "two systems or more, of --systems or NAME='...'; got doc"),
+        ([SYSTEMS[0], SYSTEMS[0], *training], "a system of a new name"),
+        ([*SYSTEMS], "expected -- fairseq-train DATA ... at the end; got no training"),
+        (["--systems", "softmax,rnn", *training], "expected some of softmax, mos, doc; got rnn"),
+        (["--reference", "x", *SYSTEMS, *training], "for a translation, and for no other task"),
+        ([*SYSTEMS, *shared(tmp_path / "none")], "cannot read"),
+        ([*SYSTEMS, *training, "--lr", "nan"], "doc, seed 1: "),
+    ):
+        assert problem in refused(*start, *added)
+    assert "training with" in refused(*words[:5], *training, "--clip-norm", "3")
+
+
+def test_translations_by_bleu(tmp_path):
+    toy_translation.write_corpus(tmp_path / "text", "copy", train=300, valid=20, test=20)
+    data = tmp_path / "bin"
+    run_here(preprocessing(tmp_path / "text", data))
+    translation = SMALL_TRANSLATION.replace("--seed 3", "")
+    training = f"fairseq-train {data} --user-dir {PACKAGE} {translation} --max-epoch 1".split()
+    reference = ["--reference", tmp_path / "text" / "test.tgt", "--seeds", "1", "--json"]
+    systems = ["doc=", "one=--plain-output --doc-components 0,0,0,1"]
+    out, _ = doc("compare", "--dir", tmp_path / "runs", *systems, *reference, "--", *training)
+    result = json.loads(out)
+    assert result["metric"] == "BLEU"
+    for row in result["systems"].values():
+        assert 0 <= row["test"]["mean"] <= 100 and row["valid"]["mean"] > 0

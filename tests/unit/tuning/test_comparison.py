@@ -1,0 +1,103 @@
+"""Systems that are compared: what the command line lacks, names, means and distances."""
+
+import math
+
+import pytest
+from conftest import PACKAGE, SMALL_MODEL, SMALL_TRAINING, refusal
+
+from fairseq_doc.tuning import comparison
+from fairseq_doc.tuning.comparison import completed, mean_curves, summary, systems_of
+
+TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
+BASE = f"fairseq-train data --user-dir {PACKAGE} {TRAINING}".split()
+
+
+@pytest.fixture
+def text_of(monkeypatch):
+    """Give the text so many tokens."""
+    return lambda tokens: monkeypatch.setattr(comparison, "_training_tokens", lambda data: tokens)
+
+
+@pytest.mark.parametrize(
+    "tokens, epochs, nonmono, arch, widths",
+    [
+        (60_000, "40", "4", "lstm_doc_lm_small", "64"),
+        (930_000, "21", "2", "lstm_doc_lm_small", None),
+        (100_000_000, "10", "2", "lstm_doc_lm_ptb", None),
+    ],
+)
+def test_the_text_gives_size_and_epochs(text_of, tokens, epochs, nonmono, arch, widths):
+    text_of(tokens)
+    words, systems = completed(["fairseq-train", "data"])
+    assert words[words.index("--max-epoch") + 1] == epochs
+    assert words[words.index("--nonmono") + 1] == nonmono
+    own = systems["doc"].split()
+    assert own[own.index("--arch") + 1] == arch
+    assert ("--decoder-embed-dim" in own) == (widths is not None)
+
+
+def test_what_is_given_is_kept(text_of):
+    text_of(60_000)
+    given = ["fairseq-train", "data", "--max-update", "9", "--clip-norm=1", "--nonmono", "7"]
+    words, _ = completed(given)
+    assert words[: len(given)] == given
+    assert "--max-epoch" not in words and "--clip-norm" not in words
+    assert words.count("--nonmono") == 1
+
+
+@pytest.mark.parametrize("name", ["softmax", "mos", "doc"])
+@pytest.mark.parametrize("tokens", [60_000, 930_000, 100_000_000])
+def test_the_usual_systems_are_models(text_of, name, tokens):
+    text_of(tokens)
+    words, systems = completed(["fairseq-train", "data"])
+    args = systems_of({name: systems[name]}, words)[name].args
+    counts = [int(count) for count in args.doc_components.split(",")]
+    layers_used = sum(count > 0 for count in counts)
+    assert (sum(counts) > 1, layers_used > 1) == {
+        "softmax": (False, False), "mos": (True, False), "doc": (True, True)
+    }[name]  # fmt: skip
+    assert args.lr == ([30.0] if name == "softmax" else [20.0])
+
+
+@pytest.mark.parametrize(
+    "options, words, problem",
+    [
+        ({"a/b": SMALL_MODEL}, BASE, "a system's name of letters and digits; got 'a/b'"),
+        ({"..": SMALL_MODEL}, BASE, "got '..'"),
+        ({"": SMALL_MODEL}, BASE, "got ''"),
+        ({"a": "--arch 'x"}, BASE, "a: expected options of fairseq-train: No closing quotation"),
+        ({"a": "--arch nothing"}, BASE, "invalid choice: 'nothing'"),
+        ({"a": f"{SMALL_MODEL} --seed 3"}, BASE, "--seed: expected none"),
+        (
+            {"a": SMALL_MODEL},
+            [*BASE[:2], "--save-dir", "x", *BASE[2:]],
+            "--save-dir: expected none",
+        ),
+        ({"a": SMALL_MODEL}, ["python"], "expected -- fairseq-train DATA"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(options, words, problem):
+    assert problem in refusal(systems_of, options, words)
+
+
+def test_the_distance_in_deviations():
+    found = summary([1.0, 3.0], [5.0, 9.0])
+    assert (found["mean"], found["distance"]) == (2.0, -5.0)
+    assert math.isclose(found["deviation"], math.sqrt(2))
+    assert math.isclose(found["distance_in_deviations"], -5 / math.sqrt((2 + 8) / 2))
+    one = summary([1.0], [5.0, 9.0])
+    assert one["deviation"] is None and one["distance_in_deviations"] is None
+    assert summary([2.0, 2.0], [2.0, 2.0])["distance_in_deviations"] is None
+
+
+def test_the_mean_curve_has_the_epochs_of_all_seeds(tmp_path):
+    for seed, perplexities in ((1, [90, 70, 60]), (2, [110, 90])):
+        folder = tmp_path / f"a-seed{seed}"
+        folder.mkdir()
+        lines = [
+            f"epoch {epoch:03d} | valid on 'valid' subset | loss 1 | ppl {perplexity} |"
+            for epoch, perplexity in enumerate(perplexities, start=1)
+        ]
+        (folder / "log.txt").write_text("\n".join(lines))
+    curves = mean_curves({"a": {"seeds": [1, 2]}}, tmp_path)
+    assert curves["a"].perplexities == {1: 100, 2: 80}
