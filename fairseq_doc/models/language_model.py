@@ -116,7 +116,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         return before
 
     def _keep(self, window: int, before: States, after: States) -> None:
-        """fairseq repeats a window after an overflow (``--amp``), in evaluation when memory ran out."""
+        """fairseq repeats a window after an overflow (``--amp``) or, in evaluation, for memory."""
         states = self._states
         if window == 0 or not self.training:
             states.clear()
