@@ -175,8 +175,8 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         self.weight_norm_target = USUAL_NORM if target is None else target
 
     def forward(self, model, sample, reduce=True):
-        """The loss, summed over the sample size; the sample size; what to log. Raises FairseqDocError
-        in evaluation if the NLL is not finite."""
+        """The loss, summed over the sample size; the sample size; what to log. Raises
+        FairseqDocError in evaluation if the NLL is not finite."""
         target = sample["target"]
         if target is None:  # a validation split; that of training was checked
             raise FairseqDocError(

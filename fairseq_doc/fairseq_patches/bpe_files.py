@@ -1,8 +1,7 @@
 """A damaged file of BPE codes or of sentencepiece's model is refused in one line.
 
-With ``--bpe`` fairseq-interactive and fairseq-generate give the file to subword-nmt, which prints
-two lines and ends the process, or to sentencepiece. Here it is checked first, as preparation checks
-it.
+``--bpe`` gives the file to subword-nmt, which prints two lines and ends the process, or to
+sentencepiece. Here preparation's check comes first.
 """
 
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE

@@ -1,11 +1,10 @@
 """The one way in for checkpoints: whole, unchanged, without code, and fairseq's.
 
-fairseq opens whatever it is given, torch compares no checksum, and what either raises names neither
-the file nor a remedy. Here a checkpoint is a regular file, an archive as torch writes it since
-version 1.6; every record has the checksum that torch wrote with it; torch reads it with
-``weights_only``, which is never switched off, so that a file from a stranger runs no code; and it
-holds a model and its settings. torch then refuses what fairseq itself puts there: the plain types
-in ``SAFE_TYPES`` are allowed, and nothing else.
+fairseq opens whatever it is given, torch compares no checksum, and their errors name neither the
+file nor a remedy. Here a checkpoint is a regular file in torch's archive format (since 1.6), its
+records have their checksums, and it holds a model and its settings. torch reads it with
+``weights_only``, always, so that a stranger's file runs no code; what fairseq itself puts there is
+allowed by ``SAFE_TYPES``.
 """
 
 import argparse
@@ -49,15 +48,14 @@ logger = logging.getLogger(__name__)
 
 
 def apply() -> None:
-    """Allow the types; replace the functions that read every checkpoint and that look for the one
-    to continue."""
+    """Allow the types; replace the functions that find and read every checkpoint."""
     torch.serialization.add_safe_globals(list(SAFE_TYPES))
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", load_checked)
     wrap(checkpoint_utils, "load_checkpoint", load_named_file)
 
 
 def load_named_file(load, cfg, trainer, **arguments):
-    """fairseq silently trains from the beginning where the file of --restore-file is missing."""
+    """Without the file of --restore-file fairseq would silently train from the beginning."""
     if cfg.restore_file != DEFAULT_RESTORE_FILE:
         path = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
         if not PathManager.isfile(path):
@@ -66,7 +64,7 @@ def load_named_file(load, cfg, trainer, **arguments):
 
 
 def load_checked(load, path, *args, **kwargs):
-    """The state of a checkpoint that was checked before it was read and after."""
+    """The state of a checkpoint, checked before and after reading."""
     check_file(PathManager.get_local_path(path))
     with _clear_errors(path):
         state = load(path, *args, **kwargs)
@@ -84,12 +82,8 @@ def load_checked(load, path, *args, **kwargs):
 
 
 def check_file(path: str | os.PathLike) -> None:
-    """Check what can be checked before a checkpoint is read.
-
-    Raises:
-        FairseqDocError: no regular file, a damaged archive, or an environment in which torch would
-            run a checkpoint's code.
-    """
+    """Raise FairseqDocError for no regular file, a damaged archive, or an environment in which
+    torch would run a checkpoint's code."""
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0").lower() in ("1", "y", "yes", "true"):
         raise FairseqDocError(
             "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so that a checkpoint could run code: unset it"
@@ -153,7 +147,7 @@ def _not_whole(path, got):
 
 
 def _problem(state):
-    """What a checkpoint lacks; None for a whole one."""
+    """What a checkpoint lacks, or None."""
     if not isinstance(state, dict):
         return f"a {type(state).__name__}"
     model: Any = state.get("model")
@@ -173,8 +167,8 @@ def _problem(state):
 
 
 def _forget_embedding_files(state):
-    """A checkpoint holds the embeddings themselves: the file that training started from may be
-    gone. Training takes its name from the command line."""
+    """A checkpoint holds the embeddings; their file may be gone. Training takes its name from the
+    options."""
     for settings in (state.get("args"), state["cfg"].get("model")):
         for name in _EMBEDDING_FILES:
             if getattr(settings, name, None) is not None:
@@ -194,8 +188,7 @@ def _warn_of_component_threshold(path, state):
 
 
 def _add_new_settings(state, overrides):
-    """fairseq overrides only what a checkpoint has, and silently ignores an option that is newer
-    than the checkpoint."""
+    """fairseq silently ignores an override of an option that is newer than the checkpoint."""
     settings: Any = state["cfg"].get("model")
     known = MODEL_DATACLASS_REGISTRY.get(getattr(settings, "_name", None))
     for name in set(overrides or ()) & set(getattr(known, "__dataclass_fields__", ())):

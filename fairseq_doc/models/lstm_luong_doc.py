@@ -59,8 +59,9 @@ class LuongEncoder(FairseqEncoder):
         self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
 
     def forward(self, src_tokens: torch.Tensor, src_lengths: Any = None) -> dict[str, Any]:
-        """Words (B, S), padded on either side -> ``memory`` (B, S, D); ``padding_mask`` (B, S), true
-        at padding; ``hidden``, ``cell`` (N, B, D); ``rows``, the sentence of each of the R rows."""
+        """Words (B, S), padded on either side -> ``memory`` (B, S, D); ``padding_mask`` (B, S),
+        true at padding; ``hidden``, ``cell`` (N, B, D); ``rows``, the sentence of each of the R
+        rows."""
         padding_mask = src_tokens.eq(self.dictionary.pad())
         x = embedded_dropout(self.embedding, src_tokens.t(), self.source_dropout, self.training)
         memory, hidden, cell = self.lstm(x, padding_mask)

@@ -59,8 +59,8 @@ class PlateauScheduleConfig(FairseqDataclass):
 
 
 def limits_of(cfg: Any) -> list[float]:
-    """``--stop-above``: the limits before the first drop, after it and so on; the last one holds from
-    then on. The check at which the rate drops is still before the drop."""
+    """``--stop-above``: the limits before the first drop, after it and so on; the last one holds
+    from then on. The check at which the rate drops is still before the drop."""
     return [float(part) for part in cfg.stop_above.split(",") if cfg.stop_above]
 
 
@@ -109,8 +109,8 @@ class Plateau:
         return 1 + (full - 1) * self.checks / ramp
 
     def expected_loss(self) -> float:
-        """The last check's loss, if the best one goes on falling as over the newest checks, as many as
-        the patience; -inf before there are so many."""
+        """The last check's loss, if the best one goes on falling as over the newest checks, as many
+        as the patience; -inf before there are so many."""
         span = int(self.stop_patience if self._cfg.stop_patience else self._cfg.lr_patience)
         if not 1 <= span < self.checks:
             return -math.inf
