@@ -54,7 +54,8 @@ def _over_workers(x):
 def balance(
     log_weights: torch.Tensor, real: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both forms of beta, the squared coefficient of variation of the mixture weights (Eq. 12-13).
+    """Both forms (paper, published) of beta, the squared coefficient of variation of the mixture
+    weights pi (Eq. 12-13), from log pi (B, T, J); ``real`` (B, T) is true except at padding.
 
     - paper: (std(Pi) / mean(Pi))^2, population std; Pi (J,) is the sum of pi over the real tokens
       of the batch, of all workers.
@@ -62,13 +63,6 @@ def balance(
       over the time of stream b alone, with the unbiased variance over all B J numbers.
 
     Neither takes a square root: its gradient is not a number at a variance of zero.
-
-    Args:
-        log_weights: log pi, (B, T, J).
-        real: (B, T), true at tokens that are not padding; None: all are.
-
-    Returns:
-        (paper, published), scalars.
     """
     pi = log_weights.double().exp()  # (B, T, J): small sums of squares keep their digits
     if real is not None:
@@ -99,8 +93,7 @@ def activation_penalties(
 
 
 def half_square_norm(model: torch.nn.Module) -> torch.Tensor:
-    """L2 before its factor: half the sum of squares of all trained parameters, biases too (Melis et
-    al., 2018)."""
+    """L2 before its factor: half the sum of squares of all parameters (Melis et al., 2018)."""
     trained = [p for p in model.parameters() if p.requires_grad]
     return 0.5 * torch.stack([p.to(sum_dtype(p.dtype)).square().sum() for p in trained]).sum()
 
@@ -176,7 +169,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
 
     def forward(self, model, sample, reduce=True):
         """The loss, summed over the sample size; the sample size; what to log. Raises
-        FairseqDocError in evaluation if the NLL is not finite."""
+        ``FairseqDocError`` in evaluation if the NLL is not finite."""
         target = sample["target"]
         if target is None:  # a validation split; that of training was checked
             raise FairseqDocError(

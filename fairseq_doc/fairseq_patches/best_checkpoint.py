@@ -1,9 +1,8 @@
 """checkpoint_best.pt is the best of all validations, checkpoint_last.pt that of the training's end.
 
-fairseq writes checkpoint_best.pt only together with other checkpoints, so that ``--save-interval
-10`` loses a best validation in between. Here it is written alone then. checkpoint_last.pt is
-written too if the learning-rate scheduler ends the training, so that the same command does not
-train on.
+fairseq writes checkpoint_best.pt only together with others: ``--save-interval 10`` loses a best
+validation in between. Here it is written alone then. checkpoint_last.pt is also written when the
+learning-rate scheduler ends the training, so that the same command does not train on.
 """
 
 import copy
@@ -34,7 +33,6 @@ def keep_best(validate_and_save, cfg, trainer, task, epoch_itr, valid_subsets, e
 
 
 def _is_new_best(cfg, loss):
-    """Whether the loss is the best so far, and not saved yet."""
     best = getattr(checkpoint_utils.save_checkpoint, "best", None)
     if best is None:
         return True

@@ -75,8 +75,7 @@ def close_what_is_open(close, dataset):
 
 
 def check_index_and_words(path: str, words: int | None = None) -> None:
-    """Check ``path``.idx and ``path``.bin (``--dataset-impl mmap``); ``words`` is the dictionary's
-    size."""
+    """Check ``path``.idx and ``path``.bin (mmap); ``words`` is the dictionary's size."""
     dtype, sizes, offsets = _read_index(path)
     ends = np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
     size = os.path.getsize(f"{path}.bin")

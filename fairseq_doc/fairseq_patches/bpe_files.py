@@ -18,13 +18,13 @@ def apply() -> None:
 
 
 def make_subword_nmt(make, segmenter, cfg):
-    """subword-nmt's segmenter, of codes that were checked."""
+    """Check the codes first."""
     _check("subword_nmt", cfg.bpe_codes)
     make(segmenter, cfg)
 
 
 def make_sentencepiece(make, segmenter, cfg):
-    """sentencepiece's segmenter, of a model that was checked."""
+    """Check the model first."""
     _check("sentencepiece", cfg.sentencepiece_model)
     make(segmenter, cfg)
 

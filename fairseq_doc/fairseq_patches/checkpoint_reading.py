@@ -1,10 +1,9 @@
 """The one way in for checkpoints: whole, unchanged, without code, and fairseq's.
 
-fairseq opens whatever it is given, torch compares no checksum, and their errors name neither the
-file nor a remedy. Here a checkpoint is a regular file in torch's archive format (since 1.6), its
-records have their checksums, and it holds a model and its settings. torch reads it with
-``weights_only``, always, so that a stranger's file runs no code; what fairseq itself puts there is
-allowed by ``SAFE_TYPES``.
+fairseq and torch check no checksum, and their errors name neither file nor remedy. Here a
+checkpoint is a regular file in torch's archive format (since 1.6), its records have their
+checksums, and it holds a model and its settings. torch always reads it with ``weights_only``, so
+that a stranger's file runs no code; ``SAFE_TYPES`` are what fairseq itself puts there.
 """
 
 import argparse
@@ -30,14 +29,13 @@ from fairseq_doc.fairseq_patches.wrapping import wrap
 DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's: the newest, if there is one
 _ZIP = b"PK\x03\x04"
 _CHUNK = 1 << 20  # bytes read at once
-# Settings that name a file of embeddings, which training starts from.
+# Settings that name a file of initial embeddings.
 _EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 SAFE_TYPES = (
     argparse.Namespace,  # the settings of models and tasks without a dataclass
     distributed_utils._TensorPlaceholder,  # a tensor's place in what workers send each other
-    # Arrays of numbers, in which fairseq's --eval-bleu keeps its counts, under their names in
-    # numpy 1 and 2, so that each reads what the other has written.
+    # Arrays, the counts of fairseq's --eval-bleu, under their names in numpy 1 and 2.
     *((_RECONSTRUCT, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
     np.ndarray,
     np.dtype,
@@ -75,15 +73,13 @@ def load_checked(load, path, *args, **kwargs):
     _warn_of_component_threshold(path, state)
     _add_new_settings(state, args[0] if args else kwargs.get("arg_overrides"))
     if "load_on_all_ranks" in kwargs:  # which only the trainer passes
-        # It sends the state to the other workers through torch.load, which refuses omegaconf's
-        # classes. It reads no settings from the state.
+        # It sends the state through torch.load, which refuses omegaconf; it reads no settings.
         state["cfg"] = OmegaConf.to_container(state["cfg"])
     return state
 
 
 def check_file(path: str | os.PathLike) -> None:
-    """Raise FairseqDocError for no regular file, a damaged archive, or an environment in which
-    torch would run a checkpoint's code."""
+    """Raise ``FairseqDocError`` unless this is a whole archive that torch reads without code."""
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0").lower() in ("1", "y", "yes", "true"):
         raise FairseqDocError(
             "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so that a checkpoint could run code: unset it"
@@ -167,8 +163,7 @@ def _problem(state):
 
 
 def _forget_embedding_files(state):
-    """A checkpoint holds the embeddings; their file may be gone. Training takes its name from the
-    options."""
+    """A checkpoint holds the embeddings, and the file they came from may be gone."""
     for settings in (state.get("args"), state["cfg"].get("model")):
         for name in _EMBEDDING_FILES:
             if getattr(settings, name, None) is not None:

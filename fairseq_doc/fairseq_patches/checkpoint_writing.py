@@ -1,11 +1,11 @@
 """A checkpoint is whole, and on the disk, before it replaces another.
 
-fairseq renames a new checkpoint before it is on the disk (a power failure leaves an empty file),
-copies to checkpoint_last.pt in place (a killed run leaves half a file), and on a full disk prints a
-traceback and keeps the temporary file. Here all go through :func:`fairseq_doc.files.whole_file`.
+fairseq renames a checkpoint before it is on the disk (a power failure leaves an empty file), copies
+to checkpoint_last.pt in place (a killed run leaves half a file), and on a full disk leaves a
+traceback and a temporary file. Here all go through :func:`fairseq_doc.files.whole_file`.
 
-Fine-tuning stages start from the best model of an epoch's end. With them checkpoint_best.pt is that
-one; fairseq would write it after a validation inside an epoch too.
+With fine-tuning stages, which start from the best model of an epoch's end, a validation inside an
+epoch does not write checkpoint_best.pt.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ def _explained():
 
 
 def save_best_at_epoch_ends(save, cfg, trainer, epoch_itr, val_loss):
-    """Inside an epoch, do not save as the best one, if stages start from the best."""
+    """Inside an epoch, do not save as the best one if stages start from it."""
     optimizer = getattr(trainer.optimizer, "fp32_optimizer", None) or trainer.optimizer
     if getattr(optimizer, "best_at_epoch_ends", False) and not epoch_itr.end_of_epoch():
         val_loss = None

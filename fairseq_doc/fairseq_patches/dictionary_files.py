@@ -1,8 +1,7 @@
 """A dictionary is read as every other text, and a damaged one is refused with its line.
 
-fairseq takes a byte order mark as part of the first word, and its errors name neither file nor
-line. The format is fairseq's: a word and its count a line; ``#fairseq:overwrite`` at a line's end
-lets its word replace an earlier one.
+fairseq keeps a byte order mark as part of the first word, and its errors name neither file nor
+line. A line is a word and its count; ``#fairseq:overwrite`` after them replaces an earlier entry.
 """
 
 import os

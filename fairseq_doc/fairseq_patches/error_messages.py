@@ -1,8 +1,7 @@
 """A command prints an error that the user can correct, and Ctrl-C, in one line.
 
 fairseq prints a traceback for every exception. The hook prints ``FairseqDocError`` and the errors
-listed here as one line. It is installed in fairseq's commands only: a program that uses this
-package keeps its own.
+listed here as one line, in fairseq's commands only: a program that uses this package has its own.
 """
 
 import argparse
@@ -107,8 +106,7 @@ def _of_unknown_name(error, traceback):
 
 
 def check_settings_file(argv: Sequence[str]) -> None:
-    """Raise FairseqDocError if fairseq-hydra-train names a missing YAML file: it would use its
-    own."""
+    """Raise ``FairseqDocError`` if fairseq-hydra-train would ignore a missing YAML file."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-name", "-cn")
     parser.add_argument("--config-dir", "-cd")

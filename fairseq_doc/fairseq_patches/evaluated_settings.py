@@ -32,10 +32,8 @@ def apply() -> None:
 
 
 def plain_value(text: str) -> object:
-    """The value of an expression of numbers, texts, lists and their sums and products.
-
-    Raises FairseqDocError for another expression; TypeError, as ``eval``, for no text.
-    """
+    """The value of an expression of numbers, texts, lists and their sums and products;
+    ``FairseqDocError`` for another one, ``TypeError``, as ``eval``, for no text."""
     if not isinstance(text, str):
         raise TypeError(f"expected a text to evaluate; got a {type(text).__name__}")
     try:

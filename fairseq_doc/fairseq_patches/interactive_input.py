@@ -1,7 +1,6 @@
 """fairseq-interactive reads its input as every other text.
 
-fairseq prints a traceback for bytes that are not UTF-8, and takes a byte order mark as part of the
-first word.
+fairseq prints a traceback for bytes that are not UTF-8, and keeps a byte order mark as text.
 """
 
 import sys

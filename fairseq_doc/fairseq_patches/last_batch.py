@@ -1,8 +1,7 @@
 """Batches hold every sentence, the last few too.
 
-fairseq's ``batch_by_size`` silently leaves up to 7 sentences out, the longest, where the last
-batch's size is no multiple of ``--required-batch-size-multiple`` (8). Here they are a batch of
-their own.
+fairseq silently leaves out up to 7 sentences, the longest, where the last batch is no multiple of
+``--required-batch-size-multiple`` (8). Here they are a batch of their own.
 """
 
 import numpy as np

@@ -80,8 +80,8 @@ class Place:
 
 
 def place_of(environ: Mapping[str, str], port: int = -1) -> Place | None:
-    """This process's place, or None if no launcher started several. ``port`` is where the tasks of
-    srun meet; below 1: derived from their job's number."""
+    """This process's place; None if no launcher started several. ``port``: where the tasks of srun
+    meet; below 1: by their job's number."""
     place = None
     if environ.get(ALONE) == "none":
         return None
@@ -125,8 +125,7 @@ def command_of(argv: list[str]) -> str:
 
 
 def refuse_copies(argv: list[str]) -> None:
-    """Raise FairseqDocError if torchrun copies a command that does all of its work in each
-    process."""
+    """Raise ``FairseqDocError`` if each of torchrun's processes would do all of the work."""
     command = command_of(argv)
     shares = {"--num-shards", "--distributed-world-size"} & {word.split("=")[0] for word in argv}
     if command not in ONE_PROCESS or shares:
@@ -261,7 +260,7 @@ def join_in_time(distributed_init, cfg):
 
 
 def check_same_training(cfg: Any) -> None:
-    """Raise FairseqDocError if the joined workers' settings differ: independent trainings of one
+    """Raise ``FairseqDocError`` if the workers' settings differ: independent trainings of one
     launcher, such as a search over seeds, must not become one."""
     mine = {"common.seed": str(cfg.common.seed), "checkpoint.save_dir": cfg.checkpoint.save_dir}
     for group in ("task", "model", "criterion", "optimizer", "lr_scheduler", "optimization"):

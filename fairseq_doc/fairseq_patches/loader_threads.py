@@ -1,12 +1,11 @@
 """Threads and processes that load batches ahead end with their last batch, and before Python exits.
 
-A training that stops inside an epoch (``--max-update``) leaves fairseq's loading thread inside
-torch, which Python's exit can abort ("terminate called without an active exception", status 134, in
-1 of 14 runs). Here the thread ends first.
+A training that stops inside an epoch leaves fairseq's loading thread inside torch, which Python's
+exit can abort ("terminate called without an active exception", status 134, in 1 of 14 runs).
 
-With ``--num-workers`` the thread reads from processes, which fairseq leaves to the garbage
-collector: that closes their queues first, and waits 5 seconds for each. Here the thread ends them;
-the loader of a translation's validation, which would reuse them, starts new ones.
+With ``--num-workers`` the thread reads from processes. The garbage collector ends them, but closes
+their queues first and then waits 5 seconds for each; here the thread ends them. The loader of a
+translation's validation, which would reuse them, starts new ones.
 """
 
 import atexit
@@ -46,8 +45,7 @@ def _batches(loader):
 
 
 def end_loading(patience: float = PATIENCE) -> None:
-    """End each loading thread after its current batch, if that takes at most ``patience``
-    seconds."""
+    """End each loading thread after its current batch, within ``patience`` seconds."""
     deadline = time.monotonic() + patience
     for thread in threading.enumerate():
         if isinstance(thread, iterators.BackgroundConsumer):

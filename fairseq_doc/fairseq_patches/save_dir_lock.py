@@ -42,9 +42,8 @@ def load_with_lock(load, cfg, trainer, **arguments):
 
 
 def take(folder: str, suffix: str = "") -> None:
-    """Lock ``folder`` for this process and remove the unfinished files there; FairseqDocError if
-    another has the lock. ``suffix`` is that of the checkpoints' names, where several workers save a
-    part each."""
+    """Lock ``folder`` or raise ``FairseqDocError``, and remove the unfinished files there.
+    ``suffix``: of the checkpoints' names, where several workers save a part each."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(os.path.realpath(folder), f".training{suffix}.lock")
     if path not in _locks:

@@ -23,7 +23,7 @@ from fairseq_doc.modules.mixture import MixtureOutput
 def embedding_and_output_matrix(
     cfg: Any, n_words: int, embed_dim: int, initialise: Callable[[torch.Tensor], object]
 ) -> tuple[nn.Parameter, nn.Parameter]:
-    """The embedding (V, D_0) and the output matrix (V, d), one unless ``--untie-output``."""
+    """The embedding (V, D_0) and the output matrix (V, d), the same without ``--untie-output``."""
     dim = component_dim(cfg, embed_dim, not cfg.untie_output, "or give --untie-output")
     widths = [embed_dim, dim] if cfg.untie_output else [embed_dim]
     matrices = [nn.Parameter(torch.empty(n_words, width)) for width in widths]
@@ -33,11 +33,8 @@ def embedding_and_output_matrix(
 
 
 class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
-    """Embedding (V, D_0), recurrent layers (methods as :class:`AWDLSTM`'s) and mixture.
-
-    It carries the state itself, one for training and one for evaluation, since
-    ``fairseq-eval-lm`` calls nothing else.
-    """
+    """Embedding (V, D_0), layers with the methods of :class:`AWDLSTM`, mixture. It carries the
+    state, one for training and one for evaluation: ``fairseq-eval-lm`` calls nothing else."""
 
     def __init__(
         self, dictionary: Dictionary, embedding: nn.Parameter, lstm: Any, output: MixtureOutput
@@ -74,16 +71,12 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
     def forward(
         self, src_tokens: torch.Tensor, window: int | None = None, src_lengths: Any = None
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """
-        Args:
-            src_tokens: (B, T), no padding.
-            window: number in the epoch; 0 starts from zeros, k > 0 from the state after window
-                k - 1, also when repeated. None: zeros, and nothing is carried.
+        """Words (B, T), no padding -> the mixture's parameters (B, T, J d + J + 1), see
+        :class:`MixtureOutput`; ``log_weights`` (B, T, J); h^N after dropout (``dropped``) and
+        before it (``undropped``), each (T, B, D_N).
 
-        Returns:
-            mixture_params: (B, T, J d + J + 1), see :class:`MixtureOutput`.
-            extra: ``log_weights`` (B, T, J); h^N after dropout (``dropped``) and before it
-                (``undropped``), each (T, B, D_N).
+        Window 0 starts from zeros, window k > 0 from the state after window k - 1, also when
+        repeated. None starts from zeros, and nothing is carried.
         """
         x = self.embedded(src_tokens.t())  # (T, B, D_0)
         before = self._state_before(window, x)
@@ -116,7 +109,8 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         return before
 
     def _keep(self, window: int, before: States, after: States) -> None:
-        """fairseq repeats a window after an overflow (``--amp``) or, in evaluation, for memory."""
+        """fairseq repeats a window after an overflow (``--amp``); in evaluation, if memory ran
+        out."""
         states = self._states
         if window == 0 or not self.training:
             states.clear()
@@ -170,12 +164,9 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
     ) -> Any:
         """As fairseq's; returns an ``evaluation.hub_interface.PretrainedLanguageModel``.
 
-        Args:
-            model_name_or_path: folder of the checkpoints.
-            checkpoint_file: a file in it, or ``a.pt:b.pt`` for an ensemble.
-            data_name_or_path: folder of ``fairseq-preprocess``; with a leading dot, relative to
-                ``model_name_or_path``.
-            matmul_precision: ``float32`` or ``bfloat16``; None: as trained.
+        ``checkpoint_file`` may be ``a.pt:b.pt``, an ensemble. ``data_name_or_path`` is the folder
+        of ``fairseq-preprocess``; with a leading dot, relative to ``model_name_or_path``.
+        ``matmul_precision`` is ``float32``, ``bfloat16``, or None: as trained.
         """
         fairseq_doc.register()
         return cls.load_pretrained(

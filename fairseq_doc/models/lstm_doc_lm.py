@@ -1,7 +1,4 @@
-"""``lstm_doc_lm``: the AWD-LSTM language model with a DOC output, and its presets.
-
-Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components, V vocabulary.
-"""
+"""``lstm_doc_lm``: the AWD-LSTM language model with a DOC output, and its presets."""
 
 from dataclasses import dataclass
 from typing import Any, Optional

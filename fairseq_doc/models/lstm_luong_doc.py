@@ -60,8 +60,7 @@ class LuongEncoder(FairseqEncoder):
 
     def forward(self, src_tokens: torch.Tensor, src_lengths: Any = None) -> dict[str, Any]:
         """Words (B, S), padded on either side -> ``memory`` (B, S, D); ``padding_mask`` (B, S),
-        true at padding; ``hidden``, ``cell`` (N, B, D); ``rows``, the sentence of each of the R
-        rows."""
+        true at padding; ``hidden``, ``cell`` (N, B, D); ``rows``: the sentence of each row."""
         padding_mask = src_tokens.eq(self.dictionary.pad())
         x = embedded_dropout(self.embedding, src_tokens.t(), self.source_dropout, self.training)
         memory, hidden, cell = self.lstm(x, padding_mask)
@@ -123,18 +122,11 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         encoder_out: dict[str, Any],
         incremental_state: dict | None = None,
     ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """
-        Args:
-            prev_output_tokens: (R, T), the target shifted by one.
-            encoder_out: from :class:`LuongEncoder`.
-            incremental_state: holds the state; only the last token is read, and T = 1 below.
+        """Target words shifted by one (R, T) -> the mixture's parameters (R, T, J d + J + 1), see
+        :class:`MixtureOutput`; ``log_weights`` (R, T, J); ``attn``, [(R, T, S)], zero at padding.
 
-        Returns:
-            mixture_params: (R, T, J d + J + 1), see :class:`MixtureOutput`.
-            extra: ``log_weights`` (R, T, J); ``attn``: [(R, T, S)], zero at padding.
-
-        Raises:
-            FairseqDocError: with an ``incremental_state``, a score that is not finite.
+        An ``incremental_state`` holds the state: then only the last token is read, T is 1, and a
+        score that is not finite raises ``FairseqDocError``.
         """
         tokens, words_first = prev_output_tokens, None
         if incremental_state is not None:

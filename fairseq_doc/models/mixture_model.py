@@ -73,11 +73,8 @@ class MixtureDecoder:
     def get_normalized_probs(
         self, net_output: tuple, log_probs: bool, sample: dict | None = None
     ) -> torch.Tensor:
-        """(B, T, V) probabilities or their logarithms, in float32 or wider.
-
-        Raises FairseqDocError in evaluation for a target's score that is not finite: fairseq's
-        scorer would leave it out.
-        """
+        """(B, T, V), in float32 or wider. In evaluation a target's score that is not finite raises
+        ``FairseqDocError``: fairseq's scorer would leave it out."""
         scores = self.output.log_probs(net_output[0])  # (B, T, V)
         if sample is not None and not self.training:
             check_finite(scores.gather(-1, sample["target"].unsqueeze(-1)))
@@ -121,7 +118,7 @@ class MixtureModel:
         model_cfg: Any = None,
         args: Any = None,
     ) -> Any:
-        """Raises FairseqDocError for another architecture, size or dictionary."""
+        """Raises ``FairseqDocError`` for another architecture, size or dictionary."""
         model: Any = super()  # the class after this one, a fairseq model
         check_state_dict(model.state_dict(), state_dict)
         return model.load_state_dict(state_dict, strict, model_cfg, args)

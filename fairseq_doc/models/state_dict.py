@@ -20,7 +20,7 @@ def dictionary_checksum(dictionary: Dictionary) -> torch.Tensor:
 def check_state_dict(
     expected: Mapping[str, torch.Tensor], state_dict: Mapping[str, torch.Tensor]
 ) -> None:
-    """Raise FairseqDocError unless ``state_dict`` fits the model's own, ``expected``."""
+    """Raise ``FairseqDocError`` unless ``state_dict`` fits the model's own, ``expected``."""
     missing, unknown = (
         ", ".join(sorted(names)[:3]) or "none"
         for names in (expected.keys() - state_dict, state_dict.keys() - expected)

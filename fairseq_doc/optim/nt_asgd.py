@@ -51,13 +51,10 @@ class FoundByModel:
 
 
 class AveragedSGD(torch.optim.Optimizer):
-    """SGD with weight decay; after :meth:`start_averaging` it averages its iterates.
-
-    As torch's ``ASGD`` with t0 = 0 and lambd = 0: the average is the newest iterate after steps 1
-    and 2 of averaging, the mean of iterates 2 .. k after step k > 2. Unlike torch's, a changed
-    learning rate takes effect at once. The stages' state is in this one's, since ``--amp`` saves
-    this optimizer alone.
-    """
+    """SGD with weight decay and, after :meth:`start_averaging`, an average of its iterates, as
+    torch's ``ASGD`` with t0 = 0 and lambd = 0: after steps 1 and 2 of averaging the newest iterate,
+    after step k > 2 the mean of iterates 2 .. k. Unlike torch's, a changed learning rate takes
+    effect at once. Its state holds the stages' too, since ``--amp`` saves this optimizer alone."""
 
     def __init__(
         self,
@@ -117,7 +114,6 @@ class AveragedSGD(torch.optim.Optimizer):
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Continue from the best weights with a new average."""
         self._group.update(averaging=True, averaged_steps=0, shows_average=False)
         for p in self._group["params"]:
             p.copy_(self.state[p]["best"])
@@ -181,7 +177,7 @@ class NTASGDConfig(FairseqDataclass):
 
 @register_optimizer(NAME, dataclass=NTASGDConfig)
 class NTASGD(FoundByModel, FairseqOptimizer):
-    """fairseq's wrapper: settings, stages, and each stage's best checkpoint."""
+    """fairseq's wrapper; it keeps each stage's best checkpoint."""
 
     def __init__(self, cfg: Any, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(cfg)
@@ -193,20 +189,14 @@ class NTASGD(FoundByModel, FairseqOptimizer):
 
     @property
     def best_at_epoch_ends(self) -> bool:
-        """Fine-tuning starts from checkpoint_best.pt, then always of an epoch's end."""
+        """Fine-tuning starts from checkpoint_best.pt, then always that of an epoch's end."""
         return self.cfg.finetune_stages != 0
 
     def resume(self, epoch_loss: tuple[int, float] | None, loss: float | None) -> None:
-        """Continue from a loaded checkpoint.
-
-        Args:
-            epoch_loss: if it was saved at an epoch's end, that epoch and its validation loss, which
-                :meth:`observe` has not had yet.
-            loss: the validation loss of its weights, in mid-epoch too.
-
-        Raises:
-            FairseqDocError: ``--finetune-stages`` is new, and its weights are not the best.
-        """
+        """Continue from a loaded checkpoint, whose weights have the validation loss ``loss``. If it
+        was saved at an epoch's end, ``epoch_loss`` is that epoch and its loss, which
+        :meth:`observe` has not had. Raises ``FairseqDocError`` if ``--finetune-stages`` is new and
+        the weights are not the best."""
         has_best = any("best" in state for state in self._optimizer.state.values())
         if self.cfg.finetune_stages and not has_best:
             if self.stages.best < math.inf:
@@ -235,7 +225,7 @@ class NTASGD(FoundByModel, FairseqOptimizer):
                 self._copy_checkpoint(max(stages.stage, 0), resumed=True)
 
     def _check_not_begun(self):
-        """Refuse to begin a fine-tuning again that this command began."""
+        """Raise ``FairseqDocError`` if this command has begun the fine-tuning already."""
         cfg, newest = self.cfg, self._file_of("last")
         if cfg.no_save or cfg.restore_file == LAST_CHECKPOINT or not os.path.exists(newest):
             return
@@ -283,7 +273,7 @@ class NTASGD(FoundByModel, FairseqOptimizer):
 
 
 def check_settings(cfg: Any) -> None:
-    """Raise FairseqDocError for settings with which averaging does not work."""
+    """Raise ``FairseqDocError`` for settings with which averaging does not work."""
     check_ranges(NTASGDConfig, cfg)
     needs = {
         f"--lr-scheduler {NAME}, which passes it losses, not {cfg.lr_scheduler_name}": (

@@ -1,5 +1,4 @@
-"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses decide when the learning rate
-drops and when training ends.
+"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses lower the rate, end training.
 
 A check is the validation at an epoch's end; ``--updates-per-epoch K`` gives one every K updates.
 The task passes its loss before fairseq saves, so that a checkpoint holds it; fairseq's own
@@ -65,10 +64,10 @@ def limits_of(cfg: Any) -> list[float]:
 
 
 class Plateau:
-    """Takes the loss of every check; counts drops of the learning rate; says when to stop.
+    """Takes the loss of every check.
 
-    - The rate drops at a check more than ``lr_patience`` checks after the best one and after the
-      last drop; for the first time at check ``drop_at`` at the latest.
+    - The learning rate drops at a check more than ``lr_patience`` checks after the best one and
+      after the last drop; for the first time at check ``drop_at`` at the latest.
     - Training stops after ``max_checks`` checks; at a check more than ``stop_patience`` checks
       after the best one; and if the loss expected at the last check is above the limit.
     """
@@ -144,7 +143,7 @@ class Plateau:
 
 
 def check_settings(cfg: Any) -> None:
-    """Raise FairseqDocError for settings with which the rules do not work."""
+    """Raise ``FairseqDocError`` for settings with which the rules do not work."""
     check_ranges(PlateauScheduleConfig, cfg)
     try:
         finite = all(map(math.isfinite, limits_of(cfg)))

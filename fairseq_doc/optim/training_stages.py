@@ -24,12 +24,10 @@ class TrainingStages:
         self.stopped = False
 
     def observe(self, epoch: int, loss: float) -> list[str]:
-        """Take an epoch's loss; a second call with the same epoch does nothing.
-
-        Returns the actions to take, in order: ``keep_best_of_stage`` and ``keep_best`` (the weights
-        just validated are the best of their stage, and of the run), ``average`` (from now on),
-        ``restart`` (from the best weights, with a new average), ``stop``.
-        """
+        """Take an epoch's loss (the second time, do nothing); return the actions, in order:
+        ``keep_best_of_stage`` and ``keep_best`` (the weights just validated are the best of their
+        stage, of the run), ``average`` (from now on), ``restart`` (from the best weights, with a
+        new average), ``stop``."""
         if epoch == self.last_epoch or self.stopped:
             return []
         self.last_epoch = epoch

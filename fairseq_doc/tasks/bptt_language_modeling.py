@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 class BpttLanguageModelingTask(FairseqTask):
     """A corpus in columns, read window by window in order (section 5 of the paper).
 
-    ``--batch-size`` counts columns a worker, ``--batch-size-valid`` evaluation columns of all
-    workers together; in ``fairseq-eval-lm``, ``--batch-size`` does (default: 1).
+    ``--batch-size`` counts the columns of one worker; in evaluation ``--batch-size-valid``, or
+    ``--batch-size`` of ``fairseq-eval-lm``, counts those of all workers.
     """
 
     def __init__(self, cfg, dictionary):
@@ -81,7 +81,6 @@ class BpttLanguageModelingTask(FairseqTask):
     # Data
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
-        """With several data folders, the epoch's."""
         paths = split_paths(self.cfg.data)
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
         self.datasets[split] = load_stream(path, split, self.dictionary, combine)
@@ -202,7 +201,7 @@ class BpttLanguageModelingTask(FairseqTask):
             raise
 
     def optimizer_step(self, optimizer, model, update_num):
-        """At the learning rate times the mean of (drawn length / ``--bptt``) over the windows."""
+        """At the learning rate times the windows' mean of (drawn length / ``--bptt``)."""
         lengths, self._drawn_lengths = self._drawn_lengths, []
         rate = optimizer.get_lr()
         optimizer.set_lr(rate * sum(lengths) / (self.cfg.bptt * len(lengths)))
@@ -216,8 +215,8 @@ class BpttLanguageModelingTask(FairseqTask):
         _show(model, average=True)
 
     def post_validate(self, model, stats, agg):
-        """Keep the first validation subset's loss, which schedulers get; ``--lr-scheduler plateau``
-        gets it here at an epoch's end."""
+        """Keep the first validation subset's loss, which schedulers get. ``plateau`` gets it here,
+        at an epoch's end."""
         if self._valid_loss is not None:
             return
         self._valid_loss = stats[self.cfg.valid_metric]
@@ -228,11 +227,9 @@ class BpttLanguageModelingTask(FairseqTask):
     # Checkpoints
 
     def get_checkpoint_dict(self):
-        """fairseq calls it before it saves model and optimizer: puts the averages into the model.
-
-        At an epoch's end fairseq saves before it passes the loss to the scheduler, so the loss is
-        saved too. The carried state is saved if the next window needs it.
-        """
+        """Called before fairseq saves model and optimizer, so it puts the averages into the model.
+        The loss is saved, since fairseq passes it to the scheduler after saving; the carried state,
+        if the next window needs it."""
         _show(self._model, average=True)
         epoch_ended = self._windows_done == self._end_of_epoch
         resets = epoch_ended and self.cfg.updates_per_epoch is None
@@ -248,7 +245,7 @@ class BpttLanguageModelingTask(FairseqTask):
         }
 
     def set_checkpoint_dict(self, state):
-        """Raises FairseqDocError for a resume in mid-epoch with other windows."""
+        """Raises ``FairseqDocError`` for a resume in mid-epoch with other windows."""
         if state["carried"] is not None:
             layout, own = state["layout"], self._layout
             if layout != own:
@@ -269,7 +266,7 @@ class BpttLanguageModelingTask(FairseqTask):
 
 
 def _show(model, average):
-    """Put the averages or the raw weights of NT-ASGD into the model, if that trains it."""
+    """Put NT-ASGD's averages or raw weights into the model."""
     nt_asgd = NTASGD.of(model)
     if nt_asgd is not None:
         show = nt_asgd.optimizer.show_average if average else nt_asgd.optimizer.show_raw

@@ -47,7 +47,7 @@ class BpttLanguageModelingConfig(FairseqDataclass):
 
 
 def check_options(cfg: Any) -> None:
-    """Raise FairseqDocError for options that do not fit together."""
+    """Raise ``FairseqDocError`` for options that do not fit together."""
     check_ranges(BpttLanguageModelingConfig, cfg)
     update_freq = ",".join(map(str, cfg.update_freq))
     needs = {
@@ -76,7 +76,7 @@ def check_options(cfg: Any) -> None:
 def check_batches(
     max_sentences: int | None, max_tokens: int | None, skip_remainder_batch: bool
 ) -> None:
-    """Raise FairseqDocError for batches that are no columns."""
+    """Raise ``FairseqDocError`` for batches that are no columns."""
     needs = {
         "all batches, since each has targets: expected no --skip-remainder-batch": (
             not skip_remainder_batch
