@@ -106,8 +106,7 @@ def norm_deviation(weight: torch.Tensor, norm: float) -> torch.Tensor:
 
 
 def attention_entropy(weights: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """The summed entropies, in nats and without a gradient, of attention weights (B, T, S) over the
-    target tokens where ``real`` (B, T) is true."""
+    """Sum of the entropies (nats) of weights (B, T, S) at ``real`` tokens (B, T); no gradient."""
     return (torch.special.entr(weights.detach().float()).sum(-1) * real).sum()
 
 

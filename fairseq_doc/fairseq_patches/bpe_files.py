@@ -1,7 +1,6 @@
 """A damaged file of BPE codes or of sentencepiece's model is refused in one line.
 
-``--bpe`` gives the file to subword-nmt, which prints two lines and ends the process, or to
-sentencepiece. Here preparation's check comes first.
+subword-nmt prints two lines and ends the process. Here preparation's check comes first.
 """
 
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE

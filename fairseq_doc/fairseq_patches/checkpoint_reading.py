@@ -143,7 +143,6 @@ def _not_whole(path, got):
 
 
 def _problem(state):
-    """What a checkpoint lacks, or None."""
     if not isinstance(state, dict):
         return f"a {type(state).__name__}"
     model: Any = state.get("model")

@@ -1,7 +1,6 @@
 """A setting that fairseq evaluates as Python is a value, and runs no code.
 
-fairseq passes settings such as ``[(512, 3)] * 20`` to Python's ``eval``, those of a checkpoint too,
-whose text would run. Here its modules get another ``eval``.
+fairseq passes settings such as ``[(512, 3)] * 20``, a checkpoint's too, to Python's ``eval``.
 """
 
 import ast

@@ -80,8 +80,7 @@ class Place:
 
 
 def place_of(environ: Mapping[str, str], port: int = -1) -> Place | None:
-    """This process's place; None if no launcher started several. ``port``: where the tasks of srun
-    meet; below 1: by their job's number."""
+    """This process among several, or None; ``port`` is srun's, below 1 by the job's number."""
     place = None
     if environ.get(ALONE) == "none":
         return None
@@ -159,7 +158,7 @@ def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _check_sixteen_bits(cfg, on_cpu):
-    """fairseq's optimizers of 16 bits need a GPU or, with fairseq-train's ``--bf16``, a TPU."""
+    """fairseq's 16-bit optimizers need a GPU or, with fairseq-train's ``--bf16``, a TPU."""
     common = cfg.common
     if on_cpu and common.amp:
         logger.warning(
@@ -234,8 +233,7 @@ def rendezvous_timeout() -> timedelta:
 
 
 def join_in_time(distributed_init, cfg):
-    """Join within the rendezvous timeout. Then the backend's own limit holds: one worker can save
-    or validate for a long time."""
+    """Then the backend's own limit holds again: one worker can save or validate for a long time."""
     settings, waiting = cfg.distributed_training, rendezvous_timeout()
     initialize = distributed.init_process_group
     distributed.init_process_group = functools.partial(initialize, timeout=waiting)

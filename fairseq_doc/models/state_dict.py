@@ -59,7 +59,6 @@ def check_state_dict(
 
 
 def _check_ties(expected, state_dict):
-    """Parameters that share memory in the model must be equal in the checkpoint."""
     first_names: dict[int, str] = {}  # by the memory's address
     for name, tensor in expected.items():
         first = first_names.setdefault(tensor.data_ptr(), name)

@@ -6,7 +6,7 @@ from typing import Any
 class TrainingStages:
     """Decides after each epoch, from its validation loss, what to do.
 
-    The non-monotone criterion: a loss ends its stage if it is worse than the best of all but the
+    A loss ends its stage (the non-monotone criterion) if it is worse than the best of all but the
     last ``nonmono`` earlier losses of the stage, and there are more than ``nonmono`` of them.
     Averaging follows SGD, and never ends without fine-tuning, as in the published runs; else
     ``finetune_stages`` stages follow, or with -1 stages until one does not lower the best loss.
@@ -24,10 +24,9 @@ class TrainingStages:
         self.stopped = False
 
     def observe(self, epoch: int, loss: float) -> list[str]:
-        """Take an epoch's loss (the second time, do nothing); return the actions, in order:
-        ``keep_best_of_stage`` and ``keep_best`` (the weights just validated are the best of their
-        stage, of the run), ``average`` (from now on), ``restart`` (from the best weights, with a
-        new average), ``stop``."""
+        """Take an epoch's loss, once. Return the actions in order: ``keep_best_of_stage``,
+        ``keep_best`` (the validated weights are the best of the stage, of the run), ``average``
+        (from now on), ``restart`` (from the best weights, with a new average), ``stop``."""
         if epoch == self.last_epoch or self.stopped:
             return []
         self.last_epoch = epoch

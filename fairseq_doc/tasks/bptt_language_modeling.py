@@ -119,14 +119,12 @@ class BpttLanguageModelingTask(FairseqTask):
         length=None,
         **unused,
     ):
-        """Windows of ``length`` steps, or of ``--eval-window`` tokens."""
         n_columns = 1 if batch_size is None else batch_size
         windows = self._evaluation_windows(dataset, n_columns, num_shards, length)
         iterator = _iterator(windows, num_shards, shard_id, num_workers=num_workers)
         return iterator.next_epoch_itr(shuffle=False)
 
     def _training_windows(self, dataset, n_columns, num_shards, epoch):
-        """An epoch over all workers' columns, endless with ``--updates-per-epoch``."""
         cfg, first_window, offsets = self.cfg, 0, None
         if cfg.updates_per_epoch is not None:
             n_windows = cfg.updates_per_epoch * cfg.update_freq[0]
@@ -184,7 +182,6 @@ class BpttLanguageModelingTask(FairseqTask):
     # Training
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
-        """As fairseq's, with the raw weights in the model."""
         _show(model, average=False)
         self._valid_loss = None  # a validation before this step was not at the epoch's end
         window = sample["net_input"]["window"]
@@ -215,8 +212,8 @@ class BpttLanguageModelingTask(FairseqTask):
         _show(model, average=True)
 
     def post_validate(self, model, stats, agg):
-        """Keep the first validation subset's loss, which schedulers get. ``plateau`` gets it here,
-        at an epoch's end."""
+        """Keep the first subset's loss, as schedulers get it; at an epoch's end ``plateau`` gets
+        it."""
         if self._valid_loss is not None:
             return
         self._valid_loss = stats[self.cfg.valid_metric]
@@ -228,8 +225,8 @@ class BpttLanguageModelingTask(FairseqTask):
 
     def get_checkpoint_dict(self):
         """Called before fairseq saves model and optimizer, so it puts the averages into the model.
-        The loss is saved, since fairseq passes it to the scheduler after saving; the carried state,
-        if the next window needs it."""
+        The loss is saved, since the scheduler gets it later; the carried state, if the next window
+        needs it."""
         _show(self._model, average=True)
         epoch_ended = self._windows_done == self._end_of_epoch
         resets = epoch_ended and self.cfg.updates_per_epoch is None
