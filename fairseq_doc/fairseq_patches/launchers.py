@@ -233,7 +233,8 @@ def rendezvous_timeout() -> timedelta:
 
 
 def join_in_time(distributed_init, cfg):
-    """Then the backend's own limit holds again: one worker can save or validate for a long time."""
+    """Wait for the others no longer than the rendezvous timeout. Then the backend's own limit
+    holds, since one worker can save or validate for a long time."""
     settings, waiting = cfg.distributed_training, rendezvous_timeout()
     initialize = distributed.init_process_group
     distributed.init_process_group = functools.partial(initialize, timeout=waiting)

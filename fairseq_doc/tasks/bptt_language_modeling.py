@@ -198,7 +198,8 @@ class BpttLanguageModelingTask(FairseqTask):
             raise
 
     def optimizer_step(self, optimizer, model, update_num):
-        """At the learning rate times the windows' mean of (drawn length / ``--bptt``)."""
+        """Update at the learning rate times the mean of (drawn length / ``--bptt``) of the
+        windows."""
         lengths, self._drawn_lengths = self._drawn_lengths, []
         rate = optimizer.get_lr()
         optimizer.set_lr(rate * sum(lengths) / (self.cfg.bptt * len(lengths)))
@@ -212,8 +213,7 @@ class BpttLanguageModelingTask(FairseqTask):
         _show(model, average=True)
 
     def post_validate(self, model, stats, agg):
-        """Keep the first subset's loss, as schedulers get it; at an epoch's end ``plateau`` gets
-        it."""
+        """Keep the first subset's loss; at an epoch's end pass it to ``--lr-scheduler plateau``."""
         if self._valid_loss is not None:
             return
         self._valid_loss = stats[self.cfg.valid_metric]
