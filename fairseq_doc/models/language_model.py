@@ -109,8 +109,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         return before
 
     def _keep(self, window: int, before: States, after: States) -> None:
-        """fairseq repeats a window after an overflow (``--amp``), or out of memory in
-        evaluation."""
+        """fairseq may repeat a window: overflow (``--amp``), in evaluation lack of memory."""
         states = self._states
         if window == 0 or not self.training:
             states.clear()

@@ -80,8 +80,7 @@ class LuongEncoder(FairseqEncoder):
         return {**encoder_out, "rows": [rows[index] for index in new_order.tolist()]}
 
     def max_positions(self) -> int:
-        """No limit except the task's, as in fairseq's decoders."""
-        return 10**6
+        return 10**6  # no limit except the task's, as in fairseq's decoders
 
 
 class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):

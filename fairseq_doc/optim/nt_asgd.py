@@ -1,9 +1,10 @@
 """NT-ASGD (Merity et al., 2018): SGD, then averaging, then fine-tuning stages.
 
 ``--optimizer nt_asgd --lr-scheduler nt_asgd``, both: fairseq passes the validation loss to the
-scheduler only. While averaging, a weight has two values. Training continues with the raw one; the
-average is validated and saved. The model's parameter holds one of them, the optimizer's state the
-other, its *shadow*; a checkpoint holds both and says which is which.
+scheduler only. While averaging, a weight has two values: the raw one, which training continues
+with, and the average, which is validated and saved. The model's parameter holds one of them, the
+optimizer's state the other, its *shadow*; they are exchanged before validation and saving, and
+before a training step. A checkpoint holds both and says which is which.
 """
 
 import logging
