@@ -1,10 +1,9 @@
 """``doc_cross_entropy``: NLL or, with smoothed labels, cross entropy; + lambda_beta beta + AR + TAR
 + L2 + weight norms, each logged apart.
 
-Axes: B streams, T time, J components. fairseq divides gradients by the sample size (tokens, or
-sentences with ``--sentence-avg``) summed over workers, so every penalty, a mean, is multiplied by
-this worker's sample size; lambda_beta beta by its tokens, so that lambda has one strength a token
-with and without ``--sentence-avg``.
+Axes: B streams, T time, J components. fairseq divides gradients by the sample size of all workers
+(tokens, or sentences with ``--sentence-avg``), so every penalty, a mean, is multiplied by this
+worker's sample size; lambda_beta beta by its tokens, so that lambda has one strength a token.
 """
 
 import logging
@@ -32,8 +31,8 @@ USUAL_NORM = 2.0  # that --weight-norm pulls rows to
 
 
 class _SumOverWorkers(torch.autograd.Function):
-    """The sum of a tensor over the data-parallel workers, on each of them. All workers' losses
-    depend on every summand, so its gradient is the sum of the workers' gradients."""
+    """The sum of a tensor over the workers, on each of them. All workers' losses depend on every
+    summand, so its gradient is the sum of the workers' gradients."""
 
     @staticmethod
     def forward(ctx, x):
@@ -55,22 +54,15 @@ def _over_workers(x):
 def balance(
     log_weights: torch.Tensor, real: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both forms of beta, the squared coefficient of variation of the mixture weights (Eq. 12-13).
+    """Both forms (paper, published) of beta, the squared coefficient of variation of the mixture
+    weights pi (Eq. 12-13), from log pi (B, T, J); ``real`` (B, T) is true except at padding.
 
-    With Pi = the sum over all the batch's real tokens, of all workers, of pi, a J-vector:
-
-    - paper: (std(Pi) / mean(Pi))^2, population std;
-    - published: what the published runs computed. Pi_b is the sum over the time of stream b alone;
-      (J - 1) var(Pi_b) / mean(Pi_b)^2, unbiased variance over all B J numbers.
+    - paper: (std(Pi) / mean(Pi))^2, population std; Pi (J,) is the sum of pi over the real tokens
+      of the batch, of all workers.
+    - published: what the published runs computed, (J - 1) var(Pi_b) / mean(Pi_b)^2; Pi_b is the sum
+      over the time of stream b alone, with the unbiased variance over all B J numbers.
 
     Neither takes a square root: its gradient is not a number at a variance of zero.
-
-    Args:
-        log_weights: log pi, (B, T, J).
-        real: (B, T), true at tokens that are not padding; None: all are.
-
-    Returns:
-        (paper, published), scalars.
     """
     pi = log_weights.double().exp()  # (B, T, J): small sums of squares keep their digits
     if real is not None:
@@ -101,29 +93,26 @@ def activation_penalties(
 
 
 def half_square_norm(model: torch.nn.Module) -> torch.Tensor:
-    """L2 before its factor: half the sum of the squares of all trained parameters, biases too
-    (Melis et al., 2018)."""
+    """L2 before its factor: half the sum of squares of all parameters (Melis et al., 2018)."""
     trained = [p for p in model.parameters() if p.requires_grad]
     return 0.5 * torch.stack([p.to(sum_dtype(p.dtype)).square().sum() for p in trained]).sum()
 
 
 def norm_deviation(weight: torch.Tensor, norm: float) -> torch.Tensor:
-    """Weight-norm regularisation before its factor (after Herold et al., 2018): the mean over the
-    words of (|w_v| - norm)^2, with the rows w_v of the output matrix ``weight`` (V, d)."""
+    """Weight-norm regularisation before its factor (after Herold et al., 2018): the mean of
+    (|w_v| - norm)^2 over words v, with w_v the rows of the output matrix ``weight`` (V, d)."""
     norms = torch.linalg.vector_norm(weight.to(sum_dtype(weight.dtype)), dim=1)  # (V,)
     return (norms - norm).square().mean()
 
 
 def attention_entropy(weights: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-    """The sum of the entropies, in nats, of attention weights (B, T, S) over the target tokens
-    where ``real`` (B, T) is true; without a gradient, for the log.
-    """
+    """Sum of the entropies (nats) of weights (B, T, S) at ``real`` tokens (B, T); no gradient."""
     return (torch.special.entr(weights.detach().float()).sum(-1) * real).sum()
 
 
 @dataclass
 class DocCrossEntropyConfig(FairseqDataclass):
-    """Options of the criterion; a factor of zero leaves its term out."""
+    """A factor of zero leaves its term out."""
 
     doc_balance: ChoiceEnum(list(BALANCES)) = option(  # type: ignore[valid-type]
         "form of beta: Eq. 13, or what the published runs computed, for which lambda .001 was "
@@ -178,13 +167,8 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         self.weight_norm_target = USUAL_NORM if target is None else target
 
     def forward(self, model, sample, reduce=True):
-        """
-        Returns:
-            The loss, summed over the sample size; the sample size; what to log.
-
-        Raises:
-            FairseqDocError: in evaluation, an NLL that is not finite.
-        """
+        """The loss, summed over the sample size; the sample size; what to log. Raises
+        ``FairseqDocError`` in evaluation if the NLL is not finite."""
         target = sample["target"]
         if target is None:  # a validation split; that of training was checked
             raise FairseqDocError(
@@ -197,7 +181,6 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         sample_size = nsentences if self.cfg.sentence_avg else ntokens
         real = target.ne(self.padding_idx)
         betas = balance(net_output[1]["log_weights"], real)
-        # lambda has one strength a token, with --sentence-avg too.
         factor = self.cfg.doc_lambda * ntokens / sample_size
         penalties = {"balance": (factor, betas[self.balance_form])}
         penalties.update(self._penalties(model, net_output[1]))
@@ -229,8 +212,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         return nll, nll
 
     def _penalties(self, model, extra):
-        """{name: (factor, value)} of all terms except beta; those of L2 and of the weight norms in
-        training alone, if they are not zero."""
+        """{name: (factor, value)} of all terms except beta."""
         cfg, penalties = self.cfg, {}
         if "dropped" in extra:
             ar, tar = activation_penalties(extra["dropped"], extra["undropped"])
@@ -249,8 +231,8 @@ class DocCrossEntropyCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Losses and entropies in base 2, as fairseq's; ``ppl`` from the NLL; ``balance_cv`` is
-        sqrt(beta), the coefficient of variation of the paper's Table 4."""
+        """Losses and entropies in base 2, as fairseq's; ``balance_cv`` is sqrt(beta), the
+        coefficient of variation of the paper's Table 4."""
         total = {key: sum(log[key] for log in logging_outputs) for key in logging_outputs[0]}
         size, tokens = total["sample_size"], total["ntokens"]
         metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, round=5)
@@ -267,12 +249,10 @@ class DocCrossEntropyCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed():
-        """Every entry is a sum over this worker."""
         return True
 
 
 def _check(cfg):
-    """Raise ``FairseqDocError`` for options that cannot be used, or not together."""
     check_ranges(DocCrossEntropyConfig, cfg)
     if cfg.label_smoothing and cfg.gradient_sampling:
         logger.warning(

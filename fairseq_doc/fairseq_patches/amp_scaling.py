@@ -1,9 +1,8 @@
 """With ``--amp`` gradients are divided by the loss scale once.
 
-torch's GradScaler knows an optimizer by its identity. fairseq unscales the gradients of the torch
-optimizer, for clipping, and then lets the scaler step fairseq's wrapper of it. The scaler treats
-the wrapper as a different optimizer and divides again. At the first scale, 128, SGD then trains at
-1/128 of its learning rate. Here both calls get the torch optimizer.
+torch's GradScaler knows an optimizer by its identity. fairseq unscales the torch optimizer's
+gradients, for clipping, and then lets the scaler step its wrapper of it, so that the scaler divides
+again: SGD starts at 1/128 of its learning rate. Here both calls get the torch optimizer.
 """
 
 from fairseq.optim.amp_optimizer import AMPOptimizer
@@ -15,6 +14,6 @@ def apply() -> None:
 
 
 def step_torch_optimizer(amp: AMPOptimizer) -> None:
-    """A step with the gradients that ``amp.clip_grad_norm`` unscaled; none if they overflowed."""
+    """Step with the gradients that ``amp.clip_grad_norm`` unscaled; not after an overflow."""
     amp.scaler.step(amp.optimizer)
     amp.scaler.update()

@@ -1,11 +1,8 @@
 """checkpoint_best.pt is the best of all validations, checkpoint_last.pt that of the training's end.
 
-fairseq writes it only where it writes other checkpoints too, so that the best validation between
-two of them is lost. Here a best validation that fairseq has not saved is written to
-checkpoint_best.pt alone. With ``--save-interval 10 --no-epoch-checkpoints`` every validation
-counts, and checkpoint_last.pt is written at each tenth. Where the learning-rate scheduler ends the
-training in between, checkpoint_last.pt is written too, so that the same command finds the training
-at its end.
+fairseq writes checkpoint_best.pt only together with others: ``--save-interval 10`` loses a best
+validation in between. Here it is written alone then. checkpoint_last.pt is also written when the
+learning-rate scheduler ends the training, so that the same command does not train on.
 """
 
 import copy
@@ -22,7 +19,7 @@ def apply() -> None:
 
 
 def keep_best(validate_and_save, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
-    """Validate and save as fairseq does, then save a best validation that it has not saved."""
+    """Validate and save as fairseq does, then save a best validation that it left out."""
     losses, should_stop = validate_and_save(
         cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch
     )
@@ -36,7 +33,6 @@ def keep_best(validate_and_save, cfg, trainer, task, epoch_itr, valid_subsets, e
 
 
 def _is_new_best(cfg, loss):
-    """Whether the loss is the best so far and this validation has written no checkpoint."""
     best = getattr(checkpoint_utils.save_checkpoint, "best", None)
     if best is None:
         return True
@@ -44,7 +40,7 @@ def _is_new_best(cfg, loss):
 
 
 def _without_others(cfg, last):
-    """The same settings without any checkpoint but the best and, where ``last``, the last."""
+    """The settings that save the best checkpoint and, if ``last``, the last one alone."""
     cfg = copy.copy(cfg)
     cfg.no_epoch_checkpoints, cfg.no_last_checkpoints = True, cfg.no_last_checkpoints or not last
     cfg.save_interval_updates = cfg.keep_interval_updates = 0

@@ -1,8 +1,8 @@
 """Binarised text is checked when it is opened.
 
-fairseq believes an index: a wrong offset or size gives other words, or reads beyond the file. Here
-the checksums of what preparation wrote are compared, and then, whoever wrote it: sizes and offsets
-describe the whole .bin file, sentence after sentence, and every word is in the dictionary.
+fairseq trusts an index: a wrong offset or size gives other words, or reads beyond the file. Here
+checksums, if preparation wrote them, must agree; sizes and offsets must describe the whole .bin
+file, sentence after sentence; and every word must be in the dictionary.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def find_checked(find, path):
 
 
 def make_checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=None):
-    """The dataset, its index and its words checked."""
+    """The dataset, its index and words checked."""
     try:
         if impl == "mmap" and MMapIndexedDataset.exists(path):
             check_index_and_words(path, None if dictionary is None else len(dictionary))
@@ -69,23 +69,13 @@ def load_both_sides(load_dataset, task, split, *args, **kwargs):
 
 
 def close_what_is_open(close, dataset):
-    """fairseq closes what it has not opened after an error in between, which prints another."""
+    """fairseq closes what an error kept it from opening, which prints another error."""
     with contextlib.suppress(AttributeError):
         close(dataset)
 
 
 def check_index_and_words(path: str, words: int | None = None) -> None:
-    """Check ``PATH.idx`` and ``PATH.bin``, as ``fairseq-preprocess --dataset-impl mmap`` writes
-    them.
-
-    Args:
-        path: without the ending.
-        words: in the dictionary; None: unknown.
-
-    Raises:
-        FairseqDocError: the index does not describe the .bin file, or a word is not in the
-            dictionary.
-    """
+    """Check ``path``.idx and ``path``.bin (mmap); ``words`` is the dictionary's size."""
     dtype, sizes, offsets = _read_index(path)
     ends = np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
     size = os.path.getsize(f"{path}.bin")
@@ -100,7 +90,6 @@ def check_index_and_words(path: str, words: int | None = None) -> None:
 
 
 def _read_index(path):
-    """The type of the words; the size and the offset of every sentence."""
     with open(f"{path}.idx", "rb") as file:
         header = file.read(_HEADER.size)
         if len(header) < _HEADER.size:

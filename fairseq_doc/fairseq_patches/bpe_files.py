@@ -1,8 +1,6 @@
 """A damaged file of BPE codes or of sentencepiece's model is refused in one line.
 
-With ``--bpe`` fairseq-interactive and fairseq-generate give the file to subword-nmt, which prints
-two lines and ends the process, or to sentencepiece. Here it is checked first, as preparation checks
-it.
+subword-nmt prints two lines and ends the process. Here preparation's check comes first.
 """
 
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
@@ -19,13 +17,13 @@ def apply() -> None:
 
 
 def make_subword_nmt(make, segmenter, cfg):
-    """subword-nmt's segmenter, of codes that were checked."""
+    """Check the codes first."""
     _check("subword_nmt", cfg.bpe_codes)
     make(segmenter, cfg)
 
 
 def make_sentencepiece(make, segmenter, cfg):
-    """sentencepiece's segmenter, of a model that was checked."""
+    """Check the model first."""
     _check("sentencepiece", cfg.sentencepiece_model)
     make(segmenter, cfg)
 

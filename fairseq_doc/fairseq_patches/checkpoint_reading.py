@@ -1,11 +1,9 @@
 """The one way in for checkpoints: whole, unchanged, without code, and fairseq's.
 
-fairseq opens whatever it is given, torch compares no checksum, and what either raises names neither
-the file nor a remedy. Here a checkpoint is a regular file, an archive as torch writes it since
-version 1.6; every record has the checksum that torch wrote with it; torch reads it with
-``weights_only``, which is never switched off, so that a file from a stranger runs no code; and it
-holds a model and its settings. torch then refuses what fairseq itself puts there: the plain types
-in ``SAFE_TYPES`` are allowed, and nothing else.
+fairseq and torch check no checksum, and their errors name neither file nor remedy. Here a
+checkpoint is a regular file in torch's archive format (since 1.6), its records have their
+checksums, and it holds a model and its settings. torch always reads it with ``weights_only``, so
+that a stranger's file runs no code; ``SAFE_TYPES`` are what fairseq itself puts there.
 """
 
 import argparse
@@ -31,14 +29,13 @@ from fairseq_doc.fairseq_patches.wrapping import wrap
 DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's: the newest, if there is one
 _ZIP = b"PK\x03\x04"
 _CHUNK = 1 << 20  # bytes read at once
-# Settings that name a file of embeddings, which training starts from.
+# Settings that name a file of initial embeddings.
 _EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 SAFE_TYPES = (
     argparse.Namespace,  # the settings of models and tasks without a dataclass
     distributed_utils._TensorPlaceholder,  # a tensor's place in what workers send each other
-    # Arrays of numbers, in which fairseq's --eval-bleu keeps its counts, under their names in
-    # numpy 1 and 2, so that each reads what the other has written.
+    # Arrays, the counts of fairseq's --eval-bleu, under their names in numpy 1 and 2.
     *((_RECONSTRUCT, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
     np.ndarray,
     np.dtype,
@@ -49,15 +46,14 @@ logger = logging.getLogger(__name__)
 
 
 def apply() -> None:
-    """Allow the types; replace the functions that read every checkpoint and that look for the one
-    to continue."""
+    """Allow the types; replace the functions that find and read every checkpoint."""
     torch.serialization.add_safe_globals(list(SAFE_TYPES))
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", load_checked)
     wrap(checkpoint_utils, "load_checkpoint", load_named_file)
 
 
 def load_named_file(load, cfg, trainer, **arguments):
-    """fairseq silently trains from the beginning where the file of --restore-file is missing."""
+    """Without the file of --restore-file fairseq would silently train from the beginning."""
     if cfg.restore_file != DEFAULT_RESTORE_FILE:
         path = cfg.restore_file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
         if not PathManager.isfile(path):
@@ -66,7 +62,7 @@ def load_named_file(load, cfg, trainer, **arguments):
 
 
 def load_checked(load, path, *args, **kwargs):
-    """The state of a checkpoint that was checked before it was read and after."""
+    """The state of a checkpoint, checked before and after reading."""
     check_file(PathManager.get_local_path(path))
     with _clear_errors(path):
         state = load(path, *args, **kwargs)
@@ -77,19 +73,13 @@ def load_checked(load, path, *args, **kwargs):
     _warn_of_component_threshold(path, state)
     _add_new_settings(state, args[0] if args else kwargs.get("arg_overrides"))
     if "load_on_all_ranks" in kwargs:  # which only the trainer passes
-        # It sends the state to the other workers through torch.load, which refuses omegaconf's
-        # classes. It reads no settings from the state.
+        # It sends the state through torch.load, which refuses omegaconf; it reads no settings.
         state["cfg"] = OmegaConf.to_container(state["cfg"])
     return state
 
 
 def check_file(path: str | os.PathLike) -> None:
-    """Check what can be checked before a checkpoint is read.
-
-    Raises:
-        FairseqDocError: no regular file, a damaged archive, or an environment in which torch would
-            run a checkpoint's code.
-    """
+    """Raise ``FairseqDocError`` unless this is a whole archive that torch reads without code."""
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0").lower() in ("1", "y", "yes", "true"):
         raise FairseqDocError(
             "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so that a checkpoint could run code: unset it"
@@ -153,7 +143,6 @@ def _not_whole(path, got):
 
 
 def _problem(state):
-    """What a checkpoint lacks; None for a whole one."""
     if not isinstance(state, dict):
         return f"a {type(state).__name__}"
     model: Any = state.get("model")
@@ -173,8 +162,7 @@ def _problem(state):
 
 
 def _forget_embedding_files(state):
-    """A checkpoint holds the embeddings themselves: the file that training started from may be
-    gone. Training takes its name from the command line."""
+    """A checkpoint holds the embeddings, and the file they came from may be gone."""
     for settings in (state.get("args"), state["cfg"].get("model")):
         for name in _EMBEDDING_FILES:
             if getattr(settings, name, None) is not None:
@@ -194,8 +182,7 @@ def _warn_of_component_threshold(path, state):
 
 
 def _add_new_settings(state, overrides):
-    """fairseq overrides only what a checkpoint has, and silently ignores an option that is newer
-    than the checkpoint."""
+    """fairseq silently ignores an override of an option that is newer than the checkpoint."""
     settings: Any = state["cfg"].get("model")
     known = MODEL_DATACLASS_REGISTRY.get(getattr(settings, "_name", None))
     for name in set(overrides or ()) & set(getattr(known, "__dataclass_fields__", ())):

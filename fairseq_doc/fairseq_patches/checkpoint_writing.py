@@ -1,12 +1,11 @@
 """A checkpoint is whole, and on the disk, before it replaces another.
 
-fairseq renames a new checkpoint without flushing it to the disk, so that a power failure can leave
-an empty file under the good name. It copies to checkpoint_last.pt in place, so that a killed run
-leaves half a file. On a full disk it tries three times, prints a traceback and leaves the temporary
-file there. Here all of them go through :func:`fairseq_doc.files.whole_file`.
+fairseq renames a checkpoint before it is on the disk (a power failure leaves an empty file), copies
+to checkpoint_last.pt in place (a killed run leaves half a file), and on a full disk leaves a
+traceback and a temporary file. Here all go through :func:`fairseq_doc.files.whole_file`.
 
-fairseq also writes checkpoint_best.pt after a validation inside an epoch. Fine-tuning stages start
-from the best model at an epoch's end, so with them checkpoint_best.pt is that one too.
+With fine-tuning stages, which start from the best model of an epoch's end, a validation inside an
+epoch does not write checkpoint_best.pt.
 """
 
 import contextlib
@@ -29,15 +28,14 @@ def apply() -> None:
 
 
 def save_whole(save, obj, filename, async_write=False):
-    """Write a checkpoint to a temporary file, which gets its name when it is on the disk."""
+    """Write a temporary file, which gets its name when it is on the disk."""
     if async_write or not PathManager.supports_rename(filename):
         return save(obj, filename, async_write=async_write)
     with _explained(), whole_file(filename, binary=True) as file:
         try:
             torch.save(obj, file)
         except RuntimeError as error:
-            # torch has tried to finish its archive: that error hides the disk's, or the SystemExit
-            # of a SIGTERM.
+            # torch tried to end its archive, which hides the disk's error or SIGTERM's SystemExit.
             first = error.__context__
             if isinstance(first, OSError) or (first and not isinstance(first, Exception)):
                 raise first from None
@@ -45,7 +43,7 @@ def save_whole(save, obj, filename, async_write=False):
 
 
 def copy_whole(copy, src_path, dst_path, overwrite=False):
-    """Copy a checkpoint in the same way."""
+    """Copy in the same way."""
     if not (PathManager.supports_rename(src_path) and PathManager.supports_rename(dst_path)):
         return copy(src_path, dst_path, overwrite=overwrite)
     with _explained():
@@ -70,7 +68,7 @@ def _explained():
 
 
 def save_best_at_epoch_ends(save, cfg, trainer, epoch_itr, val_loss):
-    """Save a checkpoint; inside an epoch not as the best one, where stages start from the best."""
+    """Inside an epoch, do not save as the best one if stages start from it."""
     optimizer = getattr(trainer.optimizer, "fp32_optimizer", None) or trainer.optimizer
     if getattr(optimizer, "best_at_epoch_ends", False) and not epoch_itr.end_of_epoch():
         val_loss = None

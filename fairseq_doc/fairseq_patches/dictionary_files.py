@@ -1,8 +1,7 @@
 """A dictionary is read as every other text, and a damaged one is refused with its line.
 
-fairseq passes on what Python raises for bytes that are not UTF-8, takes a byte order mark as part
-of the first word, and names neither file nor line. A dictionary means the same here: a word and its
-count a line; ``#fairseq:overwrite`` at a line's end lets its word replace an earlier one.
+fairseq keeps a byte order mark as part of the first word, and its errors name neither file nor
+line. A line is a word and its count; ``#fairseq:overwrite`` after them replaces an earlier entry.
 """
 
 import os
@@ -24,7 +23,7 @@ def apply() -> None:
 
 
 def add_from_text(add_from_file, dictionary, file):
-    """Read a dictionary from a file, or as fairseq does from what is no path."""
+    """Read a path; anything else as fairseq does."""
     has_own_header = type(dictionary)._load_meta is not Dictionary._load_meta
     if not isinstance(file, str | os.PathLike) or has_own_header:
         return add_from_file(dictionary, file)

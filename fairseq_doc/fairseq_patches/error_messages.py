@@ -1,9 +1,7 @@
 """A command prints an error that the user can correct, and Ctrl-C, in one line.
 
-fairseq prints a traceback for every exception. The hook below prints a ``FairseqDocError``, and the
-errors of fairseq listed here, as one line; every other exception keeps its traceback. It is
-installed in fairseq's commands only: a program that uses this package as a library keeps its own
-hook.
+fairseq prints a traceback for every exception. The hook prints ``FairseqDocError`` and the errors
+listed here as one line, in fairseq's commands only: a program that uses this package has its own.
 """
 
 import argparse
@@ -23,7 +21,7 @@ from torch.distributed import DistNetworkError, DistStoreError
 from fairseq_doc.errors import FairseqDocError, causes, first_usage_error, shown
 from fairseq_doc.interruptions import how_it_ended, runs_a_command
 
-# How the messages of fairseq begin that a user can act on, and what is added to them.
+# {how a message of fairseq begins: what is added to it}
 _OF_FAIRSEQ = {
     "Must specify batch size": "; a language model here needs --batch-size",
     "optimizer is required!": " give --optimizer nt_asgd --lr-scheduler nt_asgd, or another of "
@@ -44,7 +42,7 @@ LONGEST = 500  # characters of a message of fairseq
 
 
 def apply() -> None:
-    """Install the hook where this process runs one of fairseq's commands."""
+    """Install the hook if this process runs one of fairseq's commands."""
     if runs_a_command(sys.argv):
         print_usage_errors_in_one_line()
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else hydra prints a traceback and exits
@@ -66,7 +64,7 @@ def print_usage_errors_in_one_line() -> None:
 
 
 def message_of(error: BaseException, traceback: TracebackType | None = None) -> str | None:
-    """The line for an error that the user can correct; None for any other."""
+    """The line for an error that the user can correct, or None."""
     usage_error = first_usage_error(error)
     if usage_error is not None:
         return str(usage_error)
@@ -83,7 +81,6 @@ def message_of(error: BaseException, traceback: TracebackType | None = None) -> 
 
 
 def _of_lost_worker(error):
-    """Our message where the process at the other end of a connection is gone."""
     for part in causes(error):
         of_gloo = isinstance(part, RuntimeError) and "gloo/transport" in str(part)
         if of_gloo or isinstance(part, DistNetworkError | DistStoreError):
@@ -96,8 +93,7 @@ def _of_lost_worker(error):
 
 
 def _of_unknown_name(error, traceback):
-    """Our message where fairseq's registries do not know a name, or there is no --arch: fairseq has
-    none."""
+    """For a name that fairseq's registries do not have, or no --arch."""
     if traceback is None:
         return None
     *_, (frame, _) = walk_tb(traceback)
@@ -110,8 +106,7 @@ def _of_unknown_name(error, traceback):
 
 
 def check_settings_file(argv: Sequence[str]) -> None:
-    """Raise ``FairseqDocError`` where the command line of fairseq-hydra-train names a YAML file
-    that does not exist: it would silently use fairseq's own settings."""
+    """Raise ``FairseqDocError`` if fairseq-hydra-train would ignore a missing YAML file."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-name", "-cn")
     parser.add_argument("--config-dir", "-cd")

@@ -1,8 +1,6 @@
 """A setting that fairseq evaluates as Python is a value, and runs no code.
 
-Some of fairseq's models and options take lists such as ``[(512, 3)] * 20`` and pass the text to
-Python's ``eval``. A checkpoint brings such settings along, and its text would run. Here fairseq's
-modules find another ``eval``, which knows numbers, texts, lists and their sums and products only.
+fairseq passes settings such as ``[(512, 3)] * 20``, a checkpoint's too, to Python's ``eval``.
 """
 
 import ast
@@ -26,19 +24,15 @@ _OPERATIONS: dict[type, Any] = {
 
 
 def apply() -> None:
-    """Give every module of fairseq that is loaded the function below for Python's own."""
+    """Shadow Python's ``eval`` in every loaded module of fairseq."""
     for name, module in list(sys.modules.items()):
         if name.startswith("fairseq.") and hasattr(module, "__dict__"):
             vars(module).setdefault("eval", plain_value)
 
 
 def plain_value(text: str) -> object:
-    """The value of an expression of numbers, texts, lists and their sums and products.
-
-    Raises:
-        FairseqDocError: another expression.
-        TypeError: no text, as Python's ``eval`` has it.
-    """
+    """The value of an expression of numbers, texts, lists and their sums and products;
+    ``FairseqDocError`` for another one, ``TypeError``, as ``eval``, for no text."""
     if not isinstance(text, str):
         raise TypeError(f"expected a text to evaluate; got a {type(text).__name__}")
     try:
@@ -68,7 +62,6 @@ def _value(node: ast.AST | None) -> Any:
 
 
 def _check_product(left: Any, right: Any) -> None:
-    """Raise ``ValueError`` for a list that is repeated very often."""
     for elements, times in ((left, right), (right, left)):
         if isinstance(elements, Sized) and len(elements) * times > LARGEST:
             raise ValueError("a long list")

@@ -1,7 +1,6 @@
 """fairseq-interactive reads its input as every other text.
 
-fairseq prints a traceback for bytes that are not UTF-8, and takes a byte order mark as part of the
-first word. Standard input is read line by line, as it comes.
+fairseq prints a traceback for bytes that are not UTF-8, and keeps a byte order mark as text.
 """
 
 import sys
@@ -11,7 +10,7 @@ from fairseq_doc.files import text_lines
 
 
 def apply() -> None:
-    """Replace the function that reads the input, where this process runs the command."""
+    """Replace the function that reads, if this process runs the command."""
     for name in ("fairseq_cli.interactive", "__main__"):
         module = sys.modules.get(name)
         if hasattr(module, "buffered_read"):
@@ -19,7 +18,7 @@ def apply() -> None:
 
 
 def read_in_buffers(path: str, size: int) -> Iterator[list[str]]:
-    """The lines of a file, or of standard input where ``path`` is ``-``, ``size`` at a time."""
+    """The lines of a file (``-``: standard input, as they come), ``size`` at a time."""
     buffer: list[str] = []
     for line in text_lines(path):
         buffer.append(line.strip())

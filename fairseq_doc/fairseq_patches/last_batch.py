@@ -1,8 +1,7 @@
 """Batches hold every sentence, the last few too.
 
-``fairseq.data.data_utils.batch_by_size`` silently leaves the last batch out where its size is no
-multiple of ``--required-batch-size-multiple`` (default: 8). Up to 7 sentences, the longest, are
-then neither trained on nor translated. Here they come as a batch of their own.
+fairseq silently leaves out up to 7 sentences, the longest, where the last batch is no multiple of
+``--required-batch-size-multiple`` (8). Here they are a batch of their own.
 """
 
 import numpy as np
@@ -17,7 +16,7 @@ def apply() -> None:
 
 
 def batch_everything(batch_by_size, indices, *args, **kwargs):
-    """fairseq's batches, and the sentences that they leave out."""
+    """fairseq's batches, and one of the sentences that they leave out."""
     if kwargs.get("fixed_shapes") is not None:  # these are not cut in the order of the indices
         return batch_by_size(indices, *args, **kwargs)
     if not isinstance(indices, np.ndarray):

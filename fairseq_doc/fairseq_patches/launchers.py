@@ -2,10 +2,8 @@
 
 fairseq reads torchrun's environment only where it sees several GPUs: on the CPU every process
 trains alone, on everything, into the same folder. For srun it counts GPUs too, and it waits half an
-hour for a worker that does not come. Here the launcher's environment is read first, and what cannot
-work is refused.
-
-A GPU machine without a launcher stays fairseq's: one command, which starts one process a GPU.
+hour for a missing worker. Here the launcher's environment comes first, and what cannot work is
+refused. Without a launcher a GPU machine stays fairseq's: it starts one process a GPU.
 """
 
 import functools
@@ -38,11 +36,7 @@ ONE_PROCESS = ("eval-lm", "generate", "interactive")
 
 
 def apply() -> None:
-    """Replace the functions that start a command and that join the workers.
-
-    Raises:
-        FairseqDocError: a command that runs in one process, started as several.
-    """
+    """Refuse copies; replace the functions that start a command and join the workers."""
     refuse_copies(sys.argv)
     wrap(distributed_utils, "call_main", prepare_and_call)
     wrap(distributed_utils, "distributed_init", join_in_time)
@@ -75,7 +69,7 @@ def add_defaults_and_join(add_defaults, cfg):
 
 @dataclass(frozen=True)
 class Place:
-    """One process among the workers that a launcher started."""
+    """A process among several workers of a launcher."""
 
     launcher: str
     rank: int
@@ -86,8 +80,7 @@ class Place:
 
 
 def place_of(environ: Mapping[str, str], port: int = -1) -> Place | None:
-    """This process's place by its environment; None where no launcher started it as one of several.
-    ``port``: where the tasks of srun meet; below 1: by the number of their job."""
+    """This process among several, or None; ``port`` is srun's, below 1 by the job's number."""
     place = None
     if environ.get(ALONE) == "none":
         return None
@@ -131,8 +124,7 @@ def command_of(argv: list[str]) -> str:
 
 
 def refuse_copies(argv: list[str]) -> None:
-    """Raise ``FairseqDocError`` where torchrun started several copies of a command that does all of
-    its work in each."""
+    """Raise ``FairseqDocError`` if each of torchrun's processes would do all of the work."""
     command = command_of(argv)
     shares = {"--num-shards", "--distributed-world-size"} & {word.split("=")[0] for word in argv}
     if command not in ONE_PROCESS or shares:
@@ -149,12 +141,7 @@ def refuse_copies(argv: list[str]) -> None:
 
 
 def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
-    """Set ``cfg.distributed_training`` as the launcher says, and as the CPU needs it.
-
-    Raises:
-        FairseqDocError: settings that contradict the launcher, several workers on the CPU without
-            one, or training in 16 bits that cannot be.
-    """
+    """Set ``cfg.distributed_training`` as the launcher says, and as the CPU needs it."""
     settings = cfg.distributed_training
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
     if command_of(sys.argv) in ("train", "hydra-train"):
@@ -171,7 +158,7 @@ def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _check_sixteen_bits(cfg, on_cpu):
-    """fairseq's optimizers of 16 bits need a GPU or, with fairseq-train's ``--bf16``, a TPU."""
+    """fairseq's 16-bit optimizers need a GPU or, with fairseq-train's ``--bf16``, a TPU."""
     common = cfg.common
     if on_cpu and common.amp:
         logger.warning(
@@ -246,8 +233,8 @@ def rendezvous_timeout() -> timedelta:
 
 
 def join_in_time(distributed_init, cfg):
-    """Join the workers, with a limit to the waiting for the others. Afterwards the backend's own
-    limit holds, since one worker can save or validate for a long time."""
+    """Wait for the others no longer than the rendezvous timeout. Then the backend's own limit
+    holds, since one worker can save or validate for a long time."""
     settings, waiting = cfg.distributed_training, rendezvous_timeout()
     initialize = distributed.init_process_group
     distributed.init_process_group = functools.partial(initialize, timeout=waiting)
@@ -272,8 +259,8 @@ def join_in_time(distributed_init, cfg):
 
 
 def check_same_training(cfg: Any) -> None:
-    """Raise ``FairseqDocError`` where the joined workers have different settings: independent
-    trainings that one launcher started, such as a search over seeds, must not become one."""
+    """Raise ``FairseqDocError`` if the workers' settings differ: independent trainings of one
+    launcher, such as a search over seeds, must not become one."""
     mine = {"common.seed": str(cfg.common.seed), "checkpoint.save_dir": cfg.checkpoint.save_dir}
     for group in ("task", "model", "criterion", "optimizer", "lr_scheduler", "optimization"):
         settings = getattr(cfg, group, None)

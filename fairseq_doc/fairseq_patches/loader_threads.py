@@ -1,14 +1,11 @@
 """Threads and processes that load batches ahead end with their last batch, and before Python exits.
 
-``fairseq.data.iterators.BufferedIterator`` loads ahead in a daemon thread. A training that stops
-inside an epoch (``--max-update``, ``--stop-time-hours``) leaves that thread inside torch, which
-Python's exit can abort ("terminate called without an active exception", status 134, seen in 1 of
-14 runs with everything saved). Here the thread is ended first.
+A training that stops inside an epoch leaves fairseq's loading thread inside torch, which Python's
+exit can abort ("terminate called without an active exception", status 134, in 1 of 14 runs).
 
-With ``--num-workers`` the thread reads from processes. fairseq does not end them after the last
-batch. The garbage collector does so later, and it closes their queues before it asks them to end.
-Training then waits 5 seconds for each process. Here the thread ends its processes. fairseq's loader
-of a translation's validation keeps its processes for the next validation: it starts new ones then.
+With ``--num-workers`` the thread reads from processes. The garbage collector ends them, but closes
+their queues first and then waits 5 seconds for each; here the thread ends them. The loader of a
+translation's validation, which would reuse them, starts new ones.
 """
 
 import atexit
@@ -25,7 +22,7 @@ PATIENCE = 10  # seconds for the batch that a thread is loading at the exit
 
 
 def apply() -> None:
-    """End the threads at the exit, and the processes of each thread with it."""
+    """End the threads at the exit, and the processes with each thread."""
     atexit.register(end_loading)
     wrap(iterators.BackgroundConsumer, "run", run_and_end_processes)
 
@@ -40,7 +37,7 @@ def _batches(loader):
     batches = iter(loader)
     try:
         yield from batches
-    finally:  # also where nobody asks for the rest
+    finally:  # also if nobody asks for the rest
         if hasattr(batches, "_shutdown_workers"):
             batches._shutdown_workers()
             if getattr(loader, "_iterator", None) is batches:  # which it would take up again
@@ -48,10 +45,7 @@ def _batches(loader):
 
 
 def end_loading(patience: float = PATIENCE) -> None:
-    """End fairseq's loading threads, each after its current batch.
-
-    A thread whose batch takes more than ``patience`` seconds is left as it is.
-    """
+    """End each loading thread after its current batch, within ``patience`` seconds."""
     deadline = time.monotonic() + patience
     for thread in threading.enumerate():
         if isinstance(thread, iterators.BackgroundConsumer):

@@ -1,8 +1,7 @@
 """One training writes to a folder of checkpoints at a time.
 
-fairseq lets two runs with one --save-dir mix their checkpoints. Here the first worker of a training
-holds a lock on the folder until it ends, however it ends. What a killed run left there unfinished
-is removed.
+fairseq lets two runs with one --save-dir mix their checkpoints. Here a training's first worker
+holds a lock on the folder until it ends, and removes a killed run's unfinished files.
 """
 
 import os
@@ -21,13 +20,13 @@ _locks: dict[str, IO[str]] = {}  # by path: open files, which hold the locks of 
 
 
 def apply() -> None:
-    """Replace the functions that restore a training, before it saves, and that run it."""
+    """Replace the functions that restore a training, before it saves, and run it."""
     wrap(checkpoint_utils, "load_checkpoint", load_with_lock)
     wrap(distributed_utils, "call_main", call_and_release)
 
 
 def call_and_release(call_main, *args, **kwargs):
-    """Run a training and release its locks: a notebook, or Hydra with several trainings, goes on."""
+    """The process may go on after a training: a notebook, or Hydra with several trainings."""
     try:
         return call_main(*args, **kwargs)
     finally:
@@ -36,22 +35,15 @@ def call_and_release(call_main, *args, **kwargs):
 
 
 def load_with_lock(load, cfg, trainer, **arguments):
-    """Restore a training after its folder is locked."""
+    """Lock the folder, then restore."""
     if trainer.data_parallel_rank == 0 and not cfg.no_save:
         take(cfg.save_dir, trainer.checkpoint_suffix)
     return load(cfg, trainer, **arguments)
 
 
 def take(folder: str, suffix: str = "") -> None:
-    """Take the lock of ``folder`` for this process, and remove the unfinished files there.
-
-    Args:
-        folder: that of the checkpoints.
-        suffix: of their names, where several workers save a part each.
-
-    Raises:
-        FairseqDocError: another process has it.
-    """
+    """Lock ``folder`` or raise ``FairseqDocError``, and remove the unfinished files there.
+    ``suffix``: of the checkpoints' names, where several workers save a part each."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(os.path.realpath(folder), f".training{suffix}.lock")
     if path not in _locks:

@@ -6,11 +6,7 @@ from typing import Any
 
 
 def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """Replace the function ``name`` of a module or class.
-
-    Args:
-        wrapper: called as ``wrapper(original, *args, **kwargs)``.
-    """
+    """Let ``owner.name(...)`` call ``wrapper(original, ...)``."""
     original = getattr(owner, name)
 
     @functools.wraps(original)

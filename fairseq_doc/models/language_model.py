@@ -1,4 +1,4 @@
-"""What the language models share: the carried state, scores, Python's interface.
+"""What the language models share: the carried state and ``from_pretrained``.
 
 Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components, V vocabulary.
 """
@@ -23,7 +23,7 @@ from fairseq_doc.modules.mixture import MixtureOutput
 def embedding_and_output_matrix(
     cfg: Any, n_words: int, embed_dim: int, initialise: Callable[[torch.Tensor], object]
 ) -> tuple[nn.Parameter, nn.Parameter]:
-    """The embedding (V, D_0) and the output matrix (V, d), one unless ``--untie-output``."""
+    """The embedding (V, D_0) and the output matrix (V, d), the same without ``--untie-output``."""
     dim = component_dim(cfg, embed_dim, not cfg.untie_output, "or give --untie-output")
     widths = [embed_dim, dim] if cfg.untie_output else [embed_dim]
     matrices = [nn.Parameter(torch.empty(n_words, width)) for width in widths]
@@ -33,12 +33,8 @@ def embedding_and_output_matrix(
 
 
 class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
-    """Embedding (V, D_0), recurrent layers with the methods of
-    :class:`fairseq_doc.modules.awd_lstm.AWDLSTM`, and mixture.
-
-    It carries the layers' state from one window to the next, since ``fairseq-eval-lm`` calls only
-    the model. Training and evaluation have a state each; window 0 starts from zeros.
-    """
+    """Embedding (V, D_0), layers with the methods of :class:`AWDLSTM`, mixture. It carries the
+    state, one for training and one for evaluation: ``fairseq-eval-lm`` calls nothing else."""
 
     def __init__(
         self, dictionary: Dictionary, embedding: nn.Parameter, lstm: Any, output: MixtureOutput
@@ -46,8 +42,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         super().__init__(dictionary)
         self.embedding, self.lstm, self.output = embedding, lstm, output
         self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
-        # By its number: the state before each window of this update, and before the next window,
-        # which is the newest. Others only keep those of evaluation and give them back.
+        # {window: the state before it}, for this update's windows and the next one.
         self._training_states: dict[int, States] = {}
         self.evaluation_states: dict[int, States] = {}
         self._samples_dropout = False
@@ -58,36 +53,30 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
 
     @property
     def dropping(self) -> bool:
-        """Whether dropout is on: in training, and in evaluation by its samples."""
+        """True in training, and in evaluation with Monte-Carlo dropout."""
         return self.training or self._samples_dropout
 
     masks_of_each_stream: bool  # whether every stream of a batch has dropout masks of its own
 
     def sample_dropout(self, on: bool) -> None:
-        """Drop as in training, in evaluation too (Monte-Carlo dropout), or stop that."""
+        """Monte-Carlo dropout: drop in evaluation too, or stop that."""
         self._samples_dropout = on
         for module in (self.lstm, self.output):
             module.train(on or self.training)
 
     @abstractmethod
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The embeddings of tokens (T, B) after their dropout, (T, B, D_0)."""
+        """Tokens (T, B) -> their embeddings after dropout, (T, B, D_0)."""
 
     def forward(
         self, src_tokens: torch.Tensor, window: int | None = None, src_lengths: Any = None
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """
-        Args:
-            src_tokens: (B, T) word indices, without padding.
-            window: the window's number in its epoch. 0 starts from a state of zeros; k > 0
-                continues from the state after window k - 1, the first time and again. None: zeros,
-                and nothing is carried.
-            src_lengths: unused.
+        """Words (B, T), no padding -> the mixture's parameters (B, T, J d + J + 1), see
+        :class:`MixtureOutput`; ``log_weights`` (B, T, J); h^N after dropout (``dropped``) and
+        before it (``undropped``), each (T, B, D_N).
 
-        Returns:
-            mixture_params: (B, T, J d + J + 1), see :class:`MixtureOutput`.
-            extra: ``log_weights`` (B, T, J); ``dropped`` and ``undropped``, h^N after and before
-                its dropout, (T, B, D_N).
+        Window 0 starts from zeros, window k > 0 from the state after window k - 1, also when
+        repeated. None starts from zeros, and nothing is carried.
         """
         x = self.embedded(src_tokens.t())  # (T, B, D_0)
         before = self._state_before(window, x)
@@ -120,8 +109,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         return before
 
     def _keep(self, window: int, before: States, after: States) -> None:
-        """Keep the states around a window. fairseq may repeat it: with ``--amp`` an update whose
-        gradients overflow, in evaluation a window that did not fit into memory."""
+        """fairseq may repeat a window: overflow (``--amp``), in evaluation lack of memory."""
         states = self._states
         if window == 0 or not self.training:
             states.clear()
@@ -129,21 +117,19 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         states[window + 1] = [tuple(part.detach() for part in layer) for layer in after]
 
     def begin_update(self, window: int) -> None:
-        """Drop the training states before windows earlier than ``window``, the update's first."""
+        """Forget the training states that no window from ``window`` on needs."""
         states = self._training_states
         for earlier in [k for k in states if k < window and k != max(states)]:
             del states[earlier]
 
     def carried_state(self) -> torch.Tensor | None:
-        """The training state after the last window, (B, 2 D_1 + ... + 2 D_N): h and c of each
-        layer side by side (an RHN has h alone); or None."""
+        """The newest training state (B, S): h and c of each layer (an RHN: h) side by side."""
         states = self._training_states
         if not states:
             return None
         return torch.cat([part[0] for layer in states[max(states)] for part in layer], dim=1)
 
     def set_carried_state(self, state: torch.Tensor) -> None:
-        """The opposite of :meth:`carried_state`; moves the state to this module's device."""
         state = state.to(self.embedding.device, self.embedding.dtype)
         zeros = self.lstm.zero_state(len(state), state)
         widths = [part.size(2) for layer in zeros for part in layer]
@@ -153,11 +139,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         }
 
     def reorder_evaluation_state(self, rows: torch.Tensor) -> None:
-        """Let the next window of evaluation continue from these streams of the last one.
-
-        Args:
-            rows: (B',) indices of its B streams, in any order, repeats allowed.
-        """
+        """Continue from rows (B',) of the last window's B streams; they may repeat."""
         states = self.evaluation_states
         newest = max(states)
         states[newest] = [
@@ -168,7 +150,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
 class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
     """A language model whose decoder is a :class:`RecurrentDecoder`."""
 
-    # What from_pretrained does: evaluation/hub_interface.py, which imports this file, sets it.
+    # Set by evaluation/hub_interface.py, which imports this file.
     load_pretrained: ClassVar[Callable[..., Any]]
 
     @classmethod
@@ -179,17 +161,11 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
         data_name_or_path: str = ".",
         matmul_precision: str | None = None,
     ) -> Any:
-        """As fairseq's, with ``.score``, ``.perplexity`` and ``.sample`` of a language model.
+        """As fairseq's; returns an ``evaluation.hub_interface.PretrainedLanguageModel``.
 
-        Args:
-            model_name_or_path: folder of the checkpoints.
-            checkpoint_file: a file in it, or ``a.pt:b.pt`` for an ensemble.
-            data_name_or_path: folder of ``fairseq-preprocess``; if it begins with a dot, relative
-                to the first.
-            matmul_precision: ``float32`` or ``bfloat16``; None: as trained.
-
-        Returns:
-            :class:`fairseq_doc.evaluation.hub_interface.PretrainedLanguageModel`.
+        ``checkpoint_file`` may be ``a.pt:b.pt``, an ensemble. ``data_name_or_path`` is the folder
+        of ``fairseq-preprocess``; with a leading dot, relative to ``model_name_or_path``.
+        ``matmul_precision`` is ``float32``, ``bfloat16``, or None: as trained.
         """
         fairseq_doc.register()
         return cls.load_pretrained(

@@ -1,7 +1,4 @@
-"""``lstm_doc_lm``: the AWD-LSTM language model with a DOC output, and its presets.
-
-Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components, V vocabulary.
-"""
+"""``lstm_doc_lm``: the AWD-LSTM language model with a DOC output, and its presets."""
 
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -25,7 +22,7 @@ from fairseq_doc.options import check_needs, check_ranges, option, rate
 
 
 def parse_widths(text: str) -> list[int]:
-    """``"960,960,620"`` -> [960, 960, 620]; ``FairseqDocError`` unless positive integers."""
+    """``"960,960,620"`` -> [960, 960, 620]."""
     try:
         widths = [int(part) for part in str(text).split(",")]
     except ValueError:
@@ -75,7 +72,6 @@ class LSTMDocDecoder(RecurrentDecoder):
         self.masks_of_each_stream = cfg.weight_dropout == cfg.embed_dropout == 0
 
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The embeddings of tokens (T, B) after both dropouts, (T, B, D_0)."""
         rows = embedded_dropout(self.embedding, tokens, self.embed_dropout, self.dropping)
         return locked_dropout(rows, self.input_dropout, self.dropping)
 
@@ -119,7 +115,6 @@ class LSTMDocLanguageModel(MixtureLanguageModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "LSTMDocLanguageModel":
-        """Raises ``FairseqDocError`` for settings that do not fit together."""
         return cls(LSTMDocDecoder(cfg, task.target_dictionary))
 
 
@@ -139,7 +134,6 @@ _SMALL_DROPOUT = {
     "weight_dropout": 0.2,
 }
 
-# What differs from the config's defaults.
 PRESETS: dict[str, dict[str, Any]] = {
     "lstm_doc_lm": {},
     "lstm_doc_lm_ptb": {},

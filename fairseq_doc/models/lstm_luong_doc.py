@@ -60,8 +60,7 @@ class LuongEncoder(FairseqEncoder):
 
     def forward(self, src_tokens: torch.Tensor, src_lengths: Any = None) -> dict[str, Any]:
         """Words (B, S), padded on either side -> ``memory`` (B, S, D); ``padding_mask`` (B, S),
-        true at padding; ``hidden`` and ``cell``, (N, B, D); ``rows``, the sentence of each of the R
-        rows."""
+        true at padding; ``hidden``, ``cell`` (N, B, D); ``rows``: the sentence of each row."""
         padding_mask = src_tokens.eq(self.dictionary.pad())
         x = embedded_dropout(self.embedding, src_tokens.t(), self.source_dropout, self.training)
         memory, hidden, cell = self.lstm(x, padding_mask)
@@ -76,18 +75,16 @@ class LuongEncoder(FairseqEncoder):
     def reorder_encoder_out(
         self, encoder_out: dict[str, Any], new_order: torch.Tensor
     ) -> dict[str, Any]:
-        """Reorders the rows alone: a beam shares its sentence's memory."""
+        """Reorder ``rows`` alone: the hypotheses of a sentence share its memory."""
         rows = encoder_out["rows"]
         return {**encoder_out, "rows": [rows[index] for index in new_order.tolist()]}
 
     def max_positions(self) -> int:
-        """As fairseq's decoders: no limit except the task's."""
-        return 10**6
+        return 10**6  # no limit except the task's, as in fairseq's decoders
 
 
 class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
-    """Embedding, LSTM layers, attention and mixture. Layers 0 .. N + 1 of the mixture are the
-    embedding, the LSTM layers and the attentional vector."""
+    """Layers 0 .. N + 1 of its mixture: the embedding, LSTM layers, attentional vector a."""
 
     def __init__(self, cfg: Any, dictionary: Dictionary, embedding: nn.Parameter) -> None:
         super().__init__(dictionary)
@@ -124,26 +121,17 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         encoder_out: dict[str, Any],
         incremental_state: dict | None = None,
     ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """
-        Args:
-            prev_output_tokens: (R, T), the target shifted by one.
-            encoder_out: from :class:`LuongEncoder`.
-            incremental_state: if given, only the last token is read, from the state in it.
+        """Target words shifted by one (R, T) -> the mixture's parameters (R, T, J d + J + 1), see
+        :class:`MixtureOutput`; ``log_weights`` (R, T, J); ``attn``, [(R, T, S)], zero at padding.
 
-        Returns:
-            mixture_params: (R, T, J d + J + 1), see :class:`MixtureOutput`; T = 1 with an
-                ``incremental_state``.
-            extra: ``log_weights`` (R, T, J); ``attn``, a list of one tensor (R, T, S), zero at
-                padding.
-
-        Raises:
-            FairseqDocError: with an ``incremental_state``, a score that is not finite.
+        An ``incremental_state`` holds the state: then only the last token is read, T is 1, and a
+        score that is not finite raises ``FairseqDocError``.
         """
         tokens, words_first = prev_output_tokens, None
         if incremental_state is not None:
             tokens = tokens[:, -1:]
         elif not can_branch_on(tokens) or tokens[:, 0].eq(self.dictionary.pad()).any():
-            # Padded on the left; on a GPU, where the question would wait, every batch is reordered.
+            # Padded on the left. On a GPU the test would wait, so every batch is reordered.
             is_word = tokens.ne(self.dictionary.pad())
             words_first = is_word.argsort(dim=1, descending=True, stable=True)
             tokens = tokens.gather(1, words_first)
@@ -166,8 +154,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         return mixture_params, {"log_weights": log_weights, "attn": [weights]}
 
     def _drop_for_mixture(self, layers: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Dropout of the embedding, h^N and a, if the mixture reads them; it always reads a. The
-        other layers had theirs between the LSTM layers."""
+        """Dropout of what the mixture reads and the LSTM has not dropped: embedding, h^N, a."""
         last = len(layers) - 1
         for n in (0, last - 1, last):
             if self.components[n] > 0 or n == last:
@@ -177,7 +164,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
     def _constants_and_state(
         self, encoder_out: dict[str, Any], incremental_state: dict | None
     ) -> tuple[StepConstants, State]:
-        """What is the same at every step, for the rows, and the state before the next step."""
+        """The constants of all steps for the rows, and the state before the next step."""
         rows, cache = encoder_out["rows"], None
         if incremental_state is not None:
             cache = self.get_incremental_state(incremental_state, CACHE)
@@ -195,7 +182,6 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         return cache.constants_of(rows), cache.state
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: torch.Tensor) -> None:
-        """Select the rows ``new_order`` of the state."""
         cache = self.get_incremental_state(incremental_state, CACHE)
         if cache is not None:
             cache.state = cache.state.index_select(new_order)
@@ -254,7 +240,6 @@ class LSTMLuongDoc(MixtureModel, FairseqEncoderDecoderModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "LSTMLuongDoc":
-        """Raises ``FairseqDocError`` for settings that do not fit together."""
         source, target = task.source_dictionary, task.target_dictionary
         _check(cfg, source, target)
         source_embedding = nn.Parameter(torch.empty(len(source), cfg.encoder_embed_dim))
@@ -291,7 +276,6 @@ def _check(cfg: Any, source: Dictionary, target: Dictionary) -> None:
     check_needs("--share-all-embeddings", needs, cfg.share_all_embeddings)
 
 
-# What differs from the config's defaults.
 PRESETS: dict[str, dict[str, Any]] = {
     "lstm_luong_doc": {},
     "lstm_luong_doc_iwslt16": {},

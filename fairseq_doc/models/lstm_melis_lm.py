@@ -33,19 +33,18 @@ from fairseq_doc.options import check_needs, check_ranges, option, rate
 
 
 def embedding_width(ratio: float, width: int) -> int:
-    """E of layers D = ``width``: their ``ratio``, at most D."""
+    """E = ``ratio`` D, at most D."""
     return max(1, round(min(ratio, 1.0) * width))
 
 
 def normal_by_width_(matrix: torch.Tensor) -> None:
-    """Truncated normal numbers of standard deviation 1 / sqrt(D) for a matrix (V or J, D)."""
+    """Truncated normal of standard deviation 1 / sqrt(D), for a matrix (V or J, D)."""
     truncated_normal_(matrix, 1 / math.sqrt(matrix.size(1)))
 
 
 class MelisDecoder(RecurrentDecoder):
-    """Embedding, layers of equal width and mixture, with the initial values of deepmind/lamb:
-    matrices 1 / sqrt(fan in), W_j and W_pi too, the embedding 1 / sqrt(E), biases of the output
-    zero."""
+    """Initial values as deepmind/lamb's: matrices 1 / sqrt(fan in), W_j and W_pi too, the embedding
+    1 / sqrt(E), the output's biases zero."""
 
     masks_of_each_stream = True
 
@@ -90,13 +89,11 @@ class MelisDecoder(RecurrentDecoder):
         self.input_dropout, self.reset_rate = cfg.input_dropout, cfg.state_reset
 
     def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The embeddings of tokens (T, B) after dropout of each entry, (T, B, E)."""
         rows = nn.functional.embedding(tokens, self.embedding)
         return dropout(rows, self.input_dropout, self.dropping)
 
     def _state_before(self, window: int | None, x: torch.Tensor) -> States:
-        """As that of all models; in training a stream's state is zero with the probability
-        ``--state-reset``."""
+        """``--state-reset`` is the probability that a training stream restarts from zeros."""
         state = super()._state_before(window, x)
         if not window or not self.training or self.reset_rate == 0:
             return state
@@ -105,11 +102,7 @@ class MelisDecoder(RecurrentDecoder):
 
 
 def width_of_budget(cfg: Any, dictionary: Dictionary) -> int:
-    """The largest width of the layers with which the model has at most ``--num-params`` parameters.
-
-    Raises:
-        FairseqDocError: width 1 has more.
-    """
+    """The largest width of the layers with at most ``--num-params`` parameters."""
 
     def parameters(width: int) -> int:
         sized = OmegaConf.merge(cfg, {"hidden_size": width})
@@ -173,7 +166,6 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "LSTMMelisLanguageModel":
-        """Raises ``FairseqDocError`` for settings that do not fit together."""
         check_ranges(LSTMMelisLanguageModelConfig, cfg)
         cell, components = make_cell(str(cfg.cell), str(cfg.gates)), cfg.doc_components is not None
         check_needs(
@@ -193,7 +185,7 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
         return cls(MelisDecoder(cfg, dictionary))
 
 
-# What differs from the config's defaults; widths, ratios and dropouts of deepmind/lamb's scripts.
+# Widths, ratios and dropouts of deepmind/lamb's scripts.
 PRESETS: dict[str, dict[str, Any]] = {
     "lstm_melis_lm": {},
     "lstm_melis_lm_ptb_10m": {},

@@ -1,4 +1,4 @@
-"""What all models share: options, presets, scores, the loss, the check of what they load."""
+"""What all models share: options, presets, scores, the loss, loading."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from fairseq_doc.options import option
 
 @dataclass
 class MixtureConfig(FairseqDataclass):
-    """The options that all models have."""
+    """The options of all models."""
 
     doc_activation: ChoiceEnum(list(ACTIVATIONS)) = option(  # type: ignore[valid-type]
         "activation of the component vectors, applied to W_j h^n + b_j", "tanh"
@@ -37,8 +37,7 @@ class MixtureConfig(FairseqDataclass):
 
 
 def component_dim(cfg: Any, default: int, tied: bool, how_to_untie: str) -> int:
-    """d, the width of the component vectors and of the output matrix: ``--component-dim``, or the
-    default. If the matrix is tied to the embedding, the default is the only one."""
+    """d: ``--component-dim``, or the default, the only width of a tied output matrix."""
     if cfg.component_dim is None:
         return default
     if tied and cfg.component_dim != default:
@@ -50,14 +49,8 @@ def component_dim(cfg: Any, default: int, tied: bool, how_to_untie: str) -> int:
 
 
 def register_presets(model: Any, config: Any, presets: Mapping[str, Mapping[str, Any]]) -> None:
-    """Register one subclass of ``model`` for each preset, so that ``--arch NAME`` and
-    ``fairseq-hydra-train`` read the same defaults.
-
-    Args:
-        model: the class to register.
-        config: its dataclass.
-        presets: {name: {field: value}}, the differences from the defaults of ``config``.
-    """
+    """Register a subclass of ``model`` for each preset {name: {field: value}}, its differences from
+    ``config``: ``--arch NAME`` and ``fairseq-hydra-train`` read the same defaults."""
     for name, differences in presets.items():
         fields = {key: config.__dataclass_fields__[key] for key in differences}
         body: dict[str, Any] = {
@@ -72,7 +65,7 @@ def register_presets(model: Any, config: Any, presets: Mapping[str, Mapping[str,
 
 
 class MixtureDecoder:
-    """Methods of a fairseq decoder with a mixture; the first of its base classes."""
+    """Mixin of a fairseq decoder with a mixture; its first base class."""
 
     output: MixtureOutput
     training: bool
@@ -80,12 +73,8 @@ class MixtureDecoder:
     def get_normalized_probs(
         self, net_output: tuple, log_probs: bool, sample: dict | None = None
     ) -> torch.Tensor:
-        """(B, T, V) probabilities or their logarithms, in float32 or wider.
-
-        Raises:
-            FairseqDocError: in evaluation, a target of ``sample`` whose score is not finite:
-                fairseq's scorer would leave it out.
-        """
+        """(B, T, V), in float32 or wider. In evaluation a target's score that is not finite raises
+        ``FairseqDocError``: fairseq's scorer would leave it out."""
         scores = self.output.log_probs(net_output[0])  # (B, T, V)
         if sample is not None and not self.training:
             check_finite(scores.gather(-1, sample["target"].unsqueeze(-1)))
@@ -93,13 +82,12 @@ class MixtureDecoder:
 
 
 class MixtureModel:
-    """Methods of a fairseq model with a :class:`MixtureDecoder`; the first of its base classes."""
+    """Mixin of a fairseq model with a :class:`MixtureDecoder`; its first base class."""
 
     decoder: Any
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """As fairseq's, with this package's checks of what it reads."""
         fairseq_doc.register()
         parent: Any = super()  # the class after this one, a fairseq model
         return parent.from_pretrained(*args, **kwargs)
@@ -112,14 +100,12 @@ class MixtureModel:
         reduction: str = "sum",
         gradient_sampling: float = 0.0,
     ) -> torch.Tensor:
-        """-log P(target), natural logarithm, from what the model returned; target (B, T), see
-        :meth:`fairseq_doc.modules.mixture.MixtureOutput.nll`."""
+        """-log P(target) in nats; target (B, T), see :meth:`MixtureOutput.nll`."""
         output = self.decoder.output
         return output.nll(net_output[0], target, ignore_index, reduction, gradient_sampling)
 
     def set_matmul_precision(self, name: str) -> None:
-        """Use another ``--matmul-precision``, ``float32`` or ``bfloat16``, than the model was built
-        with."""
+        """``float32`` or ``bfloat16``, whatever the model was built with."""
         model: Any = self
         for module in model.modules():
             if hasattr(module, "precision"):
@@ -132,7 +118,7 @@ class MixtureModel:
         model_cfg: Any = None,
         args: Any = None,
     ) -> Any:
-        """As fairseq's; raises ``FairseqDocError`` for another architecture, size or dictionary."""
+        """Raises ``FairseqDocError`` for another architecture, size or dictionary."""
         model: Any = super()  # the class after this one, a fairseq model
         check_state_dict(model.state_dict(), state_dict)
         return model.load_state_dict(state_dict, strict, model_cfg, args)

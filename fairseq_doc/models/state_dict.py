@@ -8,19 +8,19 @@ from fairseq.data import Dictionary
 
 from fairseq_doc.errors import FairseqDocError
 
-# Name of the buffer with :func:`dictionary_checksum`, in the module that has ``embedding``.
+# A buffer's name, in the module that has ``embedding``.
 CHECKSUM = "dictionary_checksum"
 
 
 def dictionary_checksum(dictionary: Dictionary) -> torch.Tensor:
-    """A checksum of the words and their order, a scalar."""
+    """A scalar that depends on the words and their order."""
     return torch.tensor(zlib.crc32("\n".join(dictionary.symbols).encode()))
 
 
 def check_state_dict(
     expected: Mapping[str, torch.Tensor], state_dict: Mapping[str, torch.Tensor]
 ) -> None:
-    """Raise ``FairseqDocError`` unless ``state_dict`` fits the model whose own is ``expected``."""
+    """Raise ``FairseqDocError`` unless ``state_dict`` fits the model's own, ``expected``."""
     missing, unknown = (
         ", ".join(sorted(names)[:3]) or "none"
         for names in (expected.keys() - state_dict, state_dict.keys() - expected)
@@ -59,7 +59,6 @@ def check_state_dict(
 
 
 def _check_ties(expected, state_dict):
-    """Tensors that share their memory in the model must be equal in the state dict."""
     first_names: dict[int, str] = {}  # by the memory's address
     for name, tensor in expected.items():
         first = first_names.setdefault(tensor.data_ptr(), name)

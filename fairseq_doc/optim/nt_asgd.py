@@ -1,11 +1,10 @@
 """NT-ASGD (Merity et al., 2018): SGD, then averaging, then fine-tuning stages.
 
-``--optimizer nt_asgd --lr-scheduler nt_asgd``, always both: fairseq passes the validation loss to
-the scheduler only. Once averaging has started, a weight has two values: the raw one, which training
-continues with, and the average, which is validated and saved. The model's parameter holds one of
-them, and the optimizer's state the other, its *shadow*. They are exchanged: the parameter holds the
-average before validation and saving, and the raw value before a training step. A checkpoint holds
-both and says which is which.
+``--optimizer nt_asgd --lr-scheduler nt_asgd``, both: fairseq passes the validation loss to the
+scheduler only. While averaging, a weight has two values: the raw one, which training continues
+with, and the average, which is validated and saved. The model's parameter holds one of them, the
+optimizer's state the other, its *shadow*; they are exchanged before validation and saving, and
+before a training step. A checkpoint holds both and says which is which.
 """
 
 import logging
@@ -37,30 +36,26 @@ LAST_CHECKPOINT = "checkpoint_last.pt"
 
 
 class FoundByModel:
-    """Base of what is found by the model that it trains: fairseq's hooks for validation and saving
-    get the model, but neither the optimizer nor the scheduler."""
+    """Base of what can be looked up by the model that it trains: fairseq's hooks for validation and
+    saving get the model, but neither the optimizer nor the scheduler."""
 
     _found: MutableMapping[tuple[type, int], Any] = weakref.WeakValueDictionary()
 
     def found_by(self, params: Iterable[torch.nn.Parameter]) -> None:
-        """Take these as the trained parameters of its model."""
         FoundByModel._found[type(self), id(next(iter(params)))] = self
 
     @classmethod
     def of(cls, model: torch.nn.Module) -> Any:
-        """The one that trains ``model``, or None."""
+        """The instance that trains ``model``, or None."""
         first = next((p for p in model.parameters() if p.requires_grad), None)
         return cls._found.get((cls, id(first)))
 
 
 class AveragedSGD(torch.optim.Optimizer):
-    """SGD with weight decay; after :meth:`start_averaging` it averages its iterates.
-
-    The average is torch's ``ASGD`` with t0 = 0 and lambd = 0: after steps 1 and 2 of averaging it
-    is the newest iterate, after step k > 2 the mean of iterates 2 .. k. Unlike torch's, a changed
-    learning rate takes effect at the step it is set for. Its state holds that of the training's
-    stages, since a wrapper, as ``--amp``'s, saves this optimizer alone.
-    """
+    """SGD with weight decay and, after :meth:`start_averaging`, an average of its iterates, as
+    torch's ``ASGD`` with t0 = 0 and lambd = 0: after steps 1 and 2 of averaging the newest iterate,
+    after step k > 2 the mean of iterates 2 .. k. Unlike torch's, a changed learning rate takes
+    effect at once. Its state holds the stages' too, since ``--amp`` saves this optimizer alone."""
 
     def __init__(
         self,
@@ -79,7 +74,6 @@ class AveragedSGD(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # without a closure
-        """Update the raw weights, and the average once averaging has started."""
         self.show_raw()
         group = self._group
         params = [p for p in group["params"] if p.grad is not None]
@@ -96,16 +90,14 @@ class AveragedSGD(torch.optim.Optimizer):
                     self.state[p]["shadow"].lerp_(p, 1 / (step - 1))
 
     def start_averaging(self) -> None:
-        """Average from the next step on."""
         self._group["averaging"] = True
 
     def show_average(self) -> None:
-        """Put the averages into the parameters, if there are any."""
+        """Put the averages, if there are any, into the parameters."""
         if self._group["averaged_steps"] and not self._group["shows_average"]:
             self._exchange()
 
     def show_raw(self) -> None:
-        """Put the raw weights back into the parameters."""
         if self._group["shows_average"]:
             self._exchange()
 
@@ -118,28 +110,21 @@ class AveragedSGD(torch.optim.Optimizer):
         self._group["shows_average"] = not self._group["shows_average"]
 
     def keep_best(self) -> None:
-        """Keep a copy of the parameters as the best weights."""
         for p in self._group["params"]:
             self.state[p]["best"] = p.detach().clone()
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Continue from the best weights with a new average."""
         self._group.update(averaging=True, averaged_steps=0, shows_average=False)
         for p in self._group["params"]:
             p.copy_(self.state[p]["best"])
             self.state[p].pop("shadow", None)
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's, and the stages' as ``trigger``."""
         return {**super().state_dict(), "trigger": self.stages.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The opposite of :meth:`state_dict`; learning rate and weight decay stay as they are.
-
-        Raises:
-            FairseqDocError: a state without the stages.
-        """
+        """Learning rate and weight decay stay those of the options."""
         if "trigger" not in state_dict:
             raise FairseqDocError(
                 "expected the validation losses and the stage in the optimizer's state; got none: "
@@ -154,7 +139,7 @@ class AveragedSGD(torch.optim.Optimizer):
 
 @dataclass
 class NTASGDConfig(FairseqDataclass):
-    """Options of ``--optimizer nt_asgd``; those without help belong to other parts of fairseq."""
+    """Options; those without help are fairseq's."""
 
     weight_decay: float = option("weight decay of the raw weights", 0.0)
     nonmono: int = option(
@@ -193,7 +178,7 @@ class NTASGDConfig(FairseqDataclass):
 
 @register_optimizer(NAME, dataclass=NTASGDConfig)
 class NTASGD(FoundByModel, FairseqOptimizer):
-    """fairseq's wrapper: settings and the training's stages."""
+    """fairseq's wrapper; it keeps each stage's best checkpoint."""
 
     def __init__(self, cfg: Any, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(cfg)
@@ -205,20 +190,14 @@ class NTASGD(FoundByModel, FairseqOptimizer):
 
     @property
     def best_at_epoch_ends(self) -> bool:
-        """Whether checkpoint_best.pt is that of an epoch's end, from which fine-tuning starts."""
+        """Fine-tuning starts from checkpoint_best.pt, then always that of an epoch's end."""
         return self.cfg.finetune_stages != 0
 
     def resume(self, epoch_loss: tuple[int, float] | None, loss: float | None) -> None:
-        """Continue from a checkpoint that has just been loaded.
-
-        Args:
-            epoch_loss: the epoch whose end it was saved at, and its validation loss, which
-                :meth:`observe` has not had yet; or None.
-            loss: the validation loss of its weights, in mid-epoch too; or None.
-
-        Raises:
-            FairseqDocError: ``--finetune-stages`` is new, and its weights are not the best.
-        """
+        """Continue from a loaded checkpoint, whose weights have the validation loss ``loss``. If it
+        was saved at an epoch's end, ``epoch_loss`` is that epoch and its loss, which
+        :meth:`observe` has not had. Raises ``FairseqDocError`` if ``--finetune-stages`` is new and
+        the weights are not the best."""
         has_best = any("best" in state for state in self._optimizer.state.values())
         if self.cfg.finetune_stages and not has_best:
             if self.stages.best < math.inf:
@@ -247,7 +226,7 @@ class NTASGD(FoundByModel, FairseqOptimizer):
                 self._copy_checkpoint(max(stages.stage, 0), resumed=True)
 
     def _check_not_begun(self):
-        """Fine-tuning that was begun by this command and interrupted is not begun again."""
+        """Raise ``FairseqDocError`` if this command has begun the fine-tuning already."""
         cfg, newest = self.cfg, self._file_of("last")
         if cfg.no_save or cfg.restore_file == LAST_CHECKPOINT or not os.path.exists(newest):
             return
@@ -259,8 +238,8 @@ class NTASGD(FoundByModel, FairseqOptimizer):
             )
 
     def observe(self, epoch: int, loss: float, resumed: bool = False) -> None:
-        """Take an epoch's validation loss and do what :class:`TrainingStages` decides. The epoch's
-        checkpoint has been written, since fairseq saves first, or (``resumed``) just been read."""
+        """Take an epoch's validation loss; act as :class:`TrainingStages` says. The epoch's
+        checkpoint is written already, since fairseq saves first, or (``resumed``) just loaded."""
         stages, finetuning = self.stages, self.cfg.finetune_stages != 0
         stage, stage_best = max(stages.stage, 0), min(stages.stage_best, loss)
         for action in stages.observe(epoch, loss):
@@ -280,7 +259,6 @@ class NTASGD(FoundByModel, FairseqOptimizer):
                 logger.info(f"fine-tuning ends; the best loss of all stages is {stages.best}")
 
     def _copy_checkpoint(self, stage: int, resumed: bool) -> None:
-        """Copy the epoch's checkpoint: it is the best of its stage."""
         if distributed_utils.get_global_rank() != 0:
             return
         cfg, newest = self.cfg, self._file_of("last")
@@ -296,7 +274,7 @@ class NTASGD(FoundByModel, FairseqOptimizer):
 
 
 def check_settings(cfg: Any) -> None:
-    """Raise ``FairseqDocError`` for settings with which averaging would not work."""
+    """Raise ``FairseqDocError`` for settings with which averaging does not work."""
     check_ranges(NTASGDConfig, cfg)
     needs = {
         f"--lr-scheduler {NAME}, which passes it losses, not {cfg.lr_scheduler_name}": (
@@ -330,7 +308,7 @@ def check_settings(cfg: Any) -> None:
 
 @dataclass
 class NTASGDScheduleConfig(FairseqDataclass):
-    """``--lr-scheduler nt_asgd`` has no options of its own."""
+    """No options of its own."""
 
     lr: List[float] = II("optimization.lr")
     stop_min_lr: float = II("optimization.stop_min_lr")
@@ -338,8 +316,8 @@ class NTASGDScheduleConfig(FairseqDataclass):
 
 @register_lr_scheduler(NAME, dataclass=NTASGDScheduleConfig)
 class NTASGDSchedule(FairseqLRScheduler):
-    """A constant learning rate. Passes the validation loss to the optimizer. Ends the run after the
-    last stage: fairseq stops at a learning rate of ``--stop-min-lr``."""
+    """A constant learning rate, after the last stage ``--stop-min-lr``, at which fairseq stops.
+    It passes the validation loss to the optimizer."""
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:
         # With --amp fairseq wraps the optimizer.
@@ -352,14 +330,13 @@ class NTASGDSchedule(FairseqLRScheduler):
         super().__init__(cfg, optimizer)
 
     def step(self, epoch: int, val_loss: float | None = None) -> float:
-        """After an epoch; ``val_loss`` is None without validation, and on a resume."""
+        """``val_loss`` is None without validation, and on a resume."""
         super().step(epoch, val_loss)
         if val_loss is not None:
             self.nt_asgd.observe(epoch, val_loss)
         return self.step_update(None)
 
     def step_update(self, num_updates: int | None) -> float:
-        """The learning rate of the next update."""
         stopped = self.nt_asgd.stages.stopped
         self.optimizer.set_lr(self.cfg.stop_min_lr if stopped else self.cfg.lr[0])
         return self.optimizer.get_lr()

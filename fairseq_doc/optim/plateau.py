@@ -1,9 +1,8 @@
-"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses say when the learning rate
-drops and when training ends.
+"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses lower the rate, end training.
 
-A check is the validation at an epoch's end; with ``--updates-per-epoch K`` of the task there is one
-every K updates. The task passes its loss before fairseq saves, so that a checkpoint holds it.
-fairseq's own schedulers get it after that, and lack it on a resume.
+A check is the validation at an epoch's end; ``--updates-per-epoch K`` gives one every K updates.
+The task passes its loss before fairseq saves, so that a checkpoint holds it; fairseq's own
+schedulers get it later, and lack it on a resume.
 """
 
 import logging
@@ -25,7 +24,7 @@ NAME = "plateau"
 
 @dataclass
 class PlateauScheduleConfig(FairseqDataclass):
-    """Options of ``--lr-scheduler plateau``; those without help are fairseq's."""
+    """Options; those without help are fairseq's."""
 
     lr_shrink: float = option("factor of the learning rate where the loss has a plateau", 0.1)
     lr_patience: int = option(
@@ -54,22 +53,21 @@ class PlateauScheduleConfig(FairseqDataclass):
     task_name: str = II("task._name")
     validate_interval: int = II("dataset.validate_interval")
     validate_interval_updates: int = II("dataset.validate_interval_updates")
-    # fairseq resolves an interpolated bool only under its option's own name.
     disable_validation: bool = II("dataset.disable_validation")
     maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
 
 
 def limits_of(cfg: Any) -> list[float]:
-    """``--stop-above``: the limit before the first drop, after it and so on; the last one holds
-    from then on. The check at which the rate drops is still before it."""
+    """``--stop-above``: the limits before the first drop, after it and so on; the last one holds
+    from then on. The check at which the rate drops is still before the drop."""
     return [float(part) for part in cfg.stop_above.split(",") if cfg.stop_above]
 
 
 class Plateau:
-    """Takes the loss of every check; counts drops of the learning rate; says when to stop.
+    """Takes the loss of every check.
 
-    - The rate drops at a check more than ``lr_patience`` checks after the best one and after the
-      last drop; for the first time at check ``drop_at`` at the latest.
+    - The learning rate drops at a check more than ``lr_patience`` checks after the best one and
+      after the last drop; for the first time at check ``drop_at`` at the latest.
     - Training stops after ``max_checks`` checks; at a check more than ``stop_patience`` checks
       after the best one; and if the loss expected at the last check is above the limit.
     """
@@ -84,11 +82,7 @@ class Plateau:
         self.reason = ""  # why to stop; empty: go on
 
     def observe(self, loss: float) -> bool:
-        """Take the loss of one more check.
-
-        Returns:
-            Whether the learning rate drops now.
-        """
+        """Take the loss of one more check; return whether the learning rate drops now."""
         cfg, check = self._cfg, self.checks + 1
         best = self.best_losses[-1] if self.best_losses else math.inf
         if loss < best:
@@ -103,20 +97,19 @@ class Plateau:
 
     @property
     def checks(self) -> int:
-        """How many there were."""
         return len(self.best_losses)
 
     @property
     def stop_patience(self) -> float:
-        """``--stop-patience``; during the first ``--stop-ramp`` checks less, growing from 1."""
+        """``--stop-patience``, growing from 1 during the first ``--stop-ramp`` checks."""
         full, ramp = self._cfg.stop_patience, self._cfg.stop_ramp
         if self.checks >= ramp:
             return full
         return 1 + (full - 1) * self.checks / ramp
 
     def expected_loss(self) -> float:
-        """The loss of the last check, if the best one goes on falling as it did over the newest
-        checks, as many as the patience; before there are so many, minus infinity."""
+        """The last check's loss, if the best one goes on falling as over the newest checks, as many
+        as the patience; -inf before there are so many."""
         span = int(self.stop_patience if self._cfg.stop_patience else self._cfg.lr_patience)
         if not 1 <= span < self.checks:
             return -math.inf
@@ -140,19 +133,17 @@ class Plateau:
         return ""
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything except the settings."""
         return {name: value for name, value in vars(self).items() if name[0] != "_"}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The opposite of :meth:`state_dict`. A training that had stopped goes on if the settings
-        now allow it."""
+        """A training that had stopped goes on if the settings now allow it."""
         vars(self).update(state, best_losses=list(state["best_losses"]))
         if self.checks:
             self.reason = self._reason()
 
 
 def check_settings(cfg: Any) -> None:
-    """Raise ``FairseqDocError`` for settings with which the rules would not work."""
+    """Raise ``FairseqDocError`` for settings with which the rules do not work."""
     check_ranges(PlateauScheduleConfig, cfg)
     try:
         finite = all(map(math.isfinite, limits_of(cfg)))
@@ -197,11 +188,9 @@ class PlateauSchedule(FoundByModel, FairseqLRScheduler):
 
     @property
     def ended(self) -> bool:
-        """Whether training ends here."""
         return bool(self.plateau.reason)
 
     def observe(self, loss: float) -> None:
-        """Take the validation loss of an epoch's end."""
         plateau = self.plateau
         if plateau.observe(loss):
             logger.info(
@@ -212,21 +201,18 @@ class PlateauSchedule(FoundByModel, FairseqLRScheduler):
             logger.info(f"training ends at check {plateau.checks}: {plateau.reason}")
 
     def step(self, epoch: int, val_loss: float | None = None) -> float:
-        """After an epoch, whose loss :meth:`observe` has had, and on a resume."""
+        """After :meth:`observe` has had the epoch's loss, and on a resume."""
         super().step(epoch, val_loss)
         return self.step_update(None)
 
     def step_update(self, num_updates: int | None) -> float:
-        """The learning rate of the next update."""
         rate = self.cfg.lr[0] * self.cfg.lr_shrink**self.plateau.drops
         self.optimizer.set_lr(self.cfg.stop_min_lr if self.plateau.reason else rate)
         return self.optimizer.get_lr()
 
     def state_dict(self) -> dict[str, Any]:
-        """As fairseq's, and the rules'."""
         return {"best": self.best, "plateau": self.plateau.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The opposite of :meth:`state_dict`."""
         self.best = state_dict["best"]
         self.plateau.load_state_dict(state_dict["plateau"])

@@ -1,18 +1,15 @@
-"""When NT-ASGD (Merity et al., 2018) starts averaging, when it starts a fine-tuning stage, when it
-stops: decided from validation losses alone."""
+"""The stages of NT-ASGD (Merity et al., 2018): validation losses alone decide when each ends."""
 
 from typing import Any
 
 
 class TrainingStages:
-    """Decides what to do after each epoch, from its validation loss.
+    """Decides after each epoch, from its validation loss, what to do.
 
-    The non-monotone criterion: a loss ends its stage if more than ``nonmono`` earlier losses of the
-    stage exist and it is worse than the best of all but the last ``nonmono`` of them. The first
-    stage, SGD, is followed by averaging. Without fine-tuning, averaging never ends, as in the
-    published runs. With ``finetune_stages`` > 0 that many fine-tuning stages follow, then the run
-    stops. With ``finetune_stages`` = -1 fine-tuning stages follow until one does not lower the best
-    loss.
+    A loss ends its stage (the non-monotone criterion) if it is worse than the best of all but the
+    last ``nonmono`` earlier losses of the stage, and there are more than ``nonmono`` of them.
+    Averaging follows SGD, and never ends without fine-tuning, as in the published runs; else
+    ``finetune_stages`` stages follow, or with -1 stages until one does not lower the best loss.
     """
 
     def __init__(self, nonmono: int, finetune_stages: int = 0) -> None:
@@ -27,13 +24,9 @@ class TrainingStages:
         self.stopped = False
 
     def observe(self, epoch: int, loss: float) -> list[str]:
-        """Take an epoch's loss; a second call with the same epoch does nothing.
-
-        Returns:
-            The actions to take, in order: ``keep_best_of_stage`` and ``keep_best`` (the
-            weights just validated are the best of their stage, and of the run so far), ``average``
-            (start averaging), ``restart`` (from the best weights, with a new average), ``stop``.
-        """
+        """Take an epoch's loss, once. Return the actions in order: ``keep_best_of_stage``,
+        ``keep_best`` (the validated weights are the best of the stage, of the run), ``average``
+        (from now on), ``restart`` (from the best weights, with a new average), ``stop``."""
         if epoch == self.last_epoch or self.stopped:
             return []
         self.last_epoch = epoch
@@ -67,10 +60,8 @@ class TrainingStages:
         return self.stage >= self.finetune_stages
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything except the settings."""
         settings = ("nonmono", "finetune_stages")
         return {name: value for name, value in vars(self).items() if name not in settings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The opposite of :meth:`state_dict`."""
         vars(self).update(state)

@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 class BpttLanguageModelingTask(FairseqTask):
     """A corpus in columns, read window by window in order (section 5 of the paper).
 
-    ``--batch-size`` is columns a worker. ``--batch-size-valid`` is the number of evaluation columns
-    during training, over all workers; with ``fairseq-eval-lm`` ``--batch-size`` is, 1 by default.
+    ``--batch-size`` counts the columns of one worker; in evaluation ``--batch-size-valid``, or
+    ``--batch-size`` of ``fairseq-eval-lm``, counts those of all workers.
     """
 
     def __init__(self, cfg, dictionary):
@@ -54,7 +54,6 @@ class BpttLanguageModelingTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """Raises ``FairseqDocError`` for a missing dictionary, or options that do not fit."""
         check_options(cfg)
         dictionary = Dictionary.load(f"{split_paths(cfg.data)[0]}/dict.txt")
         logger.info(f"dictionary: {len(dictionary):,} words")
@@ -69,7 +68,6 @@ class BpttLanguageModelingTask(FairseqTask):
         return self.dictionary
 
     def build_model(self, cfg, from_checkpoint=False):
-        """Raises ``FairseqDocError`` for an architecture that does not carry its state."""
         model = super().build_model(cfg, from_checkpoint)
         if not hasattr(getattr(model, "decoder", None), "carried_state"):
             name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
@@ -83,7 +81,6 @@ class BpttLanguageModelingTask(FairseqTask):
     # Data
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
-        """Load a split; with several data folders, the epoch's."""
         paths = split_paths(self.cfg.data)
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
         self.datasets[split] = load_stream(path, split, self.dictionary, combine)
@@ -101,12 +98,7 @@ class BpttLanguageModelingTask(FairseqTask):
         skip_remainder_batch=False,
         **unused,
     ):
-        """Windows in order, the same on every worker; each worker has its own columns.
-
-        Raises:
-            FairseqDocError: no --batch-size, --max-tokens instead of it, or columns that do not
-                divide over the workers.
-        """
+        """The same windows in order on every worker; each worker has its own columns."""
         check_batches(max_sentences, max_tokens, skip_remainder_batch)
         if dataset.split == self.cfg.train_subset:
             n_columns = max_sentences * num_shards
@@ -127,16 +119,12 @@ class BpttLanguageModelingTask(FairseqTask):
         length=None,
         **unused,
     ):
-        """Windows of ``length`` steps, or of ``--eval-window`` tokens, over ``--batch-size``
-        columns (1 when absent)."""
         n_columns = 1 if batch_size is None else batch_size
         windows = self._evaluation_windows(dataset, n_columns, num_shards, length)
         iterator = _iterator(windows, num_shards, shard_id, num_workers=num_workers)
         return iterator.next_epoch_itr(shuffle=False)
 
     def _training_windows(self, dataset, n_columns, num_shards, epoch):
-        """The windows of an epoch over all workers' columns, endless ones with
-        ``--updates-per-epoch``."""
         cfg, first_window, offsets = self.cfg, 0, None
         if cfg.updates_per_epoch is not None:
             n_windows = cfg.updates_per_epoch * cfg.update_freq[0]
@@ -194,7 +182,6 @@ class BpttLanguageModelingTask(FairseqTask):
     # Training
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
-        """As fairseq's, with the raw weights in the model."""
         _show(model, average=False)
         self._valid_loss = None  # a validation before this step was not at the epoch's end
         window = sample["net_input"]["window"]
@@ -205,14 +192,14 @@ class BpttLanguageModelingTask(FairseqTask):
         try:
             return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
         except RuntimeError:  # out of memory
-            # One worker leaves the update out, several make it.
+            # fairseq skips the update with one worker, and makes it with several.
             if distributed_utils.get_data_parallel_world_size() == 1:
                 self._drawn_lengths = []
             raise
 
     def optimizer_step(self, optimizer, model, update_num):
-        """One update at the learning rate times the mean drawn length of its windows over
-        ``--bptt``."""
+        """Update at the learning rate times the mean of (drawn length / ``--bptt``) of the
+        windows."""
         lengths, self._drawn_lengths = self._drawn_lengths, []
         rate = optimizer.get_lr()
         optimizer.set_lr(rate * sum(lengths) / (self.cfg.bptt * len(lengths)))
@@ -222,13 +209,11 @@ class BpttLanguageModelingTask(FairseqTask):
         self._carried = _of_all_workers(self._model.decoder.carried_state())
 
     def begin_valid_epoch(self, epoch, model):
-        """Put the averaged weights into the model, if there are any."""
         self._valid_epoch, self._valid_loss = epoch, None
         _show(model, average=True)
 
     def post_validate(self, model, stats, agg):
-        """Keep the first validation subset's loss, the one that schedulers get; that of an epoch's
-        end goes to ``--lr-scheduler plateau``."""
+        """Keep the first subset's loss; at an epoch's end pass it to ``--lr-scheduler plateau``."""
         if self._valid_loss is not None:
             return
         self._valid_loss = stats[self.cfg.valid_metric]
@@ -239,10 +224,9 @@ class BpttLanguageModelingTask(FairseqTask):
     # Checkpoints
 
     def get_checkpoint_dict(self):
-        """Called just before the model and the optimizer are saved: puts the averaged weights into
-        the model, and returns what fairseq passes to :meth:`set_checkpoint_dict` on a resume. The
-        loss is included, since at an epoch's end fairseq saves before it passes it to the
-        scheduler; so is the carried state, if the next window needs it."""
+        """Called before fairseq saves model and optimizer, so it puts the averages into the model.
+        The loss is saved, since the scheduler gets it later; the carried state, if the next window
+        needs it."""
         _show(self._model, average=True)
         epoch_ended = self._windows_done == self._end_of_epoch
         resets = epoch_ended and self.cfg.updates_per_epoch is None
@@ -258,11 +242,7 @@ class BpttLanguageModelingTask(FairseqTask):
         }
 
     def set_checkpoint_dict(self, state):
-        """The opposite of :meth:`get_checkpoint_dict`.
-
-        Raises:
-            FairseqDocError: a resume in mid-epoch with other windows.
-        """
+        """Raises ``FairseqDocError`` for a resume in mid-epoch with other windows."""
         if state["carried"] is not None:
             layout, own = state["layout"], self._layout
             if layout != own:
@@ -283,7 +263,7 @@ class BpttLanguageModelingTask(FairseqTask):
 
 
 def _show(model, average):
-    """Put the averages or the raw weights of NT-ASGD into the model, if that trains it."""
+    """Put NT-ASGD's averages or raw weights into the model."""
     nt_asgd = NTASGD.of(model)
     if nt_asgd is not None:
         show = nt_asgd.optimizer.show_average if average else nt_asgd.optimizer.show_raw
@@ -291,7 +271,6 @@ def _show(model, average):
 
 
 def _iterator(windows, num_shards, shard_id, **settings):
-    """fairseq's iterator over one worker's columns of the windows."""
     windows = windows.share(num_shards, shard_id)
     return iterators.EpochBatchIterator(
         dataset=windows,
@@ -303,7 +282,7 @@ def _iterator(windows, num_shards, shard_id, **settings):
 
 
 def _of_all_workers(state: torch.Tensor) -> torch.Tensor:
-    """(B, S) of this worker -> (C, S) of all, in the workers' order."""
+    """(B, S) of this worker -> (C, S) of all workers, in their order."""
     if distributed_utils.get_data_parallel_world_size() == 1:
         return state
     group = distributed_utils.get_data_parallel_group()

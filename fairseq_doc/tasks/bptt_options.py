@@ -1,4 +1,4 @@
-"""Options of the task ``bptt_language_modeling``, and which of them cannot be honoured."""
+"""Options of ``bptt_language_modeling``, and the check that they fit together."""
 
 from dataclasses import dataclass
 from typing import Any, List, Optional
@@ -13,7 +13,7 @@ from fairseq_doc.options import check_needs, check_ranges, option
 
 @dataclass
 class BpttLanguageModelingConfig(FairseqDataclass):
-    """Options of the task; those without help belong to other parts of fairseq."""
+    """Options; those without help are fairseq's."""
 
     data: str = option("folder of fairseq-preprocess --only-source", MISSING)
     bptt: int = option("base length of a training window, in steps", 70, least=1)
@@ -47,7 +47,7 @@ class BpttLanguageModelingConfig(FairseqDataclass):
 
 
 def check_options(cfg: Any) -> None:
-    """Raise ``FairseqDocError`` for options of the task that do not fit together."""
+    """Raise ``FairseqDocError`` for options that do not fit together."""
     check_ranges(BpttLanguageModelingConfig, cfg)
     update_freq = ",".join(map(str, cfg.update_freq))
     needs = {
