@@ -1,7 +1,6 @@
 """``fairseq-doc compare``."""
 
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_doc.cli.arguments import ProgressOptions, progress_of
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.plotting import plot_curves
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option, positive
 from fairseq_doc.tuning.comparison import (
     SPLITS,
-    System,
+    chosen_systems,
     compare,
-    completed,
     mean_curves,
-    systems_of,
 )
 
 EXAMPLE = (
@@ -58,8 +54,12 @@ def run(settings: Options) -> dict[str, Any]:
     commands, parameters, speeds, values by seed, means, deviations and distances from the first;
     ``files``, which a second call replaces."""
     folder = Path(settings.dir)
+    usual, words = (settings.systems or "").split(","), list(settings.training or ())
+    systems = chosen_systems(
+        [name for name in usual if name], settings.others or (), words, _remark
+    )
     rows = compare(
-        _systems(settings),
+        systems,
         settings.seeds,
         settings.workers,
         folder,
@@ -77,32 +77,6 @@ def run(settings: Options) -> dict[str, Any]:
     write_lines(numbers, [json.dumps(result, indent=1)])
     plot_curves(mean_curves(rows, folder), picture)
     return result
-
-
-def _systems(settings: Options) -> dict[str, System]:
-    """The systems that are asked for, by name."""
-    words = list(settings.training or ())
-    if len(words) < 2:
-        raise FairseqDocError("expected -- fairseq-train DATA ... at the end; got no training")
-    options = {}
-    if settings.systems is not None:
-        words, usual = completed(words)
-        for name in settings.systems.split(","):
-            if name not in usual:
-                raise FairseqDocError(f"--systems: expected some of {', '.join(usual)}; got {name}")
-            options[name] = usual[name]
-        _remark(f"the training that all share: {shlex.join(words)}")
-    for text in settings.others or ():
-        name, sign, own = text.partition("=")
-        if not sign or name in options:
-            raise FairseqDocError(f"expected a system of a new name, NAME='OPTIONS'; got {text}")
-        options[name] = own
-    if len(options) < 2:
-        got = ", ".join(options) or "none"
-        raise FairseqDocError(
-            f"expected two systems or more, of --systems or NAME='...'; got {got}"
-        )
-    return systems_of(options, words)
 
 
 def _table(rows: dict[str, dict[str, Any]]) -> list[str]:

@@ -123,6 +123,46 @@ class System:
     args: Namespace
 
 
+def chosen_systems(
+    usual: Sequence[str],
+    others: Sequence[str],
+    words: Sequence[str],
+    remark: Callable[[str], None],
+) -> dict[str, System]:
+    """The systems, by name.
+
+    Args:
+        usual: names of usual ones; with any, what the training lacks is added to it.
+        others: NAME=OPTIONS.
+        words: the command line that they share.
+        remark: takes a line on what was added.
+
+    Raises:
+        FairseqDocError: an unknown name, one twice, fewer than two; as :func:`systems_of`.
+    """
+    if len(words) < 2:
+        raise FairseqDocError("expected -- fairseq-train DATA ... at the end; got no training")
+    options = {}
+    if usual:
+        words, known = completed(words)
+        for name in usual:
+            if name not in known:
+                raise FairseqDocError(f"--systems: expected some of {', '.join(known)}; got {name}")
+            options[name] = known[name]
+        remark(f"the training that all share: {shlex.join(words)}")
+    for text in others:
+        name, sign, own = text.partition("=")
+        if not sign or name in options:
+            raise FairseqDocError(f"expected a system of a new name, NAME='OPTIONS'; got {text}")
+        options[name] = own
+    if len(options) < 2:
+        got = ", ".join(options) or "none"
+        raise FairseqDocError(
+            f"expected two systems or more, of --systems or NAME='OPTIONS'; got {got}"
+        )
+    return systems_of(options, words)
+
+
 def systems_of(options: dict[str, str], words: Sequence[str]) -> dict[str, System]:
     """The systems, by name, from their own options and the command line that they share; each is
     read by fairseq's parser before any training.

@@ -68,7 +68,7 @@ def test_what_is_refused(compared, corpus, tmp_path):
     words, training, _, _ = compared
     start = ["compare", "--dir", tmp_path / "new"]
     for added, problem in (
-        ([SYSTEMS[0], *training], "two systems or more, of --systems or NAME='...'; got doc"),
+        ([SYSTEMS[0], *training], "two systems or more, of --systems or NAME='OPTIONS'; got doc"),
         ([SYSTEMS[0], SYSTEMS[0], *training], "a system of a new name"),
         ([*SYSTEMS], "expected -- fairseq-train DATA ... at the end; got no training"),
         (["--systems", "softmax,rnn", *training], "expected some of softmax, mos, doc; got rnn"),
