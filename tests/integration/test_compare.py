@@ -16,7 +16,10 @@ from conftest import (
 )
 
 TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
-SYSTEMS = [f"doc={SMALL_MODEL}", f"one={SMALL_MODEL} --plain-output --doc-components 0,0,0,1"]
+SYSTEMS = [
+    f"doc={SMALL_MODEL}",
+    f"one={SMALL_MODEL} --plain-output --doc-components 0,0,0,1 --layer-dims 24,24,16",
+]
 
 
 def shared(data):
@@ -87,7 +90,7 @@ def test_translations_by_bleu(tmp_path):
     translation = SMALL_TRANSLATION.replace("--seed 3", "")
     training = f"fairseq-train {data} --user-dir {PACKAGE} {translation} --max-epoch 1".split()
     reference = ["--reference", tmp_path / "text" / "test.tgt", "--seeds", "1", "--json"]
-    systems = ["doc=", "one=--plain-output --doc-components 0,0,0,1"]
+    systems = ["doc=", "one=--plain-output --doc-components 0,0,0,1 --layer-dims 24,24,16"]
     out, _ = doc("compare", "--dir", tmp_path / "runs", *systems, *reference, "--", *training)
     result = json.loads(out)
     assert result["metric"] == "BLEU"
