@@ -50,11 +50,8 @@ class TokenStream(FairseqDataset):
 def load_stream(
     path: str, split: str, dictionary: Dictionary, combine: bool = False
 ) -> TokenStream:
-    """Read a binarised split (``fairseq-preprocess --only-source``).
-
-    Raises:
-        FairseqDocError: no such split, an empty or damaged one, or words outside ``dictionary``.
-    """
+    """Read a binarised split (``fairseq-preprocess --only-source``); ``FairseqDocError`` for a
+    missing, empty or damaged one, or words outside ``dictionary``."""
     tokens = np.empty(0)
     if not os.path.exists(f"{path}.bin") or os.path.getsize(
         f"{path}.bin"
@@ -137,8 +134,8 @@ def columns_of(stream: TokenStream, n_columns: int) -> torch.Tensor:
 
 
 def column_offsets(n_columns: int, length: int, seed: int, epoch: int) -> torch.Tensor:
-    """By how many tokens each column is rotated to the left in an epoch: (C,) independent uniform
-    integers below ``length``, equal for all workers."""
+    """By how many tokens each column is rotated to the left in an epoch: (C,) uniform integers
+    below ``length``, equal for all workers."""
     rng = np.random.default_rng((seed, epoch, PARTIAL_SHUFFLE))
     return torch.from_numpy(rng.integers(length, size=n_columns))
 
@@ -150,11 +147,10 @@ def endless_columns(
     (C, steps + 1), one more than targets. ``FairseqDocError`` if there are more columns than
     tokens.
 
-    The columns start at equally distant lines (which end with ``end_mark``), counted from a random
-    line. Each start is moved by up to 100 lines, fewer if it would pass its neighbour
-    (deepmind/lamb). With fewer lines than columns, tokens take the place of lines. The random
-    numbers depend on ``seed`` alone, so that a column keeps its start; lamb draws new ones for
-    every pass.
+    The columns start at equally distant lines, counted from a random line, each moved by up to 100
+    lines, fewer if it would pass its neighbour (deepmind/lamb). With fewer lines than columns,
+    tokens take the place of lines. The random numbers depend on ``seed`` alone, so a column keeps
+    its start; lamb draws new ones for every pass.
     """
     tokens = stream.tokens
     if not 1 <= n_columns <= len(tokens):

@@ -65,8 +65,7 @@ def select(tensor: torch.Tensor, dim: int, indices: list[int]) -> torch.Tensor:
 
 
 class DecoderCache:
-    """What incremental decoding keeps from step to step: the constants of all sentences, and the
-    state of all rows before the next step."""
+    """From step to step: the constants of all sentences and the state of all rows."""
 
     def __init__(self, constants: StepConstants, state: State) -> None:
         self.state = state
@@ -135,11 +134,8 @@ class AttentionalLSTM(nn.Module):
         self, embedded: torch.Tensor, constants: StepConstants, state: State
     ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor, State]:
         """The outputs h^1 .. h^N after dropout except h^N's, each (T, R, D); a, (T, R, D), before
-        dropout; the attention weights, (T, R, S); and the state after the last step.
-
-        ``embedded``: e, (T, R, embed_dim). R is a multiple of B; the rows of a sentence are side by
-        side.
-        """
+        dropout; the attention weights, (T, R, S); the state after the last step. ``embedded``: e,
+        (T, R, embed_dim); R is a multiple of B, and the rows of a sentence are side by side."""
         shape = (*embedded.shape[:2], self.width)
         masks = [
             dropout_mask(shape, self.dropout, self.training, embedded) for _ in self.layers[1:]

@@ -29,8 +29,7 @@ def keep_mask(
 def dropout_mask(
     shape: Sequence[int], p: float, training: bool, like: torch.Tensor
 ) -> torch.Tensor | None:
-    """A mask to multiply by, zero or 1 / (1 - p), in the dtype of ``like``; None: nothing to
-    drop."""
+    """A mask to multiply by, zero or 1 / (1 - p), with the dtype of ``like``; None: no dropout."""
     if not training or p == 0:
         return None
     mask, scale = keep_mask(shape, p, like.device)
@@ -50,8 +49,7 @@ def dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
 
 
 def locked_dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
-    """Variational dropout of (T, B, D): one mask a sequence, (1, B, D) (Gal and Ghahramani,
-    2016)."""
+    """Variational dropout of (T, B, D): one mask for all T (Gal and Ghahramani, 2016)."""
     mask = dropout_mask((1, *x.shape[1:]), p, training, x)
     return x if mask is None else x * mask
 

@@ -16,10 +16,7 @@ logger = logging.getLogger(__name__)
 def load_embedding_file(embedding: torch.Tensor, path: str, dictionary: Dictionary) -> None:
     """Set the rows of ``embedding`` (V, width) in place for the words in a text file, compressed by
     gzip or not: the header of word2vec and fastText, then a word and its ``width`` numbers a line.
-
-    Raises:
-        FairseqDocError: no such file, or a file of another form or width.
-    """
+    ``FairseqDocError`` for a missing file, or one of another form or width."""
     lines = text_lines(path)
     header = next(lines, "").split()
     if len(header) != 2 or not all(part.isdecimal() and len(part) < 10 for part in header):

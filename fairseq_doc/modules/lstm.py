@@ -16,8 +16,7 @@ LEAST_WEIGHTS = 1_000_000
 
 def truncated_normal_(weight: torch.Tensor, deviation: float) -> None:
     """Fill with normal numbers, drawn again beyond two standard deviations, as in deepmind/lamb.
-    They are drawn with 1.3 times the variance, so that the result has ``deviation`` (1.003 of
-    it)."""
+    Drawn with 1.3 times the variance, they have ``deviation`` afterwards (1.003 of it)."""
     drawn = 1.3**0.5 * deviation
     nn.init.trunc_normal_(weight, std=drawn, a=-2 * drawn, b=2 * drawn)
 
@@ -60,9 +59,9 @@ def run_lstm(
 
 
 def in_lower_precision(layer: nn.LSTM, x: torch.Tensor, precision: torch.dtype) -> bool:
-    """Whether ``ops/recurrence.py`` runs the layer. Its loop over steps is for CPUs, a GPU has
-    cuDNN's; under autocast torch's layer gets what autocast chooses. In evaluation a step of one
-    token would round all weights for itself."""
+    """Whether ``ops/recurrence.py`` runs the layer: on a CPU, since a GPU has cuDNN's loop; not
+    under autocast, which chooses dtypes itself; not in evaluation, where each token would round all
+    weights."""
     return (
         precision != torch.float32
         and layer.training

@@ -19,7 +19,7 @@ class LuongAttention(nn.Module):
     - general: score = h^T W_a m_s
     - concat: score = v . tanh(W_a [h ; m_s])
 
-    :meth:`keys` and :meth:`values` compute what depends on the memory alone, once a sentence.
+    :meth:`keys` and :meth:`values` depend on the memory m alone, and are computed once a sentence.
     """
 
     def __init__(self, width: int, score: str = "general") -> None:
@@ -76,6 +76,6 @@ class LuongAttention(nn.Module):
         padding_mask: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """h (B, Q, D), :meth:`keys`, :meth:`values` and a mask (B, S), true at padding -> a
-        (B, Q, D) and the weights p (B, Q, S), zero at padding."""
+        (B, Q, D) and p (B, Q, S), zero at padding."""
         context, weights = self.attend(query, keys, values, padding_mask)
         return torch.tanh(F.linear(query, self.query_weight) + context), weights

@@ -87,11 +87,9 @@ class MixtureOutput(nn.Module):
         components: i_0, ..., i_N, with J = their sum.
         weight: W, (V, d), a parameter that may be tied to the embedding.
         activation: ``tanh`` or ``linear``, applied to W_j h^n + b_j.
-        dropout: locked dropout of the k_j: one mask of d numbers a stream, for all steps and
-            components.
+        dropout: locked dropout of the k_j: one mask of d numbers a stream, for all T and J.
         project: whether k_j = activation(W_j h^n + b_j), or k_1 = h^N.
-        precision: of the factors of the products with W and W_j, see
-            :func:`fairseq_doc.ops.matmul.matmul_dtype`.
+        precision: of the products with W and W_j, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
 
     Raises:
         FairseqDocError: arguments that do not fit together, or an unknown activation.
@@ -153,15 +151,14 @@ class MixtureOutput(nn.Module):
         **settings: Any,
     ) -> "MixtureOutput":
         """A mixture that starts as the trained softmax it replaces, softmax(W h^N + b): k_j = W_j
-        h^N + b_j with W_j by :func:`near_identity`, b_j = 0 and equal weights, W_pi = 0. Without
-        noise the components have equal gradients, and stay equal.
+        h^N with W_j by :func:`near_identity`, and equal weights, W_pi = 0. Without noise the
+        components have equal gradients, and stay equal.
 
         Args:
             weight: W, (V, d), the parameter of the softmax; it is used, not copied.
             bias: b, (V,), copied; None: zeros.
             widths: D_0, ..., D_N, with D_N = d.
             components: 0, ..., 0, J: only the last layer gives h^N.
-            noise: of the W_j.
             settings: ``dropout`` and ``precision``, as in the constructor.
 
         Raises:
@@ -190,9 +187,8 @@ class MixtureOutput(nn.Module):
         return output
 
     def forward(self, layer_outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """[h^0, ..., h^N] after dropout, each (B, T, D_n) -> ``mixture_params``
-        (B, T, J d + J + 1), and log pi, (B, T, J), float32 or wider. ``FairseqDocError`` for other
-        shapes."""
+        """[h^0, ..., h^N] after dropout, each (B, T, D_n) (``FairseqDocError`` if not) ->
+        ``mixture_params`` (B, T, J d + J + 1), and log pi, (B, T, J), float32 or wider."""
         self._check_layer_outputs(layer_outputs)
         last = layer_outputs[-1].contiguous()
         batch, time = last.shape[:2]

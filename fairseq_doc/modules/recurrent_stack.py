@@ -24,11 +24,9 @@ from fairseq_doc.ops.recurrence import recurrence
 
 
 class RecurrentLayer(nn.Module):
-    """One layer; ``depth`` is the number of an RHN's micro-steps, 1 for other cells.
-
-    The weights have the standard deviation 1 / sqrt(fan in), see
-    :func:`fairseq_doc.modules.lstm.truncated_normal_`, an LSTM's biases 1 / sqrt(D).
-    """
+    """One layer; ``depth`` is the number of an RHN's micro-steps, 1 for other cells. By
+    :func:`truncated_normal_` the weights have the standard deviation 1 / sqrt(fan in), and an
+    LSTM's biases 1 / sqrt(D)."""
 
     def __init__(self, cell: Cell, below: int, width: int, depth: int = 1) -> None:
         super().__init__()
@@ -114,9 +112,8 @@ class RecurrentStack(nn.Module):
     def forward(
         self, x: torch.Tensor, state: States
     ) -> tuple[list[torch.Tensor], torch.Tensor, States]:
-        """x are the embedded words after their dropout, (T, B, E). Returns [h^1, ..., h^N, output],
-        the last (T, B, F) after dropout; the output before it; and the state after the last
-        step."""
+        """x are the embedded words after dropout, (T, B, E). Returns [h^1, ..., h^N, output], the
+        last (T, B, F) after dropout; the output before it; the state after the last step."""
         shape = (x.size(1), self.width)
         outputs: list[torch.Tensor] = []
         new_state = []

@@ -1,8 +1,7 @@
 """The recurrence of a Luong decoder with input feeding (Luong et al., 2015, section 3.3).
 
 Axes: T target time, B sentences, S source time, N LSTM layers, D width; R rows, k hypotheses of
-each sentence side by side (R = k B; k = 1 in training), so that a beam shares its sentence's
-memory.
+each sentence side by side (R = k B; k = 1 in training), which share its memory.
 
     x^1_t = [a_{t-1} ; e_t],   x^{n+1}_t = m^n_t * h^n_t              m: dropout between layers
     h^n_t, c^n_t = LSTM^n(x^n_t, h^n_{t-1}, c^n_{t-1})
@@ -83,17 +82,15 @@ class InputFeedingResult(NamedTuple):
 def attend(
     query: Tensor, keys: Tensor, values: Tensor, padding_mask: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Attention by inner products: queries (B, Q, D), keys and values (B, S, D) and a mask (B, S),
-    true at padding -> weighted sums of the values (B, Q, D), weights (B, Q, S), which are zero at
-    padding."""
+    """Attention by inner products: queries (B, Q, D), keys and values (B, S, D), mask (B, S), true
+    at padding -> sums of the values (B, Q, D) and their weights (B, Q, S), zero at padding."""
     scores = torch.bmm(query, keys.transpose(1, 2))  # (B, Q, S)
     weights = masked_softmax(scores, padding_mask.unsqueeze(1))
     return torch.bmm(weights, values), weights
 
 
 def masked_softmax(scores: Tensor, padding_mask: Tensor) -> Tensor:
-    """Softmax over the last axis, exactly zero where ``padding_mask``; summed in float32 or
-    wider."""
+    """Softmax over the last axis, exactly zero where masked; summed in float32 or wider."""
     scores = scores.masked_fill(padding_mask, -torch.inf)
     return torch.softmax(scores, dim=-1, dtype=sum_dtype(scores.dtype)).to(scores.dtype)
 

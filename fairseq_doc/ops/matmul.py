@@ -4,9 +4,8 @@ On a CPU, torch's float32 ``mm`` is MKL's, with 256-bit vectors at most on proce
 Intel's. oneDNN, in the same wheel, runs the products of the output layer up to twice as fast on AMD
 Zen 4 and 5; on an Intel Xeon MKL was faster. So the processor's maker decides, and never a timing:
 the two round differently, and a resumed run must use the same one. ``FAIRSEQ_DOC_MATMUL`` or
-:func:`force_backend` forces ``onednn`` or ``torch``. oneDNN's dense float32 product is called
-through an operator that ``torch.compile`` also uses. Without that operator, or for tensors that are
-not float32 on a CPU, torch's own product is used.
+:func:`force_backend` forces ``onednn`` or ``torch``. oneDNN is called through an operator of
+``torch.compile``, for float32 on a CPU; otherwise torch's own product is used.
 
 Factors may be rounded to bfloat16 before a product (``precision``): processors with instructions
 for it multiply them twice as fast. Those products are always oneDNN's.
@@ -51,8 +50,7 @@ LEAST_STEPS = 16
 # Multiply-adds of a step's product from which oneDNN is faster than torch's kernel (AMD Zen 5).
 LEAST_ONEDNN = 2**20
 
-# Precisions of the large products that a user may choose.
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # a user's choice
 
 BACKENDS = ("onednn", "torch")
 BACKEND_VARIABLE = "FAIRSEQ_DOC_MATMUL"
@@ -108,9 +106,8 @@ def matmul_dtype(tensor: Tensor, precision: torch.dtype = torch.float32) -> torc
 @functools.cache
 def bfloat16_is_faster(device_type: str) -> bool:
     """Whether the device has instructions for bfloat16 products: a CPU AVX512_BF16 or AMX, a GPU
-    the compute capability 8.0. Without them such products are slower than in float32, and a warning
-    is logged once. The environment variable ``FAIRSEQ_DOC_BFLOAT16``, ``yes`` or ``no``, forces the
-    answer."""
+    compute capability 8.0. If not, float32 is faster, and a warning is logged once. The environment
+    variable ``FAIRSEQ_DOC_BFLOAT16``, ``yes`` or ``no``, forces the answer."""
     named = _forced_bfloat16()
     faster = named == "yes" if named else has_bfloat16(device_type)
     if not faster:
@@ -212,12 +209,11 @@ def of_a_size(rows: Tensor, dtype: torch.dtype, most: float = math.inf) -> Tenso
 
 
 def dense_operand(matrix: Tensor) -> Tensor:
-    """``matrix``, or a dense copy of it if oneDNN would be slow with its strides.
+    """``matrix``, or a dense copy if oneDNN would be slow with its strides; call it before a loop.
 
     oneDNN is fast with a dense matrix and with the transpose of one. For any other stride, such as
     half of the columns of a wider matrix, it uses its reference kernel: (128, 1000) x (2000, 1000)
-    then takes 3,418 ms instead of 2.4 (AMD Zen 4). Call this once before a loop. MKL reads any
-    stride.
+    then takes 3,418 ms instead of 2.4 (AMD Zen 4).
     """
     if not _onednn_applies(matrix, matrix) or _is_dense(matrix) or _is_dense(matrix.t()):
         return matrix
@@ -302,7 +298,7 @@ def loop_operand(right: Tensor, rows: int) -> Tensor:
 class StepMatmul:
     """x W^T at every step of a loop; x has R = ``rows`` rows, ``weight`` is W, (N, K).
 
-    Without ``steps`` always by :func:`matmul`. With it the fastest kernel is chosen: torch's where
+    If ``steps`` is None, :func:`matmul` computes it. Else the fastest kernel does: torch's if
     oneDNN's call takes longer than the product, else oneDNN's, from ``LEAST_STEPS`` on in its own
     layout, which takes 0.6 of the time for 12 rows (3,840 x 960, AMD Zen 4).
     """

@@ -38,9 +38,8 @@ def tokens_per_chunk(
 def chunk_size(
     mixture: Mixture, dtype: torch.dtype, chunk_bytes: int | None, sampled: bool = False
 ) -> int:
-    """Tokens of a chunk with logits of ``dtype``. Rows of ``sampled`` gradients are multiplied
-    later, together with other chunks': if the cache holds the matrix, a chunk has the lower
-    bound."""
+    """Tokens of a chunk with logits of ``dtype``. A chunk has the lower bound if its rows are
+    ``sampled``, so multiplied later with other chunks', and the cache holds the matrix."""
     weight, on_cpu = mixture.weight, mixture.components.device.type == "cpu"
     if chunk_bytes is None:
         chunk_bytes = _cpu_chunk_bytes(weight, dtype) if on_cpu else GPU_CHUNK_BYTES

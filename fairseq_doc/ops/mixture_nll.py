@@ -11,11 +11,11 @@ exp(l_jv) / Z_j the softmax, the joint is a_j = log pi_j + l_jy - log Z_j, and
     dL/d log pi_j = -r_j
     dL/d l_jv     =  r_j e_jv,   e_jv = s_jv - [v = y]
 
-so the factor r_j is not applied to the (rows, V) array e, but to vectors of width d,
+so the factor r_j is applied to vectors of width d, not to the (rows, V) array e,
 
     dL/dk_j = r_j e_j W,     dL/dW = sum_j e_j^T r_j k_j,     dL/db = sum_j r_j e_j.
 
-Neither is exp(l): Z_j e_jv = exp(l_jv) - Z_j [v = y] takes its place, with the factor r_j / Z_j
+Nor is exp(l) divided: Z_j e_jv = exp(l_jv) - Z_j [v = y] replaces e, with the factor r_j / Z_j
 (:mod:`fairseq_doc.ops.row_softmax`). dW is summed transposed, (d, V), with db as one more row.
 
 With smoothed labels w_v = u for every word, plus a for the target, L = - sum_v w_v log P(v). The
@@ -26,7 +26,6 @@ g_j = sum_v w_v A_jv = a r_j + u sum_v A_jv
     dL/d l_jv     =  g_j s_jv - w_v A_jv  =  s_jv (g_j - u pi_j / P(v)) - a [v = y] r_j
 
 Sampled gradients replace the factor r_j (:mod:`fairseq_doc.ops.gradient_sampling`).
-
 With products of 16 bits, everything between them and the sums over chunks have 32: a block of
 logits is widened, its e is computed, and e is rounded once.
 """
@@ -57,8 +56,8 @@ class _MixtureNLL(torch.autograd.Function):
     """The loss and, without a gradient, the NLL.
 
     If ``settings.summed`` the forward pass computes the gradients and the backward pass scales
-    them. If not, each token's factor is known only in the backward pass, which runs over the chunks
-    again; the second output is None.
+    them. If not, only the backward pass knows each token's factor, and runs over the chunks again;
+    the second output is None, and labels are not smoothed.
     """
 
     @staticmethod
@@ -113,14 +112,14 @@ def mixture_nll(
     result in float32. On a CPU ignored targets take no time.
 
     Args:
-        chunk_bytes: memory for one chunk of logits. None: on a CPU as much as the output matrix, or
-            twice that with 16-bit products, from 16 to 256 MiB, and for larger matrices tiles of
-            :mod:`fairseq_doc.ops.tiled_loss`; elsewhere 512 MiB. Sampled gradients take as much
+        chunk_bytes: memory for one chunk of logits. None: 512 MiB, but on a CPU as much as the
+            output matrix (twice that with 16-bit products), from 16 to 256 MiB, and for larger
+            matrices tiles of :mod:`fairseq_doc.ops.tiled_loss`. Sampled gradients take as much
             again.
         precision: of the products' factors, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
         gradient_sampling: tau; 0: exact gradients. A component of posterior r < tau takes part in
             the gradients of components, matrix and bias with probability r / tau and the factor
-            tau: they are unbiased, and cheaper. Exact, with a warning, on other devices than a CPU.
+            tau: they are unbiased, and cheaper. On a GPU they are exact, with a warning.
     """
     mixture.check(target)
     check_gradient_sampling(gradient_sampling)
@@ -144,9 +143,8 @@ def smoothed_mixture_nll(
     chunk_bytes: int | None = None,
     precision: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
-    """The cross entropy against smoothed labels and the NLL, in chunks; see
-    :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`, and :func:`mixture_nll` for dtypes and
-    ``chunk_bytes``."""
+    """The cross entropy against smoothed labels and the NLL, in chunks; arguments as in
+    :func:`fairseq_doc.ops.reference.smoothed_mixture_nll` and :func:`mixture_nll`."""
     reference.check_smoothing(smoothing)
     mixture.check(target)
     dtype = mixture_matmul_dtype(mixture, precision)

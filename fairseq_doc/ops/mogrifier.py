@@ -10,8 +10,8 @@ Before step t the input x = x_t and the state h = h_{t-1} gate each other in r r
     z_t = W_x x + W_h h + b         then the cell of ops/gated_cell.py, whose c is not gated
 
 A round's matrix may be a product of two factors, (to, k) and (k, from). With matrices and biases of
-zeros this is a plain LSTM. The first round reads h, so unlike in ops/recurrence.py W_x x
-is not known before the step. Each step takes one product, of [W_x W_h] and [x ; h].
+zeros this is a plain LSTM. The first round reads h, so W_x x is not known before the step (in
+ops/recurrence.py it is). Each step takes one product, of [W_x W_h] and [x ; h].
 
 With d x for dL/dx, [d x ; d h] starts from [W_x W_h]^T d z_t, and goes through the rounds from the
 last one to the first. If x' = 2 s x, s = sigmoid(q), q = Q_i h + b_i, then
@@ -88,15 +88,13 @@ class _AllSteps:
     def __init__(self, inputs: Tensor, keep: bool) -> None:
         self._inputs, self._keep = inputs, keep
 
-    def new(self, columns: int, more: int = 0) -> Tensor:
-        """For T + ``more`` steps."""
+    def new(self, columns: int, more: int = 0) -> Tensor:  # for T + more steps
         time, rows = self._inputs.shape[:2]
         length = time + more if self._keep else 1
         return self._inputs.new_empty(length, rows, columns).expand(time + more, -1, -1)
 
     def filled(self, bias: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Memory that holds the bias at every step; if shared, also the bias, to be copied
-        there."""
+        """Memory with the bias in it; if shared, also the bias, which each step copies there."""
         memory = self.new(len(bias))
         if self._keep:
             memory.copy_(bias)
@@ -148,8 +146,7 @@ class _RoundGradients:
         self._zeros = zeros
 
     def step(self, t: int, d_gated: Tensor, d_source: Tensor, out: Tensor | None = None) -> None:
-        """Turn the gradient of the result into that of what was gated, in its place or in ``out``;
-        add to the source's."""
+        """Turn the result's gradient into d_gated, in place or in ``out``; add to d_source."""
         d = self._by_step[0][t].mul_(d_gated)
         if len(self._products) == 2:
             d = self._products[0].of(d, out=self._by_step[1][t])

@@ -25,18 +25,14 @@ LARGEST_SUM = 2.0**60
 
 
 def can_exp(rows: Tensor) -> bool:
-    """Whether :func:`exp_` may be tried: on a CPU, where the program can branch on its sums, and in
-    dtypes with enough exponents."""
+    """Whether :func:`exp_` may be tried: on a CPU, and in dtypes with the exponents for it."""
     return can_branch_on(rows) and rows.dtype != torch.float16
 
 
 def exp_(rows: Tensor, row_target: Tensor, write: bool) -> tuple[Tensor, Tensor]:
     """Z, the sum of exp of each row of logits (R, V), and the log-softmax of its target, both
-    (R, 1) in float32 or wider. Not valid unless :func:`are_moderate` accepts Z.
-
-    If ``write``, exp(l) replaces the rows, minus Z at the target; Z is then adjusted, see
-    :func:`at_target`.
-    """
+    (R, 1) in float32 or wider. Not valid unless :func:`are_moderate` accepts Z. If ``write``,
+    exp(l) replaces the rows, minus Z at the target, and Z is adjusted as :func:`at_target` says."""
     logits = rows.gather(1, row_target).to(sum_dtype(rows.dtype))
     sums = exp_sums(rows, write)
     log_softmax = logits - sums.log()
@@ -90,8 +86,7 @@ def softmax_(rows: Tensor, row_target: Tensor, minus_one: bool = False) -> Tenso
     """Replace logits (R, V) by their softmaxes in place, minus one at the target if ``minus_one``,
     rounded at the end. Returns the log-softmax of each row's target, (R, 1), in float32 or wider.
 
-    A softmax's sum follows from its largest entry: log Z = m - log max_v s_v with the largest logit
-    m.
+    The sum follows from the largest entry: log Z = m - log max_v s_v with the largest logit m.
     """
     wide = sum_dtype(rows.dtype)
     log_softmax = rows.new_empty(len(rows), 1, dtype=wide)
