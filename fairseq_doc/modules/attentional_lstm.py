@@ -65,7 +65,7 @@ def select(tensor: torch.Tensor, dim: int, indices: list[int]) -> torch.Tensor:
 
 
 class DecoderCache:
-    """From step to step: the constants of all sentences and the state of all rows."""
+    """Kept between decoding steps: the constants of all sentences, the state of all rows."""
 
     def __init__(self, constants: StepConstants, state: State) -> None:
         self.state = state

@@ -1,7 +1,6 @@
 """The encoder's recurrence: one LSTM stack per direction.
 
-Axes: S source time, B sentences, N layers, D width. Each direction reads the padding first, on
-whichever side it was, and then the words in its own order.
+Axes: S source time, B sentences, N layers, D width.
 """
 
 import torch
@@ -18,9 +17,10 @@ GATE_CLOSER = -1e4
 class BidirectionalLSTM(nn.Module):
     """N LSTM layers forward and N backward; the memory is the sum of their top outputs.
 
-    The state must still be zero after the padding, so its input gates are closed: the input gets
-    one more column, 1 at padding, whose weights (not parameters) close the gate. So all sentences
-    run in one dense batch, and the result is that of each sentence alone.
+    Each direction reads the padding first, on whichever side it was, and then the words in its own
+    order. The state must still be zero after the padding, so its input gates are closed: the input
+    gets one more column, 1 at padding, whose weights (not parameters) close the gate. So all
+    sentences run in one dense batch, and the result is that of each sentence alone.
     """
 
     def __init__(

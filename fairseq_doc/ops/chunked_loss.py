@@ -59,7 +59,7 @@ class Task(NamedTuple):
     token_scale: Tensor | None = None  # (N,), of each token's loss in the gradients; None: one
 
 
-# nll, (N,), zero where ignored; the smoothing loss s: the whole loss is a sum(nll) + s;
+# nll, (N,), zero where ignored; the smoothing loss s, where the whole loss is a * sum(nll) + s;
 # the gradients of components, log weights, weight and bias, None where not wanted.
 Losses = tuple[Tensor, Tensor, tuple[Tensor | None, ...]]
 

@@ -98,7 +98,7 @@ class GatedSteps:
 
 
 class GatedGradients(CellGradients):
-    """Gradients of :class:`GatedSteps`. The factors multiply d x, and in d z_o d h."""
+    """Gradients of :class:`GatedSteps`: each d z is a factor times d x, d z_o one times d h."""
 
     def __init__(self, cell: "GatedCell", memory: Memory, d_cell: Tensor | None) -> None:
         super().__init__(memory, d_cell)

@@ -41,14 +41,9 @@ LEAST_ROWS_OF_A_SIZE = 64
 LARGEST_PRODUCT = 30 * 2**20
 BLOCK_BYTES = 16 * 2**20
 
-# Multiply-adds of a linear layer from which oneDNN makes up for the time of its call.
-LEAST_LINEAR = 2**23
-
-# Steps of a loop from which a float32 matrix in oneDNN's own layout makes up for the copy.
-LEAST_STEPS = 16
-
-# Multiply-adds of a step's product from which oneDNN is faster than torch's kernel (AMD Zen 5).
-LEAST_ONEDNN = 2**20
+LEAST_LINEAR = 2**23  # multiply-adds of a linear layer for which oneDNN's call pays
+LEAST_STEPS = 16  # of a loop for which a copy of a float32 matrix in oneDNN's layout pays
+LEAST_ONEDNN = 2**20  # multiply-adds of a step's product for which oneDNN's call pays (AMD Zen 5)
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # a user's choice
 

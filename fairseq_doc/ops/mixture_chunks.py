@@ -16,10 +16,8 @@ CPU_CHUNK_BYTES = (16 * 2**20, 256 * 2**20)
 # cache after a chunk.
 CPU_CACHED_BYTES = 30 * 2**20
 GPU_CHUNK_BYTES = 512 * 2**20
-# Block size of softmaxes on a CPU; fits the second-level cache.
-CPU_BLOCK_BYTES = 2 * 2**20
-# From this size of the matrix in float32 on, a CPU takes tiles of rows and words.
-TILED_BYTES = 256 * 2**20
+CPU_BLOCK_BYTES = 2 * 2**20  # of softmaxes; fits the second-level cache
+TILED_BYTES = 256 * 2**20  # of a float32 matrix from which a CPU takes tiles
 
 
 def takes_tiles(weight: Tensor, dtype: torch.dtype) -> bool:

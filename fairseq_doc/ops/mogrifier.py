@@ -258,25 +258,18 @@ class _Mogrifier(torch.autograd.Function):
 
 
 def mogrifier(
-    inputs: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-    input_weight: Tensor,
-    state_weight: Tensor,
-    bias: Tensor,
-    rounds: Sequence[Round],
-    dtype: torch.dtype | None = None,
+    inputs: Tensor,  # x, (T, R, E)
+    hidden: Tensor,  # h before the first step, (R, D)
+    cell: Tensor,  # c, likewise
+    input_weight: Tensor,  # W_x, (4 D, E), for the gates i, f, g, o
+    state_weight: Tensor,  # W_h, (4 D, D)
+    bias: Tensor,  # b, (4 D,)
+    rounds: Sequence[
+        Round
+    ],  # the first gates x by h, the second h by x, and so on; none: plain LSTM
+    dtype: torch.dtype | None = None,  # of products with W_x and W_h; None: of x
 ) -> RecurrenceResult:
-    """The output (T, R, D), not gated, and c after the last step.
-
-    Args:
-        inputs: x, (T, R, E).
-        hidden: h before the first step, (R, D); ``cell``: c.
-        input_weight: W_x, (4 D, E), for the gates i, f, g, o; ``state_weight``: W_h, (4 D, D).
-        bias: b, (4 D,).
-        rounds: the first gates x by h, the second h by x, and so on; none: the plain LSTM.
-        dtype: of the products with W_x and W_h; None: of ``inputs``.
-    """
+    """The output (T, R, D), not gated, and c after the last step."""
     counts = [len(one.matrices) for one in rounds]
     of_rounds = [tensor for one in rounds for tensor in (*one.matrices, one.bias)]
     tensors = [inputs, hidden, cell, input_weight, state_weight, bias, *of_rounds]

@@ -85,7 +85,7 @@ def _from_gates(parts, cell):
 
 
 class NASGradients(CellGradients):
-    """Gradients of :class:`NASSteps`. The factors multiply d c or e."""
+    """Gradients of :class:`NASSteps`: each d z is a factor times d c or e."""
 
     def __init__(self, memory: Memory, d_cell: Tensor | None) -> None:
         super().__init__(memory, d_cell)

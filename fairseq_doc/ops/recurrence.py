@@ -128,25 +128,16 @@ class _Recurrence(torch.autograd.Function):
 
 def recurrence(
     cell: Cell,
-    inputs: Tensor,
-    hidden: Tensor,
-    cell_state: Tensor | None,
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor] = (),
-    state_mask: Tensor | None = None,
-    recurrent_mask: Tensor | None = None,
-    dtype: torch.dtype | None = None,
+    inputs: Tensor,  # u = W x + b, (T, R, G D) with G = cell.matmul_parts
+    hidden: Tensor,  # h before the first step, (R, D)
+    cell_state: Tensor | None,  # c, likewise; None of an RHN
+    weights: Sequence[Tensor],  # W_l of the L micro-steps, each (G D, D)
+    biases: Sequence[Tensor] = (),  # b_l of the micro-steps after the first, each (G D,)
+    state_mask: Tensor | None = None,  # m, (R, D); None: no dropout
+    recurrent_mask: Tensor | None = None,  # multiplies g, likewise
+    dtype: torch.dtype | None = None,  # of the products' factors and results; None: of u
 ) -> RecurrenceResult:
-    """The states h after every step, and c after the last.
-
-    Args:
-        inputs: u = W x + b, (T, R, G D) with G = ``cell.matmul_parts``.
-        hidden: h before the first step, (R, D); ``cell_state``: c, or None of an RHN.
-        weights: W_l of the L micro-steps, each (G D, D).
-        biases: b_l of the micro-steps after the first, each (G D,).
-        state_mask: m, (R, D); None: no dropout. ``recurrent_mask``: multiplies g, likewise.
-        dtype: of the products' factors and results; None: of ``inputs``.
-    """
+    """The state h after every step, and c after the last one."""
     masks = (state_mask, recurrent_mask)
     with autocast_off(inputs):
         output, last = _Recurrence.apply(

@@ -1,7 +1,7 @@
 """Softmaxes of rows of logits, in place, block by block; and the log-softmax of each row's target.
 
 A softmax subtracts the row's largest logit, so that no exp overflows and not all of them vanish,
-and divides by its sum. These are passes over (R, V) numbers, and a third looks for the largest. The
+and divides by its sum: two passes over (R, V) numbers, and a third looks for the largest. The
 mixture's gradients need none of them: with E = exp(l) and Z its sum,
 
     r (E / Z - [v = y]) = (r / Z) (E - Z [v = y])
