@@ -264,9 +264,7 @@ def mogrifier(
     input_weight: Tensor,  # W_x, (4 D, E), for the gates i, f, g, o
     state_weight: Tensor,  # W_h, (4 D, D)
     bias: Tensor,  # b, (4 D,)
-    rounds: Sequence[
-        Round
-    ],  # the first gates x by h, the second h by x, and so on; none: plain LSTM
+    rounds: Sequence[Round],  # the first gates x by h, the second h by x, and so on
     dtype: torch.dtype | None = None,  # of products with W_x and W_h; None: of x
 ) -> RecurrenceResult:
     """The output (T, R, D), not gated, and c after the last step."""
