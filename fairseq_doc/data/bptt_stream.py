@@ -2,11 +2,11 @@
 
 A stream of n tokens is cut into C equal columns, what is left over is dropped, and each column is
 read in windows: input w_s .. w_{s+len-1}, target w_{s+1} .. w_{s+len}. Every position of a column
-except its first is a target exactly once, C (n // C - 1) targets in all. With partial shuffling
-each column is rotated by an offset of its own before it is read; its seam is one wrong context.
+except its first is a target once, C (n // C - 1) targets in all. With partial shuffling
+(Press, 2019) each column is rotated by a random offset first; its seam is one wrong context.
 
-Endless columns (Melis et al., 2018) do not cut the stream: each starts at a line of its own and
-reads the whole stream round and round.
+Endless columns (Melis et al., 2018) start at lines of their own; each reads the whole stream round
+and round.
 """
 
 import functools
@@ -29,7 +29,7 @@ LARGEST_SHIFT = 100  # lines by which the start of an endless column is moved at
 
 
 class TokenStream(FairseqDataset):
-    """One split of a corpus, (n,) word indices, its length counted in tokens."""
+    """One split of a corpus, (n,) word indices; its length is in tokens."""
 
     def __init__(self, tokens: torch.Tensor, split: str) -> None:
         self.tokens = tokens
@@ -37,8 +37,7 @@ class TokenStream(FairseqDataset):
 
     @functools.cache  # noqa: B019  # asked for every epoch; a stream lasts as long as its task
     def line_starts(self, end_mark: int) -> np.ndarray:
-        """The positions after every ``end_mark``, in their order; after the last token comes the
-        first."""
+        """The sorted positions after every ``end_mark``; the one after the last token is 0."""
         return np.sort((np.flatnonzero(self.tokens.numpy() == end_mark) + 1) % len(self.tokens))
 
     def __len__(self) -> int:
@@ -51,11 +50,8 @@ class TokenStream(FairseqDataset):
 def load_stream(
     path: str, split: str, dictionary: Dictionary, combine: bool = False
 ) -> TokenStream:
-    """Read a binarised split (``fairseq-preprocess --only-source``) into a :class:`TokenStream`.
-
-    Raises:
-        FairseqDocError: no such split, an empty or damaged one, or words outside ``dictionary``.
-    """
+    """Read a binarised split (``fairseq-preprocess --only-source``); ``FairseqDocError`` for a
+    missing, empty or damaged one, or words outside ``dictionary``."""
     tokens = np.empty(0)
     if not os.path.exists(f"{path}.bin") or os.path.getsize(
         f"{path}.bin"
@@ -88,8 +84,8 @@ def load_stream(
 def _tokens_of(dataset: Any) -> np.ndarray:
     """(n,) int64, the words of all lines, one line after another."""
     if isinstance(dataset, MMapIndexedDataset):
-        # The file holds nothing else, which was checked when it was opened. Line by line, a corpus
-        # of bytes would take 4 times its memory and many times as long.
+        # The file holds nothing else, as was checked on opening. Line by line, a corpus of bytes
+        # would take 4 times its memory and many times as long.
         return np.frombuffer(dataset._bin_buffer, dataset._index.dtype).astype(np.int64)
     if dataset.supports_prefetch:  # fairseq-preprocess --dataset-impl cached
         dataset.prefetch(range(len(dataset)))
@@ -99,11 +95,10 @@ def _tokens_of(dataset: Any) -> np.ndarray:
 
 
 def draw_lengths(steps: int, bptt: int, max_delta: int, seed: int, epoch: int) -> list[int]:
-    """Lengths of random windows; the random numbers depend on (seed, epoch) alone.
+    """Lengths of random windows that cover ``steps``; the last window may be cut shorter.
 
-    The base is ``bptt``, halved with probability .05; a length is max(5, int(normal(base, 5))), at
-    most ``bptt + max_delta``; draws go on until they cover ``steps``. The last window may be cut
-    shorter than its draw.
+    A length is max(5, int(normal(base, 5))), at most ``bptt + max_delta``, with base = ``bptt``,
+    halved with probability .05. The random numbers depend on (seed, epoch) alone.
     """
     rng = np.random.default_rng((seed, epoch))
     lengths: list[int] = []
@@ -122,11 +117,8 @@ def fixed_lengths(steps: int, length: int) -> list[int]:
 
 
 def columns_of(stream: TokenStream, n_columns: int) -> torch.Tensor:
-    """(n,) tokens -> (C, n // C), one stream a row; what is left over is dropped.
-
-    Raises:
-        FairseqDocError: no column, or fewer than two tokens a column, which leaves no target.
-    """
+    """(n,) tokens -> (C, n // C), one stream a row. ``FairseqDocError`` if a column has fewer than
+    two tokens, which leaves no target."""
     if n_columns < 1:
         raise FairseqDocError(
             f"split {stream.split!r}: expected at least 1 column, got {n_columns}"
@@ -142,9 +134,8 @@ def columns_of(stream: TokenStream, n_columns: int) -> torch.Tensor:
 
 
 def column_offsets(n_columns: int, length: int, seed: int, epoch: int) -> torch.Tensor:
-    """By how many tokens each column is rotated to the left in an epoch (partial shuffling; Press,
-    2019): (C,) independent uniform integers below ``length``, equal for all workers.
-    """
+    """By how many tokens each column is rotated to the left in an epoch: (C,) uniform integers
+    below ``length``, equal for all workers."""
     rng = np.random.default_rng((seed, epoch, PARTIAL_SHUFFLE))
     return torch.from_numpy(rng.integers(length, size=n_columns))
 
@@ -152,17 +143,14 @@ def column_offsets(n_columns: int, length: int, seed: int, epoch: int) -> torch.
 def endless_columns(
     stream: TokenStream, n_columns: int, first_step: int, steps: int, seed: int, end_mark: int
 ) -> torch.Tensor:
-    """A part of C = ``n_columns`` endless columns: tokens ``first_step`` .. ``first_step + steps``
-    of each, (C, steps + 1), one more than targets.
+    """Tokens ``first_step`` .. ``first_step + steps`` of C = ``n_columns`` endless columns,
+    (C, steps + 1), one more than targets. ``FairseqDocError`` if there are more columns than
+    tokens.
 
-    The columns start at lines (which end with ``end_mark``) equally far from one another, counted
-    from a random line, each moved by up to 100 lines, or fewer, so that it does not pass its
-    neighbour (deepmind/lamb). A stream with fewer lines than columns is cut into tokens instead.
-    The random numbers depend on ``seed`` alone, so that a column keeps its start; lamb draws new
-    ones for every pass.
-
-    Raises:
-        FairseqDocError: no column, or more columns than tokens.
+    The columns start at equally distant lines, counted from a random line, each moved by up to 100
+    lines, fewer if it would pass its neighbour (deepmind/lamb). With fewer lines than columns,
+    tokens take the place of lines. The random numbers depend on ``seed`` alone, so a column keeps
+    its start; lamb draws new ones for every pass.
     """
     tokens = stream.tokens
     if not 1 <= n_columns <= len(tokens):
@@ -183,23 +171,15 @@ def endless_columns(
 
 
 class BpttWindows(torch.utils.data.Dataset):
-    """Windows over some columns; item i is window i as a whole fairseq batch.
-
-    Args:
-        columns: (B, L) tokens, this worker's columns.
-        lengths: drawn window lengths; their sum is at least L - 1.
-        first_column: index of the first of these columns among all workers'.
-        first_window: number of window 0; above 0 where the columns go on from the epoch before.
-        offsets: (B,), by how many tokens each column is rotated to the left; None: none is.
-    """
+    """Windows over some columns; item i is window i as a whole fairseq batch."""
 
     def __init__(
         self,
-        columns: torch.Tensor,
-        lengths: list[int],
-        first_column: int = 0,
-        first_window: int = 0,
-        offsets: torch.Tensor | None = None,
+        columns: torch.Tensor,  # (B, L) tokens, this worker's columns
+        lengths: list[int],  # of the windows; their sum is at least L - 1
+        first_column: int = 0,  # index of the first of these columns among all workers'
+        first_window: int = 0,  # number of window 0; above 0 if columns go on from the last epoch
+        offsets: torch.Tensor | None = None,  # (B,), see ``column_offsets``; None: no rotation
     ) -> None:
         self.columns = columns
         self.offsets = offsets
@@ -219,11 +199,10 @@ class BpttWindows(torch.utils.data.Dataset):
         return len(self.lengths)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """A dict of copies, since a data worker that sent a view would copy all columns into
-        shared memory: ``net_input.src_tokens`` (B, T) and ``target`` (B, T), one step later;
-        ``net_input.window``, the window's number in the epoch, or since the columns' start;
-        ``drawn_length``, also of a last window that is cut shorter; ``id`` (B,).
-        """
+        """``net_input.src_tokens`` (B, T) and ``target`` (B, T), one step later, are copies, since
+        a data worker that sent a view would copy all columns into shared memory.
+        ``net_input.window`` is the window's number in the epoch, or since the columns' start;
+        ``drawn_length`` its length uncut."""
         batch, length = self.columns.shape
         start = int(self.starts[index])
         stop = min(start + self.lengths[index], length - 1)

@@ -30,7 +30,6 @@ class State(NamedTuple):
     cell: torch.Tensor  # (N, R, D)
 
     def index_select(self, rows: torch.Tensor) -> "State":
-        """The state of ``rows`` (R',), in that order."""
         return State(
             self.attentional.index_select(0, rows),
             self.hidden.index_select(1, rows),
@@ -59,15 +58,14 @@ class StepConstants(NamedTuple):
 
 
 def select(tensor: torch.Tensor, dim: int, indices: list[int]) -> torch.Tensor:
-    """``tensor.index_select``; the tensor itself where the indices are all of its own in order."""
+    """``tensor.index_select``, or the tensor itself if the indices are all of its own in order."""
     if indices == list(range(tensor.size(dim))):
         return tensor
     return tensor.index_select(dim, torch.tensor(indices, device=tensor.device))
 
 
 class DecoderCache:
-    """What incremental decoding keeps from step to step: the constants of all sentences, and the
-    state of all rows before the next step."""
+    """Kept between decoding steps: the constants of all sentences, the state of all rows."""
 
     def __init__(self, constants: StepConstants, state: State) -> None:
         self.state = state
@@ -88,27 +86,17 @@ class DecoderCache:
 
 
 class AttentionalLSTM(nn.Module):
-    """N LSTM layers, then attention. With input feeding layer 1 reads [a_{t-1} ; e_t], else e_t.
-
-    Args:
-        embed_dim: width of e.
-        width: D, of the layers, the memory and the attentional vector a.
-        layers: N.
-        dropout: of each layer's output except the last one's.
-        score: see :class:`fairseq_doc.modules.luong_attention.LuongAttention`.
-        input_feeding: whether layer 1 reads a_{t-1}.
-        precision: of the LSTM layers' products, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
-    """
+    """N LSTM layers, then attention. With input feeding layer 1 reads [a_{t-1} ; e_t], else e_t."""
 
     def __init__(
         self,
         embed_dim: int,
-        width: int,
+        width: int,  # D, of the layers, the memory and the attentional vector a
         layers: int,
-        dropout: float = 0.0,
-        score: str = "general",
+        dropout: float = 0.0,  # of each layer's output except the last one's
+        score: str = "general",  # one of ``SCORES`` in ``luong_attention.py``
         input_feeding: bool = True,
-        precision: torch.dtype = torch.float32,
+        precision: torch.dtype = torch.float32,  # of the LSTM layers' products
     ) -> None:
         super().__init__()
         first_width = embed_dim + width if input_feeding else embed_dim
@@ -145,19 +133,9 @@ class AttentionalLSTM(nn.Module):
     def forward(
         self, embedded: torch.Tensor, constants: StepConstants, state: State
     ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor, State]:
-        """
-        Args:
-            embedded: e, (T, R, embed_dim).
-            constants: from :meth:`prepare`; R is a multiple of its B, and the rows of a sentence
-                are side by side.
-            state: before the first of the T steps.
-
-        Returns:
-            outputs: h^1 .. h^N, each (T, R, D), after dropout except h^N.
-            attentional: a, (T, R, D), before dropout.
-            weights: (T, R, S).
-            state: after the last step.
-        """
+        """The outputs h^1 .. h^N after dropout except h^N's, each (T, R, D); a, (T, R, D), before
+        dropout; the attention weights, (T, R, S); the state after the last step. ``embedded``: e,
+        (T, R, embed_dim); R is a multiple of B, and the rows of a sentence are side by side."""
         shape = (*embedded.shape[:2], self.width)
         masks = [
             dropout_mask(shape, self.dropout, self.training, embedded) for _ in self.layers[1:]

@@ -16,27 +16,17 @@ States = list[tuple[torch.Tensor, ...]]
 
 class AWDLSTM(nn.Module):
     """N LSTM layers of their own widths with DropConnect on the recurrent weights: a dropped matrix
-    replaces the parameter for one call only.
-
-    Args:
-        widths: D_0 (the input's), D_1, ..., D_N.
-        weight_drop: DropConnect rate on each recurrent matrix, one mask a forward pass.
-        hidden_dropout: locked dropout of h^1 .. h^{N-1}.
-        output_dropout: locked dropout of h^N.
-        precision: see :func:`fairseq_doc.modules.lstm.run_lstm`.
-        mogrifier_rounds: see ``ops/mogrifier.py``; 0: plain layers.
-        mogrifier_rank: of the gates' matrices; None: full matrices.
-    """
+    replaces the parameter for one call only."""
 
     def __init__(
         self,
-        widths: Sequence[int],
-        weight_drop: float = 0.0,
-        hidden_dropout: float = 0.0,
-        output_dropout: float = 0.0,
-        precision: torch.dtype = torch.float32,
-        mogrifier_rounds: int = 0,
-        mogrifier_rank: int | None = None,
+        widths: Sequence[int],  # D_0 (the input's), D_1, ..., D_N
+        weight_drop: float = 0.0,  # DropConnect of recurrent matrices, one mask a forward pass
+        hidden_dropout: float = 0.0,  # locked, of h^1 .. h^{N-1}
+        output_dropout: float = 0.0,  # locked, of h^N
+        precision: torch.dtype = torch.float32,  # see ``run_lstm``
+        mogrifier_rounds: int = 0,  # see ``ops/mogrifier.py``; 0: plain layers
+        mogrifier_rank: int | None = None,  # of the gates' matrices; None: full matrices
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.LSTM(below, width) for below, width in pairwise(widths))
@@ -50,23 +40,14 @@ class AWDLSTM(nn.Module):
         self.dropouts = [hidden_dropout] * (len(self.layers) - 1) + [output_dropout]
 
     def zero_state(self, batch: int, like: torch.Tensor) -> States:
-        """The state of zeros, dtype and device of ``like``."""
         shapes = [(1, batch, width) for width in self.widths]
         return [(like.new_zeros(shape), like.new_zeros(shape)) for shape in shapes]
 
     def forward(
         self, x: torch.Tensor, state: States
     ) -> tuple[list[torch.Tensor], torch.Tensor, States]:
-        """
-        Args:
-            x: h^0 after its dropout, (T, B, D_0).
-            state: before the first step.
-
-        Returns:
-            outputs: [h^1, ..., h^N] after dropout, each (T, B, D_n).
-            undropped: h^N before dropout, (T, B, D_N).
-            state: after the last step.
-        """
+        """x is h^0 after its dropout, (T, B, D_0). Returns [h^1, ..., h^N] after dropout, each
+        (T, B, D_n); h^N before dropout; and the state after the last step."""
         outputs, new_state = [], []
         for n, (layer_state, p) in enumerate(zip(state, self.dropouts, strict=True)):
             undropped, layer_state = self._run(n, x, layer_state)  # (T, B, D_n)

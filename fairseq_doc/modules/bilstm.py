@@ -1,7 +1,6 @@
 """The encoder's recurrence: one LSTM stack per direction.
 
-Axes: S source time, B sentences, N layers, D width. Inside, each direction reads the padding
-first, on whichever side it was, and then the words in its own order.
+Axes: S source time, B sentences, N layers, D width.
 """
 
 import torch
@@ -18,19 +17,10 @@ GATE_CLOSER = -1e4
 class BidirectionalLSTM(nn.Module):
     """N LSTM layers forward and N backward; the memory is the sum of their top outputs.
 
-    Every direction reads the padding before the first word, and the state must still be zero after
-    it. So the input gates are closed at padding: the input gets one more column, 1 at padding,
-    whose weights close the gate. That column of the weights is no parameter. All sentences thus run
-    in one dense batch, and the result is that of each sentence alone.
-
-    Args:
-        embed_dim: width of the input.
-        width: D, of every layer.
-        layers: N.
-        dropout: of each layer's output except the last one's.
-        bidirectional: False leaves out the backward stack.
-        mix: whether the sum of both directions is the next layer's input in both.
-        precision: see :func:`fairseq_doc.modules.lstm.run_lstm`.
+    Each direction reads the padding first, on whichever side it was, and then the words in its own
+    order. The state must still be zero after the padding, so its input gates are closed: the input
+    gets one more column, 1 at padding, whose weights (not parameters) close the gate. So all
+    sentences run in one dense batch, and the result is that of each sentence alone.
     """
 
     def __init__(
@@ -38,10 +28,10 @@ class BidirectionalLSTM(nn.Module):
         embed_dim: int,
         width: int,
         layers: int,
-        dropout: float = 0.0,
+        dropout: float = 0.0,  # of each layer's output except the last one's
         bidirectional: bool = True,
-        mix: bool = False,
-        precision: torch.dtype = torch.float32,
+        mix: bool = False,  # the next layer reads the sum of both directions in both
+        precision: torch.dtype = torch.float32,  # see ``run_lstm``
     ) -> None:
         super().__init__()
         self.stacks = nn.ModuleList(
@@ -53,16 +43,9 @@ class BidirectionalLSTM(nn.Module):
     def forward(
         self, x: torch.Tensor, padding_mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """
-        Args:
-            x: embedded source, (S, B, embed_dim).
-            padding_mask: (B, S), true at padding, on either side.
-
-        Returns:
-            memory: (B, S, D) at the positions of ``x``, zero at padding.
-            hidden: final h of each layer, the sum of the directions, (N, B, D).
-            cell: final c, likewise.
-        """
+        """x is the embedded source, (S, B, embed_dim); ``padding_mask`` (B, S), true at padding.
+        Returns the memory (B, S, D), zero at padding, and each layer's final h and c, summed over
+        the directions, (N, B, D)."""
         mask = padding_mask.t()  # (S, B)
         forward_order = _padding_first_order(mask)
         mask = mask.gather(0, forward_order)
@@ -107,14 +90,13 @@ def _run_layer(layer, x, at_padding, precision):
 
 
 def _sum_of_directions(outputs, reversal):
-    """The sum of both directions' outputs, in the forward order."""
     if len(outputs) == 1:
         return outputs[0]
     return outputs[0] + _reorder(outputs[1], reversal)
 
 
 def _padding_first_order(padding_mask):
-    """The order (S, B) of the positions that moves the padding before the words."""
+    """The order (S, B) of positions that moves the padding before the words."""
     return padding_mask.long().argsort(dim=0, descending=True, stable=True)
 
 

@@ -1,7 +1,6 @@
-"""The dropouts of AWD-LSTM (Merity et al., 2018) as functions of (tensor, p, training).
+"""The dropouts of AWD-LSTM (Merity et al., 2018).
 
-All are inverted: kept values are divided by 1 - p. With ``training`` false or p = 0 each returns
-its input unchanged.
+All divide kept values by 1 - p. Without ``training`` or with p = 0 they return their input.
 """
 
 import math
@@ -15,14 +14,9 @@ _LEVELS = 2**16
 def keep_mask(
     shape: Sequence[int], p: float, device: torch.device | str
 ) -> tuple[torch.Tensor, float]:
-    """A boolean mask that is true with probability 1 - p, p rounded to a 65,536th.
-
-    One random number of 64 bits decides four entries. torch's ``bernoulli_`` draws one number for
-    each, which on a CPU takes longer than a recurrent matrix's products.
-
-    Returns:
-        (mask, 1 / probability that an entry is kept).
-    """
+    """A boolean mask, true with probability 1 - p (p rounded to a 65,536th), and the inverse of
+    that probability. One random number of 64 bits decides four entries: torch's ``bernoulli_``
+    draws one for each, which on a CPU takes longer than a recurrent matrix's products."""
     dropped = min(round(p * _LEVELS), _LEVELS - 1)
     count = torch.Size(shape).numel()
     bits = torch.empty(math.ceil(count / 4), dtype=torch.int64, device=device)
@@ -35,8 +29,7 @@ def keep_mask(
 def dropout_mask(
     shape: Sequence[int], p: float, training: bool, like: torch.Tensor
 ) -> torch.Tensor | None:
-    """A mask to multiply by, zero or 1 / (1 - p), dtype and device of ``like``; None if nothing is
-    to be dropped."""
+    """A mask to multiply by, zero or 1 / (1 - p), with the dtype of ``like``; None: no dropout."""
     if not training or p == 0:
         return None
     mask, scale = keep_mask(shape, p, like.device)
@@ -56,12 +49,7 @@ def dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
 
 
 def locked_dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
-    """Dropout with one mask a sequence, shared over time (variational dropout; Gal and Ghahramani,
-    2016).
-
-    Args:
-        x: (T, B, D); the mask is (1, B, D).
-    """
+    """Variational dropout of (T, B, D): one mask for all T (Gal and Ghahramani, 2016)."""
     mask = dropout_mask((1, *x.shape[1:]), p, training, x)
     return x if mask is None else x * mask
 
@@ -70,7 +58,7 @@ def embedded_dropout(
     embedding: torch.Tensor, tokens: torch.Tensor, p: float, training: bool
 ) -> torch.Tensor:
     """Rows of ``embedding`` (V, D) for ``tokens``, with whole words dropped: a dropped word's row
-    is zero at all its positions. The matrix does not change."""
+    is zero at all its positions."""
     rows = torch.nn.functional.embedding(tokens, embedding)  # (*tokens, D)
     mask = dropout_mask((embedding.size(0), 1), p, training, rows)
     return rows if mask is None else rows * mask[tokens]

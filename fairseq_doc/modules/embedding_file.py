@@ -14,17 +14,9 @@ logger = logging.getLogger(__name__)
 
 
 def load_embedding_file(embedding: torch.Tensor, path: str, dictionary: Dictionary) -> None:
-    """Set the rows of the words in a file; the other rows do not change.
-
-    Args:
-        embedding: (V, width), changed in place.
-        path: a text file, compressed by gzip or not: a header of two numbers, as word2vec and
-            fastText write it, then a word and its ``width`` numbers a line.
-        dictionary: the V words.
-
-    Raises:
-        FairseqDocError: no such file, or a file of another form or width.
-    """
+    """Set the rows of ``embedding`` (V, width) in place for the words in a text file, compressed by
+    gzip or not: the header of word2vec and fastText, then a word and its ``width`` numbers a line.
+    ``FairseqDocError`` for a missing file, or one of another form or width."""
     lines = text_lines(path)
     header = next(lines, "").split()
     if len(header) != 2 or not all(part.isdecimal() and len(part) < 10 for part in header):

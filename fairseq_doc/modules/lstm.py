@@ -15,9 +15,8 @@ LEAST_WEIGHTS = 1_000_000
 
 
 def truncated_normal_(weight: torch.Tensor, deviation: float) -> None:
-    """Fill ``weight`` with normal numbers of mean 0, drawn again where they are more than two of
-    their deviations from it, as deepmind/lamb does: they have 1.3 times the variance first, so that
-    the standard deviation is ``deviation`` afterwards (1.003 of it)."""
+    """Fill with normal numbers, drawn again beyond two standard deviations, as in deepmind/lamb.
+    Drawn with 1.3 times the variance, they have ``deviation`` afterwards (1.003 of it)."""
     drawn = 1.3**0.5 * deviation
     nn.init.trunc_normal_(weight, std=drawn, a=-2 * drawn, b=2 * drawn)
 
@@ -29,19 +28,11 @@ def run_lstm(
     precision: torch.dtype = torch.float32,
     **replaced: torch.Tensor,
 ) -> tuple[torch.Tensor, State]:
-    """``layer(x, state)`` with the weights in ``replaced`` instead of its own; the input may have
-    another width.
+    """``layer(x, state)`` of one layer and direction; x (T, B, width), state None: zeros.
 
-    Args:
-        layer: an ``nn.LSTM`` of one layer and direction.
-        x: (T, B, width).
-        state: (h, c), each (1, B, D); None: zeros.
-        precision: see :func:`fairseq_doc.ops.matmul.matmul_dtype`. Layers of fewer than
-            ``LEAST_WEIGHTS`` weights, evaluation and GPUs ignore it.
-        replaced: weights by their parameters' names, such as ``weight_hh_l0``.
-
-    Returns:
-        The output (T, B, D) and the state after it.
+    ``replaced`` are weights by their parameters' names, such as ``weight_hh_l0``, used for this
+    call only; the input may then have another width. For ``precision`` see
+    :func:`in_lower_precision`.
     """
     if state is None:
         zeros = x.new_zeros(1, x.size(1), layer.hidden_size)
@@ -68,9 +59,9 @@ def run_lstm(
 
 
 def in_lower_precision(layer: nn.LSTM, x: torch.Tensor, precision: torch.dtype) -> bool:
-    """Whether ``ops/recurrence.py`` runs the layer. Its loop over steps is for CPUs, a GPU has
-    cuDNN's; under autocast torch's layer gets what autocast chooses. In evaluation a step of one
-    token would round all weights for itself."""
+    """Whether ``ops/recurrence.py`` runs the layer: on a CPU, since a GPU has cuDNN's loop; not
+    under autocast, which chooses dtypes itself; not in evaluation, where each token would round all
+    weights."""
     return (
         precision != torch.float32
         and layer.training
@@ -82,8 +73,8 @@ def in_lower_precision(layer: nn.LSTM, x: torch.Tensor, precision: torch.dtype) 
 
 
 def _in_one_buffer(weights):
-    """The same weights as views of one buffer in cuDNN's order (input, recurrent, biases). Without
-    it cuDNN makes such a buffer at every call, with a warning."""
+    """The weights as views of one buffer in cuDNN's order (input, recurrent, biases). Otherwise
+    cuDNN makes such a buffer at every call, with a warning."""
     buffer = torch.cat([weight.reshape(-1) for weight in weights.values()])
     parts = buffer.split([weight.numel() for weight in weights.values()])
     return {name: part.view(weights[name].shape) for name, part in zip(weights, parts, strict=True)}

@@ -19,11 +19,7 @@ class LuongAttention(nn.Module):
     - general: score = h^T W_a m_s
     - concat: score = v . tanh(W_a [h ; m_s])
 
-    :meth:`keys` and :meth:`values` compute what depends on the memory alone, once a sentence.
-
-    Args:
-        width: D, of the queries, the memory and a.
-        score: one of the three.
+    :meth:`keys` and :meth:`values` depend on the memory m alone, and are computed once a sentence.
     """
 
     def __init__(self, width: int, score: str = "general") -> None:
@@ -65,7 +61,6 @@ class LuongAttention(nn.Module):
         values: torch.Tensor,
         padding_mask: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See :func:`fairseq_doc.ops.input_feeding.attend`; for every score."""
         if self.by_inner_products:
             return attend(query, keys, values, padding_mask)
         query = F.linear(query, self.concat.weight.chunk(2, dim=1)[0])  # (B, Q, D)
@@ -80,7 +75,7 @@ class LuongAttention(nn.Module):
         values: torch.Tensor,
         padding_mask: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """h (B, Q, D), :meth:`keys`, :meth:`values` and a mask (B, S), true at padding, which gets
-        a weight of zero -> a (B, Q, D) and the weights p (B, Q, S)."""
+        """h (B, Q, D), :meth:`keys`, :meth:`values` and a mask (B, S), true at padding -> a
+        (B, Q, D) and p (B, Q, S), zero at padding."""
         context, weights = self.attend(query, keys, values, padding_mask)
         return torch.tanh(F.linear(query, self.query_weight) + context), weights

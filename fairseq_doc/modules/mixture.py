@@ -1,6 +1,6 @@
 """The Direct Output Connection: layer outputs -> component vectors and log weights -> P.
 
-It needs torch and nothing of fairseq, so any torch model can use it (docs/output_layer.md).
+It needs torch and nothing of fairseq (docs/output_layer.md).
 
 Axes: B streams, T time, V vocabulary, N LSTM layers, D_n width of layer n, J components, d width of
 a component's vector.
@@ -27,10 +27,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "linea
 
 def parse_components(text: str, n_layers: int) -> list[int]:
     """``"0,0,5,15"`` -> [0, 0, 5, 15]: i_n, how many components come from layer n = 0..N.
-
-    Raises:
-        FairseqDocError: not integers, not N + 1 of them, one negative, or none positive.
-    """
+    ``FairseqDocError`` if they are not N + 1 integers, none negative and one positive."""
     try:
         counts = [int(part) for part in str(text).split(",")]
     except ValueError:
@@ -48,8 +45,7 @@ class NotFiniteError(FairseqDocError):
 
 
 def check_finite(scores: Tensor, question: str = "has the training diverged?") -> None:
-    """Raise ``NotFiniteError``, which ends with the question, if a score, or a sum of scores, is
-    infinite or not a number."""
+    """Raise ``NotFiniteError``, which ends with the question, unless all scores are finite."""
     finite = torch.isfinite(scores)
     if not finite.all():
         raise NotFiniteError(
@@ -59,8 +55,8 @@ def check_finite(scores: Tensor, question: str = "has the training diverged?") -
 
 
 def at_temperature(log_probs: Tensor, inverse: Tensor | float) -> Tensor:
-    """log of P^(1/T), renormalised, from log P (..., V) and ``inverse`` = 1 / T; on a CPU in
-    float64, in which most GPUs are slow."""
+    """log of P^(1/T), renormalised, from log P (..., V) and ``inverse`` = 1 / T; in float64 on a
+    CPU, but not on GPUs, most of which are slow in it."""
     below_top = log_probs - log_probs.amax(-1, keepdim=True)
     if log_probs.device.type == "cpu":
         below_top = below_top.double()
@@ -78,28 +74,25 @@ class MixtureOutput(nn.Module):
     """P = sum_j pi_j softmax(W k_j + b), components from any layers (Eq. 7-11).
 
     ``components = [0, ..., 0, J]`` is a mixture of softmaxes (MoS); a single component has weight
-    one and no W_pi. With ``project`` false there is one component, h^N itself: the output of a
-    plain AWD-LSTM (Merity et al., 2018).
+    one and no W_pi. With ``project`` false the one component is h^N itself: the output of a plain
+    AWD-LSTM (Merity et al., 2018).
 
-    :meth:`forward` gives all that the probabilities need as one tensor, ``mixture_params``
-    (..., J d + J + 1): the component vectors, the log weights and a one. fairseq slices and
-    flattens the decoder's first output and nothing else, so it must be one tensor. fairseq's
-    generator divides it by the temperature; the last number is then the temperature's inverse.
+    :meth:`forward` returns one tensor, ``mixture_params`` (..., J d + J + 1): the component
+    vectors, the log weights and a one. fairseq slices and flattens the decoder's first output and
+    nothing else. Its generator divides it by the temperature; the last number is then the
+    temperature's inverse.
 
     Args:
         widths: D_0, ..., D_N.
         components: i_0, ..., i_N, with J = their sum.
         weight: W, (V, d), a parameter that may be tied to the embedding.
         activation: ``tanh`` or ``linear``, applied to W_j h^n + b_j.
-        dropout: locked dropout of the k_j: one mask of d numbers a stream, shared over time and
-            components.
+        dropout: locked dropout of the k_j: one mask of d numbers a stream, for all T and J.
         project: whether k_j = activation(W_j h^n + b_j), or k_1 = h^N.
-        precision: of the factors of the products with W and W_j, see
-            :func:`fairseq_doc.ops.matmul.matmul_dtype`.
+        precision: of the products with W and W_j, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
 
     Raises:
-        FairseqDocError: not as many widths as numbers of components, a negative number, none
-            positive, another activation, or ``project`` false with more than one component.
+        FairseqDocError: arguments that do not fit together, or an unknown activation.
     """
 
     def __init__(
@@ -157,22 +150,19 @@ class MixtureOutput(nn.Module):
         noise: float = 0.01,
         **settings: Any,
     ) -> "MixtureOutput":
-        """A mixture that starts as the trained softmax it replaces, softmax(W h^N + b), and can be
-        trained on from there: k_j = W_j h^N + b_j with W_j by :func:`near_identity` and b_j = 0,
-        and equal weights, W_pi = 0. Without noise the components are equal, have equal gradients,
-        and stay equal.
+        """A mixture that starts as the trained softmax it replaces, softmax(W h^N + b): k_j = W_j
+        h^N with W_j by :func:`near_identity`, and equal weights, W_pi = 0. Without noise the
+        components have equal gradients, and stay equal.
 
         Args:
             weight: W, (V, d), the parameter of the softmax; it is used, not copied.
             bias: b, (V,), copied; None: zeros.
             widths: D_0, ..., D_N, with D_N = d.
-            components: 0, ..., 0, J: the last layer's alone, since no other layer gives h^N.
-            noise: of the W_j.
+            components: 0, ..., 0, J: only the last layer gives h^N.
             settings: ``dropout`` and ``precision``, as in the constructor.
 
         Raises:
-            FairseqDocError: components of another layer, a last layer that is not d wide, a noise
-                that is negative or not finite, or a bias of another shape.
+            FairseqDocError: arguments that do not fit together, or a noise negative or not finite.
         """
         if any(components[:-1]) or widths[-1] != weight.size(1):
             raise FairseqDocError(
@@ -197,17 +187,8 @@ class MixtureOutput(nn.Module):
         return output
 
     def forward(self, layer_outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """
-        Args:
-            layer_outputs: [h^0, ..., h^N] after dropout, each (B, T, D_n).
-
-        Returns:
-            mixture_params: (B, T, J d + J + 1).
-            log_weights: log pi, (B, T, J), float32 or wider.
-
-        Raises:
-            FairseqDocError: not N + 1 outputs, or one that is used is not (B, T, D_n).
-        """
+        """[h^0, ..., h^N] after dropout, each (B, T, D_n) (``FairseqDocError`` if not) ->
+        ``mixture_params`` (B, T, J d + J + 1), and log pi, (B, T, J), float32 or wider."""
         self._check_layer_outputs(layer_outputs)
         last = layer_outputs[-1].contiguous()
         batch, time = last.shape[:2]
@@ -257,7 +238,7 @@ class MixtureOutput(nn.Module):
         reduction: str = "sum",
         gradient_sampling: float = 0.0,
     ) -> Tensor:
-        """-log P(target), natural logarithm; target (B, T); the other arguments as in
+        """-log P(target), natural logarithm; target (B, T); other arguments as in
         :func:`fairseq_doc.ops.mixture_nll.mixture_nll`."""
         return mixture_nll(
             self.unpack(mixture_params),

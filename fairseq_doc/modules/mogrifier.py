@@ -1,5 +1,4 @@
-"""The Mogrifier's gates of an LSTM layer (Melis, Kocisky and Blunsom, 2020): parameters, and the
-layer run with them.
+"""The Mogrifier's gates of an LSTM layer (Melis, Kocisky and Blunsom, 2020).
 
 Axes: T time, B streams, E width of the layer's input, D of the layer, k rank.
 """
@@ -17,10 +16,9 @@ from fairseq_doc.ops.mogrifier import Round, mogrifier
 class MogrifierGate(nn.Module):
     """The matrix and the bias of one round, which gates ``gated`` numbers by ``source`` numbers.
 
-    Initial values are those of deepmind/lamb. The entries of a full matrix (rank None) have the
-    standard deviation 1 / sqrt(``source``), see :func:`fairseq_doc.modules.lstm.truncated_normal_`.
-    Those of two factors are normal numbers such that the product's would have it too, and then
-    truncated at two standard deviations. The bias is zero.
+    Initial values as in deepmind/lamb: a full matrix (rank None) has the standard deviation
+    source^(-1/2). Two factors are drawn so that their product has it too, and then truncated at two
+    standard deviations. The bias is zero.
     """
 
     def __init__(self, gated: int, source: int, rank: int | None) -> None:

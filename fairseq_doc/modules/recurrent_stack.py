@@ -6,10 +6,6 @@ Axes: T time, B streams, E width of the embedding, D of the layers, F of the out
     h = h^1 + ... + h^N,    output = P h if a single softmax reads it and E is not D, else h
 
 P is a matrix without bias or activation. Components read h itself: their W_j project it.
-
-``intra_layer`` drops the inputs of layers 2 to N, ``output`` drops h and the output, each entry on
-its own. ``state`` drops the state that the recurrent products read, ``recurrent`` drops g inside
-the cell (Semeniuta et al., 2016), with one mask a stream and window.
 """
 
 import math
@@ -28,12 +24,9 @@ from fairseq_doc.ops.recurrence import recurrence
 
 
 class RecurrentLayer(nn.Module):
-    """One layer: its parameters and their initial values. ``below`` is the width of the input,
-    ``depth`` the number of an RHN's micro-steps, 1 for the others.
-
-    Every gate's weights of the input and of the state have the standard deviation 1 / sqrt(fan in),
-    see :func:`fairseq_doc.modules.lstm.truncated_normal_`; so have an LSTM's biases, 1 / sqrt(D).
-    """
+    """One layer; ``depth`` is the number of an RHN's micro-steps, 1 for other cells. By
+    :func:`truncated_normal_` the weights have the standard deviation 1 / sqrt(fan in), and an
+    LSTM's biases 1 / sqrt(D)."""
 
     def __init__(self, cell: Cell, below: int, width: int, depth: int = 1) -> None:
         super().__init__()
@@ -59,8 +52,8 @@ class RecurrentLayer(nn.Module):
         recurrent_mask: torch.Tensor | None,
         precision: torch.dtype,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """x (T, B, below), the state before the first step, each part (1, B, D), and masks (B, D)
-        or None -> the output (T, B, D) and the state after it."""
+        """x (T, B, below), a state, each part (1, B, D), and masks (B, D) -> the output (T, B, D)
+        and the state after it."""
         inputs = linear(x, self.cell.input_order(self.input_weight), None, precision)
         first_bias, *biases = list(self.biases) or [None]
         if first_bias is not None:
@@ -82,33 +75,21 @@ class RecurrentLayer(nn.Module):
 
 
 class RecurrentStack(nn.Module):
-    """The layers, their sum and its projection.
-
-    Args:
-        cell: of every layer.
-        embed_dim: E.
-        width: D.
-        output_dim: F, with a projection if it is not D.
-        layers: N.
-        depth: micro-steps of an RHN.
-        read: the layers, from 1, whose outputs the mixture reads: they are dropped as h is.
-        intra_layer, state, recurrent, output: rates of dropout, see above.
-        precision: see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
-    """
+    """The layers, their sum and its projection."""
 
     def __init__(
         self,
         cell: Cell,
-        embed_dim: int,
-        width: int,
-        output_dim: int,
+        embed_dim: int,  # E
+        width: int,  # D
+        output_dim: int,  # F; a projection is made unless it is D
         layers: int = 1,
-        depth: int = 1,
-        read: Collection[int] = (),
-        intra_layer: float = 0.0,
-        state: float = 0.0,
-        recurrent: float = 0.0,
-        output: float = 0.0,
+        depth: int = 1,  # micro-steps of an RHN
+        read: Collection[int] = (),  # layers, from 1, that the mixture reads; dropped as h is
+        intra_layer: float = 0.0,  # dropout of the inputs of layers 2 to N, each entry on its own
+        state: float = 0.0,  # of the state that recurrent products read, a mask a stream and window
+        recurrent: float = 0.0,  # of g in the cell (Semeniuta et al., 2016), masks as for state
+        output: float = 0.0,  # of h and the output, each entry on its own
         precision: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
@@ -125,23 +106,14 @@ class RecurrentStack(nn.Module):
         self.state_dropout, self.recurrent_dropout = state, recurrent
 
     def zero_state(self, batch: int, like: torch.Tensor) -> States:
-        """The state of zeros, dtype and device of ``like``."""
         shape = (1, batch, self.width)
         return [tuple(like.new_zeros(shape) for _ in range(self.parts)) for _ in self.layers]
 
     def forward(
         self, x: torch.Tensor, state: States
     ) -> tuple[list[torch.Tensor], torch.Tensor, States]:
-        """
-        Args:
-            x: the embedded words after their dropout, (T, B, E).
-            state: before the first step.
-
-        Returns:
-            outputs: [h^1, ..., h^N, output], each (T, B, D), the last (T, B, F) after dropout.
-            undropped: the output before its last dropout, (T, B, F).
-            state: after the last step.
-        """
+        """x are the embedded words after dropout, (T, B, E). Returns [h^1, ..., h^N, output], the
+        last (T, B, F) after dropout; the output before it; the state after the last step."""
         shape = (x.size(1), self.width)
         outputs: list[torch.Tensor] = []
         new_state = []

@@ -1,5 +1,4 @@
-"""What a cell of a recurrence is: ``ops/recurrence.py`` runs it; ``ops/gated_cell.py`` and
-``ops/nas_cell.py`` define the cells.
+"""The interface of a recurrent cell; ``gated_cell.py`` and ``nas_cell.py`` have the cells.
 
 Axes: S micro-steps, R rows, D width, E width of the input, G parts of z.
 """
@@ -10,52 +9,32 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-# The factors of so many numbers of z are computed at once; a MiB of float32 stays in a core's
-# cache.
+# Numbers of z in a block of factors: 1 MiB of float32, which stays in a core's cache.
 BLOCK_NUMBERS = 2**18
 
 State = tuple[Tensor, Tensor | None]  # h and c, (R, D); None for a cell without c
 
 
 class Memory(NamedTuple):
-    """What the steps fill and their gradients read.
+    """What the steps write and their gradients read."""
 
-    Attributes:
-        gates: z after its activations, (S, R, G D).
-        states: c, or h of a cell without c, (S + 1, R, D); row 0 is given.
-        hiddens: h_1 .. h_S, (S, R, D).
-        mask: of g, (R, D), given; None: no dropout.
-    """
-
-    gates: Tensor
-    states: Tensor
-    hiddens: Tensor
-    mask: Tensor | None = None
+    gates: Tensor  # z after its activations, (S, R, G D)
+    states: Tensor  # c, or h of a cell without c, (S + 1, R, D); row 0 is the first state
+    hiddens: Tensor  # h_1 .. h_S, (S, R, D)
+    mask: Tensor | None = None  # multiplies g, (R, D); None: no dropout
 
 
 class Cell(ABC):
-    """A new cell is a subclass, and an entry of ``CELLS`` in ``ops/recurrence.py``.
+    """A new cell is a subclass, and an entry of ``CELLS`` in ``ops/recurrence.py``."""
 
-    Attributes:
-        name: its key in ``CELLS``.
-        gates: one of ``KINDS`` in ``ops/gated_cell.py``, where the cell has such gates.
-        has_cell_state: whether it has c as well as h. A cell without c adds h itself up.
-        has_biases: whether z has them.
-        takes_recurrent_mask: whether it has a g to be dropped.
-        parts: how many vectors of width D z has.
-        matmul_parts: how many of them a product gives: the input's the first ones, the state's the
-            last ones.
-        forget_part: which of them keeps the state; its bias starts at one.
-    """
-
-    name: str
-    gates: str
-    has_cell_state = True
+    name: str  # its key in ``CELLS``
+    gates: str  # one of ``KINDS`` in ``ops/gated_cell.py``, if the cell has such gates
+    has_cell_state = True  # c as well as h; without c, h itself is the sum over the steps
     has_biases = True
-    takes_recurrent_mask = True
-    parts: int
-    matmul_parts: int
-    forget_part: int
+    takes_recurrent_mask = True  # whether dropout can be applied to a g
+    parts: int  # how many vectors of width D z has
+    matmul_parts: int  # of z that a product gives: the input's the first, the state's the last
+    forget_part: int  # which part of a product keeps the state; its bias starts at one
 
     def input_order(self, weight: Tensor) -> Tensor:
         """The input's matrix (G D, E), its parts in the order of z."""
@@ -69,13 +48,11 @@ class Cell(ABC):
     def plain_step(
         self, added: Tensor, product: Tensor, state: State, mask: Tensor | None
     ) -> State:
-        """The state after a step, from u_t or b_l, the product with h, the state before, and the
-        mask of g."""
+        """h and c after a step, from u_t or b_l, the product with h, the state, g's mask."""
 
     @abstractmethod
     def steps(self, memory: Memory) -> Any:
-        """An object whose ``step(k, product, added)`` computes h_k in the memory, and returns
-        it."""
+        """An object whose ``step(k, product, added)`` writes h_k to the memory and returns it."""
 
     @abstractmethod
     def gradients(self, memory: Memory, d_cell: Tensor | None) -> "CellGradients":
@@ -85,36 +62,28 @@ class Cell(ABC):
 class CellGradients(ABC):
     """The gradients of z and c, from the last step to the first.
 
-    The factors of a step's gradients that do not depend on later steps are computed for a block of
-    steps, which stays in the cache.
-
-    Args:
-        memory: what the steps left.
-        d_cell: d c of the last step from outside, (R, D); None of a cell without c.
-
-    Attributes:
-        d_z: (S, R, G D); row k is d z_k after ``step(k)``.
-        d_cell: d c before step k after ``step(k)``, (R, D).
+    Factors of a step's gradients that do not depend on later steps are computed for a block of
+    steps at once, which stays in the cache.
     """
 
     def __init__(self, memory: Memory, d_cell: Tensor | None) -> None:
         self.memory = memory
-        self.d_z = torch.empty_like(memory.gates)
-        self.d_cell: Any = d_cell
-        self._first = len(memory.gates)  # step of the block
+        self.d_z = torch.empty_like(memory.gates)  # (S, R, G D); row k is d z_k after step(k)
+        self.d_cell: Any = d_cell  # d c, (R, D), before the step of the last call; None without c
+        self._first = len(memory.gates)  # step of the current block
         self._length = max(1, BLOCK_NUMBERS // max(1, memory.gates[0].numel()))
 
     @abstractmethod
     def step(self, k: int, d_hidden: Tensor) -> Tensor:
-        """d z_k, (R, G D), from the whole d h_k, (R, D). Without c, d h_k becomes d h_{k-1} as far
-        as it goes through the sum."""
+        """d z_k, (R, G D), from the whole d h_k, (R, D). Without c, d h_k becomes the
+        part of d h_{k-1} that goes through the sum."""
 
     @abstractmethod
     def _compute_factors(self, block: slice) -> None:
-        """Write the factors of some steps into their rows of d z."""
+        """Write the factors of the block's steps to their rows of d z."""
 
     def _place(self, k: int) -> int:
-        """Where step k is in its block, whose factors are computed now if they are not yet."""
+        """The place of step k in its block; computes the block's factors if it is a new one."""
         while k < self._first:
             block = slice(max(0, self._first - self._length), self._first)
             self._compute_factors(block)

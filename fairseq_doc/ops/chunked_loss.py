@@ -1,8 +1,7 @@
-"""The mixture's loss and gradients, tokens in chunks; equations in
-:mod:`fairseq_doc.ops.mixture_nll`.
+"""The mixture's loss and gradients in chunks of tokens; ``mixture_nll.py`` has the equations.
 
-Axes: N tokens, J components, d width of a component's vector, V vocabulary, c tokens of a chunk,
-R rows: c J, or more for the products' speed, with zeros.
+Axes: N tokens, J components, d width of a component's vector, V vocabulary, c tokens of a chunk, R
+rows: c J, then rows of zeros that make the products faster.
 """
 
 from dataclasses import dataclass
@@ -18,8 +17,8 @@ from fairseq_doc.ops.mixture_chunks import chunk_size, rows_per_product, smalles
 from fairseq_doc.ops.reference import Mixture, sum_dtype
 from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_
 
-# A posterior below this is set to zero (a token's posteriors sum to one). Its products would be
-# denormal numbers, with which a CPU computes thirty times more slowly.
+# A posterior below this is set to zero: its products would be denormal numbers, with which a CPU
+# computes thirty times more slowly.
 NEGLIGIBLE = {dtype: torch.finfo(dtype).tiny ** 0.5 for dtype in (torch.float32, torch.float64)}
 
 
@@ -35,7 +34,7 @@ class Settings:
     sampling: float = 0.0  # tau
 
     def labels(self, vocabulary: int) -> tuple[float, float]:
-        """The smoothed labels: u, that of every word, and a, which the target's has in addition."""
+        """Smoothed labels: u, that of every word, and a, which the target's has in addition."""
         of_word = self.smoothing / max(1, vocabulary - 1)
         return of_word, 1 - self.smoothing - of_word
 
@@ -50,7 +49,7 @@ class Wanted(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A loss to be computed."""
+    """What to compute: a loss and its gradients."""
 
     mixture: Mixture
     target: Tensor  # (N,)
@@ -60,7 +59,7 @@ class Task(NamedTuple):
     token_scale: Tensor | None = None  # (N,), of each token's loss in the gradients; None: one
 
 
-# nll, (N,), zero where ignored; the loss of the smoothed labels is a times its sum plus the second;
+# nll, (N,), zero where ignored; the smoothing loss s, where the whole loss is a * sum(nll) + s;
 # the gradients of components, log weights, weight and bias, None where not wanted.
 Losses = tuple[Tensor, Tensor, tuple[Tensor | None, ...]]
 
@@ -80,7 +79,7 @@ class _Chunk(NamedTuple):
 
 
 class ChunkedLoss:
-    """The losses, and gradients where wanted, chunk by chunk."""
+    """The loss, and the wanted gradients, chunk by chunk."""
 
     def __init__(self, task: Task) -> None:
         mixture, target, settings, self.wanted, self.draw, token_scale = task
@@ -109,7 +108,7 @@ class ChunkedLoss:
         self._allocate(n)
 
     def _take_targets(self, target: Tensor) -> None:
-        """The chunks of the tokens that count."""
+        """Split the tokens that are not ignored into chunks."""
         self.target, n = target, len(target)
         self.ignored: Tensor | None = None
         self.chunks: list[Tokens]
@@ -124,7 +123,6 @@ class ChunkedLoss:
             self.new = self.weight.new_zeros
 
     def _allocate(self, n: int) -> None:
-        """Memory for the loss and the gradients that are wanted."""
         j, d, dtype = self.n_components, self.width, self.sum_dtype
         self.nll = self.new(n, dtype=dtype)
         self.smoothing_loss = self.nll.new_zeros(())
@@ -140,7 +138,6 @@ class ChunkedLoss:
             self.transposed = self.weight.new_zeros(height, len(self.weight), dtype=dtype)
 
     def run(self) -> Losses:
-        """Compute everything, once."""
         for tokens in self.chunks:
             chunk = self._forward(tokens)
             self.nll[tokens] = chunk.nll
@@ -181,15 +178,15 @@ class ChunkedLoss:
         return _Chunk(tokens, k, row_target, rows, sums, joint, -joint.logsumexp(1))
 
     def _logits(self, components: Tensor) -> Tensor:
-        """(R, V), of components (R, d), in memory that all chunks share. Where oneDNN's float32
-        product brings its own, this memory is never touched, and so costs nothing."""
+        """Logits (R, V) of components (R, d) in memory that all chunks share. oneDNN's float32
+        product returns memory of its own; the shared one, never touched, then costs nothing."""
         if self.memory is None:
             self.memory = self.weight.new_empty(len(components), len(self.weight))
         rows = matmul(components, self.weight, self.bias, self.memory[: len(components)])
         return rows.to(self.sum_dtype) if self.label_of_word else rows
 
     def _backward(self, chunk: _Chunk) -> None:
-        """Add the chunk to the gradients, and to the loss of the words' equal labels."""
+        """Add the chunk to the gradients and to the smoothing loss."""
         posterior = (chunk.joint + chunk.nll.unsqueeze(1)).exp()  # (c, J): r_j
         posterior.masked_fill_(posterior < NEGLIGIBLE[self.sum_dtype], 0)
         if self.ignored is not None:
@@ -207,7 +204,6 @@ class ChunkedLoss:
             self._keep_rows(chunk, self.draw, posterior, scale)
 
     def _add_chunk(self, chunk: _Chunk, posterior: Tensor) -> None:
-        """Add the chunk to the gradients of the components, the matrix and the bias."""
         rows, factor = chunk.rows.to(self.dtype), posterior.view(-1, 1) / chunk.sums
         factor = F.pad(factor, (0, 0, 0, len(rows) - len(factor)))
         if self.label_of_word:
@@ -220,14 +216,8 @@ class ChunkedLoss:
     def _keep_rows(
         self, chunk: _Chunk, draw: Tensor, posterior: Tensor, scale: Tensor | float
     ) -> None:
-        """Gather the rows of the chunk that take part in sampled gradients, and multiply those that
-        were gathered whenever there is no room for more.
-
-        Args:
-            draw: u, (N, J).
-            posterior: r, (c, J).
-            scale: (c, 1), the factor of each token's loss, or one.
-        """
+        """Collect the chunk's rows that sampling keeps, and multiply the collected rows whenever
+        their buffer is full. draw: u, (N, J); posterior: r, (c, J); scale: of the loss, (c, 1)."""
         tau = self.settings.sampling
         places = torch.arange(draw.numel()).view_as(draw)[chunk.tokens].view(-1)
         left = (draw[chunk.tokens] * tau < posterior).view(-1).nonzero().squeeze(1)
@@ -245,7 +235,7 @@ class ChunkedLoss:
                 self._add_kept(self.kept)
 
     def _add_kept(self, kept: KeptRows) -> None:
-        """Add the rows that were gathered to the gradients."""
+        """Add the collected rows to the gradients."""
         count, end = kept.count, kept.pad()
         d_k = self._multiply(kept.rows[:end], kept.components[:end], kept.factor[:end])
         if self.d_components is not None:
@@ -254,8 +244,8 @@ class ChunkedLoss:
         kept.count = 0
 
     def _multiply(self, rows: Tensor, components: Tensor, factor: Tensor) -> Any:
-        """Add rows e (R, V), of components (R, d) with their factors (R, 1), to dW and db; returns
-        their dL/dk, (R, d), or None where it is not wanted."""
+        """Add rows e (R, V), with components (R, d) and factors (R, 1), to dW and db; returns dL/dk
+        (R, d), or None where not wanted."""
         d_k = None
         if self.d_components is not None:
             d_k = matmul(rows, self.weight[:, : self.width].t()).to(self.sum_dtype).mul_(factor)
@@ -270,8 +260,7 @@ class ChunkedLoss:
         return d_k
 
     def _smooth(self, chunk: _Chunk, posterior: Tensor) -> Tensor:
-        """g, (c, J); the loss of the words' equal labels is added, and the chunk's softmaxes become
-        dL/d l."""
+        """g, (c, J). Adds to the smoothing loss; the chunk's softmaxes become dL/dl."""
         rows = chunk.rows[: posterior.numel()]
         by_token = rows.view(*posterior.shape, -1)  # (c, J, V)
         pi = self.log_weights[chunk.tokens].exp().unsqueeze(2)  # (c, J, 1)

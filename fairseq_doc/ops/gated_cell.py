@@ -7,8 +7,8 @@ Axes: T steps, R rows, D width. z_t are the gates before their activations.
 with i' = i (``untied``), 1 - f (``tied``; z_t has no i) or min(1 - f, i) (``capped``; Melis et al.,
 2018). x is an LSTM's cell c, whose output is h_t = o tanh(c_t), o = sigmoid(z); or the state h of a
 recurrent highway network (Zilly et al., 2017), where i is its transform gate and f its carry gate.
-The parts of z_t are in the order i, f, g, o. With recurrent dropout (Semeniuta et al., 2016) g is
-multiplied by a mask.
+The parts of z_t are in the order i, f, g, o. Recurrent dropout (Semeniuta et al., 2016) multiplies
+g by a mask.
 
 With d x for dL/dx, and d i' either given to i or, negative, to f:
 
@@ -18,8 +18,6 @@ With d x for dL/dx, and d i' either given to i or, negative, to f:
     untied:  d z_i = d x_t g i (1 - i),    d z_f = d x_t x_{t-1} f (1 - f)
     tied:                                  d z_f = d x_t (x_{t-1} - g) f (1 - f)
     capped:  as untied where i < 1 - f; elsewhere as tied, d z_i = 0
-
-:func:`lstm_cell` and :func:`gated_sum` are the plain forms.
 """
 
 import torch
@@ -38,8 +36,7 @@ def n_gates(kind: str) -> int:
 def gated_sum(
     gates: Tensor, before: Tensor, kind: str = "untied", mask: Tensor | None = None
 ) -> Tensor:
-    """x_t in its plain form: z_t without o, (R, 2 D or 3 D); x_{t-1} (R, D); ``mask`` (R, D) of
-    g."""
+    """Plain form of x_t: z_t without o, (R, 2 D or 3 D); x_{t-1} and the mask of g, (R, D)."""
     *i, f, g = gates.split(before.size(1), dim=1)
     f, g = torch.sigmoid(f), torch.tanh(g)
     if mask is not None:
@@ -56,19 +53,14 @@ def gated_sum(
 def lstm_cell(
     gates: Tensor, cell: Tensor, kind: str = "untied", mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """h_t and c_t of an LSTM in their plain form: z_t (R, 3 D or 4 D), c_{t-1} (R, D)."""
+    """Plain form of an LSTM's h_t and c_t: z_t (R, 3 D or 4 D), c_{t-1} (R, D)."""
     width = cell.size(1)
     cell = gated_sum(gates[:, :-width], cell, kind, mask)
     return torch.sigmoid(gates[:, -width:]) * torch.tanh(cell), cell
 
 
 class GatedSteps:
-    """The steps into given memory, from the first to the last.
-
-    Args:
-        cell: an LSTM, or an RHN, whose states are h.
-        memory: its gates, (T, R, G D), are i, f, g of every step, and o of an LSTM.
-    """
+    """The steps of an LSTM or an RHN in given memory, from the first to the last."""
 
     def __init__(self, cell: "GatedCell", memory: Memory) -> None:
         # The views of all steps at once: made one by one they cost as much as the arithmetic.
@@ -83,11 +75,9 @@ class GatedSteps:
         self._sizes = [first * width, width] + [width] * cell.has_cell_state
 
     def step(self, t: int, z: Tensor | None = None, added: Tensor | None = None) -> Tensor:
-        """Compute x_{t+1} and h_{t+1}, (R, D), from z_t and x_t (t from 0); returns h_{t+1}.
+        """Compute x_{t+1} and h_{t+1} from z_t and x_t (t from 0); returns h_{t+1}, (R, D).
 
-        Args:
-            z: z_t, (R, G D), which may change; None: row t of the memory for the gates.
-            added: still to be added to z.
+        z_t (R, G D) may be overwritten; None: row t of the memory. ``added`` is added to it first.
         """
         if z is None:
             parts = self._sigmoids[t], self._g[t], self._o[t]
@@ -108,8 +98,7 @@ class GatedSteps:
 
 
 class GatedGradients(CellGradients):
-    """The gradients of :class:`GatedSteps`. The factors are those of d x, and of d h in
-    d z_o."""
+    """Gradients of :class:`GatedSteps`: each d z is a factor times d x, d z_o one times d h."""
 
     def __init__(self, cell: "GatedCell", memory: Memory, d_cell: Tensor | None) -> None:
         super().__init__(memory, d_cell)

@@ -1,23 +1,20 @@
-"""Sampled gradients of the mixture: products with the few rows that matter.
+"""Sampled gradients of the mixture: Russian roulette, as in Monte-Carlo rendering.
 
 Axes: N tokens, J mixture components, d width of a component's vector, V vocabulary, R rows.
 
 The gradients of k_j, W and b have the posterior r_j of a token's component j as their factor, and
-need two matrix products with its row of V numbers (:mod:`fairseq_doc.ops.mixture_nll`). Most
-posteriors are small. With a threshold tau > 0, a row of r_j < tau takes part with probability
-r_j / tau, and then with the factor tau in place of r_j (Russian roulette, as in Monte-Carlo
-rendering). With u_j uniform in (0, 1],
+need two matrix products with its row of V numbers (``mixture_nll.py``). Most posteriors are small.
+With a threshold tau > 0 and u_j uniform in (0, 1], the factor r_j is replaced by
 
     f_j = max(r_j, tau)   where u_j tau < r_j,   else 0
     E f_j   = r_j
     var f_j = r_j (tau - r_j)   where r_j < tau,   else 0
 
-so these gradients are unbiased, whatever tau is. (A filter that drops small gradients, as that of
-cut-cross-entropy, is not.) The loss, and the gradient -r_j of log pi_j, which needs no such
-product, stay exact.
+so these gradients are unbiased for every tau; a filter that drops small gradients, as
+cut-cross-entropy's, is biased. The loss and the gradient -r_j of log pi_j stay exact.
 
-u is drawn at once for all tokens and components, so it does not depend on how they are computed,
-by torch's global generator, which fairseq seeds anew for every update.
+u is drawn at once for all tokens and components, so it does not depend on the chunks. It comes from
+torch's global generator, which fairseq seeds anew for every update.
 """
 
 import functools
@@ -35,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_gradient_sampling(threshold: float) -> None:
-    """Raise ``FairseqDocError`` unless tau is a number from 0 on; 0 is for exact gradients."""
+    """Raise ``FairseqDocError`` unless tau is finite and at least 0 (exact gradients)."""
     if not 0 <= threshold < math.inf:
         raise FairseqDocError(
             f"--gradient-sampling must be at least 0, such as 0.05; got {threshold}"
@@ -43,8 +40,8 @@ def check_gradient_sampling(threshold: float) -> None:
 
 
 def threshold_on(tensor: Tensor, threshold: float) -> float:
-    """tau on the tensor's device: ``threshold`` on a CPU. Elsewhere 0, with a warning, since the
-    program would have to wait for the number of kept rows."""
+    """tau on the tensor's device: other than on a CPU 0, with a warning, since the program would
+    have to wait for the number of kept rows."""
     if threshold and not can_branch_on(tensor):
         _warn_of_exact_gradients(tensor.device.type)
         return 0.0
@@ -59,14 +56,8 @@ def _warn_of_exact_gradients(device_type: str) -> None:
 
 
 class KeptRows:
-    """The rows that take part, gathered over chunks until there are enough for a product, since
-    each product reads and writes the whole gradient of W.
-
-    Args:
-        capacity: rows, at least one.
-        like: rows (R, V) of a chunk.
-        width: d.
-    """
+    """Rows that sampling keeps, collected over chunks since each product reads and writes the whole
+    dW. ``like`` are the rows (R, V) of a chunk."""
 
     def __init__(self, capacity: int, like: Tensor, width: int) -> None:
         self.rows = like.new_empty(capacity, like.size(1))
@@ -76,14 +67,12 @@ class KeptRows:
         self.count = 0
 
     def room(self) -> int:
-        """How many more there is memory for."""
         return len(self.rows) - self.count
 
     def add(
         self, rows: Tensor, components: Tensor, factor: Tensor, place: Tensor, kept: Tensor
     ) -> slice:
-        """Copy ``kept`` (r,) of a chunk's rows (R, V), of their components (R, d), factors (R,) and
-        places (R,); returns where they are."""
+        """Copy the rows ``kept`` (r,) of a chunk, and what belongs to them; returns their place."""
         new = slice(self.count, self.count + len(kept))
         torch.index_select(rows, 0, kept, out=self.rows[new])
         torch.index_select(components, 0, kept, out=self.components[new])
@@ -93,7 +82,7 @@ class KeptRows:
         return new
 
     def pad(self) -> int:
-        """Add rows of zeros up to :func:`rows_of_a_size`; the number of all rows."""
+        """Add rows of zeros up to :func:`rows_of_a_size`; returns the number of all rows."""
         end = min(len(self.rows), rows_of_a_size(self.count))
         for tensor in (self.rows, self.components, self.factor):
             tensor[self.count : end].zero_()

@@ -1,8 +1,7 @@
 """The recurrence of a Luong decoder with input feeding (Luong et al., 2015, section 3.3).
 
 Axes: T target time, B sentences, S source time, N LSTM layers, D width; R rows, k hypotheses of
-each sentence side by side (R = k B; k = 1 in training), so that a beam shares its sentence's
-memory.
+each sentence side by side (R = k B; k = 1 in training), which share its memory.
 
     x^1_t = [a_{t-1} ; e_t],   x^{n+1}_t = m^n_t * h^n_t              m: dropout between layers
     h^n_t, c^n_t = LSTM^n(x^n_t, h^n_{t-1}, c^n_{t-1})
@@ -10,14 +9,12 @@ memory.
     a_t = tanh(W_q h^N_t + sum_s p_ts values_s)
 
 With keys = memory W_a and values = memory W_m^T this is "general" attention, with
-a_t = tanh([W_q W_m] [h^N_t ; context_t]). Both products, and the embeddings' part of layer 1's
-gates, do not depend on step t - 1, so the caller computes them for all steps at once. Each layer's
-input and recurrent matrices are joined side by side, so a step takes one product per layer.
+a_t = tanh([W_q W_m] [h^N_t ; context_t]). The caller computes both products, and the embeddings'
+part of layer 1's gates, for all steps at once. Each layer's input and recurrent matrices are joined
+side by side, so a step takes one product per layer.
 
-:func:`input_feeding_reference` is the plain form, differentiated by autograd. :func:`input_feeding`
-computes the same with its own backward. Its loop has one product per layer and step, and it
-computes each matrix's gradient in one product over all steps, where autograd would add up T
-products.
+The backward of :func:`input_feeding` computes each matrix's gradient in one product over all steps,
+where autograd would add up T products.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,87 +41,56 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class InputFeedingArguments(NamedTuple):
-    """What the recurrence reads.
+    """The arguments of the recurrence.
 
-    Attributes:
-        gates: layer 1's gates from the embeddings and its biases, (T, R, 4 D).
-        keys: (B, S, D).
-        values: (B, S, D).
-        padding_mask: (B, S), true at padding of the source.
-        query_weight: W_q, (D, D).
-        attentional: a_0, (R, D).
-        hidden: h^n_0, (N, R, D).
-        cell: c^n_0, (N, R, D).
-        joint_weights: N matrices (4 D, 2 D): columns for x^n (for a_{t-1} in layer 1), then for
-            h^n_{t-1}. Their dtype may be narrower than the others'; the other factor of their
-            products is then rounded to it.
-        biases: N - 1 vectors (4 D,), of layers 2 to N.
-        dropout_masks: N - 1 masks (T, R, D), zero or 1 / (1 - p), of the outputs of layers 1 to
-            N - 1; or None each.
+    A joint weight has the columns for x^n (for a_{t-1} in layer 1), then those for h^n_{t-1}. Its
+    dtype may be narrower than the others'; the other factor of its products is then rounded to it.
     """
 
-    gates: Tensor
-    keys: Tensor
-    values: Tensor
-    padding_mask: Tensor
-    query_weight: Tensor
-    attentional: Tensor
-    hidden: Tensor
-    cell: Tensor
-    joint_weights: Sequence[Tensor]
-    biases: Sequence[Tensor]
-    dropout_masks: Sequence[Tensor | None]
+    gates: Tensor  # layer 1's, from the embeddings and its biases, (T, R, 4 D)
+    keys: Tensor  # (B, S, D)
+    values: Tensor  # (B, S, D)
+    padding_mask: Tensor  # (B, S), true at padding of the source
+    query_weight: Tensor  # W_q, (D, D)
+    attentional: Tensor  # a_0, (R, D)
+    hidden: Tensor  # h^n_0, (N, R, D)
+    cell: Tensor  # c^n_0, (N, R, D)
+    joint_weights: Sequence[Tensor]  # N times (4 D, 2 D)
+    biases: Sequence[Tensor]  # of layers 2 to N, each (4 D,)
+    dropout_masks: Sequence[Tensor | None]  # of layers 1 to N - 1, (T, R, D): 0 or 1 / (1 - p)
 
     def flatten(self) -> tuple[Tensor | None, ...]:
-        """All tensors in a row, as ``torch.autograd.Function`` needs them."""
+        """All tensors in one tuple, as ``torch.autograd.Function`` needs them."""
         return (*self[:8], *self.joint_weights, *self.biases, *self.dropout_masks)
 
     @classmethod
     def unflatten(cls, tensors: Sequence[Any], n_layers: int) -> "InputFeedingArguments":
-        """The opposite of :meth:`flatten`."""
         after_weights, after_biases = 8 + n_layers, 8 + n_layers + n_layers - 1
         joint_weights, biases = tensors[8:after_weights], tensors[after_weights:after_biases]
         return cls._make([*tensors[:8], joint_weights, biases, tensors[after_biases:]])
 
 
 class InputFeedingResult(NamedTuple):
-    """What the recurrence gives.
+    """The results of the recurrence."""
 
-    Attributes:
-        outputs: h^1 .. h^N before dropout, each (T, R, D).
-        attentional: a_1 .. a_T, (T, R, D).
-        weights: p, (T, R, S).
-        cell: c^n_T, (N, R, D).
-    """
-
-    outputs: list[Tensor]
-    attentional: Tensor
-    weights: Tensor
-    cell: Tensor
+    outputs: list[Tensor]  # h^1 .. h^N before dropout, each (T, R, D)
+    attentional: Tensor  # a_1 .. a_T, (T, R, D)
+    weights: Tensor  # p, (T, R, S)
+    cell: Tensor  # c^n_T, (N, R, D)
 
 
 def attend(
     query: Tensor, keys: Tensor, values: Tensor, padding_mask: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Attention by inner products.
-
-    Args:
-        query: (B, Q, D), Q queries of each sentence.
-        keys: (B, S, D).
-        values: (B, S, D).
-        padding_mask: (B, S), true at padding, which gets a weight of zero.
-
-    Returns:
-        The weighted sums of the values (B, Q, D) and the weights (B, Q, S).
-    """
+    """Attention by inner products: queries (B, Q, D), keys and values (B, S, D), mask (B, S), true
+    at padding -> sums of the values (B, Q, D) and their weights (B, Q, S), zero at padding."""
     scores = torch.bmm(query, keys.transpose(1, 2))  # (B, Q, S)
     weights = masked_softmax(scores, padding_mask.unsqueeze(1))
     return torch.bmm(weights, values), weights
 
 
 def masked_softmax(scores: Tensor, padding_mask: Tensor) -> Tensor:
-    """Softmax over the last axis, exactly zero where ``padding_mask``; summed in float32 or
-    wider."""
+    """Softmax over the last axis, exactly zero where masked; summed in float32 or wider."""
     scores = scores.masked_fill(padding_mask, -torch.inf)
     return torch.softmax(scores, dim=-1, dtype=sum_dtype(scores.dtype)).to(scores.dtype)
 
@@ -132,12 +98,7 @@ def masked_softmax(scores: Tensor, padding_mask: Tensor) -> Tensor:
 def input_feeding_reference(
     arguments: InputFeedingArguments, attend: Attend = attend
 ) -> InputFeedingResult:
-    """The recurrence in its plain form.
-
-    Args:
-        arguments: see :class:`InputFeedingArguments`.
-        attend: another attention of the same signature.
-    """
+    """The recurrence in its plain form; ``attend`` may be another attention."""
     attentional = arguments.attentional
     hidden, cell = list(arguments.hidden), list(arguments.cell)
     masks = arguments.dropout_masks
@@ -163,10 +124,8 @@ def input_feeding_reference(
 
 
 class _Activations(NamedTuple):
-    """What the forward pass writes and the backward pass reads, one tensor a layer.
-
-    A step writes its outputs where the next step and the gradients of the matrices read them.
-    """
+    """Written by the forward pass, read by the backward pass, one tensor a layer. A step writes its
+    outputs where the next step and the gradients of the matrices read them."""
 
     inputs: Sequence[Tensor]  # (T + 1, R, 2 D); row t: x^n_t (a_{t-1} in layer 1), h^n_{t-1}
     cells: Sequence[Tensor]  # (T + 1, R, D); row t: c^n_{t-1}
@@ -189,7 +148,6 @@ class _Activations(NamedTuple):
         return new
 
     def memories(self) -> list[Memory]:
-        """Each layer's, for its cell."""
         width = self.cells[0].size(2)
         by_layer = zip(self.gates, self.cells, self.inputs, strict=True)
         return [Memory(z, c, x[1:, :, width:]) for z, c, x in by_layer]
@@ -320,12 +278,8 @@ def _sum_over_time(by_place: Tensor, by_width: Tensor) -> Tensor:
 
 
 def input_feeding(arguments: InputFeedingArguments) -> InputFeedingResult:
-    """The recurrence with its own backward; argument and result as
-    :func:`input_feeding_reference`.
-
-    No gradient flows through the attention weights in the result. Under autocast everything is
-    computed in autocast's dtype.
-    """
+    """The recurrence with its own backward; as :func:`input_feeding_reference`, but no gradient
+    flows through the attention weights. Under autocast everything is in autocast's dtype."""
     n_layers, tensors = len(arguments.joint_weights), arguments.flatten()
     if torch.is_autocast_enabled(arguments.gates.device.type):
         dtype = matmul_dtype(arguments.gates)

@@ -1,17 +1,14 @@
 """Matrix products by the fastest kernel in the installed torch.
 
-On a CPU, torch gives a float32 ``mm`` to MKL, which chooses its kernel by the processor's maker and
-uses 256-bit vectors at most on processors that are not Intel's. oneDNN is in the same wheel and
-chooses its kernel by what the processor can do. It runs the products of the output layer about
-twice as fast on Zen 5 and up to twice as fast on Zen 4; on an Intel Xeon MKL was faster. So the
-backend follows from the maker, and never from a timing: the two round differently, and a resumed
-run must use the same one. The environment variable ``FAIRSEQ_DOC_MATMUL``, or
-:func:`force_backend`, forces one, ``onednn`` or ``torch``. oneDNN's dense float32 product is called
-through an operator that ``torch.compile`` also uses. Without that operator, or for tensors that are
-not float32 on a CPU, torch's own product is used.
+On a CPU, torch's float32 ``mm`` is MKL's, with 256-bit vectors at most on processors that are not
+Intel's. oneDNN, in the same wheel, runs the products of the output layer up to twice as fast on AMD
+Zen 4 and 5; on an Intel Xeon MKL was faster. So the processor's maker decides, and never a timing:
+the two round differently, and a resumed run must use the same one. ``FAIRSEQ_DOC_MATMUL`` or
+:func:`force_backend` forces ``onednn`` or ``torch``. oneDNN is called through an operator of
+``torch.compile``, for float32 on a CPU; otherwise torch's own product is used.
 
 Factors may be rounded to bfloat16 before a product (``precision``): processors with instructions
-for it multiply them twice as fast. Those products are always oneDNN's, which torch uses for them.
+for it multiply them twice as fast. Those products are always oneDNN's.
 """
 
 import functools
@@ -32,49 +29,35 @@ logger = logging.getLogger(__name__)
 
 _Backward = TypeVar("_Backward", bound=Callable[..., Any])
 
-# oneDNN compiles a kernel for every shape of a product, which takes longer than the product, and
-# keeps the last ones, by default 1,024 of them, with a megabyte or more each. It reads this
-# variable when it makes the first one. A training step of three layers needs about 40, and more for
-# another number of rows.
+# oneDNN compiles a kernel for every shape, which takes longer than the product. By default it keeps
+# 1,024 of them, a megabyte or more each; a training step of three layers needs about 40. It reads
+# this variable when it makes the first one.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "160")
-# From this many rows on, one for each token of a batch, a product has one of four numbers of rows
-# in each octave, so that there are few shapes.
+# From this many rows on, their number is rounded to one of four in an octave, for fewer shapes.
 LEAST_ROWS_OF_A_SIZE = 64
 
-# A product in memory of its own has at most this many bytes of float32: above 32 MiB glibc's
-# allocator maps new pages for every one. A larger one is made in blocks of columns, which stay in
-# the cache.
+# Most bytes of a product in new memory: above 32 MiB glibc maps new pages for every one. A larger
+# product is made in blocks of columns, which stay in the cache.
 LARGEST_PRODUCT = 30 * 2**20
 BLOCK_BYTES = 16 * 2**20
 
-# Multiply-adds of a linear layer from which oneDNN's kernel makes up for the time of the call.
-LEAST_LINEAR = 2**23
+LEAST_LINEAR = 2**23  # multiply-adds of a linear layer for which oneDNN's call pays
+LEAST_STEPS = 16  # of a loop for which a copy of a float32 matrix in oneDNN's layout pays
+LEAST_ONEDNN = 2**20  # multiply-adds of a step's product for which oneDNN's call pays (AMD Zen 5)
 
-# Steps of a loop from which a float32 matrix in oneDNN's own layout makes up for the copy.
-LEAST_STEPS = 16
-
-# Multiply-adds of a step's product from which oneDNN's kernel is faster than torch's own, with
-# 256-bit vectors too (AMD Zen 5).
-LEAST_ONEDNN = 2**20
-
-# The precisions of the large products that a user may name.
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # a user's choice
 
 BACKENDS = ("onednn", "torch")
 BACKEND_VARIABLE = "FAIRSEQ_DOC_MATMUL"
 BFLOAT16_VARIABLE = "FAIRSEQ_DOC_BFLOAT16"
 
-# The operator that torch.compile uses too; another torch may lack it.
+# Another torch may lack these operators.
 _ONEDNN_LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 _ONEDNN_PACK: Any = getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
 
 
 def choose_backend(named: str = "") -> str:
-    """The backend of that name, or without one the faster on this processor.
-
-    Raises:
-        FairseqDocError: there is no such backend, or this torch lacks it.
-    """
+    """The named backend, or if empty the faster one; ``FairseqDocError`` if not available."""
     if named not in ("", *BACKENDS):
         raise FairseqDocError(
             f"{BACKEND_VARIABLE}: expected {' or '.join(BACKENDS)}, or nothing for the faster one; "
@@ -96,8 +79,7 @@ backend = choose_backend(os.environ.get(BACKEND_VARIABLE, ""))
 
 
 def force_backend(name: str) -> None:
-    """Use ``onednn`` or ``torch`` from now on, in this process and in those that it starts; errors
-    as :func:`choose_backend`."""
+    """Use ``onednn`` or ``torch`` from now on, in this process and in those that it starts."""
     global backend
     backend = choose_backend(name)
     os.environ[BACKEND_VARIABLE] = name
@@ -118,14 +100,9 @@ def matmul_dtype(tensor: Tensor, precision: torch.dtype = torch.float32) -> torc
 
 @functools.cache
 def bfloat16_is_faster(device_type: str) -> bool:
-    """Whether the device has instructions for products of bfloat16 numbers: a CPU AVX512_BF16 or
-    AMX, a GPU the compute capability 8.0. Without them such products are emulated, and slower than
-    in float32; a warning is then logged once. The environment variable ``FAIRSEQ_DOC_BFLOAT16``
-    forces the answer, ``yes`` or ``no``.
-
-    Raises:
-        FairseqDocError: the variable has another value.
-    """
+    """Whether the device has instructions for bfloat16 products: a CPU AVX512_BF16 or AMX, a GPU
+    compute capability 8.0. If not, float32 is faster, and a warning is logged once. The environment
+    variable ``FAIRSEQ_DOC_BFLOAT16``, ``yes`` or ``no``, forces the answer."""
     named = _forced_bfloat16()
     faster = named == "yes" if named else has_bfloat16(device_type)
     if not faster:
@@ -151,7 +128,7 @@ _forced_bfloat16()  # a wrong value is an error at the start, not at the first p
 
 
 def has_bfloat16(device_type: str) -> bool:
-    """Whether the device itself has such instructions, whatever the environment variable says."""
+    """As :func:`bfloat16_is_faster`, whatever the environment variable says."""
     if device_type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     # ONEDNN_MAX_CPU_ISA can take from oneDNN what the processor has.
@@ -168,8 +145,7 @@ def _can_pack() -> bool:
 
 
 def can_branch_on(tensor: Tensor) -> bool:
-    """Whether the program may take a branch by the tensor's values at no cost. On a GPU it would
-    wait until everything before them is computed."""
+    """Whether the program may branch on the tensor's values; on a GPU it would wait for them."""
     return tensor.device.type == "cpu"
 
 
@@ -179,13 +155,12 @@ def needs_gradient(tensor: Tensor | None) -> bool:
 
 
 def autocast_off(tensor: Tensor) -> torch.autocast:
-    """A context without autocast on the tensor's device: the code in it chooses every dtype."""
+    """A context without autocast on the tensor's device: its code chooses every dtype."""
     return torch.autocast(tensor.device.type, enabled=False)
 
 
 def backward_without_autocast(backward: _Backward) -> _Backward:
-    """A decorator of an autograd function's backward, which saved a tensor: the code in it chooses
-    every dtype, also where autograd is called under autocast."""
+    """Decorate an autograd function's backward, which saved a tensor, to run without autocast."""
 
     @functools.wraps(backward)
     def run(ctx, *gradients):
@@ -209,15 +184,14 @@ def _onednn(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def rows_of_a_size(rows: int) -> int:
-    """The next number of rows, at most a quarter more than ``rows``, for which oneDNN has a
-    kernel."""
+    """``rows``, rounded up by at most a quarter, so that oneDNN has few shapes to compile."""
     step = max(1, 2 ** (rows.bit_length() - 3))
     return rows if rows < LEAST_ROWS_OF_A_SIZE else math.ceil(rows / step) * step
 
 
 def of_a_size(rows: Tensor, dtype: torch.dtype, most: float = math.inf) -> Tensor:
-    """Rows (M, K) in ``dtype``; where oneDNN will multiply them, with rows of zeros up to
-    :func:`rows_of_a_size` or ``most``, which the caller leaves out of a result."""
+    """Rows (M, K) in ``dtype``; if oneDNN multiplies them, with rows of zeros up to
+    :func:`rows_of_a_size` or ``most``, which the caller drops from a result."""
     size = len(rows)
     if rows.device.type == "cpu" and (dtype.itemsize == 2 or _onednn_applies(rows, rows)):
         size = max(size, int(min(rows_of_a_size(size), most)))
@@ -230,12 +204,11 @@ def of_a_size(rows: Tensor, dtype: torch.dtype, most: float = math.inf) -> Tenso
 
 
 def dense_operand(matrix: Tensor) -> Tensor:
-    """``matrix``, or a dense copy of it if oneDNN would be slow with its strides.
+    """``matrix``, or a dense copy if oneDNN would be slow with its strides; call it before a loop.
 
     oneDNN is fast with a dense matrix and with the transpose of one. For any other stride, such as
     half of the columns of a wider matrix, it uses its reference kernel: (128, 1000) x (2000, 1000)
-    then takes 3,418 ms instead of 2.4 (AMD Zen 4). Code that uses one matrix in a loop should call
-    this once before the loop. MKL reads any stride, so nothing is copied for it.
+    then takes 3,418 ms instead of 2.4 (AMD Zen 4).
     """
     if not _onednn_applies(matrix, matrix) or _is_dense(matrix) or _is_dense(matrix.t()):
         return matrix
@@ -250,17 +223,8 @@ def _is_dense(matrix: Tensor) -> bool:
 def matmul(
     left: Tensor, right: Tensor, bias: Tensor | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """``left @ right.T + bias``. Not differentiable.
-
-    Args:
-        left: (M, K), any strides.
-        right: (N, K), any strides.
-        bias: (N,) or None.
-        out: (M, N), memory for the result if the kernel can write there; None: new memory.
-
-    Returns:
-        (M, N), contiguous.
-    """
+    """``left @ right.T + bias``: (M, K) and (N, K), any strides, give (M, N). Not differentiable.
+    The result is in ``out`` only if the kernel can write there."""
     if right.is_mkldnn:  # from loop_operand
         return _ONEDNN_LINEAR(left, right, bias, "none", [], "")
     if _onednn_applies(left, right):
@@ -279,8 +243,7 @@ def matmul(
 
 
 def add_matmul_(total: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """``total += left @ right.T`` in place; shapes as in :func:`matmul`. ``total`` may be of a
-    wider dtype than the factors."""
+    """``total += left @ right.T`` in place; ``total`` may have a wider dtype than the factors."""
     if right.is_mkldnn:  # from loop_operand
         return total.add_(matmul(left, right))
     if _onednn_applies(left, right):
@@ -313,31 +276,26 @@ def _blocks_of_columns(left: Tensor, right: Tensor) -> list[slice]:
 
 
 def matrix_gradient(d: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """The sum of d x^T over the rows of d (..., M) and x (..., N), with factors of ``dtype``:
-    (M, N), the gradient of a matrix that multiplied x."""
+    """The gradient (M, N) of a matrix that multiplied x: the sum of d x^T over the rows of
+    d (..., M) and x (..., N), with factors of ``dtype``."""
     d, x = of_a_size(d.flatten(0, -2), dtype), of_a_size(x.flatten(0, -2), dtype)
     return matmul(d.t(), x.t())
 
 
 def loop_operand(right: Tensor, rows: int) -> Tensor:
-    """``right`` (N, K) as :func:`matmul` reads it fastest when a loop multiplies it by ``rows``
-    rows at every step: a bfloat16 matrix on a CPU in oneDNN's own layout, any other as it is."""
+    """``right`` (N, K) for products with ``rows`` rows in a loop: a bfloat16 matrix on a CPU in
+    oneDNN's own layout, which is faster, any other as it is."""
     if right.dtype == torch.bfloat16 and right.device.type == "cpu" and _can_pack():
         return _ONEDNN_PACK(right, rows)
     return right
 
 
 class StepMatmul:
-    """x W^T at every step of a loop.
+    """x W^T at every step of a loop; x has R = ``rows`` rows, ``weight`` is W, (N, K).
 
-    Args:
-        weight: W, (N, K).
-        rows: R, of x.
-        dtype: of the factors; None: the weight's.
-        steps: of a loop whose products may be small: then the fastest kernel is chosen. That is
-            torch's own where oneDNN's call takes longer than the product, else oneDNN's, for
-            ``LEAST_STEPS`` or more in its own layout, which takes 0.6 of the time for 12 rows
-            (3,840 x 960, AMD Zen 4). None: always :func:`matmul`.
+    If ``steps`` is None, :func:`matmul` computes it. Else the fastest kernel does: torch's if
+    oneDNN's call takes longer than the product, else oneDNN's, from ``LEAST_STEPS`` on in its own
+    layout, which takes 0.6 of the time for 12 rows (3,840 x 960, AMD Zen 4).
     """
 
     def __init__(
@@ -367,7 +325,7 @@ class StepMatmul:
         return product.to(x.dtype) if out is None else out.copy_(product)
 
     def add(self, x: Tensor, total: Tensor) -> Tensor:
-        """total + x W^T in ``total``, (R, N)."""
+        """Add x W^T to ``total``, (R, N), in place."""
         if self._small:
             return total.addmm_(x, self._operand.t())
         return total.add_(matmul(x.to(self._dtype), self._operand))
@@ -407,18 +365,9 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, precision: torch.dtype) -> Tensor:
-    """``F.linear`` with the factors of its products, also of the gradients', in ``precision`` where
-    :func:`matmul_dtype` says so; the result has the dtype of ``x``. On a CPU the products are
-    :func:`matmul`'s. Under autocast it is ``F.linear``.
-
-    Args:
-        x: (..., K).
-        weight: (N, K).
-        bias: (N,) or None.
-
-    Returns:
-        (..., N).
-    """
+    """``F.linear`` of x (..., K) and weight (N, K), in the dtype of x. The factors of its products
+    and of the gradients' have the dtype of :func:`matmul_dtype`; on a CPU the products are
+    :func:`matmul`'s. Under autocast it is ``F.linear`` itself."""
     dtype = matmul_dtype(x, precision)
     if torch.is_autocast_enabled(x.device.type):
         return F.linear(x, weight, bias)

@@ -1,8 +1,5 @@
-"""log P of every word without the (N, J, V) tensor.
-
-Same signature and values as :func:`fairseq_doc.ops.reference.mixture_log_probs`, the definition.
-Tokens are taken in chunks.
-"""
+"""log P of every word in chunks of tokens, without the (N, J, V) tensor;
+:func:`fairseq_doc.ops.reference.mixture_log_probs` is the definition."""
 
 import torch
 from torch import Tensor
@@ -21,11 +18,9 @@ from fairseq_doc.ops.reference import Mixture, sum_dtype
 def mixture_log_probs(
     mixture: Mixture, chunk_bytes: int | None = None, precision: torch.dtype = torch.float32
 ) -> Tensor:
-    """log P of every word in chunks of tokens, (N, V); ``precision`` as in
-    :func:`fairseq_doc.ops.mixture_nll.mixture_nll`.
-
-    Besides the result, memory holds one chunk of logits, or all of them if a gradient is needed.
-    """
+    """log P of every word, (N, V); ``chunk_bytes`` (per chunk of logits) and ``precision`` as in
+    :func:`fairseq_doc.ops.mixture_nll.mixture_nll`. If a gradient is needed, memory holds the
+    logits of all chunks, else of one."""
     mixture.check()
     dtype = mixture_matmul_dtype(mixture, precision)
     chunk = even_chunk_size(mixture, chunk_bytes)
@@ -51,10 +46,8 @@ def mixture_log_probs(
 
 
 def _log_probs_of_chunk(mixture: Mixture) -> Tensor:
-    """log P of every word, (c, V).
-
-    The softmaxes are mixed as probabilities, which takes half as many exponentials as in log space;
-    only if a probability is too small for that, log space is used."""
+    """log P of every word, (c, V). Softmaxes are mixed as probabilities, with half as many
+    exponentials as in log space, which is used only if a probability is too small."""
     components, log_weights, weight, bias = mixture
     (c, j, _), v = components.shape, len(weight)
     rows = matmul(components.flatten(0, 1), weight, bias).to(log_weights.dtype)  # (c J, V)

@@ -1,9 +1,7 @@
 """The mixture's negative log likelihood without the (N, J, V) tensor.
 
-Same signatures and values as :mod:`fairseq_doc.ops.reference`, which is the definition. Tokens are
-taken in chunks. The loss needs only the target's logit and each row's normaliser, and all J rows of
-a token are in one chunk, so the chunk's gradients can be computed there too: three matrix products,
-no recomputation, memory for one chunk.
+:mod:`fairseq_doc.ops.reference` is the definition. All J rows of a token are in one chunk, so the
+chunk's gradients are computed with its loss: three matrix products, memory for one chunk.
 
 Derivation. With l_jv = (W k_j + b)_v, the row's normaliser Z_j = sum_v exp(l_jv) and s_jv =
 exp(l_jv) / Z_j the softmax, the joint is a_j = log pi_j + l_jy - log Z_j, and
@@ -13,14 +11,12 @@ exp(l_jv) / Z_j the softmax, the joint is a_j = log pi_j + l_jy - log Z_j, and
     dL/d log pi_j = -r_j
     dL/d l_jv     =  r_j e_jv,   e_jv = s_jv - [v = y]
 
-so the (rows, V) array e is not scaled: its factor r_j is applied to vectors of width d,
+so the factor r_j is applied to vectors of width d, not to the (rows, V) array e,
 
     dL/dk_j = r_j e_j W,     dL/dW = sum_j e_j^T r_j k_j,     dL/db = sum_j r_j e_j.
 
-Neither is exp(l): Z_j e_jv = exp(l_jv) - Z_j [v = y] takes its place, with the factor r_j / Z_j
-(:mod:`fairseq_doc.ops.row_softmax`).
-
-dW is summed transposed, (d, V), with db as one more row of the same product.
+Nor is exp(l) divided: Z_j e_jv = exp(l_jv) - Z_j [v = y] replaces e, with the factor r_j / Z_j
+(:mod:`fairseq_doc.ops.row_softmax`). dW is summed transposed, (d, V), with db as one more row.
 
 With smoothed labels w_v = u for every word, plus a for the target, L = - sum_v w_v log P(v). The
 posterior at any word v is A_jv = pi_j s_jv / P(v), and with
@@ -29,11 +25,9 @@ g_j = sum_v w_v A_jv = a r_j + u sum_v A_jv
     dL/d log pi_j = -g_j
     dL/d l_jv     =  g_j s_jv - w_v A_jv  =  s_jv (g_j - u pi_j / P(v)) - a [v = y] r_j
 
-With sampled gradients the products' rows have other factors than r_j, of which most are zero
-(:mod:`fairseq_doc.ops.gradient_sampling`); the loss and dL/d log pi stay exact.
-
-The products may have factors and results of 16 bits. Everything between them, and the sums over
-chunks, then have 32: a block of logits is widened, its e is computed, and e is rounded once.
+Sampled gradients replace the factor r_j (:mod:`fairseq_doc.ops.gradient_sampling`).
+With products of 16 bits, everything between them and the sums over chunks have 32: a block of
+logits is widened, its e is computed, and e is rounded once.
 """
 
 import torch
@@ -49,7 +43,7 @@ from fairseq_doc.ops.tiled_loss import TiledLoss
 
 
 def _losses(task: Task) -> Losses:
-    """In chunks of tokens, or in tiles for a large vocabulary."""
+    """In tiles for a large vocabulary, else in chunks of tokens."""
     settings, tiled = task.settings, takes_tiles(task.mixture.weight, task.settings.dtype)
     with autocast_off(task.target):
         losses = None
@@ -61,10 +55,9 @@ def _losses(task: Task) -> Losses:
 class _MixtureNLL(torch.autograd.Function):
     """The loss and, without a gradient, the NLL.
 
-    If ``settings.summed``, both are sums, and the loss may have smoothed labels: the forward pass
-    computes the gradients and the backward pass scales them. If not, they are per token, and only
-    the backward pass knows each token's factor, so it runs over the chunks again; the second output
-    is None.
+    If ``settings.summed`` the forward pass computes the gradients and the backward pass scales
+    them. If not, only the backward pass knows each token's factor, and runs over the chunks again;
+    the second output is None, and labels are not smoothed.
     """
 
     @staticmethod
@@ -113,24 +106,20 @@ def mixture_nll(
     precision: torch.dtype = torch.float32,
     gradient_sampling: float = 0.0,
 ) -> Tensor:
-    """-log P(target) in chunks; arguments and result as
-    :func:`fairseq_doc.ops.reference.mixture_nll`.
+    """-log P(target) in chunks; see :func:`fairseq_doc.ops.reference.mixture_nll`.
 
-    Under autocast, or with 16-bit inputs, matrix products are in that dtype; everything between
-    them, and the result, is in float32. On a CPU ignored targets take no time.
+    Under autocast, or with 16-bit inputs, matrix products are in that dtype, all else and the
+    result in float32. On a CPU ignored targets take no time.
 
     Args:
-        chunk_bytes: memory for one chunk of logits; None: on a CPU as much as the output matrix, or
-            with 16-bit products twice as much, from 16 to 256 MiB, and for larger matrices tiles of
-            :mod:`fairseq_doc.ops.tiled_loss`; 512 MiB elsewhere. Sampled gradients gather their
-            rows in as much again.
-        precision: the dtype of the products' factors, see
-            :func:`fairseq_doc.ops.matmul.matmul_dtype`.
-        gradient_sampling: tau. A component of a token whose posterior r is below it takes part in
-            the gradients of the components, the matrix and the bias with probability r / tau, and
-            then with the factor tau: they are unbiased, and cheaper. 0: exact ones. torch's global
-            generator draws. On other devices than a CPU, which would have to wait for the number of
-            kept rows, they are exact, with a warning.
+        chunk_bytes: memory for one chunk of logits. None: 512 MiB, but on a CPU as much as the
+            output matrix (twice that with 16-bit products), from 16 to 256 MiB, and for larger
+            matrices tiles of :mod:`fairseq_doc.ops.tiled_loss`. Sampled gradients take as much
+            again.
+        precision: of the products' factors, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
+        gradient_sampling: tau; 0: exact gradients. A component of posterior r < tau takes part in
+            the gradients of components, matrix and bias with probability r / tau and the factor
+            tau: they are unbiased, and cheaper. On a GPU they are exact, with a warning.
     """
     mixture.check(target)
     check_gradient_sampling(gradient_sampling)
@@ -154,9 +143,8 @@ def smoothed_mixture_nll(
     chunk_bytes: int | None = None,
     precision: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
-    """The cross entropy against smoothed labels and the NLL, in chunks; arguments and result as
-    :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`, dtypes, ``chunk_bytes`` and
-    ``precision`` as in :func:`mixture_nll`."""
+    """The cross entropy against smoothed labels and the NLL, in chunks; arguments as in
+    :func:`fairseq_doc.ops.reference.smoothed_mixture_nll` and :func:`mixture_nll`."""
     reference.check_smoothing(smoothing)
     mixture.check(target)
     dtype = mixture_matmul_dtype(mixture, precision)

@@ -10,23 +10,20 @@ Before step t the input x = x_t and the state h = h_{t-1} gate each other in r r
     z_t = W_x x + W_h h + b         then the cell of ops/gated_cell.py, whose c is not gated
 
 A round's matrix may be a product of two factors, (to, k) and (k, from). With matrices and biases of
-zeros this is the operation without rounds, to the bit, and torch's LSTM up to rounding. The first
-round reads h, so nothing that a step multiplies is known before the step: W_x x is a product of
-each step, unlike in ops/recurrence.py. It is one product with W_h h, of [W_x W_h] and [x ; h].
+zeros this is a plain LSTM. The first round reads h, so W_x x is not known before the step (in
+ops/recurrence.py it is). Each step takes one product, of [W_x W_h] and [x ; h].
 
 With d x for dL/dx, [d x ; d h] starts from [W_x W_h]^T d z_t, and goes through the rounds from the
 last one to the first. If x' = 2 s x, s = sigmoid(q), q = Q_i h + b_i, then
 
     d q = 2 d x' x s (1 - s),      d h += Q_i^T d q,      d x = 2 d x' s
 
-and likewise in even rounds. 2 x s (1 - s) is computed for all steps before the loop. So a factor
-has one product at a step and one going back. After the loop each matrix's gradient is one product
-with the rows of all steps: d Q_i = sum d q h^T; with Q_i = U V, d U = sum d q (V h)^T and
-d V = sum (U^T d q) h^T.
+and likewise in even rounds. 2 x s (1 - s) is computed for all steps before the loop. After the loop
+each matrix's gradient is one product with the rows of all steps: d Q_i = sum d q h^T; with
+Q_i = U V, d U = sum d q (V h)^T and d V = sum (U^T d q) h^T.
 
-States, gates and gradients have the dtype of the input; the factors and results of the products
-with W_x and W_h may be rounded to a narrower one. Those of the rounds are small, and are not
-rounded.
+The products with W_x and W_h may be rounded to a narrower dtype than the input's. Those of the
+rounds are small, and are not rounded.
 """
 
 from collections.abc import Sequence
@@ -51,15 +48,10 @@ from fairseq_doc.ops.recurrence import RecurrenceResult
 
 
 class Round(NamedTuple):
-    """One round: its matrix, from the gate's source to what it gates, and its bias.
+    """One round: the matrix from the gate's source to what it gates, and the bias."""
 
-    Attributes:
-        matrices: the matrix (to, from), or its factors (to, k) and (k, from).
-        bias: (to,).
-    """
-
-    matrices: tuple[Tensor, ...]
-    bias: Tensor
+    matrices: tuple[Tensor, ...]  # the matrix (to, from), or its factors (to, k) and (k, from)
+    bias: Tensor  # (to,)
 
 
 def mogrifier_reference(
@@ -71,7 +63,7 @@ def mogrifier_reference(
     bias: Tensor,
     rounds: Sequence[Round],
 ) -> RecurrenceResult:
-    """The plain form, a loop for autograd; arguments as in :func:`mogrifier`."""
+    """The plain form, a loop for autograd; see :func:`mogrifier`."""
     outputs = []
     for x in inputs:
         h = hidden
@@ -91,19 +83,18 @@ def mogrifier_reference(
 
 
 class _AllSteps:
-    """Makes memory for all steps, (T, R, columns). Without a backward the steps share one's."""
+    """Makes memory for all steps, (T, R, columns); without a backward all steps share one row."""
 
     def __init__(self, inputs: Tensor, keep: bool) -> None:
         self._inputs, self._keep = inputs, keep
 
-    def new(self, columns: int, more: int = 0) -> Tensor:
-        """For T + ``more`` steps."""
+    def new(self, columns: int, more: int = 0) -> Tensor:  # for T + more steps
         time, rows = self._inputs.shape[:2]
         length = time + more if self._keep else 1
         return self._inputs.new_empty(length, rows, columns).expand(time + more, -1, -1)
 
     def filled(self, bias: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Memory that holds the bias at every step, and what each step must first copy there."""
+        """Memory with the bias in it; if shared, also the bias, which each step copies there."""
         memory = self.new(len(bias))
         if self._keep:
             memory.copy_(bias)
@@ -111,14 +102,7 @@ class _AllSteps:
 
 
 class _RoundSteps:
-    """A round at every step, from the first to the last.
-
-    Args:
-        of_round: the round.
-        memory: makes memory for the gates and the factors' products.
-        results: for the results, (T, R, width of the bias).
-        zeros: (R, width of the bias).
-    """
+    """A round at every step, from the first to the last; ``results``: (T, R, to)."""
 
     def __init__(self, of_round: Round, memory: _AllSteps, results: Tensor, zeros: Tensor) -> None:
         self.gates, self._bias = memory.filled(of_round.bias)
@@ -130,7 +114,6 @@ class _RoundSteps:
         self._narrow = [x.unbind(0) for x in self.narrow]
 
     def step(self, t: int, gated: Tensor, source: Tensor) -> Tensor:
-        """The round's result from what it gates and what it gates by."""
         gate = self._gates[t]
         if self._bias is not None:
             gate.copy_(self._bias)
@@ -141,15 +124,8 @@ class _RoundSteps:
 
 
 class _RoundGradients:
-    """The gradients of a round, from the last step to the first.
-
-    Args:
-        matrices: of the round.
-        gates: s of all steps.
-        narrow: the products with the second factor, if there is one.
-        gated, source: what the round gated and by what, (T, R, width).
-        zeros: (R, width of the gates).
-    """
+    """The gradients of a round, from the last step to the first. Of all steps: gates s, products
+    ``narrow`` with the second factor, what was ``gated`` and by what ``source``, (T, R, width)."""
 
     def __init__(
         self,
@@ -170,8 +146,7 @@ class _RoundGradients:
         self._zeros = zeros
 
     def step(self, t: int, d_gated: Tensor, d_source: Tensor, out: Tensor | None = None) -> None:
-        """Turn the gradient of the result into that of what was gated, in its place or in ``out``;
-        add to the source's."""
+        """Turn the result's gradient into d_gated, in place or in ``out``; add to d_source."""
         d = self._by_step[0][t].mul_(d_gated)
         if len(self._products) == 2:
             d = self._products[0].of(d, out=self._by_step[1][t])
@@ -283,29 +258,16 @@ class _Mogrifier(torch.autograd.Function):
 
 
 def mogrifier(
-    inputs: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-    input_weight: Tensor,
-    state_weight: Tensor,
-    bias: Tensor,
-    rounds: Sequence[Round],
-    dtype: torch.dtype | None = None,
+    inputs: Tensor,  # x, (T, R, E)
+    hidden: Tensor,  # h before the first step, (R, D)
+    cell: Tensor,  # c, likewise
+    input_weight: Tensor,  # W_x, (4 D, E), for the gates i, f, g, o
+    state_weight: Tensor,  # W_h, (4 D, D)
+    bias: Tensor,  # b, (4 D,)
+    rounds: Sequence[Round],  # the first gates x by h, the second h by x, and so on
+    dtype: torch.dtype | None = None,  # of products with W_x and W_h; None: of x
 ) -> RecurrenceResult:
-    """
-    Args:
-        inputs: x, (T, R, E).
-        hidden: h before the first step, (R, D).
-        cell: c before the first step, (R, D).
-        input_weight: W_x, (4 D, E), for the gates i, f, g, o.
-        state_weight: W_h, (4 D, D).
-        bias: b, (4 D,).
-        rounds: the first gates x by h, the second h by x, and so on; none: the plain LSTM.
-        dtype: of the factors and results of the products with W_x and W_h; None: of ``inputs``.
-
-    Returns:
-        The output (T, R, D), not gated, and c after the last step.
-    """
+    """The output (T, R, D), not gated, and c after the last step."""
     counts = [len(one.matrices) for one in rounds]
     of_rounds = [tensor for one in rounds for tensor in (*one.matrices, one.bias)]
     tensors = [inputs, hidden, cell, input_weight, state_weight, bias, *of_rounds]

@@ -9,12 +9,10 @@ biases,
     p_2 = tanh(g_4 g_5),                  p_3 = sigmoid(g_6 + g_7)
     c_t = p_0 p_1,    m_t = tanh(c_t q),  q = tanh(p_2 + p_3)
 
-(as in deepmind/lamb, after TensorFlow's NASCell). Only g_3 needs a and b apart. So z_t holds nine
-parts of width D, in the order
+(as in deepmind/lamb, after TensorFlow's NASCell). z_t holds nine parts of width D, since g_3 needs
+a and b apart. The input's product gives the first eight, the one with m_{t-1} the last eight:
 
     a_3;  a_k + b_k for k = 1, 0, 2, 5, 7, 4, 6;  b_3
-
-whose first eight the input's product gives and whose last eight the product with m_{t-1}.
 
 With d x for dL/dx and e_t = d m_t (1 - m_t^2):
 
@@ -24,7 +22,7 @@ With d x for dL/dx and e_t = d m_t (1 - m_t^2):
     d p_2 = d p_3 = e c (1 - q^2)
     d (g_4 g_5) = d p_2 (1 - p_2^2),   d g_6 = d g_7 = d p_3 p_3 (1 - p_3)
 
-so that every d z is d c or e times a factor that no later step changes.
+so every d z is d c or e times a factor that no later step changes.
 """
 
 import torch
@@ -37,8 +35,7 @@ ORDER = (1, 0, 2, 5, 7, 4, 6)  # of a_k + b_k in z
 
 
 def nas_cell(a: Tensor, b: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """m and c after one step in its plain form: a and b, (R, 8 D), for k = 0 .. 7; c before,
-    (R, D)."""
+    """Plain form of m and c: a and b, (R, 8 D), for k = 0 .. 7; c before the step, (R, D)."""
     x = [p + q for p, q in zip(a.chunk(8, dim=1), b.chunk(8, dim=1), strict=True)]
     product = a.chunk(8, dim=1)[3] * b.chunk(8, dim=1)[3]
     g = [torch.sigmoid(x[0]), torch.relu(x[1]), torch.sigmoid(x[2]), torch.relu(product)]
@@ -49,11 +46,7 @@ def nas_cell(a: Tensor, b: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class NASSteps:
-    """The steps into given memory, from the first to the last.
-
-    Args:
-        memory: its gates, (T, R, 9 D), are a_3, g_k and b_3 of every step in the order above.
-    """
+    """The steps in given memory, from the first to the last."""
 
     def __init__(self, memory: Memory) -> None:
         gates, cells, hiddens, _ = memory
@@ -67,8 +60,8 @@ class NASSteps:
         self._cells, self._hiddens = cells.unbind(0), hiddens.unbind(0)
 
     def step(self, t: int, b: Tensor, a: Tensor) -> Tensor:
-        """Compute c_{t+1} and m_{t+1}, both (R, D), from c_t and the products b, with m_t, and a,
-        with x_t, both (R, 8 D) (t from 0); returns m_{t+1}."""
+        """Compute c_{t+1} and m_{t+1}, (R, D), from the products b with m_t and a with x_t,
+        (R, 8 D), t from 0; returns m_{t+1}."""
         width, (a3, g1, *_, b3) = self._width, self._parts[t]
         a3.copy_(a[:, :width])
         b3.copy_(b[:, 7 * width :])
@@ -82,7 +75,7 @@ class NASSteps:
 
 
 def _from_gates(parts, cell):
-    """p_0 .. p_3 and q, from the parts of z after their activations and c_{t-1}."""
+    """p_0 .. p_3 and q, from the activated parts of z and c_{t-1}."""
     a3, g1, g0, g2, g5, g7, g4, g6, b3 = parts
     p0 = torch.mul(g0, g1).tanh_().add_(cell).tanh_()
     p1 = torch.mul(a3, b3).relu_().add_(g2).tanh_()
@@ -92,7 +85,7 @@ def _from_gates(parts, cell):
 
 
 class NASGradients(CellGradients):
-    """The gradients of :class:`NASSteps`. The factors are those of d c and e in d z."""
+    """Gradients of :class:`NASSteps`: each d z is a factor times d c or e."""
 
     def __init__(self, memory: Memory, d_cell: Tensor | None) -> None:
         super().__init__(memory, d_cell)
@@ -140,7 +133,7 @@ class NASGradients(CellGradients):
 
 
 class NASCell(Cell):
-    """The cell. It has no gates of the kinds that ``gates`` names."""
+    """The cell; ``gates`` has no effect."""
 
     name = "nas"
     has_biases = takes_recurrent_mask = False

@@ -5,7 +5,7 @@ from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
 
-# What matters to a matrix product: the widest vectors, and instructions for bfloat16 numbers.
+# Flags of /proc/cpuinfo that matter to matrix products, with their names, the widest first.
 VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2"}
 BFLOAT16 = {"amx_bf16": "AMX", "avx512_bf16": "bfloat16"}
 
@@ -25,18 +25,17 @@ def _flags() -> list[str]:
 
 
 def is_intel() -> bool:
-    """Whether Intel made it."""
+    """Whether Intel made the processor."""
     return _fields().get("vendor_id") == "GenuineIntel"
 
 
 def has_bfloat16() -> bool:
-    """Whether it has instructions for products of bfloat16 numbers, AVX512_BF16 or AMX."""
+    """Whether it has instructions for products of bfloat16 numbers."""
     return not BFLOAT16.keys().isdisjoint(_flags())
 
 
 def description() -> str:
-    """Its name, family and model (virtual machines often name no generation), and its instructions
-    for matrix products."""
+    """Name, family, model (a virtual machine's name is often vague) and instruction sets."""
     fields, flags = _fields(), _flags()
     name = fields.get("model name") or platform.processor() or platform.machine()
     details = [f"{part} {fields[part]}" for part in ("cpu family", "model") if part in fields]

@@ -6,10 +6,9 @@ k = t L + l reads the state h before it and gives the next one:
     z_k = W_l (m h) + (u_t if l = 0, else b_l)        then the cell, see ops/gated_cell.py
 
 u_t = W x_t + b comes from outside, as one product for all steps. m is the state's dropout mask, one
-for all steps: it changes what the product reads, not the state. So a micro-step has one product.
-Going back it has one too, d (m h) = W_l^T d z_k, and after the loop each matrix's gradient is one
-product, d W_l = Z^T (m H) with the rows of all steps. States, gates and gradients have the dtype of
-u; the factors and results of the products may be rounded to a narrower one.
+for all steps: it changes what the product reads, not the state. Going back, d (m h) = W_l^T d z_k;
+after the loop each matrix's gradient is one product with the rows of all steps, d W_l = Z^T (m H).
+The products may be rounded to a narrower dtype than u's.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,15 +44,10 @@ def make_cell(name: str, gates: str = "untied") -> Cell:
 
 
 class RecurrenceResult(NamedTuple):
-    """What a recurrence computed.
+    """What a recurrence computed."""
 
-    Attributes:
-        output: the state h after every step, (T, R, D).
-        cell: c of an LSTM or a NAS cell after the last step, (R, D); None of an RHN.
-    """
-
-    output: Tensor
-    cell: Tensor | None
+    output: Tensor  # h after every step, (T, R, D)
+    cell: Tensor | None  # c after the last step, (R, D); None of an RHN
 
 
 def recurrence_reference(
@@ -66,7 +60,7 @@ def recurrence_reference(
     state_mask: Tensor | None = None,
     recurrent_mask: Tensor | None = None,
 ) -> RecurrenceResult:
-    """The plain form, a loop for autograd; arguments as in :func:`recurrence`."""
+    """The plain form, a loop for autograd; see :func:`recurrence`."""
     outputs, state = [], (hidden, cell_state)
     for u in inputs:
         for weight, added in zip(weights, [u, *biases], strict=True):
@@ -134,27 +128,16 @@ class _Recurrence(torch.autograd.Function):
 
 def recurrence(
     cell: Cell,
-    inputs: Tensor,
-    hidden: Tensor,
-    cell_state: Tensor | None,
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor] = (),
-    state_mask: Tensor | None = None,
-    recurrent_mask: Tensor | None = None,
-    dtype: torch.dtype | None = None,
+    inputs: Tensor,  # u = W x + b, (T, R, G D) with G = cell.matmul_parts
+    hidden: Tensor,  # h before the first step, (R, D)
+    cell_state: Tensor | None,  # c, likewise; None of an RHN
+    weights: Sequence[Tensor],  # W_l of the L micro-steps, each (G D, D)
+    biases: Sequence[Tensor] = (),  # b_l of the micro-steps after the first, each (G D,)
+    state_mask: Tensor | None = None,  # m, (R, D); None: no dropout
+    recurrent_mask: Tensor | None = None,  # multiplies g, likewise
+    dtype: torch.dtype | None = None,  # of the products' factors and results; None: of u
 ) -> RecurrenceResult:
-    """
-    Args:
-        cell: which recurrence.
-        inputs: u = W x + b, (T, R, G D) with G = ``cell.matmul_parts``.
-        hidden: h before the first step, (R, D).
-        cell_state: c of an LSTM or a NAS cell before the first step, (R, D); None of an RHN.
-        weights: W_l of the L micro-steps, each (G D, D).
-        biases: b_l of the micro-steps after the first, each (G D,).
-        state_mask: (R, D), multiplies what the products read of h; None: no dropout.
-        recurrent_mask: (R, D), multiplies g; None: no dropout.
-        dtype: of the products' factors and results; None: of ``inputs``.
-    """
+    """The state h after every step, and c after the last one."""
     masks = (state_mask, recurrent_mask)
     with autocast_off(inputs):
         output, last = _Recurrence.apply(

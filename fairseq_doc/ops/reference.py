@@ -4,8 +4,8 @@ Axes: N tokens, J mixture components, d width of a component's vector, V vocabul
 
     log P(y) = logsumexp_j( log pi_j + log softmax(W k_j + b)_y )          (Eq. 7 in log space)
 
-Everything (N, J, V) exists at once here. :mod:`fairseq_doc.ops.mixture_nll` and
-:mod:`fairseq_doc.ops.mixture_log_probs` compute the same in pieces, with the same signatures.
+Here all of (N, J, V) exists at once. :mod:`fairseq_doc.ops.mixture_nll` and
+:mod:`fairseq_doc.ops.mixture_log_probs` compute the same in pieces.
 """
 
 from typing import NamedTuple
@@ -18,19 +18,12 @@ from fairseq_doc.errors import FairseqDocError
 
 
 class Mixture(NamedTuple):
-    """The mixtures of N tokens.
+    """The mixtures of N tokens."""
 
-    Attributes:
-        components: k, (N, J, d).
-        log_weights: log pi, (N, J); -inf is a weight of zero.
-        weight: W, (V, d).
-        bias: b, (V,) or None.
-    """
-
-    components: Tensor
-    log_weights: Tensor
-    weight: Tensor
-    bias: Tensor | None = None
+    components: Tensor  # k, (N, J, d)
+    log_weights: Tensor  # log pi, (N, J); -inf is a weight of zero
+    weight: Tensor  # W, (V, d)
+    bias: Tensor | None = None  # b, (V,)
 
     def check(self, target: Tensor | None = None) -> None:
         """Raise ``FairseqDocError`` unless the shapes fit together, with targets (N,) too."""
@@ -51,13 +44,13 @@ class Mixture(NamedTuple):
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype for sums and normalisations: float32 if ``dtype`` has 16 bits, else ``dtype``."""
+    """The dtype for sums and normalisers: float32 if ``dtype`` has 16 bits, else ``dtype``."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 def reduce_nll(nll: Tensor, target: Tensor, ignore_index: int, reduction: str) -> Tensor:
-    """Reduce (N,) losses that are zero at ignored targets: ``none``, ``sum``, or ``mean`` over
-    the targets that are not ignored (zero if there are none)."""
+    """Reduce (N,) losses that are zero at ignored targets: ``none``, ``sum``, or ``mean`` over the
+    targets that are not ignored (zero if there are none)."""
     if reduction == "none":
         return nll
     if reduction == "sum":
@@ -83,7 +76,6 @@ def mixture_nll(
     """-log P(target), natural logarithm.
 
     Args:
-        mixture: see :class:`Mixture`.
         target: (N,) word indices.
         ignore_index: targets of this value have a loss of zero and no gradient.
         reduction: ``none`` (N,), ``sum`` or ``mean``, see :func:`reduce_nll`.
@@ -105,14 +97,10 @@ def smoothed_mixture_nll(
     mixture: Mixture, target: Tensor, smoothing: float, ignore_index: int = -100
 ) -> tuple[Tensor, Tensor]:
     """The cross entropy against smoothed labels (Szegedy et al., 2016), as fairseq defines them:
-    1 - smoothing for the target, the rest in equal parts for the other V - 1 words.
+    ``1 - smoothing`` for the target, the rest in equal parts for the other V - 1 words.
 
-    Args:
-        mixture, target, ignore_index: as in :func:`mixture_nll`.
-        smoothing: in [0, 1).
-
-    Returns:
-        (cross entropy, NLL), sums over the targets; no gradient flows through the second.
+    Returns (cross entropy, NLL), sums over the targets; no gradient flows through the second.
+    Arguments as in :func:`mixture_nll`; ``smoothing`` in [0, 1).
     """
     check_smoothing(smoothing)
     mixture.check(target)

@@ -1,11 +1,13 @@
 """Softmaxes of rows of logits, in place, block by block; and the log-softmax of each row's target.
 
-A softmax divides by its sum, after it has subtracted the row's largest logit so that no exp
-overflows and not all of them vanish. Both take a pass over (R, V) numbers, and a third looks for
-the largest. The mixture's gradients need neither: with E = exp(l) and Z its sum,
-r (E / Z - [v = y]) = (r / Z) (E - Z [v = y]), whose factor is applied to vectors of width d. So
-:func:`exp_` has one pass for exp and one for the sum, and where the sums show that logits are too
-large or too small for it, :func:`softmax_` does the rest.
+A softmax subtracts the row's largest logit, so that no exp overflows and not all of them vanish,
+and divides by its sum: two passes over (R, V) numbers, and a third looks for the largest. The
+mixture's gradients need none of them: with E = exp(l) and Z its sum,
+
+    r (E / Z - [v = y]) = (r / Z) (E - Z [v = y])
+
+whose factor is applied to vectors of width d. So :func:`exp_` has one pass for exp and one for the
+sum. Where the sums show that logits are too large or too small for it, :func:`softmax_` is used.
 
 Axes: R rows, V vocabulary.
 """
@@ -17,30 +19,20 @@ from fairseq_doc.ops.matmul import can_branch_on
 from fairseq_doc.ops.mixture_chunks import tokens_per_block
 from fairseq_doc.ops.reference import sum_dtype
 
-# Between the inverse of this number and itself, a sum of exp(l) has neither overflowed nor lost a
-# word that matters, and times a posterior it has not vanished either.
+# From its inverse to this number, a sum of exp(l) has neither overflowed nor lost a word that
+# matters, and a posterior divided by it does not vanish.
 LARGEST_SUM = 2.0**60
 
 
 def can_exp(rows: Tensor) -> bool:
-    """Whether :func:`exp_` may be tried: on a CPU, where its sums can be looked at, and in dtypes
-    that have the exponents for it."""
+    """Whether :func:`exp_` may be tried: on a CPU, and in dtypes with the exponents for it."""
     return can_branch_on(rows) and rows.dtype != torch.float16
 
 
 def exp_(rows: Tensor, row_target: Tensor, write: bool) -> tuple[Tensor, Tensor]:
-    """The sum of exp of each row of logits (R, V), and its target's log-softmax.
-
-    Args:
-        rows: of any dtype; exp is computed in float32 or wider.
-        row_target: (R, 1).
-        write: replace the rows by exp(l), minus Z at the target, rounded at the end.
-
-    Returns:
-        Z: (R, 1), in float32 or wider, which the rows are to be divided by, see :func:`at_target`.
-            Unless :func:`are_moderate`, nothing here can be used.
-        log_softmax: (R, 1), of the targets.
-    """
+    """Z, the sum of exp of each row of logits (R, V), and the log-softmax of its target, both
+    (R, 1) in float32 or wider. Not valid unless :func:`are_moderate` accepts Z. If ``write``,
+    exp(l) replaces the rows, minus Z at the target, and Z is adjusted as :func:`at_target` says."""
     logits = rows.gather(1, row_target).to(sum_dtype(rows.dtype))
     sums = exp_sums(rows, write)
     log_softmax = logits - sums.log()
@@ -52,15 +44,10 @@ def exp_(rows: Tensor, row_target: Tensor, write: bool) -> tuple[Tensor, Tensor]
 
 
 def at_target(logits: Tensor, sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """A row's entry at its target, exp(l) - Z, and the number to divide the row by.
+    """A row's entry at its target, exp(l) - Z, in ``dtype``, and the number to divide the row by.
 
     The entry is most of the row's norm, and Z has more digits than 16 bits hold. So the row is
-    divided by Z times what the rounding did to this entry, which is exact then.
-
-    Args:
-        logits: of the targets, of any shape.
-        sums: Z, of the same shape.
-        dtype: of the row.
+    divided by Z times what the rounding did to this entry, which is then exact.
     """
     exact = logits.exp() - sums
     entry = exact.to(dtype)
@@ -68,8 +55,7 @@ def at_target(logits: Tensor, sums: Tensor, dtype: torch.dtype) -> tuple[Tensor,
 
 
 def exp_sums(rows: Tensor, write: bool) -> Tensor:
-    """The sums Z (R, 1) of exp of logits (R, V), in float32 or wider; if ``write``, exp(l) replaces
-    them."""
+    """Z (R, 1) of logits (R, V), in float32 or wider; if ``write``, exp(l) replaces the logits."""
     wide = sum_dtype(rows.dtype)
     in_place = write and wide == rows.dtype
     sums = rows.new_empty(len(rows), 1, dtype=wide)
@@ -97,18 +83,10 @@ def are_moderate(sums: Tensor) -> bool:
 
 
 def softmax_(rows: Tensor, row_target: Tensor, minus_one: bool = False) -> Tensor:
-    """Replace logits (R, V) by their softmaxes in place.
+    """Replace logits (R, V) by their softmaxes in place, minus one at the target if ``minus_one``,
+    rounded at the end. Returns the log-softmax of each row's target, (R, 1), in float32 or wider.
 
-    A softmax's sum follows from its largest entry: log Z = m - log max_v s_v with the largest logit
-    m.
-
-    Args:
-        rows: of any dtype; softmaxes are computed in float32 or wider and rounded at the end.
-        row_target: (R, 1).
-        minus_one: subtract one at each row's target before the rounding.
-
-    Returns:
-        log-softmax of each row's target, (R, 1), in float32 or wider.
+    The sum follows from the largest entry: log Z = m - log max_v s_v with the largest logit m.
     """
     wide = sum_dtype(rows.dtype)
     log_softmax = rows.new_empty(len(rows), 1, dtype=wide)

@@ -1,12 +1,11 @@
 """The mixture's loss and gradients for a large vocabulary, in tiles of rows and words.
 
 A chunk of tokens with all V words reads the whole output matrix, and reads and writes its whole
-gradient; of a million words it has room for three tokens. Here a tile has the logits of many
-tokens' components and of some words. Sums of exp(l) over tiles add up
-(:mod:`fairseq_doc.ops.row_softmax`), so a first pass over all tiles gives Z, the loss and the
-posteriors, and a second one computes the logits of the rows that have a gradient again: four
-products instead of three, but with sampled gradients 1 + 3 s instead of 1 + 2 s, where s is the
-share of the kept rows. No tile leaves the cache.
+gradient; of a million words it has room for three tokens. A tile has many tokens but only some
+words, and stays in the cache. Sums of exp(l) over tiles add up (``row_softmax.py``). A first pass
+over all tiles gives Z, the loss and the posteriors. A second one computes the logits of the rows
+that have a gradient again: four products instead of three, but with sampled gradients 1 + 3 s
+instead of 1 + 2 s, where s is the share of the kept rows.
 
 Axes: N tokens, n that count, J components, d width of a component's vector, V vocabulary, R rows
 and v words of a tile.
@@ -36,8 +35,7 @@ class _Tile(NamedTuple):
 
 
 class TiledLoss:
-    """As :class:`fairseq_doc.ops.chunked_loss.ChunkedLoss`, tile by tile; labels are not
-    smoothed."""
+    """As :class:`fairseq_doc.ops.chunked_loss.ChunkedLoss`, in tiles; no smoothed labels."""
 
     def __init__(self, task: Task) -> None:
         mixture, target, settings, self.wanted, self.draw, token_scale = task
@@ -60,7 +58,7 @@ class TiledLoss:
         self.starts = range(0, len(self.weight), words)
 
     def run(self) -> Losses | None:
-        """As :meth:`ChunkedLoss.run`; None where logits are too large or small."""
+        """As ``ChunkedLoss.run``; None if logits are too large or too small for exp."""
         sums, logits = self._sums()  # (n J,)
         if not are_moderate(sums):
             return None
@@ -133,7 +131,6 @@ class TiledLoss:
         return d_components, d_weight, d_bias
 
     def _tiles(self, rows: Tensor) -> Iterator[_Tile]:
-        """The tiles of some rows, with all words."""
         k = of_a_size(self.k[rows], self.dtype, TILE_ROWS)
         for start in self.starts:
             words = slice(start, start + self.starts.step)
