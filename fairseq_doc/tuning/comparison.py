@@ -153,7 +153,9 @@ def chosen_systems(
     for text in others:
         name, sign, own = text.partition("=")
         if not sign or name in options:
-            raise FairseqDocError(f"expected a system of a new name, NAME='OPTIONS'; got {text}")
+            raise FairseqDocError(
+                f"expected a system of a new name, NAME='OPTIONS'; got {shown(text)}"
+            )
         options[name] = own
     if len(options) < 2:
         got = ", ".join(options) or "none"

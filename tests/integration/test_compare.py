@@ -77,10 +77,13 @@ def test_what_is_refused(compared, corpus, tmp_path):
         (["--systems", "softmax,rnn", *training], "expected some of softmax, mos, doc; got rnn"),
         (["--reference", "x", *SYSTEMS, *training], "for a translation, and for no other task"),
         ([*SYSTEMS, *shared(tmp_path / "none")], "cannot read"),
-        ([*SYSTEMS, *training, "--lr", "nan"], "doc, seed 1: "),
     ):
         assert problem in refused(*start, *added)
     assert "training with" in refused(*words[:5], *training, "--clip-norm", "3")
+    broken = [f"doc={SMALL_MODEL}", f"bad={SMALL_MODEL} --doc-components 0,0,1,1,1"]
+    _, err = doc(*start, *broken, "--seeds", "1", *training, status=1)
+    assert "bad, seed 1: fairseq_doc: error: --doc-components 0,0,1,1,1: " in err
+    assert not (tmp_path / "new" / "comparison.md").exists()
 
 
 def test_translations_by_bleu(tmp_path):
@@ -90,7 +93,7 @@ def test_translations_by_bleu(tmp_path):
     translation = SMALL_TRANSLATION.replace("--seed 3", "")
     training = f"fairseq-train {data} --user-dir {PACKAGE} {translation} --max-epoch 1".split()
     reference = ["--reference", tmp_path / "text" / "test.tgt", "--seeds", "1", "--json"]
-    systems = ["doc=", "one=--plain-output --doc-components 0,0,0,1 --layer-dims 24,24,16"]
+    systems = ["doc=", "mos=--doc-components 0,0,0,2"]
     out, _ = doc("compare", "--dir", tmp_path / "runs", *systems, *reference, "--", *training)
     result = json.loads(out)
     assert result["metric"] == "BLEU"
