@@ -201,7 +201,7 @@ def _lm_targets():
     writes = f"{SAVES}|hydra_train.log"
     yield Target("YAML", "run.yaml", HYDRA, oracles.fits_yaml, trained, writes, _settings)
     words, kind = analysis("eval-lm", "data", "a.pt", *DYNAMIC), "gradient statistics"
-    reads, draws = json_of("a.npz"), mutilations.binary
+    reads, draws = json_of(), mutilations.binary
     yield Target(kind, "a.npz", words, oracles.never, reads, r"a\.npz", draws)
     for log in ("train.log", "train.json"):
         words = doc("curves", "new.png", f"a={log}")

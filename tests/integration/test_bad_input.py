@@ -136,7 +136,7 @@ class Code:
 def test_a_checkpoint_of_another_architecture(corpus, trained, tmp_path):
     shutil.copy(trained.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
     for options, problem in (
-        ("--layer-dims 24,20 --doc-components 0,1,1", "of another architecture"),
+        ("--layer-dims 24,20 --doc-components 0,1,1", "another architecture"),
         ("--layer-dims 24,26,20", "of another size"),
     ):
         assert problem in error_of(fail_here(training(corpus.data, tmp_path, options)))
@@ -165,8 +165,6 @@ def test_a_context_window_is_refused(corpus, trained):
 
 def test_preparation_does_not_overwrite(corpus, tmp_path):
     assert "exists" in refused("prepare-lm", "text", corpus.text, corpus.data)
-    assert "music" in refused("prepare-lm", "music", corpus.text, tmp_path / "new")
-    assert not (tmp_path / "new").exists()
 
 
 def test_broken_settings_in_yaml(tmp_path):

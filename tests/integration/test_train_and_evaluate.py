@@ -28,7 +28,7 @@ def test_prepared_text_keeps_every_token_and_word(corpus):
     assert len(dictionary) == len(words) + dictionary.nspecial
     for split in ("train", "valid", "test"):
         tokens = count_tokens(corpus.text / f"{split}.txt")
-        assert f"{tokens} tokens with one end mark" in corpus.output
+        assert f"{tokens} tokens binarised" in corpus.output
 
 
 def test_the_unknown_word_of_a_text_is_the_dictionarys(tmp_path):

@@ -171,7 +171,7 @@ def test_a_line_longer_than_the_limit_is_a_one_line_error(translator, parallel, 
         f"--path {translator.folder}/checkpoint_last.pt --input {source} --max-len-b 5"
     )
     output = fail(command)
-    assert "fairseq_doc: error: sentence 0 (counted from 0) has too many units" in output
+    assert "--max-source-positions" in output
     assert "Traceback" not in output
     assert list(generated(run_here(f"{command} --max-source-positions 2000"))) == [0]
 
