@@ -137,7 +137,7 @@ def test_a_checkpoint_of_another_architecture(corpus, trained, tmp_path):
     shutil.copy(trained.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
     for options, problem in (
         ("--layer-dims 24,20 --doc-components 0,1,1", "another architecture"),
-        ("--layer-dims 24,26,20", "of another size"),
+        ("--layer-dims 24,26,20", "another size"),
     ):
         assert problem in error_of(fail_here(training(corpus.data, tmp_path, options)))
 
