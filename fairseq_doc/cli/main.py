@@ -31,7 +31,7 @@ GROUPS = {
         "language model or a parser",
     },
     "train": {
-        "compare": "train several systems with several seeds: a table, and their curves",
+        "compare": "train several systems with several seeds, and put them into one table",
         "tune": "find the options of a training that give the best validation, by Optuna",
     },
     "evaluate": {
