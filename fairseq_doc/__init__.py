@@ -16,6 +16,7 @@ The data goes through the files in this order, and each imports only from what l
         byte_text.py                 bytes -> dictionary and binarised splits
         binarisation.py              fairseq-preprocess, and whether it kept every token
         parallel_text.py             raw pairs -> clean, tokenised, segmented, binarised
+        text_form.py                 plain text <-> tokens, by what the data folder says
         pydoc_text.py                the text that every Python carries
         language_model.py            text -> one stream of words or bytes
         trees.py                     trees in brackets
@@ -71,6 +72,7 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/scorer.py             log P of what models read, with all of these
     evaluation/perplexity.py         a split, the state carried over it; the best settings on it
     evaluation/scoring.py            plain text -> log-probabilities of its sentences
+    evaluation/minimal_pairs.py      which of two sentences is likelier, by kind
     evaluation/prefix_tree.py        sequences that begin alike -> their log-probabilities
     evaluation/sampling.py           a prompt -> text drawn from the models
     evaluation/rank.py               numerical rank of the log-probability matrix (Table 5)

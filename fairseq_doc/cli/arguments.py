@@ -3,12 +3,10 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from fairseq.logging.progress_bar import progress_bar
-from fairseq.utils import split_paths
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.cache import CacheSettings
@@ -19,8 +17,7 @@ from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.options import REQUIRED, group, option, positive
-from fairseq_doc.preparation.binarisation import load_dictionary
-from fairseq_doc.preparation.byte_tokens import BYTE, unit_of
+from fairseq_doc.preparation.byte_tokens import BYTE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,11 +153,6 @@ def progress_of(settings: ProgressOptions) -> Progress:
             shown.log({})
 
     return bar
-
-
-def unit_of_data(data: str) -> str:
-    """What a token of a data folder is, ``word`` or ``byte``, before models are loaded."""
-    return unit_of(load_dictionary(Path(split_paths(data)[0]) / "dict.txt"))
 
 
 def bits_a_character(unit: str, bits: float) -> dict[str, float]:

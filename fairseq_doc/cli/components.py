@@ -15,7 +15,7 @@ from fairseq_doc.cli.arguments import (
     progress_of,
 )
 from fairseq_doc.cli.outputs import named_outputs, output_lines
-from fairseq_doc.cli.text_arguments import TextOptions, plain_text, unknown_words
+from fairseq_doc.cli.text_arguments import TextOptions, unknown_words
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.components import (
     SentenceComponents,
@@ -99,7 +99,8 @@ def run(settings: Options) -> dict[str, Any]:
     of the ``layers`` by the word's frequency in training.
     """
     settings.check_outputs()
-    tokenized, unit = settings.sentences(settings.data)
+    tokenized, form = settings.sentences(settings.data)
+    unit = form.unit
     if settings.picture:
         settings.check_drawn_line(tokenized)
     ensemble = ensemble_of(settings)
@@ -126,7 +127,7 @@ def run(settings: Options) -> dict[str, Any]:
     }
     if not settings.summary:
         result["sentences"] = [
-            {"text": plain_text(words, unit), "tokens": list(_tokens(text, sentence))}
+            {"text": form.text(words), "tokens": list(_tokens(text, sentence))}
             for words, sentence in zip(tokenized, text.sentences, strict=True)
         ]
     summaries = summarise(text, settings.min_count, settings.top_words)

@@ -8,7 +8,6 @@ from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.options import option
-from fairseq_doc.preparation.byte_tokens import text_of, tokens_of
 
 EXAMPLE = 'fairseq-doc generate data-bin/ptb --path a.pt --prompt "the company" --sampling-topk 20'
 
@@ -33,7 +32,7 @@ def run(settings: Options) -> dict[str, Any]:
     check_utf8(settings.prompt)
     ensemble = ensemble_of(settings)
     dictionary, unit = ensemble.dictionary, ensemble.unit
-    prompt = tokens_of(settings.prompt, unit)
+    prompt = ensemble.form.tokens(settings.prompt)
     unknown = [word for word in prompt if word not in dictionary]
     if unknown:
         print(
@@ -51,7 +50,7 @@ def run(settings: Options) -> dict[str, Any]:
         settings.seed,
         progress_of(settings),
     )
-    texts = [text_of(prompt + sample, unit) for sample in samples]
+    texts = [ensemble.form.text(prompt + sample) for sample in samples]
     return {"prompt": prompt, "samples": samples, "end": dictionary.eos_word, "texts": texts}
 
 

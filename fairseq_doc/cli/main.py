@@ -38,6 +38,7 @@ GROUPS = {
         "eval-lm": "perplexity of a model or an ensemble, with the state carried over the whole "
         "text",
         "score": "log-probabilities of plain text, one sentence a line",
+        "pairs": "minimal pairs, such as BLiMP's: which of two sentences is likelier",
         "generate": "sample text from a model or an ensemble",
         "bleu": "BLEU and chrF of fairseq-generate's output against raw references, by sacrebleu",
         "rouge": "ROUGE of fairseq-generate's output against references, by rouge-score",

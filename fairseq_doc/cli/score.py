@@ -13,7 +13,7 @@ from fairseq_doc.cli.arguments import (
     ensemble_of,
     progress_of,
 )
-from fairseq_doc.cli.text_arguments import TextOptions, plain_text, unknown_words
+from fairseq_doc.cli.text_arguments import TextOptions, unknown_words
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, TextScore, encoded_text, score_text
@@ -52,7 +52,8 @@ def run(settings: Options) -> dict[str, Any]:
     loading; ``sentences``, each with ``text``, ``log_prob``, ``tokens`` and ``unknown``. With
     --output-word-probs also ``words`` and ``word_log_probs``, the end mark last (0 for an unscored
     first word); with --tsv also ``word_entropies``, in nats, ``is_unknown`` and ``scored``."""
-    tokenized, unit = settings.sentences(settings.data)
+    tokenized, form = settings.sentences(settings.data)
+    unit = form.unit
     ensemble = ensemble_of(settings)
     # Raises its errors before gradient statistics are gathered.
     encoded_text(ensemble.dictionary, tokenized, settings.state, settings.max_tokens)
@@ -70,7 +71,7 @@ def run(settings: Options) -> dict[str, Any]:
     sentences = []
     for words, sentence in zip(tokenized, scored.sentences, strict=True):
         entry: dict[str, Any] = {
-            "text": plain_text(words, unit),
+            "text": form.text(words),
             "log_prob": sentence.log_prob,
             "tokens": sentence.tokens,
             "unknown": sentence.unknown,

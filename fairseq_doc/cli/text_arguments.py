@@ -1,15 +1,14 @@
 """What the commands that read plain text share: options, reading and reports."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairseq_doc.cli.arguments import unit_of_data
 from fairseq_doc.errors import shown
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, MAX_WORDS, STATES, check_sentences
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import option, positive
-from fairseq_doc.preparation.byte_tokens import BYTE, text_of
+from fairseq_doc.preparation.byte_tokens import BYTE
+from fairseq_doc.preparation.text_form import TextForm, form_of
 
 SHOWN = 10  # unknown words listed on standard error
 
@@ -31,18 +30,14 @@ class TextOptions:
         "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, type=positive
     )
 
-    def sentences(self, data: str) -> tuple[list[list[str]], str]:
-        """(words of each line, ``word`` or ``byte``: what a token of the folder ``data`` is)."""
+    def sentences(self, data: str) -> tuple[list[list[str]], TextForm]:
+        """The tokens of each line, and how text becomes tokens in the folder ``data``."""
         at = "" if self.input == "-" else f"{self.input}: "
-        unit = unit_of_data(data)
-        errors = "surrogateescape" if unit == BYTE else "strict"
+        form = form_of(data)
+        errors = "surrogateescape" if form.unit == BYTE else "strict"
         lines = list(text_lines(self.input, errors=errors))
-        return check_sentences(lines, self.state, self.empty_lines, self.max_words, at, unit), unit
-
-
-def plain_text(words: Sequence[str], unit: str) -> str:
-    """A line of text from its tokens."""
-    return text_of(words, unit) if unit == BYTE else " ".join(words)
+        tokens = check_sentences(lines, self.state, self.empty_lines, self.max_words, at, form)
+        return tokens, form
 
 
 def unknown_words(unknown: Counter[str], unit: str) -> str:

@@ -15,6 +15,7 @@ from fairseq_doc.errors import FairseqDocError, first_usage_error
 from fairseq_doc.ops.matmul import PRECISIONS, matmul_dtype
 from fairseq_doc.optim.nt_asgd import TASK
 from fairseq_doc.preparation.byte_tokens import unit_of
+from fairseq_doc.preparation.text_form import TextForm, form_of
 
 Paths: TypeAlias = str | Sequence[str]  # "a.pt:b.pt" or ["a.pt", "b.pt"]
 
@@ -44,6 +45,11 @@ class Ensemble:
     def unit(self) -> str:
         """What a token is: ``word`` or ``byte``."""
         return unit_of(self.dictionary)
+
+    @property
+    def form(self) -> TextForm:
+        """How text becomes tokens, by the task's data folder."""
+        return form_of(self.task.cfg.data, self.dictionary)
 
     @property
     def device(self) -> torch.device:

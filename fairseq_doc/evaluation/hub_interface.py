@@ -13,7 +13,6 @@ from fairseq_doc.evaluation.perplexity import Evaluation, evaluate
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, SentenceScore, check_sentences, score_text
 from fairseq_doc.models.language_model import MixtureLanguageModel
-from fairseq_doc.preparation.byte_tokens import text_of, tokens_of
 
 
 class PretrainedLanguageModel(Ensemble):
@@ -41,7 +40,7 @@ class PretrainedLanguageModel(Ensemble):
             empty_sentences: score the end mark of an empty sentence; else ``FairseqDocError``.
         """
         lines = [sentences] if isinstance(sentences, str) else sentences
-        tokenized = check_sentences(lines, state, empty_sentences, max_words=None, unit=self.unit)
+        tokenized = check_sentences(lines, state, empty_sentences, max_words=None, form=self.form)
         scores = score_text(self, tokenized, state, max_tokens).sentences
         return scores[0] if isinstance(sentences, str) else scores
 
@@ -52,11 +51,11 @@ class PretrainedLanguageModel(Ensemble):
     def sample(self, prompt: str = "", length: int = 100, **settings: Any) -> list[list[str]]:
         """Continue a prompt: the tokens of each sample, see
         :func:`fairseq_doc.evaluation.sampling.sample_text`; :meth:`text` joins them."""
-        return sample_text(self, tokens_of(prompt, self.unit), length, **settings)
+        return sample_text(self, self.form.tokens(prompt), length, **settings)
 
     def text(self, tokens: Iterable[str]) -> str:
         """The plain text of tokens, such as those of a sample."""
-        return text_of(tokens, self.unit)
+        return self.form.text(tokens)
 
 
 def load_pretrained(

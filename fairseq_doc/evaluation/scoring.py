@@ -21,7 +21,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scorer import USUAL, Scorer, ScorerSettings, scorer
-from fairseq_doc.preparation.byte_tokens import WORD, tokens_of
+from fairseq_doc.preparation.text_form import WORDS, TextForm
 
 STATES = ("fresh", "carried")
 MAX_TOKENS = 4000  # targets scored at once: changes memory and speed, not results
@@ -76,7 +76,7 @@ def check_sentences(
     empty_sentences: bool = False,
     max_words: int | None = MAX_WORDS,
     at: str = "",
-    unit: str = WORD,
+    form: TextForm = WORDS,
 ) -> list[list[str]]:
     """Split sentences into words or bytes.
 
@@ -85,7 +85,7 @@ def check_sentences(
         empty_sentences: allow them with ``state`` ``fresh`` too.
         max_words: in a sentence, or bytes; None: any number.
         at: beginning of an error message, such as the name of a file.
-        unit: what a token is, ``word`` or ``byte``.
+        form: how text becomes tokens.
 
     Raises:
         FairseqDocError: no sentence, one that is empty or too long, with its number.
@@ -95,7 +95,7 @@ def check_sentences(
         raise FairseqDocError(f"{at}expected at least one sentence, got none")
     tokenized = []
     for number, sentence in enumerate(sentences, start=1):
-        words = tokens_of(sentence, unit)
+        words = form.tokens(sentence)
         if not words and not empty_sentences and state == "fresh":
             raise FairseqDocError(
                 f"{at}line {number} is empty: expected a sentence a line; give --empty-lines (in "
@@ -103,7 +103,7 @@ def check_sentences(
             )
         if max_words is not None and len(words) > max_words:
             raise FairseqDocError(
-                f"{at}line {number} has {len(words):,} {unit}s: expected one sentence, at most "
+                f"{at}line {number} has {len(words):,} {form.unit}s: expected one sentence, at most "
                 f"{max_words:,}; is it a text without line ends? If not, give --max-words"
             )
         tokenized.append(words)

@@ -14,7 +14,7 @@ import numpy as np
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import check_input, text_lines, write_lines
-from fairseq_doc.options import REQUIRED, option
+from fairseq_doc.options import REQUIRED, option, positive
 from fairseq_doc.preparation import pydoc_text
 from fairseq_doc.preparation.binarisation import check_split, load_dictionary, preprocess
 from fairseq_doc.preparation.byte_text import (
@@ -24,7 +24,23 @@ from fairseq_doc.preparation.byte_text import (
     make_dictionary,
 )
 from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
-from fairseq_doc.preparation.stages import Lines, Say, check_destination, make_stamp, staged
+from fairseq_doc.preparation.parallel_text import MADE_LINE, learn_merges, learn_sentencepiece
+from fairseq_doc.preparation.stages import (
+    SETTINGS,
+    Lines,
+    Say,
+    check_destination,
+    make_stamp,
+    staged,
+)
+from fairseq_doc.preparation.text_form import TextForm
+from fairseq_doc.preparation.tokenization import (
+    BPE_KINDS,
+    MODELS,
+    TOKENIZERS,
+    UNKNOWN,
+    moses_remark,
+)
 
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
@@ -45,6 +61,7 @@ class Counts:
     types: int
 
 
+KINDS = {"subword_nmt": "merges", "sentencepiece": "pieces"}
 ENWIK8, TEXT, PYDOC = "enwik8", "text", "pydoc"
 # For Penn Treebank the paper's Table 1 prints one token more for each split.
 PUBLISHED = {
@@ -90,7 +107,25 @@ class Settings:
         "place needs 2, so that the model learns to predict it (default: 0; words of pydoc: 2)",
         metavar="N",
     )
+    tokenizer: str = option(
+        "how words are found in a text of your own; none: they stand between blanks",
+        "none",
+        choices=TOKENIZERS,
+    )
+    lang: str = option("language, for --tokenizer", "en")
+    bpe: str = option("cut words into units", "none", choices=BPE_KINDS)
+    merges: int = option(
+        "merges to learn a model; with sentencepiece the size of its vocabulary",
+        8_000,
+        type=positive,
+        metavar="N",
+    )
     counts: Counts | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether tokens are what stands between blanks, or bytes."""
+        return self.tokenizer == self.bpe == "none"
 
     def with_defaults(self) -> "Settings":
         """The same with the defaults that depend on the corpus."""
@@ -110,6 +145,11 @@ def check(settings: Settings, destination: Path) -> dict[str, Path]:
         raise FairseqDocError(f"--threshold: expected at least 0; got {settings.threshold}")
     if corpus == ENWIK8 and settings.unit != BYTE:
         raise FairseqDocError(f"--unit: expected byte for {ENWIK8}; got {settings.unit}")
+    if not settings.is_plain and (corpus not in (TEXT, PYDOC) or settings.unit == BYTE):
+        raise FairseqDocError(
+            f"--tokenizer and --bpe: expected words of the corpus {TEXT} or {PYDOC}; got {corpus}, "
+            f"--unit {settings.unit}"
+        )
     if settings.split is not None:
         percentages_of(settings.split)
         if corpus != TEXT or source is None or source.is_dir():
@@ -196,12 +236,15 @@ def write_text(settings: Settings, files: dict[str, Path], folder: Path) -> Line
         shares = shares_of(path, sum(1 for _ in text_lines(path)), settings.split)
         whole = text_lines(path)
         texts = {name: islice(whole, share) for name, share in zip(SPLITS, shares, strict=True)}
+    words = TextForm(tokenizer=settings.tokenizer, language=settings.lang).words
     for split, lines in texts.items():
         copy = folder / f"{split}.txt"
-        write_lines(copy, lines)
+        write_lines(copy, map(words, lines))
         if copy.stat().st_size == 0:
             raise FairseqDocError(f"expected text in {files[split]}; got an empty file")
-    if settings.corpus == TEXT:
+    if settings.tokenizer == "moses":
+        yield from filter(None, [moses_remark(settings.lang)])
+    elif settings.corpus == TEXT:
         yield from untokenised(text_lines(folder / "train.txt"))
 
 
@@ -217,13 +260,33 @@ def untokenised(lines: Iterable[str]) -> Lines:
         yield (
             f"warning: train looks untokenised: {attached} commas are attached to words, "
             f"{separate} separate; text is split at blanks only, so a word with a comma is "
-            "another word; this tokenises a file: sacremoses -q -l en tokenize < RAW > TOKENISED"
+            "another word; --tokenizer moses makes it a word of its own"
         )
+
+
+def learn(settings: Settings, text: Path, folder: Path) -> Lines:
+    """Stage ``bpe``; yields its report."""
+    lines = (
+        " ".join(word for word in line.split() if word != UNKNOWN)
+        for line in text_lines(text / "train.txt")
+    )
+    model = folder / MODELS[settings.bpe]
+    make = learn_merges if settings.bpe == "subword_nmt" else learn_sentencepiece
+    yield f"bpe: {make(lines, model, settings.merges)} {KINDS[settings.bpe]} learned"
+
+
+def segment(settings: Settings, text: Path, models: Path, folder: Path) -> Lines:
+    """Stage ``segmented``; yields its report."""
+    units = TextForm(bpe=settings.bpe, model=models / MODELS[settings.bpe]).units
+    for split in SPLITS:
+        name = f"{split}.txt"
+        write_lines(folder / name, map(units, text_lines(text / name, MADE_LINE)))
+        yield f"{split}: cut into units"
 
 
 def _line_lengths(path: Path) -> Iterable[int]:
     """Tokens of every line with its end mark; only ASCII blanks separate them."""
-    return (len(line.encode().split()) + 1 for line in text_lines(path))
+    return (len(line.encode().split()) + 1 for line in text_lines(path, MADE_LINE))
 
 
 def _check_published(name: str, what: str, expected: int, number: int) -> None:
@@ -331,6 +394,13 @@ def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = 
             copies = [text]
         elif settings.unit == WORD:
             text = stages.run("text", lambda folder: write_text(settings, files, folder))
+        if not settings.is_plain:
+            copies.append(stages.part / SETTINGS)
+        if settings.bpe != "none":
+            models = stages.run("bpe", lambda folder: learn(settings, text, folder))
+            copies += models.iterdir()
+            words = text
+            text = stages.run("segmented", lambda folder: segment(settings, words, models, folder))
         if settings.unit == BYTE:
             data = stages.run("data", lambda folder: binarise_as_bytes(settings, files, folder))
         else:

@@ -21,6 +21,10 @@ BPE_MARKS = {
     "sentencepiece": re.compile("\u2581"),  # begins every word
     "subword_nmt": re.compile("@@(?= |$)"),  # ends every unit except a word's last
 }
+MODELS = {
+    "subword_nmt": "bpe.codes",
+    "sentencepiece": "sentencepiece.model",
+}  # a data folder's files
 MAX_WORD = 5_000  # characters
 CODES_VERSION = re.compile("#version: [0-9]{1,3}[.][0-9]{1,3}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -103,6 +107,13 @@ def _read_codes(path: str | Path) -> io.StringIO:
                 f"line; got {shown(merge)}"
             )
     return io.StringIO(text)
+
+
+def without_bpe(line: str, bpe: str) -> str:
+    """A line of units as words."""
+    if bpe == "sentencepiece":
+        return line.replace(" ", "").replace("\u2581", " ").strip()
+    return f"{line} ".replace("@@ ", "").rstrip() if bpe == "subword_nmt" else line
 
 
 def holds_bpe_mark(line: str, bpe: str) -> bool:

@@ -1,0 +1,59 @@
+"""``fairseq-doc pairs``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
+from fairseq_doc.evaluation.minimal_pairs import judge, read_pairs
+from fairseq_doc.evaluation.scoring import MAX_TOKENS
+from fairseq_doc.options import REQUIRED, option, positive
+
+EXAMPLE = "fairseq-doc pairs data-bin/mine blimp/*.jsonl --path a.pt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(ProgressOptions, ModelOptions):
+    """Options of this command."""
+
+    files: list[str] = option(
+        "pairs: JSON lines as BLiMP's, or two sentences a line with a tab between, the good one "
+        "first",
+        REQUIRED,
+        positional=True,
+        nargs="+",
+        metavar="FILE",
+        type=str,
+    )
+    max_tokens: int = option(
+        "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, type=positive
+    )
+
+
+def run(settings: Options) -> dict[str, Any]:
+    """``all``, ``phenomena`` and ``kinds`` by name: ``pairs``, ``accuracy`` in percent, ``low`` and
+    ``high``, its 95 % interval; the same for ``known``, the pairs without a word outside the
+    dictionary, and for the other, ``unknown`` ones, null where there are none."""
+    pairs = [pair for path in settings.files for pair in read_pairs(path)]
+    return judge(ensemble_of(settings), pairs, settings.max_tokens, progress_of(settings))
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """A table: kinds, phenomena, and all."""
+    parts = {**result["kinds"], **result["phenomena"], "all": result["all"]}
+    width = max(map(len, parts))
+    head = f"{'':{width}} {'pairs':>7} {'right':>6}  95 % interval   {'known':>7} {'right':>6}"
+    lines = [head, *_rows(result["kinds"], width), ""]
+    if result["phenomena"].keys() != result["kinds"].keys():
+        lines += [*_rows(result["phenomena"], width), ""]
+    return "\n".join([*lines, *_rows({"all": result["all"]}, width)])
+
+
+def _rows(parts: dict[str, dict[str, Any]], width: int) -> Iterator[str]:
+    for name, of in parts.items():
+        line = f"{name:{width}} {of['pairs']:7,} {of['accuracy']:6.1f}"
+        line += f"  {of['low']:5.1f} to {of['high']:5.1f}"
+        known = of["known"]
+        if known is not None:
+            line += f"  {known['pairs']:7,} {known['accuracy']:6.1f}"
+        yield line

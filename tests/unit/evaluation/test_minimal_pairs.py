@@ -1,0 +1,77 @@
+"""Which of two sentences is likelier."""
+
+import json
+
+import pytest
+from conftest import refusal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.evaluation.minimal_pairs import Pair, accuracy, judge, read_pairs
+from fairseq_doc.evaluation.scoring import score_text
+
+from .conftest import ensemble, peaked_model
+
+
+def test_pairs_are_judged_by_the_scores_of_their_sentences():
+    models = ensemble(peaked_model(1), peaked_model(2))
+    texts = ["w1 w2 w3", "w3 w2 w1", "w5", "w4 w4", "w1 nowhere", "w2"]
+    scores = [s.log_prob for s in score_text(models, [t.split() for t in texts]).sentences]
+    of = dict(zip(texts, scores, strict=True))
+    pairs = [
+        Pair(texts[0], texts[1], "order", "syntax"),
+        Pair(texts[1], texts[0], "order", "syntax"),
+        Pair(texts[2], texts[3], "number", "syntax"),
+        Pair(texts[4], texts[5], "word", "words"),
+        Pair(texts[2], texts[2], "equal", "words"),
+    ]
+    found = judge(models, pairs)
+    right = [of[pair.good] > of[pair.bad] for pair in pairs]
+    assert found["all"]["accuracy"] == 100 * sum(right) / 5
+    assert found["kinds"]["order"]["accuracy"] == 50  # one of the two orders
+    assert found["kinds"]["equal"]["accuracy"] == 0
+    assert (
+        found["kinds"]["word"]["known"] is None and found["kinds"]["word"]["unknown"]["pairs"] == 1
+    )
+    assert found["all"]["known"]["pairs"] == 4
+    assert list(found["phenomena"]) == ["syntax", "words"]
+
+
+def test_both_forms_are_read(tmp_path):
+    (tmp_path / "island.txt").write_text("a b\tb a\n\n".replace("\n\n", "\n"))
+    assert read_pairs(tmp_path / "island.txt") == [Pair("a b", "b a", "island", "island")]
+    line = {"sentence_good": "a", "sentence_bad": "b", "UID": "k", "linguistics_term": "p", "x": 1}
+    (tmp_path / "b.jsonl").write_text(json.dumps(line))
+    assert read_pairs(tmp_path / "b.jsonl") == [Pair("a", "b", "k", "p")]
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("", "expected pairs of sentences, one a line; got none"),
+        ("a b\n", "line 1: expected sentence_good and sentence_bad in a JSON object, or two"),
+        ("a\tb\na\tb\tc\n", "line 2: "),
+        ("a\t\n", "line 1: "),
+        ('{"sentence_good": "a"}\n', "line 1: "),
+        ('{"sentence_good": "a", "sentence_bad": 3}\n', "line 1: "),
+        ('{"sentence_good": "a", "sent\n', "line 1: "),
+        ("[" * 10_000 + "\n", "line 1: "),
+    ],
+)
+def test_what_is_no_pair_is_refused(tmp_path, text, problem):
+    (tmp_path / "x").write_text(text)
+    assert problem in refusal(read_pairs, tmp_path / "x")
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
+def test_the_interval_holds_the_share(rows):
+    found = accuracy(rows)
+    assert 0 <= found["low"] <= found["accuracy"] + 1e-9 <= found["high"] + 2e-9 <= 100 + 3e-9
+    parts = [found[name] for name in ("known", "unknown") if found[name]]
+    assert sum(part["pairs"] for part in parts) == found["pairs"] == len(rows)
+
+
+def test_wilsons_interval():
+    """8 of 10: Wilson (1927) gives .4902 to .9433."""
+    found = accuracy([(True, False)] * 8 + [(False, False)] * 2)
+    assert (round(found["low"], 2), round(found["high"], 2)) == (49.02, 94.33)
