@@ -28,7 +28,9 @@ from ..conftest import random_tokens, small_dictionary, small_model, write_split
 from ..evaluation.conftest import ensemble, peaked_model
 from ..preparation.conftest import contents
 
-SHOWING_PROGRESS = "compare eval-lm score pairs generate rank weights components rerank tune".split()
+SHOWING_PROGRESS = (
+    "compare eval-lm score pairs generate rank weights components rerank tune".split()
+)
 DESCRIBING_ONE = ("rank", "weights", "components")  # the others take ensembles, or no model
 
 
