@@ -32,7 +32,8 @@ def run(settings: Options) -> dict[str, Any]:
     check_utf8(settings.prompt)
     ensemble = ensemble_of(settings)
     dictionary, unit = ensemble.dictionary, ensemble.unit
-    prompt = ensemble.form.tokens(settings.prompt)
+    form = ensemble.form
+    prompt = form.tokens(settings.prompt)
     unknown = [word for word in prompt if word not in dictionary]
     if unknown:
         print(
@@ -50,7 +51,7 @@ def run(settings: Options) -> dict[str, Any]:
         settings.seed,
         progress_of(settings),
     )
-    texts = [ensemble.form.text(prompt + sample) for sample in samples]
+    texts = [form.text(prompt + sample) for sample in samples]
     return {"prompt": prompt, "samples": samples, "end": dictionary.eos_word, "texts": texts}
 
 

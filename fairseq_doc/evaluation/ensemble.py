@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
@@ -46,7 +47,7 @@ class Ensemble:
         """What a token is: ``word`` or ``byte``."""
         return unit_of(self.dictionary)
 
-    @property
+    @cached_property
     def form(self) -> TextForm:
         """How text becomes tokens, by the task's data folder."""
         return form_of(self.task.cfg.data, self.dictionary)

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from fairseq.utils import split_paths
 
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.binarisation import load_dictionary
 from fairseq_doc.preparation.byte_tokens import BYTE, WORD, text_of, tokens_of, unit_of
-from fairseq_doc.preparation.stages import read_settings
+from fairseq_doc.preparation.stages import SETTINGS, read_settings
 from fairseq_doc.preparation.tokenization import (
+    BPE_KINDS,
     MODELS,
+    TOKENIZERS,
     UNKNOWN,
     clean,
     make_segmenter,
@@ -77,9 +80,14 @@ def form_of(data: str | Path, dictionary: "Dictionary | None" = None) -> TextFor
     settings = read_settings(folder) or {}
     if unit == BYTE or "tokenizer" not in settings:
         return TextForm(unit)
-    bpe = settings["bpe"]
+    tokenizer, language, bpe = (settings.get(key) for key in ("tokenizer", "lang", "bpe"))
+    if tokenizer not in TOKENIZERS or bpe not in BPE_KINDS or not isinstance(language, str):
+        raise FairseqDocError(
+            f"{folder / SETTINGS}: expected the settings of prepare-lm; got tokenizer "
+            f"{tokenizer!r}, language {language!r} and BPE {bpe!r}"
+        )
     model = folder / MODELS[bpe] if bpe in MODELS else None
-    return TextForm(unit, settings["tokenizer"], settings["lang"], bpe, model)
+    return TextForm(unit, tokenizer, language, bpe, model)
 
 
 def _around_unknown(function: Callable[[str], str]) -> Callable[[str], str]:

@@ -73,6 +73,12 @@ def test_the_data_folder_has_what_is_needed(folders):
     assert form_of(folders["none"]) == TextForm(tokenizer="moses")
 
 
+def test_other_settings_are_refused(folders, tmp_path):
+    for name in ("dict.txt", "settings.json"):
+        (tmp_path / name).write_text((folders["none"] / name).read_text().replace("moses", "x"))
+    assert "expected the settings of prepare-lm; got tokenizer 'x'" in refusal(form_of, tmp_path)
+
+
 @pytest.mark.parametrize("settings", [{"tokenizer": "moses"}, {"bpe": "sentencepiece"}])
 @pytest.mark.parametrize("corpus, unit", [("ptb", None), ("enwik8", None), ("text", "byte")])
 def test_published_corpora_and_bytes_are_as_they_are(tmp_path, corpus, unit, settings):
