@@ -15,6 +15,7 @@ The data goes through the files in this order, and each imports only from what l
         byte_tokens.py               plain text <-> words or bytes as tokens
         byte_text.py                 bytes -> dictionary and binarised splits
         binarisation.py              fairseq-preprocess, and whether it kept every token
+        bpe.py                       words -> merges or a sentencepiece model
         parallel_text.py             raw pairs -> clean, tokenised, segmented, binarised
         text_form.py                 plain text <-> tokens, by what the data folder says
         pydoc_text.py                the text that every Python carries
@@ -92,7 +93,7 @@ The data goes through the files in this order, and each imports only from what l
     parsing/reranking.py             lists, scored by language models and by the parser (Table 11)
     parsing/outputs.py               an encoder-decoder's outputs -> lists of trees
     tuning/                          which options of a training are best
-        settings.py                  what a tuning is told; settings as words of a command line
+        settings.py                  options of a tuning; settings as words of a command line
         space.py                     a YAML file -> Optuna's distributions -> what is tried next
         command.py                   the command line that is tuned, read by fairseq's parser
         launch.py                    a program that ends with its parent

@@ -17,6 +17,7 @@ from fairseq_doc.files import check_input, text_lines, write_lines
 from fairseq_doc.options import REQUIRED, option, positive
 from fairseq_doc.preparation import pydoc_text
 from fairseq_doc.preparation.binarisation import check_split, load_dictionary, preprocess
+from fairseq_doc.preparation.bpe import learn_model, made_lines
 from fairseq_doc.preparation.byte_text import (
     Part,
     binarise_bytes,
@@ -24,7 +25,6 @@ from fairseq_doc.preparation.byte_text import (
     make_dictionary,
 )
 from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
-from fairseq_doc.preparation.parallel_text import MADE_LINE, learn_merges, learn_sentencepiece
 from fairseq_doc.preparation.stages import (
     SETTINGS,
     Lines,
@@ -33,7 +33,7 @@ from fairseq_doc.preparation.stages import (
     make_stamp,
     staged,
 )
-from fairseq_doc.preparation.text_form import TextForm
+from fairseq_doc.preparation.text_form import WORDS, TextForm
 from fairseq_doc.preparation.tokenization import (
     BPE_KINDS,
     MODELS,
@@ -61,7 +61,6 @@ class Counts:
     types: int
 
 
-KINDS = {"subword_nmt": "merges", "sentencepiece": "pieces"}
 ENWIK8, TEXT, PYDOC = "enwik8", "text", "pydoc"
 # For Penn Treebank the paper's Table 1 prints one token more for each split.
 PUBLISHED = {
@@ -107,25 +106,29 @@ class Settings:
         "place needs 2, so that the model learns to predict it (default: 0; words of pydoc: 2)",
         metavar="N",
     )
-    tokenizer: str = option(
-        "how words are found in a text of your own; none: they stand between blanks",
-        "none",
+    tokenizer: str | None = option(
+        "how a text of your own is tokenised (default: none, it is split at blanks)",
         choices=TOKENIZERS,
     )
-    lang: str = option("language, for --tokenizer", "en")
-    bpe: str = option("cut words into units", "none", choices=BPE_KINDS)
-    merges: int = option(
-        "merges to learn a model; with sentencepiece the size of its vocabulary",
-        8_000,
+    lang: str | None = option("language of the text (default: en)", needs="tokenizer")
+    bpe: str | None = option("cut words into units (default: none)", choices=BPE_KINDS)
+    merges: int | None = option(
+        "merges to learn a model; with sentencepiece the size of its vocabulary (default: 8,000)",
         type=positive,
         metavar="N",
+        needs="bpe",
     )
     counts: Counts | None = None
 
     @property
+    def form(self) -> TextForm:
+        """How words and units are found, without the model of units."""
+        return TextForm(WORD, self.tokenizer or "none", self.lang or "en", self.bpe or "none")
+
+    @property
     def is_plain(self) -> bool:
-        """Whether tokens are what stands between blanks, or bytes."""
-        return self.tokenizer == self.bpe == "none"
+        """Whether the text is split at blanks alone, or into bytes."""
+        return self.form == WORDS
 
     def with_defaults(self) -> "Settings":
         """The same with the defaults that depend on the corpus."""
@@ -134,7 +137,16 @@ class Settings:
         if threshold is None:
             threshold = 2 if (self.corpus, unit) == (PYDOC, WORD) else 0
         counts = self.counts or PUBLISHED.get(self.corpus)
-        return replace(self, unit=unit, threshold=threshold, counts=counts)
+        return replace(
+            self,
+            unit=unit,
+            threshold=threshold,
+            counts=counts,
+            tokenizer=self.form.tokenizer,
+            lang=self.form.language,
+            bpe=self.form.bpe,
+            merges=self.merges or 8_000,
+        )
 
 
 def check(settings: Settings, destination: Path) -> dict[str, Path]:
@@ -236,14 +248,14 @@ def write_text(settings: Settings, files: dict[str, Path], folder: Path) -> Line
         shares = shares_of(path, sum(1 for _ in text_lines(path)), settings.split)
         whole = text_lines(path)
         texts = {name: islice(whole, share) for name, share in zip(SPLITS, shares, strict=True)}
-    words = TextForm(tokenizer=settings.tokenizer, language=settings.lang).words
+    words = settings.form.words
     for split, lines in texts.items():
         copy = folder / f"{split}.txt"
         write_lines(copy, map(words, lines))
         if copy.stat().st_size == 0:
             raise FairseqDocError(f"expected text in {files[split]}; got an empty file")
     if settings.tokenizer == "moses":
-        yield from filter(None, [moses_remark(settings.lang)])
+        yield from filter(None, [moses_remark(settings.form.language)])
     elif settings.corpus == TEXT:
         yield from untokenised(text_lines(folder / "train.txt"))
 
@@ -264,29 +276,26 @@ def untokenised(lines: Iterable[str]) -> Lines:
         )
 
 
-def learn(settings: Settings, text: Path, folder: Path) -> Lines:
+def learn(bpe: str, merges: int, text: Path, folder: Path) -> Lines:
     """Stage ``bpe``; yields its report."""
     lines = (
         " ".join(word for word in line.split() if word != UNKNOWN)
-        for line in text_lines(text / "train.txt")
+        for line in made_lines(text / "train.txt")
     )
-    model = folder / MODELS[settings.bpe]
-    make = learn_merges if settings.bpe == "subword_nmt" else learn_sentencepiece
-    yield f"bpe: {make(lines, model, settings.merges)} {KINDS[settings.bpe]} learned"
+    yield f"bpe: {learn_model(bpe, lines, folder / MODELS[bpe], merges)}"
 
 
-def segment(settings: Settings, text: Path, models: Path, folder: Path) -> Lines:
+def segment(form: TextForm, text: Path, folder: Path) -> Lines:
     """Stage ``segmented``; yields its report."""
-    units = TextForm(bpe=settings.bpe, model=models / MODELS[settings.bpe]).units
     for split in SPLITS:
         name = f"{split}.txt"
-        write_lines(folder / name, map(units, text_lines(text / name, MADE_LINE)))
+        write_lines(folder / name, map(form.units, made_lines(text / name)))
         yield f"{split}: cut into units"
 
 
 def _line_lengths(path: Path) -> Iterable[int]:
     """Tokens of every line with its end mark; only ASCII blanks separate them."""
-    return (len(line.encode().split()) + 1 for line in text_lines(path, MADE_LINE))
+    return (len(line.encode().split()) + 1 for line in made_lines(path))
 
 
 def _check_published(name: str, what: str, expected: int, number: int) -> None:
@@ -396,11 +405,13 @@ def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = 
             text = stages.run("text", lambda folder: write_text(settings, files, folder))
         if not settings.is_plain:
             copies.append(stages.part / SETTINGS)
-        if settings.bpe != "none":
-            models = stages.run("bpe", lambda folder: learn(settings, text, folder))
-            copies += models.iterdir()
+        bpe, merges = settings.form.bpe, settings.merges or 0
+        if bpe != "none":
             words = text
-            text = stages.run("segmented", lambda folder: segment(settings, words, models, folder))
+            models = stages.run("bpe", lambda folder: learn(bpe, merges, words, folder))
+            form = replace(settings.form, model=models / MODELS[bpe])
+            text = stages.run("segmented", lambda folder: segment(form, words, folder))
+            copies += models.iterdir()
         if settings.unit == BYTE:
             data = stages.run("data", lambda folder: binarise_as_bytes(settings, files, folder))
         else:

@@ -10,9 +10,7 @@ FOLDER holds FILE.SRC and FILE.TGT, one sentence a line. The stages, each from t
 
 import argparse
 import contextlib
-import io
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,9 +20,10 @@ from pathlib import Path
 from typing import IO
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import MAX_LINE, text_lines, write_lines
+from fairseq_doc.files import text_lines, write_lines
 from fairseq_doc.options import REQUIRED, option, positive
 from fairseq_doc.preparation.binarisation import check_split, load_dictionary, preprocess
+from fairseq_doc.preparation.bpe import learn_model, made_lines
 from fairseq_doc.preparation.stages import (
     SETTINGS,
     Lines,
@@ -44,8 +43,6 @@ from fairseq_doc.preparation.tokenization import (
     why_unusable,
 )
 
-MADE_LINE = MAX_LINE << 6  # bytes; bound on a raw line after tokenisation and segmentation
-SENTENCEPIECE_LINE = 1 << 24  # bytes; sentencepiece skips longer lines in training
 LONG_LINES_LISTED = 5
 
 
@@ -153,11 +150,6 @@ class Settings:
         ):
             if value is not None and not value >= least:  # nan is refused too
                 raise FairseqDocError(f"--{name}: expected at least {least}; got {value}")
-
-
-def made_lines(path: Path) -> Iterator[str]:
-    """The lines of a file that a stage made."""
-    return text_lines(path, MADE_LINE)
 
 
 def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
@@ -269,57 +261,8 @@ def learn(settings: Settings, text: Path, folder: Path) -> Lines:
     """Stage ``bpe``; yields its report."""
     for name, sides in settings.models.items():
         lines = chain.from_iterable(made_lines(text / f"train.{side}") for side in sides)
-        if settings.bpe == "subword_nmt":
-            learned = learn_merges(lines, folder / name, settings.merges)
-            fewer = "" if learned == settings.merges else "; no other pair occurs twice"
-            what = f"{learned:,} of {settings.merges:,} merges learned{fewer}"
-        else:
-            what = f"{learn_sentencepiece(lines, folder / name, settings.merges):,} pieces learned"
+        what = learn_model(settings.bpe, lines, folder / name, settings.merges)
         yield f"bpe {' and '.join(sides)}: {what}"
-
-
-def learn_merges(lines: Iterator[str], model: Path, merges: int) -> int:
-    """Write subword-nmt's codes; gives their number."""
-    from subword_nmt.learn_bpe import learn_bpe
-
-    codes = io.StringIO()
-    progress = sys.stderr if sys.stderr.isatty() else io.StringIO()
-    with contextlib.redirect_stderr(progress):
-        try:
-            learn_bpe(lines, codes, merges)
-        except ValueError:  # no pair to count
-            raise FairseqDocError(
-                "expected words of two or more characters in training; got none, so there is "
-                "nothing to merge: give --bpe none"
-            ) from None
-    model.write_text(codes.getvalue(), encoding="utf-8")
-    return codes.getvalue().count("\n") - 1  # the first line is the version
-
-
-def learn_sentencepiece(lines: Iterator[str], model: Path, size: int) -> int:
-    """Write sentencepiece's model; gives the number of its pieces."""
-    import sentencepiece
-
-    out = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=lines,
-            model_writer=out,
-            model_type="bpe",
-            vocab_size=size,
-            character_coverage=1.0,
-            normalization_rule_name="identity",  # decoding cannot undo others
-            max_sentence_length=SENTENCEPIECE_LINE,
-            num_threads=1,  # the same model on every machine
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        raise FairseqDocError(
-            f"sentencepiece cannot learn a vocabulary of {size:,} from this text; give another "
-            f"--merges ({' '.join(str(error).split())})"
-        ) from None
-    model.write_bytes(out.getvalue())
-    return sentencepiece.SentencePieceProcessor(model_proto=out.getvalue()).get_piece_size()
 
 
 def segment(settings: Settings, text: Path, models: Path, folder: Path) -> Lines:

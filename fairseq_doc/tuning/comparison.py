@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq.data.data_utils import load_indexed_dataset
+from fairseq.utils import split_paths
 
 from fairseq_doc.checksums import sha256_of
 from fairseq_doc.errors import FairseqDocError, shown
@@ -27,6 +28,7 @@ from fairseq_doc.evaluation.learning_curves import MAX_LINE, LearningCurve, read
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.progress import Progress
 from fairseq_doc.files import check_input, lock, read_text, text_lines, whole_file, write_lines
+from fairseq_doc.preparation.stages import read_settings
 from fairseq_doc.scoring.bleu import score_bleu
 from fairseq_doc.scoring.hypotheses import ReadOptions, read_references, read_system
 from fairseq_doc.tuning.command import Command, parsed, read_command
@@ -64,46 +66,73 @@ _TINY_WORDS = {
     "mos": "--doc-components 0,0,0,4 --component-dropout 0.1",
     "doc": "--doc-components 0,0,2,2 --component-dropout 0.1",
 }
-# Options of a language model's training where the command has none.
+# Options of a language model's training where the command has none; those of the optimizer and of
+# the criterion only if it names no other.
 _USUAL = (
     "--user-dir fairseq_doc",
     f"--task {TASK}",
-    "--criterion doc_cross_entropy",
-    "--ar-alpha 2",
-    "--tar-beta 1",
-    "--optimizer nt_asgd",
-    "--lr-scheduler nt_asgd",
     "--clip-norm 0.25",
-    "--weight-decay 1.2e-6",
     "--batch-size 12",
     "--batch-size-valid 10",
     "--num-workers 0",
     "--distributed-world-size 1",
     "--log-format simple",
 )
+_CRITERION = ("--criterion doc_cross_entropy", "--ar-alpha 2", "--tar-beta 1")
+_OPTIMIZER = ("--optimizer nt_asgd", "--lr-scheduler nt_asgd", "--weight-decay 1.2e-6")
 
 
 def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The command line with what a language model's training needs and it lacks; the usual systems
-    of its task, by name.
+    of its task, by name, without the options that the command line has.
 
-    The text has a tenth of 20 million tokens: ten epochs; a shorter one has more of them, 40 at
-    most. Averaging starts after a tenth of the epochs without a better validation.
+    The epochs read 20 million tokens in all, but are at least 10 and at most 40. Averaging starts
+    after a tenth of them without a better validation.
     """
+    if words[1].startswith("-"):
+        raise FairseqDocError(f"expected fairseq-train DATA, then options; got {shown(words[1])}")
     given = {word.partition("=")[0] for word in words}
-    task = next((words[i + 1] for i in range(len(words) - 1) if words[i] == "--task"), TASK)
-    if task != TASK:
-        return [*words, "--no-epoch-checkpoints"], SYSTEMS.get(task, {})
-    tokens = _training_tokens(words[1]) if len(words) > 1 else 0
-    epochs = min(40, max(10, 20_000_000 // max(1, tokens)))
-    usual = [*_USUAL, f"--nonmono {max(2, epochs // 10)}"]
-    if not given & {"--max-epoch", "--max-update"}:
-        usual.append(f"--max-epoch {epochs}")
-    added = [part for part in usual if part.split()[0] not in given]
-    size = "small" if tokens < _SMALL else "ptb"
-    fields = _TINY_WORDS if tokens < _TINY else dict.fromkeys(_TINY_WORDS, "")
-    systems = {name: text.format(size=size, **fields) for name, text in SYSTEMS[TASK].items()}
-    return [*words, *shlex.split(" ".join(added)), "--no-epoch-checkpoints"], systems
+    if "--arch" in given:
+        raise FairseqDocError("--systems names the models: expected no --arch; leave it out")
+    task = _value_of(words, "--task") or TASK
+    if task not in SYSTEMS:
+        raise FairseqDocError(f"--task: expected one of {', '.join(SYSTEMS)}; got {shown(task)}")
+    added, fields = ["--no-epoch-checkpoints"], dict.fromkeys(_TINY_WORDS, "")
+    size = "small"
+    if task == TASK:
+        tokens = _training_tokens(words[1])
+        if tokens < _TINY:
+            fields = _TINY_WORDS
+        size = "small" if tokens < _SMALL else "ptb"
+        epochs = min(40, max(10, 20_000_000 // max(1, tokens)))
+        added += _USUAL
+        if "--criterion" not in given:
+            added += _CRITERION
+        if "--optimizer" not in given:
+            added += [*_OPTIMIZER, f"--nonmono {max(2, epochs // 10)}"]
+        if not given & {"--max-epoch", "--max-update"}:
+            added.append(f"--max-epoch {epochs}")
+    systems = {
+        name: _without(text.format(size=size, **fields), given)
+        for name, text in SYSTEMS[task].items()
+    }
+    return [*words, *shlex.split(_without(" ".join(added), given))], systems
+
+
+def _value_of(words: Sequence[str], option: str) -> str | None:
+    """The last value of an option, given as one word or as two."""
+    value = None
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, sign, own = word.partition("=")
+        if name == option:
+            value = own if sign else following
+    return value
+
+
+def _without(options: str, names: set[str]) -> str:
+    """The options whose names are not among these."""
+    parts = re.findall(r"--\S+(?: (?!--)\S+)*", options)
+    return " ".join(part for part in parts if part.split()[0] not in names)
 
 
 def _training_tokens(data: str) -> int:
@@ -146,7 +175,7 @@ def chosen_systems(
     if usual:
         words, known = completed(words)
         for name in usual:
-            if name not in known:
+            if name in options or name not in known:
                 raise FairseqDocError(f"--systems: expected some of {', '.join(known)}; got {name}")
             options[name] = known[name]
         remark(f"the training that all share: {shlex.join(words)}")
@@ -212,10 +241,8 @@ def compare(
         FairseqDocError: a training failed, all of a system's diverged, a folder has a training with
             other options, or another process is at work.
     """
-    for args in (system.args for system in systems.values()):
-        if (args.task == TRANSLATION) != (reference is not None):
-            raise FairseqDocError("--reference: expected for a translation, and for no other task")
-        check_input(f"{args.data}/{'valid.idx' if args.task == TASK else 'preprocess.log'}")
+    for system in systems.values():
+        _check(system.args, reference)
     if reference is not None:
         check_input(reference, again=True)
     folder.mkdir(parents=True, exist_ok=True)
@@ -239,6 +266,24 @@ def compare(
                 baseline = next(iter(rows.values())).get(split, {"values": values})["values"]
                 rows[name][split] = {"values": values, **summary(values, baseline)}
     return rows
+
+
+def _check(args: Namespace, reference: str | None) -> None:
+    """Raise ``FairseqDocError`` if what follows the training would fail."""
+    if args.task not in SYSTEMS:
+        raise FairseqDocError(
+            f"--task: expected one of {', '.join(SYSTEMS)}; got {shown(str(args.task))}"
+        )
+    if (args.task == TRANSLATION) != (reference is not None):
+        raise FairseqDocError("--reference: expected for a translation, and for no other task")
+    if args.task == TASK:
+        names = [f"{split}.idx" for split in SPLITS]
+    elif args.source_lang is None or args.target_lang is None:
+        raise FairseqDocError("expected --source-lang and --target-lang for a translation")
+    else:
+        names = [f"dict.{args.target_lang}.txt"]
+    for name in names:
+        check_input(Path(split_paths(args.data)[0]) / name)
 
 
 def folder_of(folder: Path, name: str, seed: int) -> Path:
@@ -305,7 +350,9 @@ def _evaluation(
 def _bleu(args: Namespace, folder: Path, checkpoint: Path, reference: str) -> float:
     """Of the test split, translated with beam 5."""
     out = folder / "generate-test.txt"
-    words = [args.data, "--path", str(checkpoint), "--user-dir", args.user_dir]
+    words = [args.data, "--path", str(checkpoint)]
+    words += ["--user-dir", args.user_dir] if args.user_dir else []
+    words += ["--cpu"] if args.cpu else []
     words += ["--task", args.task, "-s", args.source_lang, "-t", args.target_lang]
     words += ["--gen-subset", "test", "--beam", "5", "--batch-size", "64", "--num-workers", "0"]
     with whole_file(out) as file:
@@ -314,7 +361,9 @@ def _bleu(args: Namespace, folder: Path, checkpoint: Path, reference: str) -> fl
         if run.returncode:
             reason = run.stderr.strip().rpartition("\n")[2]
             raise FairseqDocError(f"{folder}: fairseq-generate failed: {reason}")
-    read = ReadOptions(lang=args.target_lang)
+    data = Path(split_paths(args.data)[0])
+    known = data if read_settings(data) is not None else None  # how the text was made
+    read = ReadOptions(lang=args.target_lang, data=known)
     references = read_references(reference, read)
     system = read_system(str(out), references, read)
     return score_bleu([system], references, args.target_lang)["BLEU"]["systems"][0]["score"]

@@ -10,9 +10,7 @@ from conftest import (
     SMALL_TRAINING,
     SMALL_TRANSLATION,
     doc,
-    preprocessing,
     refused,
-    run_here,
 )
 
 TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
@@ -89,7 +87,9 @@ def test_what_is_refused(compared, corpus, tmp_path):
 def test_translations_by_bleu(tmp_path):
     toy_translation.write_corpus(tmp_path / "text", "copy", train=300, valid=20, test=20)
     data = tmp_path / "bin"
-    run_here(preprocessing(tmp_path / "text", data))
+    doc(
+        "prepare-mt", "src", "tgt", tmp_path / "text", data, "--bpe", "subword_nmt", "--merges", "5"
+    )
     translation = SMALL_TRANSLATION.replace("--seed 3", "")
     training = f"fairseq-train {data} --user-dir {PACKAGE} {translation} --max-epoch 1".split()
     reference = ["--reference", tmp_path / "text" / "test.tgt", "--seeds", "1", "--json"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from fairseq_doc.preparation.parallel_text import learn_sentencepiece
+from fairseq_doc.preparation.bpe import learn_sentencepiece
 from fairseq_doc.preparation.tokenization import (
     CONTROL,
     RESERVED,

@@ -45,6 +45,36 @@ def test_what_is_given_is_kept(text_of):
     assert words.count("--nonmono") == 1
 
 
+def test_what_is_given_replaces_a_systems_own_options(text_of):
+    text_of(60_000)
+    given = ["fairseq-train", "data", "--lr", "5", "--layer-dims=9,9,8", "--optimizer", "adam"]
+    words, systems = completed(given)
+    assert all("--lr" not in text and "--layer-dims" not in text for text in systems.values())
+    assert "--decoder-embed-dim 64" in systems["doc"] and "--ar-alpha" in words
+    assert "--nonmono" not in words and "--weight-decay" not in words
+    words, _ = completed(["fairseq-train", "data", "--criterion", "cross_entropy"])
+    assert "--ar-alpha" not in words
+
+
+def test_a_translation_gets_systems_alone():
+    for task in (["--task", "translation"], ["--task=translation"]):
+        words, systems = completed(["fairseq-train", "data", *task])
+        assert words == ["fairseq-train", "data", *task, "--no-epoch-checkpoints"]
+        assert all("lstm_luong_doc_small" in text for text in systems.values())
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (["--lr", "3", "data"], "expected fairseq-train DATA, then options; got '--lr'"),
+        (["data", "--arch", "lstm_doc_lm"], "expected no --arch"),
+        (["data", "--task", "masked_lm"], "--task: expected one of bptt_language_modeling, tran"),
+    ],
+)
+def test_what_the_usual_systems_cannot_complete_is_refused(words, problem):
+    assert problem in refusal(completed, ["fairseq-train", *words])
+
+
 @pytest.mark.parametrize("name", ["softmax", "mos", "doc"])
 @pytest.mark.parametrize("tokens", [60_000, 930_000, 100_000_000])
 def test_the_usual_systems_are_models(text_of, name, tokens):
