@@ -1,8 +1,8 @@
-# The systems that are compared, to be sourced: each has 1M parameters. And where their models are.
+# The systems that are compared, to be sourced: each has 1M parameters. And how all are trained.
 
 # model_of SYSTEM: its options of fairseq-train.
 model_of() {
-    local model="--task bptt_language_modeling --arch lstm_melis_lm --num-params 1000000 --matmul-precision bfloat16"
+    local model="--arch lstm_melis_lm --num-params 1000000"
     case "$1" in
         lstm1) echo "$model --layers 1" ;;
         lstm2) echo "$model --layers 2" ;;
@@ -14,18 +14,10 @@ model_of() {
     esac
 }
 
-# seeds_of SYSTEM STUDIES: the folders of its best settings' trainings, one a line, each with a seed of its own.
-seeds_of() {
-    local report="$2/$1/report/report.json" trial folder found=0
-    [ -e "$report" ] || { echo "expected $report of tune.sh $1; got none: run that first" >&2; return 1; }
-    trial=$(python -c 'import json, sys; print("%04d" % json.load(open(sys.argv[1]))["best"]["trial"])' "$report")
-    for folder in "$2/$1/rerun-$trial-seed"*; do
-        grep -qs "done training in" "$folder/log.txt" || continue
-        echo "$folder"
-        found=1
-    done
-    [ $found = 1 ] || { echo "expected finished $2/$1/rerun-$trial-seed* of tune.sh $1; got none" >&2; return 1; }
-}
-
-# average_of FOLDER: where average.sh goes on from the training of such a folder.
-average_of() { echo "${1%/rerun-*}/averaged-${1##*/rerun-}"; }
+every_training="--user-dir fairseq_doc --task bptt_language_modeling --matmul-precision bfloat16
+    --criterion doc_cross_entropy --batch-size 32 --bptt 35 --updates-per-epoch 166
+    --best-checkpoint-metric nll_loss --batch-size-valid 32 --eval-window 4000
+    --no-epoch-checkpoints --num-workers 0 --log-format simple --log-interval 166"
+# Four epochs in 20 checks; the learning rate drops after check 16 at the latest.
+tuned_training="$every_training --sentence-avg --optimizer adam --adam-betas (0.0,0.999) --adam-eps 1e-9
+    --clip-norm 10 --lr-scheduler plateau --lr-patience 4 --drop-at 16 --max-checks 20 --stop-patience 6 --stop-ramp 8"

@@ -1,5 +1,6 @@
 """Systems that are trained alike, each with several seeds, and what they reach.
 
+DIR/data.SHA256SUMS               of the data folder that all read
 DIR/NAME-seedN/                   a training, see training.py
 DIR/NAME-seedN/evaluation.json    what its best checkpoint reaches
 """
@@ -14,14 +15,14 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.utils import split_paths
 
-from fairseq_doc.checksums import sha256_of
+from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.ensemble import TASK, load_ensemble
 from fairseq_doc.evaluation.learning_curves import MAX_LINE, LearningCurve, read_log
@@ -228,6 +229,7 @@ def compare(
     remark: Callable[[str], None],
 ) -> dict[str, dict[str, Any]]:
     """Train each system with the seeds 1 to ``seeds`` and evaluate it. What is done is not repeated.
+    ``{seed}`` in a system's options is the seed of the training.
 
     Args:
         reference: the raw test references of a translation; None for language models.
@@ -239,7 +241,7 @@ def compare(
 
     Raises:
         FairseqDocError: a training failed, all of a system's diverged, a folder has a training with
-            other options, or another process is at work.
+            other options or on other data, or another process is at work.
     """
     for system in systems.values():
         _check(system.args, reference)
@@ -248,6 +250,7 @@ def compare(
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"another process compares systems in {folder}: wait until it has ended"
     with contextlib.closing(lock(folder / "compare.lock", busy)):
+        _check_data(next(iter(systems.values())).args.data, folder)
         trained = _train(systems, seeds, workers, folder, remark)
         rows: dict[str, dict[str, Any]] = {}
         for name, system in systems.items():
@@ -286,6 +289,20 @@ def _check(args: Namespace, reference: str | None) -> None:
         check_input(Path(split_paths(args.data)[0]) / name)
 
 
+def _check_data(data: str, folder: Path) -> None:
+    """Raise ``FairseqDocError`` if the trainings of a folder read data that was made again since."""
+    sums, kept = Path(split_paths(data)[0]) / checksums.NAME, folder / f"data.{checksums.NAME}"
+    if not sums.exists():  # of fairseq-preprocess
+        return
+    lines = list(text_lines(sums))
+    if kept.exists() and list(text_lines(kept)) != lines:
+        raise FairseqDocError(
+            f"{folder}: expected trainings on {data} as it is; got some on other data: "
+            "remove the folder, or give another --dir"
+        )
+    write_lines(kept, lines)
+
+
 def folder_of(folder: Path, name: str, seed: int) -> Path:
     """The folder of a training."""
     return folder / f"{name}-seed{seed}"
@@ -302,7 +319,9 @@ def _train(
     names = {}
     for seed in range(1, seeds + 1):
         for name, system in systems.items():
-            training = Training(system.command, {"seed": seed}, folder_of(folder, name, seed))
+            words = tuple(word.replace("{seed}", str(seed)) for word in system.command.words)
+            command = replace(system.command, words=words)
+            training = Training(command, {"seed": seed}, folder_of(folder, name, seed))
             names[training] = name, seed
     finished: dict[str, list[int]] = {name: [] for name in systems}
 
@@ -330,7 +349,7 @@ def _evaluation(
     ``parameters``; ``tokens_per_second``. Kept in the folder with the checkpoint's digest."""
     checkpoint = folder / CHECKPOINTS / "checkpoint_best.pt"
     data = system.args.data
-    stamp = {"checkpoint": sha256_of(checkpoint), "data": data, "reference": reference}
+    stamp = {"checkpoint": checksums.sha256_of(checkpoint), "data": data, "reference": reference}
     kept = folder / "evaluation.json"
     with contextlib.suppress(FairseqDocError, ValueError, AttributeError):  # none, or damaged
         found = json.loads(read_text(kept, MAX_JSON))

@@ -1,6 +1,8 @@
 """``fairseq-doc compare`` with real trainings: done ones are not repeated, seeds are added, BLEU."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import toy_translation
@@ -27,7 +29,10 @@ def shared(data):
 @pytest.fixture(scope="module")
 def compared(corpus, tmp_path_factory):
     """The words of a comparison of two systems with two seeds, and its result."""
-    words = ["compare", "--dir", str(tmp_path_factory.mktemp("compare") / "runs"), *SYSTEMS]
+    folder = tmp_path_factory.mktemp("compare")
+    doc_system, one = SYSTEMS
+    systems = [doc_system, f"{one} --log-file {folder}/log-{{seed}}"]
+    words = ["compare", "--dir", str(folder / "runs"), *systems]
     words += ["--workers", "2", "--json", "--no-progress-bar"]
     training = [*shared(corpus.data), "--max-epoch", "1"]
     out, err = doc(*words, "--seeds", "2", *training)
@@ -42,6 +47,8 @@ def test_systems_with_seeds(compared, corpus):
         assert row["test"]["deviation"] > 0 and row["parameters"] > 0
         assert row["tokens_per_second"] > 0
         assert f"{name}, seed 2: loss " in err
+    logs = [path.name for path in Path(words[2]).parent.glob("log-*")]
+    assert sorted(logs) == ["log-1", "log-2"]
     doc_row, one = result["systems"].values()
     assert doc_row["parameters"] > one["parameters"]
     assert one["test"]["distance"] == one["test"]["mean"] - doc_row["test"]["mean"]
@@ -77,6 +84,9 @@ def test_what_is_refused(compared, corpus, tmp_path):
         ([*SYSTEMS, *shared(tmp_path / "none")], "cannot read"),
     ):
         assert problem in refused(*start, *added)
+    remade = shutil.copytree(corpus.data, tmp_path / "remade") / "SHA256SUMS"
+    remade.write_text(remade.read_text().replace("valid.bin", "other"))
+    assert "expected trainings on" in refused(*words[:5], *shared(remade.parent))
     assert "training with" in refused(*words[:5], *training, "--clip-norm", "3")
     broken = [f"doc={SMALL_MODEL}", f"bad={SMALL_MODEL} --doc-components 0,0,1,1,1"]
     _, err = doc(*start, *broken, "--seeds", "1", *training, status=1)

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import time
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,8 @@ import toy_translation
 import toy_trees
 from conftest import BIN, ROOT, evaluated, fail, run, start
 from fairseq import options
+
+from fairseq_doc.tuning.comparison import chosen_systems
 
 SMALL = (
     "--decoder-embed-dim 16 --layer-dims 24,24,20 --doc-components 0,0,1,2 --max-update 3 --cpu "
@@ -204,108 +207,84 @@ def by_fairseq(words, monkeypatch):
     return options.parse_args_and_arch(options.get_training_parser(), input_args=words)
 
 
-VARIANTS = {
-    "plain": "lstm_doc_lm_small",
-    "partial_shuffle": "lstm_doc_lm_small",
-    "weight_norm": "lstm_doc_lm_small",
-    "mogrifier": "lstm_doc_lm_small",
-    "mos": "lstm_mos_lm_small",
-    "one_softmax": "lstm_awd_lm_small",
-}
+def compared(script, tmp_path, monkeypatch):
+    """The systems of each comparison of a script, as ``fairseq-doc compare`` reads them."""
+    monkeypatch.chdir(ROOT)
+    words = words_of(script, tmp_path, "fairseq-doc")
+    starts = [i for i, word in enumerate(words) if word == "compare"] + [len(words)]
+    comparisons = []
+    for first, end in pairwise(starts):
+        dashes = words.index("--", first)
+        systems = [word for word in words[first:dashes] if "=" in word]
+        comparisons.append(chosen_systems([], systems, words[dashes + 1 : end], print))
+    return comparisons
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_variants_beyond_the_paper_are_accepted_by_fairseq(variant, tmp_path, monkeypatch):
-    script = [ROOT / "examples/beyond/variant.sh", variant, "3", "data", "checkpoints"]
-    args = by_fairseq(words_of(script, tmp_path), monkeypatch)
-    assert args.save_dir == f"checkpoints/{variant}-3" and args.seed == 3
-    assert args.arch == VARIANTS[variant]
+def test_the_variants_beyond_the_paper_are_accepted_by_fairseq(tmp_path, monkeypatch):
+    script = [ROOT / "examples/beyond/compare.sh", "data", "checkpoints", "--seeds", "2"]
+    [systems] = compared(script, tmp_path, monkeypatch)
     added = ["partial_shuffle", "weight_norm", "mogrifier_rounds"]
-    given = [name for name in added if getattr(args, name, None)]
-    assert given == [name for name in added if name.startswith(variant)]
+    for name, system in systems.items():
+        given = [option for option in added if getattr(system.args, option, None)]
+        assert given == [option for option in added if option.startswith(name)]
+
+
+def test_the_converged_systems_have_one_size_and_other_options_follow(tmp_path, monkeypatch):
+    script = [ROOT / "examples/converged/compare.sh", "data", "checkpoints"]
+    [systems] = compared(
+        [*script, "--seeds", "1", "--", "--max-epoch", "60"], tmp_path, monkeypatch
+    )
+    words = 10_002
+    for system in systems.values():
+        args = system.args
+        assert args.max_epoch == 60 and args.seed == 1
+        widths = [args.decoder_embed_dim, *eval(args.layer_dims)]
+        size = words * (widths[0] + 1)
+        size += sum(4 * out * (inp + out + 2) for inp, out in pairwise(widths))
+        counts = getattr(args, "doc_components", None)
+        if counts:
+            size += sum(i * (d * 100 + 100) for i, d in zip(eval(counts), widths, strict=True))
+            size += widths[-1] * sum(eval(counts))
+        assert abs(size - 1.6e6) < 0.005e6, size
 
 
 EQUAL_TUNING = ROOT / "examples" / "equal_tuning"
+SYSTEMS = ["lstm1", "lstm2", "rhn5", "nas1", "mos3", "doc3"]
 
 
-def report_of(study, trial, settings):
-    """What the tuner reports of a study."""
-    (study / "report").mkdir(parents=True)
-    report = {"best": {"trial": trial, "settings": settings}}
-    (study / "report" / "report.json").write_text(json.dumps(report))
-
-
-def rerun_of(study, name, finished=True):
-    """A training of the best settings."""
-    (study / name / "checkpoints").mkdir(parents=True)
-    (study / name / "checkpoints" / "checkpoint_best.pt").touch()
-    (study / name / "log.txt").write_text("done training in 3 seconds\n" if finished else "x\n")
-
-
-@pytest.mark.parametrize("system", ["lstm1", "lstm2", "rhn5", "nas1", "mos3", "doc3"])
-def test_the_systems_of_equal_tuning_are_accepted_by_fairseq(system, tmp_path, monkeypatch):
-    """Tuned and averaged, with the same model."""
-    shim(tmp_path, "fairseq-doc", ECHO)
-    shim(tmp_path, "fairseq-train", ECHO)
-    places = {"PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}"}
+def test_the_systems_of_equal_tuning_are_accepted_by_fairseq(tmp_path, monkeypatch):
+    """Tuned, trained with the best settings, and averaged, with the same model."""
     studies = tmp_path / "the studies"
-    words = run([EQUAL_TUNING / "tune.sh", system, "data", studies], **places).splitlines()
-    tuned = words[words.index("fairseq-train") + 1 : words.index("tune", 1)]
-    settings = {"lr": 0.004, "l2": 1e-6, "state-dropout": 0.25}
-    report_of(studies / system, 3, settings)
-    rerun_of(studies / system, "rerun-0003-seed2")
-    average = [EQUAL_TUNING / "average.sh", system, "data", studies]
-    averaged = run(average, **places).splitlines()
-    assert run(average, **places) == ""  # it is done
-    longer = [*average, "--max-epoch", "400"]
-    assert run(longer, **places).splitlines() == [*averaged, "--max-epoch", "400"]
-    assert run(longer, **places) == ""
-    both = [by_fairseq(line, monkeypatch) for line in (tuned, averaged)]
-    for name in ("arch", "cell", "layers", "rhn_depth", "doc_components", "num_params", "bptt"):
-        assert getattr(both[0], name, None) == getattr(both[1], name, None)
-    assert both[0].arch == "lstm_melis_lm" and both[0].num_params == 1_000_000
-    assert both[1].seed == 2 and both[1].state_dropout == 0.25
-    assert both[1].finetune_from_model.endswith("seed2/checkpoints/checkpoint_best.pt")
+    for system in SYSTEMS:
+        report = studies / system / "report"
+        report.mkdir(parents=True)
+        best = {"settings": {"lr": 0.004, "l2": 1e-6, "state-dropout": 0.25}}
+        (report / "report.json").write_text(json.dumps({"best": best}))
+    script = [EQUAL_TUNING / "compare.sh", "data", studies, *SYSTEMS]
+    places = {"PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}"}
+    monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")  # python
+    best, averaged = compared(script, tmp_path, monkeypatch)
+    for system in SYSTEMS:
+        tune = [EQUAL_TUNING / "tune.sh", system, "data", studies]
+        words = run(tune, **places).splitlines()
+        words = words[words.index("fairseq-train") + 1 : words.index("tune", 1)]
+        every = [by_fairseq(words, monkeypatch), best[system].args, averaged[system].args]
+        for name in ("arch", "cell", "layers", "rhn_depth", "doc_components", "num_params", "bptt"):
+            assert len({str(getattr(args, name, None)) for args in every}) == 1
+        assert every[1].lr == [0.004] and not every[1].stop_above
+        assert every[2].lr == [5.0] and every[2].state_dropout == 0.25
+        assert every[2].finetune_from_model == str(
+            studies / "tuned" / (system + "-seed{seed}") / "checkpoints" / "checkpoint_best.pt"
+        )
 
 
 def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
-    for script in ("tune.sh", "average.sh"):
-        unknown = fail([EQUAL_TUNING / script, "lstm9", "data", tmp_path])
+    for script in (
+        ["tune.sh", "lstm9", "data", tmp_path],
+        ["compare.sh", "data", tmp_path, "lstm9"],
+    ):
+        unknown = fail([EQUAL_TUNING / script[0], *script[1:]])
         assert "expected lstm1, lstm2, rhn5, nas1, mos3 or doc3; got lstm9" in unknown
-    assert "tune.sh lstm1; got none" in fail([EQUAL_TUNING / "average.sh", "lstm1", "x", tmp_path])
-    evaluate = EQUAL_TUNING / "evaluate.sh"
-    assert "expected systems after" in fail([evaluate, tmp_path, tmp_path])
-    python = {"PATH": f"{BIN}:{os.environ['PATH']}"}
-    report_of(tmp_path / "lstm1", 4, {})
-    rerun_of(tmp_path / "lstm1", "rerun-0004-seed1", finished=False)
-    nothing = fail([evaluate, tmp_path, tmp_path, "lstm1"], **python)
-    assert f"expected finished {tmp_path}/lstm1/rerun-0004-seed* of tune.sh lstm1" in nothing
-
-
-def test_equal_tuning_compares_what_was_trained_to_its_end(tmp_path):
-    """Of the best trial alone."""
-    studies, data = tmp_path / "the studies", tmp_path / "data"
-    data.mkdir()
-    for system, best in (("a", 1), ("b", 7)):
-        report_of(studies / system, best, {})
-        for name in ("rerun-0001-seed1", "rerun-0007-seed1", "rerun-0007-seed2"):
-            rerun_of(studies / system, name)
-        rerun_of(studies / system, "rerun-0007-seed3", finished=False)
-    for name in ("a/averaged-0001-seed1", "b/averaged-0007-seed1", "b/averaged-0007-seed2"):
-        (studies / name).mkdir()
-        (studies / name / "checkpoint_best.pt").touch()
-    (studies / "b/averaged-0007-seed2/done").touch()
-    for split in ("valid", "test"):
-        (data / f"{split}.bin").touch()
-        for model in studies.rglob("checkpoint_best.pt"):
-            figure = {"data": str(data), "perplexity": 9.5}
-            (model.parent / f"perplexity.{split}.json").write_text(json.dumps(figure))
-    python = {"PATH": f"{BIN}:{os.environ['PATH']}"}
-    printed = run([EQUAL_TUNING / "evaluate.sh", data, studies, "a", "b"], **python)
-    rows = [[cell.strip() for cell in line.split("|")] for line in printed.splitlines()]
-    named = [row[1:3] for row in rows if len(row) > 3 and row[2].isdecimal()]
-    assert named == [["a", "1"], ["b", "2"], ["b, averaged", "1"]]
-    assert rows[4] == [""] and "from b, averaged" in printed.splitlines()[5]
 
 
 @pytest.fixture
