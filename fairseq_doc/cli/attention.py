@@ -1,4 +1,4 @@
-"""``fairseq-doc attention``."""
+"""analyse: attention of a translation: source words against output words, as a heat map."""
 
 from dataclasses import dataclass
 from typing import Any

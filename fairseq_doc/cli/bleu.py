@@ -1,4 +1,4 @@
-"""``fairseq-doc bleu``."""
+"""evaluate: BLEU and chrF of fairseq-generate's output against raw references, by sacrebleu."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""``fairseq-doc collect-parses``."""
+"""parse: n-best parse trees from what an encoder-decoder generated as symbols of trees."""
 
 import os
 from dataclasses import dataclass

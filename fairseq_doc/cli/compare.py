@@ -1,4 +1,4 @@
-"""``fairseq-doc compare``."""
+"""train: train several systems with several seeds, and put them into one table."""
 
 import json
 import sys

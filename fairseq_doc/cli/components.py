@@ -1,4 +1,4 @@
-"""``fairseq-doc components``."""
+"""analyse: weight, posterior and most probable words of each mixture component, word by word."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""``fairseq-doc curves``."""
+"""analyse: learning curves of several runs in one picture, from fairseq's logs (Figure 2)."""
 
 import json
 from dataclasses import asdict, dataclass

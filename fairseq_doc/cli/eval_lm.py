@@ -1,4 +1,4 @@
-"""``fairseq-doc eval-lm``."""
+"""evaluate: perplexity of a model or an ensemble, with the state carried over the whole text."""
 
 import argparse
 import sys

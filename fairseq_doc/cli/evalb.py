@@ -1,4 +1,4 @@
-"""``fairseq-doc evalb``."""
+"""parse: bracketing F1 of parse trees, as EVALB with COLLINS.prm computes it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass

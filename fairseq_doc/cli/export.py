@@ -1,4 +1,4 @@
-"""``fairseq-doc export``."""
+"""export: a language model as an ONNX file, for speech recognisers and other programs."""
 
 import importlib.util
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""``fairseq-doc generate``."""
+"""evaluate: sample text from a model or an ensemble."""
 
 import sys
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """``fairseq-doc``: text and trees into data, and what to do with a trained model.
 
-A command is a file of this folder with ``EXAMPLE``; ``Options``, a dataclass, or
-``add_arguments(parser)``; ``run(settings)``, whose result JSON can hold; and ``as_text(result)``.
-It is listed here, in the order of work, and imported when called: fairseq and torch take seconds.
+A command is a file of this folder. Its docstring begins with its group and what it is for; it has
+``EXAMPLE``; ``Options``, a dataclass, or ``add_arguments(parser)``; ``run(settings)``, whose result
+JSON can hold; and ``as_text(result)``. It is imported when called: fairseq and torch take seconds.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -22,46 +23,22 @@ from fairseq_doc.cli.version import VersionAction
 from fairseq_doc.errors import FairseqDocError, first_usage_error
 from fairseq_doc.options import add_options, read_options
 
-GROUPS = {
-    "prepare": {
-        "prepare-lm": "binarise text for a language model",
-        "prepare-mt": "clean, tokenise, segment and binarise parallel text for translation",
-        "prepare-headline": "clean, segment and binarise articles with their headlines",
-        "prepare-parsing": "trees in brackets as symbols, (S (NP the dog )NP ... )S, for a "
-        "language model or a parser",
-    },
-    "train": {
-        "compare": "train several systems with several seeds, and put them into one table",
-        "tune": "find the options of a training that give the best validation, by Optuna",
-    },
-    "evaluate": {
-        "eval-lm": "perplexity of a model or an ensemble, with the state carried over the whole "
-        "text",
-        "score": "log-probabilities of plain text, one sentence a line",
-        "pairs": "minimal pairs, such as BLiMP's: which of two sentences is likelier",
-        "generate": "sample text from a model or an ensemble",
-        "bleu": "BLEU and chrF of fairseq-generate's output against raw references, by sacrebleu",
-        "rouge": "ROUGE of fairseq-generate's output against references, by rouge-score",
-    },
-    "analyse": {
-        "rank": "numerical rank of the matrix of log-probabilities over a split (Table 5)",
-        "weights": "mean weight of each mixture component over a split, and their spread (Table 4)",
-        "components": "weight, posterior and most probable words of each mixture component, word "
-        "by word",
-        "curves": "learning curves of several runs in one picture, from fairseq's logs (Figure 2)",
-        "attention": "attention of a translation: source words against output words, as a heat map",
-    },
-    "export": {
-        "export": "a language model as an ONNX file, for speech recognisers and other programs",
-    },
-    "parse": {
-        "collect-parses": "n-best parse trees from what an encoder-decoder generated as symbols of "
-        "trees",
-        "rerank": "n-best parse trees in the order of a language model's scores",
-        "evalb": "bracketing F1 of parse trees, as EVALB with COLLINS.prm computes it",
-    },
-}
-SUBCOMMANDS = {name: summary for commands in GROUPS.values() for name, summary in commands.items()}
+GROUPS = ("prepare", "train", "evaluate", "analyse", "export", "parse")  # the order of work
+
+
+def _found() -> dict[str, dict[str, str]]:
+    """{group: {command: what it is for}}, from the docstrings of the files."""
+    commands: dict[str, dict[str, str]] = {group: {} for group in GROUPS}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        docstring = path.read_text(encoding="utf-8").removeprefix('"""').partition('"""')[0]
+        group, _, summary = docstring.partition(": ")
+        if group in commands:
+            commands[group][path.stem.replace("_", "-")] = " ".join(summary.split()).rstrip(".")
+    return commands
+
+
+COMMANDS = _found()
+SUBCOMMANDS = {name: text for commands in COMMANDS.values() for name, text in commands.items()}
 # fairseq's own commands, listed to complete the order of work.
 TRAINING = (
     ("fairseq-train", "train: fairseq-train DATA --user-dir fairseq_doc ..."),
@@ -73,7 +50,7 @@ OF_FAIRSEQ = ("train", "preprocess", "interactive", "validate")  # fairseq-train
 def overview() -> str:
     """The list of commands, in groups."""
     lines = ["commands, in the order of work; fairseq-doc COMMAND --help describes one:"]
-    for group, commands in GROUPS.items():
+    for group, commands in COMMANDS.items():
         rows = list(commands.items())
         if group == "train":
             rows = [*TRAINING, *rows]

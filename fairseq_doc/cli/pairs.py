@@ -1,4 +1,4 @@
-"""``fairseq-doc pairs``."""
+"""evaluate: minimal pairs, such as BLiMP's: which of two sentences is likelier."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""``fairseq-doc prepare-headline``."""
+"""prepare: clean, segment and binarise articles with their headlines."""
 
 from dataclasses import dataclass, field
 from functools import partial

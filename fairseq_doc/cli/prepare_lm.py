@@ -1,4 +1,4 @@
-"""``fairseq-doc prepare-lm``."""
+"""prepare: binarise text for a language model."""
 
 import os
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""``fairseq-doc prepare-mt``; ``prepare-headline`` does the same with other settings."""
+"""prepare: clean, tokenise, segment and binarise parallel text for translation."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""``fairseq-doc prepare-parsing``."""
+"""prepare: trees in brackets as symbols, (S (NP the dog )NP ... )S, for a language model or a
+parser."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""``fairseq-doc rank``."""
+"""analyse: numerical rank of the matrix of log-probabilities over a split (Table 5)."""
 
 from dataclasses import dataclass
 from typing import Any

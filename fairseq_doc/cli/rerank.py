@@ -1,4 +1,4 @@
-"""``fairseq-doc rerank``."""
+"""parse: n-best parse trees in the order of a language model's scores."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""``fairseq-doc rouge``."""
+"""evaluate: ROUGE of fairseq-generate's output against references, by rouge-score."""
 
 from typing import Any
 

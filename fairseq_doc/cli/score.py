@@ -1,4 +1,4 @@
-"""``fairseq-doc score``."""
+"""evaluate: log-probabilities of plain text, one sentence a line."""
 
 import math
 import sys

@@ -1,4 +1,4 @@
-"""``fairseq-doc tune``."""
+"""train: find the options of a training that give the best validation, by Optuna."""
 
 import importlib.util
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""``fairseq-doc weights``."""
+"""analyse: mean weight of each mixture component over a split, and their spread (Table 4)."""
 
 from dataclasses import dataclass
 from typing import Any

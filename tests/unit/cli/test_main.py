@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from fairseq_doc.cli import eval_lm
-from fairseq_doc.cli.main import GROUPS, OF_FAIRSEQ, SUBCOMMANDS, main, make_parser, module_of
+from fairseq_doc.cli.main import COMMANDS, OF_FAIRSEQ, SUBCOMMANDS, main, make_parser, module_of
 from fairseq_doc.errors import FairseqDocError
 
 pytestmark = pytest.mark.usefixtures("logging_of_its_own")
@@ -123,7 +123,7 @@ def test_help_lists_every_command_in_the_order_of_work(capsys):
     assert caught.value.code == 0
     words = capsys.readouterr().out.split()
     places = []
-    for group, commands in GROUPS.items():
+    for group, commands in COMMANDS.items():
         places += [words.index(word) for word in (f"{group}:", *commands)]
     assert places == sorted(places)
 
