@@ -141,6 +141,8 @@ class Settings:
                 "expected two sides' names without . / , - or blanks, as the files end; got "
                 f"{self.source!r} and {self.target!r}"
             )
+        if self.bpe == "none" and self.merges != type(self).merges:
+            raise FairseqDocError(f"--merges {self.merges}: expected none with --bpe none")
         files = list(self.splits.values())
         if len(set(files)) < len(files) or not all(files):
             raise FairseqDocError(f"expected other files for every split; got {', '.join(files)}")

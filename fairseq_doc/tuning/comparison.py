@@ -15,7 +15,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,7 @@ from fairseq_doc.preparation.stages import read_settings
 from fairseq_doc.scoring.bleu import score_bleu
 from fairseq_doc.scoring.hypotheses import ReadOptions, read_references, read_system
 from fairseq_doc.tuning.command import Command, parsed, read_command
-from fairseq_doc.tuning.settings import duration, number
-from fairseq_doc.tuning.training import CHECKPOINTS, LOG, Outcome, Training, best_value, run_all
+from fairseq_doc.tuning.training import CHECKPOINTS, LOG, best_value, folder_of, train_seeds
 
 SPLITS = ("valid", "test")
 TRANSLATION = "translation"
@@ -251,7 +250,14 @@ def compare(
     busy = f"another process compares systems in {folder}: wait until it has ended"
     with contextlib.closing(lock(folder / "compare.lock", busy)):
         _check_data(next(iter(systems.values())).args.data, folder)
-        trained = _train(systems, seeds, workers, folder, remark)
+        commands = {name: system.command for name, system in systems.items()}
+        values = train_seeds(commands, seeds, workers, folder, remark)
+        trained = {
+            name: [seed for seed, value in own.items() if math.isfinite(value)]
+            for name, own in values.items()
+        }
+        if lost := [name for name, own in trained.items() if not own]:
+            raise FairseqDocError(f"{lost[0]}: expected a training that ends; all {seeds} diverged")
         rows: dict[str, dict[str, Any]] = {}
         for name, system in systems.items():
             found = [
@@ -265,9 +271,9 @@ def compare(
                 "tokens_per_second": found[0]["tokens_per_second"],
             }
             for split in SPLITS:
-                values = [of_seed[split] for of_seed in found]
-                baseline = next(iter(rows.values())).get(split, {"values": values})["values"]
-                rows[name][split] = {"values": values, **summary(values, baseline)}
+                reached = [of_seed[split] for of_seed in found]
+                baseline = next(iter(rows.values())).get(split, {"values": reached})["values"]
+                rows[name][split] = {"values": reached, **summary(reached, baseline)}
     return rows
 
 
@@ -301,45 +307,6 @@ def _check_data(data: str, folder: Path) -> None:
             "remove the folder, or give another --dir"
         )
     write_lines(kept, lines)
-
-
-def folder_of(folder: Path, name: str, seed: int) -> Path:
-    """The folder of a training."""
-    return folder / f"{name}-seed{seed}"
-
-
-def _train(
-    systems: dict[str, System],
-    seeds: int,
-    workers: int,
-    folder: Path,
-    remark: Callable[[str], None],
-) -> dict[str, list[int]]:
-    """{system: the seeds that did not diverge}."""
-    names = {}
-    for seed in range(1, seeds + 1):
-        for name, system in systems.items():
-            words = tuple(word.replace("{seed}", str(seed)) for word in system.command.words)
-            command = replace(system.command, words=words)
-            training = Training(command, {"seed": seed}, folder_of(folder, name, seed))
-            names[training] = name, seed
-    finished: dict[str, list[int]] = {name: [] for name in systems}
-
-    def finish(training: Training, outcome: Outcome) -> None:
-        name, seed = names[training]
-        if outcome.value is None:
-            raise FairseqDocError(f"{name}, seed {seed}: {outcome.problem} ({training.log})")
-        if math.isfinite(outcome.value):
-            finished[name].append(seed)
-        took = duration(training.seconds) if training.seconds else "done before"
-        metric = systems[name].command.metric
-        remark(f"{name}, seed {seed}: {metric} {number(outcome.value)}, {took}")
-
-    run_all(list(names), workers, finish)
-    for name, own in finished.items():
-        if not own:
-            raise FairseqDocError(f"{name}: expected a training that ends; all {seeds} diverged")
-    return {name: sorted(own) for name, own in finished.items()}
 
 
 def _evaluation(

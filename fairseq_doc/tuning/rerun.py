@@ -4,6 +4,7 @@ import contextlib
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import lock
 from fairseq_doc.tuning.command import Command, with_options
 from fairseq_doc.tuning.progress import Progress
-from fairseq_doc.tuning.settings import Options, duration, number
+from fairseq_doc.tuning.settings import Options, option_words
 from fairseq_doc.tuning.slots import Slot, best_slot
 from fairseq_doc.tuning.storage import claim_folder, open_storage, read_slots
-from fairseq_doc.tuning.training import Outcome, Training, run_all
+from fairseq_doc.tuning.training import folder_of, train_seeds
 
 
 def rerun(settings: Options) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def rerun(settings: Options) -> dict[str, Any]:
         "trial": slot.number,
         "settings": slot.settings,
         "runs": [
-            {"seed": seed, "value": value, "folder": str(folder_of(folder, slot, seed))}
+            {"seed": seed, "value": value, "folder": str(folder_of(folder, _name(slot), seed))}
             for seed, value in values.items()
         ],
         "diverged": sum(math.isinf(value) for value in values.values()),
@@ -52,28 +53,15 @@ def train_again(
     command: Command, slot: Slot, seeds: int, workers: int, folder: Path, show: Progress
 ) -> dict[int, float]:
     """{seed: value}, infinite if diverged. Finished trainings are not repeated; failures raise."""
-    seed_of, values = {}, {}
-    for seed in range(1, seeds + 1):
-        settings = {**slot.settings, "seed": seed}
-        seed_of[Training(command, settings, folder_of(folder, slot, seed))] = seed
-
-    def finish(training: Training, outcome: Outcome) -> None:
-        seed = seed_of[training]
-        if outcome.value is None:
-            raise FairseqDocError(f"seed {seed} failed: {outcome.problem} ({training.log})")
-        values[seed] = outcome.value
-        took = duration(training.seconds) if training.seconds else "done before"
-        show.line(f"seed {seed}: {command.metric} {number(outcome.value)}, {took}")
-
+    name = _name(slot)
+    tried = replace(command, words=(*command.words, *option_words(slot.settings)))
     busy = f"another process trains trial {slot.number} again: wait until it has ended"
-    with contextlib.closing(lock(folder / f"rerun-{slot.number:04d}.lock", busy)):
-        run_all(list(seed_of), workers, finish)
-    return dict(sorted(values.items()))
+    with contextlib.closing(lock(folder / f"{name}.lock", busy)):
+        return train_seeds({name: tried}, seeds, workers, folder, show.line)[name]
 
 
-def folder_of(folder: Path, slot: Slot, seed: int) -> Path:
-    """The folder of a trial's training with a seed."""
-    return folder / f"rerun-{slot.number:04d}-seed{seed}"
+def _name(slot: Slot) -> str:
+    return f"rerun-{slot.number:04d}"
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:

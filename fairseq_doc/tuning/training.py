@@ -15,8 +15,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -26,7 +26,7 @@ from fairseq_doc.fairseq_patches.checkpoint_reading import check_file
 from fairseq_doc.files import write_lines
 from fairseq_doc.tuning import launch
 from fairseq_doc.tuning.command import Command, program_for
-from fairseq_doc.tuning.settings import Settings, differences, option_words
+from fairseq_doc.tuning.settings import Settings, differences, duration, number, option_words
 
 COMMAND, LOG, CHECKPOINTS = "command.txt", "log.txt", "checkpoints"
 POLL = 0.1  # seconds between looks at the trainings
@@ -178,6 +178,50 @@ def run_all(
             time.sleep(POLL)
     finally:
         stop_all(running)
+
+
+def folder_of(folder: Path, name: str, seed: int) -> Path:
+    """The folder of a training of :func:`train_seeds`."""
+    return folder / f"{name}-seed{seed}"
+
+
+def train_seeds(
+    commands: Mapping[str, Command],
+    seeds: int,
+    workers: int,
+    folder: Path,
+    remark: Callable[[str], None],
+) -> dict[str, dict[int, float]]:
+    """Train each command with the seeds 1 to ``seeds``, which also replace ``{seed}`` in its words.
+
+    Finished trainings are not repeated; a failure is a ``FairseqDocError``.
+
+    Args:
+        commands: by name.
+        remark: takes a line for each training that ends.
+
+    Returns:
+        {name: {seed: the best validation, infinite if it diverged}}.
+    """
+    names = {}
+    for seed in range(1, seeds + 1):
+        for name, command in commands.items():
+            words = tuple(word.replace("{seed}", str(seed)) for word in command.words)
+            place = folder_of(folder, name, seed)
+            names[Training(replace(command, words=words), {"seed": seed}, place)] = name, seed
+    values: dict[str, dict[int, float]] = {name: {} for name in commands}
+
+    def finish(training: Training, outcome: Outcome) -> None:
+        name, seed = names[training]
+        if outcome.value is None:
+            raise FairseqDocError(f"{name}, seed {seed}: {outcome.problem} ({training.log})")
+        values[name][seed] = outcome.value
+        took = duration(training.seconds) if training.seconds else "done before"
+        metric = commands[name].metric
+        remark(f"{name}, seed {seed}: {metric} {number(outcome.value)}, {took}")
+
+    run_all(list(names), workers, finish)
+    return {name: dict(sorted(own.items())) for name, own in values.items()}
 
 
 def stop_all(trainings: Sequence[Training]) -> None:

@@ -185,6 +185,7 @@ EMPTY_SPLIT = {"valid.en": b"", "valid.de": b""}
         ({"train.en": b"\n" * 40}, {}, ["every pair would be dropped"]),
         ({"train.de": b"a b c\n" * 40}, {"tokenizer": "none"}, ["two or more characters"]),
         ({}, {"bpe": "sentencepiece", "merges": 9999}, ["vocabulary of 9,999", "--merges"]),
+        ({}, {"bpe": "none", "merges": 9}, ["--merges 9", "--bpe none"]),
         ({}, {"max_ratio": 0.5}, ["--max-ratio", "at least 1; got 0.5"]),
         ({}, {"max_ratio": float("nan")}, ["--max-ratio", "at least 1; got nan"]),
         ({}, {"threshold": -1}, ["--threshold", "at least 0; got -1"]),

@@ -203,7 +203,7 @@ def test_a_rerun_that_fails_and_one_that_is_at_work(again):
         assert "another process trains trial 0 again" in refusal(again, 1)
     message = refusal(again, 2, failing)
     # Either may end first.
-    assert re.search(r"seed (\d) failed: ValueError.*rerun-0000-seed\1/log\.txt", message)
+    assert re.search(r"seed (\d): ValueError.*rerun-0000-seed\1/log\.txt", message)
 
 
 def test_a_script_of_a_metric_that_is_a_command(study_in, tmp_path):

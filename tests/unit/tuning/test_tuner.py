@@ -229,9 +229,9 @@ def test_processes_that_begin_at_the_same_moment_have_trials_of_their_own(study_
     both = [context.Process(target=continue_at_once, args=arguments) for _ in range(2)]
     for process in both:
         process.start()
-    got = [found.get(timeout=60) for _ in range(2 * rounds)]
+    got = [found.get(timeout=300) for _ in range(2 * rounds)]
     for process in both:
-        process.join(60)
+        process.join(300)
     assert all(kept for _, _, kept in got)
     assert len({number for _, number, _ in got}) == 2 * rounds
     trials = {trial.number: trial for trial in tuned.study.get_trials()}
