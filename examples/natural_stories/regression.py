@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-LETTERS_ALONE = "'\"().,;:?!"  # stripped for a word's frequency
+PUNCTUATION = "'\"().,;:?!"  # stripped for a word's frequency
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -27,7 +27,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def bare(word: str) -> str:
     """A word as its frequency is counted."""
-    return word.strip(LETTERS_ALONE).lower()
+    return word.strip(PUNCTUATION).lower()
 
 
 def read_words(corpus: Path, training: Path) -> dict[int, list[tuple[str, float, float, float]]]:
@@ -51,7 +51,9 @@ def read_surprisals(path: Path, words: list[str]) -> np.ndarray:
     if [row["word"] for row in rows] != words:
         raise SystemExit(f"{path}: expected the {len(words)} words of the story; got others")
     known = [row["unknown"] == "0" and row["surprisal"] != "NA" for row in rows]
-    return np.array([float(row["surprisal"]) if ok else np.nan for row, ok in zip(rows, known, strict=True)])
+    return np.array(
+        [float(row["surprisal"]) if ok else np.nan for row, ok in zip(rows, known, strict=True)]
+    )
 
 
 def with_previous(values: np.ndarray) -> np.ndarray:
@@ -91,7 +93,11 @@ def main(corpus: Path, training: Path, systems: dict[str, Path]) -> Iterator[str
         slopes = np.linalg.lstsq(full, y)[0][-2:]
         gain = np.mean(log_likelihoods(full, y, everything) - log_likelihoods(base, y, everything))
         held_out = [
-            np.mean((log_likelihoods(full, y, story != k) - log_likelihoods(base, y, story != k))[story == k])
+            np.mean(
+                (log_likelihoods(full, y, story != k) - log_likelihoods(base, y, story != k))[
+                    story == k
+                ]
+            )
             for k in stories
         ]
         yield (

@@ -111,12 +111,9 @@ def test_surprisals_as_a_table(corpus, lm, model):
 
 
 def test_surprisals_of_spans_are_sums(corpus, model):
-    """In a folder whose text was tokenised: a model of the same dictionary reads ``w1, w2`` in three
-    tokens, and the marks not at all."""
+    """Where the data folder's text was tokenised, ``w2,`` has two tokens; a mark is not read."""
     folder = model.parent / "tokenised"
-    shutil.copytree(corpus.data, folder)
-    settings = json.loads((folder / "settings.json").read_text()) | {"tokenizer": "moses"}
-    (folder / "settings.json").write_text(json.dumps(settings))
+    doc("prepare-lm", "text", corpus.text, folder, "--tokenizer", "moses")
 
     def table(text, *options):
         words = ["score", folder, "--path", model, "--cpu", "--tsv", *options]
