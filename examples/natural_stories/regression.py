@@ -61,12 +61,18 @@ def with_previous(values: np.ndarray) -> np.ndarray:
     return np.hstack([values, np.vstack([np.full(values.shape[1], np.nan), values[:-1]])])
 
 
-def log_likelihoods(x: np.ndarray, y: np.ndarray, fit: np.ndarray) -> np.ndarray:
-    """log p of each time, normal around the line that is fitted to the words ``fit``."""
-    slopes, *_ = np.linalg.lstsq(x[fit], y[fit])
+def log_likelihoods(x: np.ndarray, y: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """log p of each time, normal around the plane that is fitted to the words ``fitted``."""
+    slopes, *_ = np.linalg.lstsq(x[fitted], y[fitted], rcond=None)
     errors = y - x @ slopes
-    variance = np.mean(errors[fit] ** 2)
+    variance = np.mean(errors[fitted] ** 2)
     return -(np.log(2 * np.pi * variance) + errors**2 / variance) / 2
+
+
+def mean_and_error(of_stories: np.ndarray) -> str:
+    """The mean over stories and its standard error."""
+    error = of_stories.std(ddof=1) / len(of_stories) ** 0.5
+    return f"{of_stories.mean():9.5f} +- {error:.5f}"
 
 
 def main(corpus: Path, training: Path, systems: dict[str, Path]) -> Iterator[str]:
@@ -84,26 +90,26 @@ def main(corpus: Path, training: Path, systems: dict[str, Path]) -> Iterator[str
         bits[name] = np.vstack([with_previous(part[:, None]) for part in parts])
     used = ~np.isnan(np.hstack([base, *bits.values()])).any(1)
     y, story, base = y[used], story[used], np.hstack([np.ones((used.sum(), 1)), base[used]])
-    everything = np.full(len(y), True)
 
     yield f"{len(y):,} of {len(used):,} words, times {y.mean():.1f} ms, deviation {y.std():.1f}"
-    yield "system      bits/word  ms/bit  ms/bit, word before  gain  gain in other stories (their error)"
+    yield "system   bits a word  ms a bit  of the word before     gain  in other stories, its error"
+    held_out = {}
     for name, values in bits.items():
         full = np.hstack([base, values[used]])
-        slopes = np.linalg.lstsq(full, y)[0][-2:]
-        gain = np.mean(log_likelihoods(full, y, everything) - log_likelihoods(base, y, everything))
-        held_out = [
-            np.mean(
-                (log_likelihoods(full, y, story != k) - log_likelihoods(base, y, story != k))[
-                    story == k
-                ]
-            )
-            for k in stories
-        ]
+        slopes = np.linalg.lstsq(full, y, rcond=None)[0][-2:]
+
+        def gains(fitted, full=full):
+            return log_likelihoods(full, y, fitted) - log_likelihoods(base, y, fitted)
+
+        held_out[name] = np.array([gains(story != k)[story == k].mean() for k in stories])
         yield (
-            f"{name:<12}{values[used, 0].mean():8.3f}{slopes[0]:8.2f}{slopes[1]:20.2f}{gain:9.5f}"
-            f"{np.mean(held_out):10.5f} ({np.std(held_out, ddof=1) / len(held_out) ** 0.5:.5f})"
+            f"{name:<9}{values[used, 0].mean():11.3f}{slopes[0]:10.3f}{slopes[1]:20.3f}"
+            f"{gains(story > 0).mean():9.5f}{mean_and_error(held_out[name])}"
         )
+    first, *others = systems
+    for name in others:
+        difference = mean_and_error(held_out[name] - held_out[first])
+        yield f"{name} less {first}, in other stories: {difference.strip()}"
 
 
 if __name__ == "__main__":

@@ -27,9 +27,7 @@ class Options(TextOptions, AdaptationOptions):
         "surprisal in bits, entropy of its first token in bits, whether a token is unknown, tokens",
         False,
     )
-    units: bool = option(
-        "a row a token: a unit, a word of the tokenizer, a byte", False, needs="tsv"
-    )
+    units: bool = option("a row a token: a unit, a word of Moses, a byte", False, needs="tsv")
     spans: str | None = option(
         "a row a span of words: MARK, such as |, is between two spans, with blanks around it; the "
         "model does not read it",
@@ -43,11 +41,9 @@ class Options(TextOptions, AdaptationOptions):
         if self.state == "fresh" and (self.cache or self.dynamic):
             raise FairseqDocError(NEEDS_CARRIED)
         if self.tsv and (self.output_word_probs or self.json):
-            raise FairseqDocError(
-                "--tsv cannot be combined with --json or --output-word-probs: expected one of them"
-            )
+            raise FairseqDocError("--tsv: expected no --json or --output-word-probs beside it")
         if self.units and self.spans is not None:
-            raise FairseqDocError("--units cannot be combined with --spans: expected one of them")
+            raise FairseqDocError("--units: expected no --spans beside it")
 
 
 def run(settings: Options) -> dict[str, Any]:
@@ -76,14 +72,10 @@ def run(settings: Options) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     sentences = []
     for number, (words, sentence) in enumerate(zip(tokenized, scored.sentences, strict=True)):
-        entry: dict[str, Any] = {
-            "text": form.text(words),
-            "log_prob": sentence.log_prob,
-            "tokens": sentence.tokens,
-            "unknown": sentence.unknown,
-        }
+        names = ["log_prob", "tokens", "unknown"]
         if settings.output_word_probs:
-            entry |= {"words": sentence.words, "word_log_probs": sentence.word_log_probs}
+            names += ["words", "word_log_probs"]
+        entry = {"text": form.text(words), **{name: getattr(sentence, name) for name in names}}
         if settings.tsv:
             parts = written[number] if written else [(word, 1) for word in words]
             entry["rows"] = list(map(asdict, score_parts(parts, sentence, dictionary)))

@@ -64,13 +64,14 @@ def test_the_regression_finds_what_the_times_depend_on(corpus):
     folder = corpus(texts)
     (folder / "text").write_text("the a a big dogs dogs dogs\n")
     systems = {"one": folder / "scored", "two": folder / "scored"}
-    head, _, one, two = regression.main(folder, folder / "text", systems)
+    head, _, one, two, difference = regression.main(folder, folder / "text", systems)
     usable = [word != "<unk>" for text in texts for word in text.split()]
     both = sum(
         all(usable[i - 1 : i + 1]) and i % 200 > 1 for i in range(1, 800)
     )  # the first has no score
     assert head.startswith(f"{both} of 800 words") and one.split()[1:] == two.split()[1:]
-    _, _, slope, before, gain, held_out, _ = one.split()
+    assert difference == "two less one, in other stories: 0.00000 +- 0.00000"
+    _, _, slope, before, gain, held_out, *_ = one.split()
     assert float(slope) == pytest.approx(3, abs=0.15)
     assert float(before) == pytest.approx(1.5, abs=0.15)
     # Both terms explain (3^2 + 1.5^2) 121/12 ms^2 beside the noise of 5 ms.

@@ -287,7 +287,7 @@ def test_score_sums_spans_without_their_marks(models, tmp_path):
     [
         ("--units", "--units: expected --tsv beside it"),
         ("--spans '|'", "--spans: expected --tsv beside it"),
-        ("--tsv --units --spans '|'", "--units cannot be combined with --spans"),
+        ("--tsv --units --spans '|'", "--units: expected no --spans beside it"),
         ("--tsv --spans '|'", "no line has it"),
         ("--tsv --spans ''", "expected a mark without blanks"),
         ("--tsv --spans w2", "line 2 is empty"),
