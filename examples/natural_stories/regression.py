@@ -116,5 +116,8 @@ if __name__ == "__main__":
     if len(sys.argv) < 4 or not all("=" in word for word in sys.argv[3:]):
         sys.exit("expected CORPUS TRAINING_TEXT SYSTEM=FOLDER ...")
     given = (word.split("=", 1) for word in sys.argv[3:])
-    lines = main(Path(sys.argv[1]), Path(sys.argv[2]), {name: Path(path) for name, path in given})
-    print("\n".join(lines))
+    named = {name: Path(path) for name, path in given}
+    try:
+        print("\n".join(main(Path(sys.argv[1]), Path(sys.argv[2]), named)))
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}")

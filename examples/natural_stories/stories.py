@@ -27,11 +27,17 @@ def read_words(corpus: Path) -> dict[int, list[str]]:
 
 def main(corpus: Path, folder: Path) -> None:
     """Write the texts into a new folder."""
+    stories = read_words(corpus)
     folder.mkdir(parents=True)
-    for number, words in read_words(corpus).items():
+    for number, words in stories.items():
         lines = SENTENCE_END.sub(r"\1\n", " ".join(words))
         (folder / f"{number}.txt").write_text(f"{lines}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    if len(sys.argv) != 3:
+        sys.exit("expected FOLDER_OF_THE_CORPUS NEW_FOLDER")
+    try:
+        main(*map(Path, sys.argv[1:]))
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}")
