@@ -99,7 +99,8 @@ def run(settings: Options) -> dict[str, Any]:
     of the ``layers`` by the word's frequency in training.
     """
     settings.check_outputs()
-    tokenized, form = settings.sentences(settings.data)
+    lines, form = settings.read(settings.data)
+    tokenized = settings.sentences(lines, form)
     unit = form.unit
     if settings.picture:
         settings.check_drawn_line(tokenized)

@@ -1,27 +1,20 @@
 """evaluate: log-probabilities of plain text, one sentence a line."""
 
-import math
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from fairseq_doc.cli.arguments import (
-    AdaptationOptions,
-    bits_a_character,
-    ensemble_of,
-    progress_of,
-)
+from fairseq_doc.cli.arguments import AdaptationOptions, bits_a_character, ensemble_of, progress_of
 from fairseq_doc.cli.text_arguments import TextOptions, unknown_words
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, TextScore, encoded_text, score_text
+from fairseq_doc.evaluation.written_words import parts_of, score_parts, table, without_marks
 from fairseq_doc.options import option
 from fairseq_doc.preparation.byte_tokens import BYTE
 
 EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --path a.pt'
-COLUMNS = ("line", "position", "word", "surprisal", "entropy", "unknown")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +23,16 @@ class Options(TextOptions, AdaptationOptions):
 
     output_word_probs: bool = option("print the log-probability of each word too", False)
     tsv: bool = option(
-        "print a table instead, a row a word: line, position, word, surprisal and entropy in bits, "
-        "whether the word is unknown",
+        "print a table instead, a row a word as written, between blanks: line, position, word, "
+        "surprisal in bits, entropy of its first token in bits, whether a token is unknown, tokens",
         False,
+    )
+    units: bool = option("a row a token: a unit, a word of Moses, a byte", False, needs="tsv")
+    spans: str | None = option(
+        "a row a span of words: MARK, such as |, is between two spans, with blanks around it; the "
+        "model does not read it",
+        metavar="MARK",
+        needs="tsv",
     )
     json: bool = option("print one JSON object", False)
 
@@ -41,9 +41,9 @@ class Options(TextOptions, AdaptationOptions):
         if self.state == "fresh" and (self.cache or self.dynamic):
             raise FairseqDocError(NEEDS_CARRIED)
         if self.tsv and (self.output_word_probs or self.json):
-            raise FairseqDocError(
-                "--tsv cannot be combined with --json or --output-word-probs: expected one of them"
-            )
+            raise FairseqDocError("--tsv: expected no --json or --output-word-probs beside it")
+        if self.units and self.spans is not None:
+            raise FairseqDocError("--units: expected no --spans beside it")
 
 
 def run(settings: Options) -> dict[str, Any]:
@@ -51,48 +51,41 @@ def run(settings: Options) -> dict[str, Any]:
     token is a byte; ``unknown``, counts of words outside the dictionary; ``seconds`` without
     loading; ``sentences``, each with ``text``, ``log_prob``, ``tokens`` and ``unknown``. With
     --output-word-probs also ``words`` and ``word_log_probs``, the end mark last (0 for an unscored
-    first word); with --tsv also ``word_entropies``, in nats, ``is_unknown`` and ``scored``."""
-    tokenized, form = settings.sentences(settings.data)
-    unit = form.unit
+    first word); with --tsv also ``rows``, each a ``PartScore``."""
+    lines, form = settings.read(settings.data)
+    counts = None
+    if settings.spans is not None:
+        lines, counts = without_marks(lines, settings.spans)
+    tokenized = settings.sentences(lines, form)
+    written = None
+    if settings.tsv and not settings.units:
+        written = parts_of(form, lines, tokenized, counts)
     ensemble = ensemble_of(settings)
+    dictionary, steps = ensemble.dictionary, settings.max_tokens
     # Raises its errors before gradient statistics are gathered.
-    encoded_text(ensemble.dictionary, tokenized, settings.state, settings.max_tokens)
-    start = time.perf_counter()
+    encoded_text(dictionary, tokenized, settings.state, steps)
+    start, progress = time.perf_counter(), progress_of(settings)
+    scorer = settings.scorer_of(ensemble)
     scored = score_text(
-        ensemble,
-        tokenized,
-        settings.state,
-        settings.max_tokens,
-        progress_of(settings),
-        settings.scorer_of(ensemble),
-        entropies=settings.tsv,
+        ensemble, tokenized, settings.state, steps, progress, scorer, entropies=settings.tsv
     )
     seconds = time.perf_counter() - start
     sentences = []
-    for words, sentence in zip(tokenized, scored.sentences, strict=True):
-        entry: dict[str, Any] = {
-            "text": form.text(words),
-            "log_prob": sentence.log_prob,
-            "tokens": sentence.tokens,
-            "unknown": sentence.unknown,
-        }
-        if settings.output_word_probs or settings.tsv:
-            entry["words"] = sentence.words
-            entry["word_log_probs"] = sentence.word_log_probs
+    for number, (words, sentence) in enumerate(zip(tokenized, scored.sentences, strict=True)):
+        names = ["log_prob", "tokens", "unknown"]
+        if settings.output_word_probs:
+            names += ["words", "word_log_probs"]
+        entry = {"text": form.text(words), **{name: getattr(sentence, name) for name in names}}
         if settings.tsv:
-            entry["word_entropies"] = sentence.word_entropies
-            # Of the first line of a carried text the first word is not scored.
-            unscored = len(sentence.words) - sentence.tokens
-            entry["scored"] = [i >= unscored for i in range(len(sentence.words))]
-            dictionary = ensemble.dictionary
-            entry["is_unknown"] = [dictionary.index(w) == dictionary.unk() for w in sentence.words]
+            parts = written[number] if written else [(word, 1) for word in words]
+            entry["rows"] = list(map(asdict, score_parts(parts, sentence, dictionary)))
         sentences.append(entry)
     total = Evaluation(-scored.log_prob, scored.tokens)
-    _report(scored, total, unit, seconds)
+    _report(scored, total, form.unit, seconds)
     return {
         "log_prob": scored.log_prob,
         "tokens": scored.tokens,
-        **bits_a_character(unit, total.bits),
+        **bits_a_character(form.unit, total.bits),
         "unknown": dict(scored.unknown),
         "seconds": seconds,
         "sentences": sentences,
@@ -113,24 +106,10 @@ def _report(scored: TextScore, total: Evaluation, unit: str, seconds: float) -> 
 
 def as_text(result: dict[str, Any]) -> str:
     """A line a sentence: its log-probability, a tab, and its text or its words with their own."""
-    if any("word_entropies" in sentence for sentence in result["sentences"]):
-        return _table(result["sentences"])
+    if any("rows" in sentence for sentence in result["sentences"]):
+        return table([sentence["rows"] for sentence in result["sentences"]])
     lines = [f"{sentence['log_prob']:.4f}\t{_words(sentence)}" for sentence in result["sentences"]]
     return "\n".join(lines)
-
-
-def _table(sentences: Sequence[dict[str, Any]]) -> str:
-    """Rows of words and end marks, tab-separated; NA where the first word is not scored."""
-    rows = ["\t".join(COLUMNS)]
-    for line, sentence in enumerate(sentences, start=1):
-        names = ("words", "word_log_probs", "word_entropies", "scored", "is_unknown")
-        columns = zip(*(sentence[name] for name in names), strict=True)
-        for position, (word, log_prob, entropy, scored, unknown) in enumerate(columns, start=1):
-            bits = ["NA", "NA"]
-            if scored:
-                bits = [f"{-log_prob / math.log(2):.6f}", f"{entropy / math.log(2):.6f}"]
-            rows.append("\t".join([str(line), str(position), word, *bits, str(int(unknown))]))
-    return "\n".join(rows)
 
 
 def _words(sentence: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """What the commands that read plain text share: options, reading and reports."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fairseq_doc.errors import shown
@@ -30,14 +31,16 @@ class TextOptions:
         "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, type=positive
     )
 
-    def sentences(self, data: str) -> tuple[list[list[str]], TextForm]:
-        """The tokens of each line, and how text becomes tokens in the folder ``data``."""
-        at = "" if self.input == "-" else f"{self.input}: "
+    def read(self, data: str) -> tuple[list[str], TextForm]:
+        """The lines, and how text becomes tokens in the folder ``data``."""
         form = form_of(data)
         errors = "surrogateescape" if form.unit == BYTE else "strict"
-        lines = list(text_lines(self.input, errors=errors))
-        tokens = check_sentences(lines, self.state, self.empty_lines, self.max_words, at, form)
-        return tokens, form
+        return list(text_lines(self.input, errors=errors)), form
+
+    def sentences(self, lines: Sequence[str], form: TextForm) -> list[list[str]]:
+        """The tokens of each line."""
+        at = "" if self.input == "-" else f"{self.input}: "
+        return check_sentences(lines, self.state, self.empty_lines, self.max_words, at, form)
 
 
 def unknown_words(unknown: Counter[str], unit: str) -> str:

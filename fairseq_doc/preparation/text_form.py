@@ -1,7 +1,8 @@
 """Plain text <-> a language model's tokens, by what the data folder says of its preparation."""
 
+import html
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from fairseq.utils import split_paths
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.preparation.binarisation import load_dictionary
 from fairseq_doc.preparation.byte_tokens import BYTE, WORD, text_of, tokens_of, unit_of
 from fairseq_doc.preparation.stages import SETTINGS, read_settings
 from fairseq_doc.preparation.tokenization import (
     BPE_KINDS,
+    CONTROL,
     MODELS,
     TOKENIZERS,
     UNKNOWN,
@@ -28,6 +30,7 @@ from fairseq_doc.preparation.tokenization import (
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
 
+_BYTE_WORDS = re.compile(r"\s*\S+\s*|\s+")
 _UNKNOWN = re.compile(rf"(?:^|(?<=\s)){UNKNOWN}(?=\s|$)")
 
 
@@ -68,6 +71,44 @@ class TextForm:
         detokenize = moses(self.language).decode if self.tokenizer == "moses" else str
         plain = _around_unknown(lambda units: detokenize(without_bpe(units, self.bpe)))
         return "\n".join(map(plain, text.split("\n")))
+
+    def written_words(self, line: str, tokens: Sequence[str]) -> list[tuple[str, int]]:
+        """The words of a line as written, between blanks, each with how many of the line's
+        ``tokens`` it has. A blank that is a byte belongs to the word before it, since it ends it; at
+        the start of a line, to the first word.
+
+        Raises:
+            FairseqDocError: the tokens are not those of the words, one word after the other.
+        """
+        words = list(self._written(line))
+        if [token for _, own in words for token in own] != list(tokens):
+            raise FairseqDocError(
+                f"expected tokens that make up the words between blanks; got others in "
+                f"{shown(line)}: give --units for a row a token"
+            )
+        return [(word, len(own)) for word, own in words]
+
+    def _written(self, line: str) -> Iterator[tuple[str, list[str]]]:
+        if self.unit == BYTE:
+            for part in _BYTE_WORDS.findall(line):
+                yield text_of(tokens_of(part.strip(), BYTE), BYTE), tokens_of(part, BYTE)
+            return
+        tokenized = iter(tokens_of(self.words(line), WORD))
+        for word in line.split():
+            own = word
+            if self.tokenizer != "none":
+                own = " ".join(_taken(tokenized, CONTROL.sub("", word)))
+            yield word, tokens_of(self.units(own), WORD)
+
+
+def _taken(tokenized: Iterator[str], written: str) -> Iterator[str]:
+    """The next words of Moses, which make up a written one; fewer if they do not."""
+    while written and (word := next(tokenized, "")):
+        plain = "-" if word == "@-@" else html.unescape(word)  # ' is &apos;
+        if not written.startswith(plain):
+            return
+        written = written.removeprefix(plain)
+        yield word
 
 
 WORDS = TextForm()

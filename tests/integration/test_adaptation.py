@@ -85,7 +85,7 @@ def test_surprisals_as_a_table(corpus, lm, model):
         words = ["score", corpus.data, "--path", model, "--cpu", "--tsv", *options.split()]
         lines = doc(*words, stdin=text.encode())[0].splitlines()
         names, *rows = [line.split("\t") for line in lines]
-        assert names == ["line", "position", "word", "surprisal", "entropy", "unknown"]
+        assert names == ["line", "position", "word", "surprisal", "entropy", "unknown", "tokens"]
         return rows
 
     fresh, carried = table(), table("--state carried")
@@ -108,6 +108,26 @@ def test_surprisals_as_a_table(corpus, lm, model):
         changed = [a[3] != b[3] for a, b in zip(adapted, carried, strict=True)]
         # Segments of 20 words: the first, and here the only one, is scored by the trained weights.
         assert any(changed) == more.startswith("--cache")
+
+
+def test_surprisals_of_spans_are_sums(corpus, model):
+    """Where the data folder's text was tokenised, ``w2,`` has two tokens; a mark is not read."""
+    folder = model.parent / "tokenised"
+    doc("prepare-lm", "text", corpus.text, folder, "--tokenizer", "moses")
+
+    def table(text, *options):
+        words = ["score", folder, "--path", model, "--cpu", "--tsv", *options]
+        rows = [row.split("\t") for row in doc(*words, stdin=text)[0].splitlines()[1:]]
+        return [(row[2], row[6]) for row in rows], [float(row[3]) for row in rows]
+
+    names, bits = table(b"w1 w2, | w3\n", "--spans", "|")
+    assert names == [("w1 w2,", "3"), ("w3", "1"), ("</s>", "1")]
+    names, by_word = table(b"w1 w2, w3\n")
+    assert names == [("w1", "1"), ("w2,", "2"), ("w3", "1"), ("</s>", "1")]
+    assert bits == pytest.approx([sum(by_word[:2]), *by_word[2:]], abs=1e-5)
+    names, by_token = table(b"w1 w2, w3\n", "--units")
+    assert [word for word, _ in names] == ["w1", "w2", ",", "w3", "</s>"]
+    assert sum(by_token) == pytest.approx(sum(bits), abs=1e-5)
 
 
 def test_scores_of_a_text_are_those_of_the_split(corpus, lm):
@@ -178,8 +198,10 @@ def test_scores_that_cannot_be(corpus, model):
     for options, problem in (
         ("--cache-window 5", "expected --state carried; got fresh"),
         ("--dynamic", "expected --state carried; got fresh"),
-        ("--tsv --output-word-probs", "--tsv cannot be combined"),
-        ("--tsv --json", "--tsv cannot be combined"),
+        ("--tsv --output-word-probs", "--tsv: expected no --json"),
+        ("--tsv --json", "--tsv: expected no --json"),
+        ("--tsv --spans |", "--spans: expected the mark | between spans; no line has it"),
+        ("--units", "--units: expected --tsv beside it"),
     ):
         assert problem in refused(*score, *options.split(), stdin=b"w1\n")
     files = set(model.parent.iterdir())

@@ -78,8 +78,23 @@ def write_data_sets(folder):
     names = ("train", "val", "test_2016_flickr")
     write_pairs(folder / "multi30k", names, ("en", "de"))
     write_pairs(folder / "debian_headline", ("train", "valid", "test"), ("src", "tgt"))
+    write_stories(folder / "natural_stories")
     toy_trees.write_corpus(folder / "wsj_sample", train=150, dev=12, test=12)
     (folder / "wsj_sample" / "dev.nbest").rename(folder / "wsj_sample" / "dev.nbest.gz")
+
+
+def write_stories(folder):
+    """Two stories in the form of Natural Stories, each time as its word's length says."""
+    folder.mkdir()
+    words = ["word\tzone\titem"]
+    times = ["word\tzone\titem\tmeanItemRT"]
+    for item in (1, 2):
+        for zone in range(1, 31):
+            word = f"w{zone * item % 4}{'.' if zone % 5 == 0 else ''}"
+            words.append(f"{word}\t{zone}\t{item}")
+            times.append(f"{word}\t{zone}\t{item}\t{300 + 10 * len(word) + zone % 3}")
+    (folder / "all_stories.tok").write_text("\n".join(words) + "\n")
+    (folder / "processed_wordinfo.tsv").write_text("\n".join(times) + "\n")
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +172,24 @@ def test_an_exported_model_gives_the_score_of_the_package(checkout, ran):
         "--path checkpoints/ptb_small/checkpoint_best.pt --cpu --json"
     )
     assert found == pytest.approx(json.loads(scored.splitlines()[-1])["log_prob"], abs=1e-4)
+
+
+def test_reading_times_are_explained_by_two_systems(checkout):
+    """The stories of docs/surprisals.md, with README's model for both systems."""
+    (_, block) = blocks(ROOT / "docs" / "surprisals.md", NOT_RUN)
+    for name, toy in (
+        ("data-bin/wiki", "data-bin/ptb"),
+        ("checkpoints/$system/", "checkpoints/ptb_small/"),
+        ("wiki/train.txt", '"$FAIRSEQ_DOC_DATA/ptb/train.txt"'),
+        ("--tsv", "--tsv --cpu --no-progress-bar"),
+        ("python ", f"{BIN}/python "),
+    ):
+        assert name in block
+        block = block.replace(name, toy)
+    head, _, *systems, _ = checkout.shell(block).splitlines()[-5:]
+    assert re.match(r"\d+ of 60 words", head)
+    softmax, doc = (line.split() for line in systems)
+    assert (softmax[0], doc[0]) == ("softmax", "doc") and softmax[1:] == doc[1:]
 
 
 def test_the_pages_give_what_they_promise(checkout, ran):

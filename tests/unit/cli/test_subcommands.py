@@ -4,6 +4,7 @@ checkpoints."""
 import csv
 import io
 import json
+import math
 import shlex
 from types import SimpleNamespace
 
@@ -241,6 +242,66 @@ def test_empty_lines_where_asked_for(models, tmp_path):
         assert text.splitlines()[1].endswith("\t")
 
 
+@pytest.mark.parametrize("options, words", [("", ["w1,", "w2"]), ("--units", ["w1", ",", "w2"])])
+@pytest.mark.parametrize("state", ["fresh", "carried"])
+def test_score_joins_tokens_to_the_words_as_written(models, tmp_path, options, words, state):
+    settings = {"tokenizer": "moses", "lang": "en", "bpe": "none", "made by": {}}
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    path = write(tmp_path, "w1, w2\nw3\n")
+    line = f"score {models.data} --path a.pt --tsv --input {path} --state {state} {options}"
+    result, text = run(line)
+    names, *rows = [row.split("\t") for row in text.splitlines()]
+    assert names == ["line", "position", "word", "surprisal", "entropy", "unknown", "tokens"]
+    assert [row[2] for row in rows] == [*words, "</s>", "w3", "</s>"]
+    assert [row[1] for row in rows] == [*map(str, range(1, len(words) + 2)), "1", "2"]
+    unknown = [int("," in word) for word in words]
+    assert [int(row[5]) for row in rows] == [*unknown, 0, 0, 0]
+    assert (rows[0][3:5] == ["NA", "NA"]) == (state == "carried")
+    scored = score_text(ensemble(models.both[0]), [["w1", ",", "w2"], ["w3"]], state)
+    bits = -sum(scored.sentences[0].word_log_probs) / math.log(2)
+    if state == "carried" and not options:  # the comma is scored, but not its word
+        bits += scored.sentences[0].word_log_probs[1] / math.log(2)
+    in_table = sum(float(row[3]) for row in rows[: len(words) + 1] if row[3] != "NA")
+    assert in_table == pytest.approx(bits, abs=1e-5)
+    assert result["tokens"] == scored.tokens
+
+
+def test_score_sums_spans_without_their_marks(models, tmp_path):
+    path, plain = write(tmp_path, "w1 w2 | | w3 w4\nw5\n"), tmp_path / "plain"
+    plain.write_text("w1 w2 w3 w4\nw5\n")
+    line = f"score {models.data} --path a.pt --tsv --input"
+    rows = [row.split("\t") for row in run(f"{line} {path} --spans '|'")[1].splitlines()[1:]]
+    words = [row.split("\t") for row in run(f"{line} {plain}")[1].splitlines()[1:]]
+    assert [row[2] for row in rows] == ["w1 w2", "", "w3 w4", "</s>", "w5", "</s>"]
+    assert [row[6] for row in rows] == ["2", "0", "2", "1", "1", "1"] and rows[1][3] == "NA"
+    for span, own in ((rows[0], words[:2]), (rows[2], words[2:4])):
+        assert float(span[3]) == pytest.approx(sum(float(w[3]) for w in own), abs=1e-5)
+        assert span[4] == own[0][4]
+    assert rows[3:] == [
+        [row[0], str(4 if row[0] == "1" else row[1]), *row[2:]] for row in words[4:]
+    ]
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ("--units", "--units: expected --tsv beside it"),
+        ("--spans '|'", "--spans: expected --tsv beside it"),
+        ("--tsv --units --spans '|'", "--units: expected no --spans beside it"),
+        ("--tsv --spans '|'", "no line has it"),
+        ("--tsv --spans ''", "expected a mark without blanks"),
+        ("--tsv --spans w2", "line 2 is empty"),
+    ],
+)
+def test_tables_that_are_refused_before_a_model_is_loaded(
+    models, tmp_path, monkeypatch, options, problem
+):
+    monkeypatch.setattr(score, "ensemble_of", None)
+    path = write(tmp_path, "w1 w2\nw2\n")
+    with pytest.raises(FairseqDocError, match=problem):
+        run(f"score {models.data} --path a.pt --input {path} {options}")
+
+
 # generate
 
 
@@ -324,6 +385,20 @@ def test_any_bytes_are_scored(model_of_bytes, capsys):
         run(
             f"score {model_of_bytes.data} --path a.pt --input {model_of_bytes.data}/odd --max-words 3"
         )
+
+
+def test_bytes_are_joined_to_words(model_of_bytes):
+    path = model_of_bytes.data / "odd"
+    path.write_bytes("é  aa\n".encode() + b"\xff\r\n")
+    line = f"score {model_of_bytes.data} --path a.pt --input {path} --tsv"
+    rows = [row.split("\t") for row in run(line)[1].split("\n")[1:]]
+    assert [(row[2], int(row[6])) for row in rows] == [
+        ("é", 4), ("aa", 2), ("</s>", 1), ("\ufffd", 2), ("</s>", 1),
+    ]  # fmt: skip
+    units = [row.split("\t") for row in run(f"{line} --units")[1].split("\n")[1:]]
+    assert [row[2] for row in units[:4]] == ["<0xC3>", "<0xA9>", "<0x20>", "<0x20>"]
+    bits = sum(float(row[3]) for row in units[:4])
+    assert float(rows[0][3]) == pytest.approx(bits, abs=1e-5)
 
 
 def test_a_model_of_bytes_continues_plain_text(model_of_bytes, capsys):

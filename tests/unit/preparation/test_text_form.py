@@ -1,8 +1,11 @@
 """Text by what a data folder says: tokens as in training, and back."""
 
+import html
+import re
+
 import pytest
 from conftest import refusal
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fairseq_doc.preparation.language_model import Settings, prepare
@@ -52,6 +55,95 @@ def test_tokens_become_the_text_again(folders, bpe):
     for line in ("The dog sees the cat's tails, and it.", "a <unk> sees", "<unk>"):
         assert form.text(form.tokens(line)) == line
     assert form.text([*form.tokens("a dog"), "</s>", *form.tokens("a cat")]) == "a dog\na cat"
+
+
+KINDS = ["plain", "byte", "none", "subword_nmt", "sentencepiece"]
+PIECES = [
+    "dog",
+    "'",
+    "s",
+    ".",
+    ",",
+    '"',
+    "-",
+    "&",
+    "<",
+    ";",
+    "amp",
+    "@",
+    "[",
+    "U.S",
+    "é",
+    "日本",
+    "\x01",
+]
+written = st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join)
+
+
+def made(folders, kind):
+    """A form: plain words, bytes, or Moses with these units."""
+    return {"plain": WORDS, "byte": TextForm("byte")}.get(kind) or form_of(folders[kind])
+
+
+def undone(tokens, kind):
+    """The characters of tokens, without blanks."""
+    if kind == "byte":
+        return "".join(bytes(int(token[1:-1], 16) for token in tokens).decode().split())
+    text = "".join(re.sub("@@$|\u2581", "", token) for token in tokens)
+    if kind == "plain":
+        return "".join(tokens)
+    return html.unescape(text.replace("@-@", "-"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=60)
+@given(words=st.lists(written | st.just("<unk>"), max_size=6), blanks=st.sampled_from(" \u3000\t"))
+def test_words_as_written_have_the_tokens_of_their_characters(folders, kind, words, blanks):
+    assume(not any(word.strip("\x01") == "" for word in words) and "@-@" not in "".join(words))
+    assume(kind != "subword_nmt" or not any("@@" in word for word in words))
+    form, line = made(folders, kind), blanks.join(words)
+    tokens = form.tokens(line)
+    parts = form.written_words(line, tokens)
+    assert [word for word, _ in parts] == line.split() == words
+    for word, count in parts:
+        own, tokens = tokens[:count], tokens[count:]
+        expected = word if kind in ("plain", "byte") else word.replace("\x01", "")
+        assert undone(own, kind) == expected
+    assert tokens == []
+
+
+@pytest.mark.parametrize(
+    "kind, line, counts",
+    [
+        ("plain", "The dogs' tails,", [1, 1, 1]),
+        ("none", "The dogs' tails, and the cat's.", [1, 2, 2, 1, 1, 3]),
+        ("none", "a quick-witted 'Ah' & <unk>, AT&T <unk>", [1, 3, 3, 1, 4, 3, 1]),
+        ("none", "Dr. Sticky... U.S.", [1, 2, 1]),
+        ("none", "a \x01 b\x01c", [1, 0, 2]),
+        ("byte", "a é  b", [2, 4, 1]),
+        ("byte", " a\r", [3]),
+        ("byte", "  ", [2]),
+        ("byte", "", []),
+    ],
+)
+def test_how_many_tokens_a_word_has(folders, kind, line, counts):
+    form = made(folders, kind)
+    assert [count for _, count in form.written_words(line, form.tokens(line))] == counts
+
+
+def test_bytes_that_are_not_utf8_are_words():
+    form, line = TextForm("byte"), b"a\xff b".decode(errors="surrogateescape")
+    assert form.written_words(line, form.tokens(line)) == [("a\ufffd", 3), ("b", 1)]
+
+
+def test_tokens_that_are_not_those_of_the_words_are_refused(folders):
+    form = made(folders, "none")
+    for line, tokens in (
+        ("a b", ["a", "c"]),
+        ("a b", ["a"]),
+        ("DOTMULTI b", form.tokens("DOTMULTI b")),  # a name of Moses' own, which becomes a dot
+    ):
+        assert "--units" in refusal(form.written_words, line, tokens)
 
 
 @given(st.lists(st.sampled_from(["a", "b,", "<unk>", "c's"]), max_size=8))
