@@ -37,8 +37,10 @@ GROUPS = {
     "evaluate": {
         "eval-lm": "perplexity of a model or an ensemble, with the state carried over the whole "
         "text",
-        "score": "log-probabilities of plain text, one sentence a line",
+        "score": "log-probabilities of plain text, one sentence a line (n-best lists: rescore)",
         "pairs": "minimal pairs, such as BLiMP's: which of two sentences is likelier",
+        "rescore": "n-best lists of recognisers and translators: a language model's scores, and the "
+        "best candidates",
         "generate": "sample text from a model or an ensemble",
         "bleu": "BLEU and chrF of fairseq-generate's output against raw references, by sacrebleu",
         "rouge": "ROUGE of fairseq-generate's output against references, by rouge-score",
