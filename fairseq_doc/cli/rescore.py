@@ -28,7 +28,7 @@ class Options(rescoring.WeightOptions, nbest_lists.ListOptions, ProgressOptions,
 
     carry: bool = option(
         "start each utterance from the state after the last one's best candidate; without --weight "
-        "or --tune after the first of its list",
+        "or --tune after the first of the last list",
         False,
     )
     output: str | None = option("file for the best candidates: UTT word word ...; or their text")

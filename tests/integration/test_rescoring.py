@@ -108,7 +108,7 @@ def test_the_process_writes_kaldis_scores(lists, corpus, trained, tmp_path):
 
 
 def test_translations(lists, tmp_path):
-    """The first of each list has one word wrongly; the language model knows."""
+    """The first of each list has three words too many; the language model knows."""
     right = [line.split(" ", 1)[1] for line in (lists.folder / "eval.ref").read_text().splitlines()]
     reference = write(tmp_path / "ref", right)
     sentences = [
