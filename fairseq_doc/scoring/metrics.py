@@ -51,7 +51,9 @@ def _bleu(language: str) -> Metric:
     def value(sums: np.ndarray) -> float:
         numbers = sums.tolist()
         correct, total = numbers[:orders], numbers[orders : 2 * orders]
-        how = {"smooth_method": metric.smooth_method, "smooth_value": metric.smooth_value}
-        return metric.compute_bleu(correct, total, *numbers[2 * orders :], **how).score
+        hypothesis_words, reference_words = numbers[2 * orders :]
+        return metric.compute_bleu(
+            correct, total, hypothesis_words, reference_words, metric.smooth_method
+        ).score
 
     return Metric("BLEU", 1, statistics, value)

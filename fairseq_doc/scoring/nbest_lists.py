@@ -12,7 +12,7 @@ fairseq-generate's output is the other form: candidate K of sentence N is ``N-K`
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -227,7 +227,7 @@ def read_translations(
     return utterances, references
 
 
-def best_lines(utterances: Sequence[Utterance], chosen: Sequence[int], form: str) -> Iterator[str]:
+def best_lines(utterances: Sequence[Utterance], chosen: Iterable[int], form: str) -> Iterator[str]:
     """The chosen candidate of each utterance: Kaldi's ``UTT words``, or its text alone."""
     for utterance, index in zip(utterances, chosen, strict=True):
         text = utterance.texts[index]
