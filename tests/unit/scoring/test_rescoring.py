@@ -1,6 +1,7 @@
 """Lists scored by language models, the best candidates, tuned weights."""
 
 import itertools
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.preparation.text_form import WORDS
+from fairseq_doc.scoring import rescoring
 from fairseq_doc.scoring.metrics import metric_of
 from fairseq_doc.scoring.nbest_lists import Utterance
 from fairseq_doc.scoring.rescoring import (
@@ -49,8 +51,8 @@ def models():
 
 
 @settings(max_examples=20)
-@given(problems())
-def test_candidates_have_the_scores_of_their_sentences(problem):
+@given(problems(), st.sampled_from([1, 3, 2000]))
+def test_candidates_have_the_scores_of_their_sentences(problem, at_once):
     lists, _ = problem
     it = models()
     encoded, unknown = encode(it, lists)
@@ -58,7 +60,9 @@ def test_candidates_have_the_scores_of_their_sentences(problem):
         [s.word_log_probs for s in score_text(it, [t.split() for t in one.texts]).sentences]
         for one in lists
     ]
-    for rows, own in zip(score(it, lists, encoded), expected, strict=True):
+    with mock.patch.object(rescoring, "MAX_SEQUENCES", at_once):
+        scored = score(it, lists, encoded)
+    for rows, own in zip(scored, expected, strict=True):
         for row, log_probs in zip(rows, own, strict=True):
             assert row.tolist() == pytest.approx(log_probs)
     assert unknown.total() == sum(text.split().count("odd") for one in lists for text in one.texts)
