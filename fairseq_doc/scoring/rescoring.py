@@ -52,7 +52,7 @@ class WeightOptions:
     metric: str | None = option("of the best candidates", choices=METRICS, needs="reference")
     lang: str = option("language of the references, for sacrebleu's tokenizer", "en")
     tune: bool = option("find weight and bonus by the metric", False, needs="metric")
-    weights: str = option("tried by --tune", "0:2:0.1", metavar="FROM:TO:STEP")
+    weights: str = option("tried by --tune", "0:1:0.05", metavar="FROM:TO:STEP")
     bonuses: str = option("tried by --tune", "-2:4:0.25", metavar="FROM:TO:STEP")
 
     def check_weights(self, chooses: bool, carry: bool) -> None:
