@@ -87,6 +87,9 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/hub_interface.py      ``from_pretrained``: all that from Python
     scoring/generated.py             fairseq-generate's output, read
     scoring/hypotheses.py            hypotheses -> plain text, beside its references
+    scoring/metrics.py               WER and BLEU of any choice among candidates
+    scoring/nbest_lists.py           n-best lists of recognisers and translators, read
+    scoring/rescoring.py             language models' scores of such lists; tuned weights
     scoring/bleu.py, rouge.py        the scores, and whether systems differ: bootstrap resampling
     parsing/nbest.py                 n-best lists of trees, as parsers print them
     parsing/bracketing.py            bracketing F1, as EVALB computes it

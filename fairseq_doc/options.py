@@ -20,6 +20,7 @@ from fairseq_doc.errors import FairseqDocError
 _OPTION, _GROUP = "option", "group"
 _OURS = ("needs", "chooses", "least", "below")  # which argparse does not know
 REQUIRED: Any = MISSING
+MAX_GRID = 10_000  # values that an option such as 0:2:0.1 may list
 T = TypeVar("T")
 
 
@@ -47,6 +48,24 @@ def positive(text: str) -> int:
     if number < 1:
         raise ValueError
     return number
+
+
+def parse_grid(name: str, text: str, least: float = -math.inf) -> list[float]:
+    """``0:2:0.05`` -> [0.0, 0.05, ..., 2.0], as rounded as they are written; ``name`` is the
+    option's."""
+    try:
+        first, last, step = map(float, text.split(":"))
+    except ValueError:
+        first = last = step = math.nan
+    if not (least <= first <= last < math.inf and math.isfinite(first) and 0 < step < math.inf):
+        bound = "" if least == -math.inf else f"{least:g} <= "
+        raise FairseqDocError(
+            f"{name}: expected FROM:TO:STEP with {bound}FROM <= TO and STEP > 0, such as 0:2:0.1; "
+            f"got {text!r}"
+        )
+    if (last - first) / step > MAX_GRID:
+        raise FairseqDocError(f"{name}: expected at most {MAX_GRID:,} values; got {text!r}")
+    return [round(first + i * step, 10) for i in range(int((last - first) / step + 1e-9) + 1)]
 
 
 def rate(help: str, default: float) -> Any:

@@ -1,6 +1,21 @@
-"""What a command says about the files that it wrote; imports neither torch nor fairseq."""
+"""The files that a command writes, and what it says about them; imports neither torch nor
+fairseq."""
 
+import os
+from collections.abc import Iterable
 from typing import Any
+
+from fairseq_doc.errors import FairseqDocError
+
+
+def check_distinct(own: Iterable[str], others: Iterable[Any]) -> None:
+    """Refuse a file that is given twice: each of ``own``, such as the outputs, is one that no other
+    option names. None is no file."""
+    paths = [os.path.realpath(path) for path in own if path]
+    if len(set(paths)) < len(paths) or {os.path.realpath(path) for path in others if path} & {
+        *paths
+    }:
+        raise FairseqDocError("expected other files for every input and output; got one twice")
 
 
 def named_outputs(settings: Any, *options: str) -> dict[str, str]:

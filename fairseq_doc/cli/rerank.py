@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,15 +12,15 @@ from fairseq.utils import split_paths
 
 from fairseq_doc.checksums import sha256_of
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
-from fairseq_doc.cli.outputs import named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import TreeOptions, report_roots, trees_of, warn_excluded
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
+from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
 from fairseq_doc.files import check_input, check_output, write_lines
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, option, parse_grid, positive
 from fairseq_doc.parsing.kept_scores import KeptScores
 from fairseq_doc.parsing.reranking import (
-    MAX_CANDIDATES,
     Sentence,
     best_trees,
     read_sentences,
@@ -35,7 +34,6 @@ NAME = "rerank"
 EXAMPLE = "fairseq-doc rerank data-bin/wsj dev.nbest.gz --path a.pt --score-base 2 --tune dev.mrg"
 BASES = {"e": math.e, "2": 2, "10": 10}
 GRID = "0:5:0.05"
-MAX_WEIGHTS = 10_000
 OUTPUTS = ("output", "output_nbest")
 
 
@@ -62,7 +60,7 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
         "continues from it"
     )
     max_candidates: int = option(
-        "scored at once; memory and speed, not results", MAX_CANDIDATES, type=positive
+        "scored at once; memory and speed, not results", MAX_SEQUENCES, type=positive
     )
     overwrite: bool = option("replace existing outputs", False)
 
@@ -76,7 +74,7 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
             raise FairseqDocError(f"--weight must be at least 0; got {self.weight}")
         if self.tune and self.weight:
             raise FairseqDocError("expected --weight or --tune, which finds the weight; got both")
-        _parse_grid(self.weights)
+        parse_grid("--weights", self.weights, least=0)
 
     @property
     def files_written(self) -> list[str]:
@@ -120,7 +118,7 @@ def run(settings: Options) -> dict[str, Any]:
         "scored": distinct - (kept.taken if kept else 0),
     }
     if gold is not None:
-        found = asdict(tune(sentences, lm_scores, _parse_grid(settings.weights)))
+        found = asdict(tune(sentences, lm_scores, parse_grid("--weights", settings.weights)))
         excluded = found.pop("excluded")
         why = "the words that EVALB scores differ from the gold tree's, or there are none"
         warn_excluded(excluded, len(sentences), why, NAME)
@@ -135,34 +133,13 @@ def run(settings: Options) -> dict[str, Any]:
 def _check_files(settings: Options) -> None:
     outputs = settings.files_written
     others = (settings.tune, settings.sentences, settings.prm, *split_paths(settings.path))
-    written = {os.path.realpath(path) for path in outputs}
-    read = {os.path.realpath(path) for path in others if path}
-    nbest = os.path.realpath(settings.nbest)
-    gold_is_list = settings.tune and os.path.realpath(settings.tune) == nbest
-    if len(written) < len(outputs) or written & {*read, nbest} or gold_is_list:
-        raise FairseqDocError("expected other files for every input and output; got one twice")
+    check_distinct([*outputs, settings.nbest], others)
     for path in outputs:
         check_output(path, settings.overwrite or path == settings.scores)
     again = settings.scores is not None  # their checksums are in that file
     check_input(settings.nbest, again)
     if settings.sentences:
         check_input(settings.sentences, again)
-
-
-def _parse_grid(text: str) -> list[float]:
-    """``0:2:0.05`` -> [0.0, 0.05, ..., 2.0], as rounded as they are written."""
-    try:
-        first, last, step = map(float, text.split(":"))
-    except ValueError:
-        first, last, step = 0.0, 0.0, 0.0
-    if not (0 <= first <= last < math.inf and 0 < step < math.inf):
-        raise FairseqDocError(
-            f"--weights: expected FROM:TO:STEP with 0 <= FROM <= TO and STEP > 0, such as {GRID}; "
-            f"got {text!r}"
-        )
-    if (last - first) / step > MAX_WEIGHTS:
-        raise FairseqDocError(f"--weights: expected at most {MAX_WEIGHTS:,} weights; got {text!r}")
-    return [round(first + i * step, 10) for i in range(int((last - first) / step + 1e-9) + 1)]
 
 
 def _without_traces(path: str | None) -> list[Tree] | None:

@@ -7,7 +7,8 @@ a row for every edge. All sequences advance together, one token at a time.
 Axes: n sequences in sorted order, T tokens of the longest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ from fairseq_doc.evaluation.scorer import Scorer, scorer
 from fairseq_doc.modules.awd_lstm import States
 
 PAD = -1  # after the end of a shorter sequence
+MAX_SEQUENCES = 2000  # scored together
+_List = TypeVar("_List", bound=Sequence[Any])
 
 
 def score_prefix_tree(ensemble: Ensemble, sentences: Sequence[Sequence[str]]) -> np.ndarray:
@@ -27,6 +30,20 @@ def score_prefix_tree(ensemble: Ensemble, sentences: Sequence[Sequence[str]]) ->
     encoded = [[*map(dictionary.index, words), dictionary.eos()] for words in sentences]
     rows = sequence_log_probs(ensemble, encoded, dictionary.eos())
     return np.array([row.cumsum()[-1] for row in rows])
+
+
+def chunks_of(lists: Iterable[_List], at_once: int) -> list[list[_List]]:
+    """Consecutive lists of sequences that are scored together: ``at_once`` sequences and the rest
+    of a list, or as many as one list has. Memory and speed follow from it, results do not."""
+    chunks: list[list[_List]] = []
+    sequences = at_once
+    for one in lists:
+        if sequences >= at_once:
+            chunks.append([])
+            sequences = 0
+        chunks[-1].append(one)
+        sequences += len(one)
+    return chunks
 
 
 def sequence_log_probs(

@@ -15,7 +15,7 @@ from fairseq.data import Dictionary
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.evaluation.prefix_tree import score_prefix_tree
+from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES, chunks_of, score_prefix_tree
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.parsing.bracketing import VALID, Parameters, compare, f1
 from fairseq_doc.parsing.kept_scores import KeptScores
@@ -23,7 +23,6 @@ from fairseq_doc.parsing.nbest import Candidate, read_nbest
 from fairseq_doc.preparation.symbols import WordSymbols, symbols_of
 from fairseq_doc.preparation.trees import Tree, bracketed, parse_tree
 
-MAX_CANDIDATES = 2000  # scored together
 _Distinct = dict[str, tuple[Candidate, Tree]]  # by their symbols
 
 
@@ -144,38 +143,25 @@ def _check_words(expected: Sequence[str], got: Sequence[str], where: str, whose:
 def score_candidates(
     ensemble: Ensemble,
     sentences: Sequence[Sentence],
-    at_once: int = MAX_CANDIDATES,
+    at_once: int = MAX_SEQUENCES,
     kept: KeptScores | None = None,
     progress: Progress = no_progress,
 ) -> list[np.ndarray]:
     """ln P_LM of each sentence's candidates, (n,). Scores in ``kept`` are taken from there, the
     others added. ``at_once``: candidates scored together, or as many as one sentence has; it
     changes memory and speed, and results by rounding only."""
-    chunks = _chunks(sentences, at_once)
-    sizes = [[len(sentence.symbols) for sentence in chunk] for chunk in chunks]
+    # The whole list decides them, not where an interrupted run continues: results are the same.
+    chunks = chunks_of([sentence.symbols for sentence in sentences], at_once)
+    sizes = [[len(symbols) for symbols in chunk] for chunk in chunks]
     scores = [] if kept is None else kept.begin(sizes)  # of each chunk
     for chunk in progress(chunks[len(scores) :], "rerank"):
-        candidates = [text.split(" ") for sentence in chunk for text in sentence.symbols]
+        candidates = [text.split(" ") for symbols in chunk for text in symbols]
         together = score_prefix_tree(ensemble, candidates)
-        ends = np.cumsum([len(sentence.symbols) for sentence in chunk])
+        ends = np.cumsum([len(symbols) for symbols in chunk])
         scores.append(np.split(together, ends[:-1]))
         if kept is not None:
             kept.append(scores[-1])
     return list(chain.from_iterable(scores))
-
-
-def _chunks(sentences: Iterable[Sentence], at_once: int) -> list[list[Sentence]]:
-    """Consecutive sentences that are scored together. They depend on the whole list, not on where
-    an interrupted run continues, so that results are the same."""
-    chunks: list[list[Sentence]] = []
-    candidates = at_once
-    for sentence in sentences:
-        if candidates >= at_once:
-            chunks.append([])
-            candidates = 0
-        chunks[-1].append(sentence)
-        candidates += len(sentence.symbols)
-    return chunks
 
 
 def best_candidates(

@@ -46,6 +46,11 @@ class GeneratedSentence:
     target: str | None = None
 
 
+def is_line_of_generated(line: str) -> bool:
+    """Whether a line is one of those that are read."""
+    return _LINE.fullmatch(line) is not None
+
+
 def read_generated(path: str) -> list[GeneratedSentence]:
     """Read fairseq-generate's output, in the order of sentence ids. Raises ``FairseqDocError`` for
     a missing, repeated or damaged sentence."""

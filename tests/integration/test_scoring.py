@@ -17,6 +17,7 @@ from fairseq_doc.scoring.hypotheses import (
     read_references,
     read_system,
 )
+from fairseq_doc.scoring.nbest_lists import read_translations
 
 NOUNS = [("dog", "Hund"), ("cat", "Kater"), ("bird", "Vogel"), ("well-known man", "Mann")]
 VERBS = [("sleeps", "schläft"), ("runs", "läuft"), ("doesn't go", "geht nicht"), ("eats", "frisst")]
@@ -93,6 +94,9 @@ def test_whatever_generate_undid_the_plain_text_is_the_same(raw, model, tmp_path
         system = read_system(path, references, GERMAN)
         assert str(system.undoing) == undone[number] and system.agreeing == 13
         found.add(tuple(system.hypotheses))
+        lists, _ = read_translations(path, model / "data", raw / "test.de")
+        found.add(tuple(one.texts[0] for one in lists))
+        assert {len(one.keys) for one in lists} == {2}
     assert len(found) == 1
 
     # typed text is read as the prepared text was

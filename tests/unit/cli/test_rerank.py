@@ -274,7 +274,7 @@ GRIDS = "0:2 0:2:0.1:3 0:2:0 0:2:-1 -1:2:1 2:1:0.5 0:inf:1 0:nan:1 0:a:1".split(
         *((f"--weight {w} --output best", f"--weight must be at least 0; got {w}") for w in (-0.1, "nan", "inf")),
         ("--weight 0.5 --tune gold", "expected --weight or --tune"),
         *((f"--tune gold --weights={w}", f"{GRID_ERROR}") for w in GRIDS),
-        ("--tune gold --weights 0:9:0.0001", "expected at most 10,000 weights"),
+        ("--tune gold --weights 0:9:0.0001", "expected at most 10,000 values"),
         ("--tune nbest", "got one twice"),
         ("--output best --output-nbest ./best", "got one twice"),
         ("--output nbest --overwrite", "got one twice"),

@@ -30,7 +30,7 @@ from ..evaluation.conftest import ensemble, peaked_model
 from ..preparation.conftest import contents
 
 SHOWING_PROGRESS = (
-    "compare eval-lm score pairs generate rank weights components rerank tune".split()
+    "compare eval-lm score pairs rescore generate rank weights components rerank tune".split()
 )
 DESCRIBING_ONE = ("rank", "weights", "components")  # the others take ensembles, or no model
 

@@ -1,0 +1,59 @@
+"""WER and BLEU as functions of statistics that add up over sentences, so that many choices among
+the same candidates are scored without reading them again."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+METRICS = ("wer", "bleu")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """S numbers for each sentence; the metric, in percent, follows from their sums."""
+
+    name: str
+    sign: int  # 1: the larger the better; -1: the smaller
+    statistics: Callable[[str, str], Sequence[int]]  # (hypothesis, reference) -> (S,)
+    value: Callable[[np.ndarray], float]  # (S,) sums over sentences -> percent
+
+
+def metric_of(name: str, language: str = "") -> Metric:
+    """``wer``: substitutions, deletions and insertions (nltk's edit distance) for 100 words of the
+    references, words as they are. ``bleu``: sacrebleu's, with its tokenizer of the language."""
+    return Metric("WER", -1, _errors, _wer) if name == "wer" else _bleu(language)
+
+
+def _errors(hypothesis: str, reference: str) -> tuple[int, int]:
+    from nltk.metrics.distance import edit_distance  # seconds
+
+    words = reference.split()
+    return edit_distance(words, hypothesis.split()), len(words)
+
+
+def _wer(sums: np.ndarray) -> float:
+    errors, words = sums.tolist()
+    return 100 * errors / words
+
+
+def _bleu(language: str) -> Metric:
+    from sacrebleu.metrics import BLEU
+
+    # effective_order changes the scores of sentences, of which only the counts are used.
+    metric = BLEU(trg_lang=language, effective_order=True)
+    orders = metric.max_ngram_order
+
+    def statistics(hypothesis: str, reference: str) -> list[int]:
+        one = metric.sentence_score(hypothesis, [reference])
+        return [*one.counts, *one.totals, one.sys_len, one.ref_len]
+
+    def value(sums: np.ndarray) -> float:
+        numbers = sums.tolist()
+        correct, total = numbers[:orders], numbers[orders : 2 * orders]
+        hypothesis_words, reference_words = numbers[2 * orders :]
+        return metric.compute_bleu(
+            correct, total, hypothesis_words, reference_words, metric.smooth_method
+        ).score
+
+    return Metric("BLEU", 1, statistics, value)

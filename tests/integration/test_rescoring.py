@@ -1,0 +1,158 @@
+"""``fairseq-doc rescore`` on lists of a recogniser that hears words wrongly, and of a translator."""
+
+import json
+import random
+from types import SimpleNamespace
+
+import pytest
+from conftest import BIN, doc, refused, run
+from generated_text import block, write
+
+RATE = 0.3  # of the words that are heard as noise
+COST = 1.0  # of the first pass for each word that is not what was heard
+WORDS = ["w1", "w2", "w3", "w4"]
+
+
+def heard(sentences, rng):
+    """Lines of the list, costs of the first pass, references. What was heard, with noise, is the
+    first candidate; others have words in its place, of which half are right."""
+    lists, costs, references = [], [], []
+    for number, said in enumerate(sentences):
+        name = f"speaker-{number}"
+        noisy = ["noise" if rng.random() < RATE else word for word in said]
+        candidates = [noisy]
+        for _ in range(5):
+            guessed = [word if rng.random() < 0.5 else rng.choice(WORDS) for word in said]
+            pairs = zip(noisy, guessed, strict=True)
+            candidates.append([other if own == "noise" else own for own, other in pairs])
+        for k, one in enumerate(candidates, start=1):
+            lists.append(f"{name}-{k} {' '.join(one)}")
+            differences = sum(a != b for a, b in zip(one, noisy, strict=True))
+            costs.append(f"{name}-{k} {COST * differences}")
+        references.append(f"{name} {' '.join(said)}")
+    return lists, costs, references[::-1]
+
+
+@pytest.fixture(scope="module")
+def lists(corpus, trained, tmp_path_factory):
+    """Lists of two sets, and the words of a command on one."""
+    folder, rng = tmp_path_factory.mktemp("lists"), random.Random(1)
+    lines = [line.split() for line in (corpus.text / "test.txt").read_text().splitlines()]
+    lines = [line for line in lines if 3 <= len(line) <= 12]
+    for name, own in (("dev", lines[:60]), ("eval", lines[60:120])):
+        for kind, found in zip(("nbest", "costs", "ref"), heard(own, rng), strict=True):
+            write(folder / f"{name}.{kind}", found)
+
+    def words(name, *more, scored=True):
+        first = ("--first-pass", folder / f"{name}.costs", "--costs") if scored else ()
+        model = ("--path", trained.folder / "checkpoint_best.pt", "--cpu", "--no-progress-bar")
+        return ["rescore", corpus.data, folder / f"{name}.nbest", *model, *first, *more]
+
+    def wer(name):
+        return "--metric", "wer", "--reference", folder / f"{name}.ref"
+
+    return SimpleNamespace(folder=folder, words=words, wer=wer)
+
+
+def by_json(words):
+    return json.loads(doc(*words, "--json")[0])
+
+
+@pytest.mark.parametrize("carry", [(), ("--carry",)])
+def test_tuned_weights_hear_better(lists, tmp_path, carry):
+    tuned = by_json(
+        lists.words("dev", *lists.wer("dev"), "--tune", "--weights", "0:2:0.25", *carry)
+    )
+    weights = ("--weight", tuned["weight"], f"--bonus={tuned['bonus']}", *carry)
+    assert tuned["weight"] > 0 and tuned["gain"] > 0 and tuned["value"] < 0.8 * tuned["first"]
+    again = by_json(lists.words("dev", *lists.wer("dev"), *weights))
+    assert again["value"] == tuned["value"] and again["first"] == tuned["first"]
+    other = by_json(
+        lists.words("eval", *lists.wer("eval"), *weights, "--output", tmp_path / "best")
+    )
+    assert other["value"] < 0.85 * other["first"]
+    found = dict(line.split(" ", 1) for line in (tmp_path / "best").read_text().splitlines())
+    said = dict(line.split(" ", 1) for line in (lists.folder / "eval.ref").read_text().splitlines())
+    assert found.keys() == said.keys() and list(found) == list(reversed(said))
+    # No candidate is longer or shorter, and few are better aligned than word by word.
+    errors = sum(
+        a != b
+        for name in said
+        for a, b in zip(found[name].split(), said[name].split(), strict=True)
+    )
+    assert 100 * errors / sum(len(text.split()) for text in said.values()) == pytest.approx(
+        other["value"], rel=0.1
+    )
+
+
+def test_the_process_writes_kaldis_scores(lists, corpus, trained, tmp_path):
+    """They are those of ``score``, in the order of the list, whose keys are no words."""
+    words = lists.words("dev", "--scores", tmp_path / "nll", scored=False)
+    printed = run([BIN / "fairseq-doc", *words])
+    assert "60 utterances" in printed and f"wrote {tmp_path}/nll" in printed
+    nbest = [line.split() for line in (lists.folder / "dev.nbest").read_text().splitlines()]
+    scores = [line.split() for line in (tmp_path / "nll").read_text().splitlines()]
+    assert [own[0] for own in scores] == [own[0] for own in nbest]
+    assert [len(own) for own in scores] == [len(own) + 1 for own in nbest]  # and the end mark
+    text = "".join(f"{' '.join(own[1:])}\n" for own in nbest).encode()
+    path = trained.folder / "checkpoint_best.pt"
+    single = json.loads(doc("score", corpus.data, "--path", path, "--cpu", "--json", stdin=text)[0])
+    expected = [-sentence["log_prob"] for sentence in single["sentences"]]
+    assert [sum(map(float, own[1:])) for own in scores] == pytest.approx(expected, abs=2e-3)
+    doc(*words, "--totals", "--overwrite")
+    totals = [line.split() for line in (tmp_path / "nll").read_text().splitlines()]
+    assert [float(own[1]) for own in totals] == pytest.approx(expected, abs=1e-4)
+    doc(*words, "--totals", "--overwrite", "--carry")
+    carried = [line.split() for line in (tmp_path / "nll").read_text().splitlines()]
+    assert (carried[0], len(carried)) == (totals[0], len(totals)) and carried != totals
+
+
+def test_translations(lists, tmp_path):
+    """The first of each list has three words too many; the language model knows."""
+    right = [line.split(" ", 1)[1] for line in (lists.folder / "eval.ref").read_text().splitlines()]
+    reference = write(tmp_path / "ref", right)
+    sentences = [
+        line for n, text in enumerate(right)
+        for line in block(n, (f"{text} w4 w4 w4", "-1"), (text, "-1"), target=text)
+    ]  # fmt: skip
+    output = write(tmp_path / "out", sentences)
+    words = lists.words("dev", "--format", "fairseq-generate", scored=False)
+    words[2] = output
+    bleu = ("--metric", "bleu", "--reference", reference, "--tune", "--output", tmp_path / "best")
+    printed, _ = doc(*words, *bleu)
+    assert "BLEU" in printed and "100.00 at weight" in printed
+    assert (tmp_path / "best").read_text().splitlines() == right
+
+
+@pytest.mark.parametrize(
+    "more, problem",
+    [
+        ((), "expected --output, --metric or --scores; got none"),
+        (("--output", "{}/new"), "expected numbers for --weight and --bonus"),
+        (("--output", "{}/dev.ref", "--weight", 1, "--bonus", 0), "dev.ref exists"),
+        (("--output", "{}/dev.nbest", "--weight", 1, "--bonus", 0, "--overwrite"), "got one twice"),
+        (("--scores", "{}/new", "--totals", "--first-pass", "{}/other.costs"), "nbest: expected every candidate of"),
+        (("--scores", "{}/new", "--first-pass", "{}/none"), "cannot read"),
+        (("--scores", "{}/new", "--costs"), "--costs: expected --first-pass beside it"),
+        (("--metric", "wer", "--reference", "{}/dev.ref", "--tune"), "--tune of Kaldi's lists needs --first-pass"),
+        (("--metric", "wer", "--reference", "{}/other.ref", "--weight", 1, "--bonus", 0), "expected every utterance of"),
+        (("--metric", "wer", "--weight", 1, "--bonus", 0), "--metric: expected --reference beside it"),
+        (("--format", "fairseq-generate", "--scores", "{}/new"), "expected fairseq-generate's output"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_before_anything_is_written(lists, more, problem):
+    write(lists.folder / "other.ref", ["nobody said nothing"])
+    write(lists.folder / "other.costs", ["nobody-1 2"])
+    more = [str(word).format(lists.folder) for word in more]
+    assert problem in refused(*lists.words("dev", *more, scored=False))
+    assert not (lists.folder / "new").exists()
+
+
+def test_weights_that_cannot_be_tuned(lists, tmp_path):
+    write(tmp_path / "one", ["u-1 w1", "v-1 w2"])
+    write(tmp_path / "costs", ["u-1 1", "v-1 2"])
+    write(tmp_path / "ref", ["u w1", "v w1"])
+    words = lists.words("dev", "--first-pass", tmp_path / "costs", "--metric", "wer", scored=False)
+    words[2] = tmp_path / "one"
+    line = refused(*words, "--tune", "--reference", tmp_path / "ref")
+    assert "weights cannot be tuned: the candidates of each list have equal WER" in line

@@ -1,0 +1,42 @@
+"""WER and BLEU from sums."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sacrebleu.metrics import BLEU
+
+from fairseq_doc.scoring.metrics import metric_of
+
+texts = st.lists(st.sampled_from(["a", "b", "c", "the", "cat."]), max_size=6).map(" ".join)
+
+
+def summed(metric, pairs):
+    return metric.value(np.sum([metric.statistics(*pair) for pair in pairs], axis=0))
+
+
+def distance(a, b):
+    """Levenshtein's recursion as it is written."""
+    if not a or not b:
+        return len(a) + len(b)
+    rest = distance(a[1:], b), distance(a, b[1:]), distance(a[1:], b[1:])
+    return min(rest[0] + 1, rest[1] + 1, rest[2] + (a[0] != b[0]))
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=3))
+def test_wer_counts_edits_for_a_hundred_words(pairs):
+    metric = metric_of("wer")
+    words = sum(len(reference.split()) for _, reference in pairs)
+    errors = sum(distance(h.split(), r.split()) for h, r in pairs)
+    if words:
+        assert summed(metric, pairs) == pytest.approx(100 * errors / words)
+    assert metric.sign == -1 and metric.name == "WER"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@given(st.lists(st.tuples(texts, texts.filter(bool)), min_size=1, max_size=8))
+def test_bleu_is_sacrebleus_of_the_corpus(language, pairs):
+    hypotheses, references = map(list, zip(*pairs, strict=True))
+    expected = BLEU(trg_lang=language).corpus_score(hypotheses, [references]).score
+    assert summed(metric_of("bleu", language), pairs) == pytest.approx(expected)

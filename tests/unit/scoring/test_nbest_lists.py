@@ -1,0 +1,157 @@
+"""N-best lists of recognisers and translators, read."""
+
+import math
+import types
+
+import pytest
+from conftest import refusal
+from generated_text import block, write
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_doc.preparation.stages import MADE_BY
+from fairseq_doc.scoring.nbest_lists import (
+    GENERATED,
+    KALDI,
+    ListOptions,
+    best_lines,
+    kaldi_references,
+    read_kaldi,
+    read_translations,
+)
+
+LIST = ["a-b-1 the cat", "a-b-2 the  cap", "a-b-3", "u2-1 w"]
+
+
+def read_lists(folder, lines=LIST, numbers=None, references=None, **settings):
+    """What an ``Options`` of these files reads."""
+    files = {"nbest": lines, "first_pass": numbers, "reference": references}
+    files = {name: write(folder / name, own) for name, own in files.items() if own is not None}
+    return ListOptions(**{name: str(path) for name, path in files.items()}, **settings).read(True)
+
+
+def test_kaldis_lists(tmp_path):
+    (first, second), none = read_lists(tmp_path)
+    assert none is None and (first.name, second.name) == ("a-b", "u2")
+    assert first.keys == ["a-b-1", "a-b-2", "a-b-3"]
+    assert first.texts == ["the cat", "the  cap", ""] and first.words.tolist() == [2, 2, 0]
+    assert first.first_pass.tolist() == [0, 0, 0]
+    numbers = ["u2-1 -4", "a-b-1 1.5", "a-b-2 -2e1", "a-b-3 0"]  # in any order
+    references = ["u2 w w", "a-b"]
+    for costs, sign in ((False, 1), (True, -1)):
+        lists, found = read_lists(tmp_path, numbers=numbers, references=references, costs=costs)
+        assert [one.first_pass.tolist() for one in lists] == [
+            [1.5 * sign, -20 * sign, 0],
+            [-4 * sign],
+        ]
+        assert found == ["", "w w"]
+    assert list(best_lines(lists, [2, 0], KALDI)) == ["a-b", "u2 w"]
+
+
+words = st.lists(st.sampled_from(["w1", "-", "utt-2", "ä", "\u00a0"]), max_size=4)
+
+
+@given(st.dictionaries(st.sampled_from(["u", "u-1", "-u", "ü"]), st.lists(words, min_size=1)))
+def test_what_is_written_in_kaldis_form_is_read_again(tmp_path_factory, utterances):
+    lines = [
+        " ".join([f"{name}-{k}", *one])
+        for name, candidates in utterances.items()
+        for k, one in enumerate(candidates, start=1)
+    ]
+    path = write(tmp_path_factory.mktemp("x") / "nbest", lines)
+    if not lines:
+        assert "got an empty file" in refusal(read_kaldi, path)
+        return
+    lists = read_kaldi(path)
+    assert [
+        f"{k} {text}".split() for one in lists for k, text in zip(one.keys, one.texts, strict=True)
+    ] == [line.split() for line in lines]
+    assert [one.name for one in lists] == list(utterances)
+
+
+@pytest.mark.parametrize(
+    "files, problem",
+    [
+        ({"lines": []}, "nbest: expected an n-best list, lines such as utt1-1 the words; got an empty"),
+        ({"lines": ["u-1 a", "", "u-2 b"]}, "nbest: line 2: expected an n-best list, lines such as"),
+        ({"lines": ["u-1 a", "u-1 b"]}, "got 'u-1' a second time"),
+        ({"lines": ["the cat"]}, "nbest: line 1: expected a candidate such as utt1-1 the words"),
+        ({"lines": ["u-x a"]}, "line 1: expected a candidate"),
+        ({"lines": ["-1 a"]}, "line 1: expected a candidate"),
+        ({"lines": ["u-1 a", "v-1 a", "u-2 b"]}, "line 3: 'u' is there twice; expected its candidates"),
+        ({"lines": block(0, "a b")}, "give --format fairseq-generate"),
+        ({"numbers": []}, "first_pass: expected a number for each candidate"),
+        ({"numbers": ["u2-1 1 2"]}, "first_pass: line 1: expected a number for each candidate"),
+        ({"numbers": ["u2-1 nan"]}, "first_pass: line 1: expected a number"),
+        ({"numbers": ["u2-1"]}, "first_pass: line 1: expected a number"),
+        ({"numbers": ["u2-1 1"]}, "first_pass: expected every candidate of {}/nbest; 3 of 4 are missing, the first is 'a-b-1'"),
+        ({"numbers": [f"{line.split()[0]} 1" for line in [*LIST, "u3-1 x"]]}, "nbest: expected every candidate of {}/first_pass; 1 of 5"),
+        ({"references": []}, "reference: expected references, lines such as utt1 the words; got an empty"),
+        ({"references": ["a-b w", "u2 w", "u3 w"]}, "nbest: expected every utterance of {}/reference; 1 of 3 are missing, the first is 'u3'"),
+        ({"references": ["a-b w"]}, "reference: expected every utterance of {}/nbest; 1 of 2 are missing, the first is 'u2'"),
+    ],
+)  # fmt: skip
+def test_unusable_lists_of_kaldi(tmp_path, files, problem):
+    assert problem.format(tmp_path) in refusal(read_lists, tmp_path, **files)
+
+
+HYPOTHESES = [("ein@@ e Katze .", "-1 -2 -0.5 -0.5 -1"), ("ein@@ e Kat@@ ze , .", "-9 0 0 0 0 0 0")]
+SENTENCES = [
+    *block(1, "ein Hund .", target="ein Hund ."),
+    *block(0, *HYPOTHESES, target="ein@@ e Kat@@ ze ."),
+]
+RAW = ["Eine Katze.", "ein Hund."]
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder of prepare-mt."""
+    (tmp_path / "data").mkdir()
+    settings = f'{{"{MADE_BY}": {{}}, "bpe": "subword_nmt", "tokenizer": "moses", "target": "de"}}'
+    (tmp_path / "data" / "settings.json").write_text(settings)
+    return tmp_path / "data"
+
+
+def test_translations_are_undone_as_their_folder_says(tmp_path, data):
+    settings = {"format": GENERATED, "nbest_data": data}
+    lists, references = read_lists(tmp_path, SENTENCES, references=RAW, **settings)
+    assert references == RAW
+    assert [one.texts for one in lists] == [["eine Katze.", "eine Katze,."], ["ein Hund."]]
+    assert lists[0].keys == ["0-1", "0-2"] and lists[0].words.tolist() == [2, 2]
+    assert lists[0].first_pass.tolist() == pytest.approx([-5 * math.log(2), -9 * math.log(2)])
+    assert list(best_lines(lists, [1, 0], GENERATED)) == ["eine Katze,.", "ein Hund."]
+    detokenised = [line for n in (0, 1) for line in block(n, "x@@ y .", text="xy.")]
+    lists, _ = read_lists(tmp_path, detokenised, format=GENERATED)
+    assert [one.texts for one in lists] == [["xy."], ["xy."]]
+
+
+def test_what_is_no_plain_text_or_of_others_is_refused(tmp_path, data):
+    path = write(tmp_path / "out", SENTENCES)
+    assert "hold marks of BPE, or look tokenised" in refusal(read_translations, path)
+    lists, _ = read_translations(path, plain=False)
+    assert lists[0].texts[0] == "ein@@ e Katze ."  # as a model of these units reads it
+    reference = write(tmp_path / "few", RAW[:1])
+    assert "marks of BPE" in refusal(read_translations, path, None, reference, False)
+    assert "for each of 1 references in" in refusal(read_translations, path, data, reference)
+    reference = write(tmp_path / "others", ["Zwei.", "Drei."])
+    assert "targets differ" in refusal(read_translations, path, data, reference)
+    without = [line for line in SENTENCES if not line.startswith("P-")]
+    assert "expected the P- lines" in refusal(read_translations, write(tmp_path / "p", without))
+    assert "got none" in refusal(read_translations, write(tmp_path / "empty", []))
+
+
+@pytest.mark.parametrize(
+    "settings, problem",
+    [
+        ({"first_pass": "x", "format": GENERATED}, "--first-pass needs --format kaldi"),
+        ({"nbest_data": "x"}, "--nbest-data needs --format fairseq-generate"),
+    ],
+)
+def test_options_of_the_other_format(settings, problem):
+    assert refusal(ListOptions(nbest="x", **settings).check_format) == problem
+
+
+def test_references_come_in_the_order_of_the_lists(tmp_path):
+    path = write(tmp_path / "ref", ["b x", "a y"])
+    lists = [types.SimpleNamespace(name=name) for name in "ab"]
+    assert kaldi_references(path, "nbest", lists) == ["y", "x"]
