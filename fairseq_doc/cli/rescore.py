@@ -1,4 +1,4 @@
-"""evaluate: n-best lists of recognisers and translators, scored by a language model."""
+"""evaluate: n-best lists: scores by a language model, and the best candidates."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""evaluate: log-probabilities of plain text, one sentence a line."""
+"""evaluate: log-probabilities of plain text, one sentence a line (n-best lists: rescore)."""
 
 import sys
 import time
