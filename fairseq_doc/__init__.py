@@ -48,7 +48,7 @@ The data goes through the files in this order, and each imports only from what l
     modules/bilstm.py                embedded source -> memory, the decoder's first state
     modules/luong_attention.py       query, memory, mask -> attentional vector, weights
     modules/attentional_lstm.py      embedded target -> every layer's output, attention
-    modules/embedding_file.py        embeddings from a file
+    modules/embedding_file.py        embeddings from a text file, and into one
     modules/mixture.py               layer outputs -> component vectors, log weights -> P
     fairseq_patches/                 every change made to fairseq itself, with its reason
     models/state_dict.py             whether a checkpoint fits a model

@@ -53,6 +53,7 @@ GROUPS = {
     },
     "export": {
         "export": "a language model as an ONNX file, for speech recognisers and other programs",
+        "embeddings": "a model's embeddings as text, for another training and other programs",
     },
     "parse": {
         "collect-parses": "n-best parse trees from what an encoder-decoder generated as symbols of "
