@@ -175,9 +175,7 @@ def _over_steps(d: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 class _Mogrifier(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx, options, inputs, hidden, cell, input_weight, state_weight, bias, *of_rounds
-    ):
+    def forward(ctx, options, inputs, hidden, cell, input_weight, state_weight, bias, *of_rounds):
         counts, dtype, keep, lstm, state_mask, recurrent_mask = options
         (time, rows, below), width = inputs.shape, hidden.size(1)
         memory = _AllSteps(inputs, keep)

@@ -126,7 +126,9 @@ def test_mogrifier_and_doc_with_averaged_adam(corpus, tmp_path):
     state = load(paths[0])["last_optimizer_state"]
     assert state["param_groups"][0]["averaged_steps"] == 60
     raw = state["state"][0]["shadow"]  # since the averages are in the model
-    assert any(w.shape == raw.shape and not torch.equal(w, raw) for w in load(paths[0])["model"].values())
+    assert any(
+        w.shape == raw.shape and not torch.equal(w, raw) for w in load(paths[0])["model"].values()
+    )
     found = json.loads(
         doc("eval-lm", corpus.data, "--path", paths[0], "--gen-subset", "valid", "--batch-size", "4",
             "--eval-window", "4000", "--json", "--cpu")[0]

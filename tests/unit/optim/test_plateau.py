@@ -200,8 +200,13 @@ def schedule(model=None, **changes):
         *(
             ({name: -1}, f"--{name.replace('_', '-')} must be at least 0; got -1")
             for name in (
-                "lr_patience", "drop_at", "average_patience", "average_at", "stop_patience",
-                "stop_ramp", "max_checks",
+                "lr_patience",
+                "drop_at",
+                "average_patience",
+                "average_at",
+                "stop_patience",
+                "stop_ramp",
+                "max_checks",
             )  # fmt: skip
         ),
     ],
