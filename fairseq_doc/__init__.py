@@ -48,7 +48,7 @@ The data goes through the files in this order, and each imports only from what l
     modules/bilstm.py                embedded source -> memory, the decoder's first state
     modules/luong_attention.py       query, memory, mask -> attentional vector, weights
     modules/attentional_lstm.py      embedded target -> every layer's output, attention
-    modules/embedding_file.py        embeddings from a file
+    modules/embedding_file.py        embeddings from a text file, and into one
     modules/mixture.py               layer outputs -> component vectors, log weights -> P
     fairseq_patches/                 every change made to fairseq itself, with its reason
     models/state_dict.py             whether a checkpoint fits a model
@@ -58,8 +58,10 @@ The data goes through the files in this order, and each imports only from what l
     models/lstm_melis_lm.py          config, decoder, language model of Melis et al., presets
     models/lstm_luong_doc.py         config, encoder, decoder, encoder-decoder, presets
     optim/training_stages.py         validation losses -> when to average, restart, stop
+    optim/averaged_weights.py        optimizers that average a model's weights
     optim/nt_asgd.py                 SGD, averaging, fine-tuning stages
-    optim/plateau.py                 validation losses -> a lower learning rate, the end
+    optim/averaged_adam.py           Adam, then averaging
+    optim/plateau.py                 validation losses -> a lower learning rate, averaging, the end
     tasks/bptt_options.py            the task's options, and which cannot be honoured
     tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation
     criterions/doc_cross_entropy.py  NLL + beta + AR + TAR, logged apart

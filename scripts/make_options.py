@@ -17,6 +17,7 @@ from omegaconf import MISSING as REQUIRED
 from fairseq_doc.cli.main import make_parser
 from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyConfig
 from fairseq_doc.models import lstm_doc_lm, lstm_luong_doc, lstm_melis_lm
+from fairseq_doc.optim.averaged_adam import AveragedAdamConfig
 from fairseq_doc.optim.nt_asgd import NTASGDConfig
 from fairseq_doc.optim.plateau import PlateauScheduleConfig
 from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig
@@ -194,6 +195,8 @@ def page() -> str:
         CRITERION_NOTES,
         "## Optimizer: `--optimizer nt_asgd --lr-scheduler nt_asgd`\n",
         table(list(config_rows(NTASGDConfig))),
+        "## Optimizer: `--optimizer averaged_adam --lr-scheduler plateau`\n",
+        table(list(config_rows(AveragedAdamConfig))),
         "## Scheduler: `--lr-scheduler plateau`\n",
         table(list(config_rows(PlateauScheduleConfig))),
         "## Commands\n",

@@ -18,6 +18,7 @@ from fairseq_doc.models.language_model import RecurrentDecoder
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput
 from fairseq_doc.modules.recurrent_stack import RecurrentLayer, RecurrentStack
+from fairseq_doc.ops.gated_cell import n_gates
 
 
 def layer_widths(decoder: RecurrentDecoder) -> list[int]:
@@ -53,10 +54,15 @@ def add_layers(
     for n, (layer, width) in enumerate(zip(stack.layers, widths, strict=True)):
         # each (1, B, D_n)
         state = [graph("Slice", part, [n, 0], [n + 1, width], [0, 2]) for part in before]
-        if isinstance(layer, RecurrentLayer):
+        if isinstance(layer, RecurrentLayer) and layer.mogrifier is not None:
+            weights = [layer.input_weight, layer.state_weights[0], layer.biases[0]]
+            gates, kind = layer.mogrifier.rounds, layer.cell.gates
+            x, *state = _mogrifier(graph, weights, gates, kind, x, *state)
+        elif isinstance(layer, RecurrentLayer):
             x, *state = _recurrent_layer(graph, layer, x, *state)
         elif mogrifiers:
-            x, *state = _mogrifier(graph, layer, mogrifiers[n].rounds, x, *state)
+            weights, gates = list(layer.parameters()), mogrifiers[n].rounds
+            x, *state = _mogrifier(graph, weights, gates, "untied", x, *state)
         else:
             x, *state = _torch_lstm(graph, layer, x, *state)
         behind = [0, 0, 0, 0, 0, max(widths) - width]
@@ -79,10 +85,16 @@ def _torch_lstm(graph: Graph, layer: torch.nn.LSTM, x: str, hidden: str, cell: s
 
 
 def _mogrifier(
-    graph: Graph, layer: torch.nn.LSTM, gates: Any, x: str, hidden: str, cell: str
+    graph: Graph,
+    weights: Sequence[torch.Tensor],
+    gates: Any,
+    kind: str,
+    x: str,
+    hidden: str,
+    cell: str,
 ) -> list[str]:
-    """See :mod:`fairseq_doc.ops.mogrifier`."""
-    input_weight, state_weight, input_bias, state_bias = layer.parameters()
+    """See :mod:`fairseq_doc.ops.mogrifier`. ``weights``: W_x, W_h and one or two biases."""
+    input_weight, state_weight, *biases = weights
 
     def step(body: Graph, before: Sequence[str], x: str) -> Sequence[str]:
         hidden, cell = before
@@ -98,11 +110,11 @@ def _mogrifier(
                 x = body("Mul", factor, x)
         z = body(
             "Add",
-            body.linear(x, input_weight, input_bias),
-            body.linear(hidden, state_weight, state_bias),
+            body.linear(x, input_weight, biases[0]),
+            body.linear(hidden, state_weight, *biases[1:]),
         )
-        i, f, g, o = body.several("Split", 4, z, axis=1)
-        new = _gated_sum(body, [i, f, g], cell, "untied")
+        *parts, o = body.several("Split", n_gates(kind) + 1, z, axis=1)
+        new = _gated_sum(body, parts, cell, kind)
         return [body("Mul", body("Sigmoid", o), body("Tanh", new)), new]
 
     return _scan(graph, x, [hidden, cell], step)

@@ -5,7 +5,8 @@ Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components,
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Optional
 
 import torch
 from fairseq.data import Dictionary
@@ -14,10 +15,45 @@ from torch import nn
 
 import fairseq_doc
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.models.mixture_model import MixtureDecoder, MixtureModel, component_dim
+from fairseq_doc.models.mixture_model import (
+    MixtureConfig,
+    MixtureDecoder,
+    MixtureModel,
+    component_dim,
+)
 from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
 from fairseq_doc.modules.awd_lstm import States
+from fairseq_doc.modules.embedding_file import load_embedding_file
 from fairseq_doc.modules.mixture import MixtureOutput
+from fairseq_doc.options import check_needs, option
+
+
+@dataclass
+class LanguageModelConfig(MixtureConfig):
+    """The options of all language models."""
+
+    untie_output: bool = option("give the output a matrix of its own, not the embedding", False)
+    decoder_embed_path: Optional[str] = option(
+        "pretrained embeddings to begin with: a header, then word and numbers a line, as wide as "
+        "the embedding; without --untie-output they are the output matrix too"
+    )
+    mogrifier_rounds: int = option(
+        "rounds in which each LSTM layer's input and state gate each other before a step "
+        "(Mogrifier; published: 5 and 6); 0: none",
+        0,
+        least=0,
+    )
+    mogrifier_rank: Optional[int] = option(
+        "rank of the Mogrifier's matrices, each a product of two factors (published: 84 and 48; "
+        "default: full matrices)",
+        least=1,
+    )
+
+
+def check_mogrifier(cfg: Any) -> None:
+    """Refuse a rank without rounds."""
+    rounds = {"rounds: give --mogrifier-rounds too, such as 5": cfg.mogrifier_rounds}
+    check_needs(f"--mogrifier-rank {cfg.mogrifier_rank}", rounds, cfg.mogrifier_rank)
 
 
 def embedding_and_output_matrix(
@@ -152,6 +188,14 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
 
     # Set by evaluation/hub_interface.py, which imports this file.
     load_pretrained: ClassVar[Callable[..., Any]]
+
+    @classmethod
+    def with_embeddings(cls, decoder: RecurrentDecoder, cfg: Any) -> Any:
+        """The model, its embedding from ``--decoder-embed-path`` if that is given."""
+        if cfg.decoder_embed_path:
+            with torch.no_grad():
+                load_embedding_file(decoder.embedding, cfg.decoder_embed_path, decoder.dictionary)
+        return cls(decoder)
 
     @classmethod
     def from_pretrained(

@@ -1,7 +1,7 @@
 """``lstm_doc_lm``: the AWD-LSTM language model with a DOC output, and its presets."""
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -9,16 +9,18 @@ from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.language_model import (
+    LanguageModelConfig,
     MixtureLanguageModel,
     RecurrentDecoder,
+    check_mogrifier,
     embedding_and_output_matrix,
 )
-from fairseq_doc.models.mixture_model import MixtureConfig, register_presets
+from fairseq_doc.models.mixture_model import register_presets
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.dropout import embedded_dropout, locked_dropout
 from fairseq_doc.modules.mixture import MixtureOutput, parse_components
 from fairseq_doc.ops.matmul import PRECISIONS
-from fairseq_doc.options import check_needs, check_ranges, option, rate
+from fairseq_doc.options import check_ranges, option, rate
 
 
 def parse_widths(text: str) -> list[int]:
@@ -40,8 +42,7 @@ class LSTMDocDecoder(RecurrentDecoder):
 
     def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
         check_ranges(LSTMDocLanguageModelConfig, cfg)
-        rounds = {"rounds: give --mogrifier-rounds too, such as 5": cfg.mogrifier_rounds}
-        check_needs(f"--mogrifier-rank {cfg.mogrifier_rank}", rounds, cfg.mogrifier_rank)
+        check_mogrifier(cfg)
         widths = [cfg.decoder_embed_dim] + parse_widths(cfg.layer_dims)
         components = parse_components(cfg.doc_components, len(widths) - 1)
         embedding, output_matrix = embedding_and_output_matrix(
@@ -77,7 +78,7 @@ class LSTMDocDecoder(RecurrentDecoder):
 
 
 @dataclass
-class LSTMDocLanguageModelConfig(MixtureConfig):
+class LSTMDocLanguageModelConfig(LanguageModelConfig):
     """The defaults are the paper's Penn Treebank model (Table 2; i_3 = 15, i_2 = 5)."""
 
     decoder_embed_dim: int = option("embedding width D_0", 280, least=1)
@@ -90,24 +91,12 @@ class LSTMDocLanguageModelConfig(MixtureConfig):
         "embedding width",
         False,
     )
-    untie_output: bool = option("give the output a matrix of its own, not the embedding", False)
     embed_dropout: float = rate("dropout of whole words, x_t", 0.1)
     input_dropout: float = rate("locked dropout of h^0", 0.4)
     hidden_dropout: float = rate("locked dropout of h^1 .. h^(N-1)", 0.225)
     output_dropout: float = rate("locked dropout of h^N", 0.4)
     component_dropout: float = rate("locked dropout of the component vectors k_j", 0.6)
     weight_dropout: float = rate("DropConnect on the recurrent matrices", 0.5)
-    mogrifier_rounds: int = option(
-        "rounds in which each LSTM layer's input and state gate each other before a step "
-        "(Mogrifier; published: 5 and 6); 0: none",
-        0,
-        least=0,
-    )
-    mogrifier_rank: Optional[int] = option(
-        "rank of the Mogrifier's matrices, each a product of two factors (published: 84 and 48; "
-        "default: full matrices)",
-        least=1,
-    )
 
 
 class LSTMDocLanguageModel(MixtureLanguageModel):
@@ -115,7 +104,7 @@ class LSTMDocLanguageModel(MixtureLanguageModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "LSTMDocLanguageModel":
-        return cls(LSTMDocDecoder(cfg, task.target_dictionary))
+        return cls.with_embeddings(LSTMDocDecoder(cfg, task.target_dictionary), cfg)
 
 
 _MOS: dict[str, Any] = {"doc_components": "0,0,0,15"}

@@ -16,11 +16,13 @@ from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.language_model import (
+    LanguageModelConfig,
     MixtureLanguageModel,
     RecurrentDecoder,
+    check_mogrifier,
     embedding_and_output_matrix,
 )
-from fairseq_doc.models.mixture_model import MixtureConfig, register_presets
+from fairseq_doc.models.mixture_model import register_presets
 from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.dropout import dropout
 from fairseq_doc.modules.lstm import truncated_normal_
@@ -66,6 +68,8 @@ class MelisDecoder(RecurrentDecoder):
             output_dim,
             layers=cfg.layers,
             depth=cfg.rhn_depth if str(cfg.cell) == "rhn" else 1,
+            mogrifier_rounds=cfg.mogrifier_rounds,
+            mogrifier_rank=cfg.mogrifier_rank,
             read=[n for n, count in enumerate(components[:-1]) if count],
             intra_layer=cfg.intra_layer_dropout,
             state=cfg.state_dropout,
@@ -81,6 +85,7 @@ class MelisDecoder(RecurrentDecoder):
             cfg.component_dropout,
             project=not one_softmax,
             precision=precision,
+            locked=False,
         )
         for layer in output.modules():
             if isinstance(layer, nn.Linear):  # W_j, W_pi
@@ -121,7 +126,7 @@ def width_of_budget(cfg: Any, dictionary: Dictionary) -> int:
 
 
 @dataclass
-class LSTMMelisLanguageModelConfig(MixtureConfig):
+class LSTMMelisLanguageModelConfig(LanguageModelConfig):
     """The defaults are the paper's Penn Treebank LSTM of one layer and 10M parameters."""
 
     cell: ChoiceEnum(list(CELLS)) = option(  # type: ignore[valid-type]
@@ -139,12 +144,11 @@ class LSTMMelisLanguageModelConfig(MixtureConfig):
     embedding_ratio: float = option(
         "width of the embedding over that of the layers, at most 1", 0.2245
     )
-    untie_output: bool = option("give the output a matrix of its own, not the embedding", False)
     doc_components: Optional[str] = option(
         "components from each layer, i_0,...,i_(N+1), layer 0 the embedding, N+1 the sum of the "
         "layers (default: one softmax straight from the sum, projected to the embedding's width)"
     )
-    component_dropout: float = rate("locked dropout of the component vectors k_j", 0.0)
+    component_dropout: float = rate("dropout of the component vectors k_j", 0.0)
     input_dropout: float = rate("dropout of the embeddings", 0.58)
     intra_layer_dropout: float = rate(
         "dropout of the inputs of layers 2 to N, with --layers above 1", 0.0
@@ -177,15 +181,19 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
             f"--state-dropout 0, not {cfg.state_dropout}": not cfg.state_dropout,
         }
         check_needs("--recurrent-dropout", needs, cfg.recurrent_dropout)
+        check_mogrifier(cfg)
+        is_lstm = {f"--cell lstm, not {cfg.cell}": cell.name == "lstm"}
+        check_needs("--mogrifier-rounds", is_lstm, cfg.mogrifier_rounds)
         if cfg.embedding_ratio <= 0:
             raise FairseqDocError(f"--embedding-ratio must be above 0; got {cfg.embedding_ratio}")
         dictionary = task.target_dictionary
         if cfg.num_params is not None:
             cfg = OmegaConf.merge(cfg, {"hidden_size": width_of_budget(cfg, dictionary)})
-        return cls(MelisDecoder(cfg, dictionary))
+        return cls.with_embeddings(MelisDecoder(cfg, dictionary), cfg)
 
 
-# Widths, ratios and dropouts of deepmind/lamb's scripts.
+# Widths, ratios and dropouts of deepmind/lamb's scripts and configurations. The Mogrifiers' widths
+# are the largest within the budget.
 PRESETS: dict[str, dict[str, Any]] = {
     "lstm_melis_lm": {},
     "lstm_melis_lm_ptb_10m": {},
@@ -198,6 +206,17 @@ PRESETS: dict[str, dict[str, Any]] = {
         "state_dropout": 0.643,
         "output_dropout": 0.701,
     },
+    "lstm_melis_lm_ptb_24m_mogrifier": {
+        "layers": 2,
+        "hidden_size": 912,
+        "embedding_ratio": 1.0,
+        "mogrifier_rounds": 5,
+        "mogrifier_rank": 84,
+        "input_dropout": 0.729,
+        "intra_layer_dropout": 0.291,
+        "state_dropout": 0.387,
+        "output_dropout": 0.716,
+    },
     "lstm_melis_lm_wt2_24m": {
         "layers": 2,
         "hidden_size": 1227,
@@ -206,6 +225,19 @@ PRESETS: dict[str, dict[str, Any]] = {
         "intra_layer_dropout": 0.092,
         "state_dropout": 0.454,
         "output_dropout": 0.391,
+    },
+    "lstm_melis_lm_wt2_35m_mogrifier": {
+        "layers": 2,
+        "hidden_size": 1366,
+        "embedding_ratio": 0.1993,
+        "mogrifier_rounds": 6,
+        "mogrifier_rank": 48,
+        "doc_components": "0,0,0,2",
+        "input_dropout": 0.547,
+        "intra_layer_dropout": 0.199,
+        "state_dropout": 0.221,
+        "output_dropout": 0.348,
+        "component_dropout": 0.348,
     },
     "lstm_melis_lm_enwik8_27m": {
         "layers": 4,

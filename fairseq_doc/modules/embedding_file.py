@@ -1,6 +1,7 @@
-"""Embeddings from a file."""
+"""Embeddings from a text file, and into one."""
 
 import logging
+from collections.abc import Iterator
 
 import torch
 from fairseq.data import Dictionary
@@ -50,3 +51,12 @@ def _vector(numbers: list[str], where: str) -> torch.Tensor:
     if not vector.isfinite().all():
         raise FairseqDocError(f"{where}: expected finite numbers; got {shown(' '.join(numbers))}")
     return vector
+
+
+def embedding_lines(embedding: torch.Tensor, dictionary: Dictionary) -> Iterator[str]:
+    """The lines of such a file: every word of the dictionary, with as few digits as give the same
+    float32 again."""
+    yield f"{len(dictionary)} {embedding.size(1)}"
+    rows = embedding.detach().float().cpu().numpy()
+    for word, row in zip(dictionary.symbols, rows, strict=True):
+        yield f"{word} {' '.join(map(str, row))}"

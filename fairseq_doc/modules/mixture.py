@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.modules.dropout import dropout_mask
+from fairseq_doc.modules.dropout import dropout, dropout_mask
 from fairseq_doc.ops.matmul import can_branch_on, linear
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
 from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
@@ -87,7 +87,8 @@ class MixtureOutput(nn.Module):
         components: i_0, ..., i_N, with J = their sum.
         weight: W, (V, d), a parameter that may be tied to the embedding.
         activation: ``tanh`` or ``linear``, applied to W_j h^n + b_j.
-        dropout: locked dropout of the k_j: one mask of d numbers a stream, for all T and J.
+        dropout: of the k_j.
+        locked: whether its mask has d numbers a stream, for all T and J; if not, one for each entry.
         project: whether k_j = activation(W_j h^n + b_j), or k_1 = h^N.
         precision: of the products with W and W_j, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
 
@@ -104,6 +105,7 @@ class MixtureOutput(nn.Module):
         dropout: float = 0.0,
         project: bool = True,
         precision: torch.dtype = torch.float32,
+        locked: bool = True,
     ) -> None:
         super().__init__()
         self.dim = weight.size(1)
@@ -127,7 +129,7 @@ class MixtureOutput(nn.Module):
         self.components = list(components)
         self.n_components = sum(components)
         self.activation = ACTIVATIONS[activation]
-        self.dropout, self.precision = dropout, precision
+        self.dropout, self.locked, self.precision = dropout, locked, precision
         self.weight = weight
         self.bias = nn.Parameter(torch.zeros(weight.size(0)))
         self.projections = nn.ModuleDict()
@@ -195,11 +197,14 @@ class MixtureOutput(nn.Module):
         vectors = []  # each (B, T, i_n d)
         projection: Any  # mypy does not know what a dictionary of modules holds
         if self.projections:
-            mask = dropout_mask((batch, 1, 1, self.dim), self.dropout, self.training, last)
+            rate = self.dropout if self.locked else 0.0
+            mask = dropout_mask((batch, 1, 1, self.dim), rate, self.training, last)
             for n, projection in self.projections.items():
                 h = last if int(n) == len(layer_outputs) - 1 else layer_outputs[int(n)].contiguous()
                 k = self.activation(linear(h, projection.weight, projection.bias, self.precision))
-                if mask is not None:
+                if not self.locked:
+                    k = dropout(k, self.dropout, self.training)
+                elif mask is not None:
                     k = (k.view(batch, time, -1, self.dim) * mask).flatten(2)
                 vectors.append(k)
         else:

@@ -45,6 +45,11 @@ class MogrifierGates(nn.Module):
             MogrifierGate(*sides[number % 2], rank) for number in range(rounds)
         )
 
+    @property
+    def parameters_of_rounds(self) -> list[Round]:
+        gates: Any = self.rounds
+        return [Round(tuple(gate.matrices), gate.bias) for gate in gates]
+
     def run(
         self,
         layer: nn.LSTM,
@@ -57,7 +62,6 @@ class MogrifierGates(nn.Module):
         weights = {**dict(layer.named_parameters()), **replaced}
         if not in_lower_precision(layer, x, precision):
             precision = torch.float32
-        rounds: Any = self.rounds
         hidden, cell = (part[0] for part in state)
         output, last = mogrifier(
             x,
@@ -66,8 +70,8 @@ class MogrifierGates(nn.Module):
             weights["weight_ih_l0"],
             weights["weight_hh_l0"],
             weights["bias_ih_l0"] + weights["bias_hh_l0"],  # torch has two
-            [Round(tuple(gate.matrices), gate.bias) for gate in rounds],
-            matmul_dtype(x, precision),
+            self.parameters_of_rounds,
+            dtype=matmul_dtype(x, precision),
         )
         assert last is not None
         # Copies: views would keep the states of all steps in memory.

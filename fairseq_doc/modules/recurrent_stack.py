@@ -18,17 +18,28 @@ from torch import nn
 from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.dropout import dropout, dropout_mask
 from fairseq_doc.modules.lstm import truncated_normal_
+from fairseq_doc.modules.mogrifier import MogrifierGates
 from fairseq_doc.ops.cell import Cell
 from fairseq_doc.ops.matmul import linear, matmul_dtype
-from fairseq_doc.ops.recurrence import recurrence
+from fairseq_doc.ops.mogrifier import mogrifier
+from fairseq_doc.ops.recurrence import RecurrenceResult, recurrence
 
 
 class RecurrentLayer(nn.Module):
     """One layer; ``depth`` is the number of an RHN's micro-steps, 1 for other cells. By
     :func:`truncated_normal_` the weights have the standard deviation 1 / sqrt(fan in), and an
-    LSTM's biases 1 / sqrt(D)."""
+    LSTM's biases 1 / sqrt(D). ``rounds`` of a Mogrifier, of factors of ``rank`` or of full
+    matrices, are for an LSTM."""
 
-    def __init__(self, cell: Cell, below: int, width: int, depth: int = 1) -> None:
+    def __init__(
+        self,
+        cell: Cell,
+        below: int,
+        width: int,
+        depth: int = 1,
+        rounds: int = 0,
+        rank: int | None = None,
+    ) -> None:
         super().__init__()
         self.cell, self.width = cell, width
         rows = cell.matmul_parts * width
@@ -43,6 +54,7 @@ class RecurrentLayer(nn.Module):
                 if cell.has_cell_state:
                     truncated_normal_(bias, 1 / math.sqrt(width))
                 bias.split(width)[cell.forget_part].add_(1)
+        self.mogrifier = MogrifierGates(below, width, rounds, rank) if rounds else None
 
     def forward(
         self,
@@ -54,24 +66,41 @@ class RecurrentLayer(nn.Module):
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """x (T, B, below), a state, each part (1, B, D), and masks (B, D) -> the output (T, B, D)
         and the state after it."""
+        masks = state_mask, recurrent_mask
+        hidden, *cell_state = (part[0] for part in state)
+        if self.mogrifier is None:
+            run = self._run_plain(x, hidden, cell_state, masks, precision)
+        else:
+            run = mogrifier(
+                x,
+                hidden,
+                *cell_state,
+                self.input_weight,
+                self.state_weights[0],
+                self.biases[0],
+                self.mogrifier.parameters_of_rounds,
+                self.cell.gates,
+                *masks,
+                matmul_dtype(x, precision),
+            )
+        after = (run.output[-1:].clone(),)
+        return run.output, after if run.cell is None else (*after, run.cell.unsqueeze(0))
+
+    def _run_plain(self, x, hidden, cell_state, masks, precision) -> RecurrenceResult:
         inputs = linear(x, self.cell.input_order(self.input_weight), None, precision)
         first_bias, *biases = list(self.biases) or [None]
         if first_bias is not None:
             inputs = inputs + first_bias
-        hidden, *cell_state = (part[0] for part in state)
-        output, last = recurrence(
+        return recurrence(
             self.cell,
             inputs,
             hidden,
             cell_state[0] if cell_state else None,
             [self.cell.state_order(weight) for weight in self.state_weights],
             biases,
-            state_mask,
-            recurrent_mask,
+            *masks,
             matmul_dtype(inputs, precision),
         )
-        after = (output[-1:].clone(),)
-        return output, after if last is None else (*after, last.unsqueeze(0))
 
 
 class RecurrentStack(nn.Module):
@@ -85,6 +114,8 @@ class RecurrentStack(nn.Module):
         output_dim: int,  # F; a projection is made unless it is D
         layers: int = 1,
         depth: int = 1,  # micro-steps of an RHN
+        mogrifier_rounds: int = 0,  # of an LSTM, see ``ops/mogrifier.py``; 0: plain layers
+        mogrifier_rank: int | None = None,  # of the gates' matrices; None: full matrices
         read: Collection[int] = (),  # layers, from 1, that the mixture reads; dropped as h is
         intra_layer: float = 0.0,  # dropout of the inputs of layers 2 to N, each entry on its own
         state: float = 0.0,  # of the state that recurrent products read, a mask a stream and window
@@ -93,8 +124,10 @@ class RecurrentStack(nn.Module):
         precision: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
+        gates = mogrifier_rounds, mogrifier_rank
         self.layers = nn.ModuleList(
-            RecurrentLayer(cell, width if n else embed_dim, width, depth) for n in range(layers)
+            RecurrentLayer(cell, width if n else embed_dim, width, depth, *gates)
+            for n in range(layers)
         )
         self.projection = None
         if output_dim != width:

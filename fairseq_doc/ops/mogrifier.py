@@ -9,7 +9,8 @@ Before step t the input x = x_t and the state h = h_{t-1} gate each other in r r
 
     z_t = W_x x + W_h h + b         then the cell of ops/gated_cell.py, whose c is not gated
 
-A round's matrix may be a product of two factors, (to, k) and (k, from). With matrices and biases of
+h is multiplied by the state's dropout mask first, if there is one: the rounds and W_h read m h. A
+round's matrix may be a product of two factors, (to, k) and (k, from). With matrices and biases of
 zeros this is a plain LSTM. The first round reads h, so W_x x is not known before the step (in
 ops/recurrence.py it is). Each step takes one product, of [W_x W_h] and [x ; h].
 
@@ -18,7 +19,7 @@ last one to the first. If x' = 2 s x, s = sigmoid(q), q = Q_i h + b_i, then
 
     d q = 2 d x' x s (1 - s),      d h += Q_i^T d q,      d x = 2 d x' s
 
-and likewise in even rounds. 2 x s (1 - s) is computed for all steps before the loop. After the loop
+and likewise in even rounds; before the first round d h is multiplied by m. 2 x s (1 - s) is computed for all steps before the loop. After the loop
 each matrix's gradient is one product with the rows of all steps: d Q_i = sum d q h^T; with
 Q_i = U V, d U = sum d q (V h)^T and d V = sum (U^T d q) h^T.
 
@@ -62,11 +63,14 @@ def mogrifier_reference(
     state_weight: Tensor,
     bias: Tensor,
     rounds: Sequence[Round],
+    kind: str = "untied",
+    state_mask: Tensor | None = None,
+    recurrent_mask: Tensor | None = None,
 ) -> RecurrenceResult:
     """The plain form, a loop for autograd; see :func:`mogrifier`."""
     outputs = []
     for x in inputs:
-        h = hidden
+        h = hidden if state_mask is None else hidden * state_mask
         for number, (matrices, gate_bias) in enumerate(rounds):
             product = x if number % 2 else h
             for matrix in reversed(matrices):
@@ -77,7 +81,7 @@ def mogrifier_reference(
             else:
                 x = gate * x
         z = x @ input_weight.t() + h @ state_weight.t() + bias
-        hidden, cell = lstm_cell(z, cell)
+        hidden, cell = lstm_cell(z, cell, kind, recurrent_mask)
         outputs.append(hidden)
     return RecurrenceResult(torch.stack(outputs), cell)
 
@@ -171,15 +175,15 @@ def _over_steps(d: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 class _Mogrifier(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx, counts, dtype, keep, inputs, hidden, cell, input_weight, state_weight, bias, *of_rounds
-    ):
+    def forward(ctx, options, inputs, hidden, cell, input_weight, state_weight, bias, *of_rounds):
+        counts, dtype, keep, lstm, state_mask, recurrent_mask = options
         (time, rows, below), width = inputs.shape, hidden.size(1)
         memory = _AllSteps(inputs, keep)
         hiddens, cells = inputs.new_empty(time + 1, rows, width), memory.new(width, more=1)
         gates, bias = memory.filled(bias)
         hiddens[0], cells[0] = hidden, cell
-        steps, by_step = LSTMCell().steps(Memory(gates, cells, hiddens[1:])), gates.unbind(0)
+        steps = lstm.steps(Memory(gates, cells, hiddens[1:], recurrent_mask))
+        by_step = gates.unbind(0)
         both = memory.new(below + width)
         read = both.split([below, width], dim=2)  # by the cell: x and h after all rounds
         zeros = [torch.zeros_like(inputs[0]), torch.zeros_like(hidden)]
@@ -195,6 +199,8 @@ class _Mogrifier(torch.autograd.Function):
         operands_by_step = list(zip(*(x.unbind(0) for x in operands), strict=True))
         xs, hs = (x.unbind(0) for x in read)
         for t, x in enumerate(inputs.unbind(0)):
+            if state_mask is not None:
+                hidden = hidden * state_mask
             for number, one in enumerate(rounds):
                 if number % 2:
                     hidden = one.step(t, hidden, x)
@@ -208,7 +214,7 @@ class _Mogrifier(torch.autograd.Function):
             for product, operand in zip(products, operands_by_step[t], strict=True):
                 product.add(operand, z)
             hidden = steps.step(t)
-        ctx.counts, ctx.dtype = counts, dtype
+        ctx.options = options
         saved = [tensor for one in rounds for tensor in (one.gates, one.results, *one.narrow)]
         if keep:
             ctx.save_for_backward(
@@ -222,12 +228,14 @@ class _Mogrifier(torch.autograd.Function):
     def backward(ctx, d_output, d_cell):
         inputs, hiddens, cells, gates, both, *saved = ctx.saved_tensors
         input_weight, state_weight, *saved = saved
-        (time, rows, below), width, dtype = inputs.shape, hiddens.size(2), ctx.dtype
-        parameters, activations = iter(saved), iter(saved[sum(ctx.counts) + len(ctx.counts) :])
+        counts, dtype, _, lstm, state_mask, recurrent_mask = ctx.options
+        (time, rows, below), width = inputs.shape, hiddens.size(2)
+        parameters, activations = iter(saved), iter(saved[sum(counts) + len(counts) :])
         zeros = [torch.zeros_like(inputs[0]), torch.zeros_like(hiddens[0])]
-        read = [inputs, hiddens[:-1]]  # by the next round: x and h of all steps
+        before = hiddens[:-1] if state_mask is None else hiddens[:-1] * state_mask
+        read = [inputs, before]  # by the next round: x and h of all steps
         rounds = []
-        for number, count in enumerate(ctx.counts):
+        for number, count in enumerate(counts):
             matrices, side = list(islice(parameters, count)), number % 2
             next(parameters)  # the bias
             s, result = next(activations), next(activations)
@@ -236,7 +244,7 @@ class _Mogrifier(torch.autograd.Function):
             rounds.append(_RoundGradients(*of_round))
             read[side] = result
         product = StepMatmul(torch.cat([input_weight, state_weight], 1).t(), rows, dtype, time)
-        gradients = LSTMCell().gradients(Memory(gates, cells, hiddens[1:]), d_cell)
+        gradients = lstm.gradients(Memory(gates, cells, hiddens[1:], recurrent_mask), d_cell)
         d_inputs, d_hidden = torch.empty_like(inputs), torch.zeros_like(hiddens[0])
         by_step = zip(d_output.unbind(0), d_inputs.unbind(0), strict=True)
         for t, (given, d_input) in reversed(list(enumerate(by_step))):
@@ -249,22 +257,27 @@ class _Mogrifier(torch.autograd.Function):
                 rounds[0].step(t, d_x, d_hidden, d_input)
             else:
                 d_input.copy_(d_x)
+            if state_mask is not None:
+                d_hidden = d_hidden * state_mask
         d_joint = _over_steps(gradients.d_z, both, dtype).to(gates.dtype)
         d_weights = d_joint.split([below, width], dim=1)
         d_bias = gradients.d_z.flatten(0, 1).sum(0)
         of_rounds = [d for one in rounds for d in one.of_parameters()]
         state = d_hidden, gradients.d_cell
-        return None, None, None, d_inputs, *state, *d_weights, d_bias, *of_rounds
+        return None, d_inputs, *state, *d_weights, d_bias, *of_rounds
 
 
 def mogrifier(
     inputs: Tensor,  # x, (T, R, E)
     hidden: Tensor,  # h before the first step, (R, D)
     cell: Tensor,  # c, likewise
-    input_weight: Tensor,  # W_x, (4 D, E), for the gates i, f, g, o
-    state_weight: Tensor,  # W_h, (4 D, D)
-    bias: Tensor,  # b, (4 D,)
+    input_weight: Tensor,  # W_x, (4 D, E), for the gates i, f, g, o; (3 D, E) without i if tied
+    state_weight: Tensor,  # W_h, (4 D, D), likewise
+    bias: Tensor,  # b, (4 D,), likewise
     rounds: Sequence[Round],  # the first gates x by h, the second h by x, and so on
+    kind: str = "untied",  # of the gates, one of ``KINDS`` in ops/gated_cell.py
+    state_mask: Tensor | None = None,  # m, (R, D); None: no dropout
+    recurrent_mask: Tensor | None = None,  # multiplies g, likewise
     dtype: torch.dtype | None = None,  # of products with W_x and W_h; None: of x
 ) -> RecurrenceResult:
     """The output (T, R, D), not gated, and c after the last step."""
@@ -272,6 +285,7 @@ def mogrifier(
     of_rounds = [tensor for one in rounds for tensor in (*one.matrices, one.bias)]
     tensors = [inputs, hidden, cell, input_weight, state_weight, bias, *of_rounds]
     keep = any(map(needs_gradient, tensors))
+    options = counts, dtype or inputs.dtype, keep, LSTMCell(kind), state_mask, recurrent_mask
     with autocast_off(inputs):
-        output, last = _Mogrifier.apply(counts, dtype or inputs.dtype, keep, *tensors)
+        output, last = _Mogrifier.apply(options, *tensors)
     return RecurrenceResult(output, last.clone())

@@ -1,17 +1,13 @@
 """NT-ASGD (Merity et al., 2018): SGD, then averaging, then fine-tuning stages.
 
 ``--optimizer nt_asgd --lr-scheduler nt_asgd``, both: fairseq passes the validation loss to the
-scheduler only. While averaging, a weight has two values: the raw one, which training continues
-with, and the average, which is validated and saved. The model's parameter holds one of them, the
-optimizer's state the other, its *shadow*; they are exchanged before validation and saving, and
-before a training step. A checkpoint holds both and says which is which.
+scheduler only. While averaging, the averages are validated and saved: ``averaged_weights.py``.
 """
 
 import logging
 import math
 import os
-import weakref
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, List, Optional
 
@@ -25,6 +21,7 @@ from omegaconf import II
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import copy_file
+from fairseq_doc.optim.averaged_weights import AveragedWeights, FoundByModel
 from fairseq_doc.optim.training_stages import TrainingStages
 from fairseq_doc.options import check_needs, check_ranges, option
 
@@ -35,23 +32,7 @@ TASK = "bptt_language_modeling"
 LAST_CHECKPOINT = "checkpoint_last.pt"
 
 
-class FoundByModel:
-    """Base of what can be looked up by the model that it trains: fairseq's hooks for validation and
-    saving get the model, but neither the optimizer nor the scheduler."""
-
-    _found: MutableMapping[tuple[type, int], Any] = weakref.WeakValueDictionary()
-
-    def found_by(self, params: Iterable[torch.nn.Parameter]) -> None:
-        FoundByModel._found[type(self), id(next(iter(params)))] = self
-
-    @classmethod
-    def of(cls, model: torch.nn.Module) -> Any:
-        """The instance that trains ``model``, or None."""
-        first = next((p for p in model.parameters() if p.requires_grad), None)
-        return cls._found.get((cls, id(first)))
-
-
-class AveragedSGD(torch.optim.Optimizer):
+class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
     """SGD with weight decay and, after :meth:`start_averaging`, an average of its iterates, as
     torch's ``ASGD`` with t0 = 0 and lambd = 0: after steps 1 and 2 of averaging the newest iterate,
     after step k > 2 the mean of iterates 2 .. k. Unlike torch's, a changed learning rate takes
@@ -66,11 +47,7 @@ class AveragedSGD(torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         self.stages = stages or TrainingStages(nonmono=60)
-        self._group.update(averaging=False, averaged_steps=0, shows_average=False)
-
-    @property
-    def _group(self) -> dict[str, Any]:
-        return self.param_groups[0]  # all parameters are in one
+        self.begin_without_average()
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # without a closure
@@ -80,34 +57,7 @@ class AveragedSGD(torch.optim.Optimizer):
         if group["weight_decay"]:
             torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(params, [p.grad for p in params], alpha=-group["lr"])
-        if group["averaging"]:
-            group["averaged_steps"] += 1
-            step = group["averaged_steps"]
-            for p in group["params"]:
-                if step <= 2:
-                    self.state[p]["shadow"] = p.detach().clone()
-                else:
-                    self.state[p]["shadow"].lerp_(p, 1 / (step - 1))
-
-    def start_averaging(self) -> None:
-        self._group["averaging"] = True
-
-    def show_average(self) -> None:
-        """Put the averages, if there are any, into the parameters."""
-        if self._group["averaged_steps"] and not self._group["shows_average"]:
-            self._exchange()
-
-    def show_raw(self) -> None:
-        if self._group["shows_average"]:
-            self._exchange()
-
-    def _exchange(self) -> None:
-        for p in self._group["params"]:  # in place: a parameter keeps its memory
-            shown, shadow = p.detach(), self.state[p]["shadow"]
-            copy = shown.clone()
-            shown.copy_(shadow)
-            shadow.copy_(copy)
-        self._group["shows_average"] = not self._group["shows_average"]
+        self.average(left_out=1)
 
     def keep_best(self) -> None:
         for p in self._group["params"]:
@@ -115,7 +65,8 @@ class AveragedSGD(torch.optim.Optimizer):
 
     @torch.no_grad()
     def restart(self) -> None:
-        self._group.update(averaging=True, averaged_steps=0, shows_average=False)
+        self.begin_without_average()
+        self.start_averaging()
         for p in self._group["params"]:
             p.copy_(self.state[p]["best"])
             self.state[p].pop("shadow", None)

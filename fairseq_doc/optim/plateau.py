@@ -1,4 +1,5 @@
-"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses lower the rate, end training.
+"""``--lr-scheduler plateau`` (Melis et al., 2018): validation losses lower the rate, start averaging,
+end training.
 
 A check is the validation at an epoch's end; ``--updates-per-epoch K`` gives one every K updates.
 The task passes its loss before fairseq saves, so that a checkpoint holds it; fairseq's own
@@ -14,7 +15,9 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
-from fairseq_doc.optim.nt_asgd import TASK, FoundByModel
+from fairseq_doc.optim.averaged_adam import NAME as AVERAGED_ADAM
+from fairseq_doc.optim.averaged_weights import FoundByModel
+from fairseq_doc.optim.nt_asgd import TASK
 from fairseq_doc.options import check_needs, check_ranges, option
 
 logger = logging.getLogger(__name__)
@@ -34,6 +37,18 @@ class PlateauScheduleConfig(FairseqDataclass):
         least=0,
     )
     drop_at: int = option("check of the first drop at the latest (0: no such check)", 0, least=0)
+    average_patience: int = option(
+        "with --optimizer averaged_adam: averaging starts so many checks after the best one (0: "
+        "not by that)",
+        0,
+        least=0,
+    )
+    average_at: int = option(
+        "with --optimizer averaged_adam: check at which averaging starts at the latest (0: no such "
+        "check)",
+        0,
+        least=0,
+    )
     max_checks: int = option(
         "end after so many checks (0: by --max-update or --max-epoch)", 0, least=0
     )
@@ -51,6 +66,7 @@ class PlateauScheduleConfig(FairseqDataclass):
     lr: List[float] = II("optimization.lr")
     stop_min_lr: float = II("optimization.stop_min_lr")
     task_name: str = II("task._name")
+    optimizer_name: str = II("optimizer._name")
     validate_interval: int = II("dataset.validate_interval")
     validate_interval_updates: int = II("dataset.validate_interval_updates")
     disable_validation: bool = II("dataset.disable_validation")
@@ -68,6 +84,8 @@ class Plateau:
 
     - The learning rate drops at a check more than ``lr_patience`` checks after the best one and
       after the last drop; for the first time at check ``drop_at`` at the latest.
+    - Averaging starts ``average_patience`` checks after the best one, at check ``average_at`` at
+      the latest.
     - Training stops after ``max_checks`` checks; at a check more than ``stop_patience`` checks
       after the best one; and if the loss expected at the last check is above the limit.
     """
@@ -79,6 +97,7 @@ class Plateau:
         self.best_check = 0  # counted from 1
         self.last_drop = 0
         self.drops = 0
+        self.averages = False  # whether averaging has started
         self.reason = ""  # why to stop; empty: go on
 
     def observe(self, loss: float) -> bool:
@@ -90,6 +109,8 @@ class Plateau:
         self.best_losses.append(min(best, loss))
         drops = check > max(self.best_check, self.last_drop) + cfg.lr_patience
         drops |= self.drops == 0 and 0 < cfg.drop_at <= check
+        self.averages |= 0 < cfg.average_patience <= check - self.best_check
+        self.averages |= 0 < cfg.average_at <= check
         if drops:
             self.drops, self.last_drop = self.drops + 1, check
         self.reason = self._reason()
@@ -173,6 +194,15 @@ def check_settings(cfg: Any) -> None:
         ),
     }
     check_needs(f"--lr-scheduler {NAME}", needs)
+    averages = bool(cfg.average_patience or cfg.average_at)
+    optimizer = {
+        f"--optimizer {AVERAGED_ADAM}, not {cfg.optimizer_name}": (
+            cfg.optimizer_name == AVERAGED_ADAM
+        )
+    }
+    check_needs("--average-patience or --average-at", optimizer, averages)
+    starts = {"--average-patience or --average-at, which start its averaging": averages}
+    check_needs(f"--optimizer {AVERAGED_ADAM}", starts, cfg.optimizer_name == AVERAGED_ADAM)
 
 
 @register_lr_scheduler(NAME, dataclass=PlateauScheduleConfig)
@@ -197,6 +227,11 @@ class PlateauSchedule(FoundByModel, FairseqLRScheduler):
                 f"check {plateau.checks}: best loss {plateau.best_losses[-1]} at check "
                 f"{plateau.best_check}; learning rate times {self.cfg.lr_shrink}"
             )
+        if plateau.averages:
+            wrapped = getattr(self.optimizer, "fp32_optimizer", None) or self.optimizer  # --amp
+            if not wrapped.optimizer.averaging:
+                logger.info(f"averaging starts after check {plateau.checks}")
+                wrapped.optimizer.start_averaging()
         if plateau.reason:
             logger.info(f"training ends at check {plateau.checks}: {plateau.reason}")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import check_input, text_lines, write_lines
+from fairseq_doc.files import check_input, copy_file, text_lines, write_lines
 from fairseq_doc.options import REQUIRED, option, positive
 from fairseq_doc.preparation import pydoc_text
 from fairseq_doc.preparation.binarisation import check_split, load_dictionary, preprocess
@@ -33,7 +33,7 @@ from fairseq_doc.preparation.stages import (
     make_stamp,
     staged,
 )
-from fairseq_doc.preparation.text_form import WORDS, TextForm
+from fairseq_doc.preparation.text_form import WORDS, TextForm, form_of
 from fairseq_doc.preparation.tokenization import (
     BPE_KINDS,
     MODELS,
@@ -118,6 +118,11 @@ class Settings:
         metavar="N",
         needs="bpe",
     )
+    like: Path | None = option(
+        "data folder of an earlier preparation, to go on with its models: take its dictionary, "
+        "tokeniser and units; words that it lacks become <unk>",
+        metavar="DATA",
+    )
     counts: Counts | None = None
 
     @property
@@ -130,8 +135,33 @@ class Settings:
         """Whether the text is split at blanks alone, or into bytes."""
         return self.form == WORDS
 
+    @property
+    def files_of_like(self) -> dict[str, Path]:
+        """``dictionary`` of ``like``, and ``units``, its model of units."""
+        if self.like is None:
+            return {}
+        files = {"dictionary": self.like / "dict.txt"}
+        if self.bpe in MODELS:
+            files["units"] = self.like / MODELS[self.bpe]
+        return files
+
+    def _as_like(self, folder: Path) -> "Settings":
+        own = ("unit", "threshold", "tokenizer", "lang", "bpe", "merges")
+        given = [f"--{name}" for name in own if getattr(self, name) is not None]
+        if given or self.corpus not in (TEXT, PYDOC):
+            raise FairseqDocError(
+                f"--like: expected the corpus {TEXT} or {PYDOC} and none of --{', --'.join(own)}, "
+                f"which are those of {folder}; got {' '.join([self.corpus, *given])}"
+            )
+        check_input(folder / "dict.txt", again=True)
+        form = form_of(folder)
+        decided = {"tokenizer": form.tokenizer, "lang": form.language, "bpe": form.bpe}
+        return replace(self, unit=form.unit, threshold=0, **decided)
+
     def with_defaults(self) -> "Settings":
-        """The same with the defaults that depend on the corpus."""
+        """The same with the defaults that depend on the corpus, or with the choices of ``like``."""
+        if self.like is not None:
+            return self._as_like(self.like)
         unit = self.unit or (BYTE if self.corpus == ENWIK8 else WORD)
         threshold = self.threshold
         if threshold is None:
@@ -276,8 +306,11 @@ def untokenised(lines: Iterable[str]) -> Lines:
         )
 
 
-def learn(bpe: str, merges: int, text: Path, folder: Path) -> Lines:
-    """Stage ``bpe``; yields its report."""
+def learn(bpe: str, merges: int, text: Path, folder: Path, model: Path | None = None) -> Lines:
+    """Stage ``bpe``, a model learned from the text or an earlier one; yields its report."""
+    if model is not None:
+        copy_file(model, folder / MODELS[bpe])
+        return
     lines = (
         " ".join(word for word in line.split() if word != UNKNOWN)
         for line in made_lines(text / "train.txt")
@@ -309,11 +342,13 @@ def binarise(
     published: Counts | None = None,
     threshold: int = 0,
     workers: int = 1,
+    known: Path | None = None,
 ) -> Lines:
-    """Stage ``data`` of words; yields its report. Raises ``FairseqDocError`` for other counts than
-    the published ones."""
+    """Stage ``data`` of words, by the dictionary ``known`` or a new one; yields its report. Raises
+    ``FairseqDocError`` for other counts than the published ones."""
     prefixes = [f"--{split}pref={text}/{split}.txt" for split in SPLITS]
-    options = [f"--thresholdsrc={threshold}", "--padding-factor=1", f"--workers={workers}"]
+    options = ["--padding-factor=1", f"--workers={workers}"]
+    options.append(f"--srcdict={known}" if known else f"--thresholdsrc={threshold}")
     preprocess(folder, ["--only-source", *prefixes, *options])
     dictionary = load_dictionary(folder / "dict.txt")
     yield f"dictionary: {len(dictionary)} types"
@@ -331,7 +366,7 @@ def binarise(
         # Of fairseq's own <s>, <pad>, </s> and <unk> a text has the last two.
         types = len(dictionary) - dictionary.nspecial + 2
         _check_published("train.txt", "word types with the end mark", published.types, types)
-    if unknown["train"] == 0 < max(unknown.values()):
+    if known is None and unknown["train"] == 0 < max(unknown.values()):
         yield _never_trained(unknown, dictionary)
 
 
@@ -381,7 +416,10 @@ def binarise_as_bytes(settings: Settings, files: dict[str, Path], folder: Path) 
     yield f"{kinds} kinds of bytes"
     if expected is not None and settings.corpus == ENWIK8:
         _check_published(ENWIK8, "kinds of bytes", expected.types, kinds)
-    dictionary = make_dictionary(counts["train"], settings.threshold or 0)
+    if settings.like is None:
+        dictionary = make_dictionary(counts["train"], settings.threshold or 0)
+    else:
+        dictionary = load_dictionary(settings.files_of_like["dictionary"])
     dictionary.save(str(folder / "dict.txt"))
     yield f"dictionary: {len(dictionary)} types"
     for split, part in parts.items():
@@ -394,8 +432,9 @@ def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = 
     """Prepare ``destination``, or resume; see :func:`parallel_text.prepare`."""
     settings = settings.with_defaults()
     files = check(settings, destination)
-    made_by = {} if files else {"python": sys.version}
-    with staged(destination, make_stamp(Settings, settings, files, made_by), say) as stages:
+    made_by, earlier = {} if files else {"python": sys.version}, settings.files_of_like
+    stamp = make_stamp(Settings, settings, {**files, **earlier}, made_by)
+    with staged(destination, stamp, say) as stages:
         copies = []
         if not files:
             text = stages.run("text", pydoc_text.write)
@@ -407,14 +446,14 @@ def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = 
             copies.append(stages.part / SETTINGS)
         bpe, merges = settings.form.bpe, settings.merges or 0
         if bpe != "none":
-            words = text
-            models = stages.run("bpe", lambda folder: learn(bpe, merges, words, folder))
+            words, model = text, earlier.get("units")
+            models = stages.run("bpe", lambda folder: learn(bpe, merges, words, folder, model))
             form = replace(settings.form, model=models / MODELS[bpe])
             text = stages.run("segmented", lambda folder: segment(form, words, folder))
             copies += models.iterdir()
         if settings.unit == BYTE:
             data = stages.run("data", lambda folder: binarise_as_bytes(settings, files, folder))
         else:
-            known = settings.counts, settings.threshold or 0, workers
+            known = settings.counts, settings.threshold or 0, workers, earlier.get("dictionary")
             data = stages.run("data", lambda folder: binarise(text, folder, *known))
         stages.finish(data, destination, copies)

@@ -28,6 +28,7 @@ Stage = Callable[[Path], Lines]  # fills an empty folder
 LOCK = "lock"
 SETTINGS = "settings.json"
 MAX_SETTINGS = 1 << 24  # bytes of the settings
+_FOLDERS = {"folder", "like"}  # settings that name one
 MADE_BY = "made by"  # the key that marks a preparation's settings
 
 
@@ -51,7 +52,8 @@ def make_stamp(
         check_input(path, again=True)
         digests[name] = checksums.sha256_of(path)
     values = asdict(settings)
-    decided = {entry.name: values[entry.name] for entry in fields(kind) if entry.name != "folder"}
+    names = [entry.name for entry in fields(kind) if entry.name not in _FOLDERS]
+    decided = {name: values[name] for name in names}
     made_by = {**made_by, "fairseq": fairseq.__version__}
     return {**decided, "sha256": digests, MADE_BY: made_by}
 

@@ -19,6 +19,7 @@ from fairseq_doc.data.bptt_stream import (
     load_stream,
 )
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.optim.averaged_adam import AveragedAdam
 from fairseq_doc.optim.nt_asgd import NTASGD, TASK
 from fairseq_doc.optim.plateau import PlateauSchedule
 from fairseq_doc.tasks.bptt_options import (
@@ -263,10 +264,10 @@ class BpttLanguageModelingTask(FairseqTask):
 
 
 def _show(model, average):
-    """Put NT-ASGD's averages or raw weights into the model."""
-    nt_asgd = NTASGD.of(model)
-    if nt_asgd is not None:
-        show = nt_asgd.optimizer.show_average if average else nt_asgd.optimizer.show_raw
+    """Put the averages or the raw weights of an optimizer that averages into the model."""
+    wrapper = NTASGD.of(model) or AveragedAdam.of(model)
+    if wrapper is not None:
+        show = wrapper.optimizer.show_average if average else wrapper.optimizer.show_raw
         show()
 
 

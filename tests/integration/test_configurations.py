@@ -48,7 +48,9 @@ def test_both_forms_give_the_same_configuration(path, tmp_path, monkeypatch):
     for group in found.keys() - {"scoring"}:  # of BLEU, which only the command line fills in
         assert found[group] == expected[group], group
     schedule = expected["lr_scheduler"]
-    if schedule["_name"] == "plateau":  # the learning rate drops before training ends
+    if expected["optimizer"]["_name"] == "averaged_adam":
+        assert 0 < schedule["average_patience"] < schedule["average_at"] < schedule["max_checks"]
+    elif schedule["_name"] == "plateau":  # the learning rate drops before training ends
         assert schedule["lr_patience"] < schedule["stop_patience"]
 
 

@@ -111,6 +111,32 @@ def test_other_cells_train_and_evaluate(corpus, tmp_path, cell):
     assert found["perplexity"] == pytest.approx(perplexity, abs=0.006)
 
 
+def test_mogrifier_and_doc_with_averaged_adam(corpus, tmp_path):
+    """An interrupted run is equal; the averages are validated and saved."""
+    options = """--optimizer averaged_adam --average-at 2 --lr-patience 100 --save-interval 1
+        --mogrifier-rounds 3 --mogrifier-rank 4 --doc-components 0,1,0,1 --component-dropout 0.1
+        --max-checks 5"""
+    whole = run_here(melis_training(corpus.data, tmp_path / "whole", options))
+    assert "averaging starts after check 2" in whole
+    first = run_here(melis_training(corpus.data, tmp_path / "cut", f"{options} --max-update 70"))
+    second = run_here(melis_training(corpus.data, tmp_path / "cut", options))
+    assert losses_of(second)[-1] == losses_of(whole)[-1] and "averaging starts" not in second
+    paths = [tmp_path / name / "checkpoint_last.pt" for name in ("whole", "cut")]
+    same_run(*paths)
+    state = load(paths[0])["last_optimizer_state"]
+    assert state["param_groups"][0]["averaged_steps"] == 60
+    raw = state["state"][0]["shadow"]  # since the averages are in the model
+    assert any(
+        w.shape == raw.shape and not torch.equal(w, raw) for w in load(paths[0])["model"].values()
+    )
+    found = json.loads(
+        doc("eval-lm", corpus.data, "--path", paths[0], "--gen-subset", "valid", "--batch-size", "4",
+            "--eval-window", "4000", "--json", "--cpu")[0]
+    )  # fmt: skip
+    assert found["bits"] == pytest.approx(losses_of(whole)[-1], abs=2e-3)
+    assert losses_of(first) == losses_of(whole)[: len(losses_of(first)) - 1] + losses_of(first)[-1:]
+
+
 def test_every_evaluation_of_language_models_takes_them(corpus, melis, trained):
     """fairseq-eval-lm and eval-lm agree; scores, an ensemble with an AWD-LSTM, rank, text."""
     checkpoint = melis[0] / "checkpoint_best.pt"
@@ -169,6 +195,10 @@ def test_samples_and_temperature(corpus, melis):
         ("--batch-size 10000000", "expected 1 to"),
         ("--l2=-1", "--l2 must be at least 0; got -1.0"),
         ("--layers 1 --intra-layer-dropout 0.1", "--intra-layer-dropout needs --layers above 1"),
+        ("--mogrifier-rounds 2 --cell rhn", "--mogrifier-rounds needs --cell lstm, not rhn"),
+        ("--optimizer averaged_adam", "averaged_adam needs --average-patience or --average-at"),
+        ("--average-at 3", "--average-at needs --optimizer averaged_adam, not adam"),
+        ("--decoder-embed-path /no/such", "cannot read /no/such"),
         ("--stop-patience 5", "--stop-patience above --lr-patience: training would end before"),
     ],
 )

@@ -46,6 +46,8 @@ MODELS = {
     "Melis": lambda: melis(),
     "Melis, untied gates": lambda: melis(gates="untied", layers=2),
     "Melis, tied gates": lambda: melis(gates="tied", layers=3, untie_output=True),
+    "Melis, Mogrifier": lambda: melis(mogrifier_rounds=5, mogrifier_rank=2, layers=2),
+    "Melis, Mogrifier, tied gates": lambda: melis(gates="tied", mogrifier_rounds=2),
     "Melis, DOC": lambda: melis(layers=2, doc_components="1,1,0,2"),
     "RHN": lambda: melis(cell="rhn", rhn_depth=3, layers=2),
     "RHN, tied": lambda: melis(cell="rhn", rhn_depth=2, gates="tied", embedding_ratio=1.0),

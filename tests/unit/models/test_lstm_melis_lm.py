@@ -49,16 +49,41 @@ def log_probs(model, *args, **kwargs):
         ("lstm_melis_lm", 10_001, 10_000_000, 9_997_549),
         ("lstm_melis_lm_ptb_10m", 10_001, 10_000_000, 9_997_549),
         ("lstm_melis_lm_ptb_24m", 10_001, 24_000_000, 23_979_620),
+        ("lstm_melis_lm_ptb_24m_mogrifier", 10_001, 24_000_000, 23_987_393),
         ("lstm_melis_lm_wt2_24m", 33_279, 24_000_000, 23_982_129),
+        ("lstm_melis_lm_wt2_35m_mogrifier", 33_279, 35_000_000, 34_991_825),
         ("lstm_melis_lm_enwik8_27m", 206, 27_000_000, 26_947_586),
         ("lstm_melis_lm_enwik8_46m", 206, 46_000_000, 45_978_030),
     ],
 )
 def test_parameters_are_the_published_ones(preset, n_words, budget, parameters):
-    """The preset's width, and the width found for the budget."""
+    """The preset's width, and the width found for the budget. Those of the Mogrifiers, which are
+    published as budgets, are also counted by hand."""
     with torch.device("meta"):
-        assert n_parameters(build(preset, n_words)) == parameters
+        model = build(preset, n_words)
+        assert n_parameters(model) == parameters
         assert n_parameters(build(preset, n_words, num_params=budget)) == parameters
+    if "mogrifier" in preset:
+        d, e = model.decoder.lstm.width, model.decoder.embedding.size(1)
+        assert mogrifier_parameters(n_words, d, e, *MOGRIFIERS[preset]) == parameters
+        wider = d + 1, round(e / d * (d + 1))
+        assert mogrifier_parameters(n_words, *wider, *MOGRIFIERS[preset]) > budget
+
+
+MOGRIFIERS = {  # deepmind/lamb's rounds, rank, and components of a MoS
+    "lstm_melis_lm_ptb_24m_mogrifier": (5, 84, 0),
+    "lstm_melis_lm_wt2_35m_mogrifier": (6, 48, 2),
+}
+
+
+def mogrifier_parameters(words, d, e, rounds, rank, components):
+    """Two layers: embedding and output's bias, gates, rounds of two factors, their biases, W_j, b_j
+    and W_pi."""
+    total = words * (e + 1) + components * ((d + 1) * e + d)
+    for below in (e, d):
+        odd, even = (rounds + 1) // 2, rounds // 2
+        total += 4 * d * (below + d + 1) + rounds * rank * (below + d) + odd * below + even * d
+    return total
 
 
 @given(
@@ -68,14 +93,17 @@ def test_parameters_are_the_published_ones(preset, n_words, budget, parameters):
     cell=st.sampled_from(CELLS),
     components=st.booleans(),
     untied=st.booleans(),
+    gates=st.sampled_from([(0, None), (3, None), (5, 2)]),
 )
 def test_the_width_is_the_largest_within_the_budget(
-    budget, ratio, layers, cell, components, untied
+    budget, ratio, layers, cell, components, untied, gates
 ):
+    rounds, rank = gates if cell[0] == "lstm" else (0, None)
     counts = ",".join("0" * (layers + 1)) + ",3" if components else None
     settings = {
         "embedding_ratio": ratio, "layers": layers, "cell": cell[0], "gates": cell[1],
-        "doc_components": counts, "untie_output": untied,
+        "doc_components": counts, "untie_output": untied, "mogrifier_rounds": rounds,
+        "mogrifier_rank": rank,
     }  # fmt: skip
     with torch.device("meta"):
         model = build(num_params=budget, **settings)
@@ -108,6 +136,8 @@ def test_a_budget_changes_no_setting():
         ({"doc_components": "1,2"}, "--doc-components 1,2"),
         ({"layers": 1, "intra_layer_dropout": 0.1}, "--intra-layer-dropout needs --layers above 1"),
         ({"component_dropout": 0.1}, "--component-dropout needs --doc-components"),
+        ({"mogrifier_rank": 4}, "--mogrifier-rank 4 needs rounds"),
+        ({"mogrifier_rounds": 2, "cell": "nas"}, "--mogrifier-rounds needs --cell lstm, not nas"),
         *(({name: 1.0}, f"--{name.replace('_', '-')} must be in") for name in RATES),
         (
             {"cell": "nas", "state_dropout": 0.1, "recurrent_dropout": 0.1},
@@ -156,6 +186,19 @@ def test_probabilities_sum_to_one_and_windows_in_a_row_equal_one(cell, component
     assert_close(whole.exp().sum(-1), torch.ones(B, T))
     parts = [log_probs(model, part, window=n) for n, part in enumerate(tokens.split(3, dim=1))]
     assert_close(torch.cat(parts, dim=1), whole)
+
+
+@pytest.mark.parametrize("components", [None, "0,0,0,2", "0,1,0,1"])
+def test_mogrifier_gates_carry_the_state_and_change_the_model(components):
+    gates = {"mogrifier_rounds": 5, "mogrifier_rank": 2, "doc_components": components}
+    model, tokens = small(**gates).eval(), random_tokens(B, T)
+    whole = log_probs(model, tokens)
+    assert_close(whole.exp().sum(-1), torch.ones(B, T))
+    parts = [log_probs(model, part, window=n) for n, part in enumerate(tokens.split(3, dim=1))]
+    assert_close(torch.cat(parts, dim=1), whole)
+    ungated = small(doc_components=components).eval()
+    ungated.decoder.load_state_dict(model.decoder.state_dict(), strict=False)
+    assert not torch.allclose(log_probs(ungated, tokens), whole)
 
 
 def test_one_softmax_reads_the_projected_sum():

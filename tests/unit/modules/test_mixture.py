@@ -139,6 +139,18 @@ def test_component_dropout_is_one_mask_a_stream_for_all_times_and_components():
     assert_close(log_weights, layer.eval()(h)[1])  # the weights are not dropped
 
 
+def test_component_dropout_that_is_not_locked_drops_each_entry_by_itself():
+    layer = output_layer([1, 2, 1], dropout=0.5, locked=False)
+    h = [x.repeat(40, 1, 1) for x in layer_outputs()]
+    kept = layer(h)[0][..., : 4 * D]
+    factors = (layer.train()(h)[0][..., : 4 * D] / kept).round(decimals=9)
+    assert set(factors.unique().tolist()) == {0.0, 2.0}
+    assert abs((factors == 0).double().mean() - 0.5) < 0.05
+    by_entry = factors.view(len(h[0]), T, 4, D)
+    assert not torch.equal(by_entry, by_entry[:, :1].expand_as(by_entry))
+    assert not torch.equal(by_entry, by_entry[:, :, :1].expand_as(by_entry))
+
+
 @pytest.mark.parametrize("components", [[1, 0, 2], [0, 0, 1]])
 def test_probabilities_under_autocast_sum_to_one_at_float32s_accuracy(components):
     layer = output_layer(components).float()

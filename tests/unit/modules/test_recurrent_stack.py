@@ -8,6 +8,7 @@ import torch
 from fairseq_doc.modules import recurrent_stack
 from fairseq_doc.modules.recurrent_stack import RecurrentStack
 from fairseq_doc.ops.gated_cell import KINDS
+from fairseq_doc.ops.mogrifier import mogrifier_reference
 from fairseq_doc.ops.recurrence import make_cell, recurrence_reference
 
 from ..conftest import assert_close
@@ -28,22 +29,22 @@ def random_input(seed=0, time=T):
 
 
 def plain(stack, x, state, state_masks=None, recurrent_masks=None):
-    """[h^1, ..., h^N, output] without elementwise dropout, by recurrence_reference."""
+    """[h^1, ..., h^N, output] without elementwise dropout, by the operations' plain forms."""
     outputs, new_state = [], []
     for n, (layer, before) in enumerate(zip(stack.layers, state, strict=True)):
-        u = x @ layer.input_weight.t()
         first, *biases = list(layer.biases) or [0.0]
         hidden, *rest = (part[0] for part in before)
-        x, last = recurrence_reference(
-            layer.cell,
-            u + first,
-            hidden,
-            rest[0] if rest else None,
-            list(layer.state_weights),
-            biases,
-            None if state_masks is None else state_masks[n],
-            None if recurrent_masks is None else recurrent_masks[n],
-        )
+        masks = [masks and masks[n] for masks in (state_masks, recurrent_masks)]
+        if layer.mogrifier is None:
+            u = x @ layer.input_weight.t() + first
+            cell = rest[0] if rest else None
+            weights = list(layer.state_weights)
+            x, last = recurrence_reference(layer.cell, u, hidden, cell, weights, biases, *masks)
+        else:
+            weights = layer.input_weight, *layer.state_weights, first
+            rounds = layer.mogrifier.parameters_of_rounds
+            kind = layer.cell.gates
+            x, last = mogrifier_reference(x, hidden, *rest, *weights, rounds, kind, *masks)
         outputs.append(x)
         new_state.append((x[-1:],) if last is None else (x[-1:], last[None]))
     total = sum(outputs)
@@ -64,6 +65,38 @@ def test_it_is_the_sum_of_layers_that_read_one_another(cell, layers, output_dim)
     assert_close(state, last)
     assert undropped.shape == (T, B, output_dim)
     assert (stack.projection is None) == (output_dim == D)
+
+
+@pytest.mark.parametrize("gates", KINDS)
+@pytest.mark.parametrize("rank", [None, 2])
+def test_with_mogrifier_gates_and_dropped_states(gates, rank, monkeypatch):
+    """Each layer has rounds of its own; they read the dropped state."""
+    settings = {"mogrifier_rounds": 5, "mogrifier_rank": rank, "state": 0.5, "recurrent": 0.5}
+    stack, x = make_stack(make_cell("lstm", gates), 3, **settings), random_input()
+    masks = [torch.bernoulli(torch.full((B, D), 0.5)).double() * 2 for _ in range(6)]
+    drawn = iter(masks)
+    monkeypatch.setattr(
+        recurrent_stack, "dropout_mask", lambda shape, rate, *_: next(drawn) if rate else None
+    )
+    state = [tuple(torch.randn(1, B, D).double() for _ in range(2)) for _ in range(3)]
+    outputs, _, after = stack(x, state)
+    assert_close([outputs, after], list(plain(stack, x, state, masks[::2], masks[1::2])))
+    matrices = [gate.matrices for layer in stack.layers for gate in layer.mogrifier.rounds]
+    assert len(matrices) == 15 and {len(m) for m in matrices} == {1 if rank is None else 2}
+
+
+def test_mogrifier_factors_of_zeros_leave_the_plain_stack():
+    plain_stack, gated = make_stack(), make_stack(mogrifier_rounds=4, mogrifier_rank=2)
+    x = random_input()
+    with torch.no_grad():
+        for name, parameter in gated.named_parameters():
+            if "mogrifier" in name:
+                parameter.zero_()
+        for one, other in zip(plain_stack.layers, gated.layers, strict=True):
+            other.load_state_dict(one.state_dict(), strict=False)
+        gated.projection.copy_(plain_stack.projection)
+    expected = plain_stack(x, plain_stack.zero_state(B, x))
+    assert_close(gated(x, gated.zero_state(B, x)), expected)
 
 
 @each_cell

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_doc.ops import matmul, mogrifier
+from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.mogrifier import Round, mogrifier_reference
 
 from ..conftest import assert_close, assert_no_worse_than_plain
@@ -18,23 +19,27 @@ own = mogrifier.mogrifier
 
 class Case(conftest.Case):
     """Numbers for T steps, R rows, an input of width E, a layer of width D, r rounds of rank k
-    (None: full matrices)."""
+    (None: full matrices). The state and the recurrent mask drop some numbers and scale others."""
 
-    def __init__(self, t=4, r=3, e=5, d=4, rounds=5, rank=2, **settings):
-        shapes = [(t, r, e), (r, d), (r, d), (4 * d, e), (4 * d, d), (4 * d,)]
+    def __init__(self, t=4, r=3, e=5, d=4, rounds=5, rank=2, kind="untied", **settings):
+        parts = 3 if kind == "tied" else 4
+        shapes = [(t, r, e), (r, d), (r, d), (parts * d, e), (parts * d, d), (parts * d,)]
         for number in range(rounds):
             gated, source = ((e, d), (d, e))[number % 2]
             matrix = [(gated, source)] if rank is None else [(gated, rank), (rank, source)]
             shapes += [*matrix, (gated,)]
         super().__init__(shapes, **settings)
         self.a_round = 2 if rank is None else 3  # tensors
+        self.kind = kind
+        numbers = torch.arange(r * d).view(r, d)
+        self.masks = {"state_mask": (numbers % 3) * 0.75, "recurrent_mask": (numbers % 5) * 0.5}
 
     def run(self, form, tensors, **settings):
         """[output, last cell]."""
         rest = tensors[6:]
         groups = [rest[n : n + self.a_round] for n in range(0, len(rest), self.a_round)]
         rounds = [Round(tuple(matrices), bias) for *matrices, bias in groups]
-        return list(form(*tensors[:6], rounds, **settings))
+        return list(form(*tensors[:6], rounds, self.kind, **settings))
 
 
 @pytest.fixture(params=["products of torch", "products of the package"])
@@ -50,6 +55,16 @@ def each_product(request, monkeypatch):
 def test_values_and_gradients_are_the_plain_forms(each_product, rounds, rank):
     case = Case(rounds=rounds, rank=rank)
     assert_close(case.results(own), case.results(mogrifier_reference))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rounds", range(5))
+@pytest.mark.parametrize("dropped", [[], ["state_mask"], ["recurrent_mask", "state_mask"]])
+def test_other_gates_and_masks(each_product, kind, rounds, dropped):
+    """Of steps that pack the weights, too."""
+    case = Case(t=18, rounds=rounds, kind=kind)
+    masks = {name: case.masks[name].double() for name in dropped}
+    assert_close(case.results(own, **masks), case.results(mogrifier_reference, **masks))
 
 
 @given(

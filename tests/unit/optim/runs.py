@@ -4,7 +4,8 @@ import torch
 from hypothesis import strategies as st
 from torch import nn
 
-from fairseq_doc.optim.nt_asgd import LAST_CHECKPOINT, TASK, AveragedSGD, NTASGDConfig
+from fairseq_doc.optim.averaged_weights import AveragedWeights
+from fairseq_doc.optim.nt_asgd import LAST_CHECKPOINT, TASK, NTASGDConfig
 
 
 def first_firing(losses, begin, nonmono):
@@ -66,7 +67,7 @@ def run(optimizer, parameters, gradient, rates):
     """Steps at the given rates; the parameters after each, as plain lists."""
     iterates = []
     for rate in rates:
-        if isinstance(optimizer, AveragedSGD):
+        if isinstance(optimizer, AveragedWeights):
             optimizer.show_raw()  # gradients are taken at the raw weights
         optimizer.param_groups[0]["lr"] = rate
         optimizer.zero_grad()

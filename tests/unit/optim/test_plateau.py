@@ -47,6 +47,20 @@ def test_the_first_drop_at_the_latest():
     assert observed([1, 2, 3, 4, 5, 6, 7], lr_patience=2, drop_at=6)[1] == [4, 7]
 
 
+@given(losses_lists, st.integers(1, 6), st.integers(0, 20))
+def test_averaging_starts_where_the_rule_says(losses, patience, latest):
+    """N checks after the best one so far, at check K at the latest; then it goes on."""
+    starts = [
+        check
+        for check in range(1, len(losses) + 1)
+        if check - best_check(losses[:check]) >= patience or 0 < latest <= check
+    ]
+    for check in range(1, len(losses) + 1):
+        plateau, _ = observed(losses[:check], average_patience=patience, average_at=latest)
+        assert plateau.averages == (bool(starts) and check >= starts[0])
+    assert not observed(losses)[0].averages
+
+
 @given(losses_lists, st.integers(1, 8), st.integers(0, 12))
 def test_training_stops_after_the_patience_which_grows_from_one(losses, patience, ramp):
     for check in range(1, len(losses) + 1):
@@ -142,6 +156,7 @@ def config(**changes):
         "lr": [0.5],
         "stop_min_lr": -1.0,
         "task_name": TASK,
+        "optimizer_name": "adam",
         "validate_interval": 1,
         "validate_interval_updates": 0,
         "disable_validation": False,
@@ -178,11 +193,21 @@ def schedule(model=None, **changes):
         ({"stop_above": "nan", "max_checks": 9}, "finite numbers as --stop-above, .* not 'nan'"),
         ({"stop_above": "4"}, "needs --max-checks with --stop-above"),
         ({"stop_above": "4", "max_checks": 9, "lr_patience": 0}, "needs --stop-patience with"),
+        ({"average_at": 9}, "--average-at needs --optimizer averaged_adam, not adam"),
+        ({"optimizer_name": "averaged_adam"}, "averaged_adam needs --average-patience or"),
         ({"stop_patience": 30}, "needs --stop-patience above --lr-patience"),
         ({"lr": [1.0, 2.0], "stop_ramp": 2}, "needs one --lr; --stop-patience with --stop-ramp"),
         *(
             ({name: -1}, f"--{name.replace('_', '-')} must be at least 0; got -1")
-            for name in ("lr_patience", "drop_at", "stop_patience", "stop_ramp", "max_checks")
+            for name in (
+                "lr_patience",
+                "drop_at",
+                "average_patience",
+                "average_at",
+                "stop_patience",
+                "stop_ramp",
+                "max_checks",
+            )  # fmt: skip
         ),
     ],
 )

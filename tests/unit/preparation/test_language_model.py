@@ -1,6 +1,7 @@
 import gzip
 import os
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from fairseq.data import Dictionary, data_utils
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 from fairseq_doc.preparation import language_model
 from fairseq_doc.preparation.byte_tokens import NAMES
@@ -24,6 +26,7 @@ from fairseq_doc.preparation.language_model import (
     untokenised,
     write_text,
 )
+from fairseq_doc.preparation.text_form import form_of
 
 from .conftest import binarised, contents, lines_of, refusal, write
 
@@ -446,3 +449,55 @@ def test_what_cannot_be_cut_is_refused(one_file, text, tmp_path, corpus, source,
     source = Path(source.format(text=text, file=one_file))
     message = refusal(tmp_path, prepared, source, tmp_path / "bin", corpus, split=SIXTY)
     assert fact.format(text=text) in message
+
+
+# Like an earlier folder
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"threshold": 2},
+        {"unit": "byte"},
+        {"tokenizer": "moses", "lang": "de"},
+        {"bpe": "subword_nmt", "merges": 3},
+        {"tokenizer": "moses", "bpe": "sentencepiece", "merges": 15},
+    ],
+    ids=str,
+)
+def test_like_an_earlier_folder(text, tmp_path, settings):
+    """The same text gives the same data; another one its dictionary, form and <unk>s."""
+    for split in SPLITS:
+        write(text / f"{split}.txt", ["abab, abba ab", "baab <unk> ba.", "abba, ab"] * 3)
+    first, same, other = (tmp_path / name for name in ("first", "same", "other"))
+    _, files = prepared(text, first, **settings)
+    said, again = prepared(text, same, like=first)
+    names = [n for n in files if n.endswith((".bin", ".idx", ".txt", ".model", ".codes"))]
+    assert names and all(again[name] == files[name] for name in names)
+    assert form_of(same) == replace(form_of(first), model=form_of(same).model)
+    folder = tmp_path / "new"
+    folder.mkdir()
+    for split in SPLITS:
+        write(folder / f"{split}.txt", ["ab zebra, ba"])
+    said, new = prepared(folder, other, like=same)
+    assert new["dict.txt"] == files["dict.txt"]
+    assert any("<unk>" in line for line in tokens(other, "train"))
+    assert not any(line.startswith("warning: <unk>") for line in said)
+
+
+@pytest.mark.parametrize(
+    "corpus, settings, problem",
+    [
+        ("ptb", {}, "--like: expected the corpus text or pydoc and none of .* got ptb"),
+        ("text", {"threshold": 2, "bpe": "none"}, "got text --threshold --bpe"),
+        ("text", {"like": "nowhere"}, "cannot read .*nowhere/dict.txt: No such file"),
+    ],
+)
+def test_like_that_cannot_be(text, tmp_path, corpus, settings, problem):
+    prepared(text, tmp_path / "first")
+    settings = {"like": "first", **settings}
+    settings["like"] = tmp_path / settings["like"]
+    with pytest.raises(FairseqDocError, match=problem):
+        prepare(Settings(corpus, text, **settings), tmp_path / "bin")
+    assert not (tmp_path / "bin").exists() and not list(tmp_path.glob("*.part"))

@@ -1,0 +1,55 @@
+"""export: a model's embeddings as text, for another training and other programs."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq_doc.cli.arguments import CheckpointOptions
+from fairseq_doc.cli.outputs import named_outputs, output_lines
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.attention import TASK as TRANSLATION
+from fairseq_doc.evaluation.ensemble import Ensemble, load_models
+from fairseq_doc.files import check_output, write_lines
+from fairseq_doc.modules.embedding_file import embedding_lines
+from fairseq_doc.optim.nt_asgd import TASK as LANGUAGE_MODEL
+from fairseq_doc.options import REQUIRED, option
+
+EXAMPLE = "fairseq-doc embeddings data-bin/ptb --path a.pt --output vectors.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(CheckpointOptions):
+    """Options of this command."""
+
+    path: str = option("checkpoint", REQUIRED)
+    output: str = option(
+        "file to write: the number of words and the width, then a word and its numbers a line",
+        REQUIRED,
+        metavar="FILE",
+    )
+    side: str | None = option(
+        "of an encoder-decoder, its source or its target words", choices=("source", "target")
+    )
+    output_matrix: bool = option("the output matrix, if it is not the embedding", False)
+    overwrite: bool = option("replace an existing file", False)
+
+
+def run(settings: Options) -> dict[str, Any]:
+    """``words``; ``width``; ``output``, the file."""
+    if settings.side == "source" and settings.output_matrix:
+        raise FairseqDocError("--output-matrix: expected --side target; got source")
+    check_output(settings.output, settings.overwrite)
+    task_name = TRANSLATION if settings.side else LANGUAGE_MODEL
+    model = Ensemble(*load_models(settings.path, task_name, {"data": os.fspath(settings.data)}))
+    part = model.single.encoder if settings.side == "source" else model.single.decoder
+    matrix = part.output.weight if settings.output_matrix else part.embedding
+    write_lines(settings.output, embedding_lines(matrix, part.dictionary), settings.overwrite)
+    words, width = matrix.shape
+    return {"words": words, "width": width, **named_outputs(settings, "output")}
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """The size and the file."""
+    return "\n".join(
+        ["{words:,} words, {width} wide".format(**result), *output_lines(result, "output")]
+    )

@@ -1,0 +1,83 @@
+"""Optimizers that average a model's weights, found by the model.
+
+While averaging, a weight has two values: the raw one, which training continues with, and the
+average, which is validated and saved. The model's parameter holds one of them, the optimizer's
+state the other, its *shadow*; they are exchanged before validation and saving, and before a
+training step. A checkpoint holds both and says which is which.
+"""
+
+import weakref
+from collections.abc import Iterable, MutableMapping
+from typing import Any
+
+import torch
+
+
+class FoundByModel:
+    """Base of what can be looked up by the model that it trains: fairseq's hooks for validation and
+    saving get the model, but neither the optimizer nor the scheduler."""
+
+    _found: MutableMapping[tuple[type, int], Any] = weakref.WeakValueDictionary()
+
+    def found_by(self, params: Iterable[torch.nn.Parameter]) -> None:
+        FoundByModel._found[type(self), id(next(iter(params)))] = self
+
+    @classmethod
+    def of(cls, model: torch.nn.Module) -> Any:
+        """The instance that trains ``model``, or None."""
+        first = next((p for p in model.parameters() if p.requires_grad), None)
+        return cls._found.get((cls, id(first)))
+
+
+class AveragedWeights:
+    """Mixin of a torch optimizer with one group of parameters, whose :meth:`step` begins with
+    :meth:`show_raw` and ends with :meth:`average`."""
+
+    param_groups: list[dict[str, Any]]
+    state: Any
+
+    @property
+    def _group(self) -> dict[str, Any]:
+        return self.param_groups[0]  # all parameters are in one
+
+    def begin_without_average(self) -> None:
+        self._group.update(averaging=False, averaged_steps=0, shows_average=False)
+
+    def start_averaging(self) -> None:
+        self._group["averaging"] = True
+
+    @property
+    def averaging(self) -> bool:
+        return self._group["averaging"]
+
+    @torch.no_grad()
+    def average(self, left_out: int = 0) -> None:
+        """If averaging has started, take the newest weights into the mean of all since then but
+        the first ``left_out``."""
+        group = self._group
+        if not group["averaging"]:
+            return
+        group["averaged_steps"] += 1
+        count = group["averaged_steps"] - left_out
+        for p in group["params"]:
+            if count <= 1:
+                self.state[p]["shadow"] = p.detach().clone()
+            else:
+                self.state[p]["shadow"].lerp_(p, 1 / count)
+
+    def show_average(self) -> None:
+        """Put the averages, if there are any, into the parameters."""
+        if self._group["averaged_steps"] and not self._group["shows_average"]:
+            self._exchange()
+
+    def show_raw(self) -> None:
+        if self._group["shows_average"]:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        for p in self._group["params"]:  # in place: a parameter keeps its memory
+            shown, shadow = p.detach(), self.state[p]["shadow"]
+            copy = shown.clone()
+            shown.copy_(shadow)
+            shadow.copy_(copy)
+        self._group["shows_average"] = not self._group["shows_average"]

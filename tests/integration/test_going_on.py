@@ -1,0 +1,85 @@
+"""Going on with another text and with more words, as docs/going_on.md does."""
+
+import json
+
+import pytest
+import torch
+from conftest import doc, fail_here, load, refused, run_here, training
+
+from fairseq_doc.preparation.binarisation import load_dictionary
+
+
+@pytest.fixture(scope="module")
+def folders(corpus, tmp_path_factory):
+    """Another text: like the first data folder, and with a dictionary of its own."""
+    folder = tmp_path_factory.mktemp("going_on")
+    (folder / "text").mkdir()
+    for split in ("train", "valid", "test"):
+        lines = (corpus.text / f"{split}.txt").read_text().splitlines()
+        text = "".join(f"{line} zebra\n" for line in lines)
+        (folder / "text" / f"{split}.txt").write_text(text)
+    doc("prepare-lm", "text", folder / "text", folder / "like", "--like", corpus.data)
+    doc("prepare-lm", "text", folder / "text", folder / "more")
+    return folder
+
+
+def test_another_text_begins_with_the_averages_and_forgets_the_rest(
+    corpus, folders, trained, tmp_path
+):
+    last = trained.folder / "checkpoint_last.pt"
+    before = load(last)["last_optimizer_state"]
+    assert before["trigger"]["stage"] == 0 and before["param_groups"][0]["shows_average"]
+    # At a rate of zero the weights stay.
+    options = f"--finetune-from-model {last} --lr 0 --weight-decay 0 --max-epoch 1"
+    output = run_here(training(folders / "like", tmp_path, options))
+    assert "optimizer, lr scheduler, meters, dataloader will be reset" in output
+    after = load(tmp_path / "checkpoint_best.pt")
+    expected = load(last)["model"]
+    assert all(torch.equal(after["model"][name], x) for name, x in expected.items())
+    state = after["last_optimizer_state"]
+    assert len(state["trigger"]["losses"]) <= 1 and state["trigger"]["stage"] == -1
+    assert not state["param_groups"][0]["averaging"]
+    lm = [str(folders / "like"), "--path", str(last), "--gen-subset", "valid", "--cpu", "--json"]
+    assert json.loads(doc("eval-lm", *lm, "--batch-size", "4")[0])["perplexity"] > 1
+    other = fail_here(training(folders / "more", tmp_path / "refused", options))
+    assert "another dictionary: expected" in other.splitlines()[-1]
+
+
+def test_more_words_begin_with_the_embeddings(corpus, folders, trained, tmp_path):
+    best, vectors = trained.folder / "checkpoint_best.pt", tmp_path / "vectors.txt"
+    words = [corpus.data, "--path", best, "--output", vectors]
+    result = json.loads(doc("embeddings", *words, "--json")[0])
+    first, more = (load_dictionary(f / "dict.txt") for f in (corpus.data, folders / "more"))
+    matrix = load(best)["model"]["decoder.embedding"]
+    assert result == {"words": len(first), "width": matrix.size(1), "output": str(vectors)}
+    assert "exists" in refused("embeddings", *words)
+    assert doc("embeddings", *words, "--overwrite")[0].endswith(f"wrote {vectors}\n")
+    options = f"--decoder-embed-path {vectors} --lr 0 --weight-decay 0 --max-epoch 1"
+    run_here(training(folders / "more", tmp_path / "run", options))
+    found = load(tmp_path / "run" / "checkpoint_best.pt")["model"]
+    assert "zebra" in more.indices and "zebra" not in first.indices
+    for word, row in first.indices.items():
+        assert torch.equal(found["decoder.embedding"][more.index(word)], matrix[row])
+    assert len(found["decoder.embedding"]) == len(more)
+    vectors.unlink()  # a trained model is used without it
+    checkpoint = tmp_path / "run" / "checkpoint_best.pt"
+    assert doc("eval-lm", folders / "more", "--path", checkpoint, "--cpu")[0]
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ("--output nowhere/vectors.txt", "expected a file in a folder that exists"),
+        ("--output v.txt --side target", "expected a checkpoint of --task translation"),
+        ("--output v.txt --side source --output-matrix", "expected --side target; got source"),
+        ("--output v.txt --path {path}:{path}", "expected one checkpoint"),
+    ],
+)
+def test_what_cannot_be_written(corpus, trained, tmp_path, monkeypatch, options, problem):
+    monkeypatch.chdir(tmp_path)
+    path = trained.folder / "checkpoint_best.pt"
+    words = options.format(path=path).split()
+    if "--path" not in words:
+        words += ["--path", str(path)]
+    assert problem in refused("embeddings", corpus.data, *words)
+    assert list(tmp_path.iterdir()) == []
