@@ -9,7 +9,7 @@ P is a matrix without bias or activation. Components read h itself: their W_j pr
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -66,27 +66,36 @@ class RecurrentLayer(nn.Module):
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """x (T, B, below), a state, each part (1, B, D), and masks (B, D) -> the output (T, B, D)
         and the state after it."""
-        masks = state_mask, recurrent_mask
-        hidden, *cell_state = (part[0] for part in state)
+        parts = [part[0] for part in state]
         if self.mogrifier is None:
-            run = self._run_plain(x, hidden, cell_state, masks, precision)
+            run = self._run_plain(x, parts, state_mask, recurrent_mask, precision)
         else:
+            hidden, cell = parts
             run = mogrifier(
                 x,
                 hidden,
-                *cell_state,
+                cell,
                 self.input_weight,
                 self.state_weights[0],
                 self.biases[0],
                 self.mogrifier.parameters_of_rounds,
                 self.cell.gates,
-                *masks,
+                state_mask,
+                recurrent_mask,
                 matmul_dtype(x, precision),
             )
         after = (run.output[-1:].clone(),)
         return run.output, after if run.cell is None else (*after, run.cell.unsqueeze(0))
 
-    def _run_plain(self, x, hidden, cell_state, masks, precision) -> RecurrenceResult:
+    def _run_plain(
+        self,
+        x: torch.Tensor,
+        state: Sequence[torch.Tensor],
+        state_mask: torch.Tensor | None,
+        recurrent_mask: torch.Tensor | None,
+        precision: torch.dtype,
+    ) -> RecurrenceResult:
+        hidden, *cell_state = state
         inputs = linear(x, self.cell.input_order(self.input_weight), None, precision)
         first_bias, *biases = list(self.biases) or [None]
         if first_bias is not None:
@@ -98,7 +107,8 @@ class RecurrentLayer(nn.Module):
             cell_state[0] if cell_state else None,
             [self.cell.state_order(weight) for weight in self.state_weights],
             biases,
-            *masks,
+            state_mask,
+            recurrent_mask,
             matmul_dtype(inputs, precision),
         )
 

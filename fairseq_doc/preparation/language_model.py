@@ -155,8 +155,14 @@ class Settings:
             )
         check_input(folder / "dict.txt", again=True)
         form = form_of(folder)
-        decided = {"tokenizer": form.tokenizer, "lang": form.language, "bpe": form.bpe}
-        return replace(self, unit=form.unit, threshold=0, **decided)
+        return replace(
+            self,
+            unit=form.unit,
+            threshold=0,
+            tokenizer=form.tokenizer,
+            lang=form.language,
+            bpe=form.bpe,
+        )
 
     def with_defaults(self) -> "Settings":
         """The same with the defaults that depend on the corpus, or with the choices of ``like``."""
