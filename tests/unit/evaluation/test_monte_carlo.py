@@ -5,7 +5,7 @@ import torch
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.monte_carlo import AVERAGES, mean_log_probs, sampled
-from fairseq_doc.evaluation.perplexity import evaluate, evaluate_each
+from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings
 
 from ..conftest import assert_close, random_tokens
@@ -97,17 +97,6 @@ def test_means_by_hand(average, temperatures, samples, monkeypatch):
         assert_close(row.exp(), probs.gather(1, target[:, None])[:, 0])
 
 
-def test_one_softmaxs_geometric_mean_is_the_mean_of_its_logits():
-    model = small().eval()
-    params = torch.randn(K, 7, model.decoder.output.dim + 2).double()
-    params[..., -2], params[..., -1] = 0.0, 1.0  # one component of weight one
-    target = random_tokens(1, 7)[0]
-    output = model.decoder.output
-    logits = params[..., :-2] @ output.weight.t() + output.bias  # (K, 7, V)
-    expected = logits.mean(0).log_softmax(-1).gather(1, target[:, None])[:, 0]
-    assert_close(mean_log_probs(model, params, target, average="geometric")[0], expected)
-
-
 # The whole evaluation
 
 
@@ -144,16 +133,6 @@ def test_an_average_of_many_samples_is_below_the_mean_of_their_losses(text):
     torch.manual_seed(0)
     single = [evaluate(it, "test", settings=sampling(1)).nll for _ in range(5)]
     assert evaluate(it, "test", settings=sampling(40)).nll < sum(single) / 5
-
-
-def test_every_temperature_in_one_pass(text):
-    it = ensemble(peaked_model(), folder=text.folder)
-    settings = [ScorerSettings(temperature=t) for t in (0.7, 1.0, 1.4, 0.7)]
-    together = [e.nll for e in evaluate_each(it, "test", settings)]
-    assert together == pytest.approx(
-        [evaluate(it, "test", settings=one).nll for one in settings], rel=1e-9
-    )
-    assert together[1] == pytest.approx(evaluate(it, "test").nll, rel=1e-9)
 
 
 def test_a_scale_that_cannot_be():

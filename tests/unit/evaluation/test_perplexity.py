@@ -29,7 +29,7 @@ from .conftest import ProgressSpy, ensemble, log_probs_by_hand, peaked_model
 N, V = 121, 20
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(columns=st.integers(1, N // 2), window=st.integers(1, 150), n_models=st.integers(1, 2))
 def test_nll_is_the_sum_over_the_columns_each_read_as_one_text(text, columns, window, n_models):
     """Whatever the window; the part of the text that does not fill the columns is left out."""

@@ -42,25 +42,12 @@ def test_frequencies_over_a_grid_are_the_probabilities(counts, top_k, all_words)
     with top_k the k most probable words with p / their sum; of equal ones the first."""
     n, top_k = 2000, None if all_words else top_k
     grid = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    words = draw(log_probs_of(counts, n), grid, top_k)
+    words = draw(log_probs_of(counts, n) + 3.0, grid, top_k)  # a constant changes nothing
     kept = sorted(range(len(counts)), key=lambda i: (-counts[i], i))[:top_k]
     total = sum(counts[i] for i in kept)
     for word, count in enumerate(counts):
         expected = n * count / total if word in kept else 0
         assert abs((words == word).sum().item() - expected) <= (1 if expected else 0)
-
-
-@given(distributions, st.floats(0, 1, exclude_max=True), st.floats(-50, 50))
-def test_a_draw_inverts_the_cumulated_probabilities_of_words_by_rank(counts, u, constant):
-    """A constant added to the log-probabilities changes nothing."""
-    log_probs = log_probs_of(counts, 1) + constant
-    word = draw(log_probs, torch.tensor([u], dtype=torch.float64)).item()
-    ranked = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
-    place = ranked.index(word)
-    below = sum(counts[i] for i in ranked[:place]) / sum(counts)
-    above = sum(counts[i] for i in ranked[: place + 1]) / sum(counts)
-    assert below - 1e-12 <= u <= above + 1e-12
-    assert counts[word] > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -77,7 +64,7 @@ def test_a_word_without_probability_is_never_drawn(u, dtype):
 # Texts
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 50), st.sampled_from([(), ("w1",), ("w2", "w3", "w2")]))
 def test_a_sample_depends_on_its_seed_and_not_on_how_many_or_how_long_they_are(seed, prompt):
     many = sampled(prompt, length=12, samples=5, seed=seed)

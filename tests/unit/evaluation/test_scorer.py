@@ -52,17 +52,6 @@ def test_probabilities_are_averaged_and_every_model_carries_its_own_state(n_mode
     assert_close(whole, of_targets(probs))
 
 
-def test_models_of_other_architectures_may_be_averaged_in_any_order():
-    models = [
-        peaked_model(),
-        peaked_model(layer_dims="3,7,4", doc_components="0,0,0,1", plain_output=True),
-        peaked_model(untie_output=True, component_dim=3),
-    ]
-    expected = of_targets(probs_by_hand(models, SOURCE))
-    for order in (models, models[::-1]):
-        assert_close(token_log_probs(ensemble(*order), SOURCE, TARGET), expected)
-
-
 @given(st.lists(st.booleans(), min_size=B * T, max_size=B * T))
 def test_targets_at_some_steps_row_by_row(counts):
     both = ensemble(*models_of(2))
