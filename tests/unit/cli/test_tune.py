@@ -3,15 +3,12 @@
 import importlib.util
 import io
 import json
-import os
-import signal
 import sys
 
 import pytest
 from conftest import PACKAGE, ROOT, doc, refused
 from optuna.trial import TrialState, create_trial
 
-from fairseq_doc import interruptions
 from fairseq_doc.cli.main import make_parser, settings_of
 from fairseq_doc.errors import pip_install
 from fairseq_doc.tuning import progress
@@ -185,31 +182,6 @@ def test_without_optuna(folder, monkeypatch):
         importlib.util, "find_spec", lambda name: None if name == "optuna" else find(name)
     )
     assert f"got none: {pip_install('tune', 'optuna')}" in refused(*TUNE, "--", *BASE)
-
-
-def test_sigterm_is_an_interruption(folder, monkeypatch):
-    """The trainings are stopped, and the trial goes on later."""
-    monkeypatch.setenv("FAKE_SECONDS", "30")
-    start = training_module.Training.start
-
-    def start_and_end(training, threads):
-        start(training, threads)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    before, hook = signal.getsignal(signal.SIGTERM), sys.excepthook
-    monkeypatch.setattr(sys, "excepthook", hook)
-    monkeypatch.setattr(sys, "argv", ["fairseq-doc"])
-    interruptions.apply()
-    try:
-        monkeypatch.setattr(training_module.Training, "start", start_and_end)
-        with pytest.raises(SystemExit, match="143"):
-            doc(*TUNE, "--trials", 2, "--", *BASE)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    monkeypatch.setattr(training_module.Training, "start", start)
-    monkeypatch.setattr(sys, "argv", ["pytest"])
-    monkeypatch.setenv("FAKE_SECONDS", "0")
-    assert "2 trials complete" in doc(*TUNE, "--trials", 2, "--", *BASE)[0]
 
 
 def slots(*values, running=0):
