@@ -18,13 +18,7 @@ from conftest import refusal
 from optuna.trial import TrialState, create_trial
 
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.report import (
-    FILES,
-    best_of_half,
-    check_report,
-    near_slots,
-    write_report,
-)
+from fairseq_doc.tuning.report import FILES, best_of_half, check_report, near_slots, write_report
 from fairseq_doc.tuning.rerun import spread, train_again
 from fairseq_doc.tuning.slots import Slot
 from fairseq_doc.tuning.space import parse_space, value_at
@@ -207,7 +201,6 @@ def test_a_rerun_that_fails_and_one_that_is_at_work(again):
 
 
 def test_a_script_of_a_metric_that_is_a_command(study_in, tmp_path):
-    """Names from a storage stay in the comment."""
     metric = f"loss\ntouch {tmp_path}/made #"
     tuned = filled(study_in, [1.0, 2.0], command=Command(COMMAND.words, metric, False))
     check_report(tmp_path / "r", False)
