@@ -14,6 +14,7 @@ from fairseq_doc.errors import pip_install
 from fairseq_doc.tuning import progress
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning.slots import Slot
+from fairseq_doc.tuning.storage import open_storage, read_slots
 
 SPACE = "lr: {low: 1e-4, high: 1.0, log: true}\n"
 BASE = (
@@ -147,18 +148,19 @@ def test_the_best_of_other_studies_are_tried(folder):
     other = ("--study", "two", *STUDY[2:], "--sampler", "random")
     best = json.loads(doc("tune", "space.yaml", *TUNE[2:], "--trials", 3, "--json", "--", *BASE)[0])
     enqueue = ("tune", "two.yaml", *other, "--enqueue", "s")
+
+    def slots_of_two():
+        return read_slots(open_storage(STUDY[3], create=False), "two")[1]
+
     result = json.loads(doc(*enqueue, "--trials", 2, "--workers", 2, "--json", "--", *BASE)[0])
-    report = folder / "r" / "report.json"
-    doc("tune", *other[:4], "--report", "r")
-    trials = json.loads(report.read_text())["trials"]
-    tried = [trial for trial in trials if trial["origin"]]
+    tried = [slot for slot in slots_of_two() if slot.origin]
     assert result["complete"] == 2 and len(tried) == 1
-    assert tried[0]["origin"].startswith(f"s, trial {best['best']['trial']} (")
-    assert tried[0]["settings"] == {**best["best"]["settings"], "clip-norm": 2}
+    assert tried[0].origin.startswith(f"s, trial {best['best']['trial']} (")
+    assert tried[0].settings == {**best["best"]["settings"], "clip-norm": 2}
     doc(*enqueue, "--trials", 3, "--", *BASE)
-    doc("tune", *other[:4], "--report", "r", "--overwrite")
-    trials = json.loads(report.read_text())["trials"]
-    assert [bool(trial["origin"]) for trial in trials].count(True) == 1 and len(trials) == 3
+    assert (
+        [bool(slot.origin) for slot in slots_of_two()].count(True) == 1 == len(slots_of_two()) - 2
+    )
 
 
 def test_studies_that_cannot_be_enqueued(folder):
