@@ -101,9 +101,6 @@ def test_a_model_in_single_precision_has_shares_that_sum_to_one():
         assert_close(parts.posteriors.sum(1), torch.ones(50), rtol=0, atol=1e-12)
 
 
-# Sentences
-
-
 @given(texts, st.sampled_from(["fresh", "carried"]), st.integers(1, 30))
 def test_the_words_and_their_log_probs_are_those_of_score(tokenized, state, max_tokens):
     assume(state == "fresh" or sum(map(len, tokenized)) > 0)
@@ -150,9 +147,6 @@ def test_the_state_reaches_the_next_window_and_the_next_line_only_where_carried(
 def test_what_cannot_be_shown_is_refused(models, settings, message):
     with pytest.raises(FairseqDocError, match=message):
         text_components(ensemble(*models), **{"tokenized": [["w1"]], **settings})
-
-
-# Over a text
 
 
 def dictionary_of(counts):

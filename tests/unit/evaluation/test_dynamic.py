@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from conftest import assert_refused
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.cache import CacheSettings
@@ -197,8 +198,7 @@ def test_several_columns_are_refused(text):
     ],
 )
 def test_settings_that_cannot_be(settings, problem):
-    with pytest.raises(FairseqDocError, match=problem):
-        DynamicSettings(**settings)
+    assert_refused(problem, DynamicSettings, **settings)
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,7 @@ def test_each_model_has_a_file_of_statistics(statistics, checkpoints, expected):
     if isinstance(expected, list):
         assert settings.statistics_paths(checkpoints) == expected
         return
-    with pytest.raises(FairseqDocError, match=expected):
-        settings.statistics_paths(checkpoints)
+    assert_refused(expected, settings.statistics_paths, checkpoints)
 
 
 def test_the_grid_grows_with_the_segment():

@@ -3,6 +3,7 @@ import re
 import matplotlib.image
 import pytest
 import torch
+from conftest import assert_refused
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import Attention
@@ -59,24 +60,29 @@ def test_a_picture_is_drawn_in_the_format_of_its_ending(tmp_path, name):
     assert drawn(name, tmp_path / "picture.PDF").read_bytes().startswith(b"%PDF")
 
 
+MARKS = "one run: averaging starts", "one run: fine-tuning starts"
+
+
 @pytest.mark.parametrize(
     "name, present, absent",
     [
         (
             "curves",
-            ["one run", "one run: averaging starts", "one run: fine-tuning starts", "other"],
+            [*MARKS, "one run", "other", "epoch", "validation perplexity"],
             ["other: averaging starts", "other: fine-tuning starts"],
         ),
         # sqrt(((1/6)^2 + (1/30)^2 + (4/30)^2) / 3) / (1/3) = .374
         ("weights", ["from layer 1: 0.500 in all", "coefficient of variation 0.374"], []),
-        ("attention", ["ein", "_b_", "$x$"], []),  # no formula
+        ("weights", ["from layer 2: 0.500 in all", "even: 0.333", "1", "2", "3"], []),
+        ("attention", ["source", "attention weight", "ein", "_b_", "$x$"], []),  # no formula
         # Component 1 is the only one of layer 1, whose sum it is.
-        ("components", ["layer 1, 1", "layer 3, sum", "$x$", "&lt;/s&gt;"], ["layer 1, sum"]),
+        ("components", ["layer 1, 1", "layer 3, sum", "2", "3", "$x$"], ["layer 1, sum"]),
     ],
 )
 def test_what_a_picture_names(name, present, absent, tmp_path):
-    shown = texts_of(drawn(name, tmp_path / "picture.svg"))
-    assert set(present) <= shown and not set(absent) & shown
+    path = drawn(name, tmp_path / "picture.svg")
+    assert set(present) <= texts_of(path) and not set(absent) & texts_of(path)
+    assert path.read_text().count(f"<!-- {MARKS[1]} -->") == (name == "curves")  # once
 
 
 def test_a_mark_at_an_epoch_that_was_not_validated_is_left_out(tmp_path):
@@ -84,9 +90,6 @@ def test_a_mark_at_an_epoch_that_was_not_validated_is_left_out(tmp_path):
     shown = texts_of(tmp_path / "curves.svg")
     assert "run" in shown
     assert not {"run: averaging starts", "run: fine-tuning starts"} & shown
-
-
-# Where a picture may be written
 
 
 @pytest.mark.parametrize(
@@ -101,8 +104,7 @@ def test_a_picture_that_cannot_be_written_is_refused(tmp_path, name, problem):
     for file in ("file", "old.png"):
         (tmp_path / file).write_text("precious")
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(FairseqDocError, match=problem):
-        check_plot_path(tmp_path / name)
+    assert_refused(problem, check_plot_path, tmp_path / name)
     assert (tmp_path / "old.png").read_text() == "precious"
     check_plot_path(tmp_path / "old.png", overwrite=True)
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from conftest import assert_refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,9 +29,6 @@ def streamed(matrix, cuts=(), piece=7):
     for part in np.split(matrix, cuts):
         stream.add(part)
     return stream
-
-
-# Matrices
 
 
 @given(st.data(), st.integers(0, 60), st.integers(1, 12), st.integers(1, 80), st.integers(0, 99))
@@ -81,9 +79,6 @@ def test_what_is_not_finite_is_refused(value, row):
     matrix[row, 1] = value
     with pytest.raises(FairseqDocError, match="a log-probability is not finite"):
         streamed(matrix).singular_values()
-
-
-# Models
 
 
 def one_softmax():
@@ -147,5 +142,4 @@ def test_a_tolerance_out_of_its_range_is_refused(text, tolerance):
 
 def test_a_model_in_single_precision_is_refused(text):
     """Its noise would count as rank."""
-    with pytest.raises(FairseqDocError, match="expected a model in float64"):
-        rank_of(peaked_model().float(), text)
+    assert_refused("expected a model in float64", rank_of, peaked_model().float(), text)

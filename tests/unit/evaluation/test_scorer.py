@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from conftest import assert_refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -175,5 +176,4 @@ def test_entropies_are_of_the_mixed_distribution(models):
 def test_settings_that_cannot_be(others, problem):
     if "samples" in others:
         others = others | {"samples": SampleSettings(samples=2)}
-    with pytest.raises(FairseqDocError, match=problem):
-        ScorerSettings(**others)
+    assert_refused(problem, ScorerSettings, **others)

@@ -1,8 +1,8 @@
 import pytest
+from conftest import assert_refused
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.cache import CacheSettings
 from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.evaluation.scoring import MAX_WORDS, batches_by_length, check_sentences, score_text
@@ -24,9 +24,6 @@ def close(expected):
     return [pytest.approx(row, rel=0, abs=1e-9) for row in expected]
 
 
-# Fresh
-
-
 @given(texts, st.integers(1, 40))
 def test_a_fresh_score_is_that_of_the_sentence_alone_after_an_end_mark(text, max_tokens):
     by_hand = [log_probs_by_hand(MODELS, [EOS, *encoded(words)]).tolist() for words in text]
@@ -37,9 +34,6 @@ def test_a_fresh_score_is_that_of_the_sentence_alone_after_an_end_mark(text, max
     assert [s.log_prob for s in result.sentences] == pytest.approx(totals, rel=0, abs=1e-9)
     assert result.log_prob == pytest.approx(sum(totals), rel=0, abs=1e-8)
     assert result.tokens == sum(len(words) + 1 for words in text)
-
-
-# Carried
 
 
 @given(text=texts, max_tokens=st.integers(1, 40))
@@ -54,9 +48,6 @@ def test_a_carried_score_is_of_the_lines_as_one_text(text, max_tokens):
     assert result.tokens == len(stream) - 1
 
 
-# Unknown words
-
-
 @given(texts)
 def test_words_outside_the_dictionary_are_counted_and_scored_as_unk(text):
     result = score_text(ensemble(*MODELS), text)
@@ -69,9 +60,6 @@ def test_words_outside_the_dictionary_are_counted_and_scored_as_unk(text):
     assert (
         scores(as_unk) == close(scores(text)) and not score_text(ensemble(*MODELS), as_unk).unknown
     )
-
-
-# Sentences that are refused
 
 
 @pytest.mark.parametrize("options", [{"state": "carried"}, {"empty_sentences": True}])
@@ -93,8 +81,7 @@ def test_words_are_apart_by_any_blanks_and_lines_may_be_empty(options):
 )
 def test_sentences_that_are_refused(lines, options, problem):
     start = "" if "state:" in problem else "^text: "
-    with pytest.raises(FairseqDocError, match=start + problem):
-        check_sentences(lines, at="text: ", **options)
+    assert_refused(start + problem, check_sentences, lines, at="text: ", **options)
     if "max_words" in options:
         assert check_sentences(lines, max_words=6) == check_sentences(lines, max_words=None)
 
@@ -110,11 +97,7 @@ def test_sentences_that_are_refused(lines, options, problem):
     ],
 )
 def test_settings_that_cannot_be_met(text, options, problem):
-    with pytest.raises(FairseqDocError, match=problem):
-        score_text(ensemble(peaked_model()), text, **options)
-
-
-# Batches
+    assert_refused(problem, score_text, ensemble(peaked_model()), text, **options)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 100))
