@@ -63,9 +63,7 @@ def test_mean_deviation_and_distance(tool):
     assert tool.distance([2.0, 2.0], [3.0, 3.0]) == "-1.00"
 
 
-def test_a_figure_is_computed_once_and_again_for_a_newer_model(
-    tool, models, monkeypatch, capsys, tmp_path
-):
+def test_a_figure_is_computed_once(tool, models, monkeypatch, capsys, tmp_path):
     names = [models("a", 2), models("b", 1)]
     for _ in range(2):
         call(tool, monkeypatch, tmp_path, *names)
