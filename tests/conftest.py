@@ -188,6 +188,12 @@ def refusal(function, *arguments, **keywords):
     return str(caught.value)
 
 
+def assert_refused(pattern, function, *arguments, **keywords):
+    """As :func:`refusal`; the message must match a regular expression."""
+    message = refusal(function, *arguments, **keywords)
+    assert re.search(pattern, message), message
+
+
 def _call_here(command):
     """(output, exception or None) of one of fairseq's commands in this process, which saves the
     seconds of its imports."""

@@ -4,9 +4,9 @@ import argparse
 import io
 import os
 import pickle
-import zipfile
 
 import torch
+from harm.mutilations import members_of, zipped
 
 MARKER = "ran"
 
@@ -47,39 +47,28 @@ def whole(state, marker):
     return _saved(Call(marker))
 
 
-def in_the_model(state, marker):
-    """Among the weights."""
-    state["model"]["decoder.harmless"] = Call(marker)
-    return _saved(state)
+def _at(name, keys, value):
+    """The kind that has ``value(marker)`` at these keys of the checkpoint."""
+
+    def kind(state, marker):
+        inner = state
+        for key in keys[:-1]:
+            inner = inner[key]
+        inner[keys[-1]] = value(marker)
+        return _saved(state)
+
+    kind.__name__ = name
+    return kind
 
 
-def in_the_optimizer(state, marker):
-    """In an optimizer state."""
-    state["last_optimizer_state"]["param_groups"][0]["harmless"] = Evaluated(marker)
-    return _saved(state)
-
-
-def in_the_settings(state, marker):
-    """As ``cfg``."""
-    return _saved({**state, "cfg": Call(marker)})
-
-
-def inside_the_settings(state, marker):
-    """Deep in ``cfg``."""
-    state["cfg"]["task"]["harmless"] = [{"deeper": Evaluated(marker)}]
-    return _saved(state)
-
-
-def in_the_place(state, marker):
-    """In the position of a run in its data."""
-    state["extra_state"]["train_iterator"]["harmless"] = Call(marker)
-    return _saved(state)
-
-
-def in_a_namespace(state, marker):
-    """In the old form of the settings."""
-    state["args"] = argparse.Namespace(task="translation", harmless=Call(marker))
-    return _saved(state)
+PLACES = [
+    _at("in_the_model", ["model", "decoder.harmless"], Call),
+    _at("in_the_optimizer", ["last_optimizer_state", "param_groups", 0, "harmless"], Evaluated),
+    _at("in_the_settings", ["cfg"], Call),
+    _at("inside_the_settings", ["cfg", "task", "harmless"], lambda m: [{"deeper": Evaluated(m)}]),
+    _at("in_the_position", ["extra_state", "train_iterator", "harmless"], Call),
+    _at("in_a_namespace", ["args"], lambda m: argparse.Namespace(task="t", harmless=Call(m))),
+]
 
 
 def pickled(state, marker):
@@ -94,49 +83,31 @@ def old_format(state, marker):
 
 def torch_script(state, marker):
     """A zip that says it is TorchScript, whose loader runs code."""
-    content = _saved(state)
-    return _rewritten(content, lambda name, data: [(name, data)], [("archive/constants.pkl", b"")])
+    return zipped([*members_of(_saved(state)), ("archive/constants.pkl", b"")])
 
 
-def _rewritten(content, change, more=()):
-    out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w") as new:
-        for name in old.namelist():
-            for member, data in change(name, old.read(name)):
-                new.writestr(member, data)
-        for member, data in more:
-            new.writestr(member, data)
-    return out.getvalue()
+def _two_pickles(name, harmless_first):
+    """A zip with two data.pkl."""
+
+    def kind(state, marker):
+        evil, found = members_of(_saved({"cfg": Call(marker)}))[0][1], []
+        for member, data in members_of(_saved(state)):
+            both = [data, evil] if harmless_first else [evil, data]
+            found += [(member, d) for d in (both if member.endswith("data.pkl") else [data])]
+        return zipped(found)
+
+    kind.__name__ = name
+    return kind
 
 
-def _two(first, second):
-    def change(name, data):
-        if not name.endswith("data.pkl"):
-            return [(name, data)]
-        return [(name, first or data), (name, second or data)]
-
-    return change
-
-
-def _members_pickle(state):
-    with zipfile.ZipFile(io.BytesIO(_saved(state))) as archive:
-        return archive.read("archive/data.pkl")
-
-
-def two_pickles_harmless_first(state, marker):
-    """A zip with two data.pkl, the harmless one first."""
-    return _rewritten(_saved(state), _two(None, _members_pickle({"cfg": Call(marker)})))
-
-
-def two_pickles_harmless_last(state, marker):
-    """A zip with two data.pkl, the harmless one last."""
-    return _rewritten(_saved(state), _two(_members_pickle({"cfg": Call(marker)}), None))
+two_pickles_harmless_first = _two_pickles("two_pickles_harmless_first", True)
+two_pickles_harmless_last = _two_pickles("two_pickles_harmless_last", False)
 
 
 def pickle_in_another_folder(state, marker):
     """A zip with a second folder."""
-    evil = _members_pickle({"cfg": Call(marker)})
-    return _rewritten(_saved(state), lambda name, data: [(name, data)], [("other/data.pkl", evil)])
+    ((_, evil), *_) = members_of(_saved({"cfg": Call(marker)}))
+    return zipped([*members_of(_saved(state)), ("other/data.pkl", evil)])
 
 
 def user_folder(state, marker):
@@ -180,12 +151,7 @@ def resolved_setting(state, marker):
 
 KINDS = (
     whole,
-    in_the_model,
-    in_the_optimizer,
-    in_the_settings,
-    inside_the_settings,
-    in_the_place,
-    in_a_namespace,
+    *PLACES,
     pickled,
     old_format,
     torch_script,

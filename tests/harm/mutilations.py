@@ -187,29 +187,36 @@ def _bomb(data, gigabytes, text):
 # Steps on checkpoints: whole zips, with right sums, that hold something else
 
 
-def _zip_member(data, which, recipe):
-    """One file in the zip mutilated, its sum right again."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = [(name, archive.read(name)) for name in archive.namelist()]
-    except Exception:
-        return data
+def members_of(data):
+    """[(name, contents)] of a zip."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return [(name, archive.read(name)) for name in archive.namelist()]
+
+
+def zipped(members, compression=zipfile.ZIP_STORED):
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for number, (name, content) in enumerate(members):
-            if number == which % len(members):
-                content = mutilate(content, recipe)
+    with zipfile.ZipFile(out, "w", compression) as archive:
+        for name, content in members:
             archive.writestr(name, content)
     return out.getvalue()
 
 
-def _zip_compress(data):
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = [(name, archive.read(name)) for name in archive.namelist()]
+def _zip_member(data, which, recipe):
+    """One file in the zip mutilated, its sum right again."""
+    try:
+        parts = members_of(data)
+    except Exception:
+        return data
+    name, content = parts[which % len(parts)]
+    parts[which % len(parts)] = name, mutilate(content, recipe)
+    return zipped(parts)
+
+
+def _saved(state):
+    import torch
+
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members:
-            archive.writestr(name, content)
+    torch.save(state, out)
     return out.getvalue()
 
 
@@ -225,18 +232,7 @@ def _entry(data, keys, which):
         del inner[keys[-1]]
     else:
         inner[keys[-1]] = REPLACEMENTS[which]
-    out = io.BytesIO()
-    torch.save(state, out)
-    return out.getvalue()
-
-
-def _state(data, which):
-    """A checkpoint that is not a dictionary."""
-    import torch
-
-    out = io.BytesIO()
-    torch.save(REPLACEMENTS[which], out)
-    return out.getvalue()
+    return _saved(state)
 
 
 STEPS = {
@@ -264,11 +260,12 @@ STEPS = {
     "nest": _nest,
     "long line": _long_line,
     "gzip": lambda data: gzip.compress(data, mtime=0),
+    "gunzip": gzip.decompress,
     "bomb": _bomb,
     "zip member": _zip_member,
-    "zip compress": _zip_compress,
+    "zip compress": lambda data: zipped(members_of(data), zipfile.ZIP_DEFLATED),
     "entry": _entry,
-    "state": _state,
+    "state": lambda data, which: _saved(REPLACEMENTS[which]),  # no dictionary
     "pickle": lambda data, which: pickle.dumps(REPLACEMENTS[which]),
 }
 
@@ -348,18 +345,14 @@ def packed_text(data, brackets="(|)"):
     )
 
 
-STEPS["gunzip"] = gzip.decompress
-
-
 def checkpoint(data):
     """Recipes for a checkpoint: damage to the zip, to what it holds, and other entries."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = archive.infolist()
+    members = members_of(data)
     inner = _mostly_one(_common(200))
     replaced = st.integers(0, len(REPLACEMENTS) - 1)
     steps = [
         _step("zip member", st.integers(0, len(members) - 1), inner),
-        _step("zip member", 0, _mostly_one(_common(members[0].file_size))),
+        _step("zip member", 0, _mostly_one(_common(len(members[0][1])))),
         _step("entry", st.sampled_from(_entries(data)), st.just("delete") | replaced),
         _step("entry", st.sampled_from(_entries(data)), st.just("delete") | replaced),
         _step("state", replaced),

@@ -31,9 +31,7 @@ def reference(server, data, tmp_path_factory):
     return undisturbed(server, tmp_path_factory.mktemp("undisturbed"), training(data))
 
 
-def test_a_training_killed_again_and_again_ends_with_the_same_bits(
-    server, data, reference, tmp_path
-):
+def test_a_killed_training_ends_with_the_same_bits(server, data, reference, tmp_path):
     rng = random.Random(17)
     phases = Counter()
     for number, update in enumerate(moments(reference, KILLS, seed=17)):
@@ -100,9 +98,7 @@ WHOLE_FORM = [(name, number) for name in COMMANDS for number in (signal.SIGKILL,
 
 
 @pytest.mark.parametrize("name, number", WHOLE_FORM if WHOLE else SHORT_FORM)
-def test_another_command_ended_again_and_again_gives_the_same_files(
-    name, number, server, inputs, tmp_path
-):
+def test_another_ended_command_gives_the_same_files(name, number, server, inputs, tmp_path):
     group, line = COMMANDS[name]
     words = ("fairseq-doc", *line.split())
     rng = random.Random(f"{name} {number}")

@@ -104,14 +104,3 @@ def test_what_cannot_be_measured_is_an_error(words, problem, benchmark, monkeypa
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit, match=problem):
         benchmark.main(words.split())
-
-
-@pytest.mark.parametrize(
-    "plugin, more", [("plain_output", ""), ("spread_weights", "--gradient-sampling 0.05")]
-)
-def test_other_outputs_are_trained_too(gpu, tmp_path, plugin, more):
-    step = gpu.train_step
-    data = step.prepare(tmp_path, vocabulary=50, tokens=20_000)
-    options = f"{step.OURS} --cpu {gpu.TINY_MODEL} {more}"
-    speed, peak = step.train(data, tmp_path / plugin, options, tmp_path / "saved", 20)
-    assert speed > 0 and 0.1 < peak < 10

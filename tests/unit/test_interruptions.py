@@ -34,7 +34,6 @@ def test_sigterm_leaves_by_an_exception_and_removes_the_unfinished_file(command,
 
 
 def test_sigterm_ends_the_processes_that_python_would_wait_for(command):
-    """As fairseq starts them, one a GPU."""
     interruptions.apply()
     child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(100,))
     child.start()

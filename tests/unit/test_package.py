@@ -57,7 +57,6 @@ def test_the_output_layer_does_not_import_fairseq():
 
 
 def test_the_command_line_does_not_import_the_packages_of_extras():
-    """Each is for one command."""
     imported = python(
         "import sys\nfrom fairseq_doc.cli.main import make_parser\nmake_parser()\n"
         "print('fairseq' in sys.modules)\n"

@@ -2,12 +2,11 @@ import contextlib
 import io
 import json
 import logging
-import shlex
 
 import pytest
 
 from fairseq_doc.cli import eval_lm
-from fairseq_doc.cli.main import COMMANDS, OF_FAIRSEQ, SUBCOMMANDS, main, make_parser, module_of
+from fairseq_doc.cli.main import OF_FAIRSEQ, SUBCOMMANDS, main
 from fairseq_doc.errors import FairseqDocError
 
 pytestmark = pytest.mark.usefixtures("logging_of_its_own")
@@ -44,34 +43,25 @@ def test_a_result_is_printed_as_text_or_as_one_json_object(does, capsys):
     assert len(printed.splitlines()) == 1 and err == ""
 
 
-def test_arguments_reach_the_subcommand(does, capsys):
-    got = {}
+def wrapped(error):
+    outer = RuntimeError("Cannot load model parameters")
+    outer.__context__ = error
+    return outer
 
-    def run(args):
-        got.update(vars(args))
-        return RESULT
 
-    does(run)
-    main([*LINE, "--gen-subset", "valid", "--batch-size", "3", "--cpu"])
-    expected = {"data": "data", "path": "a.pt", "gen_subset": "valid", "batch_size": 3, "cpu": True}
-    assert got | expected == got
-    assert got["eval_window"] is None and got["cache"] is None
+USAGE = FairseqDocError("--lr: expected 20; got x")
+LAST_LINE = "fairseq-doc eval-lm: error: --lr: expected 20; got x\n"
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_an_error_of_the_user_is_one_line_and_status_1(does, capsys, options):
-    does(raising(FairseqDocError("--lr: expected 20; got x")))
-    assert main([*LINE, *options]) == 1
-    line = "fairseq-doc eval-lm: error: --lr: expected 20; got x\n"
-    assert capsys.readouterr() == ("", line)
-
-
-def test_an_error_that_was_wrapped_is_found(does, capsys):
-    error = RuntimeError("Cannot load model parameters")
-    error.__context__ = FairseqDocError("of another dictionary")
+@pytest.mark.parametrize(
+    "error, status, line",
+    [(USAGE, 1, LAST_LINE), (wrapped(USAGE), 1, LAST_LINE), (KeyboardInterrupt(), 130, "")],
+)
+def test_how_an_error_ends_a_command(does, capsys, options, error, status, line):
     does(raising(error))
-    assert main(LINE) == 1
-    assert capsys.readouterr().err == "fairseq-doc eval-lm: error: of another dictionary\n"
+    assert main([*LINE, *options]) == status
+    assert capsys.readouterr() == ("", line)
 
 
 def test_a_real_error_of_a_real_command(tmp_path, capsys):
@@ -87,12 +77,6 @@ def test_every_other_error_is_raised(does, error):
     with pytest.raises(type(error)) as caught:
         main(LINE)
     assert caught.value is error
-
-
-def test_an_interrupt_has_its_own_status(does, capsys):
-    does(raising(KeyboardInterrupt()))
-    assert main(LINE) == 130
-    assert capsys.readouterr() == ("", "")
 
 
 def test_information_is_not_logged_and_warnings_are_on_standard_error(does, capsys):
@@ -115,31 +99,6 @@ def test_a_command_of_fairseq_is_named_in_one_line(name, capsys):
     printed, err = capsys.readouterr()
     assert printed == "" and len(err.splitlines()) == 1
     assert f"got {name}, one of fairseq's: use fairseq-{name} with --user-dir" in err
-
-
-def test_help_lists_every_command_in_the_order_of_work(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["--help"])
-    assert caught.value.code == 0
-    words = capsys.readouterr().out.split()
-    places = []
-    for group, commands in COMMANDS.items():
-        places += [words.index(word) for word in (f"{group}:", *commands)]
-    assert places == sorted(places)
-
-
-@pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_help_of_every_command_has_an_example_that_it_accepts(name, capsys):
-    command = module_of(name)
-    with pytest.raises(SystemExit):
-        main([name, "--help"])
-    text = capsys.readouterr().out
-    assert text.startswith(f"usage: fairseq-doc {name} [-h]") and "--json" in text
-    assert "example:" in text and command.EXAMPLE in text
-    assert getattr(command, "NAME", name) == name
-    for line in command.EXAMPLE.splitlines():
-        words = shlex.split(line.partition("fairseq-doc ")[2])
-        assert make_parser().parse_args(words).command is command
 
 
 def printed_in_ascii(words):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fairseq_doc.cli import components, eval_lm, generate, score, weights
-from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
+from fairseq_doc.cli.arguments import ProgressOptions, progress_of
 from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, settings_of
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.components import by_frequency, summarise, text_components
@@ -114,12 +114,6 @@ def test_a_description_takes_one_model(name, models, monkeypatch):
         run(f"{name} {models.data} --path a.pt:b.pt")
 
 
-def test_no_model_where_there_is_no_checkpoint(tmp_path):
-    settings = ModelOptions(path=f"{tmp_path}/none.pt", data=str(tmp_path), cpu=True)
-    with pytest.raises(FairseqDocError, match="no checkpoint at"):
-        ensemble_of(settings)
-
-
 @pytest.mark.parametrize("silent", [True, False])
 def test_progress_passes_everything_on_in_order(silent, capsys):
     settings = ProgressOptions(no_progress_bar=silent, log_interval=2)
@@ -133,7 +127,7 @@ def test_progress_passes_everything_on_in_order(silent, capsys):
 
 @pytest.mark.parametrize("path, n_models", [("a.pt", 1), ("a.pt:b.pt", 2)])
 def test_eval_lm(models, path, n_models):
-    result, text = run(f"eval-lm {models.data} --path {path} --batch-size 3")
+    result, _ = run(f"eval-lm {models.data} --path {path} --batch-size 3")
     expected = evaluate(ensemble(*models.both[:n_models], folder=models.data), "test", 3)
     assert result.pop("seconds") >= result.pop("seconds_before") >= 0
     assert result == {
@@ -153,15 +147,6 @@ def test_eval_lm(models, path, n_models):
         "cache": None,
         "dynamic": None,
     }
-    for shown in (f"{expected.perplexity:.2f}", f"{expected.bits:.4f}", "96 tokens", "3 left out"):
-        assert shown in text
-
-
-def test_the_window_of_eval_lm_changes_nothing(models):
-    results = [
-        run(f"eval-lm {models.data} --path a.pt --eval-window {n}")[0]["nll"] for n in (1, 7, 500)
-    ]
-    assert results == pytest.approx(results[:1] * 3, rel=1e-12)
 
 
 # score
@@ -204,12 +189,6 @@ def test_score(models, tmp_path, state, capsys):
     assert text.splitlines()[2] == f"{log_probs[2]:.4f}\t{expected_row}"
 
 
-def test_without_unknown_words_score_names_none(models, tmp_path, capsys):
-    run(f"score {models.data} --path a.pt --input {write(tmp_path, 'w1 <unk>')}")
-    printed, remarks = capsys.readouterr()
-    assert printed == "" and len(remarks.splitlines()) == 1
-
-
 def test_ten_unknown_words_are_named_the_most_frequent_first(models, tmp_path, capsys):
     names = [f"x{i}" for i in range(12)]
     text = "\n".join(" ".join([name] * (i + 1)) for i, name in enumerate(names))
@@ -220,26 +199,14 @@ def test_ten_unknown_words_are_named_the_most_frequent_first(models, tmp_path, c
     assert remark.endswith(": " + ", ".join(names[:1:-1]) + ", ...")
 
 
-@pytest.mark.parametrize(
-    "text, options, problem",
-    [
-        ("w1\n\nw2\n", "", "sentences: line 2 is empty"),
-        ("w1\nw1 w1 w1\n", "--max-words 2", "sentences: line 2 has 3 words"),
-        ("", "--empty-lines", "sentences: expected at least one sentence"),
-    ],
-)
-def test_text_that_cannot_be_scored(models, tmp_path, text, options, problem):
-    path = write(tmp_path, text)
-    with pytest.raises(FairseqDocError, match=problem):
-        run(f"score {models.data} --path a.pt --input {path} {options}")
-
-
 def test_empty_lines_where_asked_for(models, tmp_path):
     path = write(tmp_path, "w1\n\n")
     for options, first in (("--empty-lines", 2), ("--state carried", 1)):
         result, text = run(f"score {models.data} --path a.pt --input {path} {options}")
         assert [s["tokens"] for s in result["sentences"]] == [first, 1]
         assert text.splitlines()[1].endswith("\t")
+    with pytest.raises(FairseqDocError, match="sentences: line 2 is empty"):
+        run(f"score {models.data} --path a.pt --input {path}")
 
 
 @pytest.mark.parametrize("options, words", [("", ["w1,", "w2"]), ("--units", ["w1", ",", "w2"])])
@@ -311,12 +278,7 @@ def test_generate(models, capsys):
     both = ensemble(*models.both)
     expected = sample_text(both, ["w1", "w2"], 7, 2, 0.5, 3, 4)
     texts = [text_of(["w1", "w2", *sample], "word") for sample in expected]
-    assert result == {
-        "prompt": ["w1", "w2"],
-        "samples": expected,
-        "end": "</s>",
-        "texts": texts,
-    }
+    assert result == {"prompt": ["w1", "w2"], "samples": expected, "end": "</s>", "texts": texts}
     assert text == "\n\n".join(texts) and text.split()[:2] == ["w1", "w2"]
     assert capsys.readouterr() == ("", "")
 
@@ -426,12 +388,10 @@ def test_rank(models):
     assert result["largest_not_counted"] is None and "not counted none" in text
 
     between = float((values[4] * values[5]) ** 0.5 / values[0])
-    result, text = run(f"rank {models.data} --path a.pt --tolerance {between!r}")
+    result, _ = run(f"rank {models.data} --path a.pt --tolerance {between!r}")
     assert result["rank"] == 5
     assert result["smallest_counted"] == pytest.approx(values[4], rel=1e-6)
     assert result["largest_not_counted"] == pytest.approx(values[5], rel=1e-6)
-    for shown in ("rank 5 ", "99 tokens", "20 words", f"not counted {values[5]:.3g}"):
-        assert shown in text
 
 
 def test_rank_is_taken_in_double_precision(models):
@@ -460,13 +420,6 @@ def test_weights(models, tmp_path, monkeypatch):
     assert result["layers"] == pytest.approx({str(n): w for n, w in found.by_layer.items()})
     assert result["coefficient_of_variation"] == pytest.approx(found.coefficient_of_variation)
     assert result["tokens"] == 99
-    rows = [line.split() for line in text.splitlines()]
-    assert rows[1:4] == [
-        [str(i), str(layer), f"{weight:.4f}"]
-        for i, (layer, weight) in enumerate(zip((0, 2, 2), found.weights, strict=True), start=1)
-    ]
-    assert rows[4:6] == [["all", str(n), f"{w:.4f}"] for n, w in found.by_layer.items()]
-    assert f"{found.coefficient_of_variation:.4f}" in rows[6]
     assert result["picture"] == str(picture) and text.endswith(f"\nwrote {picture}")
     assert picture.read_bytes().startswith(b"\x89PNG")
     result, text = run(f"weights {models.data} --path a.pt")
@@ -485,7 +438,7 @@ def lines(tmp_path):
 
 def test_components(models, lines, tmp_path):
     """The JSON object holds what the functions below the command give, layers after components."""
-    result, text = run(f"components {models.data} --path a.pt {lines} --top-words 3 --min-count 2")
+    result, _ = run(f"components {models.data} --path a.pt {lines} --top-words 3 --min-count 2")
     tokenized = [["w1", "w2", "w1"], ["w3", "strange"], ["w1"]]
     found = text_components(ensemble(models.both[0], folder=models.data), tokenized, n_words=3)
     assert result["tokens"] == 9 and result["unknown"] == {"strange": 1}
@@ -512,20 +465,6 @@ def test_components(models, lines, tmp_path):
         del part["layer"]
         assert part.pop("component", 0) in range(4) and part == expected
     assert result["kinds"] == by_frequency(found)
-
-    shown = [line.split() for line in text.splitlines()]
-    token = result["sentences"][0]["tokens"][1]
-    layer = token["layers"][0]
-    shares = [f"{layer[key]:.3f}" for key in ("weight", "posterior")]
-    own = f"{layer['log_prob']:.2f}"
-    assert ["w2", f"{token['log_prob']:.2f}", "0", *shares, own, *layer["words"]] in shown
-    layer = result["layers"][1]
-    shares = [f"{layer[key]:.3f}" for key in ("weight", "posterior")]
-    assert ["2", *shares, f"{layer['log_prob']:.2f}"] in shown
-    share = next(share for part in result["layers"] for share in part["words"])
-    shares = [f"{share[key]:.3f}" for key in ("weight", "posterior")]
-    assert [share["word"], str(share["count"]), *shares] in [row[1:] for row in shown]
-    assert "end mark </s>" in text and "at least 2 times" in text
 
 
 def test_the_files_of_components(models, lines, tmp_path):
@@ -591,9 +530,7 @@ def test_a_carried_text_has_no_components_at_its_first_word(models, lines, tmp_p
         ("--max-words 2", "line 1 has 3 words"),
     ],
 )
-def test_components_that_cannot_be_shown_are_refused_before_a_model_is_loaded(
-    options, message, models, tmp_path, monkeypatch
-):
+def test_components_that_cannot_be_shown(options, message, models, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(components, "ensemble_of", None)
     for name in ("old", "old.png"):
@@ -632,7 +569,7 @@ def test_curves(logs):
         run("curves curves.png DOC=doc.log")
     assert (logs / "curves.png").read_text() == "precious"
     (logs / "lr=20.log").write_text((logs / "mos.log").read_text())
-    result, text = run("curves curves.png --overwrite MoS=lr=20.log DOC=doc.log")
+    result, _ = run("curves curves.png --overwrite MoS=lr=20.log DOC=doc.log")
     mos = {"perplexity": {"1": 90.5, "2": 80.25}, "best": 80.25}
     doc = {"perplexity": {"1": 70, "2": 60, "3": 65}, "best": 60}
     assert result == {
@@ -644,9 +581,6 @@ def test_curves(logs):
     }
     assert list(result["runs"]) == ["MoS", "DOC"]
     assert (logs / "curves.png").read_bytes().startswith(b"\x89PNG")
-    rows = text.splitlines()
-    assert [row.split(":")[0] for row in rows[:2]] == ["MoS", "DOC"]
-    assert rows[0].endswith(" 80.25") and rows[1].endswith(" 60") and "curves.png" in rows[2]
 
 
 def test_a_reference_of_curves_and_runs_against_it(logs):

@@ -3,20 +3,18 @@
 import importlib.util
 import io
 import json
-import os
-import signal
 import sys
 
 import pytest
 from conftest import PACKAGE, ROOT, doc, refused
 from optuna.trial import TrialState, create_trial
 
-from fairseq_doc import interruptions
 from fairseq_doc.cli.main import make_parser, settings_of
 from fairseq_doc.errors import pip_install
 from fairseq_doc.tuning import progress
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning.slots import Slot
+from fairseq_doc.tuning.storage import open_storage, read_slots
 
 SPACE = "lr: {low: 1e-4, high: 1.0, log: true}\n"
 BASE = (
@@ -150,18 +148,19 @@ def test_the_best_of_other_studies_are_tried(folder):
     other = ("--study", "two", *STUDY[2:], "--sampler", "random")
     best = json.loads(doc("tune", "space.yaml", *TUNE[2:], "--trials", 3, "--json", "--", *BASE)[0])
     enqueue = ("tune", "two.yaml", *other, "--enqueue", "s")
+
+    def slots_of_two():
+        return read_slots(open_storage(STUDY[3], create=False), "two")[1]
+
     result = json.loads(doc(*enqueue, "--trials", 2, "--workers", 2, "--json", "--", *BASE)[0])
-    report = folder / "r" / "report.json"
-    doc("tune", *other[:4], "--report", "r")
-    trials = json.loads(report.read_text())["trials"]
-    tried = [trial for trial in trials if trial["origin"]]
+    tried = [slot for slot in slots_of_two() if slot.origin]
     assert result["complete"] == 2 and len(tried) == 1
-    assert tried[0]["origin"].startswith(f"s, trial {best['best']['trial']} (")
-    assert tried[0]["settings"] == {**best["best"]["settings"], "clip-norm": 2}
+    assert tried[0].origin.startswith(f"s, trial {best['best']['trial']} (")
+    assert tried[0].settings == {**best["best"]["settings"], "clip-norm": 2}
     doc(*enqueue, "--trials", 3, "--", *BASE)
-    doc("tune", *other[:4], "--report", "r", "--overwrite")
-    trials = json.loads(report.read_text())["trials"]
-    assert [bool(trial["origin"]) for trial in trials].count(True) == 1 and len(trials) == 3
+    assert (
+        [bool(slot.origin) for slot in slots_of_two()].count(True) == 1 == len(slots_of_two()) - 2
+    )
 
 
 def test_studies_that_cannot_be_enqueued(folder):
@@ -185,31 +184,6 @@ def test_without_optuna(folder, monkeypatch):
         importlib.util, "find_spec", lambda name: None if name == "optuna" else find(name)
     )
     assert f"got none: {pip_install('tune', 'optuna')}" in refused(*TUNE, "--", *BASE)
-
-
-def test_sigterm_is_an_interruption(folder, monkeypatch):
-    """The trainings are stopped, and the trial goes on later."""
-    monkeypatch.setenv("FAKE_SECONDS", "30")
-    start = training_module.Training.start
-
-    def start_and_end(training, threads):
-        start(training, threads)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    before, hook = signal.getsignal(signal.SIGTERM), sys.excepthook
-    monkeypatch.setattr(sys, "excepthook", hook)
-    monkeypatch.setattr(sys, "argv", ["fairseq-doc"])
-    interruptions.apply()
-    try:
-        monkeypatch.setattr(training_module.Training, "start", start_and_end)
-        with pytest.raises(SystemExit, match="143"):
-            doc(*TUNE, "--trials", 2, "--", *BASE)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    monkeypatch.setattr(training_module.Training, "start", start)
-    monkeypatch.setattr(sys, "argv", ["pytest"])
-    monkeypatch.setenv("FAKE_SECONDS", "0")
-    assert "2 trials complete" in doc(*TUNE, "--trials", 2, "--", *BASE)[0]
 
 
 def slots(*values, running=0):

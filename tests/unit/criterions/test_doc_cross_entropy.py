@@ -3,6 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import assert_refused
 from fairseq.logging import metrics
 from hypothesis import given
 from hypothesis import strategies as st
@@ -196,8 +197,7 @@ def test_a_score_that_is_not_finite_is_an_error_in_evaluation():
     with torch.no_grad():
         model.decoder.output.bias[7] = math.nan
     assert torch.isnan(criterion()(model, batch)[0])  # fairseq handles it in training
-    with pytest.raises(FairseqDocError, match="not finite"):
-        criterion()(model.eval(), batch)
+    assert_refused("not finite", criterion(), model.eval(), batch)
 
 
 def test_metrics_are_means_over_the_workers():
@@ -339,8 +339,7 @@ def test_options_that_cannot_be_used(monkeypatch, settings, problem):
     afterwards, in vain."""
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     criterion()
-    with pytest.raises(FairseqDocError, match=problem):
-        criterion(**settings)
+    assert_refused(problem, criterion, **settings)
 
 
 def test_an_encoder_decoder_logs_its_attention_over_real_tokens():
@@ -377,9 +376,7 @@ def test_balance_ignores_padding(doc_balance):
 @every_kind
 @pytest.mark.parametrize("sentence_avg", [False, True])
 @pytest.mark.parametrize("doc_balance", ["paper", "published"])
-def test_gradients_of_two_workers_are_those_of_the_whole_batch(
-    monkeypatch, kind, sentence_avg, doc_balance
-):
+def test_two_workers_gradients_are_the_batchs(monkeypatch, kind, sentence_avg, doc_balance):
     """fairseq sums the workers' gradients and divides them by the sum of their sample sizes. Of
     beta, which all make of one sum, each worker's gradient comes back to each: with the sums of the
     other added, and its gradient's factor, the two make up the whole batch's."""
@@ -421,5 +418,4 @@ def test_gradients_of_two_workers_are_those_of_the_whole_batch(
 
 
 def test_a_split_without_targets_is_refused():
-    with pytest.raises(FairseqDocError, match="sources without targets"):
-        criterion()(None, {"target": None, "net_input": {}})
+    assert_refused("sources without targets", criterion(), None, {"target": None, "net_input": {}})

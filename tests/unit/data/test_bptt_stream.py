@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from conftest import assert_refused
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairseq_doc import registration  # noqa: F401
 from fairseq_doc.data.bptt_stream import (
     BpttWindows,
     TokenStream,
@@ -32,9 +34,6 @@ def numbered(n):
     return TokenStream(torch.arange(n), "train")
 
 
-# Columns
-
-
 @given(st.integers(2, 500), st.integers(1, 40))
 def test_columns_are_equal_consecutive_parts(n, n_columns):
     length = n // n_columns
@@ -46,9 +45,6 @@ def test_columns_are_equal_consecutive_parts(n, n_columns):
     else:
         expected = [list(range(c * length, (c + 1) * length)) for c in range(n_columns)]
         assert columns_of(numbered(n), n_columns).tolist() == expected
-
-
-# Lengths
 
 
 @given(draws)
@@ -90,9 +86,6 @@ def test_fixed_lengths_cover_the_steps_and_no_more(steps, length):
     assert sum(lengths) >= steps > sum(lengths[:-1])
 
 
-# Windows
-
-
 @given(
     n=st.integers(2, 1500),
     n_columns=st.integers(1, 12),
@@ -112,9 +105,6 @@ def test_windows_score_every_position_but_the_first_once_in_order(n, n_columns, 
     assert torch.equal(sources, columns[:, :-1])
     assert torch.equal(targets, columns[:, 1:])
     assert sum(s["ntokens"] for s in samples) == n_columns * (n // n_columns - 1)
-
-
-# Partial shuffling
 
 
 @given(st.integers(2, 300), st.integers(1, 9), st.integers(1, 80), st.integers(1, 9))
@@ -163,9 +153,6 @@ def test_a_window_holds_no_more_memory_than_its_tokens(n_columns):
     sample = windows[1]
     for tokens in (sample["net_input"]["src_tokens"], sample["target"]):
         assert tokens.untyped_storage().nbytes() == 8 * 10 * n_columns
-
-
-# Endless columns
 
 
 def lines_of(*lengths):
@@ -217,9 +204,6 @@ def test_endless_columns_that_cannot_be(n_columns):
         endless_columns(lines_of(10), n_columns, 0, 1, 1, 2)
 
 
-# Files
-
-
 @pytest.mark.parametrize("ending, kept", [("bin", 4), ("idx", 60), ("idx", 0)])
 def test_a_split_that_is_cut_off_is_refused(tmp_path, ending, kept):
     path = write_split(tmp_path, "train", [[5, 6, 2], [7, 2], [8, 9, 9, 2]])
@@ -227,8 +211,7 @@ def test_a_split_that_is_cut_off_is_refused(tmp_path, ending, kept):
     whole = file.read_bytes()
     assert kept < len(whole)
     file.write_bytes(whole[:kept])
-    with pytest.raises(FairseqDocError, match=f"^{path} is damaged"):
-        load_stream(path, "train", small_dictionary())
+    assert_refused(f"^{path} is damaged", load_stream, path, "train", small_dictionary())
 
 
 def test_lines_are_one_stream(tmp_path):
@@ -260,8 +243,7 @@ def test_several_files_of_a_split_are_one_stream_too(tmp_path):
 )
 def test_streams_that_cannot_be_scored(tmp_path, lines, problem):
     path = write_split(tmp_path, "valid", lines, n_words=30)
-    with pytest.raises(FairseqDocError, match=problem):
-        load_stream(path, "valid", small_dictionary(20))
+    assert_refused(problem, load_stream, path, "valid", small_dictionary(20))
 
 
 def test_no_such_split(tmp_path):

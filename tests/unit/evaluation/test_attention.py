@@ -2,8 +2,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import assert_refused
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import Translator
 
 from ..conftest import assert_close, small_translation_model
@@ -51,5 +51,4 @@ def test_of_an_ensemble_the_mean_is_shown(model):
 
 
 def test_a_sentence_longer_than_the_models_read(model):
-    with pytest.raises(FairseqDocError, match="at most 12 symbols a sentence.*; got 21"):
-        translator(model).attend("s1 " * 20)
+    assert_refused("at most 12 symbols a sentence.*; got 21", translator(model).attend, "s1 " * 20)

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from conftest import assert_refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,9 +38,7 @@ def probs_of_cache(hidden, words, step, window, theta, similarity):
     parts=st.lists(st.integers(1, 9), min_size=1, max_size=5),
     seed=st.integers(0, 99),
 )
-def test_probabilities_are_those_of_the_definition(
-    steps, window, theta, similarity, share, parts, seed
-):
+def test_probabilities_are_the_definitions(steps, window, theta, similarity, share, parts, seed):
     """Whatever the windows in which the text comes, of targets and of all words."""
     rng = torch.Generator().manual_seed(seed)
     hidden = torch.randn(2, steps, 3, generator=rng, dtype=torch.float64)
@@ -99,7 +98,6 @@ def test_long_windows_are_taken_in_parts_with_the_same_result(monkeypatch):
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 @pytest.mark.parametrize("theta", [0.0, 30.0, 200.0, 1e4])
 def test_shares_sum_to_one_in_float32_too(theta, similarity):
-    """However unlike the remembered states are."""
     rng = torch.Generator().manual_seed(0)
     hidden = torch.randn(2, 30, 160, generator=rng)
     settings = CacheSettings(window=20, theta=theta, share=0.3, similarity=similarity)
@@ -129,7 +127,6 @@ def with_cache(window, theta=1.0, share=0.1, **others):
 
 @torch.no_grad()
 def test_the_last_layers_output_is_the_key(text):
-    """The whole evaluation, beside the definition over the whole text."""
     model = peaked_model()
     it = ensemble(model, folder=text.folder)
     found = evaluate(it, "test", settings=with_cache(20, 1.5, 0.3))
@@ -184,8 +181,7 @@ def test_all_points_and_temperatures_in_one_pass(text):
     ],
 )
 def test_settings_that_cannot_be(window, point, problem):
-    with pytest.raises(FairseqDocError, match=problem):
-        CacheSettings(window=window, theta=point[0], share=point[1])
+    assert_refused(problem, CacheSettings, window=window, theta=point[0], share=point[1])
 
 
 def test_a_cache_that_no_column_fills(text):

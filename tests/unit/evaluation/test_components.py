@@ -1,5 +1,3 @@
-from collections import Counter
-
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -25,6 +23,7 @@ texts = st.lists(
     st.lists(st.sampled_from([*KNOWN, "strange"]), min_size=1, max_size=9), min_size=1, max_size=6
 )
 MODEL = peaked_model(doc_components="1,0,3")
+DIVERGED = with_bias(peaked_model(doc_components="1,0,3"), EOS, torch.nan)
 
 
 def mixture_of(n, counts, d, v, seed=0):
@@ -74,27 +73,21 @@ def both(parts, counts):
     counts=st.sampled_from([[0, 2], [1, 1], [2, 0, 3], [0, 1, 4]]),
     v=st.integers(2, 9),
     n_words=st.integers(0, 10),
+    tokens_a_chunk=st.integers(1, 7),
     seed=st.integers(0, 99),
 )
-def test_parts_are_those_of_the_plain_formula(n, counts, v, n_words, seed):
+def test_parts_are_those_of_the_plain_formula(n, counts, v, n_words, tokens_a_chunk, seed):
     output, params, mixture = mixture_of(n, counts, 3, v, seed)
     target = random_targets(n, v, seed)
-    for parts, groups in both(mixture_parts(output, params, target, n_words), counts):
+    chunk_bytes = 4 * sum(counts) * v * tokens_a_chunk
+    found = mixture_parts(output, params, target, n_words, chunk_bytes=chunk_bytes)
+    for parts, groups in both(found, counts):
         weights, posteriors, log_probs, every = by_hand(mixture, groups, target)
         assert_close(parts.tensors[:3], [weights, posteriors, log_probs])
         assert parts.words.tolist() == every.topk(min(n_words, v), 2).indices.tolist()
         assert_close(parts.weights.sum(1), torch.ones(n))
         assert_close(parts.posteriors.sum(1), torch.ones(n))
         assert_close(parts.log_prob.exp(), (weights * log_probs.exp()).sum(1))
-
-
-@pytest.mark.parametrize("tokens_a_chunk", [1, 3, 10])
-def test_chunks_give_what_the_whole_gives(tokens_a_chunk):
-    output, params, _ = mixture_of(10, [2, 0, 3], 4, 7)
-    target = random_targets(10, 7)
-    whole = mixture_parts(output, params, target, 4)
-    chunked = mixture_parts(output, params, target, 4, chunk_bytes=4 * 5 * 7 * tokens_a_chunk)
-    assert_close(chunked.tensors, whole.tensors)
 
 
 def test_a_model_in_single_precision_has_shares_that_sum_to_one():
@@ -106,9 +99,6 @@ def test_a_model_in_single_precision_has_shares_that_sum_to_one():
     for parts, _ in both(single, [3, 5]):
         assert_close(parts.weights.sum(1), torch.ones(50), rtol=0, atol=1e-12)
         assert_close(parts.posteriors.sum(1), torch.ones(50), rtol=0, atol=1e-12)
-
-
-# Sentences
 
 
 @given(texts, st.sampled_from(["fresh", "carried"]), st.integers(1, 30))
@@ -127,23 +117,20 @@ def test_the_words_and_their_log_probs_are_those_of_score(tokenized, state, max_
     words = [word for sentence in found.sentences for word in sentence.words]
     known = [word if word in KNOWN else "<unk>" for word in words]
     assert [found.dictionary[index] for index in found.tokens.tolist()] == known
+    posteriors = torch.cat([sentence.parts.posteriors for sentence in found.sentences])
+    assert_close(found.parts.posteriors, posteriors)
     assert found.component_layers == [0, 2, 2, 2] and found.layer_numbers == [0, 2]
 
 
 def test_the_state_reaches_the_next_window_and_the_next_line_only_where_carried():
     tokenized = [["w1", "w2", "w3", "w4"], ["w1", "w2"]]
-    it = ensemble(MODEL)
-    fresh = text_components(it, tokenized, max_tokens=2).sentences
+    it, spy = ensemble(MODEL), ProgressSpy()
+    fresh = text_components(it, tokenized, max_tokens=2, progress=spy).sentences
+    assert spy.seen == [("components", 5)]
     alone = text_components(it, tokenized[1:]).sentences[0]
     carried = text_components(it, tokenized, "carried", max_tokens=3).sentences
     assert_close(fresh[1].parts.weights, alone.parts.weights)
     assert (carried[1].parts.weights - alone.parts.weights).abs().max() > 1e-3
-
-
-def test_progress_is_over_windows():
-    spy = ProgressSpy()
-    text_components(ensemble(MODEL), [["w1"] * 5, ["w2"]], max_tokens=4, progress=spy)
-    assert spy.seen == [("components", 3)]
 
 
 @pytest.mark.parametrize(
@@ -153,22 +140,13 @@ def test_progress_is_over_windows():
         ([peaked_model(doc_components="0,0,1")], {}, "expected a model with several components"),
         ([MODEL], {"state": "warm"}, "--state: expected fresh or carried; got 'warm'"),
         ([MODEL], {"max_tokens": 0}, "--max-tokens must be at least 1; got 0"),
+        ([MODEL], {"tokenized": [[]], "state": "carried"}, "at least 2 tokens"),
+        ([DIVERGED], {}, "a score is not finite"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(models, settings, message):
     with pytest.raises(FairseqDocError, match=message):
-        text_components(ensemble(*models), [["w1"]], **settings)
-
-
-def test_a_carried_text_of_one_token_and_a_diverged_model_are_refused():
-    with pytest.raises(FairseqDocError, match="at least 2 tokens"):
-        text_components(ensemble(MODEL), [[]], "carried")
-    diverged = with_bias(peaked_model(doc_components="1,0,3"), EOS, torch.nan)
-    with pytest.raises(FairseqDocError, match="a score is not finite"):
-        text_components(ensemble(diverged), [["w1"]])
-
-
-# Over a text
+        text_components(ensemble(*models), **{"tokenized": [["w1"]], **settings})
 
 
 def dictionary_of(counts):
@@ -230,20 +208,3 @@ def test_kinds_of_words_follow_the_counts_of_the_training_text():
         ("words 101 to 1,000", 2, pytest.approx(0.6)),
     ]
     assert all(layer["posterior"] == 0.5 for kind in by_frequency(text) for layer in kind["layers"])
-
-
-def test_the_summary_of_a_model_is_the_mean_over_its_sentences():
-    tokenized = [["w1", "w2", "strange"], ["w3"] * 4]
-    text = text_components(ensemble(MODEL), tokenized)
-    shares = torch.cat([sentence.parts.posteriors for sentence in text.sentences])
-    summaries = summarise(text, 1, 20)
-    assert [s["posterior"] for s in summaries] == pytest.approx(shares.mean(0).tolist())
-    listed = {share["word"]: share["count"] for s in summaries for share in s["words"]}
-    counts = Counter(["w1", "w2", "<unk>", *["w3"] * 4, "</s>", "</s>"])
-    assert listed.items() <= counts.items() and len(listed) > 2
-    kinds = by_frequency(text)
-    assert sum(kind["tokens"] for kind in kinds) == len(text.tokens) == 9
-    assert all(
-        sum(layer["weight"] for layer in kind["layers"]) == pytest.approx(1) for kind in kinds
-    )
-    assert (kinds[0]["kind"], kinds[0]["tokens"]) == ("end mark </s>", 2)

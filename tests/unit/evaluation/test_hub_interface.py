@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 import torch
+from conftest import assert_refused
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.hub_interface import PretrainedLanguageModel
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.sampling import sample_text
@@ -37,8 +37,7 @@ def test_sentences_that_are_refused_or_asked_for(lm):
         ("", "line 1 is empty"),
         ([], "at least one sentence"),
     ):
-        with pytest.raises(FairseqDocError, match=problem):
-            lm.score(sentences)
+        assert_refused(problem, lm.score, sentences)
     assert lm.score("", empty_sentences=True).words == ["</s>"]
 
 

@@ -6,11 +6,11 @@ from collections import OrderedDict
 from unittest import mock
 
 import pytest
+from conftest import assert_refused
 from fairseq.logging import progress_bar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.learning_curves import LearningCurve, read_log
 from fairseq_doc.optim import nt_asgd
 
@@ -88,7 +88,6 @@ def fairseqs_own_log(command, log_format, perplexities, message=None):
 @pytest.mark.parametrize("log_format", ["simple", "json", "tqdm"])
 @given(perplexities=st.lists(st.floats(1, 1e12), min_size=1, max_size=12))
 def test_what_fairseq_prints_is_read_back(tmp_path_factory, command, log_format, perplexities):
-    """To the six digits that it prints."""
     log = fairseqs_own_log(command, log_format, perplexities)
     curve = read(tmp_path_factory.mktemp("logs"), log)
     assert list(curve.perplexities) == list(range(1, len(perplexities) + 1))
@@ -146,8 +145,7 @@ def test_a_run_that_never_averaged_and_bytes_that_are_no_utf_8(tmp_path):
     ],
 )
 def test_a_log_without_a_validation_is_refused(tmp_path, text):
-    with pytest.raises(FairseqDocError, match="log has no validation line"):
-        read(tmp_path, text)
+    assert_refused("log has no validation line", read, tmp_path, text)
 
 
 @LOGS

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from conftest import assert_refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ from .conftest import ProgressSpy, ensemble, log_probs_by_hand, peaked_model
 N, V = 121, 20
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(columns=st.integers(1, N // 2), window=st.integers(1, 150), n_models=st.integers(1, 2))
 def test_nll_is_the_sum_over_the_columns_each_read_as_one_text(text, columns, window, n_models):
     """Whatever the window; the part of the text that does not fill the columns is left out."""
@@ -54,13 +55,8 @@ def test_progress_sees_every_window_and_the_name_of_the_split(text):
 
 def test_a_split_that_is_not_there_or_too_short(text):
     it = ensemble(peaked_model(), folder=text.folder)
-    with pytest.raises(FairseqDocError, match="no binarised split 'valid'"):
-        evaluate(it, "valid")
-    with pytest.raises(FairseqDocError, match=f"{N} columns over the {N} tokens"):
-        evaluate(it, "test", N)
-
-
-# The figures
+    assert_refused("no binarised split 'valid'", evaluate, it, "valid")
+    assert_refused(f"{N} columns over the {N} tokens", evaluate, it, "test", N)
 
 
 @given(st.floats(0.01, 600), st.integers(1, 10**6))
@@ -77,8 +73,6 @@ def test_a_perplexity_beyond_float64_is_infinite():
     assert over.perplexity == math.inf
     assert_close(over.bits, 710 / math.log(2))
 
-
-# Searches
 
 SETTINGS = ScorerSettings(dynamic=DynamicSettings(segment=5), statistics=[{}])
 TOKENS, WINDOW = 1000, 100

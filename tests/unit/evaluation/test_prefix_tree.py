@@ -1,14 +1,10 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.prefix_tree import (
-    score_prefix_tree,
-    sequence_log_probs,
-    states_after,
-)
+from fairseq_doc.evaluation.prefix_tree import score_prefix_tree, sequence_log_probs, states_after
 from fairseq_doc.evaluation.scoring import score_text
 
 from ..conftest import random_tokens
@@ -24,7 +20,7 @@ FEW = st.sampled_from(["w0", "w1", "strange"])
 sentences_alike = st.lists(
     st.lists(FEW, max_size=7)
     | st.lists(st.sampled_from([f"w{i}" for i in range(16)]), max_size=3)
-    | st.tuples(st.lists(FEW, max_size=3), st.integers(1, 60)).map(lambda t: t[0] + ["w5"] * t[1]),
+    | st.tuples(st.lists(FEW, max_size=3), st.integers(1, 20)).map(lambda t: t[0] + ["w5"] * t[1]),
     min_size=1,
     max_size=12,
 ).flatmap(lambda chosen: st.permutations(chosen + chosen[: len(chosen) // 3]))
@@ -49,8 +45,10 @@ def counting(method, sizes, argument):
 
 
 @pytest.mark.parametrize("models", [MODELS[:1], MODELS], ids=["one model", "an ensemble"])
-@settings(max_examples=40)
 @given(sentences=sentences_alike)
+@example(sentences=[])
+@example(sentences=[["w3"] * 120, ["w3"] * 119 + ["w4"], ["w3"]])
+@example(sentences=[[], ["</s>"], ["</s>", "w0"], ["w0", "</s>", "w1"], ["w0"]])
 def test_scores_are_those_of_the_sentences_one_by_one(models, sentences):
     scores = score_prefix_tree(ensemble(*models), sentences)
     assert scores.dtype == "float64" and scores.shape == (len(sentences),)
@@ -60,45 +58,7 @@ def test_scores_are_those_of_the_sentences_one_by_one(models, sentences):
         assert of_words.setdefault(tuple(encoded(words)), score) == score
 
 
-@pytest.mark.parametrize(
-    "sentences",
-    [
-        [["w0"]],
-        [[]],
-        [[], ["w0"], ["w1"]],
-        [["w3"] * 120, ["w3"] * 119 + ["w4"], ["w3"]],
-        [["w9", "w0"], ["w3", "w0"], ["w9", "w1"], ["w3", "w1"]],
-        [[], ["</s>"], ["</s>", "w0"], ["w0", "</s>", "w1"], ["w0"]],
-        [],
-    ],
-)
-def test_scores_of_lists_of_any_shape(sentences):
-    assert score_prefix_tree(ensemble(*MODELS), sentences).tolist() == close(
-        one_by_one(MODELS, sentences)
-    )
-
-
-def test_an_ensemble_averages_probabilities_and_not_their_logarithms():
-    sentences = [["w0", "w1", "w2"], ["w0", "w1", "w3"], ["w4"]]
-    scores = score_prefix_tree(ensemble(*MODELS), sentences)
-    by_hand = [log_probs_by_hand(MODELS, [EOS, *encoded(s)]).sum() for s in sentences]
-    assert scores.tolist() == close([float(score) for score in by_hand])
-    of_each = [score_prefix_tree(ensemble(model), sentences) for model in MODELS]
-    assert abs(scores - sum(of_each) / 2).min() > 1e-3
-
-
 @settings(max_examples=12)
-@given(st.data(), sentences_alike)
-def test_neither_order_nor_company_changes_a_score(data, sentences):
-    order = data.draw(st.permutations(range(len(sentences))))
-    company = data.draw(sentences_alike)
-    it = ensemble(*MODELS)
-    alone = [score_prefix_tree(it, [words])[0] for words in sentences]
-    together = score_prefix_tree(it, [sentences[i] for i in order] + company)
-    assert together[: len(sentences)].tolist() == close([alone[i] for i in order])
-
-
-@settings(max_examples=25)
 @given(sentences_alike)
 def test_each_distinct_prefix_is_read_once_and_scored_once_by_each_model(sentences):
     read, scored = [[], []], [[], []]
@@ -133,7 +93,7 @@ def test_a_word_without_probability_is_refused_where_it_occurs():
     assert other.tolist() == close(one_by_one([model, peaked_model(seed=1)], [["w2", "w3"]]))
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.lists(st.integers(4, 19), min_size=1, max_size=6), sentences_alike)
 def test_sequences_go_on_from_a_carried_state(text, sentences):
     it = ensemble(*MODELS)

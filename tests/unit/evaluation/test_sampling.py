@@ -2,10 +2,10 @@ import math
 
 import pytest
 import torch
+from conftest import assert_refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.sampling import draw, sample_text
 
 from ..conftest import assert_close
@@ -26,8 +26,6 @@ def next_probs(context, models=MODELS, temperature=1.0):
     return probs / probs.sum()
 
 
-# One draw
-
 distributions = st.lists(st.integers(0, 8), min_size=2, max_size=9).filter(any)
 
 
@@ -42,25 +40,12 @@ def test_frequencies_over_a_grid_are_the_probabilities(counts, top_k, all_words)
     with top_k the k most probable words with p / their sum; of equal ones the first."""
     n, top_k = 2000, None if all_words else top_k
     grid = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    words = draw(log_probs_of(counts, n), grid, top_k)
+    words = draw(log_probs_of(counts, n) + 3.0, grid, top_k)  # a constant changes nothing
     kept = sorted(range(len(counts)), key=lambda i: (-counts[i], i))[:top_k]
     total = sum(counts[i] for i in kept)
     for word, count in enumerate(counts):
         expected = n * count / total if word in kept else 0
         assert abs((words == word).sum().item() - expected) <= (1 if expected else 0)
-
-
-@given(distributions, st.floats(0, 1, exclude_max=True), st.floats(-50, 50))
-def test_a_draw_inverts_the_cumulated_probabilities_of_words_by_rank(counts, u, constant):
-    """A constant added to the log-probabilities changes nothing."""
-    log_probs = log_probs_of(counts, 1) + constant
-    word = draw(log_probs, torch.tensor([u], dtype=torch.float64)).item()
-    ranked = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
-    place = ranked.index(word)
-    below = sum(counts[i] for i in ranked[:place]) / sum(counts)
-    above = sum(counts[i] for i in ranked[: place + 1]) / sum(counts)
-    assert below - 1e-12 <= u <= above + 1e-12
-    assert counts[word] > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -74,10 +59,7 @@ def test_a_word_without_probability_is_never_drawn(u, dtype):
         assert word % 3 != 0
 
 
-# Texts
-
-
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 50), st.sampled_from([(), ("w1",), ("w2", "w3", "w2")]))
 def test_a_sample_depends_on_its_seed_and_not_on_how_many_or_how_long_they_are(seed, prompt):
     many = sampled(prompt, length=12, samples=5, seed=seed)
@@ -91,9 +73,7 @@ def test_a_sample_depends_on_its_seed_and_not_on_how_many_or_how_long_they_are(s
 @pytest.mark.parametrize("seeds", [[0], [4, 5]])
 @pytest.mark.parametrize("prompt", [(), ("w1", "w5"), ("</s>", "strange", "w3")])
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"temperature": 1e-6}])
-def test_the_most_probable_word_alone_or_a_very_small_temperature_is_greedy(
-    seeds, prompt, settings
-):
+def test_top_1_and_a_very_small_temperature_are_greedy(seeds, prompt, settings):
     """At a temperature each model puts everything on its own best word, so either's may come."""
     models = [peaked_model(seed=seed) for seed in seeds]
     context = [EOS] + [index(word) for word in prompt]
@@ -143,8 +123,7 @@ def test_beginning_and_padding_are_never_drawn(settings):
     ],
 )
 def test_settings_out_of_their_range(settings, problem):
-    with pytest.raises(FairseqDocError, match=problem):
-        sampled(**settings)
+    assert_refused(problem, sampled, **settings)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -154,5 +133,4 @@ def test_the_smallest_temperature_is_greedy(dtype):
 
 
 def test_a_model_that_has_diverged_is_refused():
-    with pytest.raises(FairseqDocError, match="not finite"):
-        sampled(models=[with_bias(peaked_model(), 7, math.nan)])
+    assert_refused("not finite", sampled, models=[with_bias(peaked_model(), 7, math.nan)])

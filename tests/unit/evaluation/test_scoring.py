@@ -1,27 +1,13 @@
 import pytest
-from hypothesis import assume, given, settings
+from conftest import assert_refused
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.cache import CacheSettings
-from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.scorer import ScorerSettings
-from fairseq_doc.evaluation.scoring import (
-    MAX_WORDS,
-    batches_by_length,
-    check_sentences,
-    score_text,
-)
+from fairseq_doc.evaluation.scoring import MAX_WORDS, batches_by_length, check_sentences, score_text
 
-from ..conftest import write_split
-from .conftest import (
-    EOS,
-    KNOWN,
-    encoded,
-    ensemble,
-    log_probs_by_hand,
-    peaked_model,
-)
+from .conftest import EOS, KNOWN, encoded, ensemble, log_probs_by_hand, peaked_model
 
 VOCABULARY = st.sampled_from([*KNOWN, "strange", "Strange"])
 texts = st.lists(st.lists(VOCABULARY, max_size=12), min_size=1, max_size=9)
@@ -38,32 +24,16 @@ def close(expected):
     return [pytest.approx(row, rel=0, abs=1e-9) for row in expected]
 
 
-# Fresh
-
-
-@given(texts)
-def test_a_fresh_score_is_that_of_the_sentence_alone_after_an_end_mark(text):
+@given(texts, st.integers(1, 40))
+def test_a_fresh_score_is_that_of_the_sentence_alone_after_an_end_mark(text, max_tokens):
     by_hand = [log_probs_by_hand(MODELS, [EOS, *encoded(words)]).tolist() for words in text]
-    result = score_text(ensemble(*MODELS), text)
+    result = score_text(ensemble(*MODELS), text, max_tokens=max_tokens)
     assert [s.word_log_probs for s in result.sentences] == close(by_hand)
     assert [s.words for s in result.sentences] == [[*words, "</s>"] for words in text]
     totals = [sum(row) for row in by_hand]
     assert [s.log_prob for s in result.sentences] == pytest.approx(totals, rel=0, abs=1e-9)
     assert result.log_prob == pytest.approx(sum(totals), rel=0, abs=1e-8)
     assert result.tokens == sum(len(words) + 1 for words in text)
-
-
-@settings(max_examples=25)
-@given(st.data(), texts, st.integers(1, 40))
-def test_neither_order_nor_company_nor_max_tokens_changes_a_score(data, text, max_tokens):
-    order = data.draw(st.permutations(range(len(text))))
-    company = data.draw(texts)
-    alone = [scores([words])[0] for words in text]
-    together = scores([text[i] for i in order] + company, max_tokens=max_tokens)
-    assert together[: len(text)] == close([alone[i] for i in order])
-
-
-# Carried
 
 
 @given(text=texts, max_tokens=st.integers(1, 40))
@@ -78,20 +48,6 @@ def test_a_carried_score_is_of_the_lines_as_one_text(text, max_tokens):
     assert result.tokens == len(stream) - 1
 
 
-def test_carried_scores_add_up_to_the_evaluators(tmp_path):
-    text = [["w1", "w2", "strange"], [], ["w3"], ["w4", "<unk>"] * 20, ["w5"]]
-    write_split(tmp_path, "test", [encoded(words) for words in text])
-    it = ensemble(*MODELS, folder=tmp_path)
-    evaluation, scored = evaluate(it, "test"), score_text(it, text, "carried", max_tokens=7)
-    assert scored.log_prob == pytest.approx(-evaluation.nll, rel=1e-12)
-    assert scored.tokens == evaluation.tokens
-    fresh = score_text(it, text)
-    assert abs(fresh.log_prob - scored.log_prob) > 0.1  # or the state would not matter
-
-
-# Unknown words
-
-
 @given(texts)
 def test_words_outside_the_dictionary_are_counted_and_scored_as_unk(text):
     result = score_text(ensemble(*MODELS), text)
@@ -104,9 +60,6 @@ def test_words_outside_the_dictionary_are_counted_and_scored_as_unk(text):
     assert (
         scores(as_unk) == close(scores(text)) and not score_text(ensemble(*MODELS), as_unk).unknown
     )
-
-
-# Sentences that are refused
 
 
 @pytest.mark.parametrize("options", [{"state": "carried"}, {"empty_sentences": True}])
@@ -128,8 +81,7 @@ def test_words_are_apart_by_any_blanks_and_lines_may_be_empty(options):
 )
 def test_sentences_that_are_refused(lines, options, problem):
     start = "" if "state:" in problem else "^text: "
-    with pytest.raises(FairseqDocError, match=start + problem):
-        check_sentences(lines, at="text: ", **options)
+    assert_refused(start + problem, check_sentences, lines, at="text: ", **options)
     if "max_words" in options:
         assert check_sentences(lines, max_words=6) == check_sentences(lines, max_words=None)
 
@@ -145,11 +97,7 @@ def test_sentences_that_are_refused(lines, options, problem):
     ],
 )
 def test_settings_that_cannot_be_met(text, options, problem):
-    with pytest.raises(FairseqDocError, match=problem):
-        score_text(ensemble(peaked_model()), text, **options)
-
-
-# Batches
+    assert_refused(problem, score_text, ensemble(peaked_model()), text, **options)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 100))

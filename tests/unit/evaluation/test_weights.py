@@ -48,22 +48,6 @@ def test_weights_are_the_mean_of_known_ones_over_the_whole_text(text, keep, wind
     assert found.coefficient_of_variation > 1e-3
 
 
-def test_weights_may_be_set_to_any(text):
-    """W_pi h = log pi for the constant h of a layer that keeps nothing."""
-    model, candidate = clock(0.0)
-    h = np.tanh(candidate / 2) / 2
-    wanted = np.array([0.1, 0.7, 0.2])
-    with torch.no_grad():
-        rows = np.outer(np.log(wanted), h / (h @ h))
-        model.decoder.output.mixture_weights.weight.copy_(torch.from_numpy(rows))
-    found = weights_of(text, model)
-    assert found.weights == pytest.approx(wanted.tolist(), rel=1e-9)
-    assert found.by_layer == pytest.approx({0: 0.1, 2: 0.9}, rel=1e-9)
-    # mean 1/3; deviations -.7/3, 1.1/3, -.4/3
-    expected = (((0.49 + 1.21 + 0.16) / 9 / 3) ** 0.5) * 3
-    assert found.coefficient_of_variation == pytest.approx(expected, rel=1e-9)
-
-
 def test_even_weights_a_single_one_and_single_precision(text):
     model = peaked_model(doc_components="1,2,5")
     with torch.no_grad():

@@ -223,9 +223,6 @@ def test_bytes_as_tokens():
     assert f"<0x61> {dictionary.index('<0x61>')}" in lines
 
 
-# What cannot be exported
-
-
 class Stack(torch.nn.Module):
     """Layers of a kind of their own."""
 

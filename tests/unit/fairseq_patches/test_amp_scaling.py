@@ -15,33 +15,10 @@ from fairseq_doc.optim.nt_asgd import NTASGD
 
 from ..optim.runs import config
 
-LEGACY = Namespace(
-    _name="",
-    lr=[0.5],
-    momentum=0.9,
-    weight_decay=0.01,
-    betas="(0.9, 0.98)",
-    adagrad_epsilon=1e-8,
-    adamax_betas="(0.9, 0.98)",
-    adamax_eps=1e-8,
-    no_bias_correction=False,
-    adadelta_rho=0.9,
-    adadelta_eps=1e-6,
-    anneal_eps=False,
-    adafactor_eps="(1e-30, 1e-3)",
-    clip_threshold=1.0,
-    decay_rate=-0.8,
-    beta1=None,
-    scale_parameter=False,
-    relative_step=False,
-    warmup_init=False,
-)
+SGD = {"lr": [0.5], "momentum": 0.9, "weight_decay": 0.01}
 ADAM = {"adam_betas": "(0.9, 0.98)", "adam_eps": 1e-8, "weight_decay": 0.01, "lr": [0.5]}
 SETTINGS = {
-    **{
-        name: Namespace(**{**vars(LEGACY), "_name": name, "optimizer": name})
-        for name in ("sgd", "adagrad", "adamax", "adadelta", "adafactor")
-    },
+    "sgd": Namespace(_name="sgd", optimizer="sgd", **SGD),
     "adam": OmegaConf.create(
         {"_name": "adam", "use_old_adam": True, "fp16_adam_stats": False, "tpu": False, **ADAM}
     ),

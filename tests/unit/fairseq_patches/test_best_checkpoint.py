@@ -50,21 +50,20 @@ def run(losses, saves, maximize=False, ends=False):
     assert not checkpoint.no_last_checkpoints  # the run's own settings stay
 
 
-def test_a_best_validation_between_two_checkpoints_is_saved_alone(saved):
-    run([5.0, 6.0, 4.0, 4.5, 3.0, 2.0], [False, False, False, True, True, False])
-    assert saved == [(5.0, False), (4.0, False), (4.5, True), (3.0, True), (2.0, False)]
-
-
-def test_a_score_that_is_maximised(saved):
-    run([5.0, 6.0, 4.0], [True, False, False], maximize=True)
-    assert saved == [(5.0, True), (6.0, False)]
-
-
-def test_the_last_checkpoint_is_written_where_the_scheduler_ends_the_training(saved):
-    run([5.0, 6.0], [True, False], ends=True)
-    assert saved == [(5.0, True), (6.0, True)]
-
-
-def test_without_a_validation_nothing_is_saved(saved):
-    run([None], [False])
-    assert saved == []
+@pytest.mark.parametrize(
+    "losses, saves, settings, expected",
+    [
+        (  # a best validation between two checkpoints is saved alone
+            [5.0, 6.0, 4.0, 4.5, 3.0, 2.0],
+            [False, False, False, True, True, False],
+            {},
+            [(5.0, False), (4.0, False), (4.5, True), (3.0, True), (2.0, False)],
+        ),
+        ([5.0, 6.0, 4.0], [True, False, False], {"maximize": True}, [(5.0, True), (6.0, False)]),
+        ([5.0, 6.0], [True, False], {"ends": True}, [(5.0, True), (6.0, True)]),
+        ([None], [False], {}, []),  # without a validation
+    ],
+)
+def test_what_is_saved(saved, losses, saves, settings, expected):
+    run(losses, saves, **settings)
+    assert saved == expected

@@ -122,9 +122,7 @@ def test_other_words_than_were_prepared(split, tmp_path):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(st.sampled_from(["bin", "idx"]), st.integers(0, 200), st.integers(1, 255))
 @example("bin", 21, 2)
-def test_a_changed_byte_gives_sentences_of_the_same_lengths_or_one_error(
-    split, tmp_path, ending, place, change
-):
+def test_a_changed_byte_keeps_lengths_or_is_refused(split, tmp_path, ending, place, change):
     path = tmp_path / f"test.{ending}"
     whole = path.read_bytes()
     place %= len(whole)

@@ -45,10 +45,7 @@ def checkpoint(**more):
     }
     return {
         "args": None,
-        "cfg": {
-            "model": {"_name": "lstm_doc_lm"},
-            "task": {"_name": "bptt_language_modeling"},
-        },
+        "cfg": {"model": {"_name": "lstm_doc_lm"}, "task": {"_name": "bptt_language_modeling"}},
         "model": {"weight": torch.arange(6.0).view(2, 3)},
         "optimizer_history": [history],
         "extra_state": {"train_iterator": {"epoch": 1}},
@@ -112,9 +109,6 @@ def test_an_environment_that_lets_code_run(tmp_path, monkeypatch):
     assert not (tmp_path / "ran").exists()
 
 
-# What is no checkpoint
-
-
 def before_torch_1_6(path):
     torch.save(checkpoint(), path, _use_new_zipfile_serialization=False)
 
@@ -173,9 +167,6 @@ def test_what_is_no_file(tmp_path):
         assert "expected a checkpoint, a regular file; got some" in refusal(load, other)
 
 
-# Damage that leaves an archive
-
-
 @pytest.fixture
 def archive(tmp_path):
     """A checkpoint with its path, its records' (offset, size) and a way to write it again."""
@@ -232,9 +223,6 @@ def test_an_archive_that_expands(archive, tmp_path):
     assert "expands" in refusal(load, packed)
 
 
-# What is added, left out or named
-
-
 @pytest.mark.parametrize("legacy", [False, True])
 def test_the_file_of_embeddings_is_forgotten(tmp_path, legacy):
     """A model is used without the file that its training started from."""
@@ -270,9 +258,6 @@ def test_an_option_younger_than_the_checkpoint_can_be_overridden(tmp_path, kind)
     model = load(tmp_path / "c.pt", overrides)["cfg"].model
     assert (model.matmul_precision, model.layer_dims) == ("bfloat16", "7,5")
     assert not hasattr(load(tmp_path / "c.pt")["cfg"].model, "matmul_precision")
-
-
-# What is no fault of the file
 
 
 @pytest.mark.parametrize(

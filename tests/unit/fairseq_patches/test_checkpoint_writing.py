@@ -149,9 +149,7 @@ def test_a_copy_that_is_killed_leaves_the_last_checkpoint(last, monkeypatch):
     "at_ends, end_of_epoch, expected",
     [(True, False, None), (True, True, 2.0), (False, False, 2.0), (None, False, 2.0)],
 )
-def test_where_stages_start_from_epoch_ends_the_best_model_is_one(
-    at_ends, end_of_epoch, expected, with_amp
-):
+def test_the_best_model_is_one_of_epoch_ends(at_ends, end_of_epoch, expected, with_amp):
     optimizer = SimpleNamespace()
     if at_ends is not None:  # other optimizers have no such thing
         optimizer.best_at_epoch_ends = at_ends

@@ -1,18 +1,14 @@
 import ast
 import importlib
 from pathlib import Path
-from types import SimpleNamespace
 
 import fairseq
 import pytest
 from conftest import refusal
 from fairseq import utils
-from fairseq.models.fconv_lm import FConvLanguageModel
 
 from fairseq_doc import registration  # noqa: F401
 from fairseq_doc.fairseq_patches.evaluated_settings import plain_value
-
-from ..conftest import small_dictionary
 
 
 @pytest.mark.parametrize(
@@ -57,35 +53,15 @@ def test_everything_else_is_refused(text):
     assert "is not evaluated" in refusal(plain_value, text)
 
 
-def test_what_is_no_text_is_no_expression():
-    with pytest.raises(TypeError):
-        plain_value(True)
-    assert utils.eval_bool(True, default=False) is False  # as before
-
-
-def test_a_models_settings_run_no_code(tmp_path):
-    def build(layers):
-        task = SimpleNamespace(target_dictionary=small_dictionary())
-        args = SimpleNamespace(
-            decoder_layers=layers,
-            decoder_attention="False",
-            decoder_embed_dim=8,
-            decoder_out_embed_dim=8,
-            tokens_per_sample=9,
-            max_target_positions=9,
-            dropout=0.1,
-            criterion="cross_entropy",
-            adaptive_softmax_cutoff=None,
-        )
-        return FConvLanguageModel.build_model(args, task)
-
+def test_fairseqs_readers_run_no_code(tmp_path):
     marker = tmp_path / "ran"
     code = f"[(8, 3)] * len(open({str(marker)!r}, 'w').name)"
-    assert "is not evaluated" in refusal(build, code)
-    assert not marker.exists()
-    assert len(build("[(8, 3)] * 2").decoder.convolutions) == 2
     assert "is not evaluated" in refusal(utils.eval_str_list, code)
+    assert not marker.exists()
     assert utils.eval_str_list("1,2") == [1.0, 2.0]
+    with pytest.raises(TypeError):  # of what is no text
+        plain_value(True)
+    assert utils.eval_bool(True, default=False) is False  # as before
 
 
 def test_every_module_of_fairseq_that_evaluates_is_covered():

@@ -22,11 +22,7 @@ FAIRSEQ = {
     "pipeline_model_parallel": False,
 }
 COMMON = {"cpu": True, "tpu": False, "fp16": False, "bf16": False, "amp": False}
-ON_CPU = {
-    "distributed_no_spawn": True,
-    "distributed_backend": "gloo",
-    "ddp_backend": "legacy_ddp",
-}
+ON_CPU = {"distributed_no_spawn": True, "distributed_backend": "gloo", "ddp_backend": "legacy_ddp"}
 
 
 def prepared(environ, matmul_precision="float32", **options):
@@ -48,9 +44,6 @@ def gpus(monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
 
     return pretend
-
-
-# Places
 
 
 def test_torchrun_and_srun_say_where_a_process_is():
@@ -98,67 +91,47 @@ def test_scontrol_reads_a_list_of_machines(tmp_path, monkeypatch):
     assert place.init_method == "tcp://show-hostnames-node[3-4]:99"
 
 
-# Settings
+ENV = {"distributed_init_method": "env://"}
+TCP = {"distributed_init_method": "tcp://n1:7"}
+SECOND_OF_TWO = {**ENV, "distributed_world_size": 2, "distributed_rank": 1, **ON_CPU}
+SEVENTH = {**of_torchrun(6, 8, 29500), "LOCAL_RANK": "2"}
+SEVENTH_OF_8 = {**ENV, "distributed_world_size": 8, "distributed_rank": 6}
+SEVENTH_OF_8 |= {"distributed_no_spawn": True}
+TASK_A_GPU = {**of_srun(3, 4, "n1"), "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "1"}
+LAST_OF_4 = {**TCP, "distributed_world_size": 4, "distributed_rank": 3}
+LAST_OF_4 |= {"distributed_no_spawn": True, "distributed_port": 7, "device_id": 1}
+MPI = {"distributed_backend": "mpi", "ddp_backend": "slowmo"}
+TWO, EIGHT = {"distributed_world_size": 2}, {"distributed_world_size": 8}
+ON_GPUS = {"cpu": False}
 
 
-@pytest.mark.parametrize("count", [0, 4])
-def test_torchrun_on_the_cpu(gpus, count):
+@pytest.mark.parametrize(
+    "environ, count, options, changed",
+    [
+        (of_torchrun(1, 2, 29500), 0, {}, SECOND_OF_TWO),
+        (of_torchrun(1, 2, 29500), 4, {"distributed_world_size": 4}, SECOND_OF_TWO),
+        (of_torchrun(1, 2, 29500), 4, ENV, SECOND_OF_TWO),
+        (SEVENTH, 4, {**ON_GPUS, "distributed_world_size": 4}, {**SEVENTH_OF_8, "device_id": 2}),
+        (SEVENTH, 1, ON_GPUS, SEVENTH_OF_8),  # another worker's GPU is not seen
+        (TASK_A_GPU, 2, {**ON_GPUS, "distributed_port": 7}, LAST_OF_4),
+        # One command a worker on the CPU.
+        ({}, 0, {**TCP, **TWO}, {**TCP, **TWO, **ON_CPU}),
+        ({}, 0, {**TCP, **MPI}, {**TCP, **MPI, "distributed_no_spawn": True}),
+        # The number of GPUs is fairseq's default number of workers.
+        ({}, 8, EIGHT, {}),
+        ({}, 8, {**ON_GPUS, **EIGHT}, EIGHT),
+    ],
+)
+def test_what_is_changed(gpus, environ, count, options, changed):
     gpus(count)
-    environ = of_torchrun(1, 2, 29500)
-    for options in (
-        {"distributed_world_size": max(1, count)},
-        {"distributed_init_method": "env://"},
-    ):
-        assert prepared(environ, **options) == {
-            "distributed_init_method": "env://",
-            "distributed_world_size": 2,
-            "distributed_rank": 1,
-            **ON_CPU,
-        }
+    assert prepared(environ, **options) == changed
 
 
-def test_torchrun_on_gpus_is_fairseqs(gpus):
-    gpus(4)
-    environ = {**of_torchrun(6, 8, 29500), "LOCAL_RANK": "2"}
-    assert prepared(environ, cpu=False, distributed_world_size=4) == {
-        "distributed_init_method": "env://",
-        "distributed_world_size": 8,
-        "distributed_rank": 6,
-        "distributed_no_spawn": True,
-        "device_id": 2,
-    }
-    gpus(1)  # which another worker of this machine does not see
-    assert prepared(environ, cpu=False).get("device_id") is None
-
-
-def test_srun_with_a_task_a_gpu_or_a_task_a_machine(gpus):
+def test_srun_with_a_task_a_machine(gpus):
+    """fairseq reads Slurm's environment itself, if it knows a port."""
     gpus(2)
-    environ = {**of_srun(3, 4, "n1"), "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "1"}
-    assert prepared(environ, cpu=False, distributed_world_size=2, distributed_port=7) == {
-        "distributed_init_method": "tcp://n1:7",
-        "distributed_world_size": 4,
-        "distributed_rank": 3,
-        "distributed_no_spawn": True,
-        "distributed_port": 7,
-        "device_id": 1,
-    }
-    # A task a machine: fairseq reads Slurm's environment itself, if it knows a port.
     changed = prepared(of_srun(1, 2, "n1"), cpu=False, distributed_world_size=2)
     assert changed.keys() == {"distributed_world_size", "distributed_port"}
-
-
-def test_one_command_a_worker_on_the_cpu():
-    meeting = {"distributed_init_method": "tcp://127.0.0.1:29500"}
-    changed = prepared({}, **meeting, distributed_world_size=2)
-    assert changed == {**meeting, "distributed_world_size": 2, **ON_CPU}
-    changed = prepared({}, **meeting, distributed_backend="mpi", ddp_backend="slowmo")
-    assert (changed["distributed_backend"], changed["ddp_backend"]) == ("mpi", "slowmo")
-
-
-def test_the_number_of_gpus_is_fairseqs_default_number_of_workers(gpus):
-    gpus(8)
-    assert prepared({}, distributed_world_size=8) == {}
-    assert prepared({}, cpu=False, distributed_world_size=8) == {"distributed_world_size": 8}
 
 
 SIXTEEN = {"cpu": False, "fp16": True}
@@ -223,9 +196,6 @@ def test_a_command_that_runs_in_one_process_refuses_copies(program, monkeypatch)
     launchers.refuse_copies(["fairseq-train"])
     assert "runs in one process: torchrun started 2" in refusal(launchers.refuse_copies, [program])
     launchers.refuse_copies([program, "--num-shards", "2"])  # each its share
-
-
-# Joining
 
 
 SETTINGS = {

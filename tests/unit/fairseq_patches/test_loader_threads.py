@@ -47,16 +47,6 @@ def test_a_batch_that_does_not_come_holds_no_exit():
     assert not ahead._consumer.is_alive()
 
 
-def test_data_workers_end_with_their_batches():
-    """Else they wait for the garbage collection, and torch waits five seconds for each of them."""
-    before = set(multiprocessing.active_children())
-    ahead = iterators.BufferedIterator(10, DataLoader(range(6), num_workers=2))
-    assert [int(batch) for batch, _ in zip(ahead, range(6), strict=True)] == list(range(6))
-    ahead._consumer.join(4)
-    assert not ahead._consumer.is_alive()
-    assert set(multiprocessing.active_children()) == before
-
-
 def test_a_loader_that_keeps_its_workers_is_read_again():
     """As a translation's validation does with fairseq's default --num-workers 1."""
     loader = DataLoader(range(6), num_workers=1, persistent_workers=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from conftest import assert_refused
 from fairseq import checkpoint_utils
 
 from fairseq_doc import registration  # noqa: F401
@@ -67,8 +68,7 @@ def test_the_worker_that_saves_takes_the_lock(tmp_path, other, monkeypatch, rank
     cfg = SimpleNamespace(save_dir=str(tmp_path), no_save=no_save)
     trainer = SimpleNamespace(data_parallel_rank=rank, checkpoint_suffix="")
     if refused:
-        with pytest.raises(FairseqDocError, match="another training"):
-            restoring(cfg, trainer, disable_iterator_cache=False)
+        assert_refused("another training", restoring, cfg, trainer, disable_iterator_cache=False)
     else:
         restoring(cfg, trainer, disable_iterator_cache=False)
     assert restored == ([] if refused else [{"disable_iterator_cache": False}])

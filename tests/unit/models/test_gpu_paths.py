@@ -12,10 +12,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from fairseq_doc.criterions.doc_cross_entropy import (
-    DocCrossEntropyConfig,
-    DocCrossEntropyCriterion,
-)
+from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyConfig, DocCrossEntropyCriterion
 from fairseq_doc.models import lstm_luong_doc
 from fairseq_doc.modules import bilstm, mixture
 from fairseq_doc.ops import (
@@ -135,15 +132,11 @@ def test_the_training_objective_never_waits(as_on_a_gpu, kind, label_smoothing):
 
 
 def test_the_check_finds_a_branch_by_a_value(monkeypatch):
-    """The code for a CPU has such branches."""
     model = small_model().float()
     with FakeTensorMode(allow_non_fake_inputs=True):
         tokens = torch.zeros(3, 6, dtype=torch.long)
         with pytest.raises(DataDependentOutputException):
             step(model, tokens, tokens, window=0)
-
-
-# The branches that only a GPU takes
 
 
 @pytest.mark.parametrize("kind", ["sum", "none", "smoothed"])

@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-from fairseq.sequence_scorer import SequenceScorer
 
 from fairseq_doc.errors import FairseqDocError
 
@@ -83,9 +82,6 @@ def test_any_rows_may_be_taken(option, orders):
         assert_close(attn[:, 0], weights[:, -1])
 
 
-# Beam search
-
-
 def score_by_hand(models, source, words, temperature=1.0):
     """log of the mean over models of P_m^(1/T), renormalised, of each word; the attention's mean."""
     probs = attn = 0.0
@@ -123,26 +119,6 @@ def test_positional_scores_are_those_by_hand(option, beam=4):
     found = generate([model], beam=beam)
     assert [len(hypotheses) for hypotheses in found] == [beam] * 3
     check_hypotheses([model], found, SOURCES)
-
-
-@torch.no_grad()
-def test_one_pass_scoring_gives_the_same_scores():
-    """fairseq's scorer (``--score-reference``) takes each hypothesis as a target."""
-    model = shared_model()
-    found = [hypotheses[0] for hypotheses in generate([model])]
-    words = [h["tokens"].tolist() for h in found]
-    sample = {
-        "net_input": {
-            "src_tokens": padded(SOURCES, "left"),
-            "src_lengths": None,
-            "prev_output_tokens": padded([[EOS, *row[:-1]] for row in words]),
-        },
-        "target": padded(words),
-    }
-    scorer = SequenceScorer(model.decoder.dictionary)
-    for h, (scored,) in zip(found, scorer.generate([model], sample), strict=True):
-        assert_close(scored["positional_scores"], h["positional_scores"])
-        assert_close(float(scored["score"]), float(h["score"]))
 
 
 @pytest.mark.parametrize("beam", [1, 4])

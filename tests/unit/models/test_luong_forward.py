@@ -54,9 +54,6 @@ def test_values_losses_and_gradients_are_those_by_hand(option):
     assert_close(*grads, rtol=1e-8, atol=1e-8)
 
 
-# Padding
-
-
 @pytest.mark.parametrize("option", ["default", "no input feeding", "concat", "mixed directions"])
 @pytest.mark.parametrize(
     "source_side, target_side", [("left", "right"), ("right", "left"), ("both", "left")]
@@ -72,9 +69,6 @@ def test_padding_and_batch_mates_change_nothing(option, source_side, target_side
         real = attn[b][targets[b] != PAD]
         assert_close(real[:, sources[b] != PAD], weights[0])
         assert (real[:, sources[b] == PAD] == 0).all()
-
-
-# Dropout
 
 
 def dropped_inputs(**rates):
@@ -123,9 +117,6 @@ def test_nothing_is_dropped_in_evaluation():
     sources, targets = padded(SOURCES, "left"), padded(TARGETS)
     expected = log_probs(shared_model(), sources, targets)
     assert_close(log_probs(model, sources, targets), expected, rtol=0, atol=0)
-
-
-# 16 bits
 
 
 @pytest.mark.parametrize("option", ["default", "concat", "no input feeding", "tied", "one softmax"])

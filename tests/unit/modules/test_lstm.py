@@ -35,22 +35,6 @@ def test_with_another_weight_it_is_the_layer_that_has_it(name):
     assert_close(found, gradients(expected.square().sum(), [own[name], *rest]))
 
 
-def test_one_buffer_holds_the_same_weights_in_order():
-    layer = nn.LSTM(4, 6)
-    weights = dict(layer.named_parameters())
-    parts = _in_one_buffer(weights)
-    assert_close(parts, {name: weight.detach() for name, weight in weights.items()})
-    storage = {part.untyped_storage().data_ptr() for part in parts.values()}
-    offsets = [part.storage_offset() for part in parts.values()]
-    assert len(storage) == 1
-    assert offsets == [0, 24 * 4, 24 * 4 + 24 * 6, 24 * 4 + 24 * 6 + 24]
-    sum(part.sum() for part in parts.values()).backward()
-    assert all(torch.equal(weight.grad, torch.ones_like(weight)) for weight in weights.values())
-
-
-# Half precision
-
-
 @pytest.fixture
 def own_layer(monkeypatch):
     """The dtypes with which ``ops/recurrence.py`` is called; every processor has bfloat16."""
@@ -101,3 +85,16 @@ def test_layers_that_stay_torchs(monkeypatch, own_layer, why):
         found = run_lstm(layer, x, state, torch.bfloat16)
         assert_close(found, layer(x, state), rtol=0, atol=0)
     assert own_layer == []
+
+
+def test_one_buffer_holds_the_same_weights_in_order():
+    layer = nn.LSTM(4, 6)
+    weights = dict(layer.named_parameters())
+    parts = _in_one_buffer(weights)
+    assert_close(parts, {name: weight.detach() for name, weight in weights.items()})
+    storage = {part.untyped_storage().data_ptr() for part in parts.values()}
+    offsets = [part.storage_offset() for part in parts.values()]
+    assert len(storage) == 1
+    assert offsets == [0, 24 * 4, 24 * 4 + 24 * 6, 24 * 4 + 24 * 6 + 24]
+    sum(part.sum() for part in parts.values()).backward()
+    assert all(torch.equal(weight.grad, torch.ones_like(weight)) for weight in weights.values())

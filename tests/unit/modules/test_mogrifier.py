@@ -49,7 +49,6 @@ def test_each_layer_is_the_gated_recurrence_with_gates_of_its_own(rank):
 
 
 def test_without_rounds_it_is_the_stack_of_plain_layers_to_the_bit():
-    """Names, the numbers drawn, results."""
     torch.manual_seed(0)
     stack = AWDLSTM([4, 6, 5], mogrifier_rounds=0)
     drawn = torch.get_rng_state()

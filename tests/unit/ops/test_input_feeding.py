@@ -200,8 +200,6 @@ def test_masked_softmax_of_large_scores(dtype):
     assert weights.tolist() == [[0.5, 0.5, 0.0, 0.0]]
 
 
-# Accuracy
-
 SIZES = {"t": 4, "b": 2, "k": 2, "s": 5, "width": 8, "dropped": True, "scale": 0.4}
 
 

@@ -161,22 +161,17 @@ def rounded(factors):
 @pytest.mark.parametrize("time", [6, 20])
 @pytest.mark.parametrize("factors", [torch.float32, torch.bfloat16])
 def test_error_is_no_worse_than_the_plain_forms(monkeypatch, each_product, backend, time, factors):
-    """Against float64, in the Euclidean norm."""
     monkeypatch.setattr(matmul, "backend", backend)
     settings = {"t": time, "r": 4, "e": 20, "d": 24, "rank": 6, "scale": 0.3}
     case, exact = Case(dtype=torch.float32, **settings), Case(**settings)
     exact.tensors = [x.double() for x in case.tensors]
     truth = exact.results(mogrifier_reference)
-    forms = {
-        "ours": case.results(own, dtype=factors),
-        "plain": case.results(rounded(factors)),
-    }
+    forms = {"ours": case.results(own, dtype=factors), "plain": case.results(rounded(factors))}
     assert_no_worse_than_plain(forms, truth, factors)
 
 
 @pytest.mark.parametrize("backend", matmul.BACKENDS)
 def test_under_autocast_it_keeps_its_own_dtypes(monkeypatch, each_product, backend):
-    """Forward and backward."""
     monkeypatch.setattr(matmul, "backend", backend)
     case = Case(dtype=torch.float32)
     outside = case.results(own)

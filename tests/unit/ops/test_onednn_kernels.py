@@ -13,20 +13,9 @@ import torch
 
 from fairseq_doc.modules import lstm
 from fairseq_doc.ops import matmul
-from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
-from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
-from fairseq_doc.ops.reference import Mixture
 
-from ..conftest import (
-    leaves,
-    random_mixture,
-    random_targets,
-    random_tokens,
-    small_model,
-    small_translation_model,
-)
+from ..conftest import random_tokens, small_model, small_translation_model
 from ..models.luong import NEXT_WORDS, OPTIONS, SOURCES, TARGETS, generate, padded
-from .test_input_feeding import Case
 from .test_matmul import STRIDES, numbers
 
 # With oneDNN but without its operator these tests fail, and are not skipped.
@@ -86,43 +75,6 @@ def test_products_of_any_strides(kernels, size):
                 matmul.matmul(left, right)
                 matmul.matmul(left, right, numbers(n))
                 matmul.add_matmul_(numbers(m, n), left, right)
-
-
-@pytest.mark.parametrize("size", [(5, 3, 4, 9), (70, 4, 40, 300), (64, 1, 96, 500)])
-def test_the_output_operations(kernels, size):
-    n, j, d, v = size
-    mixture = Mixture(*leaves(random_mixture(n, j, d, v, dtype=torch.float32, scale=0.3)))
-    target = random_targets(n, v, ignored=[1])
-    with kernels:
-        for chunk_bytes in (None, 4 * j * v * 7):
-            mixture_nll(mixture, target, chunk_bytes=chunk_bytes).backward()
-            smoothed_mixture_nll(mixture, target, 0.1, chunk_bytes=chunk_bytes)[0].backward()
-            with torch.no_grad():
-                mixture_nll(mixture, target, chunk_bytes=chunk_bytes)
-        # Strided, as slices of packed parameters are.
-        half = mixture._replace(
-            components=mixture.components.detach()[:, :, : d // 2],
-            weight=mixture.weight.detach()[:, : d // 2],
-        )
-        mixture_nll(half, target).backward()
-        with torch.no_grad():
-            mixture_log_probs(half)
-
-
-@pytest.mark.parametrize("k", [1, 4])
-@pytest.mark.parametrize("width", [3, 64])
-def test_input_feeding(kernels, k, width):
-    case = Case(t=4, b=3, k=k, s=5, width=width, dropped=k == 1).to(torch.float32)
-    wide = torch.cat([case.inputs["query_weight"]] * 2, 1)
-    case.inputs["query_weight"] = wide[:, width:]  # half the columns of a wider matrix
-    for n in range(case.layers):
-        joint = case.inputs[f"joint_weights{n}"]
-        case.inputs[f"joint_weights{n}"] = torch.cat([joint, joint], 1)[:, : 2 * width]
-    inputs = {name: x.detach().requires_grad_(k == 1) for name, x in case.inputs.items()}
-    with kernels:
-        result = case.run("own", inputs)
-        if k == 1:
-            sum(part.sum() for part in result[:2]).backward()
 
 
 def train_and_evaluate(model, target, *inputs):

@@ -98,7 +98,6 @@ def test_a_capped_cell_stays_between_minus_one_and_one(gates):
 @pytest.mark.parametrize("factors", [torch.float32, torch.bfloat16])
 @each_cell
 def test_error_is_no_worse_than_the_plain_forms(monkeypatch, backend, factors, cell):
-    """Against float64, in the Euclidean norm, with the same rounding of factors."""
     monkeypatch.setattr(matmul, "backend", backend)
     settings = {"t": 12, "r": 4, "d": 24, "depth": 1 if cell.has_cell_state else 3, "scale": 0.3}
     case, exact = Case(cell, dtype=torch.float32, **settings), Case(cell, **settings)
@@ -114,7 +113,6 @@ def test_error_is_no_worse_than_the_plain_forms(monkeypatch, backend, factors, c
 @each_backend
 @each_cell
 def test_under_autocast_it_keeps_its_own_dtypes(monkeypatch, backend, cell):
-    """Forward and backward."""
     monkeypatch.setattr(matmul, "backend", backend)
     case = Case(cell, dtype=torch.float32)
     outside = case.results(recurrence)

@@ -80,9 +80,6 @@ def test_shapes_that_are_not_of_one_mixture(name, shape):
     assert "expects components (N, J, d)" in message and f"'{name}': {shape}" in message
 
 
-# log P of every word
-
-
 @given(case=mixtures_with_targets())
 def test_log_probs_are_the_truth(case):
     mixture, _, _, size = case

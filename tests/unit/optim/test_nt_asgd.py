@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import assert_refused
 from fairseq.optim import FairseqOptimizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,8 +38,7 @@ def schedule(optimizer, stop_min_lr=-1.0):
 )
 def test_settings_that_would_not_average(changes, problem):
     NTASGD(config(), new_parameters())
-    with pytest.raises(FairseqDocError, match=problem):
-        NTASGD(config(**changes), new_parameters())
+    assert_refused(problem, NTASGD, config(**changes), new_parameters())
 
 
 @pytest.mark.parametrize("stages", [-1, 3])
@@ -68,8 +68,7 @@ class OtherOptimizer(FairseqOptimizer):
 
 def test_the_scheduler_alone_is_an_error():
     other = OtherOptimizer(SimpleNamespace(_name="adam"))
-    with pytest.raises(FairseqDocError, match="needs --optimizer nt_asgd; got .*Other"):
-        schedule(other)
+    assert_refused("needs --optimizer nt_asgd; got .*Other", schedule, other)
 
 
 def test_the_scheduler_finds_the_optimizer_under_amp():
@@ -161,9 +160,6 @@ def test_stages_are_not_started_from_a_model_that_is_not_the_best(epoch_loss, lo
 def test_stages_may_be_asked_for_before_anything_was_validated():
     _, optimizer = resumed_with_stages(None, None, losses=())
     assert optimizer.stages.best == math.inf
-
-
-# The best model of each stage
 
 
 def train(folder, numbered, cfg, saved=None, save_at=None):

@@ -15,13 +15,8 @@ def observed(stages, losses):
     return [stages.observe(epoch, loss) for epoch, loss in enumerate(losses, 1)]
 
 
-@given(losses_lists, st.integers(0, 6), st.integers(-1, 3))
-def test_stages_follow_their_rule(losses, nonmono, stages):
-    assert observed(TrainingStages(nonmono, stages), losses) == plan(losses, nonmono, stages)
-
-
-@given(scripts(), st.sampled_from([-1, -1, -1, 0, 1, 4]))
-def test_stages_follow_their_rule_through_many_stages(script, stages):
+@given(st.tuples(st.integers(0, 6), losses_lists) | scripts(), st.integers(-1, 4))
+def test_stages_follow_their_rule(script, stages):
     nonmono, losses = script
     assert observed(TrainingStages(nonmono, stages), losses) == plan(losses, nonmono, stages)
 

@@ -245,12 +245,9 @@ def test_what_a_file_names_is_taken_and_nothing_else(tmp_path):
 @pytest.mark.parametrize(
     "line, problem",
     [
-        ("DELETE_LABELS TOP", "got 'DELETE_LABELS TOP'"),
         ("delete_label TOP", "expected one of CUTOFF_LEN, DELETE_LABEL, DELETE_LABEL_FOR_LENGTH, "),
         ("DELETE_LABEL", "got 'DELETE_LABEL'"),
-        ("DELETE_LABEL A B", "got 'DELETE_LABEL A B'"),
         ("EQ_LABEL ADVP", "got 'EQ_LABEL ADVP'"),
-        ("EQ_WORD a b c", "got 'EQ_WORD a b c'"),
         ("LABELED yes", "expected a number after LABELED; got 'yes'"),
         ("CUTOFF_LEN -1", "expected a number after CUTOFF_LEN; got '-1'"),
         (f"CUTOFF_LEN {'9' * 5000}", "expected a number after CUTOFF_LEN; got '999"),
@@ -351,16 +348,15 @@ def in_common(*pair):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("split, first, best", [("dev", 91.07, 97.33), ("test", 91.40, 97.60)])
-def test_the_sample_gives_evalbs_own_figures(data_sets, split, first, best):
+def test_the_sample_gives_evalbs_own_figures(data_sets):
     folder = data_sets / "wsj_sample"
-    lists = read_nbest(folder / f"{split}.nbest.gz")
+    lists = read_nbest(folder / "test.nbest.gz")
     firsts, bests = [], []
-    for (_, gold), candidates in zip(read_trees(folder / f"{split}.mrg"), lists, strict=True):
-        results = [compare(gold, parse_tree(c.text, split), COLLINS) for c in candidates]
+    for (_, gold), candidates in zip(read_trees(folder / "test.mrg"), lists, strict=True):
+        results = [compare(gold, parse_tree(c.text, "test"), COLLINS) for c in candidates]
         firsts.append(results[0])
         bests.append(max(results, key=lambda r: f1(r.matched, r.gold, r.test)))
-    for results, expected in ((firsts, first), (bests, best)):
+    for results, expected in ((firsts, 91.40), (bests, 97.60)):
         summary = summarize(results)
         assert (summary.errors, summary.skipped) == (0, 0)
         assert round(summary.f1, 2) == expected

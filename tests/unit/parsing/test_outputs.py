@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_doc.parsing.nbest import read_nbest
-from fairseq_doc.parsing.outputs import (
-    candidate_lists,
-    nbest_lines,
-    repaired,
-    tree_of_output,
-)
+from fairseq_doc.parsing.outputs import candidate_lists, nbest_lines, repaired, tree_of_output
 from fairseq_doc.preparation.symbols import symbols_of, tree_of
 from fairseq_doc.preparation.trees import bracketed
 from fairseq_doc.scoring.generated import GeneratedSentence, Hypothesis

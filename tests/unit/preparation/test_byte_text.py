@@ -59,9 +59,7 @@ def test_any_bytes_come_back_from_the_stream(folder, text):
 
 
 @pytest.mark.parametrize("text", [b"a\n\nb", b"\n", b"a", b"ab\n", b"\n\n\nabcdefg\nh\n"])
-def test_an_entry_is_a_line_and_the_last_has_an_end_mark_only_where_the_text_has_one(
-    tmp_path, chunk, text
-):
+def test_an_entry_is_a_line_with_its_end_mark_if_it_has_one(tmp_path, chunk, text):
     lines, counted = binarised(tmp_path, text)
     expected = [
         [EVERY_BYTE.index(NAMES[byte]) for byte in line] for line in text.splitlines(keepends=True)

@@ -3,6 +3,7 @@ import os
 from dataclasses import dataclass
 
 import pytest
+from conftest import assert_refused
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.stages import check_destination, make_stamp, staged
@@ -73,8 +74,7 @@ def test_an_interrupted_preparation_goes_on(tmp_path, error):
 
 
 def test_text_that_cannot_be_used_leaves_nothing(tmp_path):
-    with pytest.raises(FairseqDocError, match="bad text"):
-        attempt(tmp_path, fail_with(FairseqDocError("bad text")))
+    assert_refused("bad text", attempt, tmp_path, fail_with(FairseqDocError("bad text")))
     assert contents(tmp_path) == {}
 
 
@@ -88,11 +88,9 @@ def test_the_stamp_depends_on_what_files_hold_and_not_on_where_they_are(tmp_path
 
 
 def test_two_at_once_are_refused(tmp_path):
-    """And a process that the first one forked does not keep the lock after it."""
 
     def refused():
-        with pytest.raises(FairseqDocError, match="another preparation is at work there"):
-            attempt(tmp_path, write_b)
+        assert_refused("another preparation is at work there", attempt, tmp_path, write_b)
 
     def meanwhile(folder):
         other = multiprocessing.get_context("fork").Process(target=refused)
@@ -124,8 +122,7 @@ def test_what_we_did_not_make_stays_as_it_is(tmp_path, kind):
         for name, text in FOREIGN[kind].items():
             (part / name).write_text(text)
     before = contents(tmp_path)
-    with pytest.raises(FairseqDocError, match="expected nothing, or an unfinished preparation"):
-        attempt(tmp_path, write_b)
+    assert_refused("expected nothing, or an unfinished preparation", attempt, tmp_path, write_b)
     assert contents(tmp_path) == before
 
 
@@ -134,8 +131,7 @@ def test_a_destination_that_exists_or_has_a_comma_is_refused(tmp_path, make):
     make(tmp_path / "dest")
     with pytest.raises(FairseqDocError, match="dest exists; remove it, or name another folder"):
         check_destination(tmp_path / "dest")
-    with pytest.raises(FairseqDocError, match="without a comma"):
-        check_destination(tmp_path / "a,b")
+    assert_refused("without a comma", check_destination, tmp_path / "a,b")
 
 
 def test_a_destination_that_came_meanwhile_is_kept(tmp_path):
@@ -151,8 +147,7 @@ def test_a_destination_that_came_meanwhile_is_kept(tmp_path):
 
 def test_a_destination_that_another_preparation_finished_first_leaves_nothing_else(tmp_path):
     attempt(tmp_path, write_b)
-    with pytest.raises(FairseqDocError, match="dest exists"):
-        attempt(tmp_path, write_b)
+    assert_refused("dest exists", attempt, tmp_path, write_b)
     assert contents(tmp_path) == WHOLE
 
 

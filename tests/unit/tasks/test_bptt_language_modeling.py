@@ -3,15 +3,14 @@ from unittest import mock
 
 import pytest
 import torch
+from conftest import assert_refused
 from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import FairseqTask
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.criterions.doc_cross_entropy import (
-    DocCrossEntropyConfig,
-    DocCrossEntropyCriterion,
-)
+from fairseq_doc import registration  # noqa: F401
+from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyConfig, DocCrossEntropyCriterion
 from fairseq_doc.data.bptt_stream import TokenStream, draw_lengths, endless_columns
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.optim.nt_asgd import NTASGD, NTASGDConfig
@@ -124,8 +123,7 @@ def trained():
     ],
 )
 def test_options_that_cannot_be_honoured(changes, problem):
-    with pytest.raises(FairseqDocError, match=problem):
-        BpttLanguageModelingTask.setup_task(config(**changes))
+    assert_refused(problem, BpttLanguageModelingTask.setup_task, config(**changes))
 
 
 def test_setup_reads_the_first_folders_dictionary_and_epochs_rotate_the_folders(tmp_path):
@@ -160,9 +158,7 @@ def test_an_architecture_that_carries_no_state_is_refused(monkeypatch):
     workers=st.integers(1, 3),
     split=st.sampled_from(["train", "valid"]),
 )
-def test_all_workers_windows_score_every_column_position_but_the_first_once(
-    n, share, workers, split
-):
+def test_all_workers_windows_score_every_position_once(n, share, workers, split):
     data, it = stream(n, split), task()
     n_columns = share * workers
     given_size = share if split == "train" else n_columns  # a worker's columns, or all
@@ -207,17 +203,13 @@ def test_evaluation_windows_hold_eval_window_tokens_over_all_columns(n_columns, 
 @pytest.mark.parametrize(
     "settings, problem",
     [
-        (
-            {"max_sentences": None},
-            "needs --batch-size, .*; got --batch-size None",
-        ),
+        ({"max_sentences": None}, "needs --batch-size, .*; got --batch-size None"),
         ({"max_sentences": 2, "max_tokens": 100}, "got --batch-size 2, --max-tokens 100"),
         ({"max_sentences": 150}, "expected at most 100, two tokens a column"),
     ],
 )
 def test_batches_that_are_no_columns(settings, problem):
-    with pytest.raises(FairseqDocError, match=problem):
-        task().get_batch_iterator(stream(), **settings)
+    assert_refused(problem, task().get_batch_iterator, stream(), **settings)
 
 
 def test_evaluation_columns_must_divide_over_the_workers():

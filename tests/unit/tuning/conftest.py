@@ -12,13 +12,7 @@ from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.slots import slots_of
 from fairseq_doc.tuning.space import parse_space
-from fairseq_doc.tuning.storage import (
-    claim_folder,
-    open_storage,
-    open_study,
-    silence,
-    trials_of,
-)
+from fairseq_doc.tuning.storage import claim_folder, open_storage, open_study, silence, trials_of
 from fairseq_doc.tuning.tuner import Tuner
 
 PROGRAM = [sys.executable, "-I", "-S", str(ROOT / "tests" / "fake_training.py")]

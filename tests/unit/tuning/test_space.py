@@ -196,8 +196,3 @@ def test_fewer_random_trials(kind):
     """After 3 of them both learn, with another point than the one that 10 random trials give."""
     early, late = (Study(kind, startup_trials=startup).draw(4) for startup in (3, 10))
     assert early[:3] == late[:3] and early[3] != late[3]
-
-
-def test_sobol_points_fill_the_space_evenly():
-    layers = [settings["layers"] for settings in Study("qmc").draw(16)]
-    assert sorted(layers) == [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4

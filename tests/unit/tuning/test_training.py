@@ -10,11 +10,7 @@ from conftest import refusal
 
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning.command import Command, program_for
-from fairseq_doc.tuning.training import (
-    Training,
-    best_value,
-    remove_checkpoints,
-)
+from fairseq_doc.tuning.training import Training, best_value, remove_checkpoints
 
 LOSS = Command(("fairseq-train", "data"), "loss", False)
 SCORE = Command(("fairseq-train", "data"), "bleu", True)

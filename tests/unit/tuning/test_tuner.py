@@ -1,32 +1,18 @@
 """Tuning with trainings that take no time: values, failures, resuming, several tuners at once."""
 
 import math
-import multiprocessing
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
-from conftest import ROOT, refusal
+from conftest import refusal
 from optuna.trial import TrialState
 
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning import tuner as tuner_module
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.settings import Options
-from fairseq_doc.tuning.slots import (
-    ENDED,
-    OWNER,
-    UNUSED,
-    is_one_too_many,
-    slots_of,
-    this_process,
-)
-from fairseq_doc.tuning.storage import load_study, open_storage, silence
-from fairseq_doc.tuning.tuner import Tuner
+from fairseq_doc.tuning.slots import ENDED, OWNER, UNUSED, this_process
 
 from .conftest import choosing
 
@@ -86,7 +72,8 @@ def test_three_failures_in_a_row_end_a_tuning(study_in):
     assert len(tuned.slots()) == len(slots)
 
 
-def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)], ids=["Ctrl-C", "SIGTERM"])
+def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch, error):
     tuned = study_in()
     monkeypatch.setenv("FAKE_SECONDS", "30")
     tuner = tuned.tuner(3, workers=2)
@@ -94,10 +81,10 @@ def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch):
 
     def interrupt(slots, maximize):
         begun[:] = [running.training for running in tuner._running.values()]
-        raise KeyboardInterrupt
+        raise error
 
     tuned.shown.update = interrupt
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(type(error)):
         tuner.run()
     assert len(begun) == 2 and all(t._process.poll() is not None for t in begun)
     assert [slot.state for slot in tuned.slots()] == ["interrupted"] * 2
@@ -140,6 +127,14 @@ def test_a_dead_trial_that_had_finished_is_read_not_trained(study_in):
     assert not (folder / "command.txt").exists()
 
 
+def test_a_trial_that_is_one_too_many_is_closed(study_in):
+    """Another process began the last one at the same moment."""
+    tuned = study_in()
+    tuned.study.ask(tuned.stamp.space).set_user_attr(OWNER, this_process())
+    assert not tuned.tuner(1)._begin(None)
+    assert tuned.study.get_trials()[1].user_attrs[ENDED] == UNUSED
+
+
 def test_heartbeats_and_seconds_are_written(study_in, monkeypatch):
     monkeypatch.setattr(tuner_module, "HEARTBEAT", 0.05)
     monkeypatch.setenv("FAKE_SECONDS", "0.5")
@@ -175,7 +170,6 @@ def test_a_training_whose_trial_another_program_closes_is_ended(study_in, monkey
 
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_two_tuners_on_one_study(kind, study_in, tmp_path):
-    """Never more trials than wanted, none twice, and no two alike."""
     study_in(kind.format(tmp_path))
     opened = [study_in(kind.format(tmp_path)) for _ in range(2)]
     problems = []
@@ -200,109 +194,6 @@ def test_two_tuners_on_one_study(kind, study_in, tmp_path):
     for slot in slots:
         log = (opened[0].folder / f"trial-{slot.number:04d}" / "log.txt").read_text()
         assert log.count("starts at step 0") == 1 and log.count("done training") == 1
-
-
-def continue_at_once(url, folder, barrier, rounds, found):
-    """A process that goes on with one interrupted trial after another, at the same moment as
-    another."""
-    silence()
-    study, stamp = load_study(open_storage(url, create=False), "s")
-    settings = Options(study="s", storage=url, space="", trials=99, sampler="random")
-    tuner = Tuner(study, stamp, settings, None)
-    interrupted = [slot for slot in slots_of(study.get_trials()) if slot.state == "interrupted"]
-    for slot in interrupted[:rounds]:
-        barrier.wait(60)
-        trial = tuner._new_trial(slot)
-        found.put((slot.number, trial.number, trial.params == slot.settings))
-
-
-def test_processes_that_begin_at_the_same_moment_have_trials_of_their_own(study_in, tmp_path):
-    """On SQLite, two that ask Optuna's queue at once get the same trial in one case of three."""
-    tuned = study_in()
-    rounds = 20
-    for _ in range(rounds):
-        dead_trial(tuned)
-    tuned.tuner(rounds)._recover()
-    context = multiprocessing.get_context("spawn")
-    barrier, found = context.Barrier(2), context.Queue()
-    arguments = (f"sqlite:///{tmp_path}/tune.db", tuned.folder, barrier, rounds, found)
-    both = [context.Process(target=continue_at_once, args=arguments) for _ in range(2)]
-    for process in both:
-        process.start()
-    got = [found.get(timeout=300) for _ in range(2 * rounds)]
-    for process in both:
-        process.join(300)
-    assert all(kept for _, _, kept in got)
-    assert len({number for _, number, _ in got}) == 2 * rounds
-    trials = {trial.number: trial for trial in tuned.study.get_trials()}
-    for slot in range(rounds):
-        one, two = (trials[number] for its, number, _ in got if its == slot)
-        too_many = [is_one_too_many(trial, list(trials.values()), rounds) for trial in (one, two)]
-        assert sorted(too_many) == [False, True]
-
-
-TUNING = """
-import sys
-from fairseq_doc.tuning import training
-from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.progress import Progress
-from fairseq_doc.tuning.settings import Options
-from fairseq_doc.tuning.space import parse_space
-from fairseq_doc.tuning.storage import open_storage, open_study, silence
-from fairseq_doc.tuning.tuner import Tuner
-silence()
-url, folder, program = sys.argv[1:4]
-space = parse_space({"lr": {"low": "1e-4", "high": 1.0, "log": True}}, "space")
-command = Command(("fairseq-train", "data"), "loss", False)
-study, stamp = open_study(open_storage(url, create=True), "s", space, command)
-training.program_for = lambda words: [sys.executable, "-I", "-S", program]
-settings = Options(
-    study="s", storage=url, space="", dir=folder, trials=4, workers=2, sampler="random"
-)
-Tuner(study, stamp, settings, Progress()).run()
-"""
-
-
-def tuning(folder, tmp_path, url, seconds):
-    """A tuner in a process of its own."""
-    program = str(ROOT / "tests" / "fake_training.py")
-    return subprocess.Popen(
-        [sys.executable, "-c", TUNING, url, str(folder), program],
-        env={**os.environ, "FAKE_SECONDS": seconds, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def children(pid):
-    """The processes of a process."""
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(child) for child in file.read().split()]
-
-
-def test_a_killed_tuner_takes_its_trainings_along_and_goes_on(study_in, tmp_path):
-    tuned = study_in()
-    url = f"sqlite:///{tmp_path}/tune.db"
-    process = tuning(tuned.folder, tmp_path, url, "60")
-    deadline = time.monotonic() + 60
-    pattern = "trial-000[01]/checkpoints/*"
-    while len(list(tuned.folder.glob(pattern))) < 2 and len(children(process.pid)) < 2:
-        assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
-        time.sleep(0.05)
-    trainings = children(process.pid)
-    assert len(trainings) == 2
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    while any(os.path.exists(f"/proc/{pid}") for pid in trainings):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    assert [slot.state for slot in tuned.slots()] == ["running"] * 2
-    tuned.tuner(4, workers=2).run()
-    slots = tuned.slots()
-    assert [slot.complete for slot in slots] == [True] * 4
-    assert [slot.number for slot in slots][:2] == [0, 1]
-    assert len(slots_of(tuned.study.get_trials())[0].trials) == 2
 
 
 def test_what_does_not_end_is_killed(study_in, monkeypatch):
