@@ -190,8 +190,6 @@ def test_samples_and_temperature(corpus, melis):
         ("--recurrent-dropout 0.1", "--recurrent-dropout needs --state-dropout 0"),
         ("--stop-above 4", "needs --max-checks with --stop-above"),
         ("--batch-size 10000000", "expected 1 to"),
-        ("--l2=-1", "--l2 must be at least 0; got -1.0"),
-        ("--layers 1 --intra-layer-dropout 0.1", "--intra-layer-dropout needs --layers above 1"),
         ("--mogrifier-rounds 2 --cell rhn", "--mogrifier-rounds needs --cell lstm, not rhn"),
         ("--optimizer averaged_adam", "averaged_adam needs --average-patience or --average-at"),
         ("--average-at 3", "--average-at needs --optimizer averaged_adam, not adam"),
