@@ -36,8 +36,8 @@ def read_words(corpus: Path, training: Path) -> dict[int, list[tuple[str, float,
     times = {(row["item"], row["zone"]): row for row in read(corpus / "processed_wordinfo.tsv")}
     stories: dict[int, list] = {}
     for row in read(corpus / "all_stories.tok"):
-        word, time = row["word"], times[row["item"], row["zone"]]
-        if time["word"] != word:
+        word, time = row["word"], times.get((row["item"], row["zone"]))
+        if time is None or time["word"] != word:
             raise SystemExit(f"expected the time of {word}; got {time}")
         frequency = np.log2((counts[bare(word)] + 1) / counts.total())
         found = (word, float(time["meanItemRT"]), len(word), frequency)

@@ -101,7 +101,6 @@ def run(settings: Options) -> dict[str, Any]:
     settings.check_outputs()
     lines, form = settings.read(settings.data)
     tokenized = settings.sentences(lines, form)
-    unit = form.unit
     if settings.picture:
         settings.check_drawn_line(tokenized)
     ensemble = ensemble_of(settings)
@@ -109,10 +108,9 @@ def run(settings: Options) -> dict[str, Any]:
     text = text_components(
         ensemble, tokenized, settings.state, listed, settings.max_tokens, progress_of(settings)
     )
-    words_outside = Counter(w for words in tokenized for w in words if w not in text.dictionary)
-    unknown = Counter(dict(words_outside.most_common()))
+    unknown = Counter(w for words in tokenized for w in words if w not in text.dictionary)
     if unknown:
-        print(f"fairseq-doc components: {unknown_words(unknown, unit)}", file=sys.stderr)
+        print(f"fairseq-doc components: {unknown_words(unknown, form.unit)}", file=sys.stderr)
     if settings.tsv:
         write_lines(settings.tsv, _rows(text))
     if settings.picture:
@@ -123,8 +121,8 @@ def run(settings: Options) -> dict[str, Any]:
         "tokens": total.tokens,
         "log_prob": -total.nll,
         "perplexity": total.perplexity,
-        **bits_a_character(unit, total.bits),
-        "unknown": dict(unknown),
+        **bits_a_character(form.unit, total.bits),
+        "unknown": dict(unknown.most_common()),
     }
     if not settings.summary:
         result["sentences"] = [

@@ -4,8 +4,10 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from fairseq.utils import split_paths
+
 from fairseq_doc.cli.arguments import CheckpointOptions
-from fairseq_doc.cli.outputs import named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import TASK as TRANSLATION
 from fairseq_doc.evaluation.ensemble import Ensemble, load_models
@@ -28,7 +30,7 @@ class Options(CheckpointOptions):
         metavar="FILE",
     )
     side: str | None = option(
-        "of an encoder-decoder, its source or its target words", choices=("source", "target")
+        "for an encoder-decoder: its source or its target words", choices=("source", "target")
     )
     output_matrix: bool = option("the output matrix, if it is not the embedding", False)
     overwrite: bool = option("replace an existing file", False)
@@ -38,11 +40,20 @@ def run(settings: Options) -> dict[str, Any]:
     """``words``; ``width``; ``output``, the file."""
     if settings.side == "source" and settings.output_matrix:
         raise FairseqDocError("--output-matrix: expected --side target; got source")
+    check_distinct([settings.output], split_paths(settings.path))
     check_output(settings.output, settings.overwrite)
     task_name = TRANSLATION if settings.side else LANGUAGE_MODEL
     model = Ensemble(*load_models(settings.path, task_name, {"data": os.fspath(settings.data)}))
     part = model.single.encoder if settings.side == "source" else model.single.decoder
-    matrix = part.output.weight if settings.output_matrix else part.embedding
+    matrix = getattr(part, "embedding", None)
+    if matrix is None:
+        raise FairseqDocError(
+            f"{settings.path}: expected a model of this package; got {type(model.single).__name__}"
+        )
+    if settings.output_matrix:
+        if part.output.weight is matrix:
+            raise FairseqDocError("--output-matrix: this model's is its embedding: leave it out")
+        matrix = part.output.weight
     write_lines(settings.output, embedding_lines(matrix, part.dictionary), settings.overwrite)
     words, width = matrix.shape
     return {"words": words, "width": width, **named_outputs(settings, "output")}

@@ -49,7 +49,7 @@ OF_FAIRSEQ = ("train", "preprocess", "interactive", "validate")  # fairseq-train
 
 def overview() -> str:
     """The list of commands, in groups."""
-    lines = ["commands, in the order of work; fairseq-doc COMMAND --help describes one:"]
+    lines = ["commands, in groups, in the order of work; fairseq-doc COMMAND --help describes one:"]
     for group, commands in COMMANDS.items():
         rows = list(commands.items())
         if group == "train":

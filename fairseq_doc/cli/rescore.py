@@ -51,7 +51,7 @@ def run(settings: Options) -> dict[str, Any]:
     """``utterances``, ``candidates``, ``unknown`` (counts of ``unit``s outside the dictionary),
     ``seconds`` of scoring and tuning; ``weight`` and ``bonus``. With --metric its name, its
     ``value``, that of the lists' ``first`` candidates and the ``gain``, above 0 if better, in
-    percent; with --tune ``tuning``, [weight, bonus, value] of each pair tried."""
+    points; with --tune ``tuning``, [weight, bonus, value] of each pair tried."""
     written = [path for path in (settings.output, settings.scores) if path]
     read = [settings.reference, settings.first_pass, *split_paths(settings.path)]
     check_distinct([*written, settings.nbest], read)
@@ -60,7 +60,9 @@ def run(settings: Options) -> dict[str, Any]:
     utterances, references = settings.read(plain=form_of(settings.data) != WORDS)
     judge = None
     if references is not None and settings.metric:
-        judge = rescoring.Judge(metric_of(settings.metric, settings.lang), utterances, references)
+        judge = rescoring.Judge(
+            metric_of(settings.metric, settings.lang or "en"), utterances, references
+        )
     ensemble, progress = ensemble_of(settings), progress_of(settings)
     encoded, unknown = rescoring.encode(ensemble, utterances)
     weights, start = settings.fixed, time.perf_counter()
@@ -112,5 +114,5 @@ def as_text(result: dict[str, Any]) -> str:
                         f"this {name} is at an end of those tried: give other {GRIDS[name]}"
                     )
         if tuning and result["gain"] <= 0:
-            lines.append("none is better than the first candidates: keep the first pass's order")
+            lines.append("none is better than the first candidates: keep these")
     return "\n".join(lines + output_lines(result, *OUTPUTS))

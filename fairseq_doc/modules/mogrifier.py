@@ -47,6 +47,7 @@ class MogrifierGates(nn.Module):
 
     @property
     def parameters_of_rounds(self) -> list[Round]:
+        """Each round's matrix (to, from), or its factors (to, k) and (k, from), and bias (to,)."""
         gates: Any = self.rounds
         return [Round(tuple(gate.matrices), gate.bias) for gate in gates]
 

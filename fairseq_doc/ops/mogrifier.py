@@ -19,9 +19,9 @@ last one to the first. If x' = 2 s x, s = sigmoid(q), q = Q_i h + b_i, then
 
     d q = 2 d x' x s (1 - s),      d h += Q_i^T d q,      d x = 2 d x' s
 
-and likewise in even rounds; before the first round d h is multiplied by m. 2 x s (1 - s) is computed for all steps before the loop. After the loop
-each matrix's gradient is one product with the rows of all steps: d Q_i = sum d q h^T; with
-Q_i = U V, d U = sum d q (V h)^T and d V = sum (U^T d q) h^T.
+and likewise in even rounds. At the end d h is multiplied by m. 2 x s (1 - s) is computed for all
+steps before the loop. After the loop each matrix's gradient is one product with the rows of all
+steps: d Q_i = sum d q h^T; with Q_i = U V, d U = sum d q (V h)^T and d V = sum (U^T d q) h^T.
 
 The products with W_x and W_h may be rounded to a narrower dtype than the input's. Those of the
 rounds are small, and are not rounded.

@@ -93,6 +93,7 @@ class TextForm:
             for part in _BYTE_WORDS.findall(line):
                 yield text_of(tokens_of(part.strip(), BYTE), BYTE), tokens_of(part, BYTE)
             return
+        line = line.removeprefix("\ufeff")  # as clean does
         tokenized = iter(tokens_of(self.words(line), WORD))
         for word in line.split():
             own = word

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq_doc.scoring.hypotheses import System
+from fairseq_doc.scoring.metrics import bleu_of
 
 
 def score_bleu(
@@ -21,11 +22,11 @@ def score_bleu(
         resamples, half-width of their 95 % interval, p of the difference from the baseline (None
         for the baseline itself).
     """
-    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics import CHRF
     from sacrebleu.significance import PairedTest
 
     metrics = {
-        "BLEU": BLEU(lowercase=lowercase, trg_lang=language, references=[references]),
+        "BLEU": bleu_of(language, lowercase=lowercase, references=[references]),
         "chrF": CHRF(lowercase=lowercase, references=[references]),
     }
     named: Any = [(system.name, system.hypotheses) for system in systems]

@@ -12,6 +12,7 @@ H, D and P come once for each hypothesis of ``--nbest``, the best first. Sentenc
 order. Other lines, such as logging, are ignored.
 """
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -144,6 +145,9 @@ def _sentence(rows: _Rows, number: int, path: str) -> GeneratedSentence:
 
 def _numbers(path: str, line: int, text: str) -> tuple[float, ...]:
     try:
-        return tuple(map(float, text.split()))
+        numbers = tuple(map(float, text.split()))
+        if all(number < math.inf for number in numbers):  # nan is refused too
+            return numbers
+        raise ValueError
     except ValueError:
         raise _damaged(path, line, f"is damaged: expected numbers; got {shown(text)}") from None

@@ -3,8 +3,14 @@ the same candidates are scored without reading them again."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from fairseq_doc.errors import FairseqDocError
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics import BLEU
 
 METRICS = ("wer", "bleu")
 
@@ -17,6 +23,18 @@ class Metric:
     sign: int  # 1: the larger the better; -1: the smaller
     statistics: Callable[[str, str], Sequence[int]]  # (hypothesis, reference) -> (S,)
     value: Callable[[np.ndarray], float]  # (S,) sums over sentences -> percent
+
+
+def bleu_of(language: str, **settings: Any) -> "BLEU":
+    """sacrebleu's BLEU with its tokenizer of a language. Raises ``FairseqDocError`` for a language
+    whose tokenizer is not installed."""
+    from sacrebleu.metrics import BLEU
+
+    try:
+        return BLEU(trg_lang=language, **settings)
+    except (RuntimeError, ImportError) as error:  # of ja and ko
+        reason = " ".join(str(error).split())
+        raise FairseqDocError(f"--lang {language}: sacrebleu has no tokenizer: {reason}") from None
 
 
 def metric_of(name: str, language: str = "") -> Metric:
@@ -38,10 +56,8 @@ def _wer(sums: np.ndarray) -> float:
 
 
 def _bleu(language: str) -> Metric:
-    from sacrebleu.metrics import BLEU
-
-    # effective_order changes the scores of sentences, of which only the counts are used.
-    metric = BLEU(trg_lang=language, effective_order=True)
+    # effective_order: no warning; of a sentence only the counts are used.
+    metric = bleu_of(language, effective_order=True)
     orders = metric.max_ngram_order
 
     def statistics(hypothesis: str, reference: str) -> list[int]:

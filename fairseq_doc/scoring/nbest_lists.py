@@ -221,9 +221,11 @@ def read_translations(
             f"{path}: expected candidates for each of {len(references):,} references in "
             f"{reference}; got {len(utterances):,} sentences"
         )
-    targets = undo([sentence.target for sentence in generated if sentence.target is not None])
+    targets = [sentence.target for sentence in generated if sentence.target is not None]
     if targets:
-        count_agreeing(path, targets, references)
+        if data is None:  # T- lines are as the data was prepared, whatever the D- lines are
+            undo = find_undoing(path, (), targets, references)
+        count_agreeing(path, undo(targets), references)
     return utterances, references
 
 

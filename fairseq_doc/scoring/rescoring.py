@@ -41,6 +41,7 @@ class Weights(NamedTuple):
 
 
 FIRST_PASS = Weights(0.0, 0.0)
+WEIGHTS, BONUSES = "0:1:0.05", "-2:4:0.25"  # tried by default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +51,16 @@ class WeightOptions:
     weight: float | None = option("of the language model beside the first pass")
     bonus: float | None = option("added for each word; without one short candidates win")
     metric: str | None = option("of the best candidates", choices=METRICS, needs="reference")
-    lang: str = option("language of the references, for sacrebleu's tokenizer", "en")
+    lang: str | None = option(
+        "language of the references, for sacrebleu's tokenizer (default: en)", needs="metric"
+    )
     tune: bool = option("find weight and bonus by the metric", False, needs="metric")
-    weights: str = option("tried by --tune", "0:1:0.05", metavar="FROM:TO:STEP")
-    bonuses: str = option("tried by --tune", "-2:4:0.25", metavar="FROM:TO:STEP")
+    weights: str | None = option(
+        f"tried by --tune (default: {WEIGHTS})", needs="tune", metavar="FROM:TO:STEP"
+    )
+    bonuses: str | None = option(
+        f"tried by --tune (default: {BONUSES})", needs="tune", metavar="FROM:TO:STEP"
+    )
 
     def check_weights(self, chooses: bool, carry: bool) -> None:
         """Refuse a choice without weights, weights without effect, and those that are no numbers."""
@@ -76,8 +83,8 @@ class WeightOptions:
     @property
     def grid(self) -> list[Weights]:
         """Those to try, the smallest first."""
-        bonuses = sorted(parse_grid("--bonuses", self.bonuses), key=abs)
-        weights = parse_grid("--weights", self.weights, least=0)
+        bonuses = sorted(parse_grid("--bonuses", self.bonuses or BONUSES), key=abs)
+        weights = parse_grid("--weights", self.weights or WEIGHTS, least=0)
         return [Weights(*pair) for pair in product(weights, bonuses)]
 
 
@@ -204,8 +211,9 @@ def tune(
         found = search(judge, utterances, scored, grid)
         if not carry:
             return found, scored
-        value = judge(choose(utterances, scored, weights))
-        rounds[weights] = Tuning(weights, value, found.tried), scored
+        if weights in grid:  # not the first ones, perhaps
+            value = judge(choose(utterances, scored, weights))
+            rounds[weights] = Tuning(weights, value, found.tried), scored
         weights = found.weights
         if weights in rounds or len(rounds) == MAX_ROUNDS:
             return max(rounds.values(), key=lambda pair: judge.metric.sign * pair[0].value)

@@ -252,12 +252,7 @@ def compare(
         _check_data(next(iter(systems.values())).args.data, folder)
         commands = {name: system.command for name, system in systems.items()}
         values = train_seeds(commands, seeds, workers, folder, remark)
-        trained = {
-            name: [seed for seed, value in own.items() if math.isfinite(value)]
-            for name, own in values.items()
-        }
-        if lost := [name for name, own in trained.items() if not own]:
-            raise FairseqDocError(f"{lost[0]}: expected a training that ends; all {seeds} diverged")
+        trained = _ended(values)
         rows: dict[str, dict[str, Any]] = {}
         for name, system in systems.items():
             found = [
@@ -275,6 +270,16 @@ def compare(
                 baseline = next(iter(rows.values())).get(split, {"values": reached})["values"]
                 rows[name][split] = {"values": reached, **summary(reached, baseline)}
     return rows
+
+
+def _ended(values: dict[str, dict[int, float]]) -> dict[str, list[int]]:
+    """{system: its seeds that did not diverge}, at least one."""
+    ended = {}
+    for name, own in values.items():
+        ended[name] = [seed for seed, value in own.items() if math.isfinite(value)]
+        if not ended[name]:
+            raise FairseqDocError(f"{name}: expected a seed that does not diverge; got none")
+    return ended
 
 
 def _check(args: Namespace, reference: str | None) -> None:
