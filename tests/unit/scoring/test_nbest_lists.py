@@ -123,6 +123,9 @@ def test_translations_are_undone_as_their_folder_says(tmp_path, data):
     detokenised = [line for n in (0, 1) for line in block(n, "x@@ y .", text="xy.")]
     lists, _ = read_lists(tmp_path, detokenised, format=GENERATED)
     assert [one.texts for one in lists] == [["xy."], ["xy."]]
+    detokenised = [*block(0, "a@@ b .", text="ab.", target="a@@ b .")]
+    lists, references = read_lists(tmp_path, detokenised, references=["ab."], format=GENERATED)
+    assert [one.texts for one in lists] == [["ab."]] and references == ["ab."]
 
 
 def test_what_is_no_plain_text_or_of_others_is_refused(tmp_path, data):
@@ -138,6 +141,8 @@ def test_what_is_no_plain_text_or_of_others_is_refused(tmp_path, data):
     without = [line for line in SENTENCES if not line.startswith("P-")]
     assert "expected the P- lines" in refusal(read_translations, write(tmp_path / "p", without))
     assert "got none" in refusal(read_translations, write(tmp_path / "empty", []))
+    wrong = [line.replace("-9 0", "nan 0") for line in SENTENCES]
+    assert "expected numbers" in refusal(read_translations, write(tmp_path / "n", wrong), data)
 
 
 @pytest.mark.parametrize(
