@@ -119,6 +119,7 @@ def test_words_as_written_have_the_tokens_of_their_characters(folders, kind, wor
         ("none", "The dogs' tails, and the cat's.", [1, 2, 2, 1, 1, 3]),
         ("none", "a quick-witted 'Ah' & <unk>, AT&T <unk>", [1, 3, 3, 1, 4, 3, 1]),
         ("none", "Dr. Sticky... U.S.", [1, 2, 1]),
+        ("none", "\ufeffAh, a", [2, 1]),
         ("none", "a \x01 b\x01c", [1, 0, 2]),
         ("byte", "a é  b", [2, 4, 1]),
         ("byte", " a\r", [3]),
