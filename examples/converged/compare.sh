@@ -20,7 +20,7 @@ fairseq-doc compare --dir "$folder" \
     --embed-dropout 0.04 --input-dropout 0.16 --hidden-dropout 0.09 --output-dropout 0.16 --component-dropout 0.24 \
     --weight-dropout 0.2 \
     --criterion doc_cross_entropy --ar-alpha 2 --tar-beta 1 --gradient-sampling 0.01 \
-    --optimizer nt_asgd --lr-scheduler nt_asgd --lr 20 --nonmono 3 --weight-decay 1.2e-6 --clip-norm 0.25 \
-    --batch-size 12 --batch-size-valid 10 --max-epoch 30 \
+    --optimizer nt_asgd --lr-scheduler nt_asgd --lr 20 --nonmono 5 --weight-decay 1.2e-6 --clip-norm 0.25 \
+    --batch-size 12 --batch-size-valid 10 --max-epoch 60 \
     --matmul-precision bfloat16 --num-workers 0 --distributed-world-size 1 --no-epoch-checkpoints \
     --log-format simple --log-interval 500 "$@"
