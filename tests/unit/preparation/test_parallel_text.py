@@ -33,7 +33,9 @@ def raw(tmp_path):
 def prepared(raw, destination, workers=1, **changes):
     """(what was reported, the files) of a preparation."""
     said = []
-    settings = Settings(**{"source": "en", "target": "de", "folder": raw, "merges": 20, **changes})
+    if changes.get("bpe") != "none":
+        changes = {"merges": 20, **changes}
+    settings = Settings(**{"source": "en", "target": "de", "folder": raw, **changes})
     prepare(settings, destination, workers, said.append)
     assert not list(destination.parent.glob("*.part"))
     return said, contents(destination)
@@ -54,7 +56,8 @@ def replace(raw, name, lines, at=0):
 @pytest.mark.parametrize("bpe", ["subword_nmt", "sentencepiece", "none"])
 @pytest.mark.parametrize("tokenizer", ["moses", "none"])
 def test_what_was_read_is_what_was_binarised(raw, tmp_path, bpe, joint, tokenizer):
-    _, files = prepared(raw, tmp_path / "bin", bpe=bpe, joint=joint, tokenizer=tokenizer, merges=60)
+    merges = {} if bpe == "none" else {"merges": 60}
+    _, files = prepared(raw, tmp_path / "bin", bpe=bpe, joint=joint, tokenizer=tokenizer, **merges)
     models = {"subword_nmt": "bpe.codes{}", "sentencepiece": "sentencepiece{}.model"}
     endings = [""] if joint else [".de", ".en"]
     expected = {models[bpe].format(ending) for ending in endings} if bpe in models else set()
