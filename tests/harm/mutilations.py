@@ -181,7 +181,7 @@ def _long_line(data, at, megabytes, text):
 def _bomb(data, gigabytes, text):
     """Compressed: the text, then gigabytes of one line or of many."""
     block = gzip.compress(text.encode() * (16 * MB // len(text)), 6)
-    return gzip.compress(data) + block * (64 * gigabytes)
+    return gzip.compress(data, mtime=0) + block * (64 * gigabytes)
 
 
 # Steps on checkpoints: whole zips, with right sums, that hold something else

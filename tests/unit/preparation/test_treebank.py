@@ -169,7 +169,7 @@ def test_files_are_found_by_patterns_in_their_order_and_of_their_names(tmp_path)
         path = tmp_path / "wsj" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         tree = f"(S (NN {path.name}))\n".encode()  # every tree names its file
-        path.write_bytes(gzip.compress(tree) if name.endswith("gz") else tree)
+        path.write_bytes(gzip.compress(tree, mtime=0) if name.endswith("gz") else tree)
     (tmp_path / "wsj" / "02" / "z.mrg").mkdir()
     patterns = {"train": "21/*,0[2-9]/*.mrg", "valid": "22/*.mrg", "test": "23/f.mrg.gz"}
     said, data = prepared(tmp_path / "wsj", tmp_path / "bin", 1, **patterns)
