@@ -176,7 +176,7 @@ def test_an_exported_model_gives_the_score_of_the_package(checkout, ran):
 
 def test_reading_times_are_explained_by_two_systems(checkout):
     """The stories of docs/surprisals.md, with README's model for both systems."""
-    (_, block) = blocks(ROOT / "docs" / "surprisals.md", NOT_RUN)
+    (block,) = blocks(ROOT / "docs" / "surprisals.md", NOT_RUN)
     for name, toy in (
         ("data-bin/wiki", "data-bin/ptb"),
         ("checkpoints/$system/", "checkpoints/ptb_small/"),
