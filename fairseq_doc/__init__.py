@@ -19,6 +19,7 @@ The data goes through the files in this order, and each imports only from what l
         parallel_text.py             raw pairs -> clean, tokenised, segmented, binarised
         text_form.py                 plain text <-> tokens, by what the data folder says
         pydoc_text.py                the text that every Python carries
+        corpora.py                   which text, prepared how; published counts
         language_model.py            text -> one stream of words or bytes
         trees.py                     trees in brackets
         symbols.py                   trees <-> symbols of a language model or a parser

@@ -9,11 +9,10 @@ from fairseq.utils import split_paths
 from fairseq_doc.cli.arguments import CheckpointOptions
 from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.attention import TASK as TRANSLATION
-from fairseq_doc.evaluation.ensemble import Ensemble, load_models
+from fairseq_doc.evaluation.attention import TRANSLATION
+from fairseq_doc.evaluation.ensemble import TASK, Ensemble, load_models
 from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.modules.embedding_file import embedding_lines
-from fairseq_doc.optim.nt_asgd import TASK as LANGUAGE_MODEL
 from fairseq_doc.options import REQUIRED, option
 
 EXAMPLE = "fairseq-doc embeddings data-bin/ptb --path a.pt --output vectors.txt"
@@ -42,7 +41,7 @@ def run(settings: Options) -> dict[str, Any]:
         raise FairseqDocError("--output-matrix: expected --side target; got source")
     check_distinct([settings.output], split_paths(settings.path))
     check_output(settings.output, settings.overwrite)
-    task_name = TRANSLATION if settings.side else LANGUAGE_MODEL
+    task_name = TRANSLATION if settings.side else TASK
     model = Ensemble(*load_models(settings.path, task_name, {"data": os.fspath(settings.data)}))
     part = model.single.encoder if settings.side == "source" else model.single.decoder
     matrix = getattr(part, "embedding", None)

@@ -15,7 +15,7 @@ from fairseq.tasks import FairseqTask
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Paths, load_models
 
-TASK = "translation"
+TRANSLATION = "translation"
 
 
 @dataclass(frozen=True)
@@ -76,5 +76,5 @@ def load_translator(
         raise FairseqDocError(
             f"expected a folder of fairseq-preprocess, with a dictionary for each side; got {data}"
         )
-    models, task = load_models(paths, TASK, {"data": os.fspath(data)}, precision)
+    models, task = load_models(paths, TRANSLATION, {"data": os.fspath(data)}, precision)
     return Translator([model.to(device) for model in models], task, beam)

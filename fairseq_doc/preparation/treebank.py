@@ -22,7 +22,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option, positive
 from fairseq_doc.preparation import language_model, parallel_text
-from fairseq_doc.preparation.language_model import SPLITS
+from fairseq_doc.preparation.corpora import SPLITS
 from fairseq_doc.preparation.stages import Lines, Say, check_destination, make_stamp, staged
 from fairseq_doc.preparation.symbols import WordSymbols, is_reserved, symbols_of
 from fairseq_doc.preparation.tokenization import clean

@@ -24,6 +24,7 @@ from fairseq.utils import split_paths
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.evaluation.attention import TRANSLATION
 from fairseq_doc.evaluation.ensemble import TASK, load_ensemble
 from fairseq_doc.evaluation.learning_curves import MAX_LINE, LearningCurve, read_log
 from fairseq_doc.evaluation.perplexity import evaluate
@@ -36,7 +37,6 @@ from fairseq_doc.tuning.command import Command, parsed, read_command
 from fairseq_doc.tuning.training import CHECKPOINTS, LOG, best_value, folder_of, train_seeds
 
 SPLITS = ("valid", "test")
-TRANSLATION = "translation"
 MAX_JSON = 1 << 20  # bytes of the files of this folder
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 _SPEED = re.compile(r"\| train \| .*\| wps ([\d.]+) \|")

@@ -9,7 +9,8 @@ import pytest
 import toy_language
 from conftest import doc, run
 
-from fairseq_doc.preparation.language_model import Settings, prepare
+from fairseq_doc.preparation.corpora import Settings
+from fairseq_doc.preparation.language_model import prepare
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,8 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 from fairseq_doc.preparation import language_model
 from fairseq_doc.preparation.byte_tokens import NAMES
+from fairseq_doc.preparation.corpora import PUBLISHED, SPLITS, Counts, Settings
 from fairseq_doc.preparation.language_model import (
-    PUBLISHED,
-    SPLITS,
-    Counts,
-    Settings,
     parts_of,
     prepare,
     untokenised,

@@ -8,7 +8,8 @@ from conftest import refusal
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairseq_doc.preparation.language_model import Settings, prepare
+from fairseq_doc.preparation.corpora import Settings
+from fairseq_doc.preparation.language_model import prepare
 from fairseq_doc.preparation.text_form import WORDS, TextForm, form_of
 
 from .conftest import contents, write

@@ -1,0 +1,146 @@
+"""The texts that a language model is prepared from: published counts, and the options."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import check_input
+from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
+from fairseq_doc.preparation.text_form import WORDS, TextForm, form_of
+from fairseq_doc.preparation.tokenization import BPE_KINDS, MODELS, TOKENIZERS
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A published corpus: tokens of each split with one end mark a line, and types with the end
+    mark; or bytes of each split, and kinds of bytes in all three."""
+
+    tokens: dict[str, int]
+    types: int
+
+
+ENWIK8, TEXT, PYDOC = "enwik8", "text", "pydoc"
+# For Penn Treebank the paper's Table 1 prints one token more for each split.
+PUBLISHED = {
+    "ptb": Counts({"train": 929_589, "valid": 73_760, "test": 82_430}, types=10_000),
+    "wikitext2": Counts({"train": 2_088_628, "valid": 217_646, "test": 245_569}, types=33_278),
+    ENWIK8: Counts({"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}, types=205),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the result, with the text itself. ``counts`` are checked, and give the sizes of
+    enwik8's splits; by default they are the corpus's published ones."""
+
+    corpus: str = option(
+        "ptb, wikitext2 or enwik8, whose published counts are checked; text, any other; pydoc, the "
+        "text that every Python carries",
+        REQUIRED,
+        positional=True,
+        metavar="CORPUS",
+        choices=(*PUBLISHED, TEXT, PYDOC),
+    )
+    folder: Path | None = option(
+        "folder of train.txt, valid.txt and test.txt (or ptb.train.txt, or wiki.train.tokens, and "
+        "so on), one sentence a line, already tokenised, since lines are split at blanks only; "
+        "with --split a file; for enwik8 its file of 100 MB; pydoc takes none",
+        positional=True,
+        metavar="FOLDER",
+        nargs="?",
+    )
+    split: str | None = option(
+        "text of one file in place of a folder: the first N percent of its lines are training, the "
+        "next validation, the last test, such as 90,5,5",
+        metavar="N,N,N",
+    )
+    unit: str | None = option(
+        "what a token is; with byte, every byte of the text, whatever its encoding (default: word; "
+        "enwik8: byte)",
+        choices=UNITS,
+    )
+    threshold: int | None = option(
+        "words, or bytes, that occur less often in training become <unk>; text without <unk> in "
+        "place needs 2, so that the model learns to predict it (default: 0; words of pydoc: 2)",
+        metavar="N",
+    )
+    tokenizer: str | None = option(
+        "how a text of your own is tokenised (default: none, it is split at blanks)",
+        choices=TOKENIZERS,
+    )
+    lang: str | None = option("language of the text (default: en)", needs="tokenizer")
+    bpe: str | None = option("cut words into units (default: none)", choices=BPE_KINDS)
+    merges: int | None = option(
+        "merges to learn a model; with sentencepiece the size of its vocabulary (default: 8,000)",
+        type=positive,
+        metavar="N",
+        needs="bpe",
+    )
+    like: Path | None = option(
+        "data folder of an earlier preparation, to go on with its models: take its dictionary, "
+        "tokeniser and units; words that it lacks become <unk>",
+        metavar="DATA",
+    )
+    counts: Counts | None = None
+
+    @property
+    def form(self) -> TextForm:
+        """How words and units are found, without the model of units."""
+        return TextForm(WORD, self.tokenizer or "none", self.lang or "en", self.bpe or "none")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the text is split at blanks alone, or into bytes."""
+        return self.form == WORDS
+
+    @property
+    def files_of_like(self) -> dict[str, Path]:
+        """``dictionary`` of ``like``, and ``units``, its model of units."""
+        if self.like is None:
+            return {}
+        files = {"dictionary": self.like / "dict.txt"}
+        if self.bpe in MODELS:
+            files["units"] = self.like / MODELS[self.bpe]
+        return files
+
+    def _as_like(self, folder: Path) -> "Settings":
+        own = ("unit", "threshold", "tokenizer", "lang", "bpe", "merges")
+        given = [f"--{name}" for name in own if getattr(self, name) is not None]
+        if given or self.corpus not in (TEXT, PYDOC):
+            raise FairseqDocError(
+                f"--like: expected the corpus {TEXT} or {PYDOC} and none of --{', --'.join(own)}, "
+                f"which are those of {folder}; got {' '.join([self.corpus, *given])}"
+            )
+        check_input(folder / "dict.txt", again=True)
+        form = form_of(folder)
+        return replace(
+            self,
+            unit=form.unit,
+            threshold=0,
+            tokenizer=form.tokenizer,
+            lang=form.language,
+            bpe=form.bpe,
+        )
+
+    def with_defaults(self) -> "Settings":
+        """The same with the defaults that depend on the corpus, or with the choices of ``like``."""
+        if self.like is not None:
+            return self._as_like(self.like)
+        unit = self.unit or (BYTE if self.corpus == ENWIK8 else WORD)
+        threshold = self.threshold
+        if threshold is None:
+            threshold = 2 if (self.corpus, unit) == (PYDOC, WORD) else 0
+        counts = self.counts or PUBLISHED.get(self.corpus)
+        return replace(
+            self,
+            unit=unit,
+            threshold=threshold,
+            counts=counts,
+            tokenizer=self.form.tokenizer,
+            lang=self.form.language,
+            bpe=self.form.bpe,
+            merges=self.merges or 8_000,
+        )
