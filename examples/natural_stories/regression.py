@@ -8,21 +8,15 @@ squares; with surprisal, also of the surprisal of both. The gain is in nats a wo
 each story by coefficients of the other ones.
 """
 
-import csv
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from stories import read_table, read_words
 
 PUNCTUATION = "'\"().,;:?!"  # stripped for a word's frequency
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    """The rows of a table with tabs, in which quotes are words."""
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def bare(word: str) -> str:
@@ -30,24 +24,26 @@ def bare(word: str) -> str:
     return word.strip(PUNCTUATION).lower()
 
 
-def read_words(corpus: Path, training: Path) -> dict[int, list[tuple[str, float, float, float]]]:
+def read_stories(corpus: Path, training: Path) -> dict[int, list[tuple[str, float, float, float]]]:
     """{story: (word, mean time in ms, length, log2 of its frequency) of each word in order}."""
     counts = Counter(map(bare, training.read_text("utf-8").split()))
-    times = {(row["item"], row["zone"]): row for row in read(corpus / "processed_wordinfo.tsv")}
+    rows = read_table(corpus / "processed_wordinfo.tsv")
+    times = {(int(row["item"]), int(row["zone"])): row for row in rows}
     stories: dict[int, list] = {}
-    for row in read(corpus / "all_stories.tok"):
-        word, time = row["word"], times.get((row["item"], row["zone"]))
-        if time is None or time["word"] != word:
-            raise SystemExit(f"expected the time of {word}; got {time}")
-        frequency = np.log2((counts[bare(word)] + 1) / counts.total())
-        found = (word, float(time["meanItemRT"]), len(word), frequency)
-        stories.setdefault(int(row["item"]), []).append(found)
+    for number, words in read_words(corpus).items():
+        for zone, word in enumerate(words, start=1):
+            time = times.get((number, zone))
+            if time is None or time["word"] != word:
+                raise SystemExit(f"expected the time of {word}; got {time}")
+            frequency = np.log2((counts[bare(word)] + 1) / counts.total())
+            found = (word, float(time["meanItemRT"]), len(word), frequency)
+            stories.setdefault(number, []).append(found)
     return stories
 
 
 def read_surprisals(path: Path, words: list[str]) -> np.ndarray:
     """The surprisals of a story's words; NaN for one that is unknown or not scored."""
-    rows = [row for row in read(path) if row["word"] != "</s>"]
+    rows = [row for row in read_table(path) if row["word"] != "</s>"]
     if [row["word"] for row in rows] != words:
         raise SystemExit(f"{path}: expected the {len(words)} words of the story; got others")
     known = [row["unknown"] == "0" and row["surprisal"] != "NA" for row in rows]
@@ -77,7 +73,7 @@ def mean_and_error(of_stories: np.ndarray) -> str:
 
 def main(corpus: Path, training: Path, systems: dict[str, Path]) -> Iterator[str]:
     """The lines of the table."""
-    stories = read_words(corpus, training)
+    stories = read_stories(corpus, training)
     y = np.array([time for words in stories.values() for _, time, *_ in words])
     story = np.concatenate([[number] * len(words) for number, words in stories.items()])
     base = np.vstack([with_previous(np.array([w[2:] for w in ws])) for ws in stories.values()])

@@ -13,15 +13,20 @@ from pathlib import Path
 SENTENCE_END = re.compile(r"((?:^| )(?!'?[MD]r\. )[^ ]*[.?!]'?) (?='?[A-Z])")
 
 
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a table with tabs, in which quotes are words."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
 def read_words(corpus: Path) -> dict[int, list[str]]:
     """{story: its words}; the words of a story are numbered from 1."""
     stories = defaultdict(list)
-    with open(corpus / "all_stories.tok", encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
-            words = stories[int(row["item"])]
-            words.append(row["word"])
-            if int(row["zone"]) != len(words):
-                raise SystemExit(f"expected word {len(words)} of story {row['item']}; got {row}")
+    for row in read_table(corpus / "all_stories.tok"):
+        words = stories[int(row["item"])]
+        words.append(row["word"])
+        if int(row["zone"]) != len(words):
+            raise SystemExit(f"expected word {len(words)} of story {row['item']}; got {row}")
     return dict(stories)
 
 

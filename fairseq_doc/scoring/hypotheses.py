@@ -155,17 +155,22 @@ def read_system(
     # H- lines are as the data was prepared; D- lines may be detokenised already.
     hypotheses = [one.words if options.data else one.text for one in best]
     targets = [sentence.target for sentence in generated if sentence.target is not None]
-    if len(hypotheses) != len(references):
-        raise FairseqDocError(
-            f"expected as many references as hypotheses; got {len(references):,} references and "
-            f"{len(hypotheses):,} hypotheses in {path}"
-        )
+    check_count(path, generated, references)
     undoing = find_undoing(path, hypotheses, targets, references, options)
     agreeing = count_agreeing(path, undoing(targets), references) if targets else None
     hypotheses = undoing(hypotheses)
     _check_plain(f"{path}: sentence", hypotheses, options, 0, f" after undoing {undoing}")
     unknown = len(_matching(UNKNOWN, hypotheses))
     return System(str(path), hypotheses, undoing, agreeing, unknown)
+
+
+def check_count(path: str, generated: Sequence[object], references: Sequence[str]) -> None:
+    """Raise ``FairseqDocError`` unless there is a reference for each sentence of an output."""
+    if len(generated) != len(references):
+        raise FairseqDocError(
+            f"{path}: expected as many sentences as references; got {len(generated):,} and "
+            f"{len(references):,}"
+        )
 
 
 def find_undoing(

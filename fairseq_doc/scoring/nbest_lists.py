@@ -25,6 +25,7 @@ from fairseq_doc.scoring.generated import is_line_of_generated, read_generated
 from fairseq_doc.scoring.hypotheses import (
     BPE_MARK,
     ReadOptions,
+    check_count,
     count_agreeing,
     find_undoing,
     looks_tokenized,
@@ -216,11 +217,7 @@ def read_translations(
     if reference is None:
         return utterances, None
     references = read_references(reference)
-    if len(references) != len(utterances):
-        raise FairseqDocError(
-            f"{path}: expected candidates for each of {len(references):,} references in "
-            f"{reference}; got {len(utterances):,} sentences"
-        )
+    check_count(path, generated, references)
     targets = [sentence.target for sentence in generated if sentence.target is not None]
     if targets:
         if data is None:  # T- lines are as the data was prepared, whatever the D- lines are

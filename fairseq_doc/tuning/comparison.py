@@ -2,7 +2,7 @@
 
 DIR/data.SHA256SUMS               of the data folder that all read
 DIR/NAME-seedN/                   a training, see training.py
-DIR/NAME-seedN/evaluation.json    what its best checkpoint reaches
+DIR/NAME-seedN/evaluation.json    what its best checkpoint reaches; its checksum is in SHA256SUMS
 """
 
 import contextlib
@@ -324,6 +324,7 @@ def _evaluation(
     stamp = {"checkpoint": checksums.sha256_of(checkpoint), "data": data, "reference": reference}
     kept = folder / "evaluation.json"
     with contextlib.suppress(FairseqDocError, ValueError, AttributeError):  # none, or damaged
+        checksums.check(kept)
         found = json.loads(read_text(kept, MAX_JSON))
         if found.pop("of") == stamp:
             return found
@@ -335,6 +336,7 @@ def _evaluation(
         found = {"valid": best, "test": _bleu(system.args, folder, checkpoint, reference)}
     found |= _facts(folder / LOG)
     write_lines(kept, [json.dumps({**found, "of": stamp})])
+    checksums.write(folder, [kept.name])
     return found
 
 

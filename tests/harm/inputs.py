@@ -1,5 +1,6 @@
 """Unharmed inputs of every kind, in one folder a group, made by the project's own commands."""
 
+import json
 import random
 import shutil
 
@@ -59,6 +60,10 @@ EQ_LABEL ADVP PRT
 
 DYNAMIC = ("--dynamic", "--dynamic-segment", 30, "--dynamic-columns", 5, "--dynamic-batches", 2)
 DYNAMIC = (*map(str, DYNAMIC), "--dynamic-statistics", "a.npz")
+COMPARED = ("compare", "--dir", "compared", "--seeds", "1", "a=", "b=", "--no-progress-bar", "--")
+COMPARED = (*COMPARED, "fairseq-train", "data", "--user-dir", str(PACKAGE))
+COMPARED = (*COMPARED, *LM_MODEL.split(), *LM_TRAINING.split(), "--log-format", "json")
+COMPARED = (*COMPARED, "--max-epoch", "1")
 
 
 class Builder:
@@ -90,7 +95,8 @@ class Builder:
 
     def _lm(self):
         """text/, data/ (with checksums), plain/ (fairseq-preprocess's), a.pt, b.pt, middle.pt (of a
-        run to resume), train.log, train.json, lines.txt, run.yaml, a.npz (gradient statistics of a.pt)."""
+        run to resume), train.log, train.json, lines.txt, run.yaml, a.npz (gradient statistics of a.pt),
+        pairs.jsonl, lists, first, said (Kaldi's), compared/ (of the systems a and b)."""
         toy_language.write_corpus(self.folder / "text", 900, 300, 300)
         self.run("fairseq-doc", "prepare-lm", "text", "text", "data")
         prefixes = [f"--{split}pref=text/{split}.txt" for split in ("train", "valid", "test")]
@@ -109,12 +115,32 @@ class Builder:
         options = ("--seed", 2, "--max-epoch", 1, "--log-format", "json")
         log = self.train_lm("data", "save", *options)
         (self.folder / "train.json").write_text(log)
+        for name in ("a", "b"):
+            system = self.folder / "compared" / f"{name}-seed1"
+            shutil.copytree(self.folder / "save", system / "checkpoints")
+            (system / "log.txt").write_text(log)
         (self.folder / "save" / "checkpoint_last.pt").rename(self.folder / "b.pt")
         shutil.rmtree(self.folder / "save")
         lines = (self.folder / "text" / "test.txt").read_text().splitlines()
         (self.folder / "lines.txt").write_text("".join(f"{line}\n" for line in lines[:6]))
         (self.folder / "run.yaml").write_text(YAML)
+        self._lists([line.split() for line in lines[:6]])
         self.run("fairseq-doc", "eval-lm", "data", "--path", "a.pt", "--cpu", *DYNAMIC)
+        self.run("fairseq-doc", *COMPARED)
+
+    def _lists(self, sentences):
+        """Pairs of a sentence and one with a word at another place; both as candidates."""
+        pairs, lists, first, said = [], [], [], []
+        for number, words in enumerate(sentences):
+            good, bad = " ".join(words), " ".join([*words[1:], words[0], "w1"])
+            pair = {"sentence_good": good, "sentence_bad": bad, "UID": f"kind_{number % 2}"}
+            pairs.append(json.dumps(pair))
+            lists += [f"utt{number}-1 {bad}", f"utt{number}-2 {good}"]
+            first += [f"utt{number}-1 -{number}.5", f"utt{number}-2 -7"]
+            said.append(f"utt{number} {good}")
+        texts = {"pairs.jsonl": pairs, "lists": lists, "first": first, "said": said}
+        for name, text in texts.items():
+            (self.folder / name).write_text("".join(f"{line}\n" for line in text))
 
     def _trees(self):
         """train.mrg, dev.mrg, test.mrg, dev.nbest, test.nbest.gz, dev.scores, words.prm, data/ (with

@@ -13,6 +13,7 @@ import re
 import signal
 import unicodedata
 import zlib
+from collections import Counter
 
 import numpy as np
 import yaml
@@ -202,6 +203,36 @@ def fits_scored_lines(original, mutilated, result, expected):
         if abs(entry["log_prob"] - before.get(entry["text"], entry["log_prob"])) > 1e-4:
             return "another score for an equal line"
     return None
+
+
+def fits_pairs(original, mutilated, result, expected):
+    """``pairs`` of JSON lines: as many pairs, of the same kinds."""
+    rows = [json.loads(line) for line in lines_of(mutilated)]
+    if rows == [json.loads(line) for line in lines_of(original)]:
+        return "another result for equal pairs"
+    got, kinds = json.loads(result.out), Counter(row.get("UID") for row in rows)
+    counts = {name: kind["pairs"] for name, kind in got["kinds"].items()}
+    if got["all"]["pairs"] != len(rows) or sorted(counts.values()) != sorted(kinds.values()):
+        return "other counts than the pairs'"
+    accuracies = [got["all"]["accuracy"], *(kind["accuracy"] for kind in got["kinds"].values())]
+    right = all(0 <= accuracy <= 100 for accuracy in accuracies)
+    return None if right else "an accuracy that is none"
+
+
+def fits_kaldi(original, mutilated, result, expected):
+    """``rescore`` with another list, other scores or references of its six utterances."""
+    rows = [(line.split() or [""]) for line in lines_of(mutilated)]
+    before = [line.split() for line in lines_of(original)]
+    if rows == before:
+        return "another result for equal lines"
+    keys = Counter(row[0] for row in rows)
+    if keys != Counter(row[0] for row in before):
+        return "other candidates or utterances than the other files'"
+    got = json.loads(result.out)
+    if (got["utterances"], got["candidates"]) != (6, 12):
+        return "another number of utterances or candidates"
+    finite = all(math.isfinite(got[name]) for name in ("value", "first", "weight", "bonus"))
+    return None if finite else "a number that is none"
 
 
 def fits_prepared_text(split):

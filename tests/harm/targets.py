@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from conftest import PACKAGE
 from harm import mutilations, oracles
-from harm.inputs import DYNAMIC, LM_MODEL, LM_TRAINING, TRANSLATION
+from harm.inputs import COMPARED, DYNAMIC, LM_MODEL, LM_TRAINING, TRANSLATION
 
 import fairseq_doc.registration  # noqa: F401  # so that torch.load accepts what checkpoints hold
 
@@ -155,6 +155,11 @@ SCORE = doc("score", "data", "--path", "a.pt", "--cpu", "--no-progress-bar", "--
 BLEU = doc("bleu", "generated.out", "other.out", "--reference", "raw/test.de", "--lang", "de")
 ROUGE = doc("rouge", "generated.out", "--reference", "raw/test.de", "--lang", "de")
 FEW = ("--bootstrap", "100")
+PAIRS = doc("pairs", "data", "pairs.jsonl", "--path", "a.pt", *SHORT[:2])
+RESCORE = ("rescore", "data", "lists", "--path", "a.pt", "--first-pass", "first", "--metric", "wer")
+RESCORE = doc(*RESCORE, "--tune", "--reference", "said", "--output", "new", *SHORT[:2])
+EMBEDDINGS = doc("embeddings", "data", "--path", "a.pt", "--output", "new")
+COMPARE = ("fairseq-doc", "compare", "--json", *COMPARED[1:])
 HYDRA = ("fairseq-hydra-train", "--config-dir", ".", "--config-name", "run")
 HYDRA = (*HYDRA, "checkpoint.save_dir=save", "optimization.max_update=3")
 
@@ -172,9 +177,12 @@ def _lm_targets():
         (analysis("generate", "data", "a.pt", "--length", "9"), json_of()),
         (analysis("rank"), json_of()),
         (analysis("weights"), json_of()),
+        (PAIRS, json_of()),
     ]
     for words, reads in of_checkpoints:
         yield _checkpoint("a.pt", words, reads)
+    for words in (RESCORE, EMBEDDINGS):
+        yield _checkpoint("a.pt", words, json_of("new"), "new")
     resume = train_lm("data", "--restore-file", "middle.pt")
     yield _checkpoint("middle.pt", resume, trained, SAVES)
 
@@ -201,6 +209,14 @@ def _lm_targets():
         yield Target("text", f"text/{split}.txt", prepare, fits, _prepared, "new/.*")
     writes = f"{SAVES}|hydra_train.log"
     yield Target("YAML", "run.yaml", HYDRA, oracles.fits_yaml, trained, writes, _settings)
+    yield Target("pairs", "pairs.jsonl", PAIRS, oracles.fits_pairs, json_of())
+    for file in ("lists", "first", "said"):
+        fits = oracles.fits_kaldi
+        yield Target("n-best lists", file, RESCORE, fits, json_of("new"), "new")
+    for file in ("data.SHA256SUMS", "a-seed1/evaluation.json"):
+        writes, draws = "compared/.*", mutilations.text
+        fits = oracles.never
+        yield Target("compared", f"compared/{file}", COMPARE, fits, json_of(), writes, draws)
     words, kind = analysis("eval-lm", "data", "a.pt", *DYNAMIC), "gradient statistics"
     reads, draws = json_of(), mutilations.binary
     yield Target(kind, "a.npz", words, oracles.never, reads, r"a\.npz", draws)

@@ -1,7 +1,8 @@
 """examples/natural_stories."""
 
-import importlib.util
+import importlib
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,8 @@ from conftest import ROOT
 from fairseq_doc.preparation.text_form import WORDS, TextForm
 
 
-def script(name):
-    spec = importlib.util.spec_from_file_location(
-        name, ROOT / f"examples/natural_stories/{name}.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-stories, regression = script("stories"), script("regression")
+sys.path.insert(0, str(ROOT / "examples/natural_stories"))
+stories, regression = map(importlib.import_module, ("stories", "regression"))
 SENTENCES = ["Who's there?'", "He asked: 'Why not!'", "'I am Dr. No,' said he.", "'Oh?' she said."]
 
 
@@ -89,7 +82,7 @@ def test_other_words_are_refused(corpus):
     times = folder / "processed_wordinfo.tsv"
     times.write_text(times.read_text().replace("dog.", "x"))
     with pytest.raises(SystemExit, match="expected the time of dog."):
-        regression.read_words(folder, folder / "text")
+        regression.read_stories(folder, folder / "text")
 
 
 @pytest.mark.data

@@ -111,7 +111,7 @@ def test_without_targets_the_tokenizer_must_be_given(tmp_path):
     [
         (["un@@ done", "b", "c"], "none", f"{MARK}, @@ or \u2581 after undoing nothing"),
         (["a", "\u2581un done", "c"], "subword_nmt", f"sentence 1, the first of 1, {MARK}"),
-        (["a", "b"], "none", "3 references and 2 hypotheses"),
+        (["a", "b"], "none", "references; got 2 and 3"),
     ],
 )  # fmt: skip
 def test_marks_that_are_left_and_other_counts_are_refused(tmp_path, texts, bpe, problem):

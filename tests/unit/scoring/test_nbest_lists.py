@@ -135,7 +135,7 @@ def test_what_is_no_plain_text_or_of_others_is_refused(tmp_path, data):
     assert lists[0].texts[0] == "ein@@ e Katze ."  # as a model of these units reads it
     reference = write(tmp_path / "few", RAW[:1])
     assert "marks of BPE" in refusal(read_translations, path, None, reference, False)
-    assert "for each of 1 references in" in refusal(read_translations, path, data, reference)
+    assert "references; got 2 and 1" in refusal(read_translations, path, data, reference)
     reference = write(tmp_path / "others", ["Zwei.", "Drei."])
     assert "targets differ" in refusal(read_translations, path, data, reference)
     without = [line for line in SENTENCES if not line.startswith("P-")]
