@@ -11,7 +11,6 @@ from conftest import ROOT
 
 from fairseq_doc.preparation.text_form import WORDS, TextForm
 
-
 sys.path.insert(0, str(ROOT / "examples/natural_stories"))
 stories, regression = map(importlib.import_module, ("stories", "regression"))
 SENTENCES = ["Who's there?'", "He asked: 'Why not!'", "'I am Dr. No,' said he.", "'Oh?' she said."]
