@@ -17,10 +17,11 @@ fairseq-doc compare --dir "$folder" \
     doc2="$mixture --layer-dims 166,166,120 --doc-components 0,0,1,3" \
     doc1="$mixture --layer-dims 166,166,120 --doc-components 0,1,0,3" "${own[@]}" -- \
     fairseq-train "$data" --user-dir fairseq_doc --task bptt_language_modeling --decoder-embed-dim 100 \
-    --embed-dropout 0.04 --input-dropout 0.16 --hidden-dropout 0.09 --output-dropout 0.16 --component-dropout 0.24 \
-    --weight-dropout 0.2 \
+    --embed-dropout 0.02 --input-dropout 0.08 --hidden-dropout 0.045 --output-dropout 0.08 --component-dropout 0.12 \
+    --weight-dropout 0.1 \
     --criterion doc_cross_entropy --ar-alpha 2 --tar-beta 1 --gradient-sampling 0.01 \
-    --optimizer nt_asgd --lr-scheduler nt_asgd --lr 20 --nonmono 5 --weight-decay 1.2e-6 --clip-norm 0.25 \
-    --batch-size 12 --batch-size-valid 10 --max-epoch 60 \
+    --optimizer averaged_adam --adam-betas "(0.0,0.999)" --adam-eps 1e-9 --lr 0.01 --clip-norm 1 \
+    --lr-scheduler plateau --lr-patience 1000 --average-at 14 --max-checks 27 --updates-per-epoch 277 \
+    --batch-size 32 --bptt 35 --batch-size-valid 32 --eval-window 4000 --best-checkpoint-metric nll_loss \
     --matmul-precision bfloat16 --num-workers 0 --distributed-world-size 1 --no-epoch-checkpoints \
-    --log-format simple --log-interval 500 "$@"
+    --log-format simple --log-interval 277 "$@"
