@@ -18,7 +18,8 @@ from fairseq_doc.models.language_model import RecurrentDecoder
 from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.mixture import ACTIVATIONS, MixtureOutput
 from fairseq_doc.modules.recurrent_stack import RecurrentLayer, RecurrentStack
-from fairseq_doc.ops.gated_cell import n_gates
+from fairseq_doc.ops.gated_cell import HighwayCell, LSTMCell, n_gates
+from fairseq_doc.ops.nas_cell import NASCell
 
 
 def layer_widths(decoder: RecurrentDecoder) -> list[int]:
@@ -39,10 +40,11 @@ def add_layers(
     and the state after the last step.
     """
     stack: Any = decoder.lstm
-    if not isinstance(stack, AWDLSTM | RecurrentStack):
-        raise FairseqDocError(
-            f"expected an AWD-LSTM or the layers of Melis et al.; got {type(stack).__name__}"
-        )
+    cells = (layer.cell for layer in stack.modules() if isinstance(layer, RecurrentLayer))
+    used = {type(part) for part in (stack, decoder.output, *cells)}
+    if unknown := used - {AWDLSTM, RecurrentStack, LSTMCell, HighwayCell, NASCell, MixtureOutput}:
+        names = ", ".join(sorted(kind.__name__ for kind in unknown))
+        raise FairseqDocError(f"expected an AWD-LSTM or the layers of Melis et al.; got {names}")
     by_time = graph("Transpose", tokens, perm=[1, 0])  # (T, B)
     columns = graph("Gather", graph.weight(decoder.embedding, transposed), by_time, axis=1)
     x = graph("Transpose", columns, perm=[1, 2, 0])  # (D_0, T, B) -> (T, B, D_0)

@@ -177,7 +177,7 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
         )
         check_needs("--component-dropout", {"--doc-components": components}, cfg.component_dropout)
         needs = {
-            f"--cell lstm or --cell rhn, not {cfg.cell}": cell.takes_recurrent_mask,
+            f"another --cell than {cfg.cell}": cell.takes_recurrent_mask,
             f"--state-dropout 0, not {cfg.state_dropout}": not cfg.state_dropout,
         }
         check_needs("--recurrent-dropout", needs, cfg.recurrent_dropout)

@@ -45,8 +45,7 @@ class RecurrentLayer(nn.Module):
         rows = cell.matmul_parts * width
         self.input_weight = nn.Parameter(torch.empty(rows, below))
         self.state_weights = nn.ParameterList(torch.empty(rows, width) for _ in range(depth))
-        biases = depth if cell.has_biases else 0
-        self.biases = nn.ParameterList(torch.zeros(rows) for _ in range(biases))
+        self.biases = nn.ParameterList(torch.zeros(rows) for _ in range(depth * cell.has_biases))
         for weight in (self.input_weight, *self.state_weights):
             truncated_normal_(weight, 1 / math.sqrt(weight.size(1)))
         with torch.no_grad():
@@ -99,7 +98,7 @@ class RecurrentLayer(nn.Module):
         inputs = linear(x, self.cell.input_order(self.input_weight), None, precision)
         first_bias, *biases = list(self.biases) or [None]
         if first_bias is not None:
-            inputs = inputs + first_bias
+            inputs = inputs + self.cell.input_order(first_bias)
         return recurrence(
             self.cell,
             inputs,
@@ -157,7 +156,6 @@ class RecurrentStack(nn.Module):
     ) -> tuple[list[torch.Tensor], torch.Tensor, States]:
         """x are the embedded words after dropout, (T, B, E). Returns [h^1, ..., h^N, output], the
         last (T, B, F) after dropout; the output before it; the state after the last step."""
-        shape = (x.size(1), self.width)
         outputs: list[torch.Tensor] = []
         new_state = []
         total: Any = 0.0
@@ -165,7 +163,7 @@ class RecurrentStack(nn.Module):
             if n > 1:
                 x = dropout(x, self.intra_layer, self.training)
             state_mask, recurrent_mask = (
-                dropout_mask(shape, rate, self.training, x)
+                dropout_mask((x.size(1), self.width), rate, self.training, x)
                 for rate in (self.state_dropout, self.recurrent_dropout)
             )
             x, after = layer(x, layer_state, state_mask, recurrent_mask, self.precision)

@@ -28,7 +28,7 @@ class Cell(ABC):
     """A new cell is a subclass, and an entry of ``CELLS`` in ``ops/recurrence.py``."""
 
     name: str  # its key in ``CELLS``
-    gates: str  # one of ``KINDS`` in ``ops/gated_cell.py``, if the cell has such gates
+    gates: str  # one of ``KINDS`` in ``ops/gated_cell.py``; no effect on a cell without them
     has_cell_state = True  # c as well as h; without c, h itself is the sum over the steps
     has_biases = True
     takes_recurrent_mask = True  # whether dropout can be applied to a g
@@ -36,8 +36,11 @@ class Cell(ABC):
     matmul_parts: int  # of z that a product gives: the input's the first, the state's the last
     forget_part: int  # which part of a product keeps the state; its bias starts at one
 
+    def __init__(self, gates: str = "untied") -> None:
+        self.gates = gates
+
     def input_order(self, weight: Tensor) -> Tensor:
-        """The input's matrix (G D, E), its parts in the order of z."""
+        """The input's matrix (G D, E) or bias (G D,), its parts in the order of z."""
         return weight
 
     def state_order(self, weight: Tensor) -> Tensor:
@@ -48,11 +51,12 @@ class Cell(ABC):
     def plain_step(
         self, added: Tensor, product: Tensor, state: State, mask: Tensor | None
     ) -> State:
-        """h and c after a step, from u_t or b_l, the product with h, the state, g's mask."""
+        """h and c after a step, from u_t or b_l, the product with h (both in the weights' order),
+        the state, g's mask."""
 
     @abstractmethod
     def steps(self, memory: Memory) -> Any:
-        """An object whose ``step(k, product, added)`` writes h_k to the memory and returns it."""
+        """An object whose ``step(k, product, added or None)`` writes h_k to the memory and gives it."""
 
     @abstractmethod
     def gradients(self, memory: Memory, d_cell: Tensor | None) -> "CellGradients":

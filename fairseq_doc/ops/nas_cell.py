@@ -133,14 +133,11 @@ class NASGradients(CellGradients):
 
 
 class NASCell(Cell):
-    """The cell; ``gates`` has no effect."""
+    """A cell of neural architecture search."""
 
     name = "nas"
     has_biases = takes_recurrent_mask = False
     parts, matmul_parts = PARTS, PARTS - 1
-
-    def __init__(self, gates: str = "untied") -> None:
-        self.gates = gates
 
     def input_order(self, weight: Tensor) -> Tensor:
         parts = weight.chunk(8)

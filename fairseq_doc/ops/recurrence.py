@@ -11,7 +11,7 @@ after the loop each matrix's gradient is one product with the rows of all steps,
 The products may be rounded to a narrower dtype than u's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -28,9 +28,7 @@ from fairseq_doc.ops.matmul import (
 )
 from fairseq_doc.ops.nas_cell import NASCell
 
-CELLS: dict[str, Callable[[str], Cell]] = {
-    cell.name: cell for cell in (LSTMCell, HighwayCell, NASCell)
-}
+CELLS: dict[str, type[Cell]] = {cell.name: cell for cell in (LSTMCell, HighwayCell, NASCell)}
 
 
 def make_cell(name: str, gates: str = "untied") -> Cell:

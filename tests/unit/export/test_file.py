@@ -236,6 +236,11 @@ def layers_of_another_kind(model):
     model.decoder.lstm = Stack(model.decoder.lstm)
 
 
+def parts_derived_from_known_ones(model):
+    for part in (model.decoder.lstm, model.decoder.output):
+        part.__class__ = type(f"Own{type(part).__name__}", (type(part),), {})
+
+
 def a_parameter_more(model):
     model.decoder.lstm.gate = torch.nn.Parameter(torch.zeros(3))
 
@@ -253,6 +258,7 @@ def diverged(model):
     "damage, problem",
     [
         (layers_of_another_kind, "expected an AWD-LSTM or the layers of Melis et al.; got Stack"),
+        (parts_derived_from_known_ones, "got OwnAWDLSTM, OwnMixtureOutput"),
         (a_parameter_more, "expected no parameters such as lstm.gate"),
         (layers_that_compute_something_else, "this version cannot export this model"),
         (diverged, "not finite; has the training diverged"),

@@ -1,8 +1,19 @@
 """What the tests of the recurrences share."""
 
+import pytest
 import torch
 
+from fairseq_doc.ops.gated_cell import KINDS, GatedCell
+from fairseq_doc.ops.recurrence import CELLS, make_cell
+
 from ..conftest import gradients
+
+EVERY_CELL = [
+    make_cell(name, gates)
+    for name, kind in CELLS.items()
+    for gates in (KINDS if issubclass(kind, GatedCell) else KINDS[:1])
+]
+each_cell = pytest.mark.parametrize("cell", EVERY_CELL, ids=lambda x: f"{x.name}-{x.gates}")
 
 
 def weighted(results):
