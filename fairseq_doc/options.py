@@ -165,7 +165,7 @@ def _check_others(entry: Field, given: Mapping[str, Any]) -> None:
     rules = entry.metadata.get(_OPTION, {})
     needed = rules.get("needs")
     if needed and not _is_given(given.get(_dest(needed))):
-        raise FairseqDocError(f"--{_written(entry)}: expected --{needed} beside it")
+        raise FairseqDocError(f"--{_written(entry)} needs --{needed}")
     for other in rules.get("chooses", ()):
         if _is_given(given.get(_dest(other))):
             raise FairseqDocError(
@@ -183,7 +183,7 @@ def _read_group(
     for entry, _ in _entries(kind):
         name = before + _written(entry)
         if _is_given(given.get(_dest(name))):
-            raise FairseqDocError(f"--{name}: expected --{switch_name} beside it")
+            raise FairseqDocError(f"--{name} needs --{switch_name}")
     return None
 
 

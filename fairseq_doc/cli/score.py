@@ -41,9 +41,9 @@ class Options(TextOptions, AdaptationOptions):
         if self.state == "fresh" and (self.cache or self.dynamic):
             raise FairseqDocError(NEEDS_CARRIED)
         if self.tsv and (self.output_word_probs or self.json):
-            raise FairseqDocError("--tsv: expected no --json or --output-word-probs beside it")
+            raise FairseqDocError("expected --tsv without --json and --output-word-probs")
         if self.units and self.spans is not None:
-            raise FairseqDocError("--units: expected no --spans beside it")
+            raise FairseqDocError("expected --units without --spans")
 
 
 def run(settings: Options) -> dict[str, Any]:

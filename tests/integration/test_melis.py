@@ -205,8 +205,8 @@ def test_bad_settings(corpus, tmp_path, options, problem):
 @pytest.mark.parametrize(
     "options, problem",
     [
-        ("--seed 2", "--seed: expected --samples beside it"),
-        ("--average geometric", "--average: expected --samples beside it"),
+        ("--seed 2", "--seed needs --samples"),
+        ("--average geometric", "--average needs --samples"),
         ("--samples 3 --eval-window 9", "expected no --eval-window; got 9"),
         ("--samples 3 --dropout-scale 20", "--input-dropout must be in"),
     ],

@@ -133,10 +133,10 @@ def test_translations(lists, tmp_path):
         (("--output", "{}/dev.nbest", "--weight", 1, "--bonus", 0, "--overwrite"), "got one twice"),
         (("--scores", "{}/new", "--totals", "--first-pass", "{}/other.costs"), "nbest: expected every candidate of"),
         (("--scores", "{}/new", "--first-pass", "{}/none"), "cannot read"),
-        (("--scores", "{}/new", "--costs"), "--costs: expected --first-pass beside it"),
+        (("--scores", "{}/new", "--costs"), "--costs needs --first-pass"),
         (("--metric", "wer", "--reference", "{}/dev.ref", "--tune"), "--tune of Kaldi's lists needs --first-pass"),
         (("--metric", "wer", "--reference", "{}/other.ref", "--weight", 1, "--bonus", 0), "expected every utterance of"),
-        (("--metric", "wer", "--weight", 1, "--bonus", 0), "--metric: expected --reference beside it"),
+        (("--metric", "wer", "--weight", 1, "--bonus", 0), "--metric needs --reference"),
         (("--format", "fairseq-generate", "--scores", "{}/new"), "expected fairseq-generate's output"),
     ],
 )  # fmt: skip

@@ -67,9 +67,9 @@ def test_the_help_has_every_option_with_its_default():
 @pytest.mark.parametrize(
     "words, problem",
     [
-        ("--in-lambda 0.2", "--in-lambda: expected --in-window beside it"),
-        ("--learn-rate 0.2", "--learn-rate: expected --learn beside it"),
-        ("--search", "--search: expected --in-window beside it"),
+        ("--in-lambda 0.2", "--in-lambda needs --in-window"),
+        ("--learn-rate 0.2", "--learn-rate needs --learn"),
+        ("--search", "--search needs --in-window"),
         (
             "--search --in-window 3 --in-lambda 1",
             "--search chooses --in-lambda: expected one of the two; got both",
