@@ -103,7 +103,7 @@ def test_a_rerun_takes_further_options(folder):
             "--sampler qmc has no use for --startup-trials: leave it out; got '3'",
         ),
         (("space.yaml", *STUDY, "--seed", "-1"), "--seed: expected at least 0; got -1"),
-        (("space.yaml", *STUDY, "--seeds", "2"), "--seeds: expected --rerun"),
+        (("space.yaml", *STUDY, "--seeds", "2"), "--seeds needs --rerun"),
         ((*STUDY, "--rerun", "best"), "there is no a.db"),
         ((*STUDY, "--report", "r"), "there is no a.db"),
         ((*STUDY, "--report", "r", "--rerun", "best"), "got both"),
