@@ -31,7 +31,7 @@ PATCHES = (
     best_checkpoint,  # checkpoint_best.pt is the best of all validations
     save_dir_lock,  # one training writes to a folder of checkpoints at a time
     amp_scaling,  # with --amp gradients are divided by the loss scale once
-    dictionary_files,  # a dictionary is read as every other text, and refused with its line
+    dictionary_files,  # a dictionary is read as every other text, and refused with its name
     binarised_data,  # binarised text is checked when it is opened
     interactive_input,  # fairseq-interactive reads its input as every other text
     last_batch,  # batches hold every sentence, the last few too
