@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+import time
 
 import pytest
 import torch
@@ -26,6 +27,12 @@ def write(folder, log="", **bests):
         torch.save(
             {"model": {"w": torch.zeros(1000)}, **state}, checkpoints / f"checkpoint_{name}.pt"
         )
+
+
+def ended(training):
+    while (outcome := training.poll()) is None:
+        time.sleep(0.01)
+    return outcome
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,7 @@ def test_threads_and_a_program_that_is_missing(tmp_path, monkeypatch):
             monkeypatch.setenv("OMP_NUM_THREADS", given)
         training = Training(LOSS, {"lr": 0.1}, tmp_path / expected)
         training.start(2)
-        training.end(30)
+        ended(training)
         assert training.log.read_text().strip() == expected
     (tmp_path / "file").touch()
     blocked = Training(LOSS, {}, tmp_path / "file" / "x")
@@ -140,8 +147,7 @@ def test_threads_and_a_program_that_is_missing(tmp_path, monkeypatch):
     program[0] = "/none/fairseq-train"
     training = Training(LOSS, {}, tmp_path / "x")
     training.start(1)
-    training.end(30)
-    assert training.poll().problem == "cannot start /none/fairseq-train: No such file or directory"
+    assert ended(training).problem == "cannot start /none/fairseq-train: No such file or directory"
 
 
 def test_only_checkpoints_are_removed(tmp_path):
