@@ -85,7 +85,7 @@ def test_a_rerun_takes_further_options(folder):
     for words, problem in (
         (["--clip-norm", 3], "with --clip-norm 3; got one with --clip-norm 2: remove"),
         (["--lr", 3], "--lr: expected in the space or"),
-        (["--seed=3"], "--seed: expected none after --"),
+        (["--seed=3"], "--seed: expected none, since every training"),
         (["fairseq-train", "--lr", "3"], "expected options after --"),
     ):
         assert problem in refused("tune", *STUDY, "--rerun", "best", "--seeds", 1, "--", *words)
