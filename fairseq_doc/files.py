@@ -225,6 +225,10 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
     existing file is replaced, not even one that appears meanwhile."""
     mode = _mode(path)
     in_place = _is_written_in_place(path, mode)
+    target = Path(os.path.realpath(path))
+    # Not tempfile: a signal can come after it makes the file and before it returns the name.
+    # save_dir_lock.py recognises such names as files of a killed run.
+    new = target.parent / f".{target.name[:40]}.{secrets.token_hex(4)}.part"
     try:
         if in_place:
             descriptor = _descriptor(path)
@@ -234,28 +238,15 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
         else:
             if mode is not None and not overwrite:
                 raise FairseqDocError(_exists(path))
-            with _moved_into_place(Path(os.path.realpath(path)), mode, overwrite, binary) as file:
+            with _moved_into_place(new, target, mode, overwrite, binary) as file:
                 yield file
     except BrokenPipeError:  # the reader has enough
         raise
     except OSError as error:
-        if not _concerns(error, path):
-            raise
+        if error.filename is not None and str(error.filename) not in (str(path), str(new)):
+            raise  # of another file that is open
         kept = "" if in_place else "; nothing was changed"
         raise FairseqDocError(f"cannot write {path}: {error.strerror or error}{kept}") from None
-
-
-def _concerns(error: OSError, path: _Path) -> bool:
-    """Whether an error names this file, its temporary name or none, and not another open file."""
-    name = os.path.basename(os.path.realpath(path))
-    paths = [n for n in (error.filename, error.filename2) if isinstance(n, str | bytes)]
-    named = [os.path.basename(os.fsdecode(path)) for path in paths]
-    return not named or any(n == name or n.startswith(_temporary(name)) for n in named)
-
-
-def _temporary(name: str) -> str:
-    """How the temporary name of a file begins."""
-    return f".{name[:40]}."
 
 
 def copy_file(source: _Path, destination: _Path) -> None:
@@ -328,11 +319,8 @@ def _file(descriptor: int, binary: bool) -> IO[Any]:
 
 @contextlib.contextmanager
 def _moved_into_place(
-    path: Path, old_mode: int | None, overwrite: bool, binary: bool
+    new: Path, path: Path, old_mode: int | None, overwrite: bool, binary: bool
 ) -> Iterator[IO[Any]]:
-    # Not tempfile: a signal can come after it makes the file and before it returns the name.
-    # save_dir_lock.py recognises such names as files of a killed run.
-    new = path.parent / f"{_temporary(path.name)}{secrets.token_hex(4)}.part"
     try:
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with _file(descriptor, binary) as file:
