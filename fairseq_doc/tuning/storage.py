@@ -40,7 +40,7 @@ from fairseq_doc.tuning.space import Space, as_json, parse_space
 STAMP = "fairseq_doc"  # the user attribute of a study
 JOURNAL = "journal:///"
 SQLITE_WAIT = 60.0  # seconds for another process's write
-PATIENCE = 60.0  # seconds of the same, or of errors that pass
+PATIENCE = 60.0  # seconds of errors that pass
 MAKING = 10.0  # seconds for another process that stamps its study
 # While others use a database, or make its tables.
 _PASSING = re.compile("locked|busy|already exists|UNIQUE constraint")

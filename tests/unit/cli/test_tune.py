@@ -13,6 +13,7 @@ from fairseq_doc.cli.main import make_parser, settings_of
 from fairseq_doc.errors import pip_install
 from fairseq_doc.tuning import progress
 from fairseq_doc.tuning import training as training_module
+from fairseq_doc.tuning.settings import duration
 from fairseq_doc.tuning.slots import Slot
 from fairseq_doc.tuning.storage import open_storage, read_slots
 
@@ -211,13 +212,14 @@ def test_a_bar_on_a_terminal(monkeypatch):
 
 
 def test_a_line_a_trial_where_there_is_no_terminal(monkeypatch, capsys):
-    clock = iter([0.0, 90.0, 180.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    clock = [0.0]
+    monkeypatch.setattr("tqdm.std.time", lambda: clock[0])
     shown = progress.Progress(5, complete=1)
     for complete in (1, 2, 2, 3):
+        clock[0] = 90.0 * (complete - 1)
         shown.update(slots(*[2.0] * complete), False)
     assert capsys.readouterr().err.splitlines() == [
-        "2 of 5 trials, best 2.0000, 4.5 min left",
-        "3 of 5 trials, best 2.0000, 3.0 min left",
+        "2 of 5 trials, 01:30, 04:30 left, 0 running, best 2.0000",
+        "3 of 5 trials, 03:00, 03:00 left, 0 running, best 2.0000",
     ]
-    assert [progress.duration(s) for s in (12, 90, 5400)] == ["12 s", "1.5 min", "1.5 h"]
+    assert [duration(s) for s in (12, 90, 5400)] == ["12 s", "1.5 min", "1.5 h"]
