@@ -63,7 +63,7 @@ def load_named_file(load, cfg, trainer, **arguments):
 def load_checked(load, path, *args, **kwargs):
     """The state of a checkpoint, checked before and after reading."""
     check_file(PathManager.get_local_path(path))
-    with _clear_errors(path):
+    with clear_errors(path):
         state = load(path, *args, **kwargs)
     problem = _problem(state)
     if problem:
@@ -87,7 +87,7 @@ def check_file(path: str | os.PathLike) -> None:
         raise FairseqDocError(f"no checkpoint at {path}: expected a file of fairseq-train")
     if not os.path.isfile(path):
         raise FairseqDocError(f"{path}: expected a checkpoint, a regular file; got something else")
-    with _clear_errors(path), open(path, "rb") as file:
+    with clear_errors(path), open(path, "rb") as file:
         if file.read(len(_ZIP)) != _ZIP:  # zipfile also reads an archive after other bytes
             raise _not_whole(path, "it does not begin as torch's archives do since version 1.6")
         with zipfile.ZipFile(file) as archive:
@@ -112,7 +112,8 @@ def _check_records(path, archive):
 
 
 @contextlib.contextmanager
-def _clear_errors(path):
+def clear_errors(path):
+    """What fails while a checkpoint is read is a ``FairseqDocError``."""
     try:
         yield
     except FairseqDocError:

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.fairseq_patches.checkpoint_reading import check_file
+from fairseq_doc.fairseq_patches.checkpoint_reading import check_file, clear_errors
 from fairseq_doc.files import write_lines
 from fairseq_doc.tuning import launch
 from fairseq_doc.tuning.command import Command, program_for
@@ -227,17 +227,11 @@ def best_value(folder: Path, maximize: bool) -> float:
         if not path.exists():
             continue
         check_file(path)
-        try:
+        with clear_errors(path):
             state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
             best = state["extra_state"].get("best")
             if best is not None:
                 bests.append(float(best))
-        except Exception as error:  # a damaged file fails anywhere in its reader
-            gist = " ".join(str(error).split())[:200]
-            raise FairseqDocError(
-                f"{path}: expected a checkpoint of fairseq-train; got another or a damaged file "
-                f"({gist})"
-            ) from None
     if not bests:
         raise FairseqDocError(
             f"{folder}: expected a checkpoint with the best validation so far; got none: did the "

@@ -56,7 +56,7 @@ def test_a_training_without_a_value(tmp_path):
     write(tmp_path / "a", last=None)
     assert "did the training validate" in refusal(best_value, tmp_path / "a/checkpoints", False)
     torch.save([1], tmp_path / "checkpoint_last.pt")
-    assert "another or a damaged file" in refusal(best_value, tmp_path, False)
+    assert "is not a whole checkpoint" in refusal(best_value, tmp_path, False)
     (tmp_path / "checkpoint_last.pt").write_bytes(b"PK\x03\x04 cut")
     assert "not a whole checkpoint" in refusal(best_value, tmp_path, False)
     write(tmp_path / "b")
@@ -66,7 +66,7 @@ def test_a_training_without_a_value(tmp_path):
 
 def test_a_checkpoint_that_carries_code_is_not_run(tmp_path):
     torch.save({"extra_state": Code(str(tmp_path / "ran"))}, tmp_path / "checkpoint_last.pt")
-    assert "another or a damaged file" in refusal(best_value, tmp_path, False)
+    assert "was refused: expected tensors" in refusal(best_value, tmp_path, False)
     assert not (tmp_path / "ran").exists()
 
 
