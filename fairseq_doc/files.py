@@ -63,8 +63,7 @@ def text_lines(path: _Path, max_line: int = MAX_LINE, errors: str = "strict") ->
 
 def read_text(path: _Path, max_bytes: int) -> str:
     """The text of a small file, read as by :func:`text_lines`; no pipe, which may block."""
-    if path != "-" and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
-        raise FairseqDocError(f"{path}: expected a regular file; got a pipe")
+    check_input(path, again=path != "-")
     with _opened(path) as file:
         data = file.read(max_bytes + 1)
         if len(data) > max_bytes:
@@ -92,21 +91,17 @@ def check_input(path: _Path, again: bool = False) -> None:
         mode = os.stat(path).st_mode
     except OSError as error:
         raise FairseqDocError(f"cannot read {path}: {error.strerror}") from None
-    if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
+    if not stat.S_ISREG(mode) and (again or not stat.S_ISFIFO(mode)):
+        expected = "a regular file" if again else "a file or a pipe"
         hint = "; - is standard input" if stat.S_ISCHR(mode) else ""
-        raise FairseqDocError(f"{path}: expected a file or a pipe; got {_kind(mode)}{hint}")
-    if again and not stat.S_ISREG(mode):
-        raise FairseqDocError(
-            f"{path}: expected a file, since it is read more than once; got a pipe"
-        )
+        raise FairseqDocError(f"{path}: expected {expected}; got {_kind(mode)}{hint}")
     if not os.access(path, os.R_OK):
         raise FairseqDocError(f"cannot read {path}: {os.strerror(errno.EACCES)}")
 
 
 def _kind(mode: int) -> str:
-    if stat.S_ISDIR(mode):
-        return "a folder"
-    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def _decoded(line: bytes, name: str, number: int, errors: str) -> str:

@@ -15,6 +15,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches.wrapping import wrap
+from fairseq_doc.files import check_input
 
 _SENTENCE = 4 + 8  # bytes of a size and an offset in the .idx file, after the header
 _HEADER = 9 + 8 + 1 + 8  # bytes of its magic word, version, type of the words, count
@@ -33,8 +34,8 @@ def find_checked(find, path):
     """The path of a dataset whose files have their checksums."""
     local = find(path)
     for file in (f"{local}.idx", f"{local}.bin"):
-        if os.path.exists(file) and not os.path.isfile(file):
-            raise FairseqDocError(f"{file}: expected a regular file; got something else")
+        if os.path.exists(file):
+            check_input(file, again=True)
         checksums.check(file)
     return local
 

@@ -25,6 +25,7 @@ from omegaconf import OmegaConf, open_dict
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.fairseq_patches.wrapping import wrap
+from fairseq_doc.files import check_input
 
 DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's: the newest, if there is one
 _ZIP = b"PK\x03\x04"
@@ -83,10 +84,7 @@ def check_file(path: str | os.PathLike) -> None:
         raise FairseqDocError(
             "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so that a checkpoint could run code: unset it"
         )
-    if not os.path.exists(path):
-        raise FairseqDocError(f"no checkpoint at {path}: expected a file of fairseq-train")
-    if not os.path.isfile(path):
-        raise FairseqDocError(f"{path}: expected a checkpoint, a regular file; got something else")
+    check_input(path, again=True)
     with clear_errors(path), open(path, "rb") as file:
         if file.read(len(_ZIP)) != _ZIP:  # zipfile also reads an archive after other bytes
             raise _not_whole(path, "it does not begin as torch's archives do since version 1.6")

@@ -25,10 +25,6 @@ def add_from_text(add_from_file, dictionary, file):
     if not isinstance(file, str | os.PathLike):
         return add_from_file(dictionary, file)
     path = PathManager.get_local_path(os.fspath(file))
-    if not os.path.exists(path):
-        raise FairseqDocError(
-            f"no dictionary at {path}: expected a file that fairseq-preprocess wrote"
-        )
     checksums.check(path)
     lines = [f"{line}\n" for line in text_lines(path)]
     try:

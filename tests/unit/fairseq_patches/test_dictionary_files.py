@@ -86,7 +86,7 @@ def test_a_damaged_dictionary(load, tmp_path, contents, facts):
 
 
 def test_no_dictionary(tmp_path):
-    assert f"no dictionary at {tmp_path}/dict.txt" in refusal(
+    assert f"cannot read {tmp_path}/dict.txt: No such file" in refusal(
         Dictionary.load, f"{tmp_path}/dict.txt"
     )
     assert "a folder" in refusal(Dictionary.load, str(tmp_path))
