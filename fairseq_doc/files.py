@@ -63,8 +63,7 @@ def text_lines(path: _Path, max_line: int = MAX_LINE, errors: str = "strict") ->
 
 def read_text(path: _Path, max_bytes: int) -> str:
     """The text of a small file, read as by :func:`text_lines`; no pipe, which may block."""
-    if path != "-" and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
-        raise FairseqDocError(f"{path}: expected a regular file; got a pipe")
+    check_input(path, again=path != "-")
     with _opened(path) as file:
         data = file.read(max_bytes + 1)
         if len(data) > max_bytes:
@@ -92,21 +91,17 @@ def check_input(path: _Path, again: bool = False) -> None:
         mode = os.stat(path).st_mode
     except OSError as error:
         raise FairseqDocError(f"cannot read {path}: {error.strerror}") from None
-    if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
+    if not stat.S_ISREG(mode) and (again or not stat.S_ISFIFO(mode)):
+        expected = "a regular file" if again else "a file or a pipe"
         hint = "; - is standard input" if stat.S_ISCHR(mode) else ""
-        raise FairseqDocError(f"{path}: expected a file or a pipe; got {_kind(mode)}{hint}")
-    if again and not stat.S_ISREG(mode):
-        raise FairseqDocError(
-            f"{path}: expected a file, since it is read more than once; got a pipe"
-        )
+        raise FairseqDocError(f"{path}: expected {expected}; got {_kind(mode)}{hint}")
     if not os.access(path, os.R_OK):
         raise FairseqDocError(f"cannot read {path}: {os.strerror(errno.EACCES)}")
 
 
 def _kind(mode: int) -> str:
-    if stat.S_ISDIR(mode):
-        return "a folder"
-    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def _decoded(line: bytes, name: str, number: int, errors: str) -> str:
@@ -225,6 +220,10 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
     existing file is replaced, not even one that appears meanwhile."""
     mode = _mode(path)
     in_place = _is_written_in_place(path, mode)
+    target = Path(os.path.realpath(path))
+    # Not tempfile: a signal can come after it makes the file and before it returns the name.
+    # save_dir_lock.py recognises such names as files of a killed run.
+    new = target.parent / f".{target.name[:40]}.{secrets.token_hex(4)}.part"
     try:
         if in_place:
             descriptor = _descriptor(path)
@@ -234,28 +233,15 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
         else:
             if mode is not None and not overwrite:
                 raise FairseqDocError(_exists(path))
-            with _moved_into_place(Path(os.path.realpath(path)), mode, overwrite, binary) as file:
+            with _moved_into_place(new, target, mode, overwrite, binary) as file:
                 yield file
     except BrokenPipeError:  # the reader has enough
         raise
     except OSError as error:
-        if not _concerns(error, path):
-            raise
+        if error.filename is not None and str(error.filename) not in (str(path), str(new)):
+            raise  # of another file that is open
         kept = "" if in_place else "; nothing was changed"
         raise FairseqDocError(f"cannot write {path}: {error.strerror or error}{kept}") from None
-
-
-def _concerns(error: OSError, path: _Path) -> bool:
-    """Whether an error names this file, its temporary name or none, and not another open file."""
-    name = os.path.basename(os.path.realpath(path))
-    paths = [n for n in (error.filename, error.filename2) if isinstance(n, str | bytes)]
-    named = [os.path.basename(os.fsdecode(path)) for path in paths]
-    return not named or any(n == name or n.startswith(_temporary(name)) for n in named)
-
-
-def _temporary(name: str) -> str:
-    """How the temporary name of a file begins."""
-    return f".{name[:40]}."
 
 
 def copy_file(source: _Path, destination: _Path) -> None:
@@ -328,11 +314,8 @@ def _file(descriptor: int, binary: bool) -> IO[Any]:
 
 @contextlib.contextmanager
 def _moved_into_place(
-    path: Path, old_mode: int | None, overwrite: bool, binary: bool
+    new: Path, path: Path, old_mode: int | None, overwrite: bool, binary: bool
 ) -> Iterator[IO[Any]]:
-    # Not tempfile: a signal can come after it makes the file and before it returns the name.
-    # save_dir_lock.py recognises such names as files of a killed run.
-    new = path.parent / f"{_temporary(path.name)}{secrets.token_hex(4)}.part"
     try:
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with _file(descriptor, binary) as file:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from fairseq_doc.errors import FairseqDocError
 
 _OPTION, _GROUP = "option", "group"
-_OURS = ("needs", "chooses", "least", "below")  # which argparse does not know
+_OURS = ("needs", "without", "least", "below")  # which argparse does not know
 REQUIRED: Any = MISSING
 MAX_GRID = 10_000  # values that an option such as 0:2:0.1 may list
 T = TypeVar("T")
@@ -29,8 +29,8 @@ def option(help: str, default: Any = None, **argument: Any) -> Any:
 
     ``argument`` goes to argparse's ``add_argument``, except ``positional=True``, a word without
     dashes; ``after_dashes=True``, the words after ``--``; ``name``, if it is not the field's;
-    ``needs``, an option without which this one is refused; ``chooses``, options that it sets
-    itself; ``least`` and ``below``, the range for :func:`check_ranges`.
+    ``needs``, an option without which this one is refused; ``without``, options with which it is
+    refused; ``least`` and ``below``, the range for :func:`check_ranges`.
     """
     # fairseq reads "help".
     return field(default=default, metadata={"help": help, _OPTION: {"help": help, **argument}})
@@ -161,15 +161,15 @@ def read_options(kind: type[T], given: Mapping[str, Any], prefix: str = "") -> T
 
 
 def _check_others(entry: Field, given: Mapping[str, Any]) -> None:
-    """Refuse an option without what it needs, or with one that it chooses."""
+    """Refuse an option without what it needs, or with one that has no meaning then."""
     rules = entry.metadata.get(_OPTION, {})
     needed = rules.get("needs")
     if needed and not _is_given(given.get(_dest(needed))):
         raise FairseqDocError(f"--{_written(entry)} needs --{needed}")
-    for other in rules.get("chooses", ()):
+    for other in rules.get("without", ()):
         if _is_given(given.get(_dest(other))):
             raise FairseqDocError(
-                f"--{_written(entry)} chooses --{other}: expected one of the two; got both"
+                f"--{_written(entry)} has no use for {other}: expected one of the two; got both"
             )
 
 

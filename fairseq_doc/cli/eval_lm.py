@@ -65,14 +65,14 @@ class Options(SplitOptions, AdaptationOptions):
         f"{len(GRIDS[SIMILARITIES[0]])} pairs",
         False,
         needs="cache-window",
-        chooses=("cache-theta", "cache-lambda"),
+        without=("cache-theta", "cache-lambda"),
     )
     dynamic_search: bool = option(
         f"use the learning rate and decay that are best on {SEARCHED_SPLIT}, of "
         f"{len(grid(USUAL_SEGMENT))} pairs",
         False,
         needs="dynamic",
-        chooses=("dynamic-rate", "dynamic-decay"),
+        without=("dynamic-rate", "dynamic-decay"),
     )
     dynamic_search_tokens: int = option(
         f"tokens of {SEARCHED_SPLIT} that each pair is tried on",

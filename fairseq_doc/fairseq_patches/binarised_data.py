@@ -7,19 +7,18 @@ file, sentence after sentence; and every word must be in the dictionary.
 
 import contextlib
 import os
-import struct
 
 import numpy as np
 from fairseq.data import indexed_dataset
 from fairseq.data.indexed_dataset import MMapIndexedDataset
-from fairseq.tasks.translation import TranslationTask
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches.wrapping import wrap
+from fairseq_doc.files import check_input
 
-_HEADER = struct.Struct("<9sQBQ")  # magic, version, type of the words, number of sentences
-_SENTENCE = 4 + 8  # bytes of a size and an offset
+_SENTENCE = 4 + 8  # bytes of a size and an offset in the .idx file, after the header
+_HEADER = 9 + 8 + 1 + 8  # bytes of its magic word, version, type of the words, count
 _WORDS = 1 << 22  # compared at once
 
 
@@ -27,7 +26,6 @@ def apply() -> None:
     """Replace the functions that find and open every binarised file."""
     wrap(indexed_dataset, "get_indexed_dataset_to_local", find_checked)
     wrap(indexed_dataset, "make_dataset", make_checked)
-    wrap(TranslationTask, "load_dataset", load_both_sides)
     for kind in (MMapIndexedDataset, MMapIndexedDataset.Index):
         wrap(kind, "__del__", close_what_is_open)
 
@@ -36,8 +34,8 @@ def find_checked(find, path):
     """The path of a dataset whose files have their checksums."""
     local = find(path)
     for file in (f"{local}.idx", f"{local}.bin"):
-        if os.path.exists(file) and not os.path.isfile(file):
-            raise FairseqDocError(f"{file}: expected a regular file; got something else")
+        if os.path.exists(file):
+            check_input(file, again=True)
         checksums.check(file)
     return local
 
@@ -45,9 +43,13 @@ def find_checked(find, path):
 def make_checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=None):
     """The dataset, its index and words checked."""
     try:
-        if impl == "mmap" and MMapIndexedDataset.exists(path):
-            check_index_and_words(path, None if dictionary is None else len(dictionary))
-        return make_dataset(path, impl, fix_lua_indexing, dictionary)
+        if (
+            impl == "mmap"
+            and MMapIndexedDataset.exists(path)
+            and not os.path.getsize(f"{path}.bin")
+        ):
+            raise FairseqDocError(f"{path}.bin is empty: expected at least a sentence")
+        dataset = make_dataset(path, impl, fix_lua_indexing, dictionary)
     except FairseqDocError:
         raise
     except (OSError, MemoryError) as error:
@@ -56,16 +58,11 @@ def make_checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=No
     except Exception as error:  # a damaged file fails anywhere in its reader
         text = " ".join(str(error).split())[:200]
         raise _damaged(path, f"{type(error).__name__} ({text})") from error
-
-
-def load_both_sides(load_dataset, task, split, *args, **kwargs):
-    """fairseq takes a training split without its target side, and fails at the first update."""
-    load_dataset(task, split, *args, **kwargs)
-    if split == task.cfg.train_subset and getattr(task.datasets[split], "tgt", 0) is None:
-        raise FairseqDocError(
-            f"split {split!r} in {task.cfg.data} has sources without targets: expected the files "
-            f"of {task.cfg.source_lang} and {task.cfg.target_lang}; prepare the data again"
-        )
+    if isinstance(dataset, MMapIndexedDataset):
+        _check_index(path, dataset)
+        if dictionary is not None:
+            _check_words(path, dataset, len(dictionary))
+    return dataset
 
 
 def close_what_is_open(close, dataset):
@@ -74,39 +71,25 @@ def close_what_is_open(close, dataset):
         close(dataset)
 
 
-def check_index_and_words(path: str, words: int | None = None) -> None:
-    """Check ``path``.idx and ``path``.bin (mmap); ``words`` is the dictionary's size."""
-    dtype, sizes, offsets = _read_index(path)
+def _check_index(path, dataset):
+    index = dataset._index
+    dtype, sizes, offsets = np.dtype(index.dtype), index.sizes, index._pointers
     ends = np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
-    size = os.path.getsize(f"{path}.bin")
+    of_index, of_words = len(index._bin_buffer), len(dataset._bin_buffer)
+    if dtype.kind not in "iu":
+        raise _damaged(path, "an .idx file that begins differently")
+    if of_index != _HEADER + len(sizes) * _SENTENCE:
+        raise _damaged(path, f"an .idx file of {of_index:,} bytes for {len(sizes):,} sentences")
     if (sizes < 0).any() or offsets[:1].any() or (offsets[1:] != ends[:-1]).any():
         raise _damaged(path, "sentences that do not follow each other")
-    if ends[-1:].sum() != size:
-        raise _damaged(path, f"an index of {ends[-1:].sum():,} bytes and a .bin file of {size:,}")
-    if size == 0:
-        raise FairseqDocError(f"{path}.bin is empty: expected at least a sentence")
-    if words is not None:
-        _check_words(path, np.memmap(f"{path}.bin", dtype, mode="r"), words)
+    if ends[-1:].sum() != of_words:
+        raise _damaged(
+            path, f"an index of {ends[-1:].sum():,} bytes and a .bin file of {of_words:,}"
+        )
 
 
-def _read_index(path):
-    with open(f"{path}.idx", "rb") as file:
-        header = file.read(_HEADER.size)
-        if len(header) < _HEADER.size:
-            raise _damaged(path, f"an .idx file of {len(header)} bytes")
-        magic, version, code, count = _HEADER.unpack(header)
-        dtype = np.dtype(indexed_dataset._code_to_dtype.get(code, np.float64))
-        if magic != MMapIndexedDataset.Index._HDR_MAGIC or version != 1 or dtype.kind not in "iu":
-            raise _damaged(path, "an .idx file that begins differently")
-        size = os.path.getsize(f"{path}.idx")
-        if size != _HEADER.size + count * _SENTENCE:
-            raise _damaged(path, f"an .idx file of {size:,} bytes for {count:,} sentences")
-        sizes = np.fromfile(file, np.int32, count)
-        offsets = np.fromfile(file, np.int64, count)
-    return dtype, sizes, offsets
-
-
-def _check_words(path, tokens, words):
+def _check_words(path, dataset, words):
+    tokens = np.frombuffer(dataset._bin_buffer, dataset._index.dtype)
     for start in range(0, len(tokens), _WORDS):
         part = tokens[start : start + _WORDS]
         least, largest = int(part.min()), int(part.max())

@@ -23,12 +23,12 @@ from fairseq.file_io import PathManager
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.fairseq_patches.wrapping import wrap
+from fairseq_doc.files import check_input
 
 DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's: the newest, if there is one
 _ZIP = b"PK\x03\x04"
-_CHUNK = 1 << 20  # bytes read at once
 # Settings that name a file of initial embeddings.
 _EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
@@ -64,7 +64,7 @@ def load_named_file(load, cfg, trainer, **arguments):
 def load_checked(load, path, *args, **kwargs):
     """The state of a checkpoint, checked before and after reading."""
     check_file(PathManager.get_local_path(path))
-    with _clear_errors(path):
+    with clear_errors(path):
         state = load(path, *args, **kwargs)
     problem = _problem(state)
     if problem:
@@ -84,11 +84,8 @@ def check_file(path: str | os.PathLike) -> None:
         raise FairseqDocError(
             "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so that a checkpoint could run code: unset it"
         )
-    if not os.path.exists(path):
-        raise FairseqDocError(f"no checkpoint at {path}: expected a file of fairseq-train")
-    if not os.path.isfile(path):
-        raise FairseqDocError(f"{path}: expected a checkpoint, a regular file; got something else")
-    with _clear_errors(path), open(path, "rb") as file:
+    check_input(path, again=True)
+    with clear_errors(path), open(path, "rb") as file:
         if file.read(len(_ZIP)) != _ZIP:  # zipfile also reads an archive after other bytes
             raise _not_whole(path, "it does not begin as torch's archives do since version 1.6")
         with zipfile.ZipFile(file) as archive:
@@ -107,14 +104,14 @@ def _check_records(path, archive):
             f"{path} was refused: expected records as torch writes them, not compressed; got an "
             "archive that expands"
         )
-    for record in records:
-        with archive.open(record) as data:  # compares the checksum at the end
-            while data.read(_CHUNK):
-                pass
+    damaged = archive.testzip()  # by their checksums
+    if damaged is not None:
+        raise _not_whole(path, f"the record {shown(damaged)} with another checksum")
 
 
 @contextlib.contextmanager
-def _clear_errors(path):
+def clear_errors(path):
+    """What fails while a checkpoint is read is a ``FairseqDocError``."""
     try:
         yield
     except FairseqDocError:

@@ -8,14 +8,10 @@ With fine-tuning stages, which start from the best model of an epoch's end, a va
 epoch does not write checkpoint_best.pt.
 """
 
-import contextlib
-import errno
-
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches.wrapping import wrap
 from fairseq_doc.files import copy_file, whole_file
 
@@ -31,7 +27,7 @@ def save_whole(save, obj, filename, async_write=False):
     """Write a temporary file, which gets its name when it is on the disk."""
     if async_write or not PathManager.supports_rename(filename):
         return save(obj, filename, async_write=async_write)
-    with _explained(), whole_file(filename, binary=True) as file:
+    with whole_file(filename, binary=True) as file:
         try:
             torch.save(obj, file)
         except RuntimeError as error:
@@ -46,25 +42,8 @@ def copy_whole(copy, src_path, dst_path, overwrite=False):
     """Copy in the same way."""
     if not (PathManager.supports_rename(src_path) and PathManager.supports_rename(dst_path)):
         return copy(src_path, dst_path, overwrite=overwrite)
-    with _explained():
-        copy_file(src_path, dst_path)
+    copy_file(src_path, dst_path)
     return dst_path
-
-
-@contextlib.contextmanager
-def _explained():
-    try:
-        yield
-    except FairseqDocError as error:
-        full = getattr(error.__context__, "errno", None) in (
-            errno.ENOSPC,
-            errno.EDQUOT,
-            errno.EFBIG,
-        )
-        remedy = "make room, and the same command" if full else "the same command then"
-        raise FairseqDocError(
-            f"{error}; the checkpoints before it are whole: {remedy} continues from them"
-        ) from error
 
 
 def save_best_at_epoch_ends(save, cfg, trainer, epoch_itr, val_loss):

@@ -85,8 +85,8 @@ def _of_lost_worker(error):
         of_gloo = isinstance(part, RuntimeError) and "gloo/transport" in str(part)
         if of_gloo or isinstance(part, DistNetworkError | DistStoreError):
             return (
-                "another worker ended, see its output; the same command, on every machine, "
-                "continues from the last checkpoint (got "
+                "another worker ended, or did not start in time, see its output; the same "
+                "command, on every machine, continues from the last checkpoint (got "
                 f"{shown(' '.join(str(part).split()), 200)})"
             )
     return None

@@ -12,7 +12,6 @@ from typing import Any
 from fairseq_doc.errors import FairseqDocError, shown
 
 LARGEST = 1_000_000  # elements that a product may have
-_LISTS = {ast.Tuple: tuple, ast.List: list, ast.Set: set}
 _OPERATIONS: dict[type, Any] = {
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
@@ -44,13 +43,9 @@ def plain_value(text: str) -> object:
         ) from None
 
 
-def _value(node: ast.AST | None) -> Any:
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        return _LISTS[type(node)](map(_value, node.elts))
-    if isinstance(node, ast.Dict):
-        return dict(zip(map(_value, node.keys), map(_value, node.values), strict=True))
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Tuple | ast.List):
+        return (tuple if isinstance(node, ast.Tuple) else list)(map(_value, node.elts))
     if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATIONS:
         return _OPERATIONS[type(node.op)](_value(node.operand))
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
@@ -58,7 +53,7 @@ def _value(node: ast.AST | None) -> Any:
         if isinstance(node.op, ast.Mult):
             _check_product(left, right)
         return _OPERATIONS[type(node.op)](left, right)
-    raise ValueError("another expression")
+    return ast.literal_eval(node)
 
 
 def _check_product(left: Any, right: Any) -> None:

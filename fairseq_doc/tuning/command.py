@@ -8,7 +8,7 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,11 +37,13 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class Command:
-    """A command line of fairseq-train without what is tuned, and how it rates checkpoints."""
+    """A command line of fairseq-train without what is tuned, and how it rates checkpoints.
+    ``args`` is what fairseq's parser read, if this process asked it."""
 
     words: tuple[str, ...]
     metric: str
     maximize: bool
+    args: Namespace = field(default_factory=Namespace, compare=False, repr=False)
 
     def line(self, settings: Settings) -> str:
         return shlex.join([*self.words, *option_words(settings)])
@@ -82,9 +84,8 @@ def read_command(words: Sequence[str], space: "Space") -> Command:
     for turn in range(max(map(len, tried.values()), default=0)):
         added = option_words({option: ends[turn % len(ends)] for option, ends in tried.items()})
         parsed([*words[1:], *added], f"the command with {shlex.join(added)}")
-    return Command(
-        tuple(words), args.best_checkpoint_metric, bool(args.maximize_best_checkpoint_metric)
-    )
+    metric, maximize = args.best_checkpoint_metric, bool(args.maximize_best_checkpoint_metric)
+    return Command(tuple(words), metric, maximize, args)
 
 
 def with_options(command: Command, words: Sequence[str], space: "Space") -> Command:
@@ -94,10 +95,9 @@ def with_options(command: Command, words: Sequence[str], space: "Space") -> Comm
         raise FairseqDocError(
             f"expected options after --, for the study's training; got {shown(words[0])}"
         )
-    if any(word.partition("=")[0] == "--seed" for word in words):
-        raise FairseqDocError("--seed: expected none after --, since every training gets its own")
-    folder = _user_dir(command.words)
-    if folder is not None and _user_dir(words) is None and not _is_this_package(folder):
+    refuse_seed(words)
+    folder, given = value_of("--user-dir", command.words), value_of("--user-dir", words)
+    if folder is not None and given is None and not _is_this_package(folder):
         raise FairseqDocError(
             f"the study's command runs the code in --user-dir {shown(folder, 500)}: expected this "
             f"package, {PACKAGE}, or a folder that you name; if you trust its code, add -- "
@@ -106,14 +106,21 @@ def with_options(command: Command, words: Sequence[str], space: "Space") -> Comm
     return read_command([*command.words, *words], space)
 
 
-def _user_dir(words: Sequence[str]) -> str | None:
+def refuse_seed(words: Sequence[str]) -> None:
+    """Refuse --seed where each training gets its own."""
+    if any(word.partition("=")[0] == "--seed" for word in words):
+        raise FairseqDocError("--seed: expected none, since every training gets its own")
+
+
+def value_of(option: str, words: Sequence[str]) -> str | None:
+    """The value of an option in a command line, as fairseq's parser reads it; None without it."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--user-dir")
+    parser.add_argument(option, dest="value")
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            return parser.parse_known_args(list(words))[0].user_dir
+            return parser.parse_known_args(list(words))[0].value
     except SystemExit:
-        raise FairseqDocError("--user-dir: expected a folder; got none") from None
+        raise FairseqDocError(f"{option}: expected a value; got none") from None
 
 
 def _is_this_package(folder: str) -> bool:

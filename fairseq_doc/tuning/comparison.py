@@ -15,7 +15,6 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from fairseq_doc.files import check_input, lock, read_text, text_lines, whole_fi
 from fairseq_doc.preparation.stages import read_settings
 from fairseq_doc.scoring.bleu import score_bleu
 from fairseq_doc.scoring.hypotheses import ReadOptions, read_references, read_system
-from fairseq_doc.tuning.command import Command, parsed, read_command
+from fairseq_doc.tuning.command import Command, read_command, refuse_seed, value_of
 from fairseq_doc.tuning.training import CHECKPOINTS, LOG, best_value, folder_of, train_seeds
 
 SPLITS = ("valid", "test")
@@ -94,7 +93,7 @@ def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     given = {word.partition("=")[0] for word in words}
     if "--arch" in given:
         raise FairseqDocError("--systems names the models: expected no --arch; leave it out")
-    task = _value_of(words, "--task") or TASK
+    task = value_of("--task", words) or TASK
     if task not in SYSTEMS:
         raise FairseqDocError(f"--task: expected one of {', '.join(SYSTEMS)}; got {shown(task)}")
     added, fields = ["--no-epoch-checkpoints"], dict.fromkeys(_TINY_WORDS, "")
@@ -119,16 +118,6 @@ def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return [*words, *shlex.split(_without(" ".join(added), given))], systems
 
 
-def _value_of(words: Sequence[str], option: str) -> str | None:
-    """The last value of an option, given as one word or as two."""
-    value = None
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        name, sign, own = word.partition("=")
-        if name == option:
-            value = own if sign else following
-    return value
-
-
 def _without(options: str, names: set[str]) -> str:
     """The options whose names are not among these."""
     parts = re.findall(r"--\S+(?: (?!--)\S+)*", options)
@@ -144,20 +133,12 @@ def _training_tokens(data: str) -> int:
 # ---- the comparison ----
 
 
-@dataclass(frozen=True)
-class System:
-    """A system that is compared: its command line, and what fairseq's parser read."""
-
-    command: Command
-    args: Namespace
-
-
 def chosen_systems(
     usual: Sequence[str],
     others: Sequence[str],
     words: Sequence[str],
     remark: Callable[[str], None],
-) -> dict[str, System]:
+) -> dict[str, Command]:
     """The systems, by name.
 
     Args:
@@ -194,7 +175,7 @@ def chosen_systems(
     return systems_of(options, words)
 
 
-def systems_of(options: dict[str, str], words: Sequence[str]) -> dict[str, System]:
+def systems_of(options: dict[str, str], words: Sequence[str]) -> dict[str, Command]:
     """The systems, by name, from their own options and the command line that they share; each is
     read by fairseq's parser before any training.
 
@@ -211,15 +192,13 @@ def systems_of(options: dict[str, str], words: Sequence[str]) -> dict[str, Syste
             own = shlex.split(text)
         except ValueError as error:
             raise FairseqDocError(f"{name}: expected options of fairseq-train: {error}") from None
-        if any(word.partition("=")[0] == "--seed" for word in (*words, *own)):
-            raise FairseqDocError("--seed: expected none, since every training gets its own")
-        command = read_command([*words, *own], {})
-        systems[name] = System(command, parsed(command.words[1:], name)[1])
+        refuse_seed([*words, *own])
+        systems[name] = read_command([*words, *own], {})
     return systems
 
 
 def compare(
-    systems: dict[str, System],
+    systems: dict[str, Command],
     seeds: int,
     workers: int,
     folder: Path,
@@ -250,8 +229,7 @@ def compare(
     busy = f"another process compares systems in {folder}: wait until it has ended"
     with contextlib.closing(lock(folder / "compare.lock", busy)):
         _check_data(next(iter(systems.values())).args.data, folder)
-        commands = {name: system.command for name, system in systems.items()}
-        values = train_seeds(commands, seeds, workers, folder, remark)
+        values = train_seeds(systems, seeds, workers, folder, remark)
         trained = _ended(values)
         rows: dict[str, dict[str, Any]] = {}
         for name, system in systems.items():
@@ -260,7 +238,7 @@ def compare(
                 for seed in trained[name]
             ]
             rows[name] = {
-                "command": system.command.line({}),
+                "command": system.line({}),
                 "seeds": trained[name],
                 "parameters": found[0]["parameters"],
                 "tokens_per_second": found[0]["tokens_per_second"],
@@ -315,7 +293,7 @@ def _check_data(data: str, folder: Path) -> None:
 
 
 def _evaluation(
-    system: System, folder: Path, reference: str | None, progress: Progress
+    system: Command, folder: Path, reference: str | None, progress: Progress
 ) -> dict[str, Any]:
     """``valid`` and ``test`` of a finished training, perplexity, or its best validation and BLEU;
     ``parameters``; ``tokens_per_second``. Kept in the folder with the checkpoint's digest."""
@@ -332,7 +310,7 @@ def _evaluation(
         ensemble = load_ensemble(str(checkpoint), data)
         found = {split: evaluate(ensemble, split, progress=progress).perplexity for split in SPLITS}
     else:
-        best = best_value(folder / CHECKPOINTS, system.command.maximize)
+        best = best_value(folder / CHECKPOINTS, system.maximize)
         found = {"valid": best, "test": _bleu(system.args, folder, checkpoint, reference)}
     found |= _facts(folder / LOG)
     write_lines(kept, [json.dumps({**found, "of": stamp})])

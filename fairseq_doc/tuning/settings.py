@@ -4,7 +4,7 @@ import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,7 +15,8 @@ READY = Path(__file__).parent / "spaces"
 LEARNING = ("gp", "tpe")  # samplers that learn from the trials before
 MAX_NAME = 200  # bytes of a study's name, which is a folder's
 SAMPLERS = (*LEARNING, "qmc", "random")
-OF_TUNING = ("trials", "sampler", "startup_trials", "enqueue", "seed", "keep")
+STARTUP_TRIALS = 10
+OF_TUNING = ("trials", "sampler", "startup-trials", "enqueue", "seed", "keep")
 Value: TypeAlias = bool | int | float | str
 Settings: TypeAlias = Mapping[str, Value]  # {option without its dashes: value}
 
@@ -52,7 +53,10 @@ class Options:
         choices=SAMPLERS,
     )
     startup_trials: int = option(
-        "random trials before gp and tpe learn from them", 10, metavar="N", type=positive
+        "random trials before gp and tpe learn from them",
+        STARTUP_TRIALS,
+        metavar="N",
+        type=positive,
     )
     enqueue: Sequence[str] | None = option(
         "try the best settings of this other study of the same storage, what they lack drawn; may "
@@ -64,11 +68,16 @@ class Options:
     seed: int = option("of the sampler", 1)
     dir: str | None = option("folder of the trials (default: tune/NAME)")
     keep: str = option("whose checkpoints stay", "best", choices=("best", "all"))
-    report: str | None = option("write the best command, a table and plots there", metavar="FOLDER")
+    report: str | None = option(
+        "write the best command, a table and plots there",
+        metavar="FOLDER",
+        without=("space", "training", "workers", "rerun", *OF_TUNING),
+    )
     rerun: str | None = option(
         "train a trial, best or a number, again with the seeds 1 to --seeds; options after -- are "
         "added to the study's training, or replace its own",
         metavar="TRIAL",
+        without=("space", *OF_TUNING),
     )
     seeds: int = option("of --rerun", 5, metavar="N", type=positive, needs="rerun")
     overwrite: bool = option("replace an existing report", False)
@@ -88,30 +97,13 @@ class Options:
                 "--study: expected a name without / and control characters, of at most "
                 f"{MAX_NAME} bytes; got {shown(name)}"
             )
-        if self.report is not None and self.rerun is not None:
-            raise FairseqDocError("expected --report or --rerun; got both")
-        if self.report is not None:
-            self._refuse("--report", "space", "training", "workers", *OF_TUNING)
-        elif self.rerun is not None:
-            self._refuse("--rerun", "space", *OF_TUNING)
-        elif self.space is None:
+        if self.report is None and self.rerun is None and self.space is None:
             spaces = ", ".join(ready_spaces())
             raise FairseqDocError(f"expected a space, a YAML file or one of {spaces}; got none")
-        elif self.sampler not in LEARNING:
-            self._refuse(f"--sampler {self.sampler}", "startup_trials")
+        if self.startup_trials != STARTUP_TRIALS and self.sampler not in LEARNING:
+            raise FairseqDocError(f"--sampler {self.sampler} has no use for --startup-trials")
         if self.seed < 0:
             raise FairseqDocError(f"--seed: expected at least 0; got {self.seed}")
-
-    def _refuse(self, used: str, *names: str) -> None:
-        """Refuse options that mean nothing with the one ``used``."""
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if entry.name in names and value != entry.default:
-                dashes = "" if entry.name in ("space", "training") else "--"
-                name = entry.name.replace("_", "-")
-                raise FairseqDocError(
-                    f"{used} has no use for {dashes}{name}: leave it out; got {shown(str(value))}"
-                )
 
     @property
     def quiet(self) -> bool:

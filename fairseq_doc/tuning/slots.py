@@ -183,10 +183,7 @@ def is_one_too_many(trial: FrozenTrial, trials: Sequence[FrozenTrial], wanted: i
 
 def is_dead(trial: FrozenTrial, mine: set[int], me: Mapping[str, Any], now: float) -> bool:
     """Whether a running trial has no process; this tuner, ``me``, works on the trials ``mine``."""
-    owner = trial.user_attrs.get(OWNER)
-    if owner is None:  # its process is about to say so, or died in that moment
-        begun = trial.datetime_start
-        return begun is None or now - begun.timestamp() > STALE
+    owner = trial.user_attrs.get(OWNER, {})  # none: of another program
     if owner == me:
         return trial.number not in mine
     ended = has_ended(owner)

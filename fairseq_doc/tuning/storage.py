@@ -12,6 +12,7 @@ import inspect
 import json
 import os
 import random
+import re
 import time
 import uuid
 import warnings
@@ -39,8 +40,10 @@ from fairseq_doc.tuning.space import Space, as_json, parse_space
 STAMP = "fairseq_doc"  # the user attribute of a study
 JOURNAL = "journal:///"
 SQLITE_WAIT = 60.0  # seconds for another process's write
-PATIENCE = 120.0  # seconds of a storage that stays locked
-MAKING = 10.0  # seconds for another process that makes the tables, or stamps its study
+PATIENCE = 60.0  # seconds of errors that pass
+MAKING = 10.0  # seconds for another process that stamps its study
+# While others use a database, or make its tables.
+_PASSING = re.compile("locked|busy|already exists|UNIQUE constraint")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -109,16 +112,9 @@ def patiently(call: Callable[_P, _T], *args: _P.args, **keywords: _P.kwargs) -> 
             raise
         except Exception as error:  # damage fails anywhere in Optuna, sqlalchemy and a driver
             gist = _gist(error)
-            if time.monotonic() - began > _patience_with(gist):
+            if not _PASSING.search(gist) or time.monotonic() - began > PATIENCE:
                 raise FairseqDocError(f"the storage cannot be used: {gist}") from error
         time.sleep(random.uniform(0.05, 0.5))
-
-
-def _patience_with(gist: str) -> float:
-    """Seconds to try again: another process may use the database, or may just have made it."""
-    if "locked" in gist or "busy" in gist:
-        return PATIENCE
-    return MAKING if "already exists" in gist or "UNIQUE constraint" in gist else -1.0
 
 
 def _gist(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.fairseq_patches.checkpoint_reading import check_file
+from fairseq_doc.fairseq_patches.checkpoint_reading import check_file, clear_errors
 from fairseq_doc.files import write_lines
 from fairseq_doc.tuning import launch
 from fairseq_doc.tuning.command import Command, program_for
@@ -56,6 +56,7 @@ class Training:
         self._command = command
         self._settings = [*command.words[1:], *option_words(settings)]
         self._process: subprocess.Popen | None = None
+        self._earlier: Outcome | None = None
         self._started = 0.0
 
     @property
@@ -79,9 +80,13 @@ class Training:
                 "remove the folder, or give another --dir"
             )
 
-    def start(self, workers: int) -> None:
+    def start(self, workers: int, again: bool = True) -> None:
         """Start the process, one of ``workers`` that share the cores unless OMP_NUM_THREADS is set.
-        It is killed when the thread that starts it ends."""
+        It is killed when the thread that starts it ends. Nothing starts ``again`` that finished in
+        an earlier process."""
+        self._earlier = self.earlier_outcome() if again else None
+        if self._earlier is not None:
+            return
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
         words = [*self._settings, "--save-dir", str(self.folder / CHECKPOINTS)]
         launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid())]
@@ -102,7 +107,9 @@ class Training:
         self._started = time.monotonic()
 
     def poll(self) -> Outcome | None:
-        assert self._process is not None
+        """How it ended; None while it runs."""
+        if self._process is None:
+            return self._earlier
         status = self._process.poll()
         return None if status is None else self.outcome(status)
 
@@ -134,51 +141,6 @@ class Training:
         outcome = self.outcome(0 if finished else 1)
         return None if outcome.value is None else outcome
 
-    def send(self, number: int) -> None:
-        """Send a signal to the process and to those that it started."""
-        if self._process is not None and self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
-
-    def end(self, seconds: float = STOP_AFTER) -> None:
-        """Wait for its end, then kill it."""
-        if self._process is None:
-            return
-        try:
-            self._process.wait(max(0.0, seconds))
-        except (subprocess.TimeoutExpired, KeyboardInterrupt, SystemExit):
-            self.send(signal.SIGKILL)
-            self._process.wait()
-
-
-def run_all(
-    trainings: Sequence[Training], workers: int, finish: Callable[[Training, Outcome], None]
-) -> None:
-    """Run trainings, ``workers`` at once, without those finished before. ``finish`` takes each that
-    has ended; what it raises stops the others."""
-    for training in trainings:
-        training.check_folder()
-    left = list(trainings)
-    running: list[Training] = []
-    try:
-        while left or running:
-            while left and len(running) < workers:
-                training = left.pop(0)
-                outcome = training.earlier_outcome()
-                if outcome is None:
-                    running.append(training)
-                    training.start(workers)
-                else:
-                    finish(training, outcome)
-            for training in list(running):
-                outcome = training.poll()
-                if outcome is not None:
-                    running.remove(training)
-                    finish(training, outcome)
-            time.sleep(POLL)
-    finally:
-        stop_all(running)
-
 
 def folder_of(folder: Path, name: str, seed: int) -> Path:
     """The folder of a training of :func:`train_seeds`."""
@@ -203,34 +165,59 @@ def train_seeds(
     Returns:
         {name: {seed: the best validation, infinite if it diverged}}.
     """
-    names = {}
+    left = []
     for seed in range(1, seeds + 1):
         for name, command in commands.items():
             words = tuple(word.replace("{seed}", str(seed)) for word in command.words)
             place = folder_of(folder, name, seed)
-            names[Training(replace(command, words=words), {"seed": seed}, place)] = name, seed
+            training = Training(replace(command, words=words), {"seed": seed}, place)
+            training.check_folder()
+            left.append((name, seed, training))
     values: dict[str, dict[int, float]] = {name: {} for name in commands}
-
-    def finish(training: Training, outcome: Outcome) -> None:
-        name, seed = names[training]
-        if outcome.value is None:
-            raise FairseqDocError(f"{name}, seed {seed}: {outcome.problem} ({training.log})")
-        values[name][seed] = outcome.value
-        took = duration(training.seconds) if training.seconds else "done before"
-        metric = commands[name].metric
-        remark(f"{name}, seed {seed}: {metric} {number(outcome.value)}, {took}")
-
-    run_all(list(names), workers, finish)
+    running: list[tuple[str, int, Training]] = []
+    try:
+        while left or running:
+            while left and len(running) < workers:
+                running.append(left.pop(0))
+                running[-1][2].start(workers)
+            for name, seed, training in list(running):
+                outcome = training.poll()
+                if outcome is None:
+                    continue
+                running.remove((name, seed, training))
+                if outcome.value is None:
+                    raise FairseqDocError(
+                        f"{name}, seed {seed}: {outcome.problem} ({training.log})"
+                    )
+                values[name][seed] = outcome.value
+                took = duration(training.seconds) if training.seconds else "done before"
+                metric = commands[name].metric
+                remark(f"{name}, seed {seed}: {metric} {number(outcome.value)}, {took}")
+            time.sleep(POLL)
+    finally:
+        stop_all([training for *_, training in running])
     return {name: dict(sorted(own.items())) for name, own in values.items()}
 
 
 def stop_all(trainings: Sequence[Training]) -> None:
-    """Ask all to end, then wait for each."""
-    for training in trainings:
-        training.send(signal.SIGTERM)
+    """Ask all to end, with the processes that they started; kill what has not after ``STOP_AFTER``
+    seconds, or at a second signal."""
+    processes = [training._process for training in trainings if training._process is not None]
     deadline = time.monotonic() + STOP_AFTER
-    for training in trainings:
-        training.end(deadline - time.monotonic())
+    try:
+        for process in processes:
+            _send(process, signal.SIGTERM)
+        for process in processes:
+            process.wait(max(0.0, deadline - time.monotonic()))
+    except (subprocess.TimeoutExpired, KeyboardInterrupt, SystemExit):
+        for process in processes:
+            _send(process, signal.SIGKILL)
+            process.wait()
+
+
+def _send(process: subprocess.Popen, number: int) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, number)
 
 
 def best_value(folder: Path, maximize: bool) -> float:
@@ -240,17 +227,11 @@ def best_value(folder: Path, maximize: bool) -> float:
         if not path.exists():
             continue
         check_file(path)
-        try:
+        with clear_errors(path):
             state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
             best = state["extra_state"].get("best")
             if best is not None:
                 bests.append(float(best))
-        except Exception as error:  # a damaged file fails anywhere in its reader
-            gist = " ".join(str(error).split())[:200]
-            raise FairseqDocError(
-                f"{path}: expected a checkpoint of fairseq-train; got another or a damaged file "
-                f"({gist})"
-            ) from None
     if not bests:
         raise FairseqDocError(
             f"{folder}: expected a checkpoint with the best validation so far; got none: did the "

@@ -244,12 +244,8 @@ class Tuner:
         training = Training(
             self._stamp.command, trial.params, folder_of(self._settings.folder, slot)
         )
-        now = self._running[trial.number] = _Running(trial, slot, training)
-        before = training.earlier_outcome() if slot != trial.number else None
-        if before is not None:  # its process died after the training had ended
-            self._finish(now, before)
-        else:
-            training.start(self._settings.workers)
+        self._running[trial.number] = _Running(trial, slot, training)
+        training.start(self._settings.workers, again=slot != trial.number)
         return True
 
     def _collect(self) -> bool:

@@ -162,7 +162,10 @@ def test_pairs_with_which_the_model_diverges(corpus, lm, model):
     [
         ("--cache-lambda 0.1", "--cache-lambda needs --cache-window"),
         ("--cache-search", "--cache-search needs --cache-window"),
-        ("--cache-window 5 --cache-search --cache-theta 1", "--cache-search chooses --cache-theta"),
+        (
+            "--cache-window 5 --cache-search --cache-theta 1",
+            "--cache-search has no use for cache-theta",
+        ),
         ("--cache-window 999999", "is more than a column of split 'test' holds"),
         ("--cache-window 999999 --dynamic", "is more than a column of split 'test' holds"),
         ("--gen-subset tset --dynamic", "no binarised split 'tset'"),

@@ -68,7 +68,7 @@ def test_an_empty_split_and_a_missing_dictionary(corpus, tmp_path):
         shutil.copy(tmp_path / "empty" / f"valid.{suffix}", data / f"valid.{suffix}")
     assert "is empty" in error_of(fail_here(training(data, tmp_path / "run")))
     (data / "dict.txt").unlink()
-    assert "no dictionary at" in error_of(fail_here(training(data, tmp_path / "run")))
+    assert "dict.txt: No such file" in error_of(fail_here(training(data, tmp_path / "run")))
 
 
 def test_a_checkpoint_of_another_dictionary(corpus, trained, tmp_path):

@@ -198,7 +198,7 @@ def test_components_refuse_what_they_cannot_show(corpus, checkpoints, tmp_path):
         (["--input", tmp_path / "none"], b"", "cannot read"),
     ):  # before a model is looked for
         assert message in refused("components", *missing, *options, stdin=stdin)
-    assert "no checkpoint at" in refused("components", *missing, stdin=b"w1")
+    assert "cannot read" in refused("components", *missing, stdin=b"w1")
     both = ":".join(map(str, checkpoints))
     error = refused("components", corpus.data, "--path", both, "--cpu", stdin=b"w1")
     assert "expected one checkpoint" in error
@@ -264,7 +264,7 @@ def strangers(corpus, checkpoints, tmp_path_factory):
     [
         ("{first}:{strangers}/other_words.pt", "", "other_words.pt: the checkpoint has another"),
         ("{strangers}/checkpoint_last.pt", "", "got one of --task translation"),
-        ("{first}:nothing.pt", "", "no checkpoint at nothing.pt"),
+        ("{first}:nothing.pt", "", "cannot read nothing.pt: No such file"),
         ("{first}", "--gen-subset nothing", "no binarised split 'nothing'"),
         ("{first}", "--batch-size 999999", "999999 columns over the"),
     ],

@@ -58,7 +58,9 @@ def test_sums_that_are_damaged(data, line):
 def test_a_pipe_in_the_place_of_the_sums_is_refused(data):
     (data / checksums.NAME).unlink()
     os.mkfifo(data / checksums.NAME)
-    assert f"{checksums.NAME}: expected a file" in refusal(checksums.check, data / "dict.txt")
+    assert f"{checksums.NAME}: expected a regular file" in refusal(
+        checksums.check, data / "dict.txt"
+    )
 
 
 def test_a_file_is_read_once(data, monkeypatch):

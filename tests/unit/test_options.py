@@ -27,7 +27,7 @@ class Options:
     count: int = option("how many", 30_000, type=positive)
     kind: str = option("which", "a", choices=["a", "b"])
     fast: bool = option("or not", False)
-    search: bool = option("look", False, needs="in-window", chooses=("in-lambda",))
+    search: bool = option("look", False, needs="in-window", without=("in-lambda",))
     inner: Inner | None = group("in", switch="window")
     flagged: Flagged | None = group("learn", switch="learn", help="whether to learn")
     other: int = 3
@@ -72,7 +72,7 @@ def test_the_help_has_every_option_with_its_default():
         ("--search", "--search needs --in-window"),
         (
             "--search --in-window 3 --in-lambda 1",
-            "--search chooses --in-lambda: expected one of the two; got both",
+            "--search has no use for in-lambda: expected one of the two; got both",
         ),
     ],
 )

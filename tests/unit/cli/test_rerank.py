@@ -316,6 +316,6 @@ def test_unusable_models_are_refused(folder, models, monkeypatch):
 
 def test_a_missing_checkpoint_is_named_and_a_list_is_a_plain_file(folder):
     message = refused_without_a_trace("rerank data nbest --path none.pt --output best", folder)
-    assert "no checkpoint at none.pt" in message
+    assert "cannot read none.pt: No such file" in message
     message = refused_without_a_trace("rerank data - --path a.pt --scores kept", folder)
     assert "-: expected a file, since it is read more" in message

@@ -34,6 +34,6 @@ def test_what_an_ensemble_knows():
 def test_a_checkpoint_that_is_not_there(tmp_path):
     path = f"{tmp_path}/none.pt"
     for paths in (path, [path]):
-        assert_refused("no checkpoint at .*/none.pt", load_ensemble, paths, tmp_path)
+        assert_refused("cannot read .*/none.pt", load_ensemble, paths, tmp_path)
     with pytest.raises(FairseqDocError, match="expected float32 or bfloat16; got 'half'"):
         load_ensemble(path, tmp_path, precision="half")

@@ -64,7 +64,7 @@ CORRECTED = [
         Exception("Size of sample #3 is invalid (=1201) since max_positions=(1024, 1024)"),
         ["Size of sample #3 is invalid", "or give --max-source-positions"],
     ),
-    *((RuntimeError(text), ["another worker ended, see its output; the same"]) for text in LOST),
+    *((RuntimeError(text), ["another worker ended, or did not start in time"]) for text in LOST),
     (
         during(RuntimeError(LOST[0]), Exception("Cannot load model parameters from checkpoint")),
         ["another worker ended", "Connection closed by peer"],

@@ -177,15 +177,6 @@ def test_bf16_on_a_tpu_is_accepted(monkeypatch):
     assert prepared({}, **TPU) == {}
 
 
-def test_amp_on_a_cpu_is_said_to_be_float32(monkeypatch, gpus, caplog):
-    monkeypatch.setattr("sys.argv", ["fairseq-train"])
-    gpus(1)
-    prepared({}, cpu=False, amp=True)
-    assert caplog.text == ""
-    prepared({}, amp=True)
-    assert "--amp: fairseq trains in float32 on a CPU" in caplog.text
-
-
 @pytest.mark.parametrize(
     "program", ["/bin/fairseq-eval-lm", "fairseq_cli/interactive.py", "fairseq-generate"]
 )
@@ -240,21 +231,3 @@ def test_the_rendezvous_has_a_limit_of_its_own(monkeypatch):
     assert launchers.rendezvous_timeout() == timedelta(seconds=7)
     monkeypatch.setenv(launchers.TIMEOUT, "-1")
     assert "expected a number of seconds; got '-1'" in refusal(launchers.rendezvous_timeout)
-
-
-def test_a_rendezvous_that_fails_is_one_line(monkeypatch):
-    monkeypatch.setenv(launchers.TIMEOUT, "7")
-    settings = SimpleNamespace(
-        distributed_rank=0, distributed_world_size=2, distributed_init_method="tcp://h:1"
-    )
-
-    def distributed_init(cfg):
-        raise RuntimeError("Exception raised from listen:\nport: 1, EADDRINUSE\n")
-
-    initialize = torch.distributed.init_process_group
-    message = refusal(
-        launchers.join_in_time, distributed_init, SimpleNamespace(distributed_training=settings)
-    )
-    assert message.startswith("worker 0 of 2 did not meet the others at tcp://h:1: expected all")
-    assert "within 7 s" in message and message.endswith("got 'port: 1, EADDRINUSE'")
-    assert torch.distributed.init_process_group is initialize

@@ -165,7 +165,7 @@ def test_a_line_that_was_removed_is_noticed(whole, file):
 
 def test_a_pipe_and_what_another_run_writes_are_refused(whole, file, monkeypatch):
     os.mkfifo(file)
-    assert "read more than once; got a pipe" in refusal(KeptScores, file, STAMP)
+    assert "expected a regular file; got a pipe" in refusal(KeptScores, file, STAMP)
     file.unlink()
     kept = KeptScores(file, STAMP)
     file.write_text("another's")

@@ -131,7 +131,9 @@ def test_places_that_cannot_be_used_are_refused(text, tmp_path):
         assert message == f"{path}: expected a folder of train.txt, valid.txt, test.txt; got {got}"
     (text / "test.txt").unlink()
     os.mkfifo(text / "test.txt")
-    assert "read more than once; got a pipe" in conftest.refusal(prepared, text, tmp_path / "bin")
+    assert "expected a regular file; got a pipe" in conftest.refusal(
+        prepared, text, tmp_path / "bin"
+    )
 
 
 def test_how_text_is_stored_changes_nothing(text, tmp_path):

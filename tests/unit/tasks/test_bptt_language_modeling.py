@@ -119,7 +119,7 @@ def trained():
             {"valid_subset": "valid,train"},
             "other splits as --valid-subset than --train-subset, not valid,train",
         ),
-        ({"data": "/nowhere"}, "no dictionary at /nowhere/dict.txt"),
+        ({"data": "/nowhere"}, "cannot read /nowhere/dict.txt"),
     ],
 )
 def test_options_that_cannot_be_honoured(changes, problem):

@@ -76,7 +76,9 @@ def test_code_that_a_study_names_is_not_run(folder, tmp_path, monkeypatch):
     assert f"add -- --user-dir {folder}" in refusal(with_options, foreign, [], SPACE)
     named = with_options(foreign, ["--user-dir", str(PACKAGE)], SPACE)
     assert named.words == (*words, "--user-dir", str(PACKAGE))
-    assert "expected a folder; got none" in refusal(with_options, foreign, ["--user-dir"], SPACE)
+    assert "--user-dir: expected a value; got none" in refusal(
+        with_options, foreign, ["--user-dir"], SPACE
+    )
     own = Command(tuple(BASE), "loss", False)
     assert with_options(own, ["--max-epoch", "3"], SPACE).words == (*BASE, "--max-epoch", "3")
 

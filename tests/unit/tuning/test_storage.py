@@ -3,18 +3,19 @@
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 
 import optuna
 import pytest
-from conftest import refusal
+from conftest import ROOT, refusal
 from optuna.exceptions import StorageInternalError
 
 from fairseq_doc.errors import shown
 from fairseq_doc.tuning import journal as journal_module
 from fairseq_doc.tuning import storage as storage_module
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.slots import this_process
 from fairseq_doc.tuning.space import parse_space
 from fairseq_doc.tuning.storage import (
     claim_folder,
@@ -79,36 +80,50 @@ def test_a_storage_that_cannot_be_used(url, problem, tmp_path, monkeypatch):
     assert sorted(tmp_path.iterdir()) == before
 
 
-def journal_with_lock(tmp_path, holder):
+HOLDER = """
+import sys
+from fairseq_doc.tuning.journal import JournalLock
+lock = JournalLock(sys.argv[1])
+lock.acquire()
+print("held", flush=True)
+input()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A process that holds the lock of a journal with a study."""
     path = str(tmp_path / "a.journal")
     open_study(open_storage(path, create=True), "s", SPACE, COMMAND)
-    os.symlink(holder, f"{path}.lock")
-    return path
+    words = [sys.executable, "-c", HOLDER, path]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, cwd=ROOT, **pipes) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
 
 
-def test_the_lock_of_a_dead_process_is_taken_over(tmp_path):
-    path = journal_with_lock(tmp_path, json.dumps({**this_process(), "pid": 2**22 + 1}))
-    assert load_study(open_storage(path, create=False), "s")
-    assert not os.path.lexists(f"{path}.lock")
-
-
-@pytest.mark.parametrize("holder", [{}, {"machine": "another"}, "optuna's own"])
-def test_the_lock_of_another_is_waited_for(holder, tmp_path, monkeypatch):
+def test_the_lock_of_a_dead_process_is_free(holder, tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "GRACE", 0.2)
-    name = holder if isinstance(holder, str) else json.dumps({**this_process(), **holder})
-    path = journal_with_lock(tmp_path, name)
-    assert "a.journal.lock to be released within" in refusal(open_storage, path, False)
+    holder.kill()
+    holder.wait()
+    assert load_study(open_storage(str(tmp_path / "a.journal"), create=False), "s")
+
+
+def test_the_lock_of_another_is_waited_for(holder, tmp_path, monkeypatch):
+    path = str(tmp_path / "a.journal")
+    monkeypatch.setattr(journal_module, "GRACE", 0.2)
+    assert "a.journal to be free within" in refusal(open_storage, path, False)
     monkeypatch.setattr(journal_module, "GRACE", 30)
-    threading.Timer(0.3, os.unlink, [f"{path}.lock"]).start()
+    threading.Timer(0.3, holder.kill).start()
     assert load_study(open_storage(path, create=False), "s")
 
 
 def test_a_lock_that_was_taken_when_a_signal_came_is_this_one(tmp_path):
-    lock = journal_module.JournalLock(str(tmp_path / "a.journal"))
     (tmp_path / "a.journal").touch()
+    lock = journal_module.JournalLock(str(tmp_path / "a.journal"))
     assert lock.acquire() and lock.acquire()
     lock.release()
-    assert not os.path.lexists(tmp_path / "a.journal.lock")
 
 
 def test_another_space_or_command_is_refused(storage):
