@@ -194,8 +194,8 @@ def test_scores_that_cannot_be(corpus, model):
     for options, problem in (
         ("--cache-window 5", "expected --state carried; got fresh"),
         ("--dynamic", "expected --state carried; got fresh"),
-        ("--tsv --output-word-probs", "--tsv: expected no --json"),
-        ("--tsv --json", "--tsv: expected no --json"),
+        ("--tsv --output-word-probs", "expected --tsv without --json"),
+        ("--tsv --json", "expected --tsv without --json"),
         ("--tsv --spans |", "--spans: expected the mark | between spans; no line has it"),
         ("--units", "--units needs --tsv"),
     ):
