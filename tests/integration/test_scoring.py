@@ -114,7 +114,7 @@ def test_no_sentence_is_left_out_unnoticed(raw, model, tmp_path):
     assert "13 of 13 targets are the reference" in doc(*line)[0]
     kept = [row for row in output.read_text().splitlines() if "-12\t" not in row]
     write(output, kept)
-    assert "13 references and 12 hypotheses" in refused(*line)
+    assert "as many sentences as references; got 12 and 13" in refused(*line)
     write(output, [row for row in kept if "-3\t" not in row])
     assert "1 of 12 sentences are missing, the first is 3" in refused(*line)
 
@@ -206,7 +206,7 @@ def test_what_would_make_scores_wrong_is_refused(command, scored):
     write(scored / "tokens", [moses("de").encode(line) for line in lines])
     assert "looks tokenised" in message(reference="tokens")
     write(scored / "few", lines[:59])
-    assert "59 references and 60 hypotheses" in message(reference="few")
+    assert "as many sentences as references; got 60 and 59" in message(reference="few")
     write(scored / "other", [*lines[30:], *lines[:30]])
     assert "targets differ" in message(reference="other")
     assert "cannot read" in message(reference="none") and "cannot read" in message("none")
