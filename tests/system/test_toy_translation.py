@@ -1,8 +1,7 @@
-"""Copying and reversing are learned by the commands that a user types."""
+"""Reversing is learned by the commands that a user types."""
 
 import re
 
-import pytest
 import toy_translation
 from conftest import generate, last_validation, preprocessing, run_here, translation_training
 
@@ -12,9 +11,8 @@ OPTIONS = """--encoder-embed-dim 64 --decoder-embed-dim 64 --hidden-size 128 --d
     --max-epoch 7 --no-epoch-checkpoints"""
 
 
-@pytest.mark.parametrize("task", toy_translation.TASKS)
-def test_a_doc_model_learns_the_task(task, tmp_path):
-    toy_translation.write_corpus(tmp_path / "text", task)
+def test_a_doc_model_learns_to_reverse(tmp_path):
+    toy_translation.write_corpus(tmp_path / "text", "reverse")
     run_here(preprocessing(tmp_path / "text", tmp_path / "bin"))
     output = run_here(translation_training(tmp_path / "bin", tmp_path / "run", OPTIONS))
     # 1.00 to 1.02 was seen; after the second epoch, before the task is learned, it is above 2.
