@@ -45,7 +45,7 @@ class TextOptions:
 
 def unknown_words(unknown: Counter[str], unit: str) -> str:
     """A line about words outside the dictionary, the most frequent first."""
-    words = [word if len(word) < 80 else shown(word) for word in list(unknown)[:SHOWN]]
+    words = [word if len(word) < 80 else shown(word) for word, _ in unknown.most_common(SHOWN)]
     if len(unknown) > SHOWN:
         words.append("...")
     return (

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import shlex
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from fairseq_doc.cli import components, eval_lm, generate, score, weights
 from fairseq_doc.cli.arguments import ProgressOptions, progress_of
 from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, settings_of
+from fairseq_doc.cli.text_arguments import unknown_words
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.components import by_frequency, summarise, text_components
 from fairseq_doc.evaluation.perplexity import evaluate
@@ -331,6 +333,11 @@ def test_a_model_of_bytes_has_bits_a_character(model_of_bytes, capsys):
     assert result["tokens"] == 44
     assert [row.split("\t")[1] for row in text.splitlines()] == ["aé", "aaé"] * 5
     assert f"{bits:.4f} bits a character" in capsys.readouterr().err
+
+
+def test_the_most_frequent_unknown_words_are_named():
+    line = unknown_words(Counter([*"abcdefghijk", *"zzz"]), "word")
+    assert line.endswith(": 14, of 12 types: z, a, b, c, d, e, f, g, h, i, ...")
 
 
 def test_any_bytes_are_scored(model_of_bytes, capsys):
