@@ -32,8 +32,8 @@ class Options:
         metavar="PICTURE",
     )
     runs: list[str] = option(
-        "name of a run, and the output of its fairseq-train; with --check or --reference the "
-        "output alone",
+        "name of a run, and the output of its fairseq-train; with --check the output alone, with "
+        "--reference the name is by default the file's",
         REQUIRED,
         positional=True,
         nargs="+",
@@ -76,7 +76,7 @@ def run(settings: Options) -> dict[str, Any]:
     curves: dict[str, LearningCurve] = {}
     for run in settings.runs:
         name, equals, path = run.partition("=")
-        if settings.reference:
+        if settings.reference and not equals:
             name, path = Path(run).stem, run
         elif not equals or not name:
             raise FairseqDocError(f"expected NAME=LOG; got {run}")

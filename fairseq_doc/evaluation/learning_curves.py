@@ -17,7 +17,7 @@ NUMBER = r"(\d{1,9})(?!\d)"
 # --log-format simple and tqdm, also under fairseq-hydra-train
 VALID = re.compile(rf"epoch {NUMBER} \| valid on '([^']*)' subset .*?\| ppl (\S+) \|")
 VALID_JSON = re.compile(r'\{"epoch": .*"\w+_ppl": .*\}')
-SWITCH = re.compile(f"averaging starts after epoch {NUMBER}")
+SWITCH = re.compile(f"averaging starts after (?:epoch|check) {NUMBER}")  # of NT-ASGD, of plateau
 STAGE = re.compile(f"fine-tuning stage {NUMBER} starts after epoch {NUMBER}")
 MAX_LINE = 1 << 26  # bytes: a progress bar of tqdm is one line, with all its states
 MAX_STATE = 10_000  # characters; a longer one holds no validation

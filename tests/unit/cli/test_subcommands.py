@@ -588,11 +588,11 @@ def test_curves(logs):
 
 
 def test_a_reference_of_curves_and_runs_against_it(logs):
-    made, text = run("curves --reference ref.json --made-by train.sh mos.log doc.log")
+    made, text = run("curves --reference ref.json --made-by train.sh seed1=mos.log doc.log")
     assert text.splitlines()[-1] == "wrote ref.json" and made["runs"]["doc"]["best"] == 60
     content = json.loads((logs / "ref.json").read_text())
     assert content["command"] == "train.sh" and content["torch"].startswith(torch.__version__)
-    assert content["runs"]["mos"]["perplexity"] == {"1": 90.5, "2": 80.25}
+    assert content["runs"]["seed1"]["perplexity"] == {"1": 90.5, "2": 80.25}
     same, text = run("curves --check ref.json doc.log mos.log")
     assert same["runs"]["doc.log"] == {"compared": 3, "departures": []}
     assert text.splitlines()[1] == "mos.log: inside the band of the reference at all 2 epochs"

@@ -38,8 +38,12 @@ JSON = """\
 2024-05-01 10:00:40 | INFO | valid | {"epoch": 12, "valid_loss": "7", "valid_ppl": "128"}
 2024-05-01 10:00:41 | INFO | fairseq_doc.optim.nt_asgd | fine-tuning stage 2 starts after epoch 12
 """
+PLATEAU = SIMPLE.replace(
+    "nt_asgd | averaging starts after epoch", "plateau | averaging starts after check"
+)
 HYDRA = re.sub(r"^(\S+ \S+) \| INFO \| (\S+) \|", r"[\1,100][\2][INFO] -", SIMPLE, flags=re.M)
-LOGS = pytest.mark.parametrize("text", [SIMPLE, JSON, HYDRA], ids=["simple", "json", "hydra"])
+TEXTS = {"simple": SIMPLE, "json": JSON, "plateau": PLATEAU, "hydra": HYDRA}
+LOGS = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 FORMATS = {
     "fairseq-train": "%(asctime)s | %(levelname)s | %(name)s | %(message)s",
     "fairseq-hydra-train": "[%(asctime)s,%(msecs)03d][%(name)s][%(levelname)s] - %(message)s",
@@ -119,7 +123,7 @@ def test_what_the_optimizer_logs_is_read_back(tmp_path, command):
 @LOGS
 def test_of_an_epoch_that_was_run_twice_the_later_counts(tmp_path, text):
     """As after a run that was killed and started again from an earlier checkpoint."""
-    again = text.replace("181.02", "170.5").replace("starts after epoch 2", "starts after epoch 3")
+    again = re.sub(r"(averaging starts after \w+) 2", r"\1 3", text.replace("181.02", "170.5"))
     again = again.replace("stage 2 starts after epoch 12", "stage 2 starts after epoch 13")
     curve = read(tmp_path, text + again)
     assert curve.perplexities == {1: 263.58, 2: 170.5, 3: 16777200.0, 12: 128.0}
