@@ -11,6 +11,7 @@ from fairseq_doc.fairseq_patches import (
     amp_scaling,
     best_checkpoint,
     binarised_data,
+    bpe_files,
     checkpoint_reading,
     checkpoint_writing,
     dictionary_files,
@@ -33,6 +34,7 @@ PATCHES = (
     amp_scaling,  # with --amp gradients are divided by the loss scale once
     dictionary_files,  # a dictionary is read as every other text, and refused with its name
     binarised_data,  # binarised text is checked when it is opened
+    bpe_files,  # a damaged file of BPE codes is refused in one line
     interactive_input,  # fairseq-interactive reads its input as every other text
     last_batch,  # batches hold every sentence, the last few too
     loader_threads,  # threads and processes that load batches ahead end with their work

@@ -291,8 +291,11 @@ def _translation_targets():
     yield Target("embeddings", "vectors.txt", words, oracles.fits_vectors, trained, SAVES)
     pieces = ("--bpe", "sentencepiece", "--sentencepiece-model", "pieces.model")
     kind, fits, draws = "sentencepiece models", oracles.fits_pieces, mutilations.binary
+    words = ("fairseq-interactive", "data", *PAIR, *DECODING, *pieces, *READING)
+    yield Target(kind, "pieces.model", words, fits, translations, None, draws)
     yield Target(kind, "pieces.model", (*ATTENTION, *pieces), fits, json_of(), None, draws)
-    yield Target("BPE merges", "data/bpe.codes", ATTENTION_BPE, oracles.fits_merges, json_of())
+    for words, reads in ((INTERACTIVE, translations), (ATTENTION_BPE, json_of())):
+        yield Target("BPE merges", "data/bpe.codes", words, oracles.fits_merges, reads)
 
 
 def _checkpoint(file, words, reads, writes=None):
