@@ -11,6 +11,7 @@ import os
 import numpy as np
 from fairseq.data import indexed_dataset
 from fairseq.data.indexed_dataset import MMapIndexedDataset
+from fairseq.tasks.translation import TranslationTask
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
@@ -26,6 +27,7 @@ def apply() -> None:
     """Replace the functions that find and open every binarised file."""
     wrap(indexed_dataset, "get_indexed_dataset_to_local", find_checked)
     wrap(indexed_dataset, "make_dataset", make_checked)
+    wrap(TranslationTask, "load_dataset", load_both_sides)
     for kind in (MMapIndexedDataset, MMapIndexedDataset.Index):
         wrap(kind, "__del__", close_what_is_open)
 
@@ -63,6 +65,16 @@ def make_checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=No
         if dictionary is not None:
             _check_words(path, dataset, len(dictionary))
     return dataset
+
+
+def load_both_sides(load_dataset, task, split, *args, **kwargs):
+    """fairseq takes a training split without its target side, and fails at the first update."""
+    load_dataset(task, split, *args, **kwargs)
+    if split == task.cfg.train_subset and getattr(task.datasets[split], "tgt", 0) is None:
+        raise FairseqDocError(
+            f"split {split!r} in {task.cfg.data} has sources without targets: expected the files "
+            f"of {task.cfg.source_lang} and {task.cfg.target_lang}; prepare the data again"
+        )
 
 
 def close_what_is_open(close, dataset):

@@ -1,5 +1,6 @@
 import gc
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fairseq_doc import (
     registration,  # noqa: F401
 )
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.fairseq_patches.binarised_data import load_both_sides
 
 from ..conftest import small_dictionary, write_split
 
@@ -144,3 +146,21 @@ def test_what_fairseq_could_not_open_is_closed_without_a_word(tmp_path, recwarn,
             kind(f"{tmp_path}/nothing")
     gc.collect()
     assert not noise
+
+
+@pytest.mark.parametrize("split, refused", [("train", True), ("test", False)])
+def test_a_training_split_needs_its_targets(split, refused):
+    task = SimpleNamespace(
+        cfg=SimpleNamespace(
+            train_subset="train", data="data-bin", source_lang="en", target_lang="de"
+        ),
+        datasets={},
+    )
+
+    def load(task, split):
+        task.datasets[split] = SimpleNamespace(tgt=None)
+
+    if refused:
+        assert "the files of en and de" in refusal(load_both_sides, load, task, split)
+    else:  # to be translated
+        load_both_sides(load, task, split)
