@@ -21,6 +21,13 @@ def first_usage_error(error: BaseException | None) -> FairseqDocError | None:
     return next((part for part in causes(error) if isinstance(part, FairseqDocError)), None)
 
 
+def interruption(error: BaseException) -> BaseException | None:
+    """The Ctrl-C or SIGTERM during which an error came: what an interrupted library ends with
+    ``finally`` can fail in its turn, half made, and its error hides what was asked."""
+    kinds = (KeyboardInterrupt, SystemExit)
+    return next((part for part in causes(error) if isinstance(part, kinds)), None)
+
+
 def shown(text: str | bytes, limit: int = 80) -> str:
     """Input as an error quotes it: one line, control characters escaped, cut after ``limit``."""
     quoted = repr(text[:limit])

@@ -20,7 +20,7 @@ from typing import Any
 
 from fairseq_doc import fairseq_warnings, installation, interruptions
 from fairseq_doc.cli.version import VersionAction
-from fairseq_doc.errors import FairseqDocError, first_usage_error
+from fairseq_doc.errors import FairseqDocError, first_usage_error, interruption
 from fairseq_doc.options import add_options, read_options
 
 GROUPS = ("prepare", "train", "evaluate", "analyse", "export", "parse")  # the order of work
@@ -135,6 +135,8 @@ def _run(called: str, words: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader has enough
         drop_output()
     except Exception as error:
+        if interrupted := interruption(error):
+            raise interrupted from None
         usage_error = first_usage_error(error)
         if usage_error is None and not isinstance(error, OSError):  # such as a full disk
             raise

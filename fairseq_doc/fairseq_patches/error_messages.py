@@ -6,6 +6,7 @@ listed here as one line, in fairseq's commands only: a program that uses this pa
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from torch.distributed import DistNetworkError, DistStoreError
 
-from fairseq_doc.errors import FairseqDocError, causes, first_usage_error, shown
+from fairseq_doc.errors import FairseqDocError, causes, first_usage_error, interruption, shown
 from fairseq_doc.interruptions import how_it_ended, runs_a_command
 
 # {how a message of fairseq begins: what is added to it}
@@ -53,8 +54,13 @@ def print_usage_errors_in_one_line() -> None:
     previous = sys.excepthook
 
     def hook(kind, error, traceback):
-        if issubclass(kind, KeyboardInterrupt):
+        ended = interruption(error)
+        if isinstance(ended, KeyboardInterrupt):
             print(how_it_ended("interrupted"), file=sys.stderr)
+            if ended is not error:
+                raise SystemExit(128 + signal.SIGINT)
+        elif ended is not None:
+            raise ended
         elif message := message_of(error, traceback):
             print(f"fairseq_doc: error: {message}", file=sys.stderr)
         else:

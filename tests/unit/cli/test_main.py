@@ -64,6 +64,11 @@ def test_how_an_error_ends_a_command(does, capsys, options, error, status, line)
     assert capsys.readouterr() == ("", line)
 
 
+def test_an_error_during_ctrl_c_does_not_hide_it(does, capsys):
+    does(raising(wrapped(KeyboardInterrupt())))  # by omegaconf's finally, in settings half made
+    assert main(LINE) == 130 and capsys.readouterr() == ("", "")
+
+
 def test_a_real_error_of_a_real_command(tmp_path, capsys):
     assert main(["eval-lm", str(tmp_path), "--path", f"{tmp_path}/none.pt", "--json"]) == 1
     printed, err = capsys.readouterr()

@@ -135,6 +135,22 @@ def test_ctrl_c_is_one_line(hook, monkeypatch, capsys, program, message):
 
 
 @pytest.mark.parametrize(
+    "ended, status, line",
+    [(KeyboardInterrupt(), 130, "fairseq_doc: interrupted\n"), (SystemExit(143), 143, "")],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_an_error_during_an_interruption_does_not_hide_it(
+    hook, monkeypatch, capsys, ended, status, line
+):
+    monkeypatch.setattr(sys, "argv", ["fairseq-generate"])
+    error = AttributeError("half made")
+    error.__context__ = ended
+    with pytest.raises(SystemExit) as caught:
+        hook(AttributeError, error, None)
+    assert caught.value.code == status and capsys.readouterr() == ("", line)
+
+
+@pytest.mark.parametrize(
     "program, is_command",
     [
         ("/env/bin/fairseq-train", True),
