@@ -125,6 +125,8 @@ def _run(called: str, words: Sequence[str]) -> int:
     try:
         parser = make_parser(only=called)
     except Exception as error:
+        if interrupted := interruption(error):
+            raise interrupted from None
         return _not_imported(called, error)
     set_up_logging()  # once more: some packages that the command imports set up their own
     try:
