@@ -12,7 +12,7 @@ Axes: N tokens of the text, c of them in a chunk, J components, L layers that ha
 parts of a mixture (its components, then its layers), V vocabulary, K words listed for a part.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
@@ -131,20 +131,15 @@ def text_components(
         mixture_parts(output, params, target, n_words, into=parts[done : done + len(target)])
         done += len(target)
     layers = [layer for layer, count in enumerate(output.components) for _ in range(count)]
-    lines = [[*words, dictionary.eos_word] for words in tokenized]
-    return TextComponents(layers, _sentences(lines, carried, parts), predicted, parts, dictionary)
-
-
-def _sentences(lines: Iterable[list[str]], carried: bool, parts: Parts) -> list[SentenceComponents]:
-    """The parts of each line; a carried text's first word has none."""
-    sentences = []
+    sentences: list[SentenceComponents] = []
     start = 0
-    for number, words in enumerate(lines):
-        unscored = int(carried and number == 0)
-        stop = start + len(words) - unscored
-        sentences.append(SentenceComponents(words[unscored:], unscored + 1, parts[start:stop]))
+    for line in tokenized:
+        unscored = int(carried and not sentences)  # a carried text's first word
+        words = [*line, dictionary.eos_word][unscored:]
+        stop = start + len(words)
+        sentences.append(SentenceComponents(words, unscored + 1, parts[start:stop]))
         start = stop
-    return sentences
+    return TextComponents(layers, sentences, predicted, parts, dictionary)
 
 
 @torch.no_grad()
@@ -214,13 +209,10 @@ def _sum_by_layer(logs: torch.Tensor, counts: list[int]) -> torch.Tensor:
 
 
 def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[str, Any]]:
-    """Summarise each of the G parts over a text.
-
-    Returns:
-        ``weight``, ``posterior`` and ``log_prob``, means over the text, and ``words``: at most
-        ``n_words`` that occur ``min_count`` times, by their mean posterior, while it exceeds
-        ``weight``. Each has ``count`` and the mean ``weight`` and ``posterior`` where it occurs.
-    """
+    """Of each of the G parts ``weight``, ``posterior`` and ``log_prob``, means over the text, and
+    ``words``: at most ``n_words`` that occur ``min_count`` times, by their mean posterior, while it
+    exceeds ``weight``. Each has ``count`` and the mean ``weight`` and ``posterior`` where it
+    occurs."""
     parts = text.parts
     counts = torch.bincount(text.tokens, minlength=len(text.dictionary))  # (V,)
     frequent = (counts >= max(1, min_count)).nonzero().squeeze(1)  # (F,)
@@ -251,12 +243,8 @@ def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[s
 
 def by_frequency(text: TextComponents) -> list[dict[str, Any]]:
     """The layers' share in each kind of words: the end mark, unknown words, and the others by their
-    rank in the training text.
-
-    Returns:
-        ``kind``, such as ``words 11 to 100``; its ``tokens`` in the text; ``layers``, each with
-        ``layer`` and the mean ``weight`` and ``posterior`` over these tokens.
-    """
+    rank in the training text. Each has ``kind``, such as ``words 11 to 100``; its ``tokens`` in the
+    text; ``layers``, each with ``layer`` and the mean ``weight`` and ``posterior`` over these."""
     dictionary = text.dictionary
     ranks = torch.full((len(dictionary),), len(dictionary))  # of fairseq's own symbols
     own = dictionary.nspecial

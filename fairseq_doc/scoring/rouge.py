@@ -44,12 +44,11 @@ def score_rouge(
 def check_lengths(name: str, lines: Sequence[str]) -> None:
     """Raise ``FairseqDocError`` for a line of more than ``MAX_WORDS``."""
     for number, line in enumerate(lines, start=1):
-        if len(line) > MAX_WORDS:
-            words = sum(1 for _ in WORD.finditer(line.lower()))
-            if words > MAX_WORDS:
-                raise FairseqDocError(
-                    f"{name}: sentence {number} has {words:,} words; expected at most {MAX_WORDS:,}"
-                )
+        words = len(WORD.findall(line.lower()))
+        if words > MAX_WORDS:
+            raise FairseqDocError(
+                f"{name}: sentence {number} has {words:,} words; expected at most {MAX_WORDS:,}"
+            )
 
 
 def f_scores(

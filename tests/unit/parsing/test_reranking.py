@@ -272,10 +272,10 @@ def test_f1_is_of_all_brackets_together():
 
 def test_the_weight_with_the_highest_f1_is_found():
     found = tune(TWO, TWO_LM, [0.0, 0.5, 1.0, 2.5])
-    assert found.weight == 1.0 and list(found.tuning) == [0.0, 0.5, 1.0, 2.5]
-    assert list(found.tuning.values()) == pytest.approx([1400 / 15, 1400 / 15, 100, 1200 / 15])
-    assert (found.f1, found.oracle_f1) == (100, 100)
-    assert (found.parser_f1, found.lm_f1) == pytest.approx((1400 / 15, 1400 / 15))
+    assert found["weight"] == 1.0 and list(found["tuning"]) == [0.0, 0.5, 1.0, 2.5]
+    assert list(found["tuning"].values()) == pytest.approx([1400 / 15, 1400 / 15, 100, 1200 / 15])
+    assert (found["f1"], found["oracle_f1"]) == (100, 100)
+    assert (found["parser_f1"], found["lm_f1"]) == pytest.approx((1400 / 15, 1400 / 15))
 
 
 @pytest.mark.parametrize(
@@ -283,12 +283,12 @@ def test_the_weight_with_the_highest_f1_is_found():
     [([0.0, 0.7, 1.0, 1.9, 3.0], 0.7), ([3.0, 1.9, 0.7, 1.0], 0.7), ([0.0, 0.5], 0)],
 )
 def test_the_smallest_of_the_best_weights_wins(weights, best):
-    assert tune(TWO, TWO_LM, weights).weight == best
+    assert tune(TWO, TWO_LM, weights)["weight"] == best
 
 
 def test_at_equal_scores_tuning_takes_the_first_candidate_too():
     one = sentence([-1.0, 0.0], [[1, 4, 4], [4, 4, 4]])
-    assert tune([one], [np.array([0.0, -1.0])], [1.0]).tuning == {1.0: 25.0}
+    assert tune([one], [np.array([0.0, -1.0])], [1.0])["tuning"] == {1.0: 25.0}
 
 
 def test_the_oracle_takes_the_first_candidate_of_the_best_f1():
@@ -301,11 +301,11 @@ def test_figures_are_those_of_evalb_on_the_trees_chosen(nbest):
     gold = gold_of(0, 1, 2, 3)
     sentences = read_sentences(nbest, DICTIONARY, 2, gold, Parameters())
     lm = score_candidates(of_trees(), sentences)
-    tuning = tune(sentences, lm, [0.0, 1.0, 20.0]).tuning
+    tuning = tune(sentences, lm, [0.0, 1.0, 20.0])["tuning"]
     for weight, f1 in tuning.items():
         trees = [parse_tree(text, "") for text in best_trees(sentences, lm, weight)]
         results = [compare(g, t, Parameters()) for g, t in zip(gold, trees, strict=True)]
-        assert f1 == pytest.approx(summarize(results).f1)
+        assert f1 == pytest.approx(summarize(results)["f1"])
     assert len(set(tuning.values())) > 1
 
 
