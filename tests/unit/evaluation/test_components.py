@@ -1,10 +1,10 @@
 import pytest
 import torch
+from conftest import assert_refused
 from fairseq.data import Dictionary
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.components import (
     Parts,
     TextComponents,
@@ -145,8 +145,8 @@ def test_the_state_reaches_the_next_window_and_the_next_line_only_where_carried(
     ],
 )
 def test_what_cannot_be_shown_is_refused(models, settings, message):
-    with pytest.raises(FairseqDocError, match=message):
-        text_components(ensemble(*models), **{"tokenized": [["w1"]], **settings})
+    settings = {"tokenized": [["w1"]], **settings}
+    assert_refused(message, text_components, ensemble(*models), **settings)
 
 
 def dictionary_of(counts):

@@ -71,7 +71,3 @@ def test_a_model_of_bytes_takes_and_gives_plain_text():
     (sample,) = lm.sample("a b", 20)
     assert len(sample) == 20 and set(lm.text(sample)) <= set("ab \n\ufffd")
     assert lm.text(["<0x61>", "</s>", "<unk>"]) == "a\n\ufffd"
-
-
-def test_the_text_of_words_has_blanks_and_line_ends(lm):
-    assert lm.unit == "word" and lm.text(["w1", "w2", "</s>", "w3"]) == "w1 w2\nw3"
