@@ -21,7 +21,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.ensemble import Ensemble
+from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, encoded_text
 from fairseq_doc.modules.mixture import MixtureOutput, check_finite
@@ -222,12 +222,10 @@ def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[s
         for values in (parts.weights, parts.posteriors)
     )  # (F, G)
     summaries = []
-    for part, means in enumerate(
-        zip(*(x.mean(0).tolist() for x in parts.tensors[:3]), strict=True)
-    ):
-        summary: dict[str, Any] = dict(zip(("weight", "posterior", "log_prob"), means, strict=True))
+    means = zip(*(x.mean(0).tolist() for x in parts.tensors[:3]), strict=True)
+    for part, (weight, posterior, log_prob) in enumerate(means):
         order = posteriors[:, part].sort(descending=True, stable=True).indices[:n_words].tolist()
-        summary["words"] = [
+        words = [
             {
                 "word": text.dictionary[int(frequent[row])],
                 "count": int(counts[frequent[row]]),
@@ -235,8 +233,9 @@ def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[s
                 "posterior": posteriors[row, part].item(),
             }
             for row in order
-            if posteriors[row, part] > summary["weight"]
+            if posteriors[row, part] > weight
         ]
+        summary = {"weight": weight, "posterior": posterior, "log_prob": log_prob, "words": words}
         summaries.append(summary)
     return summaries
 
@@ -270,3 +269,47 @@ def by_frequency(text: TextComponents) -> list[dict[str, Any]]:
             ]
             found.append({"kind": kind, "tokens": int(inside.sum()), "layers": layers})
     return found
+
+
+# ---- weights alone, over a split ----
+
+
+@dataclass(frozen=True)
+class MixtureWeights:
+    """Mean weights of a mixture's components over a text (the paper's Table 4)."""
+
+    layers: list[int]  # the layer n that each component comes from, (J,)
+    weights: list[float]  # the mean of pi_j over the tokens, (J,); their sum is one
+    tokens: int
+
+    @property
+    def by_layer(self) -> dict[int, float]:
+        """{layer: sum of the weights of its components}."""
+        totals = dict.fromkeys(self.layers, 0.0)
+        for layer, weight in zip(self.layers, self.weights, strict=True):
+            totals[layer] += weight
+        return totals
+
+    @property
+    def coefficient_of_variation(self) -> float:
+        """sqrt(beta) of Eq. 12-13: population standard deviation divided by mean."""
+        weights = torch.tensor(self.weights, dtype=torch.float64)
+        return (weights.std(correction=0) / weights.mean()).item()
+
+
+@torch.no_grad()
+def mixture_weights(
+    ensemble: Ensemble, split: str, progress: Progress = no_progress
+) -> MixtureWeights:
+    """Mean weights of one model over a split, with a carried state."""
+    model = ensemble.single
+    components = model.decoder.output.components  # number of components from each layer
+    total = torch.zeros(sum(components), dtype=torch.float64, device=ensemble.device)  # (J,)
+    tokens = 0
+    for sample in progress(windows_of(ensemble, split), f"weights {split}"):
+        source = sample["net_input"]["src_tokens"].to(ensemble.device)
+        _, extra = model(source, window=sample["net_input"]["window"])
+        total += extra["log_weights"].double().exp().sum((0, 1))  # (J,)
+        tokens += source.numel()
+    layers = [layer for layer, count in enumerate(components) for _ in range(count)]
+    return MixtureWeights(layers, (total / tokens).tolist(), tokens)

@@ -8,9 +8,8 @@ from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import Attention
-from fairseq_doc.evaluation.components import SentenceComponents
+from fairseq_doc.evaluation.components import MixtureWeights, SentenceComponents
 from fairseq_doc.evaluation.learning_curves import LearningCurve
-from fairseq_doc.evaluation.weights import MixtureWeights
 from fairseq_doc.files import check_output, whole_file
 
 FORMATS = ("png", "pdf", "svg", "jpg")

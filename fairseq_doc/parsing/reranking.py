@@ -58,12 +58,14 @@ def read_sentences(
 
     Args:
         score_base: the base of the logarithms that the parser's scores are.
-        gold: trees, one a sentence; None for no counts.
-        parameters: of EVALB, to compare with ``gold``; None: the defaults.
-        word_trees: trees, one a sentence, whose words and tags are used; None: each candidate has
-            its own.
+        gold: trees, one a sentence, to compare with by EVALB's ``parameters``; None for no counts.
+        word_trees: one a sentence, whose words and tags are used; None: the candidates' own.
     """
-    _check_dictionary(dictionary)
+    if not any(symbol.startswith("(") and len(symbol) > 1 for symbol in dictionary.symbols):
+        raise FairseqDocError(
+            "expected a model of trees' symbols, such as (NP, trained on data of fairseq-doc "
+            "prepare-parsing; got a dictionary without opening brackets"
+        )
     word_symbol = WordSymbols.of_dictionary(dictionary)
     sentences: list[Sentence] = []
     for number, candidates in enumerate(read_nbest(path), start=1):
@@ -99,14 +101,6 @@ def read_sentences(
             f"{path}: expected a list for each of {len(gold):,} gold trees; got {len(sentences):,}"
         )
     return sentences
-
-
-def _check_dictionary(dictionary: Dictionary) -> None:
-    if not any(symbol.startswith("(") and len(symbol) > 1 for symbol in dictionary.symbols):
-        raise FairseqDocError(
-            "expected a model of trees' symbols, such as (NP, trained on data of fairseq-doc "
-            "prepare-parsing; got a dictionary without opening brackets"
-        )
 
 
 def _distinct(
