@@ -102,7 +102,6 @@ def load_models(
     ``FairseqDocError`` for no such file or precision, and for another task or dictionary.
 
     Args:
-        paths: ``a.pt:b.pt`` or a list.
         overrides: settings that replace those in the checkpoints.
         precision: of the large products, ``float32`` or ``bfloat16``; None: as trained.
         dropout_scale: factor of all dropout rates.

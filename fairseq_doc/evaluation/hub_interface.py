@@ -32,7 +32,7 @@ class PretrainedLanguageModel(Ensemble):
         empty_sentences: bool = False,
         max_tokens: int = MAX_TOKENS,
     ) -> SentenceScore | list[SentenceScore]:
-        """Score one sentence or a list: words separated by blanks, or any text where the model reads
+        """Score a sentence or a list: words separated by blanks, or any text where the model reads
         bytes; of an empty one, with ``empty_sentences``, the end mark. ``state`` and
         ``max_tokens``: see :mod:`fairseq_doc.evaluation.scoring`."""
         lines = [sentences] if isinstance(sentences, str) else sentences

@@ -64,8 +64,8 @@ def evaluate(
 def check_text(
     ensemble: Ensemble, split: str, settings: ScorerSettings = USUAL, columns: int = 1
 ) -> None:
-    """Load a split. Raises ``FairseqDocError`` if it is missing or too short, for dynamic evaluation
-    of several columns, and for a cache larger than a column."""
+    """Load a split. Raises ``FairseqDocError`` for one that is missing or too short, for dynamic
+    evaluation of several columns, and for a cache larger than a column."""
     if settings.dynamic and columns != 1:
         raise FairseqDocError(
             f"--dynamic learns from one text in its order: expected --batch-size 1; got {columns}"

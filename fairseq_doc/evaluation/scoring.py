@@ -86,7 +86,6 @@ def check_sentences(
         empty_sentences: allow them with ``state`` ``fresh`` too.
         max_words: in a sentence, or bytes; None: any number.
         at: beginning of an error message, such as the name of a file.
-        form: how text becomes tokens.
     """
     check_state(state)
     if not sentences:
@@ -139,11 +138,9 @@ def score_text(
 
     Args:
         tokenized: lists of words, see :func:`check_sentences`.
-        state: ``fresh`` or ``carried``, see above.
         max_tokens: targets scored at once. Neither it nor the order of the sentences changes a
             score beyond rounding.
         settings: a cache or dynamic evaluation, which need a carried text.
-        entropies: compute them too.
     """
     if settings.samples or settings.temperature != 1.0:
         raise FairseqDocError("expected scores without samples of dropout and at temperature 1")

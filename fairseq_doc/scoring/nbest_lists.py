@@ -171,7 +171,7 @@ def _check_same(
 
 
 def kaldi_references(path: str, lists: str, utterances: Sequence[Utterance]) -> list[str]:
-    """The reference of each utterance of ``lists``, from a file about the same ones in any order."""
+    """The reference of each utterance of ``lists``, from a file of the same ones in any order."""
     references = _archive(path, "references, lines such as utt1 the words")
     names = [utterance.name for utterance in utterances]
     _check_same(lists, dict.fromkeys(names), path, references, "utterance")

@@ -22,16 +22,13 @@ INTERVAL = (2.5, 97.5)  # percentiles of a 95 % interval
 def score_rouge(
     systems: Sequence[System], references: Sequence[str], resamples: int = 1000
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Score systems, of which the first is the baseline.
-
-    Returns:
-        {"unstemmed" and "stemmed": {type: [{"f1", "low", "high", "p"} for each system]}}: F1 times
-        100, its 95 % interval, p of the difference from the baseline (None for the baseline).
-    """
+    """Score systems, of which the first is the baseline. Returns {"unstemmed" and "stemmed": {type:
+    [{"f1", "low", "high", "p"} for each system]}}: F1 times 100, its 95 % interval, p of the
+    difference from the baseline (None for the baseline)."""
     check_lengths("the references", references)
     for system in systems:
         check_lengths(system.name, system.hypotheses)
-    result: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    result = {}
     for name, stemmed in (("unstemmed", False), ("stemmed", True)):
         scores = [f_scores(system.hypotheses, references, stemmed) for system in systems]
         result[name] = {

@@ -129,8 +129,6 @@ def test_the_state_reaches_the_next_window_and_the_next_line_only_where_carried(
     [
         ([MODEL, peaked_model(seed=1)], {}, "expected one checkpoint, .*; got 2"),
         ([peaked_model(doc_components="0,0,1")], {}, "expected a model with several components"),
-        ([MODEL], {"state": "warm"}, "--state: expected fresh or carried; got 'warm'"),
-        ([MODEL], {"max_tokens": 0}, "--max-tokens must be at least 1; got 0"),
         ([MODEL], {"tokenized": [[]], "state": "carried"}, "at least 2 tokens"),
         ([DIVERGED], {}, "a score is not finite"),
     ],

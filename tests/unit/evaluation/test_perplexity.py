@@ -50,12 +50,6 @@ def test_progress_sees_every_window_and_the_name_of_the_split(text):
     assert "test" in name and length == math.ceil((N - 1) / 10)
 
 
-def test_a_split_that_is_not_there_or_too_short(text):
-    it = ensemble(peaked_model(), folder=text.folder)
-    assert_refused("no binarised split 'valid'", evaluate, it, "valid")
-    assert_refused(f"{N} columns over the {N} tokens", evaluate, it, "test", N)
-
-
 @given(st.floats(0.01, 709.7), st.integers(1, 10**6))
 @example(710.0, 7)  # beyond float64
 def test_perplexity_and_bits_are_of_the_mean(mean, tokens):
