@@ -75,7 +75,8 @@ def judge(
         if dictionary.unk() in map(dictionary.index, words)
     }
     rows: list[tuple[bool, bool]] = []
-    phenomena, kinds = defaultdict(list), defaultdict(list)
+    phenomena: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    kinds: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
     for pair in pairs:
         right = log_prob[pair.good] > log_prob[pair.bad]
         row = (right, pair.good in unknown or pair.bad in unknown)
