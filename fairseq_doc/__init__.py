@@ -81,8 +81,7 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/prefix_tree.py        sequences that begin alike -> their log-probabilities
     evaluation/sampling.py           a prompt -> text drawn from the models
     evaluation/rank.py               numerical rank of the log-probability matrix (Table 5)
-    evaluation/weights.py            mean weights of the components (Table 4)
-    evaluation/components.py         weights and posteriors of the components at each word
+    evaluation/components.py         weights (Table 4) and posteriors of the components of a mixture
     evaluation/learning_curves.py    fairseq's logs -> validation perplexities (Figure 2)
     evaluation/reference_curves.py   validation perplexities of several seeds -> a band, and runs
     evaluation/attention.py          a sentence -> its translation and what it attended to

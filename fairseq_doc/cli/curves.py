@@ -1,7 +1,7 @@
 """analyse: learning curves of several runs in one picture, from fairseq's logs (Figure 2)."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def run(settings: Options) -> dict[str, Any]:
         runs = {}
         for path in settings.runs:
             outside, compared = departures(read_log(path), band)
-            runs[path] = {"compared": compared, "departures": list(map(asdict, outside))}
+            runs[path] = {"compared": compared, "departures": outside}
         return {"check": settings.file, "runs": runs}
     check = check_output if settings.reference else check_plot_path
     check(settings.file, settings.overwrite)

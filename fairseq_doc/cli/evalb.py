@@ -52,15 +52,15 @@ def run(settings: Options) -> dict[str, Any]:
     report_roots(roots, parameters.delete_label, NAME)
     whole = summarize(firsts)
     result: dict[str, Any] = {
-        "f1": whole.f1,
-        "precision": whole.precision,
-        "recall": whole.recall,
-        "oracle_f1": summarize(best).f1 if is_nbest(settings.test) else None,
-        "sentences": whole.sentences,
-        "errors": whole.errors,
+        "f1": whole["f1"],
+        "precision": whole["precision"],
+        "recall": whole["recall"],
+        "oracle_f1": summarize(best)["f1"] if is_nbest(settings.test) else None,
+        "sentences": whole["sentences"],
+        "errors": whole["errors"],
         "cutoff_len": parameters.cutoff_len,
-        "all": asdict(whole),
-        "short": asdict(summarize([r for r in firsts if r.length <= parameters.cutoff_len])),
+        "all": whole,
+        "short": summarize([r for r in firsts if r.length <= parameters.cutoff_len]),
     }
     if settings.per_sentence:
         result["per_sentence"] = [

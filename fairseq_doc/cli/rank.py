@@ -34,7 +34,7 @@ def run(settings: Options) -> dict[str, Any]:
         "split": split,
         "rank": found.rank,
         "tokens": found.rows,
-        "vocabulary": found.columns,
+        "vocabulary": len(values),
         "tolerance": found.tolerance,
         "largest_singular_value": values[0],
         "smallest_counted": values[found.rank - 1],

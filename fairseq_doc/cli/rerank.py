@@ -5,7 +5,7 @@ import hashlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from fairseq.utils import split_paths
@@ -118,7 +118,7 @@ def run(settings: Options) -> dict[str, Any]:
         "scored": distinct - (kept.taken if kept else 0),
     }
     if gold is not None:
-        found = asdict(tune(sentences, lm_scores, parse_grid("--weights", settings.weights)))
+        found = tune(sentences, lm_scores, parse_grid("--weights", settings.weights))
         excluded = found.pop("excluded")
         why = "the words that EVALB scores differ from the gold tree's, or there are none"
         warn_excluded(excluded, len(sentences), why, NAME)

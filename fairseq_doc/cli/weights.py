@@ -11,8 +11,8 @@ from fairseq_doc.cli.arguments import (
     progress_of,
 )
 from fairseq_doc.cli.outputs import named_outputs, output_lines
+from fairseq_doc.evaluation.components import mixture_weights
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_weights
-from fairseq_doc.evaluation.weights import mixture_weights
 
 EXAMPLE = "fairseq-doc weights data-bin/ptb --path a.pt --gen-subset valid --picture weights.png"
 

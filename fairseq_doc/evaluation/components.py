@@ -12,7 +12,7 @@ Axes: N tokens of the text, c of them in a chunk, J components, L layers that ha
 parts of a mixture (its components, then its layers), V vocabulary, K words listed for a part.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
@@ -21,7 +21,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.ensemble import Ensemble
+from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, encoded_text
 from fairseq_doc.modules.mixture import MixtureOutput, check_finite
@@ -131,20 +131,15 @@ def text_components(
         mixture_parts(output, params, target, n_words, into=parts[done : done + len(target)])
         done += len(target)
     layers = [layer for layer, count in enumerate(output.components) for _ in range(count)]
-    lines = [[*words, dictionary.eos_word] for words in tokenized]
-    return TextComponents(layers, _sentences(lines, carried, parts), predicted, parts, dictionary)
-
-
-def _sentences(lines: Iterable[list[str]], carried: bool, parts: Parts) -> list[SentenceComponents]:
-    """The parts of each line; a carried text's first word has none."""
-    sentences = []
+    sentences: list[SentenceComponents] = []
     start = 0
-    for number, words in enumerate(lines):
-        unscored = int(carried and number == 0)
-        stop = start + len(words) - unscored
-        sentences.append(SentenceComponents(words[unscored:], unscored + 1, parts[start:stop]))
+    for line in tokenized:
+        unscored = int(carried and not sentences)  # a carried text's first word
+        words = [*line, dictionary.eos_word][unscored:]
+        stop = start + len(words)
+        sentences.append(SentenceComponents(words, unscored + 1, parts[start:stop]))
         start = stop
-    return sentences
+    return TextComponents(layers, sentences, predicted, parts, dictionary)
 
 
 @torch.no_grad()
@@ -214,13 +209,10 @@ def _sum_by_layer(logs: torch.Tensor, counts: list[int]) -> torch.Tensor:
 
 
 def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[str, Any]]:
-    """Summarise each of the G parts over a text.
-
-    Returns:
-        ``weight``, ``posterior`` and ``log_prob``, means over the text, and ``words``: at most
-        ``n_words`` that occur ``min_count`` times, by their mean posterior, while it exceeds
-        ``weight``. Each has ``count`` and the mean ``weight`` and ``posterior`` where it occurs.
-    """
+    """Of each of the G parts ``weight``, ``posterior`` and ``log_prob``, means over the text, and
+    ``words``: at most ``n_words`` that occur ``min_count`` times, by their mean posterior, while it
+    exceeds ``weight``. Each has ``count`` and the mean ``weight`` and ``posterior`` where it
+    occurs."""
     parts = text.parts
     counts = torch.bincount(text.tokens, minlength=len(text.dictionary))  # (V,)
     frequent = (counts >= max(1, min_count)).nonzero().squeeze(1)  # (F,)
@@ -230,12 +222,10 @@ def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[s
         for values in (parts.weights, parts.posteriors)
     )  # (F, G)
     summaries = []
-    for part, means in enumerate(
-        zip(*(x.mean(0).tolist() for x in parts.tensors[:3]), strict=True)
-    ):
-        summary: dict[str, Any] = dict(zip(("weight", "posterior", "log_prob"), means, strict=True))
+    means = zip(*(x.mean(0).tolist() for x in parts.tensors[:3]), strict=True)
+    for part, (weight, posterior, log_prob) in enumerate(means):
         order = posteriors[:, part].sort(descending=True, stable=True).indices[:n_words].tolist()
-        summary["words"] = [
+        words = [
             {
                 "word": text.dictionary[int(frequent[row])],
                 "count": int(counts[frequent[row]]),
@@ -243,20 +233,17 @@ def summarise(text: TextComponents, min_count: int, n_words: int) -> list[dict[s
                 "posterior": posteriors[row, part].item(),
             }
             for row in order
-            if posteriors[row, part] > summary["weight"]
+            if posteriors[row, part] > weight
         ]
+        summary = {"weight": weight, "posterior": posterior, "log_prob": log_prob, "words": words}
         summaries.append(summary)
     return summaries
 
 
 def by_frequency(text: TextComponents) -> list[dict[str, Any]]:
     """The layers' share in each kind of words: the end mark, unknown words, and the others by their
-    rank in the training text.
-
-    Returns:
-        ``kind``, such as ``words 11 to 100``; its ``tokens`` in the text; ``layers``, each with
-        ``layer`` and the mean ``weight`` and ``posterior`` over these tokens.
-    """
+    rank in the training text. Each has ``kind``, such as ``words 11 to 100``; its ``tokens`` in the
+    text; ``layers``, each with ``layer`` and the mean ``weight`` and ``posterior`` over these."""
     dictionary = text.dictionary
     ranks = torch.full((len(dictionary),), len(dictionary))  # of fairseq's own symbols
     own = dictionary.nspecial
@@ -282,3 +269,47 @@ def by_frequency(text: TextComponents) -> list[dict[str, Any]]:
             ]
             found.append({"kind": kind, "tokens": int(inside.sum()), "layers": layers})
     return found
+
+
+# ---- weights alone, over a split ----
+
+
+@dataclass(frozen=True)
+class MixtureWeights:
+    """Mean weights of a mixture's components over a text (the paper's Table 4)."""
+
+    layers: list[int]  # the layer n that each component comes from, (J,)
+    weights: list[float]  # the mean of pi_j over the tokens, (J,); their sum is one
+    tokens: int
+
+    @property
+    def by_layer(self) -> dict[int, float]:
+        """{layer: sum of the weights of its components}."""
+        totals = dict.fromkeys(self.layers, 0.0)
+        for layer, weight in zip(self.layers, self.weights, strict=True):
+            totals[layer] += weight
+        return totals
+
+    @property
+    def coefficient_of_variation(self) -> float:
+        """sqrt(beta) of Eq. 12-13: population standard deviation divided by mean."""
+        weights = torch.tensor(self.weights, dtype=torch.float64)
+        return (weights.std(correction=0) / weights.mean()).item()
+
+
+@torch.no_grad()
+def mixture_weights(
+    ensemble: Ensemble, split: str, progress: Progress = no_progress
+) -> MixtureWeights:
+    """Mean weights of one model over a split, with a carried state."""
+    model = ensemble.single
+    components = model.decoder.output.components  # number of components from each layer
+    total = torch.zeros(sum(components), dtype=torch.float64, device=ensemble.device)  # (J,)
+    tokens = 0
+    for sample in progress(windows_of(ensemble, split), f"weights {split}"):
+        source = sample["net_input"]["src_tokens"].to(ensemble.device)
+        _, extra = model(source, window=sample["net_input"]["window"])
+        total += extra["log_weights"].double().exp().sum((0, 1))  # (J,)
+        tokens += source.numel()
+    layers = [layer for layer, count in enumerate(components) for _ in range(count)]
+    return MixtureWeights(layers, (total / tokens).tolist(), tokens)

@@ -26,11 +26,7 @@ import torch
 from fairseq.utils import split_paths
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.gradient_statistics import (
-    differentiable,
-    mean_nll,
-    trained_parameters,
-)
+from fairseq_doc.evaluation.gradient_statistics import differentiable, mean_nll, trained_parameters
 from fairseq_doc.options import option, positive
 
 ADAPTED = ("all", "output-weights")

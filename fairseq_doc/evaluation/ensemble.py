@@ -98,16 +98,13 @@ def load_models(
     precision: str | None = None,
     dropout_scale: float = 1.0,
 ) -> tuple[list[torch.nn.Module], FairseqTask]:
-    """Load checkpoints of the task ``task_name``, over one dictionary a side.
+    """Load checkpoints of the task ``task_name``, over one dictionary a side. Raises
+    ``FairseqDocError`` for no such file or precision, and for another task or dictionary.
 
     Args:
-        paths: ``a.pt:b.pt`` or a list.
         overrides: settings that replace those in the checkpoints.
         precision: of the large products, ``float32`` or ``bfloat16``; None: as trained.
         dropout_scale: factor of all dropout rates.
-
-    Raises:
-        FairseqDocError: no such file or precision; another task or dictionary.
     """
     if precision is not None:
         if precision not in PRECISIONS:

@@ -32,13 +32,9 @@ class PretrainedLanguageModel(Ensemble):
         empty_sentences: bool = False,
         max_tokens: int = MAX_TOKENS,
     ) -> SentenceScore | list[SentenceScore]:
-        """Score one sentence or a list; ``state`` and ``max_tokens``: see
-        :mod:`fairseq_doc.evaluation.scoring`.
-
-        Args:
-            sentences: words separated by blanks, or any text where the model reads bytes.
-            empty_sentences: score the end mark of an empty sentence; else ``FairseqDocError``.
-        """
+        """Score a sentence or a list: words separated by blanks, or any text where the model reads
+        bytes; of an empty one, with ``empty_sentences``, the end mark. ``state`` and
+        ``max_tokens``: see :mod:`fairseq_doc.evaluation.scoring`."""
         lines = [sentences] if isinstance(sentences, str) else sentences
         tokenized = check_sentences(lines, state, empty_sentences, max_words=None, form=self.form)
         scores = score_text(self, tokenized, state, max_tokens).sentences

@@ -1,9 +1,10 @@
 """Minimal pairs: two sentences, of which a language model should find the first likelier."""
 
+import contextlib
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,31 +32,24 @@ class Pair:
 
 def read_pairs(path: str) -> list[Pair]:
     """Read BLiMP's JSON lines, or two sentences a line with a tab between, the good one first. A
-    pair without a kind has the file's name as its kind; one without a phenomenon its kind.
-
-    Raises:
-        FairseqDocError: no pair, or a line that is none, with its number.
-    """
+    pair without a kind has the file's name as its kind; one without a phenomenon its kind. Raises
+    ``FairseqDocError`` for a line that is no pair, with its number, and without any pair."""
     name, pairs = Path(path).stem, []
     for number, line in enumerate(text_lines(path), start=1):
-        found: Any = None
+        found: dict[str, Any] = {}
         if line.startswith("{"):
-            try:
+            with contextlib.suppress(ValueError, RecursionError):
                 found = json.loads(line)
-            except (ValueError, RecursionError):
-                pass
         elif line.count("\t") == 1:
             found = dict(zip((GOOD, BAD), line.split("\t"), strict=True))
-        values: list[Any] = (
-            [] if not isinstance(found, dict) else [found.get(key) for key in (GOOD, BAD)]
-        )
-        if len(values) != 2 or not all(isinstance(text, str) and text.strip() for text in values):
+        texts = found.get(GOOD), found.get(BAD)
+        if not all(isinstance(text, str) and text.strip() for text in texts):
             raise FairseqDocError(
                 f"{path}: line {number}: expected {GOOD} and {BAD} in a JSON object, or two "
                 f"sentences with a tab between; got {shown(line)}"
             )
         kind = str(found.get(KIND, name))
-        pairs.append(Pair(values[0], values[1], kind, str(found.get(PHENOMENON, kind))))
+        pairs.append(Pair(found[GOOD], found[BAD], kind, str(found.get(PHENOMENON, kind))))
     if not pairs:
         raise FairseqDocError(f"{path}: expected pairs of sentences, one a line; got none")
     return pairs
@@ -68,48 +62,38 @@ def judge(
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Score both sentences of each pair, each with its end mark and from a state of zeros. A pair
-    is right if the good sentence has the larger probability; equal scores are wrong.
-
-    Returns:
-        ``all``, ``phenomena`` and ``kinds``: see :func:`accuracy`.
-    """
-    form, dictionary = ensemble.form, ensemble.dictionary
+    is right if the good sentence has the larger probability; equal scores are wrong. Returns the
+    :func:`accuracy` of ``all``, and by name of the ``phenomena`` and ``kinds``."""
+    dictionary = ensemble.dictionary
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad)))
-    tokenized = [form.tokens(text) for text in texts]
+    tokenized = [ensemble.form.tokens(text) for text in texts]
     scored = score_text(ensemble, tokenized, max_tokens=max_tokens, progress=progress).sentences
     log_prob = {text: one.log_prob for text, one in zip(texts, scored, strict=True)}
-    unk = dictionary.unk()
     unknown = {
         text
         for text, words in zip(texts, tokenized, strict=True)
-        if any(dictionary.index(word) == unk for word in words)
+        if dictionary.unk() in map(dictionary.index, words)
     }
-    rows = [
-        (pair, log_prob[pair.good] > log_prob[pair.bad], bool({pair.good, pair.bad} & unknown))
-        for pair in pairs
-    ]
-    groups: dict[str, dict[str, list[tuple[bool, bool]]]] = {
-        "phenomena": defaultdict(list),
-        "kinds": defaultdict(list),
-    }
-    for pair, right, is_unknown in rows:
-        groups["phenomena"][pair.phenomenon].append((right, is_unknown))
-        groups["kinds"][pair.kind].append((right, is_unknown))
+    rows: list[tuple[bool, bool]] = []
+    phenomena: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    kinds: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    for pair in pairs:
+        right = log_prob[pair.good] > log_prob[pair.bad]
+        row = (right, pair.good in unknown or pair.bad in unknown)
+        for group in (rows, phenomena[pair.phenomenon], kinds[pair.kind]):
+            group.append(row)
     return {
-        "all": accuracy((right, is_unknown) for _, right, is_unknown in rows),
-        **{
-            group: {name: accuracy(own) for name, own in sorted(named.items())}
-            for group, named in groups.items()
-        },
+        "all": accuracy(rows),
+        "phenomena": {name: accuracy(own) for name, own in sorted(phenomena.items())},
+        "kinds": {name: accuracy(own) for name, own in sorted(kinds.items())},
     }
 
 
-def accuracy(judged: Iterable[tuple[bool, bool]]) -> dict[str, Any]:
+def accuracy(rows: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
     """Of pairs, each whether it is right and whether it has an unknown word: ``pairs``,
     ``accuracy`` in percent and ``low`` and ``high``, the 95 % interval of Wilson (1927); the same
     of those ``known``, without unknown words, and of the ``unknown`` ones, None where there are
     none."""
-    rows = list(judged)
     found = _share([right for right, _ in rows])
     for name, wanted in (("known", False), ("unknown", True)):
         own = [right for right, is_unknown in rows if is_unknown == wanted]

@@ -74,14 +74,11 @@ def mean_log_probs(
     block = max(1, BLOCK_BYTES // (4 * len(output.weight)))
     parts = []
     for some, words in zip(params.split(block, dim=1), target.split(block), strict=True):
+        of_samples: Any = map(output.log_probs, some)
         if average == "geometric" and samples > 1:
-            mean = sum(output.log_probs(sample) for sample in some) / samples
-            parts.append(at_temperatures(mean.log_softmax(-1), words, temperatures))
-        else:
-            of_samples = [
-                at_temperatures(output.log_probs(sample), words, temperatures) for sample in some
-            ]
-            parts.append(average_log_probs(of_samples))
+            of_samples = [(sum(of_samples) / samples).log_softmax(-1)]
+        rows = [at_temperatures(log_probs, words, temperatures) for log_probs in of_samples]
+        parts.append(average_log_probs(rows))
     return torch.cat(parts, dim=1)
 
 
@@ -92,11 +89,8 @@ def at_temperatures(
     For the targets alone it takes a third of the time of
     :func:`fairseq_doc.modules.mixture.at_temperature`."""
     chosen = log_probs.gather(1, target[:, None])[:, 0].double()
-    rows = []
-    for temperature in temperatures:
-        if temperature == 1.0:
-            rows.append(chosen)
-        else:
-            total = (log_probs / temperature).logsumexp(1).double()
-            rows.append(chosen / temperature - total)
+    rows = [
+        chosen if t == 1.0 else chosen / t - (log_probs / t).logsumexp(1).double()
+        for t in temperatures
+    ]
     return torch.stack(rows)

@@ -64,12 +64,8 @@ def evaluate(
 def check_text(
     ensemble: Ensemble, split: str, settings: ScorerSettings = USUAL, columns: int = 1
 ) -> None:
-    """Load a split.
-
-    Raises:
-        FairseqDocError: it is missing or too short; dynamic evaluation of several columns; a cache
-            larger than a column.
-    """
+    """Load a split. Raises ``FairseqDocError`` for one that is missing or too short, for dynamic
+    evaluation of several columns, and for a cache larger than a column."""
     if settings.dynamic and columns != 1:
         raise FairseqDocError(
             f"--dynamic learns from one text in its order: expected --batch-size 1; got {columns}"
@@ -91,7 +87,8 @@ def evaluate_each(
     tokens: int | None = None,
     give_up: Callable[[int, float], bool] | None = None,
 ) -> list[Evaluation]:
-    """Score a split with each of several settings, in one pass with a carried state.
+    """Score a split with each of several settings, in one pass with a carried state. Errors as of
+    :func:`check_text`, and for a score that is not finite.
 
     Args:
         settings: see :func:`fairseq_doc.evaluation.scorer.scorer`.
@@ -99,9 +96,6 @@ def evaluate_each(
         tokens: score whole windows until they hold as many targets; None: all.
         give_up: called after each window with the targets scored so far and the least of the NLLs;
             True ends the pass.
-
-    Raises:
-        FairseqDocError: as :func:`check_text`; a score that is not finite.
     """
     check_text(ensemble, split, settings[0], columns)
     steps = settings[0].window_length(ensemble) or max(1, ensemble.task.cfg.eval_window // columns)
@@ -186,11 +180,7 @@ def search_dynamic(
     remark: Callable[[str], None] = lambda text: None,
 ) -> Search:
     """The best of :func:`dynamic_pairs` on the first ``tokens`` of a split; ``remark`` gets a line
-    after each pair.
-
-    Raises:
-        FairseqDocError: no pair gave finite scores.
-    """
+    after each pair. Raises ``FairseqDocError`` if no pair gave finite scores."""
     candidates = dynamic_pairs(settings)
     start = time.perf_counter()
     tried: dict[str, Evaluation] = {}

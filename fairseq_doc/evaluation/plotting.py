@@ -8,9 +8,8 @@ from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import Attention
-from fairseq_doc.evaluation.components import SentenceComponents
+from fairseq_doc.evaluation.components import MixtureWeights, SentenceComponents
 from fairseq_doc.evaluation.learning_curves import LearningCurve
-from fairseq_doc.evaluation.weights import MixtureWeights
 from fairseq_doc.files import check_output, whole_file
 
 FORMATS = ("png", "pdf", "svg", "jpg")
@@ -18,10 +17,8 @@ MAX_HEAT_MAP_TOKENS = 200  # a heat map of so many words is 60 inches wide
 
 
 def check_plot_path(path: str | os.PathLike, overwrite: bool = False) -> None:
-    """Raise ``FairseqDocError`` if no picture can be written to ``path``; to be called before any
-    work."""
-    path = Path(path)
-    if path.suffix[1:].lower() not in FORMATS:
+    """Check, before any work, that a picture can be written to ``path``."""
+    if Path(path).suffix[1:].lower() not in FORMATS:
         raise FairseqDocError(
             f"{path}: expected a picture's name, ending in one of {', '.join(FORMATS)}"
         )
@@ -35,47 +32,31 @@ def plot_curves(curves: dict[str, LearningCurve], path: str | os.PathLike) -> No
     for name, curve in curves.items():
         epochs, perplexities = list(curve.perplexities), list(curve.perplexities.values())
         (line,) = axes.plot(epochs, perplexities, marker=".", label=name)
-        averaging = [] if curve.averaging_after is None else [curve.averaging_after]
-        fine_tuning = list(curve.stages_after.values())
-        _mark(axes, curve, averaging, "o", f"{name}: averaging starts", line.get_color())
-        _mark(axes, curve, fine_tuning, "D", f"{name}: fine-tuning starts", line.get_color())
+        style = {"color": line.get_color(), "markerfacecolor": "none", "markersize": 10}
+        for what, marker, after in (
+            ("averaging", "o", [curve.averaging_after]),
+            ("fine-tuning", "D", curve.stages_after.values()),
+        ):
+            validated = {e: y for e, y in curve.perplexities.items() if e in after}
+            if validated:
+                label = f"{name}: {what} starts"
+                axes.plot(list(validated), list(validated.values()), marker, label=label, **style)
     drawn = [value for curve in curves.values() for value in curve.perplexities.values()]
     _use_log_scale(axes, min(drawn), max(drawn))
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("validation perplexity")
+    axes.set(xlabel="epoch", ylabel="validation perplexity")
     axes.grid(alpha=0.3, which="both")
     axes.legend()
     save_figure(figure, path)
-
-
-def _mark(
-    axes: Any, curve: LearningCurve, epochs: list[int], marker: str, label: str, color: str
-) -> None:
-    """Mark those of the epochs that were validated; one entry in the legend for all of them."""
-    epochs = [epoch for epoch in epochs if epoch in curve.perplexities]
-    if epochs:
-        axes.plot(
-            epochs,
-            [curve.perplexities[epoch] for epoch in epochs],
-            marker,
-            color=color,
-            markerfacecolor="none",
-            markersize=10,
-            linestyle="none",
-            label=label,
-        )
 
 
 def _use_log_scale(axes: Any, smallest: float, largest: float) -> None:
     """A logarithmic axis of perplexity, with enough ticks also within one decade."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-    ticks: MaxNLocator | LogLocator
+    ticks: Any = LogLocator(subs=(1.0, 2.0, 5.0))
     if largest < 10 * smallest:
         ticks = MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10])
-    else:
-        ticks = LogLocator(subs=(1.0, 2.0, 5.0))
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(ticks)
     axes.yaxis.set_minor_locator(NullLocator())
@@ -94,10 +75,8 @@ def plot_weights(weights: MixtureWeights, path: str | os.PathLike) -> None:
         axes.bar(own, heights, color=f"C{colour}", label=label)
     even = 1 / len(weights.weights)
     axes.axhline(even, color="gray", linestyle="--", linewidth=1, label=f"even: {even:.3f}")
-    axes.set_xticks(list(numbers))
-    axes.set_xlabel("component")
-    axes.set_ylabel("mean weight")
-    axes.set_title(f"coefficient of variation {weights.coefficient_of_variation:.3f}")
+    title = f"coefficient of variation {weights.coefficient_of_variation:.3f}"
+    axes.set(xticks=numbers, xlabel="component", ylabel="mean weight", title=title)
     axes.legend()
     save_figure(figure, path)
 
@@ -112,9 +91,8 @@ def plot_attention(attention: Attention, path: str | os.PathLike) -> None:
     axes.set_xticks(range(columns), attention.source, rotation=60, ha="left", **plain)
     axes.set_yticks(range(rows), attention.output, **plain)
     axes.xaxis.tick_top()
-    axes.set_xlabel("source")
     axes.xaxis.set_label_position("top")
-    axes.set_ylabel("output")
+    axes.set(xlabel="source", ylabel="output")
     figure.colorbar(image, label="attention weight")
     save_figure(figure, path)
 
@@ -174,20 +152,17 @@ def _rows_by_layer(component_layers: Sequence[int]) -> list[tuple[float, str, in
     return rows
 
 
-def new_figure(
-    width: float = 7, height: float = 4.5, rows: int = 1, columns: int = 1
-) -> tuple[Any, Any]:
+def new_figure(width: float = 7, height: float = 4.5, rows: int = 1) -> tuple[Any, Any]:
     """An empty figure, in inches, and its axes: an array if there are several."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(rows, columns)
+    return figure, figure.subplots(rows)
 
 
 def save_figure(figure: Any, path: str | os.PathLike) -> None:
     """Write a figure in the format of the name's ending."""
-    path = Path(path)
     drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=130, format=path.suffix[1:].lower())
+    figure.savefig(drawn, dpi=130, format=Path(path).suffix[1:].lower())
     with whole_file(path, binary=True) as file:
         file.write(drawn.getvalue())

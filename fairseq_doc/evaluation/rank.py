@@ -31,7 +31,6 @@ from fairseq_doc.evaluation.progress import Progress, no_progress
 logger = logging.getLogger(__name__)
 
 PANEL = 64  # columns that tpqrt reflects at once
-EPSILON = float(np.finfo(np.float64).eps)
 
 
 class StreamedMatrix:
@@ -82,18 +81,17 @@ class Rank:
 
     rank: int
     rows: int  # N
-    columns: int  # V
     tolerance: float
-    singular_values: np.ndarray  # the largest first
+    singular_values: np.ndarray  # (V,), the largest first
 
 
 def numerical_rank(matrix: StreamedMatrix, tolerance: float | None = None) -> Rank:
     """The numerical rank of a matrix; ``tolerance`` is relative, by default as above."""
     values = matrix.singular_values()
     if tolerance is None:
-        tolerance = max(matrix.rows, len(values)) * EPSILON
+        tolerance = max(matrix.rows, len(values)) * 2.0**-52
     rank = int((values > tolerance * values[0]).sum())
-    return Rank(rank, matrix.rows, len(values), tolerance, values)
+    return Rank(rank, matrix.rows, tolerance, values)
 
 
 @torch.no_grad()

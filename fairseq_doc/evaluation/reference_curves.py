@@ -12,7 +12,6 @@ import math
 import os
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
@@ -22,16 +21,6 @@ from fairseq_doc.files import read_text
 MAX_BYTES = 1 << 22  # of a file
 DEVIATIONS, LEAST_DEVIATION = 3.0, 0.01
 KIND = "fairseq_doc reference curves"
-
-
-@dataclass(frozen=True)
-class Departure:
-    """A run's perplexity at an epoch, outside the band from ``low`` to ``high``."""
-
-    epoch: int
-    perplexity: float
-    low: float
-    high: float
 
 
 def reference(
@@ -85,14 +74,18 @@ def read_band(path: str | os.PathLike) -> dict[int, tuple[float, float]]:
 
 def departures(
     curve: LearningCurve, band: Mapping[int, tuple[float, float]]
-) -> tuple[list[Departure], int]:
-    """The epochs at which a run is outside the band, and how many were compared, at least one."""
+) -> tuple[list[dict[str, float]], int]:
+    """The epochs at which a run is outside the band, each with ``epoch``, ``perplexity``, ``low``
+    and ``high``, and how many were compared, at least one."""
     shared = sorted(curve.perplexities.keys() & band.keys())
     if not shared:
         raise FairseqDocError(
             f"expected epochs of the reference, {min(band, default=0)} to {max(band, default=0)}; "
             f"the run has {min(curve.perplexities)} to {max(curve.perplexities)}"
         )
-    checks = [Departure(epoch, curve.perplexities[epoch], *band[epoch]) for epoch in shared]
-    outside = [check for check in checks if not check.low <= check.perplexity <= check.high]
+    outside = []
+    for epoch in shared:
+        perplexity, (low, high) = curve.perplexities[epoch], band[epoch]
+        if not low <= perplexity <= high:
+            outside.append({"epoch": epoch, "perplexity": perplexity, "low": low, "high": high})
     return outside, len(shared)

@@ -25,16 +25,14 @@ def sample_text(
     seed: int = 1,
     progress: Progress = no_progress,
 ) -> list[list[str]]:
-    """Continue a prompt. The model reads it as the beginning of a text, after ``</s>``.
+    """The tokens of each sample that continues a prompt, without the prompt. The model reads it as
+    the beginning of a text, after ``</s>``. ``<s>`` and ``<pad>`` are never drawn.
 
     Args:
         length: number of tokens to draw, end marks included.
         temperature: T > 0; each model draws from P^(1/T), renormalised.
         top_k: draw from the k most probable words only; None: from all.
         seed: sample i depends on (seed, i) and the other settings, not on ``samples``.
-
-    Returns:
-        The tokens of each sample, without the prompt. ``<s>`` and ``<pad>`` are never drawn.
     """
     for name, value, least in (("length", length, 1), ("samples", samples, 1), ("seed", seed, 0)):
         if value < least:

@@ -16,12 +16,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.cache import CacheSettings, StreamCache
 from fairseq_doc.evaluation.dynamic import Adaptation, DynamicSettings
 from fairseq_doc.evaluation.ensemble import Ensemble, average_log_probs
-from fairseq_doc.evaluation.monte_carlo import (
-    AVERAGES,
-    BLOCK_BYTES,
-    mean_log_probs,
-    sampled,
-)
+from fairseq_doc.evaluation.monte_carlo import AVERAGES, BLOCK_BYTES, mean_log_probs, sampled
 from fairseq_doc.modules.mixture import at_temperature, check_finite
 from fairseq_doc.options import REQUIRED, option, positive
 
@@ -54,12 +49,8 @@ class SampleSettings:
 @dataclass(frozen=True, kw_only=True)
 class ScorerSettings:
     """What evaluation adds to the models; None: nothing. The temperature T turns each model's P
-    into P^(1/T), renormalised, before all else.
-
-    Raises:
-        FairseqDocError: a temperature outside [.01, 100], where float64 knows only even or certain
-            words; samples together with a cache or dynamic evaluation.
-    """
+    into P^(1/T), renormalised, before all else; outside [.01, 100] float64 would know only even or
+    certain words."""
 
     temperature: float = 1.0
     samples: SampleSettings | None = None
@@ -156,7 +147,8 @@ class Scorer:
         at: tuple[torch.Tensor, ...] | None = None,
         streams: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """log P of the targets, natural logarithm, without any (B, T, V) tensor.
+        """log P of the targets, natural logarithm, without any (B, T, V) tensor: (S,
+        *target.shape), float64, on the CPU. Raises ``FairseqDocError`` unless all are finite.
 
         Args:
             source: (B, T) word indices.
@@ -165,12 +157,6 @@ class Scorer:
             at: rows (n,) and columns (n,) of the steps of ``source`` that predict the targets,
                 without a cache or dynamic evaluation; None: each its own.
             streams: (B,) the streams of window k - 1 that these go on from; None: the same.
-
-        Returns:
-            (S, *target.shape), float64, on the CPU.
-
-        Raises:
-            FairseqDocError: a score that is not finite.
         """
         source, target = source.to(self._device), target.to(self._device)
         if streams is not None:
@@ -222,10 +208,8 @@ def scorer(ensemble: Ensemble, *settings: ScorerSettings) -> Iterator[Scorer]:
     S ``settings`` say. These are scored in one pass and differ only in the temperature and the
     cache's theta and lambda; none given: ``USUAL``."""
     with torch.no_grad(), ExitStack() as stack:
-        yield Scorer(
-            [
-                _Member(model, number, settings or (USUAL,), stack)
-                for number, model in enumerate(ensemble.models)
-            ],
-            ensemble.device,
-        )
+        members = [
+            _Member(model, number, settings or (USUAL,), stack)
+            for number, model in enumerate(ensemble.models)
+        ]
+        yield Scorer(members, ensemble.device)

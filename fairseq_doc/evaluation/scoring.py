@@ -78,17 +78,14 @@ def check_sentences(
     at: str = "",
     form: TextForm = WORDS,
 ) -> list[list[str]]:
-    """Split sentences into words or bytes.
+    """Split sentences into words or bytes. Raises ``FairseqDocError`` for no sentence, and for one
+    that is empty or too long, with its number.
 
     Args:
         sentences: strings of words separated by blanks, or of anything where a token is a byte.
         empty_sentences: allow them with ``state`` ``fresh`` too.
         max_words: in a sentence, or bytes; None: any number.
         at: beginning of an error message, such as the name of a file.
-        form: how text becomes tokens.
-
-    Raises:
-        FairseqDocError: no sentence, one that is empty or too long, with its number.
     """
     check_state(state)
     if not sentences:
@@ -136,19 +133,14 @@ def score_text(
     settings: ScorerSettings = USUAL,
     entropies: bool = False,
 ) -> TextScore:
-    """Score sentences.
+    """Score sentences. Raises ``FairseqDocError`` for a carried text of one token, a setting that
+    does not apply, and a score that is not finite.
 
     Args:
         tokenized: lists of words, see :func:`check_sentences`.
-        state: ``fresh`` or ``carried``, see above.
         max_tokens: targets scored at once. Neither it nor the order of the sentences changes a
             score beyond rounding.
         settings: a cache or dynamic evaluation, which need a carried text.
-        entropies: compute them too.
-
-    Raises:
-        FairseqDocError: another state, ``max_tokens`` below 1, a carried text of one token, a
-            setting that does not apply, or a score that is not finite.
     """
     if settings.samples or settings.temperature != 1.0:
         raise FairseqDocError("expected scores without samples of dropout and at temperature 1")
@@ -160,22 +152,20 @@ def score_text(
     steps = settings.window_length(ensemble) or max_tokens
     with scorer(ensemble, settings) as one:
         tables = score(one, encoded, steps, progress, entropies)
-    sentences = []
-    counts: Counter[str] = Counter()
-    for number, (words, table) in enumerate(zip(tokenized, tables, strict=True)):
+    sentences: list[SentenceScore] = []
+    for words, table in zip(tokenized, tables, strict=True):
         log_probs, *rest = table.tolist()
-        unknown = [word for word in words if word not in dictionary]
-        counts.update(unknown)
-        first_is_certain = state == "carried" and number == 0
+        first_is_certain = state == "carried" and not sentences
         sentences.append(
             SentenceScore(
                 words=[*words, dictionary.eos_word],
                 word_log_probs=log_probs,
                 tokens=len(log_probs) - first_is_certain,
-                unknown=unknown,
+                unknown=[word for word in words if word not in dictionary],
                 word_entropies=rest[0] if rest else None,
             )
         )
+    counts = Counter(word for sentence in sentences for word in sentence.unknown)
     return TextScore(sentences, Counter(dict(counts.most_common())))
 
 

@@ -54,12 +54,8 @@ def score_parts(
 
 def without_marks(lines: Sequence[str], mark: str) -> tuple[list[str], list[list[int]]]:
     """The lines without the marks between their spans, and how many words each span has. A span
-    without words, between two marks, keeps its place.
-
-    Raises:
-        FairseqDocError: a mark that is empty or has blanks, no mark in any line, or one that is a
-            part of a word.
-    """
+    without words, between two marks, keeps its place. Raises ``FairseqDocError`` for a mark that is
+    empty or has blanks, that is in no line, or is a part of a word."""
     if mark.split() != [mark]:
         raise FairseqDocError(f"--spans: expected a mark without blanks; got {shown(mark)}")
     plain, counts = [], []

@@ -30,22 +30,16 @@ _Bracket = tuple[str, int, int]  # (label, start, end)
 @dataclass(frozen=True)
 class Parameters:
     """What a .prm file holds. The defaults are those of COLLINS.prm, and QUOTE_LABEL, which it
-    lacks.
-
-    Attributes:
-        delete_label: tags whose words, and labels whose brackets, are deleted.
-        delete_label_for_length: tags whose words do not count in a sentence's length.
-        quote_label: tags that a parser may confuse on a quote: where one tree deletes the word by
-            such a tag and the other does not, both keep it.
-        eq_label, eq_word: pairs that count as equal.
-    """
+    lacks."""
 
     labeled: bool = True  # brackets match by label and span, not by span alone
     cutoff_len: int = 40  # most words of a sentence in the second summary
+    # Tags whose words, and labels whose brackets, are deleted
     delete_label: tuple[str, ...] = ("TOP", TRACE, ",", ":", "``", "''", ".")
-    delete_label_for_length: tuple[str, ...] = (TRACE,)
+    delete_label_for_length: tuple[str, ...] = (TRACE,)  # tags whose words do not count in it
+    # Where one tree deletes a quote by such a tag and the other does not, both keep it.
     quote_label: tuple[str, ...] = ("``", "''", "POS")
-    eq_label: tuple[tuple[str, str], ...] = (("ADVP", "PRT"),)
+    eq_label: tuple[tuple[str, str], ...] = (("ADVP", "PRT"),)  # pairs that count as equal
     eq_word: tuple[tuple[str, str], ...] = ()
 
 
@@ -213,40 +207,27 @@ def f1(matched: int, gold: int, test: int) -> float:
     return _percent(2 * matched, gold + test)
 
 
-@dataclass(frozen=True)
-class Summary:
+def summarize(results: Sequence[SentenceResult]) -> dict[str, Any]:
     """Totals over sentences and the brackets of all of them together; shares in percent. Errors and
     skipped sentences are in no other figure."""
-
-    sentences: int
-    errors: int
-    skipped: int
-    recall: float
-    precision: float
-    f1: float
-    complete_match: float  # sentences whose brackets are all right
-    average_crossing: float  # crossing brackets a sentence
-    no_crossing: float  # sentences without crossing brackets
-    two_or_less_crossing: float  # sentences with at most two
-    tagging_accuracy: float  # words with equal tags
-
-
-def summarize(results: Sequence[SentenceResult]) -> Summary:
-    """The totals over sentences."""
     valid = [result for result in results if result.status == VALID]
     matched = sum(result.matched for result in valid)
     gold = sum(result.gold for result in valid)
     test = sum(result.test for result in valid)
-    return Summary(
-        sentences=len(results),
-        errors=sum(result.status == ERROR for result in results),
-        skipped=sum(result.status == SKIPPED for result in results),
-        recall=_percent(matched, gold),
-        precision=_percent(matched, test),
-        f1=f1(matched, gold, test),
-        complete_match=_percent(sum(r.matched == r.gold == r.test for r in valid), len(valid)),
-        average_crossing=sum(r.crossing for r in valid) / len(valid) if valid else 0.0,
-        no_crossing=_percent(sum(r.crossing == 0 for r in valid), len(valid)),
-        two_or_less_crossing=_percent(sum(r.crossing <= 2 for r in valid), len(valid)),
-        tagging_accuracy=_percent(sum(r.correct_tags for r in valid), sum(r.words for r in valid)),
-    )
+    return {
+        "sentences": len(results),
+        "errors": sum(result.status == ERROR for result in results),
+        "skipped": sum(result.status == SKIPPED for result in results),
+        "recall": _percent(matched, gold),
+        "precision": _percent(matched, test),
+        "f1": f1(matched, gold, test),
+        # Sentences whose brackets are all right
+        "complete_match": _percent(sum(r.matched == r.gold == r.test for r in valid), len(valid)),
+        # Crossing brackets a sentence, and sentences with none or at most two
+        "average_crossing": sum(r.crossing for r in valid) / len(valid) if valid else 0.0,
+        "no_crossing": _percent(sum(r.crossing == 0 for r in valid), len(valid)),
+        "two_or_less_crossing": _percent(sum(r.crossing <= 2 for r in valid), len(valid)),
+        "tagging_accuracy": _percent(
+            sum(r.correct_tags for r in valid), sum(r.words for r in valid)
+        ),
+    }

@@ -116,8 +116,5 @@ def _scores(text: str) -> np.ndarray | None:
         scores = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(scores, list) or not all(isinstance(score, float) for score in scores):
-        return None
-    if not all(math.isfinite(score) and score <= ROUNDING for score in scores):
-        return None
-    return np.array(scores)
+    is_list = isinstance(scores, list) and all(isinstance(score, float) for score in scores)
+    return np.array(scores) if is_list and all(-math.inf < x <= ROUNDING for x in scores) else None

@@ -96,7 +96,7 @@ def tree_of_output(
     return tree, kind if own == list(source) else REPAIRED
 
 
-def repaired(symbols: Iterable[str]) -> list[str]:
+def repaired(symbols: Sequence[str]) -> list[str]:
     """The symbols with brackets that match.
 
     A closing bracket closes the innermost open one, whatever its label, and is left out if none is
@@ -104,25 +104,18 @@ def repaired(symbols: Iterable[str]) -> list[str]:
     """
     kept: list[str] = []
     opened: list[int] = []  # places of open brackets in kept
-    for symbol in symbols:
+    for symbol in [*symbols, *[")"] * len(symbols)]:  # enough to close all that are open
         if symbol[0] == "(":
             opened.append(len(kept))
-            kept.append(symbol)
-        elif symbol[0] != ")":
+        if symbol[0] != ")":
             kept.append(symbol)
         elif opened:
-            _close(kept, opened.pop())
-    while opened:
-        _close(kept, opened.pop())
+            place = opened.pop()
+            if place == len(kept) - 1:
+                kept.pop()
+            else:
+                kept.append(f"){kept[place][1:]}")
     return kept
-
-
-def _close(kept: list[str], place: int) -> None:
-    """Close the bracket at a place, or remove it if nothing follows it."""
-    if place == len(kept) - 1:
-        kept.pop()
-    else:
-        kept.append(f"){kept[place][1:]}")
 
 
 def nbest_lines(lists: Iterable[Sequence[tuple[float, Tree]]]) -> Iterator[str]:

@@ -8,7 +8,8 @@ differ in tags only, are merged: the first one's tree and score are kept.
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, zip_longest
+from typing import Any
 
 import numpy as np
 from fairseq.data import Dictionary
@@ -57,12 +58,14 @@ def read_sentences(
 
     Args:
         score_base: the base of the logarithms that the parser's scores are.
-        gold: trees, one a sentence; None for no counts.
-        parameters: of EVALB, to compare with ``gold``; None: the defaults.
-        word_trees: trees, one a sentence, whose words and tags are used; None: each candidate has
-            its own.
+        gold: trees, one a sentence, to compare with by EVALB's ``parameters``; None for no counts.
+        word_trees: one a sentence, whose words and tags are used; None: the candidates' own.
     """
-    _check_dictionary(dictionary)
+    if not any(symbol.startswith("(") and len(symbol) > 1 for symbol in dictionary.symbols):
+        raise FairseqDocError(
+            "expected a model of trees' symbols, such as (NP, trained on data of fairseq-doc "
+            "prepare-parsing; got a dictionary without opening brackets"
+        )
     word_symbol = WordSymbols.of_dictionary(dictionary)
     sentences: list[Sentence] = []
     for number, candidates in enumerate(read_nbest(path), start=1):
@@ -100,14 +103,6 @@ def read_sentences(
     return sentences
 
 
-def _check_dictionary(dictionary: Dictionary) -> None:
-    if not any(symbol.startswith("(") and len(symbol) > 1 for symbol in dictionary.symbols):
-        raise FairseqDocError(
-            "expected a model of trees' symbols, such as (NP, trained on data of fairseq-doc "
-            "prepare-parsing; got a dictionary without opening brackets"
-        )
-
-
 def _distinct(
     path: str,
     number: int,
@@ -130,12 +125,10 @@ def _distinct(
 def _check_words(expected: Sequence[str], got: Sequence[str], where: str, whose: str) -> None:
     if expected == got:
         return
-    at = 0
-    while at < min(len(expected), len(got)) and expected[at] == got[at]:
-        at += 1
-    named = [shown(words[at]) if at < len(words) else "its end" for words in (expected, got)]
+    at, pair = next((n, p) for n, p in enumerate(zip_longest(expected, got), 1) if p[0] != p[1])
+    named = ["its end" if word is None else shown(word) for word in pair]
     raise FairseqDocError(
-        f"{where}: a tree over other words than {whose}: at word {at + 1} expected {named[0]}; got "
+        f"{where}: a tree over other words than {whose}: at word {at} expected {named[0]}; got "
         f"{named[1]}"
     )
 
@@ -190,23 +183,13 @@ def _counts(sentence: Sentence) -> np.ndarray:
     return sentence.counts
 
 
-@dataclass(frozen=True)
-class Tuning:
-    """F1 on a development set, in percent."""
-
-    weight: float  # the best
-    excluded: list[int]  # sentences that EVALB excludes at that weight, from 1
-    f1: float  # at that weight
-    parser_f1: float  # of each list's first candidate
-    lm_f1: float  # at the weight 0, so of the language model alone
-    oracle_f1: float  # of the best candidate of each list
-    tuning: dict[float, float]  # {weight: F1}
-
-
 def tune(
     sentences: Sequence[Sentence], lm_scores: Sequence[np.ndarray], weights: Collection[float]
-) -> Tuning:
-    """The best of the weights by F1, the smallest of equal ones; the sentences have gold trees."""
+) -> dict[str, Any]:
+    """The best ``weight`` by F1 in percent, the smallest of equal ones, with ``excluded``, the
+    sentences that EVALB excludes at it, from 1; ``f1`` at it, ``parser_f1`` of each list's first
+    candidate, ``lm_f1`` at the weight 0, so of the language model alone, and ``oracle_f1`` of each
+    list's best; ``tuning``, {weight: F1}. The sentences have gold trees."""
 
     def f1_at(weight: float) -> float:
         return corpus_f1(sentences, best_candidates(sentences, lm_scores, weight))
@@ -215,19 +198,19 @@ def tune(
     highest = max(tuning.values())
     best = min(weight for weight, score in tuning.items() if score == highest)
     chosen = zip(sentences, best_candidates(sentences, lm_scores, best), strict=True)
-    return Tuning(
-        weight=best,
-        excluded=[
+    return {
+        "weight": best,
+        "excluded": [
             number
             for number, (sentence, index) in enumerate(chosen, start=1)
             if sentence.valid is not None and not sentence.valid[index]
         ],
-        f1=highest,
-        parser_f1=corpus_f1(sentences, [0] * len(sentences)),
-        lm_f1=f1_at(0.0),
-        oracle_f1=corpus_f1(sentences, oracle(sentences)),
-        tuning=tuning,
-    )
+        "f1": highest,
+        "parser_f1": corpus_f1(sentences, [0] * len(sentences)),
+        "lm_f1": f1_at(0.0),
+        "oracle_f1": corpus_f1(sentences, oracle(sentences)),
+        "tuning": tuning,
+    }
 
 
 def best_trees(

@@ -15,13 +15,9 @@ def score_bleu(
     resamples: int = 1000,
 ) -> dict[str, dict[str, Any]]:
     """Score systems, of which the first is the baseline; the references' language decides
-    sacrebleu's tokenizer.
-
-    Returns:
-        {metric: {"signature": ..., "systems": [{"score", "mean", "interval", "p"}]}}: mean of the
-        resamples, half-width of their 95 % interval, p of the difference from the baseline (None
-        for the baseline itself).
-    """
+    sacrebleu's tokenizer. Returns {metric: {"signature": ..., "systems": [{"score", "mean",
+    "interval", "p"}]}}: mean of the resamples, half-width of their 95 % interval, p of the
+    difference from the baseline (None for the baseline itself)."""
     from sacrebleu.metrics import CHRF
     from sacrebleu.significance import PairedTest
 

@@ -20,7 +20,7 @@ from typing import Any
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
 
-_LINE = re.compile(r"([STHDP])-(\d+)\t(.*)", re.DOTALL)
+LINE = re.compile(r"([STHDP])-(\d+)\t(.*)", re.DOTALL)  # of those that are read
 MAX_DIGITS = 18  # of a sentence's number
 _REPEATED = "HDP"  # kinds of lines that --nbest repeats
 _Rows = dict[str, dict[int, list[tuple[int, str]]]]  # kind: {sentence: [(line, text)]}
@@ -47,11 +47,6 @@ class GeneratedSentence:
     target: str | None = None
 
 
-def is_line_of_generated(line: str) -> bool:
-    """Whether a line is one of those that are read."""
-    return _LINE.fullmatch(line) is not None
-
-
 def read_generated(path: str) -> list[GeneratedSentence]:
     """Read fairseq-generate's output, in the order of sentence ids. Raises ``FairseqDocError`` for
     a missing, repeated or damaged sentence."""
@@ -65,18 +60,17 @@ def _read_lines(path: str) -> _Rows:
     rows: _Rows = {kind: {} for kind in "STHDP"}
     latest: dict[str, int] = {}  # sentence of each kind's last line
     for number, line in enumerate(text_lines(path), start=1):
-        match = _LINE.fullmatch(line)
+        match = LINE.fullmatch(line)
         if match is None:
             continue
         kind, digits, text = match.groups()
         if len(digits) > MAX_DIGITS:
             raise _damaged(path, number, f"has a sentence's number of {len(digits):,} digits")
         if "\r" in text:
-            raise _damaged(
-                path,
-                number,
-                "is mixed with a progress bar: give --results-path, or another file for stderr",
+            problem = (
+                "is mixed with a progress bar: give --results-path, or another file for stderr"
             )
+            raise _damaged(path, number, problem)
         if kind in "HD":
             _, tab, text = text.partition("\t")
             if not tab:

@@ -84,20 +84,13 @@ class Undoing:
 
 @dataclass(frozen=True)
 class System:
-    """One system's plain text, checked against the references, in their order.
+    """One system's plain text, checked against the references, in their order."""
 
-    Attributes:
-        name: its file.
-        agreeing: how many targets, undone, equal the reference apart from blanks and case; None
-            without targets.
-        unknown: how many hypotheses have a mark of an unknown unit.
-    """
-
-    name: str
+    name: str  # its file
     hypotheses: list[str]
     undoing: Undoing
-    agreeing: int | None
-    unknown: int
+    agreeing: int | None  # see :func:`count_agreeing`; None without targets
+    unknown: int  # hypotheses with a mark of an unknown unit
 
 
 def read_references(path: str, options: ReadOptions = ReadOptions()) -> list[str]:
@@ -148,8 +141,8 @@ def _check_plain(
 def read_system(
     path: str, references: Sequence[str], options: ReadOptions = ReadOptions()
 ) -> System:
-    """Read one system's output as plain text. Raises ``FairseqDocError`` as :func:`read_generated`
-    and :func:`find_undoing`, for other references, and for text that is not plain."""
+    """Read one system's output as plain text; ``FairseqDocError`` if it is not, or for others'
+    references."""
     generated = read_generated(path)
     best = [sentence.hypotheses[0] for sentence in generated]
     # H- lines are as the data was prepared; D- lines may be detokenised already.
@@ -181,8 +174,7 @@ def find_undoing(
     options: ReadOptions = ReadOptions(),
 ) -> Undoing:
     """What the data folder or the options say. For ``AUTO``: BPE by its marks, and tokenisation if
-    undoing it turns more of the targets into the references. Raises ``FairseqDocError`` without
-    settings in the folder, or without targets that ``AUTO`` needs."""
+    undoing it turns more of the targets into the references."""
     if options.data is not None:
         prepared = read_settings(options.data)
         if prepared is None or "tokenizer" not in prepared:
@@ -224,7 +216,8 @@ def without_blanks(line: str) -> str:
 
 
 def count_agreeing(path: str, targets: Sequence[str], references: Sequence[str]) -> int:
-    """How many targets are the reference; raises ``FairseqDocError`` for hardly any."""
+    """How many targets, undone, are the reference apart from blanks and case; raises
+    ``FairseqDocError`` for hardly any."""
     agree = [
         UNKNOWN_IN_TARGET in target or without_blanks(target) == without_blanks(reference)
         for target, reference in zip(targets, references, strict=True)

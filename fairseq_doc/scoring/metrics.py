@@ -40,22 +40,8 @@ def bleu_of(language: str, **settings: Any) -> "BLEU":
 def metric_of(name: str, language: str = "") -> Metric:
     """``wer``: substitutions, deletions and insertions (nltk's edit distance) for 100 words of the
     references, words as they are. ``bleu``: sacrebleu's, with its tokenizer of the language."""
-    return Metric("WER", -1, _errors, _wer) if name == "wer" else _bleu(language)
-
-
-def _errors(hypothesis: str, reference: str) -> tuple[int, int]:
-    from nltk.metrics.distance import edit_distance  # seconds
-
-    words = reference.split()
-    return edit_distance(words, hypothesis.split()), len(words)
-
-
-def _wer(sums: np.ndarray) -> float:
-    errors, words = sums.tolist()
-    return 100 * errors / words
-
-
-def _bleu(language: str) -> Metric:
+    if name == "wer":
+        return Metric("WER", -1, _errors, lambda sums: 100 * sums[0].item() / sums[1].item())
     # effective_order: no warning; of a sentence only the counts are used.
     metric = bleu_of(language, effective_order=True)
     orders = metric.max_ngram_order
@@ -73,3 +59,10 @@ def _bleu(language: str) -> Metric:
         ).score
 
     return Metric("BLEU", 1, statistics, value)
+
+
+def _errors(hypothesis: str, reference: str) -> tuple[int, int]:
+    from nltk.metrics.distance import edit_distance  # seconds
+
+    words = reference.split()
+    return edit_distance(words, hypothesis.split()), len(words)

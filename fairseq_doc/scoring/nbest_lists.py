@@ -21,7 +21,7 @@ import numpy as np
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import REQUIRED, check_needs, option
-from fairseq_doc.scoring.generated import is_line_of_generated, read_generated
+from fairseq_doc.scoring.generated import LINE, read_generated
 from fairseq_doc.scoring.hypotheses import (
     BPE_MARK,
     ReadOptions,
@@ -90,15 +90,12 @@ class ListOptions:
 
 
 def read_kaldi(path: str, first_pass: str | None = None, costs: bool = False) -> list[Utterance]:
-    """Read Kaldi's list.
+    """Read Kaldi's list. Raises ``FairseqDocError`` for a line without candidate's number, an
+    utterance in two places, other candidates in the first pass, and an empty file.
 
     Args:
         first_pass: file of a number for each candidate; None: they are all 0.
         costs: these numbers are costs, as Kaldi's are: the smaller the better.
-
-    Raises:
-        FairseqDocError: a line without candidate's number, an utterance in two places, a file of
-            the first pass with other candidates, an empty file.
     """
     candidates = _archive(path, "an n-best list, lines such as utt1-1 the words")
     numbers = dict.fromkeys(candidates, 0.0)
@@ -131,7 +128,7 @@ def _archive(path: str, expected: str) -> dict[str, str]:
     """{first word: the others} of the lines of a file."""
     found: dict[str, str] = {}
     for number, line in enumerate(text_lines(path), start=1):
-        if is_line_of_generated(line):
+        if LINE.fullmatch(line):
             raise FairseqDocError(
                 f"{path}: line {number}: expected {expected}; got a line of fairseq-generate's "
                 f"output: give --format {GENERATED}"
@@ -174,9 +171,7 @@ def _check_same(
 
 
 def kaldi_references(path: str, lists: str, utterances: Sequence[Utterance]) -> list[str]:
-    """The reference of each utterance of ``lists``, from a file in any order. Raises
-    ``FairseqDocError`` for an utterance without reference, and for a reference without
-    candidates."""
+    """The reference of each utterance of ``lists``, from a file of the same ones in any order."""
     references = _archive(path, "references, lines such as utt1 the words")
     names = [utterance.name for utterance in utterances]
     _check_same(lists, dict.fromkeys(names), path, references, "utterance")

@@ -22,16 +22,13 @@ INTERVAL = (2.5, 97.5)  # percentiles of a 95 % interval
 def score_rouge(
     systems: Sequence[System], references: Sequence[str], resamples: int = 1000
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Score systems, of which the first is the baseline.
-
-    Returns:
-        {"unstemmed" and "stemmed": {type: [{"f1", "low", "high", "p"} for each system]}}: F1 times
-        100, its 95 % interval, p of the difference from the baseline (None for the baseline).
-    """
+    """Score systems, of which the first is the baseline. Returns {"unstemmed" and "stemmed": {type:
+    [{"f1", "low", "high", "p"} for each system]}}: F1 times 100, its 95 % interval, p of the
+    difference from the baseline (None for the baseline)."""
     check_lengths("the references", references)
     for system in systems:
         check_lengths(system.name, system.hypotheses)
-    result: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    result = {}
     for name, stemmed in (("unstemmed", False), ("stemmed", True)):
         scores = [f_scores(system.hypotheses, references, stemmed) for system in systems]
         result[name] = {
@@ -44,12 +41,11 @@ def score_rouge(
 def check_lengths(name: str, lines: Sequence[str]) -> None:
     """Raise ``FairseqDocError`` for a line of more than ``MAX_WORDS``."""
     for number, line in enumerate(lines, start=1):
-        if len(line) > MAX_WORDS:
-            words = sum(1 for _ in WORD.finditer(line.lower()))
-            if words > MAX_WORDS:
-                raise FairseqDocError(
-                    f"{name}: sentence {number} has {words:,} words; expected at most {MAX_WORDS:,}"
-                )
+        words = len(WORD.findall(line.lower()))
+        if words > MAX_WORDS:
+            raise FairseqDocError(
+                f"{name}: sentence {number} has {words:,} words; expected at most {MAX_WORDS:,}"
+            )
 
 
 def f_scores(

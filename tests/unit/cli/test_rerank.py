@@ -3,7 +3,6 @@
 import gzip
 import math
 import re
-from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -54,7 +53,7 @@ def test_tuning_finds_the_weight_and_gives_all_figures(folder, models, path):
     result, remarks = result_of(f"{line} --weights 0:9:0.5")
     sentences, lm_scores = expected_of(models, path, "10")
     weights = [n / 2 for n in range(19)]
-    expected = asdict(tune(sentences, lm_scores, weights))
+    expected = tune(sentences, lm_scores, weights)
     assert expected.pop("excluded") == [] and expected["oracle_f1"] == 100
     tuning = {str(weight): f1 for weight, f1 in expected.pop("tuning").items()}
     expected |= {"sentences": 6, "candidates": DISTINCT + 6, "errors": 0, "unknown": 0}
@@ -84,7 +83,7 @@ def test_tuning_writes_the_outputs_at_the_weight_found(folder, models):
     weight = result["weight"]
     sentences, lm_scores = expected_of(models)
     expected = tune(sentences, lm_scores, [1.0, 14.0, 27.0, 40.0])
-    assert (weight, result["lm_f1"]) == (expected.weight, pytest.approx(expected.lm_f1))
+    assert (weight, result["lm_f1"]) == (expected["weight"], pytest.approx(expected["lm_f1"]))
     assert result["lm_f1"] != result["tuning"]["1.0"]  # though 0 is no weight of the grid
     best = lines_of(folder / "best")
     assert best == best_trees(sentences, lm_scores, weight)

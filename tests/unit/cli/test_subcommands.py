@@ -18,12 +18,16 @@ from fairseq_doc.cli.arguments import ProgressOptions, progress_of
 from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, settings_of
 from fairseq_doc.cli.text_arguments import unknown_words
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.components import by_frequency, summarise, text_components
+from fairseq_doc.evaluation.components import (
+    by_frequency,
+    mixture_weights,
+    summarise,
+    text_components,
+)
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.rank import log_prob_rank
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import score_text
-from fairseq_doc.evaluation.weights import mixture_weights
 from fairseq_doc.preparation.byte_text import Part, binarise_bytes, make_dictionary
 from fairseq_doc.preparation.byte_tokens import text_of
 

@@ -55,6 +55,19 @@ def text(tmp_path_factory):
     return SimpleNamespace(folder=folder, tokens=stream.tolist())
 
 
+def nlls_by_hand(model, columns, length):
+    """The NLL (B, t) of each segment of columns (B, T), with a carried state, from the model's
+    parts. The model may be changed between two segments."""
+    lstm, output, state = model.decoder.lstm, model.decoder.output, None
+    for start in range(0, columns.size(1) - 1, length):
+        tokens = columns[:, start : start + length + 1]
+        x = model.decoder.embedded(tokens[:, :-1].t())
+        outputs, _, state = lstm(x, state or lstm.zero_state(len(columns), x))
+        state = [tuple(part.detach() for part in layer) for layer in state]
+        params, _ = output([h.transpose(0, 1) for h in [x, *outputs]])
+        yield -output.log_probs(params).gather(2, tokens[:, 1:, None]).squeeze(2)
+
+
 class ProgressSpy:
     """A progress that notes (name, length) of what it is given."""
 

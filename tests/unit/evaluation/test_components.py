@@ -1,22 +1,25 @@
+import numpy as np
 import pytest
 import torch
+from conftest import assert_refused
 from fairseq.data import Dictionary
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.components import (
+    MixtureWeights,
     Parts,
     TextComponents,
     by_frequency,
     mixture_parts,
+    mixture_weights,
     summarise,
     text_components,
 )
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.modules.mixture import MixtureOutput
 
-from ..conftest import assert_close, random_mixture, random_targets
+from ..conftest import assert_close, naive_probs, random_mixture, random_targets
 from .conftest import EOS, KNOWN, ProgressSpy, ensemble, peaked_model, with_bias
 
 texts = st.lists(
@@ -38,26 +41,14 @@ def mixture_of(n, counts, d, v, seed=0):
 
 
 def by_hand(mixture, groups, target):
-    """Weights, posteriors, log P_g and P_g of every word, part by part and never in log space; a part
-    is a list of components."""
+    """Weights, posteriors, log P_g and P_g of every word; a part is a list of components."""
     vectors, log_weights, weight, bias = mixture
-    weights, posteriors, log_probs, every = [], [], [], []
-    for vector, pi, y in zip(vectors, log_weights.exp(), target.tolist(), strict=True):
-        of_components = [((weight @ k + bias).exp()) for k in vector]
-        of_components = [powers / powers.sum() for powers in of_components]
-        shares = [sum(pi[j] for j in group) for group in groups]
-        probs = [
-            sum(pi[j] * of_components[j] for j in group) / share
-            for group, share in zip(groups, shares, strict=True)
-        ]
-        total = sum(share * p[y] for share, p in zip(shares, probs, strict=True))
-        weights.append(torch.stack(shares))
-        posteriors.append(
-            torch.stack([s * p[y] / total for s, p in zip(shares, probs, strict=True)])
-        )
-        log_probs.append(torch.stack([p[y].log() for p in probs]))
-        every.append(torch.stack(probs))
-    return tuple(map(torch.stack, (weights, posteriors, log_probs, every)))
+    weights = torch.stack([log_weights[:, g].exp().sum(1) for g in groups], dim=1)  # (N, G)
+    within = [(vectors[:, g], log_weights[:, g].log_softmax(1)) for g in groups]
+    every = torch.stack([naive_probs(*part, weight, bias) for part in within], dim=1)  # (N, G, V)
+    probs = every[torch.arange(len(target)), :, target]
+    joint = weights * probs
+    return weights, joint / joint.sum(1, keepdim=True), probs.log(), every
 
 
 def both(parts, counts):
@@ -138,15 +129,13 @@ def test_the_state_reaches_the_next_window_and_the_next_line_only_where_carried(
     [
         ([MODEL, peaked_model(seed=1)], {}, "expected one checkpoint, .*; got 2"),
         ([peaked_model(doc_components="0,0,1")], {}, "expected a model with several components"),
-        ([MODEL], {"state": "warm"}, "--state: expected fresh or carried; got 'warm'"),
-        ([MODEL], {"max_tokens": 0}, "--max-tokens must be at least 1; got 0"),
         ([MODEL], {"tokenized": [[]], "state": "carried"}, "at least 2 tokens"),
         ([DIVERGED], {}, "a score is not finite"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(models, settings, message):
-    with pytest.raises(FairseqDocError, match=message):
-        text_components(ensemble(*models), **{"tokenized": [["w1"]], **settings})
+    settings = {"tokenized": [["w1"]], **settings}
+    assert_refused(message, text_components, ensemble(*models), **settings)
 
 
 def dictionary_of(counts):
@@ -208,3 +197,30 @@ def test_kinds_of_words_follow_the_counts_of_the_training_text():
         ("words 101 to 1,000", 2, pytest.approx(0.6)),
     ]
     assert all(layer["posterior"] == 0.5 for kind in by_frequency(text) for layer in kind["layers"])
+
+
+@pytest.mark.parametrize(
+    "counts, layers", [("1,0,2", [0, 2, 2]), ("1,2,2", [0, 1, 1, 2, 2]), ("0,0,1", [2])]
+)
+@pytest.mark.parametrize("window", [1, 10, 1000])
+@torch.no_grad()
+def test_mean_weights_are_of_the_whole_text_read_as_one(text, counts, layers, window):
+    model = peaked_model(doc_components=counts)
+    log_weights = model(torch.tensor([text.tokens[:-1]]))[1]["log_weights"][0]
+    it = ensemble(model, folder=text.folder, eval_window=window)
+    found = mixture_weights(it, "test")
+    assert found.weights == pytest.approx(log_weights.exp().mean(0).tolist(), rel=1e-9)
+    assert (found.layers, found.tokens) == (layers, len(text.tokens) - 1)
+    single = mixture_weights(it.to(torch.float32), "test")
+    assert single.weights == pytest.approx(found.weights, rel=1e-5)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0.01, 1)), min_size=1, max_size=20))
+def test_the_spread_is_numpys_and_layers_hold_the_sum_of_their_components(pairs):
+    layers, weights = zip(*sorted(pairs), strict=True)
+    found = MixtureWeights(list(layers), list(weights), 1)
+    spread = np.std(weights) / np.mean(weights)
+    assert found.coefficient_of_variation == pytest.approx(spread, rel=1e-9, abs=1e-9)
+    expected = {n: sum(w for m, w in pairs if m == n) for n in layers}
+    assert found.by_layer == pytest.approx(expected, rel=1e-12)
+    assert list(found.by_layer) == sorted(expected)

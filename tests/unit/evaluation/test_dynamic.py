@@ -5,15 +5,14 @@ import pytest
 import torch
 from conftest import assert_refused
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.cache import CacheSettings
 from fairseq_doc.evaluation.dynamic import ADAPTED, DynamicSettings, adapted_names, grid
 from fairseq_doc.evaluation.gradient_statistics import trained_parameters
 from fairseq_doc.evaluation.perplexity import evaluate, evaluate_each
 from fairseq_doc.evaluation.scorer import ScorerSettings, scorer
 
-from ..conftest import assert_close, small_model, write_split
-from .conftest import ensemble, peaked_model
+from ..conftest import assert_close, small_model
+from .conftest import ensemble, nlls_by_hand, peaked_model
 
 
 def statistics(model, seed=0):
@@ -40,18 +39,9 @@ def by_hand(model, tokens, rate, decay, epsilon=2e-5, segment=4, names=None):
     stats, trained = statistics(model), copies(model)
     names = list(stats) if names is None else names
     mean = sum(stats[name].sum() for name in names) / sum(stats[name].numel() for name in names)
-    parameters = trained_parameters(model)
-    state, found = None, []
-    for start in range(0, len(tokens) - 1, segment):
-        source = tokens[None, start : min(start + segment, len(tokens) - 1)]
-        target = tokens[start + 1 : start + 1 + source.size(1)]
-        x = model.decoder.embedded(source.t())
-        state = state or model.decoder.lstm.zero_state(1, x)
-        outputs, _, state = model.decoder.lstm(x, state)
-        state = [tuple(part.detach() for part in layer) for layer in state]
-        params, _ = model.decoder.output([h.transpose(0, 1) for h in [x, *outputs]])
-        nll = -model.decoder.output.log_probs(params)[0].gather(1, target[:, None])[:, 0]
-        found += nll.tolist()
+    parameters, found = trained_parameters(model), []
+    for nll in nlls_by_hand(model, torch.tensor([tokens]), segment):
+        found += nll[0].tolist()
         gradients = torch.autograd.grad(nll.mean(), [parameters[name] for name in names])
         with torch.no_grad():
             for name, g in zip(names, gradients, strict=True):
@@ -71,7 +61,7 @@ def test_updates_are_those_of_the_equations(text, decay, components):
     before = copies(model)
     it = ensemble(model, folder=text.folder)
     found = evaluate(it, "test", settings=dynamic(model, decay=decay))
-    expected = by_hand(model, torch.tensor(text.tokens), 0.01, decay)
+    expected = by_hand(model, text.tokens, 0.01, decay)
     assert found.nll == pytest.approx(sum(expected), rel=1e-4)
     assert found.tokens == 120 and found.left_out == 0
     assert found.nll != pytest.approx(evaluate(it, "test").nll, rel=1e-3)
@@ -81,32 +71,6 @@ def test_updates_are_those_of_the_equations(text, decay, components):
     assert all(torch.equal(p, before[name]) for name, p in trained_parameters(model).items())
     assert all(p.requires_grad for p in model.parameters())
     assert not any(part.training for part in model.modules())
-
-
-def test_every_token_is_scored_before_it_is_learned_from(tmp_path):
-    """Words drawn evenly cannot be predicted, so no honest score is below the log of their number. An
-    update large enough to learn a segment by heart would be far below where it came first."""
-    tokens = torch.randint(4, 20, (100,), generator=torch.Generator().manual_seed(1))
-    write_split(tmp_path, "test", [tokens.tolist()])
-    model = small_model().eval()
-    with torch.no_grad():
-        model.decoder.output.bias[:4] = -100.0  # the symbols that are not drawn
-    it = ensemble(model, folder=tmp_path)
-    for rate in (0.01, 0.1):
-        found = evaluate(it, "test", settings=dynamic(model, rate=rate, segment=1))
-        assert found.nll / found.tokens > math.log(16) - 0.02
-
-    # The same, but learned from first: what the bound must catch.
-    with scorer(it, dynamic(model, rate=0.1, segment=1)) as one:
-        member, nll = one._members[0], 0.0
-        for window, (source, target) in enumerate(zip(tokens[:-1], tokens[1:], strict=True)):
-            source, target = source.view(1, 1), target.view(1, 1)
-            with torch.enable_grad():
-                output = model(source, window=window)
-            member.adaptation.learn(output, target)
-            after = model(source, window=window)[0]
-            nll += model.token_nll((after,), target, -100).item()
-    assert nll / 99 < math.log(16) - 0.5
 
 
 def in_segments(settings, models, tokens, segments, name="log_probs"):
@@ -146,7 +110,7 @@ def test_output_weights_alone(text):
     assert trained_parameters(one_softmax)[name] is one_softmax.decoder.output.bias
     it = ensemble(model, folder=text.folder)
     found = evaluate(it, "test", settings=dynamic(model, adapt="output-weights"))
-    expected = by_hand(model, torch.tensor(text.tokens), 0.01, 0.02, names=names)
+    expected = by_hand(model, text.tokens, 0.01, 0.02, names=names)
     assert found.nll == pytest.approx(sum(expected), rel=1e-4)
     assert all(p.requires_grad for p in model.parameters())
 
@@ -182,8 +146,8 @@ def test_with_a_cache_and_a_temperature(text):
 
 def test_several_columns_are_refused(text):
     model = small_model().eval()
-    with pytest.raises(FairseqDocError, match="--dynamic .* expected --batch-size 1; got 2"):
-        evaluate(ensemble(model, folder=text.folder), "test", 2, settings=dynamic(model))
+    it, problem = ensemble(model, folder=text.folder), "--dynamic .* expected --batch-size 1; got 2"
+    assert_refused(problem, evaluate, it, "test", 2, settings=dynamic(model))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
-import pytest
 import torch
 from conftest import assert_refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import average_log_probs, load_ensemble
 
 from ..conftest import assert_close
@@ -27,13 +25,13 @@ def test_what_an_ensemble_knows():
     it = ensemble(model)
     assert it.single is model and it.device == torch.device("cpu") and it.unit == "word"
     assert it.dictionary is it.task.dictionary
-    with pytest.raises(FairseqDocError, match="expected one checkpoint, .*; got 2"):
-        _ = ensemble(model, peaked_model(seed=1)).single
+    two = ensemble(model, peaked_model(seed=1))
+    assert_refused("expected one checkpoint, .*; got 2", getattr, two, "single")
 
 
 def test_a_checkpoint_that_is_not_there(tmp_path):
     path = f"{tmp_path}/none.pt"
     for paths in (path, [path]):
         assert_refused("cannot read .*/none.pt", load_ensemble, paths, tmp_path)
-    with pytest.raises(FairseqDocError, match="expected float32 or bfloat16; got 'half'"):
-        load_ensemble(path, tmp_path, precision="half")
+    problem = "expected float32 or bfloat16; got 'half'"
+    assert_refused(problem, load_ensemble, path, tmp_path, precision="half")

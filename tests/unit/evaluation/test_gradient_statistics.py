@@ -1,12 +1,12 @@
 import tracemalloc
 import zipfile
+from itertools import islice
 
 import numpy as np
 import pytest
 import torch
 from conftest import assert_refused
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation import gradient_statistics as module
 from fairseq_doc.evaluation.gradient_statistics import (
     differentiable,
@@ -15,7 +15,7 @@ from fairseq_doc.evaluation.gradient_statistics import (
 )
 
 from ..conftest import assert_close, small_model, write_split
-from .conftest import ProgressSpy, ensemble, peaked_model
+from .conftest import ProgressSpy, ensemble, nlls_by_hand, peaked_model
 
 SETTINGS = (3, 4)  # columns, segment
 
@@ -30,27 +30,12 @@ def it(text, tmp_path):
 
 def by_hand(it, batches=None):
     """Root mean squares of the gradients of each batch's mean NLL, from autograd alone."""
-    model = it.single
-    tokens = it.task.dataset("train").tokens[: 3 * 40].view(3, 40)
-    squares, count = {}, 0
-    state = None
-    for start in range(0, 39, 4):
-        if batches is not None and count == batches:
-            break
-        count += 1
-        source = tokens[:, start : min(start + 4, 39)]
-        target = tokens[:, start + 1 : start + 1 + source.size(1)]
-        x = model.decoder.embedded(source.t())
-        state = state or model.decoder.lstm.zero_state(3, x)
-        outputs, _, state = model.decoder.lstm(x, state)
-        state = [tuple(part.detach() for part in layer) for layer in state]
-        params, _ = model.decoder.output([h.transpose(0, 1) for h in [x, *outputs]])
-        log_probs = model.decoder.output.log_probs(params)
-        loss = -log_probs.gather(2, target[:, :, None]).mean()
-        gradients = torch.autograd.grad(loss, list(trained_parameters(model).values()))
-        for name, gradient in zip(trained_parameters(model), gradients, strict=True):
-            squares[name] = squares.get(name, 0) + gradient.square()
-    return {name: (total / count).sqrt() for name, total in squares.items()}
+    parameters = trained_parameters(it.single)
+    columns = it.task.dataset("train").tokens[: 3 * 40].view(3, 40)
+    nlls = islice(nlls_by_hand(it.single, columns, 4), batches)
+    gradients = [torch.autograd.grad(nll.mean(), list(parameters.values())) for nll in nlls]
+    means = (torch.stack(of).square().mean(0) for of in zip(*gradients, strict=True))
+    return {name: mean.sqrt() for name, mean in zip(parameters, means, strict=True)}
 
 
 def interrupted(windows, name):
@@ -103,8 +88,8 @@ def test_statistics_of_another_model_or_settings(it, tmp_path):
         (it, (2, 4), "--dynamic-columns.*columns 3"),
         (it, (3, 4, 7), "--dynamic-batches.*batches None"),
     ):
-        with pytest.raises(FairseqDocError, match=f"{path}: expected .* of this model.*{problem}"):
-            statistics_of(model, path, *settings)
+        problem = f"{path}: expected .* of this model.*{problem}"
+        assert_refused(problem, statistics_of, model, path, *settings)
 
 
 def text_array(text):
@@ -152,8 +137,8 @@ def test_other_arrays_are_refused(it, tmp_path, name, change, finished, monkeypa
     changed = change(arrays.pop(name, np.zeros((1, 3, 6))))
     np.savez(path, **arrays, **({} if changed is None else {name: changed}))
     before = path.read_bytes()
-    with pytest.raises(FairseqDocError, match=f"{path}: expected .*; got .*; remove it, and they"):
-        statistics_of(it, path, *SETTINGS)
+    problem = f"{path}: expected .*; got .*; remove it, and they"
+    assert_refused(problem, statistics_of, it, path, *SETTINGS)
     assert path.read_bytes() == before
 
 
@@ -207,8 +192,8 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(it, tmp_path):
     def never(windows, name):
         raise AssertionError
 
-    with pytest.raises(FairseqDocError, match="in a folder that exists"):
-        statistics_of(it, tmp_path / "nowhere" / "s.npz", *SETTINGS, progress=never)
+    path = tmp_path / "nowhere" / "s.npz"
+    assert_refused("folder that exists", statistics_of, it, path, *SETTINGS, progress=never)
 
 
 def test_lstms_in_training_mode_drop_nothing():

@@ -26,24 +26,9 @@ SIMPLE = """\
 2024-05-01 10:00:40 | INFO | valid | epoch 012 | valid on 'valid' subset | loss 7 | ppl 128 | wps 0
 2024-05-01 10:00:41 | INFO | fairseq_doc.optim.nt_asgd | fine-tuning stage 2 starts after epoch 12
 """
-JSON = """\
-2024-05-01 10:00:09 | INFO | train_inner | {"epoch": 1, "update": 0.5, "loss": "9.3", "ppl": "630.3"}
-2024-05-01 10:00:09 | INFO | train | {"epoch": 1, "train_loss": "9.1", "train_ppl": "548.75"}
-2024-05-01 10:00:10 | INFO | valid | {"epoch": 1, "valid_loss": "8.042", "valid_ppl": "263.58", "valid_wps": "0"}
-2024-05-01 10:00:10 | INFO | valid1 | {"epoch": 1, "valid1_loss": "9.0", "valid1_ppl": "512"}
-2024-05-01 10:00:20 | INFO | valid | {"epoch": 2, "valid_loss": "7.5", "valid_ppl": "181.02"}
-2024-05-01 10:00:20 | INFO | fairseq_doc.optim.nt_asgd | averaging starts after epoch 2
-2024-05-01 10:00:30 | INFO | valid | {"epoch": 3, "valid_loss": "24", "valid_ppl": "1.67772e+07"}
-2024-05-01 10:00:31 | INFO | fairseq_doc.optim.nt_asgd | fine-tuning stage 1 starts after epoch 3
-2024-05-01 10:00:40 | INFO | valid | {"epoch": 12, "valid_loss": "7", "valid_ppl": "128"}
-2024-05-01 10:00:41 | INFO | fairseq_doc.optim.nt_asgd | fine-tuning stage 2 starts after epoch 12
-"""
 PLATEAU = SIMPLE.replace(
     "nt_asgd | averaging starts after epoch", "plateau | averaging starts after check"
 )
-HYDRA = re.sub(r"^(\S+ \S+) \| INFO \| (\S+) \|", r"[\1,100][\2][INFO] -", SIMPLE, flags=re.M)
-TEXTS = {"simple": SIMPLE, "json": JSON, "plateau": PLATEAU, "hydra": HYDRA}
-LOGS = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 FORMATS = {
     "fairseq-train": "%(asctime)s | %(levelname)s | %(name)s | %(message)s",
     "fairseq-hydra-train": "[%(asctime)s,%(msecs)03d][%(name)s][%(levelname)s] - %(message)s",
@@ -55,17 +40,20 @@ def read(folder, text):
     return read_log(folder / "log")
 
 
-@LOGS
-@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_validation_perplexities_and_stages_are_found(tmp_path, text, line_end):
-    curve = read(tmp_path, text.replace("\n", line_end))
-    assert curve == LearningCurve(
-        {1: 263.58, 2: 181.02, 3: 16777200.0, 12: 128.0}, 2, {1: 3, 2: 12}
-    )
-    assert list(curve.perplexities) == [1, 2, 3, 12]
+@pytest.mark.parametrize("text", [SIMPLE, PLATEAU, SIMPLE.replace("\n", "\r\n")])
+def test_validation_perplexities_and_stages_are_found(tmp_path, text):
+    perplexities = {1: 263.58, 2: 181.02, 3: 16777200.0, 12: 128.0}
+    curve = read(tmp_path, text)
+    assert curve == LearningCurve(perplexities, 2, {1: 3, 2: 12})
+    assert list(curve.perplexities) == list(perplexities)
+    # As after a run that was killed and started again from an earlier checkpoint
+    again = re.sub(r"(averaging starts after \w+) 2", r"\1 3", text.replace("181.02", "170.5"))
+    again = again.replace("stage 2 starts after epoch 12", "stage 2 starts after epoch 13")
+    perplexities[2] = 170.5
+    assert read(tmp_path, text + again) == LearningCurve(perplexities, 3, {1: 3, 2: 13})
 
 
-def fairseqs_own_log(command, log_format, perplexities, message=None):
+def fairseqs_own_log(command, log_format, perplexities, message=None, subset="valid"):
     """What fairseq's progress bars and this package's optimizer print, as ``command`` shows it."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
@@ -75,7 +63,7 @@ def fairseqs_own_log(command, log_format, perplexities, message=None):
     root.setLevel(logging.INFO)
     with mock.patch.object(root, "handlers", [handler]):
         for epoch, perplexity in enumerate(perplexities, start=1):
-            for tag, factor in (("train", 3), ("valid", 1), ("valid1", 2)):
+            for tag, factor in (("train", 3), (subset, 1), ("valid1", 2)):
                 prefix = None if tag == "train" else f"valid on '{tag}' subset"
                 bar = progress_bar.progress_bar(
                     [], log_format=log_format, epoch=epoch, prefix=prefix
@@ -88,14 +76,19 @@ def fairseqs_own_log(command, log_format, perplexities, message=None):
     return stream.getvalue()
 
 
+some = st.lists(st.floats(1, 1e12), min_size=1, max_size=12)
+
+
 @pytest.mark.parametrize("command", FORMATS)
 @pytest.mark.parametrize("log_format", ["simple", "json", "tqdm"])
-@given(perplexities=st.lists(st.floats(1, 1e12), min_size=1, max_size=12))
-def test_what_fairseq_prints_is_read_back(tmp_path_factory, command, log_format, perplexities):
-    log = fairseqs_own_log(command, log_format, perplexities)
-    curve = read(tmp_path_factory.mktemp("logs"), log)
-    assert list(curve.perplexities) == list(range(1, len(perplexities) + 1))
-    assert list(curve.perplexities.values()) == pytest.approx(perplexities, rel=5e-6)
+@given(runs=st.lists(some, min_size=1, max_size=2), subset=st.sampled_from(["valid", "dev"]))
+def test_what_fairseq_prints_is_read_back(tmp_path_factory, command, log_format, runs, subset):
+    """Of two runs the later counts, of two subsets the first, whatever its name."""
+    logs = [fairseqs_own_log(command, log_format, run, subset=subset) for run in runs]
+    curve = read(tmp_path_factory.mktemp("logs"), "".join(logs))
+    expected = {n: ppl for run in runs for n, ppl in enumerate(run, start=1)}
+    assert curve.perplexities == pytest.approx(expected, rel=5e-6)
+    assert list(curve.perplexities) == list(expected)
     assert (curve.averaging_after, curve.stages_after) == (None, {})
 
 
@@ -120,22 +113,9 @@ def test_what_the_optimizer_logs_is_read_back(tmp_path, command):
     assert (curve.averaging_after, curve.stages_after) == (2, {1: 5, 2: 7})
 
 
-@LOGS
-def test_of_an_epoch_that_was_run_twice_the_later_counts(tmp_path, text):
-    """As after a run that was killed and started again from an earlier checkpoint."""
-    again = re.sub(r"(averaging starts after \w+) 2", r"\1 3", text.replace("181.02", "170.5"))
-    again = again.replace("stage 2 starts after epoch 12", "stage 2 starts after epoch 13")
-    curve = read(tmp_path, text + again)
-    assert curve.perplexities == {1: 263.58, 2: 170.5, 3: 16777200.0, 12: 128.0}
-    assert (curve.averaging_after, curve.stages_after) == (3, {1: 3, 2: 13})
-
-
-def test_a_run_that_never_averaged_and_bytes_that_are_no_utf_8(tmp_path):
-    text = "".join(line for line in SIMPLE.splitlines(True) if "starts after" not in line)
-    (tmp_path / "log").write_bytes(b"\xff\xfe\n" + text.encode() + b"\x80")
-    curve = read_log(tmp_path / "log")
-    assert len(curve.perplexities) == 4
-    assert (curve.averaging_after, curve.stages_after) == (None, {})
+def test_bytes_that_are_no_utf_8(tmp_path):
+    (tmp_path / "log").write_bytes(b"\xff\xfe\n" + SIMPLE.encode() + b"\x80")
+    assert len(read_log(tmp_path / "log").perplexities) == 4
 
 
 @pytest.mark.parametrize(
@@ -150,12 +130,6 @@ def test_a_run_that_never_averaged_and_bytes_that_are_no_utf_8(tmp_path):
 )
 def test_a_log_without_a_validation_is_refused(tmp_path, text):
     assert_refused("log has no validation line", read, tmp_path, text)
-
-
-@LOGS
-def test_the_first_subset_counts_whatever_its_name(text, tmp_path):
-    named = text.replace("valid", "dev").replace("dev on", "valid on")
-    assert read(tmp_path, named) == read(tmp_path, text)
 
 
 def test_damaged_lines_are_left_out(tmp_path):

@@ -30,15 +30,14 @@ def test_pairs_are_judged_by_the_scores_of_their_sentences():
     assert found["all"]["accuracy"] == 100 * sum(right) / 5
     assert found["kinds"]["order"]["accuracy"] == 50  # one of the two orders
     assert found["kinds"]["equal"]["accuracy"] == 0
-    assert (
-        found["kinds"]["word"]["known"] is None and found["kinds"]["word"]["unknown"]["pairs"] == 1
-    )
+    word = found["kinds"]["word"]
+    assert word["known"] is None and word["unknown"]["pairs"] == 1
     assert found["all"]["known"]["pairs"] == 4
     assert list(found["phenomena"]) == ["syntax", "words"]
 
 
 def test_both_forms_are_read(tmp_path):
-    (tmp_path / "island.txt").write_text("a b\tb a\n\n".replace("\n\n", "\n"))
+    (tmp_path / "island.txt").write_text("a b\tb a\n")
     assert read_pairs(tmp_path / "island.txt") == [Pair("a b", "b a", "island", "island")]
     line = {"sentence_good": "a", "sentence_bad": "b", "UID": "k", "linguistics_term": "p", "x": 1}
     (tmp_path / "b.jsonl").write_text(json.dumps(line))

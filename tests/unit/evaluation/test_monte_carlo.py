@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.monte_carlo import AVERAGES, mean_log_probs, sampled
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings
@@ -115,8 +114,3 @@ def test_masks_are_drawn_anew_every_bptt_steps(text, monkeypatch):
     monkeypatch.setattr(it.models[0], "forward", spy)
     evaluate(it, "test", settings=sampling(2))
     assert shapes[0] == (2, 7) and len(shapes) == -(-120 // 7)
-
-
-def test_a_scale_that_cannot_be():
-    with pytest.raises(FairseqDocError, match="--dropout-scale must be at least 0; got -1"):
-        SampleSettings(samples=2, dropout_scale=-1.0)

@@ -7,7 +7,7 @@ from conftest import assert_refused
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import Attention
-from fairseq_doc.evaluation.components import Parts, SentenceComponents
+from fairseq_doc.evaluation.components import MixtureWeights, Parts, SentenceComponents
 from fairseq_doc.evaluation.learning_curves import LearningCurve
 from fairseq_doc.evaluation.plotting import (
     check_plot_path,
@@ -16,7 +16,6 @@ from fairseq_doc.evaluation.plotting import (
     plot_curves,
     plot_weights,
 )
-from fairseq_doc.evaluation.weights import MixtureWeights
 
 PERPLEXITIES = {1: 500.0, 2: 200.0, 3: 150.0, 4: 149.0, 5: 120.0}
 PLAIN = LearningCurve(PERPLEXITIES, None, {})

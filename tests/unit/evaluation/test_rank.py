@@ -5,7 +5,6 @@ from conftest import assert_refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.rank import StreamedMatrix, log_prob_rank, numerical_rank
 
 from .conftest import ensemble, peaked_model, probs_by_hand, with_bias
@@ -40,7 +39,7 @@ def test_rank_and_singular_values_are_those_of_the_whole_matrix(data, rows, colu
     matrix = matrix_of(values, rows, columns, seed)
     found = numerical_rank(streamed(matrix, cuts, piece))
     assert found.rank == rank == (np.linalg.matrix_rank(matrix) if rows else 0)
-    assert (found.rows, found.columns) == (rows, columns)
+    assert (found.rows, len(found.singular_values)) == (rows, columns)
     assert found.tolerance == max(rows, columns) * 2**-52
     expected = np.zeros(columns)
     expected[: min(rows, columns)] = np.linalg.svd(matrix, compute_uv=False) if rows else 0
@@ -59,9 +58,6 @@ def test_small_singular_values_are_not_lost(scale):
     np.testing.assert_allclose(found.singular_values[:12] / values, 1, rtol=1e-3)
     assert found.rank == np.linalg.matrix_rank(matrix) == 12
     assert (found.singular_values[12:] < 1e-14 * scale).all()
-    squares = np.linalg.eigvalsh(matrix.T @ matrix)[::-1]
-    by_squares = np.sqrt(np.abs(squares[:12]))
-    assert abs(by_squares[-1] / values[-1] - 1) > 0.5
 
 
 @pytest.mark.parametrize("tolerance, rank", [(None, 4), (1e-5, 4), (5e-3, 3), (0.05, 2), (0.5, 1)])
@@ -77,8 +73,7 @@ def test_singular_values_above_the_tolerance_times_the_largest_are_counted(toler
 def test_what_is_not_finite_is_refused(value, row):
     matrix = np.ones((30, 3))
     matrix[row, 1] = value
-    with pytest.raises(FairseqDocError, match="a log-probability is not finite"):
-        streamed(matrix).singular_values()
+    assert_refused("a log-probability is not finite", lambda: streamed(matrix).singular_values())
 
 
 def one_softmax():
@@ -119,7 +114,7 @@ def rank_of(model, text, **settings):
 )
 def test_the_rank_of_one_softmax_and_of_a_mixture(text, model, rank):
     found = rank_of(model(), text)
-    assert (found.rank, found.rows, found.columns) == (rank, N, V)
+    assert (found.rank, found.rows, len(found.singular_values)) == (rank, N, V)
 
 
 @settings(max_examples=20)
@@ -134,12 +129,15 @@ def test_the_matrix_is_that_of_the_text_read_as_one(text, piece, window):
     assert found.rows == N
 
 
-@pytest.mark.parametrize("tolerance", [0.0, 1.0, -1e-9, float("nan")])
-def test_a_tolerance_out_of_its_range_is_refused(text, tolerance):
-    with pytest.raises(FairseqDocError, match=f"--tolerance .* 0 and 1; got {tolerance}"):
-        rank_of(one_softmax(), text, tolerance=tolerance)
-
-
-def test_a_model_in_single_precision_is_refused(text):
-    """Its noise would count as rank."""
-    assert_refused("expected a model in float64", rank_of, peaked_model().float(), text)
+@pytest.mark.parametrize(
+    "model, tolerance, problem",
+    [
+        *(
+            (one_softmax(), t, f"--tolerance .* 0 and 1; got {t}")
+            for t in (0.0, 1.0, -1e-9, np.nan)
+        ),
+        (peaked_model().float(), None, "expected a model in float64"),  # noise would count as rank
+    ],
+)
+def test_what_is_refused(text, model, tolerance, problem):
+    assert_refused(problem, rank_of, model, text, tolerance=tolerance)

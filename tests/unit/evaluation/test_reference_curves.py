@@ -59,5 +59,5 @@ def test_every_seed_is_inside_and_what_is_not_is_named():
     _, band = band_of(*runs)
     assert [departures(run, band) for run in runs] == [([], 3), ([], 3)]
     outside, compared = departures(curve(210, 400, 85, 1), band)
-    assert compared == 3 and [(it.epoch, it.perplexity) for it in outside] == [(2, 400)]
-    assert (outside[0].low, outside[0].high) == band[2]
+    low, high = band[2]
+    assert outside == [{"epoch": 2, "perplexity": 400, "low": low, "high": high}] and compared == 3

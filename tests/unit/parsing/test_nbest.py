@@ -34,27 +34,21 @@ def in_form(form, lists, first=0):
 @pytest.mark.parametrize(
     "lines, expected",
     [
-        (  # one line a candidate
-            ("2 0", f"-1.5\t{A}", f"-2e1\t {B} ", "1\t1", f"3\t{C}"),
-            [[Candidate(-1.5, A, 2), Candidate(-20.0, B, 3)], [Candidate(3.0, C, 5)]],
-        ),
-        (  # the Charniak parser's
-            ("", "2 0", "-1.5", A, "-2", B, "", "", "1 1", "-3", C, ""),
-            [[Candidate(-1.5, A, 4), Candidate(-2.0, B, 6)], [Candidate(-3.0, C, 11)]],
-        ),
-        (  # samples of RNNG
-            (f"0 ||| -1.5 ||| {A}", f"0 ||| -2 |||  {B}", f"1 ||| 3 ||| {C}"),
-            [[Candidate(-1.5, A, 1), Candidate(-2.0, B, 2)], [Candidate(3.0, C, 3)]],
-        ),
-        (  # this package's scored lists
-            ("2 0", f"-1.5\t-9\t1e-05\t{A}", f"-2\t-7\t-8\t{B}"),
-            [[Candidate(-1.5, A, 2), Candidate(-2.0, B, 3)]],
-        ),
+        # one line a candidate
+        (("2 0", f"-1.5\t{A}", f"-2e1\t {B} ", "1\t1", f"3\t{C}"), [(2, 3), (5,)]),
+        # the Charniak parser's
+        (("", "2 0", "-1.5", A, "-20", B, "", "", "1 1", "3", C, ""), [(4, 6), (11,)]),
+        # samples of RNNG
+        ((f"0 ||| -1.5 ||| {A}", f"0 ||| -20 |||  {B}", f"1 ||| 3 ||| {C}"), [(1, 2), (3,)]),
+        # this package's scored lists
+        (("2 0", f"-1.5\t-9\t1e-05\t{A}", f"-20\t-7\t-8\t{B}", "1 1", f"3\t{C}"), [(2, 3), (5,)]),
     ],
 )
 def test_the_forms_of_a_list(tmp_path, lines, expected):
     path = write(tmp_path / "n", *lines)
-    assert is_nbest(path) and list(read_nbest(path)) == expected
+    (a, b), (c,) = expected
+    first, second = [Candidate(-1.5, A, a), Candidate(-20.0, B, b)], [Candidate(3.0, C, c)]
+    assert is_nbest(path) and list(read_nbest(path)) == [first, second]
 
 
 def test_a_tab_within_a_tree_is_a_blank_of_it(tmp_path):

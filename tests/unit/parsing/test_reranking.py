@@ -126,59 +126,50 @@ def test_a_candidate_that_evalb_excludes_counts_nothing(tmp_path):
 OTHER = "a tree over other words than the first candidate of list"
 
 
+FIRST, SECOND = tree(SENTENCES[0]), tree(SENTENCES[1])
+
+
 @pytest.mark.parametrize(
     "lists, line, problem",
     [
         (
-            [[(-1, tree(SENTENCES[0])), (-2, tree("the dog saw the dog"))]],
+            [[FIRST, tree("the dog saw the dog")]],
             3,
             f"{OTHER} 1: at word 5 expected 'cat'; got 'dog'",
         ),
-        (
-            [[(-1, tree(SENTENCES[0]))], [(-2, tree(SENTENCES[0])), (-2, tree(SENTENCES[1]))]],
-            5,
-            f"{OTHER} 2: at word 2 expected 'dog'; got 'cat'",
-        ),
-        (
-            [[(-1, tree(SENTENCES[0])), (-2, "(S (DT the) (NN dog))")]],
-            3,
-            "at word 3 expected 'saw'; got its end",
-        ),
-        (
-            [[(-1, "(S (DT the) (NN dog))"), (-2, tree(SENTENCES[0]))]],
-            3,
-            "at word 3 expected its end; got 'saw'",
-        ),
-        ([[(-1, tree(SENTENCES[0])), (-2, "(S (DT the)")]], 3, "the tree is not closed"),
-        ([[(-1, "(())")]], 2, "without words"),
-        ([[("x", tree(SENTENCES[0]))]], 2, "got 'x'"),
-        ([[(-1, tree(SENTENCES[0]))], []], 3, "sentence 1 has no candidate"),
+        ([[FIRST], [FIRST, SECOND]], 5, f"{OTHER} 2: at word 2 expected 'dog'; got 'cat'"),
+        ([[FIRST, "(S (DT the) (NN dog))"]], 3, "at word 3 expected 'saw'; got its end"),
+        ([["(S (DT the) (NN dog))", FIRST]], 3, "at word 3 expected its end; got 'saw'"),
+        ([[FIRST, "(S (DT the)"]], 3, "the tree is not closed"),
+        ([["(())"]], 2, "without words"),
+        ([[FIRST], []], 3, "sentence 1 has no candidate"),
     ],
 )
 def test_an_unusable_candidate_is_named_by_file_and_line(tmp_path, lists, line, problem):
+    lists = [[(-1, text) for text in row] for row in lists]
     path = write_nbest(tmp_path / "dev.nbest", lists)
     message = refusal(read_sentences, path, DICTIONARY)
     assert message.startswith(f"{path}: line {line}: ") and problem in message
 
 
-def test_gold_trees_over_other_words_are_refused_by_the_lists_line(nbest):
-    gold = gold_of(0, 0, 0, 0)
-    gold[1] = parse_tree(tree("the cat saw the cat with the dog"), "")
-    message = refusal(read_sentences, nbest, DICTIONARY, gold=gold)
-    assert "dev.nbest: line 7: " in message
-    assert "than gold tree 2: at word 5 expected 'cat'; got 'dog'" in message
+GOLD = gold_of(0, 0, 0, 0)
+OTHERS = [GOLD[0], parse_tree(tree("the cat saw the cat with the dog"), "gold"), *GOLD[2:]]
+OF_GOLD = "a tree over other words than gold tree"
 
 
-@pytest.mark.parametrize("number", [1, 3, 5])
-def test_another_number_of_gold_trees_is_refused(nbest, number):
-    gold = [*gold_of(0, 0, 0, 0), gold_of(0, 0, 0, 0)[0]][:number]
-    message = refusal(read_sentences, nbest, DICTIONARY, gold=gold)
-    assert f"a list for each of {number} gold trees; got 4" in message
-
-
-def test_fewer_trees_with_the_words_than_lists_are_refused(nbest):
-    message = refusal(read_sentences, nbest, DICTIONARY, word_trees=gold_of(0, 0, 0, 0)[:1])
-    assert "dev.nbest: line 7: expected lists of 1 sentences; got more" in message
+@pytest.mark.parametrize(
+    "trees, problem",
+    [
+        ({"gold": OTHERS}, f"line 7: {OF_GOLD} 2: at word 5 expected 'cat'; got 'dog'"),
+        *(
+            ({"gold": [*GOLD, GOLD[0]][:n]}, f"expected a list for each of {n} gold trees; got 4")
+            for n in (1, 3, 5)
+        ),
+        ({"word_trees": GOLD[:1]}, "line 7: expected lists of 1 sentences; got more"),
+    ],
+)
+def test_trees_of_other_sentences_are_refused(nbest, trees, problem):
+    assert refusal(read_sentences, nbest, DICTIONARY, **trees) == f"{nbest}: {problem}"
 
 
 def test_a_dictionary_without_opening_brackets_is_refused_before_the_list_is_read(tmp_path):
@@ -245,15 +236,6 @@ def test_the_first_of_several_best_candidates_wins(numbers):
     assert best_candidates([sentence(own)] * 2, [lm, lm], 2.0) == [scores.index(max(scores))] * 2
 
 
-def test_the_best_trees_are_as_the_file_has_them(nbest):
-    sentences = read_sentences(nbest, DICTIONARY)
-    lm = [np.arange(len(s.trees), dtype=float) for s in sentences]
-    last = best_trees(sentences, lm, 0.0)
-    assert last == [LISTS[0][3][1], LISTS[1][3][1], LISTS[2][0][1], LISTS[3][3][1]]
-    first = best_trees(sentences, [-x for x in lm], 0.0)
-    assert first == [candidates[0][1] for candidates in LISTS]
-
-
 # By hand: two sentences; the right choice is the second candidate of the one and the first of the
 # other. The one changes at the weight 2/3, the other at 2.
 TWO = [
@@ -272,10 +254,10 @@ def test_f1_is_of_all_brackets_together():
 
 def test_the_weight_with_the_highest_f1_is_found():
     found = tune(TWO, TWO_LM, [0.0, 0.5, 1.0, 2.5])
-    assert found.weight == 1.0 and list(found.tuning) == [0.0, 0.5, 1.0, 2.5]
-    assert list(found.tuning.values()) == pytest.approx([1400 / 15, 1400 / 15, 100, 1200 / 15])
-    assert (found.f1, found.oracle_f1) == (100, 100)
-    assert (found.parser_f1, found.lm_f1) == pytest.approx((1400 / 15, 1400 / 15))
+    assert found["weight"] == 1.0 and list(found["tuning"]) == [0.0, 0.5, 1.0, 2.5]
+    assert list(found["tuning"].values()) == pytest.approx([1400 / 15, 1400 / 15, 100, 1200 / 15])
+    assert (found["f1"], found["oracle_f1"]) == (100, 100)
+    assert (found["parser_f1"], found["lm_f1"]) == pytest.approx((1400 / 15, 1400 / 15))
 
 
 @pytest.mark.parametrize(
@@ -283,12 +265,12 @@ def test_the_weight_with_the_highest_f1_is_found():
     [([0.0, 0.7, 1.0, 1.9, 3.0], 0.7), ([3.0, 1.9, 0.7, 1.0], 0.7), ([0.0, 0.5], 0)],
 )
 def test_the_smallest_of_the_best_weights_wins(weights, best):
-    assert tune(TWO, TWO_LM, weights).weight == best
+    assert tune(TWO, TWO_LM, weights)["weight"] == best
 
 
 def test_at_equal_scores_tuning_takes_the_first_candidate_too():
     one = sentence([-1.0, 0.0], [[1, 4, 4], [4, 4, 4]])
-    assert tune([one], [np.array([0.0, -1.0])], [1.0]).tuning == {1.0: 25.0}
+    assert tune([one], [np.array([0.0, -1.0])], [1.0])["tuning"] == {1.0: 25.0}
 
 
 def test_the_oracle_takes_the_first_candidate_of_the_best_f1():
@@ -301,11 +283,11 @@ def test_figures_are_those_of_evalb_on_the_trees_chosen(nbest):
     gold = gold_of(0, 1, 2, 3)
     sentences = read_sentences(nbest, DICTIONARY, 2, gold, Parameters())
     lm = score_candidates(of_trees(), sentences)
-    tuning = tune(sentences, lm, [0.0, 1.0, 20.0]).tuning
+    tuning = tune(sentences, lm, [0.0, 1.0, 20.0])["tuning"]
     for weight, f1 in tuning.items():
         trees = [parse_tree(text, "") for text in best_trees(sentences, lm, weight)]
         results = [compare(g, t, Parameters()) for g, t in zip(gold, trees, strict=True)]
-        assert f1 == pytest.approx(summarize(results).f1)
+        assert f1 == pytest.approx(summarize(results)["f1"])
     assert len(set(tuning.values())) > 1
 
 

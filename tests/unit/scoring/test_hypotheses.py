@@ -18,11 +18,7 @@ from fairseq_doc.scoring.hypotheses import (
 
 RAW = {
     "en": ["Tom's dog, a well-known one, sleeps.", 'He said: "No & no".', "It costs $3,500 (new)."],
-    "de": [
-        "Der Hund, ein U-Bahn-Hund, schläft.",
-        "Er sagte: „Nein“.",
-        "Es kostet 3,50 Euro (neu).",
-    ],
+    "de": ["Der Hund, ein U-Bahn-Hund, schläft.", "Er sagte: „Nein“.", "Es kostet 3,50 (neu)."],
     "fr": [
         "L'eau est-elle froide ?",
         "Oui ! Un chien, un chat ; c'est tout.",
@@ -132,11 +128,9 @@ def test_unknown_marks_are_refused_or_counted(tmp_path, mark):
 def test_the_references_of_another_split_are_refused(tmp_path):
     german = ReadOptions(lang="de")
     path = generated(tmp_path, RAW["de"], RAW["de"])
-    message = refusal(read_system, path, RAW["en"], german)
-    assert "3 of 3 generated targets differ from the reference" in message
-    assert "first in sentence 0" in message
-    shifted = RAW["de"][1:] + RAW["de"][:1]
-    assert "differ from the reference" in refusal(read_system, path, shifted, german)
+    problem = "3 of 3 generated targets differ from the reference, the first in sentence 0"
+    for others in (RAW["en"], RAW["de"][1:] + RAW["de"][:1]):
+        assert problem in refusal(read_system, path, others, german)
     one = [RAW["de"][0].upper(), "Er sagte <<unk>>", "anders"]  # case and unknown words agree
     assert read_system(generated(tmp_path, RAW["de"], one), RAW["de"]).agreeing == 2
 

@@ -1,7 +1,6 @@
 """N-best lists of recognisers and translators, read."""
 
 import math
-import types
 
 import pytest
 from conftest import refusal
@@ -15,7 +14,6 @@ from fairseq_doc.scoring.nbest_lists import (
     KALDI,
     ListOptions,
     best_lines,
-    kaldi_references,
     read_kaldi,
     read_translations,
 )
@@ -36,14 +34,12 @@ def test_kaldis_lists(tmp_path):
     assert first.keys == ["a-b-1", "a-b-2", "a-b-3"]
     assert first.texts == ["the cat", "the  cap", ""] and first.words.tolist() == [2, 2, 0]
     assert first.first_pass.tolist() == [0, 0, 0]
-    numbers = ["u2-1 -4", "a-b-1 1.5", "a-b-2 -2e1", "a-b-3 0"]  # in any order
-    references = ["u2 w w", "a-b"]
+    numbers = ["u2-1 -4", "a-b-1 1.5", "a-b-2 -2e1", "a-b-3 0"]
+    references = ["u2 w w", "a-b"]  # in any order
     for costs, sign in ((False, 1), (True, -1)):
         lists, found = read_lists(tmp_path, numbers=numbers, references=references, costs=costs)
-        assert [one.first_pass.tolist() for one in lists] == [
-            [1.5 * sign, -20 * sign, 0],
-            [-4 * sign],
-        ]
+        numbered = [[1.5 * sign, -20 * sign, 0], [-4 * sign]]
+        assert [one.first_pass.tolist() for one in lists] == numbered
         assert found == ["", "w w"]
     assert list(best_lines(lists, [2, 0], KALDI)) == ["a-b", "u2 w"]
 
@@ -154,9 +150,3 @@ def test_what_is_no_plain_text_or_of_others_is_refused(tmp_path, data):
 )
 def test_options_of_the_other_format(settings, problem):
     assert refusal(ListOptions(nbest="x", **settings).check_format) == problem
-
-
-def test_references_come_in_the_order_of_the_lists(tmp_path):
-    path = write(tmp_path / "ref", ["b x", "a y"])
-    lists = [types.SimpleNamespace(name=name) for name in "ab"]
-    assert kaldi_references(path, "nbest", lists) == ["y", "x"]

@@ -43,25 +43,21 @@ def problems(draw):
     return lists, [draw(texts.filter(bool)) for _ in lists]
 
 
-def models():
-    """The ensemble; its text is words."""
-    found = ensemble(*MODELS)
-    found.form = WORDS
-    return found
+IT = ensemble(*MODELS)
+IT.form = WORDS
 
 
 @settings(max_examples=20)
 @given(problems(), st.sampled_from([1, 3, 2000]))
 def test_candidates_have_the_scores_of_their_sentences(problem, at_once):
     lists, _ = problem
-    it = models()
-    encoded, unknown = encode(it, lists)
+    encoded, unknown = encode(IT, lists)
     expected = [
-        [s.word_log_probs for s in score_text(it, [t.split() for t in one.texts]).sentences]
+        [s.word_log_probs for s in score_text(IT, [t.split() for t in one.texts]).sentences]
         for one in lists
     ]
     with mock.patch.object(rescoring, "MAX_SEQUENCES", at_once):
-        scored = score(it, lists, encoded)
+        scored = score(IT, lists, encoded)
     for rows, own in zip(scored, expected, strict=True):
         for row, log_probs in zip(rows, own, strict=True):
             assert row.tolist() == pytest.approx(log_probs)
@@ -72,9 +68,8 @@ def test_candidates_have_the_scores_of_their_sentences(problem, at_once):
 @given(problems(), st.sampled_from([None, Weights(0.5, 0.7), Weights(2.0, -1.0)]))
 def test_a_carried_state_is_that_after_the_last_ones_best(problem, weights):
     lists, _ = problem
-    it = models()
-    encoded, _ = encode(it, lists)
-    scored = score(it, lists, encoded, carry=True, weights=weights)
+    encoded, _ = encode(IT, lists)
+    scored = score(IT, lists, encoded, carry=True, weights=weights)
     text = [EOS]
     for one, sequences, rows in zip(lists, encoded, scored, strict=True):
         for sequence, row in zip(sequences, rows, strict=True):
@@ -95,12 +90,9 @@ GRID = [Weights(w, b) for w in (0, 0.5, 2) for b in (0, -1, 1)]
 @given(problems(), st.sampled_from(["wer", "bleu"]))
 def test_the_best_of_all_weights_is_found(problem, name):
     lists, references = problem
-    it = models()
-    encoded, _ = encode(it, lists)
-    scored = score(it, lists, encoded)
+    scored = score(IT, lists, encode(IT, lists)[0])
     metric = metric_of(name)
-    judge = Judge(metric, lists, references)
-    found = search(judge, lists, scored, GRID)
+    found = search(Judge(metric, lists, references), lists, scored, GRID)
 
     def by_hand(weights):
         chosen = [
@@ -122,29 +114,25 @@ def test_the_best_of_all_weights_is_found(problem, name):
 @given(problems())
 def test_weights_tuned_with_carried_states_give_their_value_again(problem):
     lists, references = problem
-    it = models()
-    encoded, _ = encode(it, lists)
+    encoded, _ = encode(IT, lists)
     judge = Judge(metric_of("wer"), lists, references)
-    distinct = [
-        {tuple(metric_of("wer").statistics(t, r)) for t in one.texts}
-        for one, r in zip(lists, references, strict=True)
-    ]
-    if all(len(own) == 1 for own in distinct):
-        assert "weights cannot be tuned" in refusal(tune, it, judge, lists, encoded, GRID, True)
+    pairs = zip(lists, references, strict=True)
+    statistics = judge.metric.statistics
+    if all(len({tuple(statistics(t, r)) for t in one.texts}) == 1 for one, r in pairs):
+        assert "weights cannot be tuned" in refusal(tune, IT, judge, lists, encoded, GRID, True)
         return
-    found, scored = tune(it, judge, lists, encoded, GRID, carry=True)
-    again = score(it, lists, encoded, carry=True, weights=found.weights)
+    found, scored = tune(IT, judge, lists, encoded, GRID, carry=True)
+    again = score(IT, lists, encoded, carry=True, weights=found.weights)
     for rows, others in zip(scored, again, strict=True):
         assert all(map(np.array_equal, rows, others))
     assert judge(choose(lists, again, found.weights)) == found.value
-    started = score(it, lists, encoded, carry=True, weights=Weights(0, 0))
+    started = score(IT, lists, encoded, carry=True, weights=Weights(0, 0))
     assert found.value <= judge(choose(lists, started, Weights(0, 0)))
 
 
 def test_without_a_bonus_the_empty_candidate_wins():
     lists = [Utterance("u", ["u-1", "u-2"], ["w0 w1 w2 w1 w0 w2", ""], np.zeros(2))]
-    it = models()
-    scored = score(it, lists, encode(it, lists)[0])
+    scored = score(IT, lists, encode(IT, lists)[0])
     assert choose(lists, scored, Weights(1, 0)).tolist() == [1]
     assert choose(lists, scored, Weights(1, 9)).tolist() == [0]
     assert choose(lists, scored, Weights(0, 0)).tolist() == [0]  # equal: the first
