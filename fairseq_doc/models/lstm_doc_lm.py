@@ -131,9 +131,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "lstm_mos_lm_ptb": {"doc_components": "0,0,0,15"},
     "lstm_awd_lm_ptb": {
         **_AWD,
+        "hidden_dropout": 0.25,
         "decoder_embed_dim": 400,
         "layer_dims": "1150,1150,400",
-        "hidden_dropout": 0.25,
     },
     "lstm_doc_lm_small": _SMALL,
     "lstm_mos_lm_small": {**_SMALL, "doc_components": "0,0,0,8"},

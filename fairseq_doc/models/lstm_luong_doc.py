@@ -132,7 +132,10 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         outputs, attentional, weights, state = self.lstm(embedded, constants, state)
         if incremental_state is not None:
             self.get_incremental_state(incremental_state, CACHE).state = state
-        layers = self._drop_for_mixture([embedded, *outputs, attentional])
+        layers, last = [embedded, *outputs, attentional], len(outputs) + 1
+        for n in (0, last - 1, last):  # what the LSTM has not dropped: embedding, h^N, a
+            if self.components[n] > 0 or n == last:
+                layers[n] = dropout(layers[n], self.dropout, self.training)
         mixture_params, log_weights = self.output([h.transpose(0, 1) for h in layers])
         if incremental_state is not None:
             check_finite(mixture_params.sum())
@@ -144,14 +147,6 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
                 for x in (mixture_params, log_weights, weights)
             )
         return mixture_params, {"log_weights": log_weights, "attn": [weights]}
-
-    def _drop_for_mixture(self, layers: list[Tensor]) -> list[Tensor]:
-        """Dropout of what the mixture reads and the LSTM has not dropped: embedding, h^N, a."""
-        last = len(layers) - 1
-        for n in (0, last - 1, last):
-            if self.components[n] > 0 or n == last:
-                layers[n] = dropout(layers[n], self.dropout, self.training)
-        return layers
 
     def _constants_and_state(
         self, encoder_out: dict[str, Any], incremental_state: dict | None

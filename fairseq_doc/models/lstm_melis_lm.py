@@ -187,34 +187,33 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
         return cls.with_embeddings(MelisDecoder(cfg, dictionary), cfg)
 
 
+_DROPOUTS = ("input", "intra_layer", "state", "output", "component")
+
+
+def _preset(layers: int, width: int, ratio: float, *rates: float, **more: Any) -> dict[str, Any]:
+    """``rates`` are those of ``_DROPOUTS``; the last may be left out."""
+    sizes = {"layers": layers, "hidden_size": width, "embedding_ratio": ratio}
+    dropouts = {f"{name}_dropout": rate for name, rate in zip(_DROPOUTS, rates, strict=False)}
+    return {**sizes, **more, **dropouts}
+
+
 # Widths, ratios and dropouts of deepmind/lamb's scripts and configurations. The Mogrifiers' widths
 # are the largest within the budget.
-_COLUMNS = (
-    "layers", "hidden_size", "embedding_ratio",
-    "input_dropout", "intra_layer_dropout", "state_dropout", "output_dropout",
-)  # fmt: skip
-_TABLE = {
-    "lstm_melis_lm_ptb_24m": (4, 723, 1.0, 0.634, 0.309, 0.643, 0.701),
-    "lstm_melis_lm_ptb_24m_mogrifier": (2, 912, 1.0, 0.729, 0.291, 0.387, 0.716),
-    "lstm_melis_lm_wt2_24m": (2, 1227, 0.1215, 0.484, 0.092, 0.454, 0.391),
-    "lstm_melis_lm_wt2_35m_mogrifier": (2, 1366, 0.1993, 0.547, 0.199, 0.221, 0.348),
-    "lstm_melis_lm_enwik8_27m": (4, 911, 1.0, 0.197, 0.031, 0.081, 0.070),
-    "lstm_melis_lm_enwik8_46m": (4, 1192, 1.0, 0.034, 0.012, 0.062, 0.280),
-}
-_MORE: dict[str, dict[str, Any]] = {
-    "lstm_melis_lm_ptb_24m_mogrifier": {"mogrifier_rounds": 5, "mogrifier_rank": 84},
-    "lstm_melis_lm_wt2_35m_mogrifier": {
-        "mogrifier_rounds": 6,
-        "mogrifier_rank": 48,
-        "doc_components": "0,0,0,2",
-        "component_dropout": 0.348,
-    },
-    "lstm_melis_lm_enwik8_27m": {"untie_output": True},
-    "lstm_melis_lm_enwik8_46m": {"untie_output": True},
-}
-PRESETS: dict[str, dict[str, Any]] = {"lstm_melis_lm": {}, "lstm_melis_lm_ptb_10m": {}}
-for _name, _row in _TABLE.items():
-    PRESETS[_name] = {**dict(zip(_COLUMNS, _row, strict=True)), **_MORE.get(_name, {})}
+PRESETS: dict[str, dict[str, Any]] = {
+    "lstm_melis_lm": {},
+    "lstm_melis_lm_ptb_10m": {},
+    "lstm_melis_lm_ptb_24m": _preset(4, 723, 1.0, 0.634, 0.309, 0.643, 0.701),
+    "lstm_melis_lm_ptb_24m_mogrifier": _preset(
+        2, 912, 1.0, 0.729, 0.291, 0.387, 0.716, mogrifier_rounds=5, mogrifier_rank=84
+    ),
+    "lstm_melis_lm_wt2_24m": _preset(2, 1227, 0.1215, 0.484, 0.092, 0.454, 0.391),
+    "lstm_melis_lm_wt2_35m_mogrifier": _preset(
+        2, 1366, 0.1993, 0.547, 0.199, 0.221, 0.348, 0.348,
+        mogrifier_rounds=6, mogrifier_rank=48, doc_components="0,0,0,2",
+    ),
+    "lstm_melis_lm_enwik8_27m": _preset(4, 911, 1.0, 0.197, 0.031, 0.081, 0.07, untie_output=True),
+    "lstm_melis_lm_enwik8_46m": _preset(4, 1192, 1.0, 0.034, 0.012, 0.062, 0.28, untie_output=True),
+}  # fmt: skip
 
 
 register_presets(LSTMMelisLanguageModel, LSTMMelisLanguageModelConfig, PRESETS)

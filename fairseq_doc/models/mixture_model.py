@@ -94,13 +94,6 @@ class MixtureModel:
         """-log P(target) in nats; arguments from the target on as in :meth:`MixtureOutput.nll`."""
         return self.decoder.output.nll(net_output[0], *arguments, **settings)
 
-    def set_matmul_precision(self, name: str) -> None:
-        """``float32`` or ``bfloat16``, whatever the model was built with."""
-        model: Any = self
-        for module in model.modules():
-            if hasattr(module, "precision"):
-                module.precision = PRECISIONS[name]
-
     def load_state_dict(self, state_dict: dict[str, Tensor], *arguments: Any, **named: Any) -> Any:
         """Raises ``FairseqDocError`` for another architecture, size or dictionary."""
         model: Any = super()  # the class after this one, a fairseq model

@@ -45,7 +45,7 @@ class StepConstants(NamedTuple):
 
     def select(self, sentences: list[int]) -> "StepConstants":
         """The memory of ``sentences``, in that order."""
-        return self._make([*(select(x, 0, sentences) for x in self[:3]), *self[3:]])
+        return StepConstants._make([*(select(x, 0, sentences) for x in self[:3]), *self[3:]])
 
 
 def select(tensor: Tensor, dim: int, indices: list[int]) -> Tensor:
