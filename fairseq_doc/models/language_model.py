@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Optional
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqDecoder, FairseqLanguageModel
-from torch import nn
+from torch import Tensor, nn
 
 import fairseq_doc
 from fairseq_doc.errors import FairseqDocError
@@ -57,7 +57,7 @@ def check_mogrifier(cfg: Any) -> None:
 
 
 def embedding_and_output_matrix(
-    cfg: Any, n_words: int, embed_dim: int, initialise: Callable[[torch.Tensor], object]
+    cfg: Any, n_words: int, embed_dim: int, initialise: Callable[[Tensor], object]
 ) -> tuple[nn.Parameter, nn.Parameter]:
     """The embedding (V, D_0) and the output matrix (V, d), the same without ``--untie-output``."""
     dim = component_dim(cfg, embed_dim, not cfg.untie_output, "or give --untie-output")
@@ -101,19 +101,17 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
             module.train(on or self.training)
 
     @abstractmethod
-    def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
+    def embedded(self, tokens: Tensor) -> Tensor:
         """Tokens (T, B) -> their embeddings after dropout, (T, B, D_0)."""
 
     def forward(
-        self, src_tokens: torch.Tensor, window: int | None = None, src_lengths: Any = None
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        self, src_tokens: Tensor, window: int | None = None, src_lengths: Any = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Words (B, T), no padding -> the mixture's parameters (B, T, J d + J + 1), see
         :class:`MixtureOutput`; ``log_weights`` (B, T, J); h^N after dropout (``dropped``) and
-        before it (``undropped``), each (T, B, D_N).
-
-        Window 0 starts from zeros, window k > 0 from the state after window k - 1, also when
-        repeated. None starts from zeros, and nothing is carried.
-        """
+        before it (``undropped``), each (T, B, D_N). Window 0 starts from zeros, window k > 0 from
+        the state after window k - 1, also when repeated. None starts from zeros, and nothing is
+        carried."""
         x = self.embedded(src_tokens.t())  # (T, B, D_0)
         before = self._state_before(window, x)
         outputs, undropped, after = self.lstm(x, before)
@@ -127,7 +125,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
             "undropped": undropped,
         }
 
-    def _state_before(self, window: int | None, x: torch.Tensor) -> States:
+    def _state_before(self, window: int | None, x: Tensor) -> States:
         batch = x.size(1)
         if not window:  # None or 0
             return self.lstm.zero_state(batch, x)
@@ -158,14 +156,14 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
         for earlier in [k for k in states if k < window and k != max(states)]:
             del states[earlier]
 
-    def carried_state(self) -> torch.Tensor | None:
+    def carried_state(self) -> Tensor | None:
         """The newest training state (B, S): h and c of each layer (an RHN: h) side by side."""
         states = self._training_states
         if not states:
             return None
         return torch.cat([part[0] for layer in states[max(states)] for part in layer], dim=1)
 
-    def set_carried_state(self, state: torch.Tensor) -> None:
+    def set_carried_state(self, state: Tensor) -> None:
         state = state.to(self.embedding.device, self.embedding.dtype)
         zeros = self.lstm.zero_state(len(state), state)
         widths = [part.size(2) for layer in zeros for part in layer]
@@ -174,7 +172,7 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
             0: [tuple(next(parts).unsqueeze(0).contiguous() for _ in layer) for layer in zeros]
         }
 
-    def reorder_evaluation_state(self, rows: torch.Tensor) -> None:
+    def reorder_evaluation_state(self, rows: Tensor) -> None:
         """Continue from rows (B',) of the last window's B streams; they may repeat."""
         states = self.evaluation_states
         newest = max(states)
@@ -206,11 +204,9 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
         matmul_precision: str | None = None,
     ) -> Any:
         """As fairseq's; returns an ``evaluation.hub_interface.PretrainedLanguageModel``.
-
         ``checkpoint_file`` may be ``a.pt:b.pt``, an ensemble. ``data_name_or_path`` is the folder
         of ``fairseq-preprocess``; with a leading dot, relative to ``model_name_or_path``.
-        ``matmul_precision`` is ``float32``, ``bfloat16``, or None: as trained.
-        """
+        ``matmul_precision`` is ``float32``, ``bfloat16``, or None: as trained."""
         fairseq_doc.register()
         return cls.load_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, matmul_precision

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from fairseq.data import Dictionary
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.language_model import (
@@ -72,7 +71,7 @@ class LSTMDocDecoder(RecurrentDecoder):
         # All streams share the masks of DropConnect and of dropped words.
         self.masks_of_each_stream = cfg.weight_dropout == cfg.embed_dropout == 0
 
-    def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
+    def embedded(self, tokens: Tensor) -> Tensor:
         rows = embedded_dropout(self.embedding, tokens, self.embed_dropout, self.dropping)
         return locked_dropout(rows, self.input_dropout, self.dropping)
 
@@ -107,15 +106,12 @@ class LSTMDocLanguageModel(MixtureLanguageModel):
         return cls.with_embeddings(LSTMDocDecoder(cfg, task.target_dictionary), cfg)
 
 
-_MOS: dict[str, Any] = {"doc_components": "0,0,0,15"}
-_AWD: dict[str, Any] = {"doc_components": "0,0,0,1", "plain_output": True, "hidden_dropout": 0.25}
+_AWD: dict[str, Any] = {"doc_components": "0,0,0,1", "plain_output": True}
 _SMALL: dict[str, Any] = {
     "decoder_embed_dim": 100,
     "layer_dims": "240,240,160",
     "doc_components": "0,0,2,6",
-}
-# Less dropout, for less data and fewer parameters.
-_SMALL_DROPOUT = {
+    # Less dropout, for less data and fewer parameters.
     "input_dropout": 0.2,
     "hidden_dropout": 0.1,
     "output_dropout": 0.2,
@@ -132,17 +128,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "input_dropout": 0.65,
         "hidden_dropout": 0.2,
     },
-    "lstm_mos_lm_ptb": _MOS,
-    "lstm_awd_lm_ptb": {**_AWD, "decoder_embed_dim": 400, "layer_dims": "1150,1150,400"},
-    "lstm_doc_lm_small": {**_SMALL, **_SMALL_DROPOUT},
-    "lstm_mos_lm_small": {**_SMALL, **_SMALL_DROPOUT, "doc_components": "0,0,0,8"},
-    "lstm_awd_lm_small": {
-        **_SMALL,
-        **_SMALL_DROPOUT,
-        "layer_dims": "240,240,100",
-        "doc_components": "0,0,0,1",
-        "plain_output": True,
+    "lstm_mos_lm_ptb": {"doc_components": "0,0,0,15"},
+    "lstm_awd_lm_ptb": {
+        **_AWD,
+        "hidden_dropout": 0.25,
+        "decoder_embed_dim": 400,
+        "layer_dims": "1150,1150,400",
     },
+    "lstm_doc_lm_small": _SMALL,
+    "lstm_mos_lm_small": {**_SMALL, "doc_components": "0,0,0,8"},
+    "lstm_awd_lm_small": {**_SMALL, **_AWD, "layer_dims": "240,240,100"},
 }
 
 

@@ -11,7 +11,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_doc.models.mixture_model import (
     MixtureConfig,
@@ -36,7 +36,6 @@ from fairseq_doc.modules.mixture import MixtureOutput, check_finite, parse_compo
 from fairseq_doc.ops.matmul import PRECISIONS, can_branch_on
 from fairseq_doc.options import check_needs, check_ranges, option, rate
 
-INITIAL_RANGE = 0.1
 WIDTHS = ("encoder_embed_dim", "decoder_embed_dim", "hidden_size")
 CACHE = "decoder"  # the key of the decoder's cache in fairseq's incremental state
 
@@ -58,7 +57,7 @@ class LuongEncoder(FairseqEncoder):
         )
         self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
 
-    def forward(self, src_tokens: torch.Tensor, src_lengths: Any = None) -> dict[str, Any]:
+    def forward(self, src_tokens: Tensor, src_lengths: Any = None) -> dict[str, Any]:
         """Words (B, S), padded on either side -> ``memory`` (B, S, D); ``padding_mask`` (B, S),
         true at padding; ``hidden``, ``cell`` (N, B, D); ``rows``: the sentence of each row."""
         padding_mask = src_tokens.eq(self.dictionary.pad())
@@ -72,9 +71,7 @@ class LuongEncoder(FairseqEncoder):
             "rows": list(range(len(src_tokens))),
         }
 
-    def reorder_encoder_out(
-        self, encoder_out: dict[str, Any], new_order: torch.Tensor
-    ) -> dict[str, Any]:
+    def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
         """Reorder ``rows`` alone: the hypotheses of a sentence share its memory."""
         rows = encoder_out["rows"]
         return {**encoder_out, "rows": [rows[index] for index in new_order.tolist()]}
@@ -116,17 +113,12 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         self.register_buffer(CHECKSUM, dictionary_checksum(dictionary))
 
     def forward(
-        self,
-        prev_output_tokens: torch.Tensor,
-        encoder_out: dict[str, Any],
-        incremental_state: dict | None = None,
-    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        self, prev_output_tokens: Tensor, encoder_out: dict, incremental_state: dict | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Target words shifted by one (R, T) -> the mixture's parameters (R, T, J d + J + 1), see
         :class:`MixtureOutput`; ``log_weights`` (R, T, J); ``attn``, [(R, T, S)], zero at padding.
-
         An ``incremental_state`` holds the state: then only the last token is read, T is 1, and a
-        score that is not finite raises ``FairseqDocError``.
-        """
+        score that is not finite raises ``FairseqDocError``."""
         tokens, words_first = prev_output_tokens, None
         if incremental_state is not None:
             tokens = tokens[:, -1:]
@@ -140,7 +132,10 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         outputs, attentional, weights, state = self.lstm(embedded, constants, state)
         if incremental_state is not None:
             self.get_incremental_state(incremental_state, CACHE).state = state
-        layers = self._drop_for_mixture([embedded, *outputs, attentional])
+        layers, last = [embedded, *outputs, attentional], len(outputs) + 1
+        for n in (0, last - 1, last):  # what the LSTM has not dropped: embedding, h^N, a
+            if self.components[n] > 0 or n == last:
+                layers[n] = dropout(layers[n], self.dropout, self.training)
         mixture_params, log_weights = self.output([h.transpose(0, 1) for h in layers])
         if incremental_state is not None:
             check_finite(mixture_params.sum())
@@ -153,14 +148,6 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
             )
         return mixture_params, {"log_weights": log_weights, "attn": [weights]}
 
-    def _drop_for_mixture(self, layers: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Dropout of what the mixture reads and the LSTM has not dropped: embedding, h^N, a."""
-        last = len(layers) - 1
-        for n in (0, last - 1, last):
-            if self.components[n] > 0 or n == last:
-                layers[n] = dropout(layers[n], self.dropout, self.training)
-        return layers
-
     def _constants_and_state(
         self, encoder_out: dict[str, Any], incremental_state: dict | None
     ) -> tuple[StepConstants, State]:
@@ -170,10 +157,8 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
             cache = self.get_incremental_state(incremental_state, CACHE)
         if cache is None:
             hidden, cell = (select(encoder_out[name], 1, rows) for name in ("hidden", "cell"))
-            cache = DecoderCache(
-                self.lstm.prepare(encoder_out["memory"], encoder_out["padding_mask"]),
-                self.lstm.start(hidden, cell),
-            )
+            constants = self.lstm.prepare(encoder_out["memory"], encoder_out["padding_mask"])
+            cache = DecoderCache(constants, State(torch.zeros_like(hidden[0]), hidden, cell))
             if incremental_state is not None:
                 # The generator treats a score that is not a number as minus infinity.
                 for parameter in (self.output.weight, self.output.bias):
@@ -181,7 +166,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
                 self.set_incremental_state(incremental_state, CACHE, cache)
         return cache.constants_of(rows), cache.state
 
-    def reorder_incremental_state(self, incremental_state: dict, new_order: torch.Tensor) -> None:
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
         cache = self.get_incremental_state(incremental_state, CACHE)
         if cache is not None:
             cache.state = cache.state.index_select(new_order)
@@ -247,11 +232,10 @@ class LSTMLuongDoc(MixtureModel, FairseqEncoderDecoderModel):
         if not cfg.share_all_embeddings:
             target_embedding = nn.Parameter(torch.empty(len(target), cfg.decoder_embed_dim))
         encoder = LuongEncoder(cfg, source, source_embedding)
-        decoder = LuongDocDecoder(cfg, target, target_embedding)
-        model = cls(encoder, decoder)
+        model = cls(encoder, LuongDocDecoder(cfg, target, target_embedding))
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.uniform_(-INITIAL_RANGE, INITIAL_RANGE)
+                parameter.uniform_(-0.1, 0.1)
             if cfg.encoder_embed_path:
                 load_embedding_file(source_embedding, cfg.encoder_embed_path, source)
             if cfg.decoder_embed_path:

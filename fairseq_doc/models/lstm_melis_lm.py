@@ -12,7 +12,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import OmegaConf
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.language_model import (
@@ -34,12 +34,7 @@ from fairseq_doc.ops.recurrence import CELLS, make_cell
 from fairseq_doc.options import check_needs, check_ranges, option, rate
 
 
-def embedding_width(ratio: float, width: int) -> int:
-    """E = ``ratio`` D, at most D."""
-    return max(1, round(min(ratio, 1.0) * width))
-
-
-def normal_by_width_(matrix: torch.Tensor) -> None:
+def normal_by_width_(matrix: Tensor) -> None:
     """Truncated normal of standard deviation 1 / sqrt(D), for a matrix (V or J, D)."""
     truncated_normal_(matrix, 1 / math.sqrt(matrix.size(1)))
 
@@ -52,7 +47,7 @@ class MelisDecoder(RecurrentDecoder):
 
     def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
         width = cfg.hidden_size
-        embed_dim = embedding_width(cfg.embedding_ratio, width)
+        embed_dim = max(1, round(min(cfg.embedding_ratio, 1.0) * width))
         precision = PRECISIONS[str(cfg.matmul_precision)]
         embedding, output_matrix = embedding_and_output_matrix(
             cfg, len(dictionary), embed_dim, normal_by_width_
@@ -93,11 +88,11 @@ class MelisDecoder(RecurrentDecoder):
         super().__init__(dictionary, embedding, stack, output)
         self.input_dropout, self.reset_rate = cfg.input_dropout, cfg.state_reset
 
-    def embedded(self, tokens: torch.Tensor) -> torch.Tensor:
+    def embedded(self, tokens: Tensor) -> Tensor:
         rows = nn.functional.embedding(tokens, self.embedding)
         return dropout(rows, self.input_dropout, self.dropping)
 
-    def _state_before(self, window: int | None, x: torch.Tensor) -> States:
+    def _state_before(self, window: int | None, x: Tensor) -> States:
         """``--state-reset`` is the probability that a training stream restarts from zeros."""
         state = super()._state_before(window, x)
         if not window or not self.training or self.reset_rate == 0:
@@ -192,74 +187,33 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
         return cls.with_embeddings(MelisDecoder(cfg, dictionary), cfg)
 
 
+_DROPOUTS = ("input", "intra_layer", "state", "output", "component")
+
+
+def _preset(layers: int, width: int, ratio: float, *rates: float, **more: Any) -> dict[str, Any]:
+    """``rates`` are those of ``_DROPOUTS``; the last may be left out."""
+    sizes = {"layers": layers, "hidden_size": width, "embedding_ratio": ratio}
+    dropouts = {f"{name}_dropout": rate for name, rate in zip(_DROPOUTS, rates, strict=False)}
+    return {**sizes, **more, **dropouts}
+
+
 # Widths, ratios and dropouts of deepmind/lamb's scripts and configurations. The Mogrifiers' widths
 # are the largest within the budget.
 PRESETS: dict[str, dict[str, Any]] = {
     "lstm_melis_lm": {},
     "lstm_melis_lm_ptb_10m": {},
-    "lstm_melis_lm_ptb_24m": {
-        "layers": 4,
-        "hidden_size": 723,
-        "embedding_ratio": 1.0,
-        "input_dropout": 0.634,
-        "intra_layer_dropout": 0.309,
-        "state_dropout": 0.643,
-        "output_dropout": 0.701,
-    },
-    "lstm_melis_lm_ptb_24m_mogrifier": {
-        "layers": 2,
-        "hidden_size": 912,
-        "embedding_ratio": 1.0,
-        "mogrifier_rounds": 5,
-        "mogrifier_rank": 84,
-        "input_dropout": 0.729,
-        "intra_layer_dropout": 0.291,
-        "state_dropout": 0.387,
-        "output_dropout": 0.716,
-    },
-    "lstm_melis_lm_wt2_24m": {
-        "layers": 2,
-        "hidden_size": 1227,
-        "embedding_ratio": 0.1215,
-        "input_dropout": 0.484,
-        "intra_layer_dropout": 0.092,
-        "state_dropout": 0.454,
-        "output_dropout": 0.391,
-    },
-    "lstm_melis_lm_wt2_35m_mogrifier": {
-        "layers": 2,
-        "hidden_size": 1366,
-        "embedding_ratio": 0.1993,
-        "mogrifier_rounds": 6,
-        "mogrifier_rank": 48,
-        "doc_components": "0,0,0,2",
-        "input_dropout": 0.547,
-        "intra_layer_dropout": 0.199,
-        "state_dropout": 0.221,
-        "output_dropout": 0.348,
-        "component_dropout": 0.348,
-    },
-    "lstm_melis_lm_enwik8_27m": {
-        "layers": 4,
-        "hidden_size": 911,
-        "embedding_ratio": 1.0,
-        "untie_output": True,
-        "input_dropout": 0.197,
-        "intra_layer_dropout": 0.031,
-        "state_dropout": 0.081,
-        "output_dropout": 0.070,
-    },
-    "lstm_melis_lm_enwik8_46m": {
-        "layers": 4,
-        "hidden_size": 1192,
-        "embedding_ratio": 1.0,
-        "untie_output": True,
-        "input_dropout": 0.034,
-        "intra_layer_dropout": 0.012,
-        "state_dropout": 0.062,
-        "output_dropout": 0.280,
-    },
-}
+    "lstm_melis_lm_ptb_24m": _preset(4, 723, 1.0, 0.634, 0.309, 0.643, 0.701),
+    "lstm_melis_lm_ptb_24m_mogrifier": _preset(
+        2, 912, 1.0, 0.729, 0.291, 0.387, 0.716, mogrifier_rounds=5, mogrifier_rank=84
+    ),
+    "lstm_melis_lm_wt2_24m": _preset(2, 1227, 0.1215, 0.484, 0.092, 0.454, 0.391),
+    "lstm_melis_lm_wt2_35m_mogrifier": _preset(
+        2, 1366, 0.1993, 0.547, 0.199, 0.221, 0.348, 0.348,
+        mogrifier_rounds=6, mogrifier_rank=48, doc_components="0,0,0,2",
+    ),
+    "lstm_melis_lm_enwik8_27m": _preset(4, 911, 1.0, 0.197, 0.031, 0.081, 0.07, untie_output=True),
+    "lstm_melis_lm_enwik8_46m": _preset(4, 1192, 1.0, 0.034, 0.012, 0.062, 0.28, untie_output=True),
+}  # fmt: skip
 
 
 register_presets(LSTMMelisLanguageModel, LSTMMelisLanguageModelConfig, PRESETS)

@@ -1,12 +1,12 @@
 """What all models share: options, presets, scores, the loss, loading."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Optional
 
-import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import register_model
+from torch import Tensor
 
 import fairseq_doc
 from fairseq_doc.errors import FairseqDocError
@@ -52,15 +52,13 @@ def register_presets(model: Any, config: Any, presets: Mapping[str, Mapping[str,
     """Register a subclass of ``model`` for each preset {name: {field: value}}, its differences from
     ``config``: ``--arch NAME`` and ``fairseq-hydra-train`` read the same defaults."""
     for name, differences in presets.items():
-        fields = {key: config.__dataclass_fields__[key] for key in differences}
-        body: dict[str, Any] = {
-            key: field(default=value, metadata=fields[key].metadata)
-            for key, value in differences.items()
-        }
-        body["__annotations__"] = {key: entry.type for key, entry in fields.items()}
-        module = {"__module__": model.__module__}
-        preset_config: type = dataclass(type(f"{name}_config", (config,), {**module, **body}))
-        preset_model = type(name, (model,), {**module, "__doc__": f"``{name}``."})
+        fields: list[Any] = []
+        for key, value in differences.items():
+            entry = config.__dataclass_fields__[key]
+            fields.append((key, entry.type, field(default=value, metadata=entry.metadata)))
+        preset_config = make_dataclass(f"{name}_config", fields, bases=(config,))
+        preset_model = type(name, (model,), {"__doc__": f"``{name}``."})
+        preset_config.__module__ = preset_model.__module__ = model.__module__
         register_model(name, dataclass=preset_config)(preset_model)
 
 
@@ -72,7 +70,7 @@ class MixtureDecoder:
 
     def get_normalized_probs(
         self, net_output: tuple, log_probs: bool, sample: dict | None = None
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """(B, T, V), in float32 or wider. In evaluation a target's score that is not finite raises
         ``FairseqDocError``: fairseq's scorer would leave it out."""
         scores = self.output.log_probs(net_output[0])  # (B, T, V)
@@ -92,33 +90,12 @@ class MixtureModel:
         parent: Any = super()  # the class after this one, a fairseq model
         return parent.from_pretrained(*args, **kwargs)
 
-    def token_nll(
-        self,
-        net_output: tuple,
-        target: torch.Tensor,
-        ignore_index: int,
-        reduction: str = "sum",
-        gradient_sampling: float = 0.0,
-    ) -> torch.Tensor:
-        """-log P(target) in nats; target (B, T), see :meth:`MixtureOutput.nll`."""
-        output = self.decoder.output
-        return output.nll(net_output[0], target, ignore_index, reduction, gradient_sampling)
+    def token_nll(self, net_output: tuple, *arguments: Any, **settings: Any) -> Tensor:
+        """-log P(target) in nats; arguments from the target on as in :meth:`MixtureOutput.nll`."""
+        return self.decoder.output.nll(net_output[0], *arguments, **settings)
 
-    def set_matmul_precision(self, name: str) -> None:
-        """``float32`` or ``bfloat16``, whatever the model was built with."""
-        model: Any = self
-        for module in model.modules():
-            if hasattr(module, "precision"):
-                module.precision = PRECISIONS[name]
-
-    def load_state_dict(
-        self,
-        state_dict: dict[str, torch.Tensor],
-        strict: bool = True,
-        model_cfg: Any = None,
-        args: Any = None,
-    ) -> Any:
+    def load_state_dict(self, state_dict: dict[str, Tensor], *arguments: Any, **named: Any) -> Any:
         """Raises ``FairseqDocError`` for another architecture, size or dictionary."""
         model: Any = super()  # the class after this one, a fairseq model
         check_state_dict(model.state_dict(), state_dict)
-        return model.load_state_dict(state_dict, strict, model_cfg, args)
+        return model.load_state_dict(state_dict, *arguments, **named)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import torch
 from fairseq.data import Dictionary
+from torch import Tensor
 
 from fairseq_doc.errors import FairseqDocError
 
@@ -12,14 +13,12 @@ from fairseq_doc.errors import FairseqDocError
 CHECKSUM = "dictionary_checksum"
 
 
-def dictionary_checksum(dictionary: Dictionary) -> torch.Tensor:
+def dictionary_checksum(dictionary: Dictionary) -> Tensor:
     """A scalar that depends on the words and their order."""
     return torch.tensor(zlib.crc32("\n".join(dictionary.symbols).encode()))
 
 
-def check_state_dict(
-    expected: Mapping[str, torch.Tensor], state_dict: Mapping[str, torch.Tensor]
-) -> None:
+def check_state_dict(expected: Mapping[str, Tensor], state_dict: Mapping[str, Tensor]) -> None:
     """Raise ``FairseqDocError`` unless ``state_dict`` fits the model's own, ``expected``."""
     missing, unknown = (
         ", ".join(sorted(names)[:3]) or "none"

@@ -8,14 +8,13 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_doc.modules.dropout import dropout_mask
 from fairseq_doc.modules.lstm import run_lstm
 from fairseq_doc.modules.luong_attention import LuongAttention
 from fairseq_doc.ops.input_feeding import (
     InputFeedingArguments,
-    InputFeedingResult,
     input_feeding,
     input_feeding_reference,
 )
@@ -25,39 +24,31 @@ from fairseq_doc.ops.matmul import linear, matmul_dtype
 class State(NamedTuple):
     """What one step passes to the next."""
 
-    attentional: torch.Tensor  # (R, D)
-    hidden: torch.Tensor  # (N, R, D)
-    cell: torch.Tensor  # (N, R, D)
+    attentional: Tensor  # (R, D)
+    hidden: Tensor  # (N, R, D)
+    cell: Tensor  # (N, R, D)
 
-    def index_select(self, rows: torch.Tensor) -> "State":
-        return State(
-            self.attentional.index_select(0, rows),
-            self.hidden.index_select(1, rows),
-            self.cell.index_select(1, rows),
-        )
+    def index_select(self, rows: Tensor) -> "State":
+        return State(*(x.index_select(x.dim() - 2, rows) for x in self))
 
 
 class StepConstants(NamedTuple):
     """The memory, and the weights as a step needs them: the same at every step."""
 
-    keys: torch.Tensor  # (B, S, D)
-    values: torch.Tensor  # (B, S, D)
-    padding_mask: torch.Tensor  # (B, S), true at padding
-    embedding_weight: torch.Tensor  # (4 D, embed_dim)
-    embedding_bias: torch.Tensor  # (4 D,)
-    joint_weights: list[torch.Tensor]  # N times (4 D, 2 D)
-    biases: list[torch.Tensor]  # N - 1 times (4 D,)
+    keys: Tensor  # (B, S, D)
+    values: Tensor  # (B, S, D)
+    padding_mask: Tensor  # (B, S), true at padding
+    embedding_weight: Tensor  # (4 D, embed_dim)
+    embedding_bias: Tensor  # (4 D,)
+    joint_weights: list[Tensor]  # N times (4 D, 2 D)
+    biases: list[Tensor]  # N - 1 times (4 D,)
 
     def select(self, sentences: list[int]) -> "StepConstants":
         """The memory of ``sentences``, in that order."""
-        return self._replace(
-            keys=select(self.keys, 0, sentences),
-            values=select(self.values, 0, sentences),
-            padding_mask=select(self.padding_mask, 0, sentences),
-        )
+        return StepConstants._make([*(select(x, 0, sentences) for x in self[:3]), *self[3:]])
 
 
-def select(tensor: torch.Tensor, dim: int, indices: list[int]) -> torch.Tensor:
+def select(tensor: Tensor, dim: int, indices: list[int]) -> Tensor:
     """``tensor.index_select``, or the tensor itself if the indices are all of its own in order."""
     if indices == list(range(tensor.size(dim))):
         return tensor
@@ -107,10 +98,10 @@ class AttentionalLSTM(nn.Module):
         self.width, self.dropout, self.input_feeding = width, dropout, input_feeding
         self.precision = precision
 
-    def prepare(self, memory: torch.Tensor, padding_mask: torch.Tensor) -> StepConstants:
+    def prepare(self, memory: Tensor, padding_mask: Tensor) -> StepConstants:
         """What steps need of a memory (B, S, D) and its padding mask (B, S), true at padding."""
         layers = [dict(layer.named_parameters()) for layer in self.layers]
-        input_weights: list[torch.Tensor] = [layer["weight_ih_l0"] for layer in layers]
+        input_weights: list[Tensor] = [layer["weight_ih_l0"] for layer in layers]
         joint_weights = []
         embedding_weight = input_weights[0]
         if self.input_feeding:
@@ -126,40 +117,24 @@ class AttentionalLSTM(nn.Module):
             keys, values, padding_mask, embedding_weight, embedding_bias, joint_weights, biases
         )
 
-    def start(self, hidden: torch.Tensor, cell: torch.Tensor) -> State:
-        """The state before the first step, from the encoder's final h and c, each (N, R, D)."""
-        return State(torch.zeros_like(hidden[0]), hidden, cell)
-
     def forward(
-        self, embedded: torch.Tensor, constants: StepConstants, state: State
-    ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor, State]:
+        self, embedded: Tensor, constants: StepConstants, state: State
+    ) -> tuple[list[Tensor], Tensor, Tensor, State]:
         """The outputs h^1 .. h^N after dropout except h^N's, each (T, R, D); a, (T, R, D), before
         dropout; the attention weights, (T, R, S); the state after the last step. ``embedded``: e,
         (T, R, embed_dim); R is a multiple of B, and the rows of a sentence are side by side."""
-        shape = (*embedded.shape[:2], self.width)
-        masks = [
-            dropout_mask(shape, self.dropout, self.training, embedded) for _ in self.layers[1:]
-        ]
-        if self.input_feeding:
-            return self._run_step_by_step(embedded, constants, state, masks)
-        return self._run_layer_by_layer(embedded, constants, state, masks)
+        drop = (*embedded.shape[:2], self.width), self.dropout, self.training, embedded
+        masks = [dropout_mask(*drop) for _ in self.layers[1:]]
+        run = self._run_step_by_step if self.input_feeding else self._run_layer_by_layer
+        return run(embedded, constants, state, masks)
 
     def _run_step_by_step(self, embedded, constants, state, masks):
-        weight, bias = constants.embedding_weight, constants.embedding_bias
-        arguments = InputFeedingArguments(
-            gates=linear(embedded, weight, bias, self.precision),
-            keys=constants.keys,
-            values=constants.values,
-            padding_mask=constants.padding_mask,
-            query_weight=self.attention.query_weight,
-            attentional=state.attentional,
-            hidden=state.hidden,
-            cell=state.cell,
-            joint_weights=constants.joint_weights,
-            biases=constants.biases,
-            dropout_masks=masks,
+        *memory, embedding_weight, embedding_bias, joint_weights, biases = constants
+        gates = linear(embedded, embedding_weight, embedding_bias, self.precision)
+        weights = joint_weights, biases, masks
+        arguments = InputFeedingArguments._make(
+            [gates, *memory, self.attention.query_weight, *state, *weights]
         )
-        result: InputFeedingResult
         if self.attention.by_inner_products:
             result = input_feeding(arguments)
         else:
@@ -183,12 +158,10 @@ class AttentionalLSTM(nn.Module):
             x = x if mask is None else x * mask
             outputs.append(x)
         time, rows = x.shape[:2]
-        sentences = len(constants.keys)
+        keys, values, padding_mask, *_ = constants
         # (T, R, D) -> all queries of a sentence side by side, (B, k T, D)
-        query = x.transpose(0, 1).reshape(sentences, -1, self.width)
-        attentional, weights = self.attention(
-            query, constants.keys, constants.values, constants.padding_mask
-        )
+        query = x.transpose(0, 1).reshape(len(keys), -1, self.width)
+        attentional, weights = self.attention(query, keys, values, padding_mask)
         attentional = attentional.view(rows, time, self.width).transpose(0, 1)
         weights = weights.view(rows, time, -1).transpose(0, 1)
         hidden, cell = (torch.cat(parts) for parts in zip(*final_states, strict=True))

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_doc.modules.dropout import locked_dropout, weight_dropout
 from fairseq_doc.modules.lstm import run_lstm
 from fairseq_doc.modules.mogrifier import MogrifierGates
 
 # h and c of each layer, each (1, B, D_n); an RHN has h alone.
-States = list[tuple[torch.Tensor, ...]]
+States = list[tuple[Tensor, ...]]
 
 
 class AWDLSTM(nn.Module):
@@ -39,13 +39,11 @@ class AWDLSTM(nn.Module):
         self.weight_drop, self.precision = weight_drop, precision
         self.dropouts = [hidden_dropout] * (len(self.layers) - 1) + [output_dropout]
 
-    def zero_state(self, batch: int, like: torch.Tensor) -> States:
+    def zero_state(self, batch: int, like: Tensor) -> States:
         shapes = [(1, batch, width) for width in self.widths]
         return [(like.new_zeros(shape), like.new_zeros(shape)) for shape in shapes]
 
-    def forward(
-        self, x: torch.Tensor, state: States
-    ) -> tuple[list[torch.Tensor], torch.Tensor, States]:
+    def forward(self, x: Tensor, state: States) -> tuple[list[Tensor], Tensor, States]:
         """x is h^0 after its dropout, (T, B, D_0). Returns [h^1, ..., h^N] after dropout, each
         (T, B, D_n); h^N before dropout; and the state after the last step."""
         outputs, new_state = [], []

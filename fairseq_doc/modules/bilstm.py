@@ -4,7 +4,7 @@ Axes: S source time, B sentences, N layers, D width.
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_doc.modules.dropout import dropout
 from fairseq_doc.modules.lstm import run_lstm
@@ -15,13 +15,11 @@ GATE_CLOSER = -1e4
 
 
 class BidirectionalLSTM(nn.Module):
-    """N LSTM layers forward and N backward; the memory is the sum of their top outputs.
-
-    Each direction reads the padding first, on whichever side it was, and then the words in its own
+    """N LSTM layers forward and N backward; the memory is the sum of their top outputs. Each
+    direction reads the padding first, on whichever side it was, and then the words in its own
     order. The state must still be zero after the padding, so its input gates are closed: the input
     gets one more column, 1 at padding, whose weights (not parameters) close the gate. So all
-    sentences run in one dense batch, and the result is that of each sentence alone.
-    """
+    sentences run in one dense batch, and the result is that of each sentence alone."""
 
     def __init__(
         self,
@@ -40,14 +38,13 @@ class BidirectionalLSTM(nn.Module):
         )
         self.dropout, self.mix, self.precision = dropout, mix, precision
 
-    def forward(
-        self, x: torch.Tensor, padding_mask: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def forward(self, x: Tensor, padding_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x is the embedded source, (S, B, embed_dim); ``padding_mask`` (B, S), true at padding.
         Returns the memory (B, S, D), zero at padding, and each layer's final h and c, summed over
         the directions, (N, B, D)."""
         mask = padding_mask.t()  # (S, B)
-        forward_order = _padding_first_order(mask)
+        # of the positions, (S, B): the padding before the words
+        forward_order = mask.long().argsort(dim=0, descending=True, stable=True)
         mask = mask.gather(0, forward_order)
         at_padding = None
         if not can_branch_on(mask) or mask.any():
@@ -84,20 +81,14 @@ def _run_layer(layer, x, at_padding, precision):
     weight = layer.weight_ih_l0
     column = weight.new_zeros(len(weight), 1)
     column[: layer.hidden_size] = GATE_CLOSER  # the input gate's rows come first
-    widened_weight = torch.cat([weight, column], dim=1)
-    widened_input = torch.cat([x, at_padding], dim=2)
-    return run_lstm(layer, widened_input, None, precision, weight_ih_l0=widened_weight)
+    widened, x = torch.cat([weight, column], dim=1), torch.cat([x, at_padding], dim=2)
+    return run_lstm(layer, x, None, precision, weight_ih_l0=widened)
 
 
 def _sum_of_directions(outputs, reversal):
     if len(outputs) == 1:
         return outputs[0]
     return outputs[0] + _reorder(outputs[1], reversal)
-
-
-def _padding_first_order(padding_mask):
-    """The order (S, B) of positions that moves the padding before the words."""
-    return padding_mask.long().argsort(dim=0, descending=True, stable=True)
 
 
 def _word_reversal(padding_mask):

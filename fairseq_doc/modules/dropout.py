@@ -7,13 +7,12 @@ import math
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 _LEVELS = 2**16
 
 
-def keep_mask(
-    shape: Sequence[int], p: float, device: torch.device | str
-) -> tuple[torch.Tensor, float]:
+def keep_mask(shape: Sequence[int], p: float, device: torch.device | str) -> tuple[Tensor, float]:
     """A boolean mask, true with probability 1 - p (p rounded to a 65,536th), and the inverse of
     that probability. One random number of 64 bits decides four entries: torch's ``bernoulli_``
     draws one for each, which on a CPU takes longer than a recurrent matrix's products."""
@@ -26,9 +25,7 @@ def keep_mask(
     return levels.ge(dropped - _LEVELS // 2), _LEVELS / (_LEVELS - dropped)
 
 
-def dropout_mask(
-    shape: Sequence[int], p: float, training: bool, like: torch.Tensor
-) -> torch.Tensor | None:
+def dropout_mask(shape: Sequence[int], p: float, training: bool, like: Tensor) -> Tensor | None:
     """A mask to multiply by, zero or 1 / (1 - p), with the dtype of ``like``; None: no dropout."""
     if not training or p == 0:
         return None
@@ -36,27 +33,25 @@ def dropout_mask(
     return _as_numbers(mask, like.dtype).mul_(scale)
 
 
-def _as_numbers(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """A boolean mask as zeros and ones. torch converts bytes seven times as fast as booleans, and
     multiplies by them in a tenth of the time of ``torch.where``."""
     return mask.view(torch.uint8).to(dtype)
 
 
-def dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Dropout of each entry by itself."""
     mask = dropout_mask(x.shape, p, training, x)
     return x if mask is None else x * mask
 
 
-def locked_dropout(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+def locked_dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Variational dropout of (T, B, D): one mask for all T (Gal and Ghahramani, 2016)."""
     mask = dropout_mask((1, *x.shape[1:]), p, training, x)
     return x if mask is None else x * mask
 
 
-def embedded_dropout(
-    embedding: torch.Tensor, tokens: torch.Tensor, p: float, training: bool
-) -> torch.Tensor:
+def embedded_dropout(embedding: Tensor, tokens: Tensor, p: float, training: bool) -> Tensor:
     """Rows of ``embedding`` (V, D) for ``tokens``, with whole words dropped: a dropped word's row
     is zero at all its positions."""
     rows = torch.nn.functional.embedding(tokens, embedding)  # (*tokens, D)
@@ -80,7 +75,7 @@ class _WeightDropout(torch.autograd.Function):
         return _as_numbers(mask, grad_output.dtype).mul_(grad_output).mul_(ctx.scale), None, None
 
 
-def weight_dropout(weight: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+def weight_dropout(weight: Tensor, p: float, training: bool) -> Tensor:
     """DropConnect (Wan et al., 2013): each entry of ``weight`` is dropped independently."""
     if not training or p == 0:
         return weight

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import torch
 from fairseq.data import Dictionary
+from torch import Tensor
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
@@ -14,7 +15,7 @@ FORM = "a header of two numbers (how many words, how wide) and then a word and i
 logger = logging.getLogger(__name__)
 
 
-def load_embedding_file(embedding: torch.Tensor, path: str, dictionary: Dictionary) -> None:
+def load_embedding_file(embedding: Tensor, path: str, dictionary: Dictionary) -> None:
     """Set the rows of ``embedding`` (V, width) in place for the words in a text file, compressed by
     gzip or not: the header of word2vec and fastText, then a word and its ``width`` numbers a line.
     ``FairseqDocError`` for a missing file, or one of another form or width."""
@@ -43,7 +44,7 @@ def load_embedding_file(embedding: torch.Tensor, path: str, dictionary: Dictiona
         embedding[row] = vector
 
 
-def _vector(numbers: list[str], where: str) -> torch.Tensor:
+def _vector(numbers: list[str], where: str) -> Tensor:
     try:
         vector = torch.tensor(list(map(float, numbers)))
     except ValueError:
@@ -53,7 +54,7 @@ def _vector(numbers: list[str], where: str) -> torch.Tensor:
     return vector
 
 
-def embedding_lines(embedding: torch.Tensor, dictionary: Dictionary) -> Iterator[str]:
+def embedding_lines(embedding: Tensor, dictionary: Dictionary) -> Iterator[str]:
     """The lines of such a file: every word of the dictionary, with as few digits as give the same
     float32 again."""
     yield f"{len(dictionary)} {embedding.size(1)}"

@@ -2,19 +2,19 @@
 initial values of recurrent layers."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_doc.ops.gated_cell import LSTMCell
 from fairseq_doc.ops.matmul import linear, matmul_dtype
 from fairseq_doc.ops.recurrence import recurrence
 
-State = tuple[torch.Tensor, torch.Tensor]  # (h, c), each (1, B, D)
+State = tuple[Tensor, ...]  # (h, c), each (1, B, D)
 
 # Weights in a layer from which bfloat16 pays; docs/performance.md has the measurement.
 LEAST_WEIGHTS = 1_000_000
 
 
-def truncated_normal_(weight: torch.Tensor, deviation: float) -> None:
+def truncated_normal_(weight: Tensor, deviation: float) -> None:
     """Fill with normal numbers, drawn again beyond two standard deviations, as in deepmind/lamb.
     Drawn with 1.3 times the variance, they have ``deviation`` afterwards (1.003 of it)."""
     drawn = 1.3**0.5 * deviation
@@ -22,18 +22,12 @@ def truncated_normal_(weight: torch.Tensor, deviation: float) -> None:
 
 
 def run_lstm(
-    layer: nn.LSTM,
-    x: torch.Tensor,
-    state: State | None = None,
-    precision: torch.dtype = torch.float32,
-    **replaced: torch.Tensor,
-) -> tuple[torch.Tensor, State]:
+    layer: nn.LSTM, x: Tensor, state: State | None, precision: torch.dtype, **replaced: Tensor
+) -> tuple[Tensor, State]:
     """``layer(x, state)`` of one layer and direction; x (T, B, width), state None: zeros.
-
     ``replaced`` are weights by their parameters' names, such as ``weight_hh_l0``, used for this
     call only; the input may then have another width. For ``precision`` see
-    :func:`in_lower_precision`.
-    """
+    :func:`in_lower_precision`."""
     if state is None:
         zeros = x.new_zeros(1, x.size(1), layer.hidden_size)
         state = zeros, zeros
@@ -43,10 +37,8 @@ def run_lstm(
         inputs = linear(x, weights["weight_ih_l0"], None, precision) + bias
         hidden, cell = (part[0] for part in state)
         matrices = [weights["weight_hh_l0"]]
-        output, last = recurrence(LSTMCell(), inputs, hidden, cell, matrices, dtype=precision)
-        assert last is not None
-        # Copies: views would keep the states of all steps in memory.
-        return output, (output[-1:].clone(), last.unsqueeze(0))
+        result = recurrence(LSTMCell(), inputs, hidden, cell, matrices, dtype=precision)
+        return result.output, result.state()
     if not replaced:
         return layer(x, state)
     weights = {**dict(layer.named_parameters()), **replaced}
@@ -58,7 +50,7 @@ def run_lstm(
     return output, (h, c)
 
 
-def in_lower_precision(layer: nn.LSTM, x: torch.Tensor, precision: torch.dtype) -> bool:
+def in_lower_precision(layer: nn.LSTM, x: Tensor, precision: torch.dtype) -> bool:
     """Whether ``ops/recurrence.py`` runs the layer: on a CPU, since a GPU has cuDNN's loop; not
     under autocast, which chooses dtypes itself; not in evaluation, where each token would round all
     weights."""

@@ -4,7 +4,7 @@ Axes: B sentences, Q queries of each sentence, S source time, D width.
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fairseq_doc.ops.input_feeding import attend, masked_softmax
@@ -38,11 +38,11 @@ class LuongAttention(nn.Module):
         return self.score != "concat"
 
     @property
-    def query_weight(self) -> torch.Tensor:
+    def query_weight(self) -> Tensor:
         """The columns of W_c for h, (D, D)."""
         return self.combine.weight.chunk(2, dim=1)[0]
 
-    def keys(self, memory: torch.Tensor) -> torch.Tensor:
+    def keys(self, memory: Tensor) -> Tensor:
         """(B, S, D) -> the memory's part of the scores, (B, S, D)."""
         if self.score == "general":
             return self.general(memory)
@@ -50,17 +50,13 @@ class LuongAttention(nn.Module):
             return F.linear(memory, self.concat.weight.chunk(2, dim=1)[1])
         return memory
 
-    def values(self, memory: torch.Tensor) -> torch.Tensor:
+    def values(self, memory: Tensor) -> Tensor:
         """(B, S, D) -> the memory's part of a before the tanh, (B, S, D)."""
         return F.linear(memory, self.combine.weight.chunk(2, dim=1)[1])
 
     def attend(
-        self,
-        query: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        padding_mask: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, query: Tensor, keys: Tensor, values: Tensor, padding_mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
         if self.by_inner_products:
             return attend(query, keys, values, padding_mask)
         query = F.linear(query, self.concat.weight.chunk(2, dim=1)[0])  # (B, Q, D)
@@ -69,12 +65,8 @@ class LuongAttention(nn.Module):
         return torch.bmm(weights, values), weights
 
     def forward(
-        self,
-        query: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        padding_mask: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, query: Tensor, keys: Tensor, values: Tensor, padding_mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """h (B, Q, D), :meth:`keys`, :meth:`values` and a mask (B, S), true at padding -> a
         (B, Q, D) and p (B, Q, S), zero at padding."""
         context, weights = self.attend(query, keys, values, padding_mask)

@@ -82,30 +82,19 @@ class MixtureOutput(nn.Module):
     nothing else. Its generator divides it by the temperature; the last number is then the
     temperature's inverse.
 
-    Args:
-        widths: D_0, ..., D_N.
-        components: i_0, ..., i_N, with J = their sum.
-        weight: W, (V, d), a parameter that may be tied to the embedding.
-        activation: ``tanh`` or ``linear``, applied to W_j h^n + b_j.
-        dropout: of the k_j.
-        locked: whether its mask has d numbers a stream, for all T and J; if not, one for each entry.
-        project: whether k_j = activation(W_j h^n + b_j), or k_1 = h^N.
-        precision: of the products with W and W_j, see :func:`fairseq_doc.ops.matmul.matmul_dtype`.
-
-    Raises:
-        FairseqDocError: arguments that do not fit together, or an unknown activation.
+    ``FairseqDocError`` if arguments do not fit together or the activation is unknown.
     """
 
     def __init__(
         self,
-        widths: Sequence[int],
-        components: Sequence[int],
-        weight: nn.Parameter,
-        activation: str = "tanh",
-        dropout: float = 0.0,
-        project: bool = True,
-        precision: torch.dtype = torch.float32,
-        locked: bool = True,
+        widths: Sequence[int],  # D_0, ..., D_N
+        components: Sequence[int],  # i_0, ..., i_N, with J = their sum
+        weight: nn.Parameter,  # W, (V, d), which may be tied to the embedding
+        activation: str = "tanh",  # or linear: of W_j h^n + b_j
+        dropout: float = 0.0,  # of the k_j
+        project: bool = True,  # k_j = activation(W_j h^n + b_j), or k_1 = h^N
+        precision: torch.dtype = torch.float32,  # of products with W and W_j: ``matmul_dtype``
+        locked: bool = True,  # one mask of d numbers a stream, for all T and J; or one an entry
     ) -> None:
         super().__init__()
         self.dim = weight.size(1)
@@ -125,8 +114,7 @@ class MixtureOutput(nn.Module):
                 f"{self.dim} wide, as the output matrix; got {','.join(map(str, components))} and "
                 f"{widths[-1]}"
             )
-        self.widths = list(widths)
-        self.components = list(components)
+        self.widths, self.components = list(widths), list(components)
         self.n_components = sum(components)
         self.activation = ACTIVATIONS[activation]
         self.dropout, self.locked, self.precision = dropout, locked, precision
@@ -145,27 +133,17 @@ class MixtureOutput(nn.Module):
     @classmethod
     def replacing(
         cls,
-        weight: nn.Parameter,
-        bias: Tensor | None,
-        widths: Sequence[int],
-        components: Sequence[int],
+        weight: nn.Parameter,  # W, (V, d), of the softmax; it is used, not copied
+        bias: Tensor | None,  # b, (V,), copied; None: zeros
+        widths: Sequence[int],  # D_0, ..., D_N, with D_N = d
+        components: Sequence[int],  # 0, ..., 0, J: only the last layer gives h^N
         noise: float = 0.01,
-        **settings: Any,
+        **settings: Any,  # dropout and precision, as in the constructor
     ) -> "MixtureOutput":
         """A mixture that starts as the trained softmax it replaces, softmax(W h^N + b): k_j = W_j
         h^N with W_j by :func:`near_identity`, and equal weights, W_pi = 0. Without noise the
-        components have equal gradients, and stay equal.
-
-        Args:
-            weight: W, (V, d), the parameter of the softmax; it is used, not copied.
-            bias: b, (V,), copied; None: zeros.
-            widths: D_0, ..., D_N, with D_N = d.
-            components: 0, ..., 0, J: only the last layer gives h^N.
-            settings: ``dropout`` and ``precision``, as in the constructor.
-
-        Raises:
-            FairseqDocError: arguments that do not fit together, or a noise negative or not finite.
-        """
+        components have equal gradients, and stay equal. ``FairseqDocError`` if arguments do not fit
+        together, or for a noise negative or not finite."""
         if any(components[:-1]) or widths[-1] != weight.size(1):
             raise FairseqDocError(
                 "a mixture that starts as the softmax it replaces expects components of the last "

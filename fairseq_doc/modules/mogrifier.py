@@ -6,7 +6,7 @@ Axes: T time, B streams, E width of the layer's input, D of the layer, k rank.
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_doc.modules.lstm import State, in_lower_precision, truncated_normal_
 from fairseq_doc.ops.matmul import matmul_dtype
@@ -15,11 +15,9 @@ from fairseq_doc.ops.mogrifier import Round, mogrifier
 
 class MogrifierGate(nn.Module):
     """The matrix and the bias of one round, which gates ``gated`` numbers by ``source`` numbers.
-
     Initial values as in deepmind/lamb: a full matrix (rank None) has the standard deviation
     source^(-1/2). Two factors are drawn so that their product has it too, and then truncated at two
-    standard deviations. The bias is zero.
-    """
+    standard deviations. The bias is zero."""
 
     def __init__(self, gated: int, source: int, rank: int | None) -> None:
         super().__init__()
@@ -40,10 +38,8 @@ class MogrifierGates(nn.Module):
 
     def __init__(self, below: int, width: int, rounds: int, rank: int | None) -> None:
         super().__init__()
-        sides = (below, width), (width, below)
-        self.rounds = nn.ModuleList(
-            MogrifierGate(*sides[number % 2], rank) for number in range(rounds)
-        )
+        sides = [(below, width), (width, below)]
+        self.rounds = nn.ModuleList(MogrifierGate(*sides[n % 2], rank) for n in range(rounds))
 
     @property
     def parameters_of_rounds(self) -> list[Round]:
@@ -52,28 +48,13 @@ class MogrifierGates(nn.Module):
         return [Round(tuple(gate.matrices), gate.bias) for gate in gates]
 
     def run(
-        self,
-        layer: nn.LSTM,
-        x: torch.Tensor,
-        state: State,
-        precision: torch.dtype = torch.float32,
-        **replaced: torch.Tensor,
-    ) -> tuple[torch.Tensor, State]:
+        self, layer: nn.LSTM, x: Tensor, state: State, precision: torch.dtype, **replaced: Tensor
+    ) -> tuple[Tensor, State]:
         """As :func:`fairseq_doc.modules.lstm.run_lstm`, but gated."""
-        weights = {**dict(layer.named_parameters()), **replaced}
-        if not in_lower_precision(layer, x, precision):
-            precision = torch.float32
+        w = {**dict(layer.named_parameters()), **replaced}
+        weights = w["weight_ih_l0"], w["weight_hh_l0"], w["bias_ih_l0"] + w["bias_hh_l0"]
+        narrow = in_lower_precision(layer, x, precision)
+        dtype = matmul_dtype(x, precision if narrow else torch.float32)
         hidden, cell = (part[0] for part in state)
-        output, last = mogrifier(
-            x,
-            hidden,
-            cell,
-            weights["weight_ih_l0"],
-            weights["weight_hh_l0"],
-            weights["bias_ih_l0"] + weights["bias_hh_l0"],  # torch has two
-            self.parameters_of_rounds,
-            dtype=matmul_dtype(x, precision),
-        )
-        assert last is not None
-        # Copies: views would keep the states of all steps in memory.
-        return output, (output[-1:].clone(), last.unsqueeze(0))
+        result = mogrifier(x, hidden, cell, *weights, self.parameters_of_rounds, dtype=dtype)
+        return result.output, result.state()

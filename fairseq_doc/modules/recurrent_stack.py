@@ -9,20 +9,22 @@ P is a matrix without bias or activation. Components read h itself: their W_j pr
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.dropout import dropout, dropout_mask
-from fairseq_doc.modules.lstm import truncated_normal_
+from fairseq_doc.modules.lstm import State, truncated_normal_
 from fairseq_doc.modules.mogrifier import MogrifierGates
 from fairseq_doc.ops.cell import Cell
 from fairseq_doc.ops.matmul import linear, matmul_dtype
 from fairseq_doc.ops.mogrifier import mogrifier
-from fairseq_doc.ops.recurrence import RecurrenceResult, recurrence
+from fairseq_doc.ops.recurrence import recurrence
+
+Masks = tuple[Tensor | None, Tensor | None]  # of the state and of g, each (B, D)
 
 
 class RecurrentLayer(nn.Module):
@@ -56,60 +58,25 @@ class RecurrentLayer(nn.Module):
         self.mogrifier = MogrifierGates(below, width, rounds, rank) if rounds else None
 
     def forward(
-        self,
-        x: torch.Tensor,
-        state: tuple[torch.Tensor, ...],
-        state_mask: torch.Tensor | None,
-        recurrent_mask: torch.Tensor | None,
-        precision: torch.dtype,
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """x (T, B, below), a state, each part (1, B, D), and masks (B, D) -> the output (T, B, D)
-        and the state after it."""
-        parts = [part[0] for part in state]
-        if self.mogrifier is None:
-            run = self._run_plain(x, parts, state_mask, recurrent_mask, precision)
+        self, x: Tensor, state: State, masks: Masks, precision: torch.dtype
+    ) -> tuple[Tensor, State]:
+        """x (T, B, below), a state, each part (1, B, D), and masks -> the output (T, B, D) and the
+        state after it."""
+        hidden, cell_state = state[0][0], (state[1][0] if len(state) > 1 else None)
+        if self.mogrifier is not None:
+            rounds, dtype = self.mogrifier.parameters_of_rounds, matmul_dtype(x, precision)
+            weights = self.input_weight, self.state_weights[0], self.biases[0]
+            gates = self.cell.gates
+            result = mogrifier(x, hidden, state[1][0], *weights, rounds, gates, *masks, dtype)
         else:
-            hidden, cell = parts
-            run = mogrifier(
-                x,
-                hidden,
-                cell,
-                self.input_weight,
-                self.state_weights[0],
-                self.biases[0],
-                self.mogrifier.parameters_of_rounds,
-                self.cell.gates,
-                state_mask,
-                recurrent_mask,
-                matmul_dtype(x, precision),
-            )
-        after = (run.output[-1:].clone(),)
-        return run.output, after if run.cell is None else (*after, run.cell.unsqueeze(0))
-
-    def _run_plain(
-        self,
-        x: torch.Tensor,
-        state: Sequence[torch.Tensor],
-        state_mask: torch.Tensor | None,
-        recurrent_mask: torch.Tensor | None,
-        precision: torch.dtype,
-    ) -> RecurrenceResult:
-        hidden, *cell_state = state
-        inputs = linear(x, self.cell.input_order(self.input_weight), None, precision)
-        first_bias, *biases = list(self.biases) or [None]
-        if first_bias is not None:
-            inputs = inputs + self.cell.input_order(first_bias)
-        return recurrence(
-            self.cell,
-            inputs,
-            hidden,
-            cell_state[0] if cell_state else None,
-            [self.cell.state_order(weight) for weight in self.state_weights],
-            biases,
-            state_mask,
-            recurrent_mask,
-            matmul_dtype(inputs, precision),
-        )
+            u = linear(x, self.cell.input_order(self.input_weight), None, precision)
+            first_bias, *biases = list(self.biases) or [None]
+            if first_bias is not None:
+                u = u + self.cell.input_order(first_bias)
+            matrices = [self.cell.state_order(weight) for weight in self.state_weights]
+            dtype = matmul_dtype(u, precision)
+            result = recurrence(self.cell, u, hidden, cell_state, matrices, biases, *masks, dtype)
+        return result.output, result.state()
 
 
 class RecurrentStack(nn.Module):
@@ -143,30 +110,28 @@ class RecurrentStack(nn.Module):
             self.projection = nn.Parameter(torch.empty(output_dim, width))
             nn.init.orthogonal_(self.projection)
         self.width, self.read = width, set(read)
-        self.parts = 2 if cell.has_cell_state else 1
+        self.parts = 1 + cell.has_cell_state
         self.intra_layer, self.output, self.precision = intra_layer, output, precision
         self.state_dropout, self.recurrent_dropout = state, recurrent
 
-    def zero_state(self, batch: int, like: torch.Tensor) -> States:
+    def zero_state(self, batch: int, like: Tensor) -> States:
         shape = (1, batch, self.width)
         return [tuple(like.new_zeros(shape) for _ in range(self.parts)) for _ in self.layers]
 
-    def forward(
-        self, x: torch.Tensor, state: States
-    ) -> tuple[list[torch.Tensor], torch.Tensor, States]:
+    def forward(self, x: Tensor, state: States) -> tuple[list[Tensor], Tensor, States]:
         """x are the embedded words after dropout, (T, B, E). Returns [h^1, ..., h^N, output], the
         last (T, B, F) after dropout; the output before it; the state after the last step."""
-        outputs: list[torch.Tensor] = []
+        outputs: list[Tensor] = []
         new_state = []
         total: Any = 0.0
         for n, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True), start=1):
             if n > 1:
                 x = dropout(x, self.intra_layer, self.training)
-            state_mask, recurrent_mask = (
+            of_state, of_g = (
                 dropout_mask((x.size(1), self.width), rate, self.training, x)
                 for rate in (self.state_dropout, self.recurrent_dropout)
             )
-            x, after = layer(x, layer_state, state_mask, recurrent_mask, self.precision)
+            x, after = layer(x, layer_state, (of_state, of_g), self.precision)
             outputs.append(dropout(x, self.output, self.training) if n in self.read else x)
             new_state.append(after)
             total = total + x

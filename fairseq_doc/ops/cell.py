@@ -4,7 +4,7 @@ Axes: S micro-steps, R rows, D width, E width of the input, G parts of z.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +27,9 @@ class Memory(NamedTuple):
 class Cell(ABC):
     """A new cell is a subclass, and an entry of ``CELLS`` in ``ops/recurrence.py``."""
 
+    # Classes: ``steps(cell, memory).step(k, product, added)`` writes h_k to the memory and gives it.
+    steps: ClassVar[Any]
+    gradients: ClassVar[type["CellGradients"]]  # of these steps
     name: str  # its key in ``CELLS``
     gates: str  # one of ``KINDS`` in ``ops/gated_cell.py``; no effect on a cell without them
     has_cell_state = True  # c as well as h; without c, h itself is the sum over the steps
@@ -54,24 +57,14 @@ class Cell(ABC):
         """h and c after a step, from u_t or b_l, the product with h (both in the weights' order),
         the state, g's mask."""
 
-    @abstractmethod
-    def steps(self, memory: Memory) -> Any:
-        """An object whose ``step(k, product, added or None)`` writes h_k to the memory and gives it."""
-
-    @abstractmethod
-    def gradients(self, memory: Memory, d_cell: Tensor | None) -> "CellGradients":
-        """The gradients of these steps."""
-
 
 class CellGradients(ABC):
-    """The gradients of z and c, from the last step to the first.
+    """The gradients of z and c, from the last step to the first. Factors of a step's gradients that
+    do not depend on later steps are computed for a block of steps at once, which stays in the
+    cache."""
 
-    Factors of a step's gradients that do not depend on later steps are computed for a block of
-    steps at once, which stays in the cache.
-    """
-
-    def __init__(self, memory: Memory, d_cell: Tensor | None) -> None:
-        self.memory = memory
+    def __init__(self, cell: Cell, memory: Memory, d_cell: Tensor | None) -> None:
+        self.kind, self.memory = cell.gates, memory
         self.d_z = torch.empty_like(memory.gates)  # (S, R, G D); row k is d z_k after step(k)
         self.d_cell: Any = d_cell  # d c, (R, D), before the step of the last call; None without c
         self._first = len(memory.gates)  # step of the current block

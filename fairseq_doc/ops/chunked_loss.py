@@ -153,8 +153,7 @@ class ChunkedLoss:
             bias = self.transposed[-1].clone()  # a view would keep all of dW in memory
         if self.transposed is not None and self.wanted.weight:
             weight = self.transposed[: self.width].t().contiguous()
-        gradients = self.d_components, self.d_log_weights, weight, bias
-        return self.nll, self.smoothing_loss, gradients
+        return self.nll, self.smoothing_loss, (self.d_components, self.d_log_weights, weight, bias)
 
     def _forward(self, tokens: Tokens) -> _Chunk:
         j = self.n_components

@@ -41,13 +41,10 @@ def gated_sum(
     f, g = torch.sigmoid(f), torch.tanh(g)
     if mask is not None:
         g = g * mask
-    if kind == "untied":
-        i = torch.sigmoid(i[0])
-    elif kind == "tied":
-        i = 1 - f
-    else:
-        i = torch.minimum(1 - f, torch.sigmoid(i[0]))
-    return f * before + i * g
+    used = 1 - f if kind == "tied" else torch.sigmoid(i[0])
+    if kind == "capped":
+        used = torch.minimum(1 - f, used)
+    return f * before + used * g
 
 
 def lstm_cell(
@@ -62,23 +59,20 @@ def lstm_cell(
 class GatedSteps:
     """The steps of an LSTM or an RHN in given memory, from the first to the last."""
 
-    def __init__(self, cell: "GatedCell", memory: Memory) -> None:
+    def __init__(self, cell: Cell, memory: Memory) -> None:
         # The views of all steps at once: made one by one they cost as much as the arithmetic.
         gates, states, hiddens, self._mask = memory
         width, first, self._kind = states.size(2), n_gates(cell.gates) - 1, cell.gates
         by_gate = [part.unbind(0) for part in gates.split(width, dim=2)]
-        self._i, self._f, self._g = by_gate[0], by_gate[first - 1], by_gate[first]
-        self._o = by_gate[-1]
+        self._i, self._f, self._g, self._o = (by_gate[n] for n in (0, first - 1, first, -1))
         self._sigmoids = gates[:, :, : first * width].unbind(0)
         self._states = states.unbind(0)
         self._hiddens = hiddens.unbind(0) if cell.has_cell_state else None
         self._sizes = [first * width, width] + [width] * cell.has_cell_state
 
     def step(self, t: int, z: Tensor | None = None, added: Tensor | None = None) -> Tensor:
-        """Compute x_{t+1} and h_{t+1} from z_t and x_t (t from 0); returns h_{t+1}, (R, D).
-
-        z_t (R, G D) may be overwritten; None: row t of the memory. ``added`` is added to it first.
-        """
+        """Compute x_{t+1} and h_{t+1} from z_t and x_t (t from 0); returns h_{t+1}, (R, D). z_t,
+        (R, G D), to which ``added`` is added, may be overwritten; None: row t of the memory."""
         if z is None:
             parts = self._sigmoids[t], self._g[t], self._o[t]
         else:
@@ -100,10 +94,9 @@ class GatedSteps:
 class GatedGradients(CellGradients):
     """Gradients of :class:`GatedSteps`: each d z is a factor times d x, d z_o one times d h."""
 
-    def __init__(self, cell: "GatedCell", memory: Memory, d_cell: Tensor | None) -> None:
-        super().__init__(memory, d_cell)
+    def __init__(self, cell: Cell, memory: Memory, d_cell: Tensor | None) -> None:
+        super().__init__(cell, memory, d_cell)
         width, count = memory.states.size(2), n_gates(cell.gates)
-        self._kind, self._count = cell.gates, count
         parts = self.d_z[:, :, : count * width].unflatten(2, (count, width))
         self._factors, self._d_z = parts.unbind(0), self.d_z.unbind(0)
         self._of_o = self.d_z[:, :, -width:].unbind(0)
@@ -111,19 +104,19 @@ class GatedGradients(CellGradients):
 
     def _compute_factors(self, block: slice) -> None:
         gates, states, _, mask = self.memory
-        before, count = states[block], self._count
+        before, count = states[block], n_gates(self.kind)
         parts = gates[block].split(before.size(2), dim=2)
         factors = self.d_z[block].split(before.size(2), dim=2)
         f, g = parts[count - 2 : count]
         of_f, of_g = factors[count - 2 : count]
         masked = g if mask is None else g * mask
-        if self._kind == "untied":
+        if self.kind == "untied":
             i = parts[0]
             through_sigmoid(before, f, of_f)
             through_sigmoid(masked, i, factors[0])
         else:
             i, to_f = torch.rsub(f, 1), masked
-            if self._kind == "capped":
+            if self.kind == "capped":
                 to_f = masked * (parts[0] >= i)  # where the cap holds
                 through_sigmoid(masked - to_f, parts[0], factors[0])
                 torch.minimum(i, parts[0], out=i)
@@ -151,15 +144,11 @@ class GatedGradients(CellGradients):
 class GatedCell(Cell):
     """What the LSTM and the RHN share."""
 
+    steps, gradients = GatedSteps, GatedGradients
+
     def __init__(self, gates: str = "untied") -> None:
         self.gates, self.forget_part = gates, n_gates(gates) - 2
         self.parts = self.matmul_parts = n_gates(gates) + self.has_cell_state
-
-    def steps(self, memory: Memory) -> GatedSteps:
-        return GatedSteps(self, memory)
-
-    def gradients(self, memory: Memory, d_cell: Tensor | None) -> GatedGradients:
-        return GatedGradients(self, memory, d_cell)
 
 
 class LSTMCell(GatedCell):

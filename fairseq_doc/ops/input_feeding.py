@@ -41,11 +41,9 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class InputFeedingArguments(NamedTuple):
-    """The arguments of the recurrence.
-
-    A joint weight has the columns for x^n (for a_{t-1} in layer 1), then those for h^n_{t-1}. Its
-    dtype may be narrower than the others'; the other factor of its products is then rounded to it.
-    """
+    """The arguments of the recurrence. A joint weight has the columns for x^n (for a_{t-1} in layer
+    1), then those for h^n_{t-1}. Its dtype may be narrower than the others'; the other factor of
+    its products is then rounded to it."""
 
     gates: Tensor  # layer 1's, from the embeddings and its biases, (T, R, 4 D)
     keys: Tensor  # (B, S, D)
@@ -123,34 +121,25 @@ def input_feeding_reference(
     return InputFeedingResult(list(outputs.unbind(1)), attentional, weights, torch.stack(cell))
 
 
-class _Activations(NamedTuple):
-    """Written by the forward pass, read by the backward pass, one tensor a layer. A step writes its
-    outputs where the next step and the gradients of the matrices read them."""
+def _new_activations(arguments):
+    """What the forward pass writes and the backward pass reads, lists of a tensor a layer that hold
+    the first step's inputs and states: ``inputs`` (T + 1, R, 2 D), row t: x^n_t (a_{t-1} in layer
+    1), h^n_{t-1}; ``cells`` (T + 1, R, D), row t: c^n_{t-1}; ``gates`` (T, R, 4 D): i, f, g, o
+    after their activations. A step writes its outputs where the next one reads them."""
+    (time, rows, _), width = arguments.gates.shape, arguments.attentional.size(1)
+    shapes = (time + 1, rows, 2 * width), (time + 1, rows, width), (time, rows, 4 * width)
+    layers = range(len(arguments.joint_weights))
+    inputs, cells, gates = ([arguments.gates.new_empty(x) for _ in layers] for x in shapes)
+    inputs[0][0, :, :width] = arguments.attentional
+    for n in layers:
+        inputs[n][0, :, width:] = arguments.hidden[n]
+        cells[n][0] = arguments.cell[n]
+    return inputs, cells, gates
 
-    inputs: Sequence[Tensor]  # (T + 1, R, 2 D); row t: x^n_t (a_{t-1} in layer 1), h^n_{t-1}
-    cells: Sequence[Tensor]  # (T + 1, R, D); row t: c^n_{t-1}
-    gates: Sequence[Tensor]  # (T, R, 4 D): i, f, g, o after their activations
 
-    @classmethod
-    def start(cls, arguments: InputFeedingArguments) -> "_Activations":
-        """Buffers that hold the inputs and states of the first step."""
-        time, rows = arguments.gates.shape[:2]
-        width, n_layers = arguments.attentional.size(1), len(arguments.joint_weights)
-
-        def buffers(length: int, columns: int) -> list[Tensor]:
-            return [arguments.gates.new_empty(length, rows, columns) for _ in range(n_layers)]
-
-        new = cls(buffers(time + 1, 2 * width), buffers(time + 1, width), buffers(time, 4 * width))
-        new.inputs[0][0, :, :width] = arguments.attentional
-        for n in range(n_layers):
-            new.inputs[n][0, :, width:] = arguments.hidden[n]
-            new.cells[n][0] = arguments.cell[n]
-        return new
-
-    def memories(self) -> list[Memory]:
-        width = self.cells[0].size(2)
-        by_layer = zip(self.gates, self.cells, self.inputs, strict=True)
-        return [Memory(z, c, x[1:, :, width:]) for z, c, x in by_layer]
+def _memories(inputs, cells, gates):
+    width = cells[0].size(2)
+    return [Memory(z, c, x[1:, :, width:]) for x, c, z in zip(inputs, cells, gates, strict=True)]
 
 
 class _InputFeeding(torch.autograd.Function):
@@ -172,9 +161,9 @@ class _InputFeeding(torch.autograd.Function):
         gates, keys, values, padding_mask, *_ = arguments
         query_weight = dense_operand(arguments.query_weight)  # half the columns of a wider matrix
         (time, rows), (sentences, places, width) = gates.shape[:2], keys.shape
-        saved = _Activations.start(arguments)
-        weights = gates.new_empty(time, rows, places)
-        layers = [LSTMCell().steps(memory) for memory in saved.memories()]
+        inputs, cells, activated = saved = _new_activations(arguments)
+        weights, lstm = gates.new_empty(time, rows, places), LSTMCell()
+        layers = [lstm.steps(lstm, memory) for memory in _memories(*saved)]
         keys_by_width = keys.transpose(1, 2)  # (B, D, S)
         padding_mask = padding_mask.unsqueeze(1)
         operands, dtype = arguments.joint_weights, arguments.joint_weights[0].dtype
@@ -182,32 +171,30 @@ class _InputFeeding(torch.autograd.Function):
             operands = [loop_operand(joint_weight, rows) for joint_weight in operands]
         for t in range(time):
             for n, operand in enumerate(operands):
-                z = saved.gates[n][t].copy_(gates[t] if n == 0 else arguments.biases[n - 1])
-                add_matmul_(z, saved.inputs[n][t].to(dtype), operand)
+                z = activated[n][t].copy_(gates[t] if n == 0 else arguments.biases[n - 1])
+                add_matmul_(z, inputs[n][t].to(dtype), operand)
                 h = layers[n].step(t)
                 if n + 1 < n_layers:
-                    next_input = saved.inputs[n + 1][t, :, :width]
-                    mask = arguments.dropout_masks[n]
+                    mask, read = arguments.dropout_masks[n], inputs[n + 1][t, :, :width]
                     if mask is None:
-                        next_input.copy_(h)
+                        read.copy_(h)
                     else:
-                        torch.mul(h, mask[t], out=next_input)
+                        torch.mul(h, mask[t], out=read)
             scores = torch.bmm(h.view(sentences, -1, width), keys_by_width)  # (B, k, S)
             p = masked_softmax(scores, padding_mask)
             weights[t] = p.view(rows, places)
             context = torch.bmm(p, values).view(rows, width)
             add_matmul_(context, h, query_weight)
-            torch.tanh(context, out=saved.inputs[0][t + 1, :, :width])
+            torch.tanh(context, out=inputs[0][t + 1, :, :width])
         ctx.n_layers = n_layers
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(
-            keys, values, query_weight, weights, *saved.inputs, *saved.cells, *saved.gates,
+            keys, values, query_weight, weights, *inputs, *cells, *activated,
             *arguments.joint_weights, *arguments.dropout_masks,
         )  # fmt: skip
         ctx.mark_non_differentiable(weights)
-        outputs = [x[1:, :, width:] for x in saved.inputs]
-        cell = torch.stack([c[-1] for c in saved.cells])
-        return saved.inputs[0][1:, :, :width], weights, cell, *outputs
+        outputs = [x[1:, :, width:] for x in inputs]
+        return inputs[0][1:, :, :width], weights, torch.stack([c[-1] for c in cells]), *outputs
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -216,16 +203,14 @@ class _InputFeeding(torch.autograd.Function):
         n_layers = ctx.n_layers
         keys, values, query_weight, weights, *rest = ctx.saved_tensors
         inputs, cells, gates, joints = (rest[k * n_layers : (k + 1) * n_layers] for k in range(4))
-        masks, saved = rest[4 * n_layers :], _Activations(inputs, cells, gates)
+        masks, lstm = rest[4 * n_layers :], LSTMCell()
         (time, rows, places), (sentences, _, width) = weights.shape, keys.shape
         attentional, top = inputs[0][1:, :, :width], inputs[-1][1:, :, width:]
         slope = 1 - attentional.square()
         if d_cell is None:
             d_cell = keys.new_zeros(n_layers, rows, width)
-        layers = [
-            LSTMCell().gradients(memory, d_last)
-            for memory, d_last in zip(saved.memories(), d_cell, strict=True)
-        ]
+        memories = zip(_memories(inputs, cells, gates), d_cell, strict=True)
+        layers = [lstm.gradients(lstm, memory, d_last) for memory, d_last in memories]
         products, dtype = [StepMatmul(joint.t(), rows) for joint in joints], joints[0].dtype
         d_hidden: list[Any] = [0.0] * n_layers  # the recurrent part of d h^n_t, from step t + 1
         d_u, d_scores = keys.new_empty(time, rows, width), torch.empty_like(weights)
@@ -249,16 +234,11 @@ class _InputFeeding(torch.autograd.Function):
                     d_h = d_h * masks[n - 1][t]
             d_fed = d_h
         d_zs = [layer.d_z.flatten(0, 1) for layer in layers]  # (T R, 4 D)
-        d_u, by_sentence = d_u.flatten(0, 1), (time, sentences, -1)
         d_joints = [matrix_gradient(z, x[:-1], dtype) for z, x in zip(d_zs, inputs, strict=True)]
         d_arguments = InputFeedingArguments(
             gates=d_zs[0].view(time, rows, 4 * width),
-            keys=_sum_over_time(
-                d_scores.view(*by_sentence, places), top.reshape(*by_sentence, width)
-            ),
-            values=_sum_over_time(
-                weights.view(*by_sentence, places), d_u.view(*by_sentence, width)
-            ),
+            keys=_sum_over_time(d_scores, top, sentences),
+            values=_sum_over_time(weights, d_u, sentences),
             padding_mask=None,  # type: ignore[arg-type]  # it has no gradient
             query_weight=matrix_gradient(d_u, top, d_u.dtype),
             attentional=d_fed,
@@ -271,8 +251,9 @@ class _InputFeeding(torch.autograd.Function):
         return None, *d_arguments.flatten()
 
 
-def _sum_over_time(by_place: Tensor, by_width: Tensor) -> Tensor:
-    """The sum over t and k of (T, B, k, S) times (T, B, k, D): (B, S, D)."""
+def _sum_over_time(by_place: Tensor, by_width: Tensor, sentences: int) -> Tensor:
+    """The sum over t and k of (T, R, S) times (T, R, D): (B, S, D)."""
+    by_place, by_width = (x.unflatten(1, (sentences, -1)) for x in (by_place, by_width))
     by_place = by_place.permute(1, 3, 0, 2).flatten(2)  # (B, S, T k)
     return torch.bmm(by_place, by_width.permute(1, 0, 2, 3).flatten(1, 2))
 

@@ -205,11 +205,9 @@ def of_a_size(rows: Tensor, dtype: torch.dtype, most: float = math.inf) -> Tenso
 
 def dense_operand(matrix: Tensor) -> Tensor:
     """``matrix``, or a dense copy if oneDNN would be slow with its strides; call it before a loop.
-
     oneDNN is fast with a dense matrix and with the transpose of one. For any other stride, such as
     half of the columns of a wider matrix, it uses its reference kernel: (128, 1000) x (2000, 1000)
-    then takes 3,418 ms instead of 2.4 (AMD Zen 4).
-    """
+    then takes 3,418 ms instead of 2.4 (AMD Zen 4)."""
     if not _onednn_applies(matrix, matrix) or _is_dense(matrix) or _is_dense(matrix.t()):
         return matrix
     return matrix.contiguous()
@@ -291,19 +289,13 @@ def loop_operand(right: Tensor, rows: int) -> Tensor:
 
 
 class StepMatmul:
-    """x W^T at every step of a loop; x has R = ``rows`` rows, ``weight`` is W, (N, K).
-
-    If ``steps`` is None, :func:`matmul` computes it. Else the fastest kernel does: torch's if
-    oneDNN's call takes longer than the product, else oneDNN's, from ``LEAST_STEPS`` on in its own
-    layout, which takes 0.6 of the time for 12 rows (3,840 x 960, AMD Zen 4).
-    """
+    """x W^T at every step of a loop; x has R = ``rows`` rows, ``weight`` is W, (N, K). If ``steps``
+    is None, :func:`matmul` computes it. Else the fastest kernel does: torch's if oneDNN's call
+    takes longer than the product, else oneDNN's, from ``LEAST_STEPS`` on in its own layout, which
+    takes 0.6 of the time for 12 rows (3,840 x 960, AMD Zen 4)."""
 
     def __init__(
-        self,
-        weight: Tensor,
-        rows: int,
-        dtype: torch.dtype | None = None,
-        steps: int | None = None,
+        self, weight: Tensor, rows: int, dtype: torch.dtype | None = None, steps: int | None = None
     ) -> None:
         self._dtype = dtype or weight.dtype
         few = steps is not None and rows * weight.numel() < LEAST_ONEDNN

@@ -53,12 +53,10 @@ def _losses(task: Task) -> Losses:
 
 
 class _MixtureNLL(torch.autograd.Function):
-    """The loss and, without a gradient, the NLL.
-
-    If ``settings.summed`` the forward pass computes the gradients and the backward pass scales
-    them. If not, only the backward pass knows each token's factor, and runs over the chunks again;
-    the second output is None, and labels are not smoothed.
-    """
+    """The loss and, without a gradient, the NLL. If ``settings.summed`` the forward pass computes
+    the gradients and the backward pass scales them. If not, only the backward pass knows each
+    token's factor, and runs over the chunks again; the second output is None, and labels are not
+    smoothed."""
 
     @staticmethod
     def forward(ctx, components, log_weights, weight, bias, target, settings, wanted):
@@ -123,13 +121,8 @@ def mixture_nll(
     """
     mixture.check(target)
     check_gradient_sampling(gradient_sampling)
-    settings = Settings(
-        ignore_index,
-        mixture_matmul_dtype(mixture, precision),
-        chunk_bytes,
-        summed=reduction != "none",
-        sampling=threshold_on(target, gradient_sampling),
-    )
+    dtype, tau = mixture_matmul_dtype(mixture, precision), threshold_on(target, gradient_sampling)
+    settings = Settings(ignore_index, dtype, chunk_bytes, reduction != "none", sampling=tau)
     wanted = Wanted(*map(needs_gradient, mixture))
     nll, _ = _MixtureNLL.apply(*mixture, target, settings, wanted)
     return reference.reduce_nll(nll, target, ignore_index, reduction)

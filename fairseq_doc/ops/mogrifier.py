@@ -131,20 +131,12 @@ class _RoundGradients:
     """The gradients of a round, from the last step to the first. Of all steps: gates s, products
     ``narrow`` with the second factor, what was ``gated`` and by what ``source``, (T, R, width)."""
 
-    def __init__(
-        self,
-        matrices: Sequence[Tensor],
-        gates: Tensor,
-        narrow: Sequence[Tensor],
-        gated: Tensor,
-        source: Tensor,
-        zeros: Tensor,
-    ) -> None:
+    def __init__(self, matrices, gates, narrow, gated, source, zeros):
         time, rows = gates.shape[:2]
         self._products = [StepMatmul(matrix.t(), rows, steps=time) for matrix in matrices]
         self._read = [*narrow, source]  # by each matrix
-        self._d_products = [through_sigmoid(gated, gates, torch.empty_like(gates)).mul_(2)]
-        self._d_products += [torch.empty_like(x) for x in narrow]
+        d_product = through_sigmoid(gated, gates, torch.empty_like(gates)).mul_(2)
+        self._d_products = [d_product, *map(torch.empty_like, narrow)]
         self._gates = gates.unbind(0)
         self._by_step = [x.unbind(0) for x in self._d_products]
         self._zeros = zeros
@@ -182,7 +174,7 @@ class _Mogrifier(torch.autograd.Function):
         hiddens, cells = inputs.new_empty(time + 1, rows, width), memory.new(width, more=1)
         gates, bias = memory.filled(bias)
         hiddens[0], cells[0] = hidden, cell
-        steps = lstm.steps(Memory(gates, cells, hiddens[1:], recurrent_mask))
+        steps = lstm.steps(lstm, Memory(gates, cells, hiddens[1:], recurrent_mask))
         by_step = gates.unbind(0)
         both = memory.new(below + width)
         read = both.split([below, width], dim=2)  # by the cell: x and h after all rounds
@@ -226,8 +218,7 @@ class _Mogrifier(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     @backward_without_autocast
     def backward(ctx, d_output, d_cell):
-        inputs, hiddens, cells, gates, both, *saved = ctx.saved_tensors
-        input_weight, state_weight, *saved = saved
+        inputs, hiddens, cells, gates, both, input_weight, state_weight, *saved = ctx.saved_tensors
         counts, dtype, _, lstm, state_mask, recurrent_mask = ctx.options
         (time, rows, below), width = inputs.shape, hiddens.size(2)
         parameters, activations = iter(saved), iter(saved[sum(counts) + len(counts) :])
@@ -238,21 +229,21 @@ class _Mogrifier(torch.autograd.Function):
         for number, count in enumerate(counts):
             matrices, side = list(islice(parameters, count)), number % 2
             next(parameters)  # the bias
-            s, result = next(activations), next(activations)
-            narrow = list(islice(activations, count - 1))
-            of_round = matrices, s, narrow, read[side], read[1 - side], zeros[side]
-            rounds.append(_RoundGradients(*of_round))
+            s, result, *narrow = islice(activations, count + 1)
+            gated, source = read[side], read[1 - side]
+            rounds.append(_RoundGradients(matrices, s, narrow, gated, source, zeros[side]))
             read[side] = result
         product = StepMatmul(torch.cat([input_weight, state_weight], 1).t(), rows, dtype, time)
-        gradients = lstm.gradients(Memory(gates, cells, hiddens[1:], recurrent_mask), d_cell)
+        memory = Memory(gates, cells, hiddens[1:], recurrent_mask)
+        gradients = lstm.gradients(lstm, memory, d_cell)
         d_inputs, d_hidden = torch.empty_like(inputs), torch.zeros_like(hiddens[0])
         by_step = zip(d_output.unbind(0), d_inputs.unbind(0), strict=True)
         for t, (given, d_input) in reversed(list(enumerate(by_step))):
             d_z = gradients.step(t, d_hidden.add_(given))
             d_x, d_hidden = product.of(d_z).split([below, width], dim=1)
             for number in reversed(range(1, len(rounds))):
-                both_sides = (d_hidden, d_x) if number % 2 else (d_x, d_hidden)
-                rounds[number].step(t, *both_sides)
+                sides = (d_hidden, d_x) if number % 2 else (d_x, d_hidden)
+                rounds[number].step(t, *sides)
             if rounds:
                 rounds[0].step(t, d_x, d_hidden, d_input)
             else:
@@ -263,8 +254,7 @@ class _Mogrifier(torch.autograd.Function):
         d_weights = d_joint.split([below, width], dim=1)
         d_bias = gradients.d_z.flatten(0, 1).sum(0)
         of_rounds = [d for one in rounds for d in one.of_parameters()]
-        state = d_hidden, gradients.d_cell
-        return None, d_inputs, *state, *d_weights, d_bias, *of_rounds
+        return None, d_inputs, d_hidden, gradients.d_cell, *d_weights, d_bias, *of_rounds
 
 
 def mogrifier(

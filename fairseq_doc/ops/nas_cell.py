@@ -48,10 +48,9 @@ def nas_cell(a: Tensor, b: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 class NASSteps:
     """The steps in given memory, from the first to the last."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, cell: Cell, memory: Memory) -> None:
         gates, cells, hiddens, _ = memory
-        width = cells.size(2)
-        self._width = width
+        self._width = width = cells.size(2)
         by_part = [part.unbind(0) for part in gates.split(width, dim=2)]
         self._parts = list(zip(*by_part, strict=True))
         self._sums = gates[:, :, width : 8 * width].unbind(0)
@@ -87,8 +86,8 @@ def _from_gates(parts, cell):
 class NASGradients(CellGradients):
     """Gradients of :class:`NASSteps`: each d z is a factor times d c or e."""
 
-    def __init__(self, memory: Memory, d_cell: Tensor | None) -> None:
-        super().__init__(memory, d_cell)
+    def __init__(self, cell: Cell, memory: Memory, d_cell: Tensor | None) -> None:
+        super().__init__(cell, memory, d_cell)
         parts = self.d_z.unflatten(2, (PARTS, memory.states.size(2)))
         self._of_cell = parts[:, :, :4].unbind(0), parts[:, :, 8].unbind(0)
         self._of_e = parts[:, :, 4:8].unbind(0)
@@ -116,17 +115,16 @@ class NASGradients(CellGradients):
         through_sigmoid(to_p3, g7, of[5])
         through_tanh(to_p2 * g5, g4, of[6])
         through_tanh(to_p3, g6, of[7])
-        hiddens = hiddens[block]
-        self._slope = through_tanh(torch.ones_like(hiddens), hiddens, new(hiddens)).unbind(0)
+        m = hiddens[block]
+        self._slope = through_tanh(torch.ones_like(m), m, new(m)).unbind(0)
         self._of_before, self._q = of_before.unbind(0), q.unbind(0)
 
     def step(self, k: int, d_hidden: Tensor) -> Tensor:
         place = self._place(k)
         e = d_hidden * self._slope[place]
         d_c = torch.addcmul(self.d_cell, e, self._q[place])
-        four, last = self._of_cell
-        four[k].mul_(d_c.unsqueeze(1))
-        last[k].mul_(d_c)
+        self._of_cell[0][k].mul_(d_c.unsqueeze(1))
+        self._of_cell[1][k].mul_(d_c)
         self._of_e[k].mul_(e.unsqueeze(1))
         self.d_cell = d_c.mul_(self._of_before[place])
         return self._d_z[k]
@@ -135,6 +133,7 @@ class NASGradients(CellGradients):
 class NASCell(Cell):
     """A cell of neural architecture search."""
 
+    steps, gradients = NASSteps, NASGradients
     name = "nas"
     has_biases = takes_recurrent_mask = False
     parts, matmul_parts = PARTS, PARTS - 1
@@ -149,9 +148,3 @@ class NASCell(Cell):
 
     def plain_step(self, added, product, state, mask):
         return nas_cell(added, product, state[1])
-
-    def steps(self, memory: Memory) -> NASSteps:
-        return NASSteps(memory)
-
-    def gradients(self, memory: Memory, d_cell: Tensor | None) -> NASGradients:
-        return NASGradients(memory, d_cell)

@@ -47,6 +47,12 @@ class RecurrenceResult(NamedTuple):
     output: Tensor  # h after every step, (T, R, D)
     cell: Tensor | None  # c after the last step, (R, D); None of an RHN
 
+    def state(self) -> tuple[Tensor, ...]:
+        """h and c after the last step, each (1, R, D); an RHN has h alone. Copies: views would keep
+        the states of all steps in memory."""
+        hidden = self.output[-1:].clone()
+        return (hidden,) if self.cell is None else (hidden, self.cell.unsqueeze(0))
+
 
 def recurrence_reference(
     cell: Cell,
@@ -78,7 +84,7 @@ class _Recurrence(torch.autograd.Function):
         hiddens = inputs.new_empty(len(gates) + 1, rows, width)
         states = torch.empty_like(hiddens) if cell.has_cell_state else hiddens
         hiddens[0], states[0] = hidden, cell_state if cell.has_cell_state else hidden
-        steps = cell.steps(Memory(gates, states, hiddens[1:], recurrent_mask))
+        steps = cell.steps(cell, Memory(gates, states, hiddens[1:], recurrent_mask))
         products = [StepMatmul(weight, rows, dtype) for weight in weights]
         for t, u in enumerate(inputs.unbind(0)):
             for level, (product, added) in enumerate(zip(products, [u, *biases], strict=True)):
@@ -99,7 +105,8 @@ class _Recurrence(torch.autograd.Function):
         gates, hiddens, states, state_mask, recurrent_mask, *weights = ctx.saved_tensors
         cell, dtype, depth = ctx.cell, ctx.dtype, len(weights)
         rows, more = gates.size(1), gates.size(2) - len(weights[0])
-        gradients = cell.gradients(Memory(gates, states, hiddens[1:], recurrent_mask), d_cell)
+        memory = Memory(gates, states, hiddens[1:], recurrent_mask)
+        gradients = cell.gradients(cell, memory, d_cell)
         products = [StepMatmul(weight.t(), rows, dtype) for weight in weights]
         d_hidden: Any = None  # d h_k from the steps after it
         for k in reversed(range(len(gates))):

@@ -73,13 +73,9 @@ def mixture_log_probs(mixture: Mixture) -> Tensor:
 def mixture_nll(
     mixture: Mixture, target: Tensor, ignore_index: int = -100, reduction: str = "sum"
 ) -> Tensor:
-    """-log P(target), natural logarithm.
-
-    Args:
-        target: (N,) word indices.
-        ignore_index: targets of this value have a loss of zero and no gradient.
-        reduction: ``none`` (N,), ``sum`` or ``mean``, see :func:`reduce_nll`.
-    """
+    """-log P(target), natural logarithm, of words (N,). Targets of ``ignore_index`` have a loss of
+    zero and no gradient. ``reduction``: ``none`` (N,), ``sum`` or ``mean``, see
+    :func:`reduce_nll`."""
     mixture.check(target)
     counted = target.ne(ignore_index)
     index = target.where(counted, torch.zeros_like(target)).unsqueeze(-1)
@@ -97,11 +93,9 @@ def smoothed_mixture_nll(
     mixture: Mixture, target: Tensor, smoothing: float, ignore_index: int = -100
 ) -> tuple[Tensor, Tensor]:
     """The cross entropy against smoothed labels (Szegedy et al., 2016), as fairseq defines them:
-    ``1 - smoothing`` for the target, the rest in equal parts for the other V - 1 words.
-
-    Returns (cross entropy, NLL), sums over the targets; no gradient flows through the second.
-    Arguments as in :func:`mixture_nll`; ``smoothing`` in [0, 1).
-    """
+    ``1 - smoothing`` for the target, the rest in equal parts for the other V - 1 words. Returns
+    (cross entropy, NLL), sums over the targets; no gradient flows through the second. Arguments as
+    in :func:`mixture_nll`; ``smoothing`` in [0, 1)."""
     check_smoothing(smoothing)
     mixture.check(target)
     counted = target.ne(ignore_index)

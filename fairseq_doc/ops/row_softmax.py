@@ -45,10 +45,8 @@ def exp_(rows: Tensor, row_target: Tensor, write: bool) -> tuple[Tensor, Tensor]
 
 def at_target(logits: Tensor, sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """A row's entry at its target, exp(l) - Z, in ``dtype``, and the number to divide the row by.
-
     The entry is most of the row's norm, and Z has more digits than 16 bits hold. So the row is
-    divided by Z times what the rounding did to this entry, which is then exact.
-    """
+    divided by Z times what the rounding did to this entry, which is then exact."""
     exact = logits.exp() - sums
     entry = exact.to(dtype)
     return entry, torch.where(exact < 0, sums * (entry.to(sums.dtype) / exact), sums)
@@ -85,9 +83,7 @@ def are_moderate(sums: Tensor) -> bool:
 def softmax_(rows: Tensor, row_target: Tensor, minus_one: bool = False) -> Tensor:
     """Replace logits (R, V) by their softmaxes in place, minus one at the target if ``minus_one``,
     rounded at the end. Returns the log-softmax of each row's target, (R, 1), in float32 or wider.
-
-    The sum follows from the largest entry: log Z = m - log max_v s_v with the largest logit m.
-    """
+    The sum follows from the largest entry: log Z = m - log max_v s_v with the largest logit m."""
     wide = sum_dtype(rows.dtype)
     log_softmax = rows.new_empty(len(rows), 1, dtype=wide)
     block = len(rows)

@@ -39,7 +39,7 @@ def make_forms(name, gates, depth, width):
     rows = cell.matmul_parts * width
 
     def own():
-        output = layer(x, state, mask, None, torch.float32)[0]
+        output = layer(x, state, (mask, None), torch.float32)[0]
         return torch.autograd.grad(output, [x, *layer.parameters()], d_output)
 
     def torchs():

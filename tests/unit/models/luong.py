@@ -55,9 +55,9 @@ def shared_model(option="default", seed=0):
     return model
 
 
-def padded(rows, side="right", size=None):
+def padded(rows, side="right"):
     """(B, size) tokens, padded on ``side``; "both" puts one position of padding on the left."""
-    size = size or max(map(len, rows)) + (2 if side == "both" else 0)
+    size = max(map(len, rows)) + (2 if side == "both" else 0)
     tokens = torch.full((len(rows), size), PAD)
     for row, words in zip(tokens, rows, strict=True):
         start = {"right": 0, "left": size - len(words), "both": 1}[side]
@@ -71,36 +71,22 @@ def log_probs(model, sources, targets):
 
 
 def lstm_step(layer, x, h, c):
-    gates = layer.weight_ih_l0 @ x + layer.bias_ih_l0 + layer.weight_hh_l0 @ h + layer.bias_hh_l0
-    i, f, g, o = gates.chunk(4)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), c
-
-
-def read(layer, xs):
-    """The outputs of one layer over a sentence, and its last state."""
-    h = c = xs[0].new_zeros(layer.hidden_size)
-    outputs = []
-    for x in xs:
-        h, c = lstm_step(layer, x, h, c)
-        outputs.append(h)
-    return outputs, h, c
+    _, (h, c) = layer(x.unsqueeze(0), (h.unsqueeze(0), c.unsqueeze(0)))
+    return h[0], c[0]
 
 
 def encode_by_hand(model, source):
-    """memory, and h and c of each layer, of one sentence."""
-    embedded = [model.encoder.embedding[word] for word in source]
-    lstm, states, inputs = model.encoder.lstm, [], None
+    """memory (S, D), and h and c of each layer, of one sentence."""
+    lstm, states = model.encoder.lstm, []
+    inputs = [model.encoder.embedding[source]] * len(lstm.stacks)
     for layers in zip(*lstm.stacks, strict=True):
-        if inputs is None:
-            inputs = [embedded] * len(layers)
-        runs = [read(layers[0], inputs[0])]
+        runs = [layers[0](inputs[0])]
         if len(layers) == 2:
-            outputs, *last = read(layers[1], inputs[1][::-1])
-            runs.append((outputs[::-1], *last))
-        states.append([sum(run[n] for run in runs) for n in (1, 2)])
-        both = [sum(outputs) for outputs in zip(*(run[0] for run in runs), strict=True)]
-        inputs = [both] * len(runs) if lstm.mix else [run[0] for run in runs]
+            outputs, state = layers[1](inputs[1].flip(0))
+            runs.append((outputs.flip(0), state))
+        states.append([sum(state[n][0] for _, state in runs) for n in (0, 1)])
+        both = sum(outputs for outputs, _ in runs)
+        inputs = [both if lstm.mix else outputs for outputs, _ in runs]
     return both, states
 
 
@@ -108,7 +94,7 @@ def probs_by_hand(model, source, target):
     """P of every word after each of target's (T, V), and attention (T, S): Eqs. 7, 10, 11."""
     decoder, attention, output = model.decoder, model.decoder.lstm.attention, model.decoder.output
     memory, states = encode_by_hand(model, source)
-    fed, probs, attn = memory[0].new_zeros(len(memory[0])), [], []
+    fed, probs, attn = torch.zeros_like(memory[0]), [], []
     for word in target:
         layers = [decoder.embedding[word]]
         x = torch.cat([fed, layers[0]]) if decoder.lstm.input_feeding else layers[0]
@@ -125,15 +111,13 @@ def probs_by_hand(model, source, target):
             scores = [attention.vector @ torch.tanh(weight @ torch.cat([x, m])) for m in memory]
         powers = torch.stack(scores).exp()
         attn.append(powers / powers.sum())
-        context = sum(p * m for p, m in zip(attn[-1], memory, strict=True))
-        fed = torch.tanh(attention.combine.weight @ torch.cat([x, context]))
+        fed = torch.tanh(attention.combine.weight @ torch.cat([x, attn[-1] @ memory]))
         layers.append(fed)
         vectors = [fed] if not output.projections else []
         for n, projection in output.projections.items():
             k = projection.weight @ layers[int(n)] + projection.bias
-            vectors += (k if output.activation(torch.tensor(9.0)) > 1 else k.tanh()).split(
-                output.dim
-            )
+            k = k if output.activation(torch.tensor(9.0)) > 1 else k.tanh()
+            vectors += k.split(output.dim)
         pi = torch.ones(1)
         if output.mixture_weights is not None:
             pi = (output.mixture_weights.weight @ fed).exp()
@@ -146,15 +130,10 @@ def probs_by_hand(model, source, target):
     return torch.stack(probs), torch.stack(attn)
 
 
-def generate(models, sources=SOURCES, beam=4, prefix=None, **settings):
+def generate(models, beam=4, prefix=None, **settings):
     """fairseq's hypotheses, best first, of each source; decoding ends after 12 words."""
-    generator = SequenceGenerator(
-        list(models),
-        models[0].decoder.dictionary,
-        beam_size=beam,
-        max_len_b=settings.pop("max_len_b", 12),
-        **settings,
-    )
-    sample = {"net_input": {"src_tokens": padded(sources, "left")}}
+    settings = {"beam_size": beam, "max_len_b": 12, **settings}
+    generator = SequenceGenerator(list(models), models[0].decoder.dictionary, **settings)
+    sample = {"net_input": {"src_tokens": padded(SOURCES, "left")}}
     with torch.no_grad():
         return generator.generate(models, sample, prefix_tokens=prefix)

@@ -1,24 +1,16 @@
 import copy
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import assert_refused
-from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from torch import nn
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.lstm_doc_lm import parse_widths
 
-from ..conftest import NO_DROPOUT, assert_close, random_tokens, small_dictionary, small_model
+from ..conftest import NO_DROPOUT, assert_close, build, drop_factors, random_tokens, small_model
 
 B, T, V = 3, 8, 20
-
-
-def build(preset, n_words):
-    task = SimpleNamespace(target_dictionary=small_dictionary(n_words))
-    return MODEL_REGISTRY[preset].build_model(MODEL_DATACLASS_REGISTRY[preset](), task)
 
 
 def log_probs(model, *args, **kwargs):
@@ -102,8 +94,8 @@ def test_forward_is_embedding_lstms_and_mixture():
     assert extra["log_weights"].shape == (B, T, 3)
 
 
-def dropped_inputs(**rates):
-    """What the LSTM and the output layer get in training, and what they would without dropout."""
+def test_the_lstm_and_the_mixture_get_the_dropped_input_and_outputs():
+    rates = dict.fromkeys(("input_dropout", "hidden_dropout", "output_dropout"), 0.5)
     decoder, tokens = small_model(**rates).decoder, random_tokens(B, 30)
     caught = {}
     decoder.lstm.register_forward_pre_hook(lambda _, args: caught.update(lstm=args[0]))
@@ -112,22 +104,12 @@ def dropped_inputs(**rates):
     _, extra = decoder(tokens)
     assert torch.equal(decoder.embedding, before)  # the output matrix, tied to it, is whole
     whole = decoder.embedding[tokens.t()]
-    return tokens.t(), (caught["lstm"] / whole).round(decimals=9), caught, extra
-
-
-def test_input_dropout_is_one_mask_a_stream():
-    _, factors, _, _ = dropped_inputs(input_dropout=0.5)  # (T, B, D_0)
-    assert set(factors.unique().tolist()) == {0.0, 2.0}
-    assert torch.equal(factors, factors[:1].expand_as(factors))
+    factors = drop_factors(caught["lstm"], whole, 0.5)  # (T, B, D_0)
+    assert torch.equal(factors, factors[:1].expand_as(factors))  # one mask a stream
     assert len({tuple(mask) for mask in factors[0].tolist()}) > 1
-
-
-def test_mixture_gets_the_dropped_input_and_outputs():
-    _, _, caught, extra = dropped_inputs(input_dropout=0.5, hidden_dropout=0.5, output_dropout=0.5)
     assert_close(caught["output"][0], caught["lstm"].transpose(0, 1))
     assert_close(caught["output"][-1], extra["dropped"].transpose(0, 1))
-    factors = (extra["dropped"] / extra["undropped"]).round(decimals=9)
-    assert set(factors.unique().tolist()) == {0.0, 2.0}
+    drop_factors(extra["dropped"], extra["undropped"], 0.5)
 
 
 def test_nothing_is_dropped_in_evaluation():
@@ -148,92 +130,77 @@ def test_windows_in_a_row_equal_one_long_window(cuts, settings):
     assert_close(torch.cat(outputs, 1), model(tokens)[0])
 
 
+def run(model, tokens, *windows):
+    return [model(tokens, window=window)[0] for window in windows]
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_a_window_that_is_run_again_starts_from_the_same_state(training):
     """fairseq repeats a window whose gradients overflowed or that did not fit into memory."""
     model, tokens = small_model().train(training), random_tokens(B, T)
-    model(tokens, window=0)
+    run(model, tokens, 0)
     for window in (1, 2):
         model.decoder.begin_update(window)
-        first = model(tokens, window=window)[0]
-        assert torch.equal(model(tokens, window=window)[0], first)
-    expected = model(tokens, window=3)[0]
-    model(tokens, window=0)
-    model(tokens, window=1)
-    model(tokens, window=2)
-    assert torch.equal(model(tokens, window=3)[0], expected)
+        first, again = run(model, tokens, window, window)
+        assert torch.equal(first, again)
+    (expected,) = run(model, tokens, 3)
+    assert torch.equal(run(model, tokens, 0, 1, 2, 3)[-1], expected)
 
 
 def test_an_update_of_several_windows_can_be_run_again():
     model, tokens = small_model(), random_tokens(B, T)
-    outputs = [model(tokens, window=k)[0] for k in range(3)]
+    run(model, tokens, 0, 1, 2)
     model.decoder.begin_update(3)
-    outputs += [model(tokens, window=k)[0] for k in (3, 4)]
+    expected = run(model, tokens, 3, 4)
     model.decoder.begin_update(3)
-    assert all(torch.equal(model(tokens, window=k)[0], outputs[k]) for k in (3, 4))
+    assert_close(run(model, tokens, 3, 4), expected, rtol=0, atol=0)
     assert sorted(model.decoder._training_states) == [3, 4, 5]
 
 
 def test_training_goes_on_after_a_window_without_a_result():
     model, tokens = small_model(), random_tokens(B, T)
-    model(tokens, window=0)
-    expected = model(tokens, window=1)[0]
-    model(tokens, window=0)
-    assert torch.equal(model(tokens, window=2)[0], expected)
+    assert torch.equal(run(model, tokens, 0, 1)[1], run(model, tokens, 0, 2)[1])
 
 
 def test_without_a_window_nothing_is_carried():
     model, tokens = small_model().eval(), random_tokens(B, T)
-    model(tokens, window=0)
-    second = model(tokens, window=1)[0]
-    model(tokens, window=0)
-    assert_close(model(tokens)[0], model(tokens, window=0)[0])
+    second = run(model, tokens, 0, 1)[1]
+    assert_close(run(model, tokens, None), run(model, tokens, 0))
     model(tokens.flip(0))
-    assert_close(model(tokens, window=1)[0], second)
+    assert_close(run(model, tokens, 1)[0], second)
 
 
 def test_training_and_evaluation_carry_a_state_each():
     model, tokens = small_model(), random_tokens(B, T)
-    model(tokens, window=0)
-    expected = model(tokens, window=1)[0]
-    model(tokens, window=0)
-    model.eval()
-    model(tokens.flip(1), window=0)
-    model(tokens.flip(1), window=1)
-    assert_close(model.train()(tokens, window=1)[0], expected)
+    expected = run(model, tokens, 0, 1)[1]
+    run(model, tokens, 0)
+    run(model.eval(), tokens.flip(1), 0, 1)
+    assert_close(run(model.train(), tokens, 1)[0], expected)
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_later_window_without_a_state_is_an_error(training):
     model, tokens = small_model().train(training), random_tokens(B, T)
-    with pytest.raises(
-        FairseqDocError, match="window 4: expected the state of 3 columns after window 3"
-    ):
-        model(tokens, window=4)
+    problem = "window 4: expected the state of 3 columns after window 3"
+    assert_refused(problem, model, tokens, window=4)
     model.train(not training)(tokens, window=0)  # the other mode's state does not serve
     assert_refused("; got none", model.train(training), tokens, window=1)
     model(tokens, window=0)
     assert_refused("the state of 2 columns", model, tokens[:2], window=1)
 
 
-def broken_model(value):
-    model = small_model()
-    with torch.no_grad():
-        model.decoder.output.bias[5] = value
-    return model
-
-
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
 def test_a_target_without_a_finite_score_is_an_error_in_evaluation(value):
-    model, tokens = broken_model(value), random_tokens(B, T)
+    model, tokens = small_model(), random_tokens(B, T)
+    model.decoder.output.bias.data[5] = value
     target = tokens.clone()
     target[:] = 6
     target[0, :2] = 5
     output = model(tokens)
     model.get_normalized_probs(output, True, {"target": target})  # training goes on
     model.eval()
-    with pytest.raises(FairseqDocError, match=f"a score is not finite: .* got {value}"):
-        model.get_normalized_probs(output, True, {"target": target})
+    problem, arguments = f"a score is not finite: .* got {value}", (True, {"target": target})
+    assert_refused(problem, model.get_normalized_probs, output, *arguments)
     model.get_normalized_probs(output, True)  # nobody asked for these targets
     whole = small_model().eval()
     whole.get_normalized_probs(whole(tokens), True, {"target": target})

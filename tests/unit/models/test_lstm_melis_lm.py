@@ -2,35 +2,28 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import assert_refused
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.lstm_melis_lm import MelisDecoder
 from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.recurrence import CELLS
 
-from ..conftest import assert_close, random_tokens, small_dictionary
+from ..conftest import assert_close, build, random_tokens, small_dictionary
 
+NAME = "lstm_melis_lm"
 B, T, V = 3, 8, 20
 RATES = ("input_dropout", "state_dropout", "output_dropout", "state_reset", "recurrent_dropout")
 KINDS_OF_CELLS = [("lstm", kind) for kind in KINDS] + [(n, "untied") for n in CELLS if n != "lstm"]
 
 
-def build(preset="lstm_melis_lm", n_words=V, **settings):
-    """A model with the settings of a preset, as fairseq builds it."""
-    cfg = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[preset]())
-    task = SimpleNamespace(target_dictionary=small_dictionary(n_words))
-    return MODEL_REGISTRY[preset].build_model(OmegaConf.merge(cfg, settings), task)
-
-
-def small(seed=0, **settings):
+def small(**settings):
     """A narrow model of two layers without dropout, in training mode, in float64."""
-    torch.manual_seed(seed)
-    narrow = {"hidden_size": 6, "embedding_ratio": 0.5, "layers": 2}
-    return build(**{**narrow, **dict.fromkeys(RATES, 0.0), **settings}).double()
+    narrow = {"hidden_size": 6, "embedding_ratio": 0.5, "layers": 2, **dict.fromkeys(RATES, 0.0)}
+    return build(NAME, V, **{**narrow, **settings}).double()
 
 
 def n_parameters(model):
@@ -64,11 +57,9 @@ def test_parameters_are_the_published_ones(preset, n_words, budget, parameters):
         model = build(preset, n_words)
         assert n_parameters(model) == parameters
         assert n_parameters(build(preset, n_words, num_params=budget)) == parameters
-    if "mogrifier" in preset:
+    if preset in MOGRIFIERS:
         d, e = model.decoder.lstm.width, model.decoder.embedding.size(1)
         assert mogrifier_parameters(n_words, d, e, *MOGRIFIERS[preset]) == parameters
-        wider = d + 1, round(e / d * (d + 1))
-        assert mogrifier_parameters(n_words, *wider, *MOGRIFIERS[preset]) > budget
 
 
 MOGRIFIERS = {  # deepmind/lamb's rounds, rank, and components of a MoS
@@ -107,18 +98,18 @@ def test_the_width_is_the_largest_within_the_budget(
         "mogrifier_rank": rank,
     }  # fmt: skip
     with torch.device("meta"):
-        model = build(num_params=budget, **settings)
+        model = build(NAME, V, num_params=budget, **settings)
         width = model.decoder.lstm.width
         assert n_parameters(model) <= budget
-        assert n_parameters(build(hidden_size=width + 1, **settings)) > budget
-        assert n_parameters(build(hidden_size=width, **settings)) == n_parameters(model)
+        assert n_parameters(build(NAME, V, hidden_size=width + 1, **settings)) > budget
+        assert n_parameters(build(NAME, V, hidden_size=width, **settings)) == n_parameters(model)
 
 
 def test_a_budget_changes_no_setting():
-    cfg = OmegaConf.structured(MODEL_DATACLASS_REGISTRY["lstm_melis_lm"](num_params=5_000))
+    cfg = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[NAME](num_params=5_000))
     task = SimpleNamespace(target_dictionary=small_dictionary(V))
     before = OmegaConf.to_yaml(cfg)
-    model = MODEL_REGISTRY["lstm_melis_lm"].build_model(cfg, task)
+    model = MODEL_REGISTRY[NAME].build_model(cfg, task)
     assert OmegaConf.to_yaml(cfg) == before and model.decoder.lstm.width != cfg.hidden_size
 
 
@@ -147,20 +138,14 @@ def test_a_budget_changes_no_setting():
     ],
 )
 def test_settings_that_do_not_fit_together(settings, problem):
-    with pytest.raises(FairseqDocError, match=problem):
-        small(**settings)
+    assert_refused(problem, small, **settings)
 
 
 def test_initial_values():
     """1 / sqrt(width) for embedding and output matrix, 1 / sqrt(fan in) for W_j and W_pi, cut at two
     deviations of what was drawn; biases are zero."""
-    decoder = build(
-        n_words=500,
-        hidden_size=100,
-        embedding_ratio=0.5,
-        untie_output=True,
-        doc_components="0,40,60",
-    ).decoder
+    widths = {"hidden_size": 100, "embedding_ratio": 0.5, "doc_components": "0,40,60"}
+    decoder = build(NAME, 500, untie_output=True, **widths).decoder
     output = decoder.output
     projections = list(output.projections.values())
     of_width = {
@@ -178,28 +163,24 @@ def test_initial_values():
 # Forward
 
 
-@pytest.mark.parametrize("cell", KINDS_OF_CELLS, ids="-".join)
+@pytest.mark.parametrize(
+    "cell, rounds",
+    [(cell, n) for cell in KINDS_OF_CELLS for n in ([0, 5] if "lstm" in cell else [0])],
+)
 @pytest.mark.parametrize("components", [None, "0,0,0,3", "1,2,0,2"])
-def test_probabilities_sum_to_one_and_windows_in_a_row_equal_one(cell, components):
+def test_probabilities_sum_to_one_and_windows_in_a_row_equal_one(cell, components, rounds):
+    """With a Mogrifier's rounds, too, which change them."""
     settings = {"cell": cell[0], "gates": cell[1], "doc_components": components}
-    model, tokens = small(**settings).eval(), random_tokens(B, T)
+    gates = {"mogrifier_rounds": rounds, "mogrifier_rank": 2} if rounds else {}
+    model, tokens = small(**settings, **gates).eval(), random_tokens(B, T)
     whole = log_probs(model, tokens)
     assert_close(whole.exp().sum(-1), torch.ones(B, T))
     parts = [log_probs(model, part, window=n) for n, part in enumerate(tokens.split(3, dim=1))]
     assert_close(torch.cat(parts, dim=1), whole)
 
-
-@pytest.mark.parametrize("components", [None, "0,0,0,2", "0,1,0,1"])
-def test_mogrifier_gates_carry_the_state_and_change_the_model(components):
-    gates = {"mogrifier_rounds": 5, "mogrifier_rank": 2, "doc_components": components}
-    model, tokens = small(**gates).eval(), random_tokens(B, T)
-    whole = log_probs(model, tokens)
-    assert_close(whole.exp().sum(-1), torch.ones(B, T))
-    parts = [log_probs(model, part, window=n) for n, part in enumerate(tokens.split(3, dim=1))]
-    assert_close(torch.cat(parts, dim=1), whole)
-    ungated = small(doc_components=components).eval()
+    ungated = small(**settings).eval()
     ungated.decoder.load_state_dict(model.decoder.state_dict(), strict=False)
-    assert not torch.allclose(log_probs(ungated, tokens), whole)
+    assert torch.allclose(log_probs(ungated, tokens), whole) == (not rounds)
 
 
 def test_one_softmax_reads_the_projected_sum():
@@ -235,12 +216,11 @@ def test_a_streams_state_is_reset_with_the_given_probability():
     tokens = random_tokens(400, 2)
     model(tokens, window=0)
     model(tokens, window=1)
-    before = model.decoder._training_states[1]
+    before, whole = (model.decoder._training_states[k] for k in (1, 2))
     flat = torch.cat([part[0] for layer in before for part in layer], dim=1)  # (400, 4 D)
     reset = (flat == 0).all(dim=1)
     assert torch.equal(reset, (flat == 0).any(dim=1))
     assert abs(reset.double().mean() - 0.3) < 0.08
-    whole = model.decoder._training_states[2]
     model.eval()
     model(tokens, window=0)
     model(tokens, window=1)

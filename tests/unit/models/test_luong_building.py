@@ -1,17 +1,15 @@
-"""Building the encoder-decoder: sizes, initial values, settings, embeddings from files, checkpoints."""
+"""Building the encoder-decoder: sizes, initial values, settings, checkpoints."""
 
 import copy
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import assert_refused
-from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.modules.luong_attention import SCORES
 
-from ..conftest import assert_close, small_dictionary, small_translation_model
+from ..conftest import assert_close, build, small_dictionary, small_translation_model
 from .luong import (
     EOS,
     JOINT,
@@ -19,7 +17,6 @@ from .luong import (
     SOURCES,
     TARGETS,
     V,
-    every_option,
     log_probs,
     padded,
     probs_by_hand,
@@ -31,24 +28,17 @@ def test_parameters_of_the_papers_model():
     """D = 500, i_2 = i_3 = 2, 16,000 words a side: embeddings and output 3 x 8,000,000 + 16,000;
     encoder 2 x 2 x 4 x 500 x 1,002; decoder 4 x 500 x 1,502 and x 1,002; attention 3 x 250,000;
     W_j and b_j 4 x 500 x 501, W_pi 4 x 500."""
-    dictionary = small_dictionary(16_000)
-    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    name = "lstm_luong_doc_iwslt16"
     with torch.device("meta"):
-        model = MODEL_REGISTRY[name].build_model(MODEL_DATACLASS_REGISTRY[name](), task)
+        model = build("lstm_luong_doc_iwslt16", 16_000)
     expected = 24_016_000 + 8_016_000 + 3_004_000 + 2_004_000 + 750_000 + 1_002_000 + 2_000
     assert sum(p.numel() for p in model.parameters()) == expected
 
 
-@every_option
-def test_every_parameter_starts_uniform(option):
+@pytest.mark.parametrize("score", SCORES)
+def test_every_parameter_starts_uniform(score):
     """In +-.1: mean 0 and deviation .2 / sqrt(12), within six deviations of a sample's."""
-    wide = {"encoder_embed_dim": 32, "decoder_embed_dim": 32, "hidden_size": 32}
-    model = small_translation_model(100, scale=1.0, **{
-        **wide, **OPTIONS[option],
-        **{name: 32 for name in wide if name in OPTIONS[option]},
-        **({"dictionaries": (small_dictionary(100),) * 2} if option == "all tied" else {}),
-    })  # fmt: skip
+    widths = dict.fromkeys(("encoder_embed_dim", "decoder_embed_dim", "hidden_size"), 32)
+    model = small_translation_model(100, scale=1.0, attention_score=score, **widths)
     deviation = 0.2 / math.sqrt(12)
     for name, p in model.named_parameters():
         n, p = p.numel(), p.detach()
@@ -108,55 +98,7 @@ PLAIN, TIED = OPTIONS["plain output"], OPTIONS["tied"]
     ],
 )
 def test_settings_that_do_not_fit_together(settings, problem):
-    with pytest.raises(FairseqDocError, match=problem) as caught:
-        small_translation_model(**settings)
-    assert "\n" not in str(caught.value)
-
-
-def write_vectors(path, vectors):
-    lines = [f"{word} {' '.join(map(str, numbers))}" for word, numbers in vectors.items()]
-    path.write_text("\n".join([f"{len(lines)} 3", *lines]) + "\n")
-    return str(path)
-
-
-@pytest.mark.parametrize("side, width", [("encoder", 3), ("decoder", 4)])
-def test_pretrained_embeddings(tmp_path, side, width):
-    """Rows of the words that the file has; the others, and all else, as without."""
-    prefix = "s" if side == "encoder" else "w"
-    numbers = [0.5 * n for n in range(width)]
-    path = write_vectors(tmp_path / "v", {f"{prefix}1": numbers, "stranger": [9.0] * width})
-    model = small_translation_model(scale=1.0, **{f"{side}_embed_path": path})
-    expected = small_translation_model(scale=1.0)
-    with torch.no_grad():
-        getattr(expected, side).embedding[5] = torch.tensor(numbers)
-    assert getattr(model, side).dictionary[5] == f"{prefix}1"
-    assert_close(model.state_dict(), expected.state_dict(), rtol=0, atol=0)
-    assert getattr(model, side).embedding.requires_grad
-
-
-def test_pretrained_embeddings_of_one_matrix_for_all(tmp_path):
-    path = write_vectors(tmp_path / "v", {"w1": [1.0, 2.0, 3.0, 4.0]})
-    model = small_translation_model(scale=1.0, encoder_embed_path=path, **OPTIONS["all tied"])
-    assert model.decoder.output.weight[5].tolist() == [1.0, 2.0, 3.0, 4.0]
-
-
-@pytest.mark.parametrize(
-    "text, problem",
-    [
-        ("", "got no header"),
-        ("s1 1 2 3\ns2 1 2 3\n", "got no header"),
-        ("1 3\ns1 1 2\n", "expected 3 numbers a word, as wide as the embedding; got 2 for 's1'"),
-        ("1 3\ns1 1 2 x\n", "line 2: expected finite numbers; got '1 2 x'"),
-        ("1 3\ns1 1 2 nan\n", "line 2: expected finite numbers"),
-        ("2 3\ns1 1 2 3\n", "expected 2 words, as its header says; got 1"),
-        ("2 3\ns1 1 2 3\n\n", "expected 3 numbers"),
-    ],
-)
-def test_files_of_embeddings_that_cannot_be_read(tmp_path, text, problem):
-    (tmp_path / "v").write_text(text)
-    with pytest.raises(FairseqDocError, match=problem) as caught:
-        small_translation_model(encoder_embed_path=str(tmp_path / "v"))
-    assert "\n" not in str(caught.value)
+    assert_refused(problem, small_translation_model, **settings)
 
 
 def words(n_source, n_target, source="s", target="w"):
@@ -165,10 +107,8 @@ def words(n_source, n_target, source="s", target="w"):
 
 @pytest.mark.parametrize("option", ["default", "all tied", "concat"])
 def test_a_models_own_state_is_accepted_and_restores_it(option):
-    model, other = (
-        shared_model(option, 1),
-        small_translation_model(seed=2, **OPTIONS[option]).eval(),
-    )
+    model = shared_model(option, 1)
+    other = small_translation_model(seed=2, **OPTIONS[option]).eval()
     args = padded(SOURCES, "left"), padded(TARGETS)
     assert not torch.equal(log_probs(other, *args)[0], log_probs(model, *args)[0])
     other.load_state_dict(copy.deepcopy(model.state_dict()))
@@ -179,8 +119,6 @@ def test_a_models_own_state_is_accepted_and_restores_it(option):
     "other, problem",
     [
         ({"layers": 3, "doc_components": "1,0,1,0,2"}, "architecture: .*decoder.lstm.layers.2"),
-        ({"attention_score": "dot"}, "architecture: .*attention.general"),
-        ({"no_input_feeding": True}, "size: expected decoder.lstm.layers.0.weight_ih_l0"),
         ({"encoder_embed_dim": 4}, r"size: expected encoder.embedding \(20, 3\), got \(20, 4"),
         ({"dictionaries": words(21, 20)}, "source dictionary: expected 20 words, .* got 21"),
         ({"dictionaries": words(20, 19)}, "target dictionary: expected 20 words, .* got 19"),
@@ -191,8 +129,6 @@ def test_a_models_own_state_is_accepted_and_restores_it(option):
 def test_states_of_other_models(other, problem):
     model, stranger = small_translation_model(), small_translation_model(**other)
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(FairseqDocError, match=f"another {problem}") as caught:
-        model.load_state_dict(stranger.state_dict())
-    assert "\n" not in str(caught.value)
+    assert_refused(f"another {problem}", model.load_state_dict, stranger.state_dict())
     assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert_refused("another", stranger.load_state_dict, before)

@@ -1,6 +1,7 @@
 """Incremental decoding and fairseq's beam search against the model by hand."""
 
 import copy
+import itertools
 import math
 
 import pytest
@@ -11,6 +12,7 @@ from fairseq_doc.errors import FairseqDocError
 from ..conftest import assert_close, small_translation_model
 from .luong import (
     EOS,
+    OPTIONS,
     PAD,
     SOURCES,
     V,
@@ -22,64 +24,41 @@ from .luong import (
     shared_model,
 )
 
-
-def decode(model, sources, targets, k=1, orders=None):
-    """Step by step, k rows a sentence; before step t the rows ``orders[t]`` are taken."""
-    encoder_out = model.encoder(sources)
-    rows = torch.arange(len(sources)).repeat_interleave(k)
-    encoder_out = model.encoder.reorder_encoder_out(encoder_out, rows)
-    state, found = {}, []
-    for t in range(targets.size(1)):
-        if t and orders:
-            model.decoder.reorder_incremental_state_scripting(state, orders[t])
-            encoder_out = model.encoder.reorder_encoder_out(encoder_out, orders[t])
-            targets = targets[orders[t]]
-            rows = rows[orders[t]]
-        output = model.decoder(targets[:, : t + 1], encoder_out, state)
-        found.append(
-            (model.get_normalized_probs(output, True), output[1]["attn"][0], rows, targets)
-        )
-    return found
+ORDERS = {  # of the rows, before each step; two rows a sentence at first
+    "none": [None, None, None],
+    "within sentences": [None, [0, 0, 3, 2, 5, 4], [1, 1, 2, 3, 4, 4]],
+    "a sentence leaves": [None, [2, 3, 4, 5], [0, 1, 3, 3]],
+    "one sentence is left": [None, [0, 1], [1, 0]],
+    "rows not grouped": [None, [5, 0, 2, 1, 3, 0], [2, 2, 0]],
+    "groups of unequal size": [None, [0, 1, 2, 3, 4], [4, 4, 0, 1]],
+    "sentences in another order": [None, [4, 5, 0, 1], [2, 3, 0, 1]],
+    "more rows than before": [None, [0, 0, 0, 0, 0, 0, 0], [6, 1]],
+    "a sentence again": [None, [4, 5, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]],
+}
+SOME = ("default", "no input feeding", "concat")
 
 
-@every_option
-@torch.no_grad()
-def test_step_by_step_is_all_at_once(option, k=3):
-    model, sources = shared_model(option), padded(SOURCES, "left")
-    rng = torch.Generator().manual_seed(0)
-    targets = torch.randint(4, V, (3 * k, 4), generator=rng)
-    targets[:, 0] = EOS
-    found = decode(model, sources, targets, k)
-    expected, attn = log_probs(model, sources.repeat_interleave(k, 0), targets)
-    assert_close(torch.cat([step[0] for step in found], 1), expected)
-    assert_close(torch.cat([step[1] for step in found], 1), attn)
-
-
-@pytest.mark.parametrize("option", ["default", "no input feeding", "concat"])
 @pytest.mark.parametrize(
-    "orders",
-    [
-        pytest.param([None, [0, 0, 3, 2, 5, 4], [1, 1, 2, 3, 4, 4]], id="within sentences"),
-        pytest.param([None, [2, 3, 4, 5], [0, 1, 3, 3]], id="a sentence leaves"),
-        pytest.param([None, [0, 1], [1, 0]], id="one sentence is left"),
-        pytest.param([None, [5, 0, 2, 1, 3, 0], [2, 2, 0]], id="rows not grouped"),
-        pytest.param([None, [0, 1, 2, 3, 4], [4, 4, 0, 1]], id="groups of unequal size"),
-        pytest.param([None, [4, 5, 0, 1], [2, 3, 0, 1]], id="sentences in another order"),
-        pytest.param([None, [0, 0, 0, 0, 0, 0, 0], [6, 1]], id="more rows than before"),
-        pytest.param([None, [4, 5, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]], id="a sentence again"),
-    ],
+    "option, orders",
+    [*((option, "none") for option in OPTIONS), *itertools.product(SOME, list(ORDERS)[1:])],
 )
 @torch.no_grad()
-def test_any_rows_may_be_taken(option, orders):
+def test_step_by_step_is_all_at_once(option, orders):
     model, sources = shared_model(option), padded(SOURCES, "left")
-    rng = torch.Generator().manual_seed(1)
-    targets = torch.randint(4, V, (6, 3), generator=rng)
+    rows, state = torch.arange(3).repeat_interleave(2), {}
+    targets = torch.randint(4, V, (6, 3), generator=torch.Generator().manual_seed(1))
     targets[:, 0] = EOS
-    orders = [None if order is None else torch.tensor(order) for order in orders]
-    for t, (found, attn, rows, taken) in enumerate(decode(model, sources, targets, 2, orders)):
-        expected, weights = log_probs(model, sources[rows], taken[:, : t + 1])
-        assert_close(found[:, 0], expected[:, -1])
-        assert_close(attn[:, 0], weights[:, -1])
+    encoder_out = model.encoder.reorder_encoder_out(model.encoder(sources), rows)
+    for t, order in enumerate(ORDERS[orders]):
+        if order is not None:
+            order = torch.tensor(order)
+            model.decoder.reorder_incremental_state_scripting(state, order)
+            encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+            targets, rows = targets[order], rows[order]
+        output = model.decoder(targets[:, : t + 1], encoder_out, state)
+        expected, weights = log_probs(model, sources[rows], targets[:, : t + 1])
+        assert_close(model.get_normalized_probs(output, True)[:, 0], expected[:, -1])
+        assert_close(output[1]["attn"][0][:, 0], weights[:, -1])
 
 
 def score_by_hand(models, source, words, temperature=1.0):
@@ -93,8 +72,9 @@ def score_by_hand(models, source, words, temperature=1.0):
     return probs[range(len(words)), words].log(), attn
 
 
-def check_hypotheses(models, found, sources, temperature=1.0, **tolerance):
-    for source, hypotheses in zip(sources, found, strict=True):
+def check_hypotheses(models, found, temperature=1.0):
+    size = max(map(len, SOURCES))
+    for source, hypotheses in zip(SOURCES, found, strict=True):
         scores = [float(h["score"]) for h in hypotheses]
         assert scores == sorted(scores, reverse=True)
         assert len({tuple(h["tokens"].tolist()) for h in hypotheses}) == len(hypotheses)
@@ -102,9 +82,8 @@ def check_hypotheses(models, found, sources, temperature=1.0, **tolerance):
             words = h["tokens"].tolist()
             expected, attn = score_by_hand(models, source, words, temperature)
             assert words[-1] == EOS and EOS not in words[:-1]
-            assert_close(h["positional_scores"], expected, **tolerance)
-            assert_close(float(h["score"]), expected.mean().item(), **tolerance)
-            size = max(map(len, sources))
+            assert_close(h["positional_scores"], expected)
+            assert_close(float(h["score"]), expected.mean().item())
             assert h["attention"].shape == (size, len(words))
             places = h["attention"][size - len(source) :].t()
             assert_close(places, attn, rtol=1e-5, atol=1e-6)  # kept in float32 by fairseq
@@ -118,7 +97,7 @@ def test_positional_scores_are_those_by_hand(option, beam=4):
     model = shared_model(option)
     found = generate([model], beam=beam)
     assert [len(hypotheses) for hypotheses in found] == [beam] * 3
-    check_hypotheses([model], found, SOURCES)
+    check_hypotheses([model], found)
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -128,7 +107,7 @@ def test_prefix_tokens(beam):
     model = shared_model()
     prefix = torch.tensor([[7, 9, 4], [12, PAD, PAD], [PAD, PAD, PAD]])
     found = generate([model], beam=beam, prefix=prefix)
-    check_hypotheses([model], found, SOURCES)
+    check_hypotheses([model], found)
     for row, hypotheses in zip(prefix, found, strict=True):
         forced = row[row != PAD]
         assert all(torch.equal(h["tokens"][: len(forced)], forced) for h in hypotheses)
@@ -143,7 +122,7 @@ def test_temperature_and_ensembles(temperature, members):
     """Each model's P^(1/T), renormalised; then the mean, of models with other components."""
     models = [shared_model(option, seed) for seed, option in enumerate(MODELS[:members])]
     found = generate(models, temperature=temperature)
-    check_hypotheses(models, found, SOURCES, temperature)
+    check_hypotheses(models, found, temperature)
 
 
 @torch.no_grad()

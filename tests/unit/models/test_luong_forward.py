@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from ..conftest import assert_close, gradients, small_translation_model
+from ..conftest import (
+    assert_close,
+    drop_factors,
+    gradients,
+    relative_errors,
+    small_translation_model,
+)
 from .luong import (
     NEXT_WORDS,
     OPTIONS,
@@ -71,24 +77,24 @@ def test_padding_and_batch_mates_change_nothing(option, source_side, target_side
         assert (real[:, sources[b] == PAD] == 0).all()
 
 
-def dropped_inputs(**rates):
-    """What the output layer gets in training and in evaluation, (B, T, D_n) of each layer."""
-    model, caught = small_translation_model(doc_components="1,1,1,1", **rates), []
-    model.decoder.output.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
-    sources, targets = torch.tensor([[5, 6, 7]] * 4), torch.arange(4, 16).repeat(4, 1)
-    torch.manual_seed(0)
-    embedded = []
-    hook = model.decoder.lstm.register_forward_pre_hook(lambda _, args: embedded.append(args[0]))
-    extra = [model(sources, None, targets)[1], model.eval()(sources, None, targets)[1]]
+def read_by(module, model, *words):
+    """What a module of the model reads in training and in evaluation."""
+    read = []
+    hook = module.register_forward_pre_hook(lambda _, arguments: read.append(arguments[0]))
+    model(words[0], None, words[1])
+    model.eval()(words[0], None, words[1])
     hook.remove()
-    return caught, embedded, extra
+    model.train()
+    return read
 
 
 def test_dropout_of_the_mixtures_layers():
-    (train, whole), embedded, _ = dropped_inputs(dropout=0.5)
+    model = small_translation_model(doc_components="1,1,1,1", dropout=0.5)
+    words = torch.tensor([[5, 6, 7]] * 4), torch.arange(4, 16).repeat(4, 1)
+    train, whole = read_by(model.decoder.output, model, *words)  # each layer's (B, T, D_n)
+    embedded = read_by(model.decoder.lstm, model, *words)
     assert_close(embedded[0], embedded[1], rtol=0, atol=0)  # none before the first layer
-    factors = (train[0] / whole[0]).round(decimals=9)
-    assert set(factors.unique().tolist()) == {0.0, 2.0}
+    drop_factors(train[0], whole[0], 0.5)
     for n, h in enumerate(train):
         share = (h == 0).double().mean()
         assert 0.35 < share < 0.65, n
@@ -99,14 +105,9 @@ def test_dropout_of_the_mixtures_layers():
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_word_dropout_drops_whole_words(side):
     model = small_translation_model(**{f"{side}_dropout": 0.5})
-    caught = []
     module = model.encoder.lstm if side == "source" else model.decoder.lstm
-    module.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
-    sources, targets = torch.arange(4, 16).repeat(3, 1), torch.arange(4, 20).repeat(3, 1)
-    model(sources, None, targets)
-    model.eval()(sources, None, targets)
-    factors = (caught[0] / caught[1]).round(decimals=9)  # (T, B, width)
-    assert set(factors.unique().tolist()) == {0.0, 2.0}
+    words = torch.arange(4, 16).repeat(3, 1), torch.arange(4, 20).repeat(3, 1)
+    factors = drop_factors(*read_by(module, model, *words), 0.5)  # (T, B, width)
     assert torch.equal(factors, factors[:, :1, :1].expand_as(factors))
 
 
@@ -120,54 +121,29 @@ def test_nothing_is_dropped_in_evaluation():
 
 
 @pytest.mark.parametrize("option", ["default", "concat", "no input feeding", "tied", "one softmax"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, "autocast"], ids=str)
 def test_sixteen_bits(option, dtype):
-    """Scores near float64's, probabilities that sum to one, gradients that are finite; beam search
+    """Scores near float64's, probabilities that sum to one, gradients near float64's; beam search
     runs."""
-    settings = {"scale": 3.0, **OPTIONS[option]}
-    model, exact = (
-        small_translation_model(**settings).to(dtype),
-        small_translation_model(**settings),
-    )
+    settings, autocast = {"scale": 3.0, **OPTIONS[option]}, dtype == "autocast"
+    dtype = torch.float32 if autocast else dtype
+    model = small_translation_model(**settings).to(dtype)
+    exact = small_translation_model(**settings)
     exact.load_state_dict(model.state_dict())
-    args = padded(SOURCES, "left"), padded(TARGETS)
-    found, _ = log_probs(model, *args)
-    expected, _ = log_probs(exact, *args)
-    assert found.dtype == torch.float32
-    assert_close(found.exp().sum(-1), torch.ones(3, 5), rtol=0, atol=1e-5)
-    assert_close(found, expected, rtol=0, atol=0.1)
-    target = padded(NEXT_WORDS)
+    args, target = (padded(SOURCES, "left"), None, padded(TARGETS)), padded(NEXT_WORDS)
     for smoothing in (0.0, 0.1):
-        losses, grads = [], []
+        results = []
         for each in (model, exact):
-            output = each(args[0], None, args[1])[0]
-            loss, _ = each.decoder.output.smoothed_nll(output, target, smoothing, PAD)
-            losses.append(loss)
-            grads.append(torch.cat([g.flatten() for g in gradients(loss, list(each.parameters()))]))
-        assert_close(*losses, rtol=0.02, atol=0)
-        assert grads[0].dtype == dtype
-        assert (grads[0] - grads[1]).norm() < 0.05 * grads[1].norm()
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast and each is model):
+                output = each(*args)
+                scores = each.get_normalized_probs(output, log_probs=True)
+                loss, _ = each.decoder.output.smoothed_nll(output[0], target, smoothing, PAD)
+            grads = gradients(loss, list(each.parameters()))
+            results.append([scores, loss, torch.cat([g.flatten() for g in grads])])
+        (found, loss, grads), (truth, *_) = results
+        assert found.dtype == loss.dtype == torch.float32 and grads.dtype == dtype
+        assert_close(found.exp().sum(-1), torch.ones(3, 5), rtol=0, atol=1e-5)
+        assert_close(found, truth, rtol=0, atol=0.1)
+        errors = relative_errors(*results)
+        assert errors[1] < 0.02 and errors[2] < 0.05, errors
     assert [len(hypotheses) for hypotheses in generate([model.eval()])] == [4] * 3
-
-
-def test_autocast():
-    model = small_translation_model(scale=3.0)
-    args = padded(SOURCES, "left"), padded(TARGETS)
-    expected, _ = log_probs(model, *args)
-    target = padded(NEXT_WORDS)
-    truth = model.token_nll(model(args[0], None, args[1]), target, PAD)
-    exact = gradients(truth, list(model.parameters()))
-    model.float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found, _ = log_probs(model, *args)
-        loss = model.token_nll(model(args[0], None, args[1]), target, PAD)
-    grads = gradients(loss, list(model.parameters()))
-    assert found.dtype == loss.dtype == torch.float32
-    assert_close(found, expected, rtol=0, atol=0.1)
-    assert_close(found.exp().sum(-1), torch.ones(3, 5), rtol=0, atol=1e-5)
-    assert {g.dtype for g in grads} == {torch.float32}
-    error, size = (
-        torch.cat([g.flatten() for g in part]).norm()
-        for part in ([g - e for g, e in zip(grads, exact, strict=True)], exact)
-    )
-    assert error < 0.05 * size

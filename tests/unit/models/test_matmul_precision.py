@@ -68,22 +68,6 @@ def test_a_processor_without_bfloat16_gives_float32s_results(monkeypatch, name):
     assert_close(found, expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_another_precision_than_the_model_was_built_with(name):
-    make, settings = MODELS[name]
-    model, target, forward = make(**settings, matmul_precision="bfloat16")
-    narrow = loss_and_gradients(model, target, forward)
-    model.set_matmul_precision("float32")
-    assert_close(
-        loss_and_gradients(model, target, forward),
-        loss_and_gradients(*make(**settings)),
-        rtol=0,
-        atol=0,
-    )
-    model.set_matmul_precision("bfloat16")
-    assert_close(loss_and_gradients(model, target, forward), narrow, rtol=0, atol=0)
-
-
 def test_an_ensemble_names_its_models_precisions(monkeypatch):
     models = [language_model(matmul_precision=name)[0] for name in ("bfloat16", "float32")]
     assert Ensemble(models, None).matmul_precisions == ["bfloat16", "float32"]

@@ -3,68 +3,35 @@
 import pytest
 import torch
 
-from fairseq_doc.modules.attentional_lstm import AttentionalLSTM
+from fairseq_doc.modules.attentional_lstm import AttentionalLSTM, State
 
-from ..conftest import assert_close
+from ..conftest import assert_close, drop_factors
 
 T, B, S, E, D = 4, 2, 5, 3, 4
+ROWS = 15 * B
 PADDING = torch.tensor([[False] * 5, [True, False, False, False, True]])
-everywhere = pytest.mark.parametrize("input_feeding", [True, False])
 
 
-def decoder(score="general", input_feeding=True, layers=2, dropout=0.0):
-    torch.manual_seed(0)
-    module = AttentionalLSTM(E, D, layers, dropout, score, input_feeding).double()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.mul_(2)
-    return module
-
-
-def inputs(k=1, layers=2):
-    """e (T, k B, E), the memory (B, S, D), h and c (N, k B, D)."""
-    rng = torch.Generator().manual_seed(0)
-    shapes = ((T, k * B, E), (B, S, D), (layers, k * B, D), (layers, k * B, D))
-    return [torch.randn(*shape, generator=rng, dtype=torch.float64) for shape in shapes]
-
-
-def run(module, embedded, memory, hidden, cell):
-    return module(embedded, module.prepare(memory, PADDING), module.start(hidden, cell))
-
-
-@everywhere
+@pytest.mark.parametrize("input_feeding", [True, False])
 @pytest.mark.parametrize("score", ["general", "concat"])
 def test_dropout_is_between_layers_alone(score, input_feeding):
-    """Of the outputs of layers 1 and 2 of three, as returned; what is handed on is not dropped."""
-    module = decoder(score, input_feeding, layers=3, dropout=0.25).train()
-    embedded, memory, hidden, cell = inputs(layers=3)
-    embedded = embedded.repeat(10, 3, 1)
-    state = (hidden.repeat(1, 3, 1), cell.repeat(1, 3, 1))
-    outputs, attentional, _, after = run(module, embedded, memory, *state)
-    for n, output in enumerate(outputs[:2]):
-        dropped = (output == 0).double().mean()
-        assert 0.1 < dropped < 0.4
-        assert not torch.equal(output[0] == 0, output[1] == 0)  # a mask a step
-        kept = output[-1] != 0
-        assert_close(output[-1][kept], after.hidden[n][kept] / 0.75)
-    assert (outputs[2] != 0).all() and (attentional != 0).all()
-    assert_close(outputs[2][-1], after.hidden[2])
-
-
-@everywhere
-def test_dropped_outputs_are_the_next_layers_inputs(input_feeding):
-    """The first step's mask is found in the output and applied by hand."""
-    module = decoder(input_feeding=input_feeding, layers=2, dropout=0.5).train()
-    x = inputs()
-    embedded, memory, hidden, cell = x
-    torch.manual_seed(3)
-    outputs, *_ = run(module, embedded[:1], memory, hidden, cell)
-    first, second = module.layers
-    read = embedded[:1]
+    """With a mask a step. What is returned is what the next layer reads; the state is whole."""
+    torch.manual_seed(0)
+    module = AttentionalLSTM(E, D, 3, 0.25, score, input_feeding).double()
+    embedded, memory = torch.randn(T, ROWS, E).double(), torch.randn(B, S, D).double()
+    hidden, cell = torch.randn(2, 3, ROWS, D).double()
+    state = State(torch.zeros_like(hidden[0]), hidden, cell)
+    outputs, attentional, _, after = module(embedded, module.prepare(memory, PADDING), state)
+    assert (attentional != 0).all()
+    assert not any(torch.equal(output[0] == 0, output[1] == 0) for output in outputs[:2])
+    x = embedded[:1]
     if input_feeding:
-        read = torch.cat([read.new_zeros(1, B, D), read], dim=2)
-    undropped, _ = first(read, (hidden[:1], cell[:1]))
-    mask = (outputs[0] != 0).double() * 2
-    assert 0 < (mask == 0).sum() < mask.numel()
-    assert_close(outputs[0], undropped * mask)
-    assert_close(outputs[1], second(undropped * mask, (hidden[1:], cell[1:]))[0])
+        x = torch.cat([x.new_zeros(1, ROWS, D), x], dim=2)
+    for n, (layer, output) in enumerate(zip(module.layers, outputs, strict=True)):
+        undropped, _ = layer(x, (hidden[n : n + 1], cell[n : n + 1]))
+        x, kept = output[:1], output[-1] != 0
+        if n < 2:
+            drop_factors(x, undropped, 0.25)
+        else:
+            assert_close(x, undropped)
+        assert_close(output[-1][kept], after.hidden[n][kept] / (0.75 if n < 2 else 1.0))

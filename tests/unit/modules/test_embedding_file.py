@@ -1,34 +1,16 @@
-"""Embeddings as text and back; tests of the encoder-decoder's building have the damaged files."""
-
-from types import SimpleNamespace
+"""Embeddings as text and back; models that begin with them."""
 
 import pytest
 import torch
-from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from conftest import assert_refused
 from fairseq.utils import parse_embedding
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import write_lines
-from fairseq_doc.models import lstm_doc_lm, lstm_melis_lm  # noqa: F401  # which register
 from fairseq_doc.modules.embedding_file import embedding_lines, load_embedding_file
 
-from ..conftest import small_dictionary
-
-LANGUAGE_MODELS = {
-    "lstm_doc_lm": {"decoder_embed_dim": 3, "layer_dims": "4", "doc_components": "1,2"},
-    "lstm_melis_lm": {"hidden_size": 3, "embedding_ratio": 1.0},
-}
-
-
-def build(arch, n_words=9, **settings):
-    torch.manual_seed(0)
-    cfg = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch]())
-    cfg = OmegaConf.merge(cfg, LANGUAGE_MODELS[arch], settings)
-    task = SimpleNamespace(target_dictionary=small_dictionary(n_words))
-    return MODEL_REGISTRY[arch].build_model(cfg, task)
+from ..conftest import assert_close, build, small_dictionary
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=8, max_size=8))
@@ -43,28 +25,50 @@ def test_round_trip_to_the_bit(tmp_path_factory, numbers):
     assert torch.equal(torch.stack([by_fairseq[word] for word in dictionary.symbols]), matrix)
 
 
-@pytest.mark.parametrize("arch", LANGUAGE_MODELS)
-@pytest.mark.parametrize("untied", [False, True])
-def test_a_language_model_begins_with_the_rows_of_a_file(arch, untied, tmp_path):
-    """Other rows, other parameters and the random numbers drawn are as without it."""
-    path = tmp_path / "v"
-    path.write_text("2 3\nw1 1 2 3\nstranger 9 9 9\n")
-    model = build(arch, untie_output=untied, decoder_embed_path=str(path))
-    expected = build(arch, untie_output=untied).state_dict()
-    row = small_dictionary(9).index("w1")
-    for name in ["embedding"] if untied else ["embedding", "output.weight"]:
-        expected[f"decoder.{name}"][row] = torch.tensor([1.0, 2.0, 3.0])
-    found = model.state_dict()
-    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
-    assert model.decoder.embedding.requires_grad
-
-
-@pytest.mark.parametrize("arch", LANGUAGE_MODELS)
 @pytest.mark.parametrize(
     "text, problem",
-    [("1 4\nw1 1 2 3 4\n", "expected 3 numbers a word"), ("w1 1 2 3\n", "got no header")],
+    [
+        ("", "got no header"),
+        ("w1 1 2 3\nw2 1 2 3\n", "got no header"),
+        ("1 4\nw1 1 2 3 4\n", "line 2: expected 3 numbers a word, as wide as the .* 4 for 'w1'"),
+        ("1 3\nw1 1 2 x\n", "line 2: expected finite numbers; got '1 2 x'"),
+        ("1 3\nw1 1 2 nan\n", "line 2: expected finite numbers"),
+        ("2 3\nw1 1 2 3\n", "expected 2 words, as its header says; got 1"),
+        ("2 3\nw1 1 2 3\n\n", "expected 3 numbers"),
+    ],
 )
-def test_files_that_do_not_fit_a_language_model(arch, text, problem, tmp_path):
+def test_files_that_cannot_be_read(tmp_path, text, problem):
     (tmp_path / "v").write_text(text)
-    with pytest.raises(FairseqDocError, match=problem):
-        build(arch, decoder_embed_path=str(tmp_path / "v"))
+    embedding, dictionary = torch.zeros(9, 3), small_dictionary(9)
+    assert_refused(problem, load_embedding_file, embedding, str(tmp_path / "v"), dictionary)
+
+
+NARROW = {
+    "lstm_doc_lm": {"decoder_embed_dim": 3, "layer_dims": "4", "doc_components": "1,2"},
+    "lstm_melis_lm": {"hidden_size": 3, "embedding_ratio": 1.0},
+    "lstm_luong_doc": {"encoder_embed_dim": 3, "decoder_embed_dim": 3, "hidden_size": 5},
+}
+TIED = ["decoder.embedding", "decoder.output.weight"]
+
+
+@pytest.mark.parametrize(
+    "arch, side, settings, names",
+    [
+        *((arch, "decoder", {}, TIED) for arch in ("lstm_doc_lm", "lstm_melis_lm")),
+        ("lstm_doc_lm", "decoder", {"untie_output": True}, TIED[:1]),
+        ("lstm_melis_lm", "decoder", {"untie_output": True}, TIED[:1]),
+        ("lstm_luong_doc", "decoder", {}, TIED[:1]),
+        ("lstm_luong_doc", "encoder", {}, ["encoder.embedding"]),
+        ("lstm_luong_doc", "encoder", {"share_all_embeddings": True}, ["encoder.embedding", *TIED]),
+    ],
+)
+def test_a_model_begins_with_the_rows_of_a_file(tmp_path, arch, side, settings, names):
+    """Other rows, other parameters and the random numbers drawn are as without it."""
+    (tmp_path / "v").write_text("2 3\nw1 1 2 3\nstranger 9 9 9\n")
+    settings = {**NARROW[arch], **settings}
+    model = build(arch, 9, **settings, **{f"{side}_embed_path": str(tmp_path / "v")})
+    expected = build(arch, 9, **settings).state_dict()
+    for name in names:
+        expected[name][small_dictionary(9).index("w1")] = torch.tensor([1.0, 2.0, 3.0])
+    assert_close(model.state_dict(), expected, rtol=0, atol=0)
+    assert model.get_parameter(names[0]).requires_grad

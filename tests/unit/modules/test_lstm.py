@@ -22,7 +22,7 @@ def test_with_another_weight_it_is_the_layer_that_has_it(name):
     layer, x, state = layer_and_inputs()
     own = dict(layer.named_parameters())
     other = (3 * own[name]).detach().requires_grad_()
-    output, after = run_lstm(layer, x, state, **{name: other})
+    output, after = run_lstm(layer, x, state, torch.float32, **{name: other})
     before = {key: weight.clone() for key, weight in own.items()}
     rest = [weight for key, weight in own.items() if key != name]
     found = gradients(output.square().sum(), [other, *rest])

@@ -12,20 +12,20 @@ from fairseq_doc.ops.mogrifier import mogrifier_reference
 from fairseq_doc.ops.recurrence import make_cell, recurrence_reference
 
 from ..conftest import assert_close
-from ..ops.conftest import EVERY_CELL, each_cell
+from ..ops.conftest import EVERY_CELL
 
 T, B, E, D = 5, 3, 4, 6
 CAPPED = make_cell("lstm", "capped")
 
 
-def make_stack(cell=CAPPED, layers=2, output_dim=E, seed=0, **settings):
-    torch.manual_seed(seed)
+def make_stack(cell=CAPPED, layers=2, output_dim=E, **settings):
+    torch.manual_seed(0)
     depth = 3 if cell.name == "rhn" else 1
     return RecurrentStack(cell, E, D, output_dim, layers, depth, **settings).double()
 
 
-def random_input(seed=0, time=T):
-    return torch.randn(time, B, E, generator=torch.Generator().manual_seed(seed)).double()
+def random_input():
+    return torch.randn(T, B, E, generator=torch.Generator().manual_seed(0)).double()
 
 
 def plain(stack, x, state, state_masks=None, recurrent_masks=None):
@@ -51,6 +51,21 @@ def plain(stack, x, state, state_masks=None, recurrent_masks=None):
     return outputs + [
         total if stack.projection is None else total @ stack.projection.t()
     ], new_state
+
+
+@pytest.fixture
+def masks(monkeypatch):
+    """The masks that the stack has drawn."""
+    masks = []
+
+    def keeping(*arguments):
+        mask = dropout_mask(*arguments)
+        masks.extend([] if mask is None else [mask])
+        return mask
+
+    dropout_mask = recurrent_stack.dropout_mask
+    monkeypatch.setattr(recurrent_stack, "dropout_mask", keeping)
+    return masks
 
 
 class OutputGateFirst(LSTMCell):
@@ -81,15 +96,10 @@ def test_it_is_the_sum_of_layers_that_read_one_another(cell, layers, output_dim)
 
 @pytest.mark.parametrize("gates", KINDS)
 @pytest.mark.parametrize("rank", [None, 2])
-def test_with_mogrifier_gates_and_dropped_states(gates, rank, monkeypatch):
+def test_with_mogrifier_gates_and_dropped_states(gates, rank, masks):
     """Each layer has rounds of its own; they read the dropped state."""
     settings = {"mogrifier_rounds": 5, "mogrifier_rank": rank, "state": 0.5, "recurrent": 0.5}
     stack, x = make_stack(make_cell("lstm", gates), 3, **settings), random_input()
-    masks = [torch.bernoulli(torch.full((B, D), 0.5)).double() * 2 for _ in range(6)]
-    drawn = iter(masks)
-    monkeypatch.setattr(
-        recurrent_stack, "dropout_mask", lambda shape, rate, *_: next(drawn) if rate else None
-    )
     state = [tuple(torch.randn(1, B, D).double() for _ in range(2)) for _ in range(3)]
     outputs, _, after = stack(x, state)
     assert_close([outputs, after], list(plain(stack, x, state, masks[::2], masks[1::2])))
@@ -97,66 +107,24 @@ def test_with_mogrifier_gates_and_dropped_states(gates, rank, monkeypatch):
     assert len(matrices) == 15 and {len(m) for m in matrices} == {1 if rank is None else 2}
 
 
-def test_mogrifier_factors_of_zeros_leave_the_plain_stack():
-    plain_stack, gated = make_stack(), make_stack(mogrifier_rounds=4, mogrifier_rank=2)
-    x = random_input()
-    with torch.no_grad():
-        for name, parameter in gated.named_parameters():
-            if "mogrifier" in name:
-                parameter.zero_()
-        for one, other in zip(plain_stack.layers, gated.layers, strict=True):
-            other.load_state_dict(one.state_dict(), strict=False)
-        gated.projection.copy_(plain_stack.projection)
-    expected = plain_stack(x, plain_stack.zero_state(B, x))
-    assert_close(gated(x, gated.zero_state(B, x)), expected)
-
-
-@each_cell
-def test_the_state_goes_on_where_it_was(cell):
-    stack, x = make_stack(cell), random_input(time=7)
-    whole, _, last = stack(x, stack.zero_state(B, x))
-    first, _, state = stack(x[:3], stack.zero_state(B, x))
-    second, _, state = stack(x[3:], state)
-    assert_close([torch.cat(parts) for parts in zip(first, second, strict=True)], whole)
-    assert_close(state, last)
-
-
 @pytest.mark.parametrize(
-    "cell", [make_cell("lstm", "capped"), make_cell("rhn", "untied"), make_cell("nas")]
+    "cell, name",
+    [
+        *((cell, "state") for cell in (CAPPED, make_cell("rhn", "untied"), make_cell("nas"))),
+        *((cell, "recurrent") for cell in (make_cell("lstm", "tied"), make_cell("rhn", "capped"))),
+    ],
 )
-def test_state_dropout_has_one_mask_a_stream_and_window(cell, monkeypatch):
+def test_dropped_states_and_g_have_one_mask_a_stream_and_window(cell, name, masks):
     """Shared over the steps, and by all micro-steps; the carried state is whole."""
-    stack, x = make_stack(cell, state=0.5), random_input()
-    masks = []
-
-    def keeping(shape, rate, training, like):
-        mask = dropout_mask(shape, rate, training, like)
-        if mask is not None:
-            masks.append(mask)
-        return mask
-
-    dropout_mask = recurrent_stack.dropout_mask
-    monkeypatch.setattr(recurrent_stack, "dropout_mask", keeping)
+    stack, x = make_stack(cell, **{name: 0.5}), random_input()
     outputs, _, state = stack(x, stack.zero_state(B, x))
     assert [mask.shape for mask in masks] == [(B, D)] * 2
     assert set(torch.cat(masks).unique().tolist()) == {0.0, 2.0}
-    expected, last = plain(stack, x, stack.zero_state(B, x), state_masks=masks)
-    assert_close([outputs, state], [expected, last])
+    expected = plain(stack, x, stack.zero_state(B, x), **{f"{name}_masks": masks})
+    assert_close([outputs, state], list(expected))
     again, _, _ = stack(x, stack.zero_state(B, x))
     assert not torch.equal(again[-1], outputs[-1])
     assert not torch.equal(masks[0], masks[2])
-
-
-@pytest.mark.parametrize("cell", [make_cell("lstm", "tied"), make_cell("rhn", "capped")])
-def test_recurrent_dropout_has_one_mask_a_stream_and_window(cell, monkeypatch):
-    stack, x = make_stack(cell, recurrent=0.5), random_input()
-    masks = [torch.bernoulli(torch.full((B, D), 0.5)).double() * 2 for _ in range(2)]
-    rest = iter(masks)
-    monkeypatch.setattr(
-        recurrent_stack, "dropout_mask", lambda shape, rate, *_: next(rest) if rate else None
-    )
-    outputs, _, _ = stack(x, stack.zero_state(B, x))
-    assert_close(outputs, plain(stack, x, stack.zero_state(B, x), recurrent_masks=masks)[0])
 
 
 def dropped_share(x, undropped):

@@ -1,12 +1,15 @@
 """What the tests of the recurrences share."""
 
+import copy
+
 import pytest
 import torch
 
+from fairseq_doc.ops import matmul
 from fairseq_doc.ops.gated_cell import KINDS, GatedCell
 from fairseq_doc.ops.recurrence import CELLS, make_cell
 
-from ..conftest import gradients
+from ..conftest import assert_close, gradients, relative_errors
 
 EVERY_CELL = [
     make_cell(name, gates)
@@ -16,10 +19,16 @@ EVERY_CELL = [
 each_cell = pytest.mark.parametrize("cell", EVERY_CELL, ids=lambda x: f"{x.name}-{x.gates}")
 
 
+@pytest.fixture(params=matmul.BACKENDS)
+def kernel(request, monkeypatch):
+    monkeypatch.setattr(matmul, "backend", request.param)
+
+
 def weighted(results):
     """A scalar on which every number has another influence."""
+    wide = [x.float() if x.dtype.itemsize == 2 else x for x in results]
     return sum(
-        (x * torch.linspace(-1, 2, x.numel(), dtype=x.dtype).view(x.shape)).sum() for x in results
+        (x * torch.linspace(-1, 2, x.numel(), dtype=x.dtype).view(x.shape)).sum() for x in wide
     )
 
 
@@ -36,14 +45,42 @@ class Case:
             for shape in shapes
         ]
 
-    def results(self, form, asking=None, **settings):
-        """The results, and the gradients of the tensors that ask for one, by default all."""
+    def results(self, form, asking=None, used=None, **settings):
+        """The results, and the gradients of the tensors that ask for one, by default all, where the
+        results numbered in ``used``, by default all, have an influence."""
         inputs = [
             x.clone().requires_grad_(asking is None or n in asking)
             for n, x in enumerate(self.tensors)
         ]
         found = self.run(form, inputs, **settings)
-        return found + list(gradients(weighted(found), [x for x in inputs if x.requires_grad]))
+        loss = weighted([x for n, x in enumerate(found) if used is None or n in used])
+        return found + list(gradients(loss, [x for x in inputs if x.requires_grad]))
+
+    def exact(self):
+        """The same numbers in float64."""
+        case = copy.copy(self)
+        case.tensors = [x.double() for x in self.tensors]
+        return case
+
+    def check_error(self, own, plain, factors):
+        """Of float32 numbers, with rounded ``factors`` of the products, it is at most the plain
+        form's under autocast, with a margin."""
+        truth, ours = self.exact().results(plain), self.results(own, dtype=factors)
+        assert {x.dtype for x in ours} == {torch.float32}
+        errors, floor = relative_errors(ours, truth), torch.finfo(factors).eps
+
+        def rounded(*arguments, **settings):
+            with torch.autocast("cpu", factors, enabled=factors != torch.float32):
+                return plain(*arguments, **settings)
+
+        of_plain = relative_errors(self.results(rounded), truth)
+        assert (errors <= 1.5 * of_plain + 0.2 * floor).all() and errors.max() < 16 * floor
+
+    def check_own_dtypes(self, own):
+        """Autocast changes nothing."""
+        outside = self.results(own)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert_close(self.results(own), outside, rtol=0, atol=0)
 
     def all_but_one(self):
         """Each choice of all tensors but one."""

@@ -6,6 +6,7 @@ for training is called ``ref`` too, but multiplies by a fast product; torch choo
 not counted here.
 """
 
+import contextlib
 import re
 
 import pytest
@@ -26,32 +27,25 @@ pytestmark = pytest.mark.skipif(
 EXECUTED = re.compile(r"onednn_verbose,(?:v1,)?primitive,exec,cpu,(inner_product|matmul),([^,]*),")
 
 
-class Kernels:
-    """oneDNN's kernels for the matrix products in a ``with`` block, by name."""
+@contextlib.contextmanager
+def listed(capfd, kernels):
+    """Append the names of oneDNN's kernels for the matrix products in a ``with`` block."""
+    capfd.readouterr()
+    with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
+        yield
+    kernels += [kernel for _, kernel in EXECUTED.findall(capfd.readouterr().out)]
 
-    def __init__(self, capfd):
-        self._capfd, self.names = capfd, []
 
-    def __enter__(self):
-        self._capfd.readouterr()
-        self._verbose = torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON)
-        self._verbose.__enter__()
-        return self
-
-    def __exit__(self, *error):
-        self._verbose.__exit__(*error)
-        self.names = [kernel for _, kernel in EXECUTED.findall(self._capfd.readouterr().out)]
-
-    def reference(self):
-        return [name for name in self.names if "ref" in name]
+def reference(kernels):
+    return [name for name in kernels if "ref" in name]
 
 
 def test_the_log_shows_the_reference_kernel(capfd):
     """Half of the columns of a wider matrix, as no caller may pass them on."""
-    left, right = numbers(16, 48), numbers(24, 96)[:, :48]
-    with Kernels(capfd) as kernels:
+    left, right, kernels = numbers(16, 48), numbers(24, 96)[:, :48], []
+    with listed(capfd, kernels):
         torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")
-    assert kernels.reference() == kernels.names != [], "dense_operand is needed no more"
+    assert reference(kernels) == kernels != [], "dense_operand is needed no more"
 
 
 @pytest.fixture(params=matmul.BACKENDS)
@@ -59,10 +53,10 @@ def kernels(request, monkeypatch, capfd):
     """At the end no product has reached the reference kernel, and with oneDNN some were its.
     torch's own products are MKL's on x86-64, and may be oneDNN's elsewhere."""
     monkeypatch.setattr(matmul, "backend", request.param)
-    kernels = Kernels(capfd)
-    yield kernels
-    assert kernels.reference() == []
-    assert kernels.names or request.param == "torch"
+    kernels = []
+    yield listed(capfd, kernels)
+    assert reference(kernels) == []
+    assert kernels or request.param == "torch"
 
 
 @pytest.mark.parametrize("size", [(1, 7, 11), (16, 48, 24), (130, 260, 70)])

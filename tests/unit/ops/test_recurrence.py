@@ -7,15 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fairseq_doc.ops import matmul
 from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.recurrence import make_cell, recurrence, recurrence_reference
 
-from ..conftest import assert_close, assert_no_worse_than_plain
+from ..conftest import assert_close
 from . import conftest
 from .conftest import each_cell
-
-each_backend = pytest.mark.parametrize("backend", matmul.BACKENDS)
 
 
 class Case(conftest.Case):
@@ -41,16 +38,6 @@ class Case(conftest.Case):
         state = inputs, hidden, cell_state
         result = form(self.cell, *state, matrices, biases, **masks, **settings)
         return [x for x in result if x is not None]
-
-
-def rounded_reference(factors):
-    """The plain form whose products have their factors rounded, as autocast has them."""
-
-    def form(cell, inputs, hidden, *rest, **settings):
-        with torch.autocast("cpu", factors, enabled=factors != torch.float32):
-            return recurrence_reference(cell, inputs, hidden, *rest, **settings)
-
-    return form
 
 
 @each_cell
@@ -93,30 +80,13 @@ def test_a_capped_cell_stays_between_minus_one_and_one(gates):
     assert (cell.abs().max() <= 1) == (gates != "untied")
 
 
-@each_backend
-@pytest.mark.parametrize("factors", [torch.float32, torch.bfloat16])
 @each_cell
-def test_error_is_no_worse_than_the_plain_forms(monkeypatch, backend, factors, cell):
-    monkeypatch.setattr(matmul, "backend", backend)
-    settings = {"t": 12, "r": 4, "d": 24, "depth": 3 if cell.name == "rhn" else 1, "scale": 0.3}
-    case, exact = Case(cell, dtype=torch.float32, **settings), Case(cell, **settings)
-    exact.tensors = [x.double() for x in case.tensors]
-    truth = exact.results(recurrence_reference)
-    forms = {
-        "ours": case.results(recurrence, dtype=factors),
-        "plain": case.results(rounded_reference(factors)),
-    }
-    assert_no_worse_than_plain(forms, truth, factors)
-
-
-@each_backend
-@each_cell
-def test_under_autocast_it_keeps_its_own_dtypes(monkeypatch, backend, cell):
-    monkeypatch.setattr(matmul, "backend", backend)
-    case = Case(cell, dtype=torch.float32)
-    outside = case.results(recurrence)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert_close(case.results(recurrence), outside, rtol=0, atol=0)
+def test_lower_precisions(kernel, cell):
+    sizes = {"t": 12, "r": 4, "d": 24, "depth": 3 if cell.name == "rhn" else 1, "scale": 0.3}
+    case = Case(cell, dtype=torch.float32, **sizes)
+    for factors in (torch.float32, torch.bfloat16):
+        case.check_error(recurrence, recurrence_reference, factors)
+    case.check_own_dtypes(recurrence)
 
 
 @pytest.mark.parametrize("cell", [("unheard-of",), ("lstm", "open")])

@@ -36,53 +36,51 @@ def count_runs(monkeypatch):
     return results
 
 
-def run(monkeypatch, form, bytes_, mixture, target, **settings):
+@pytest.fixture
+def run(monkeypatch):
     """The loss and its gradients, of tokens with unequal factors."""
-    monkeypatch.setattr(mixture_chunks, "TILED_BYTES", bytes_)
-    torch.manual_seed(0)
-    inputs = leaves(mixture)
-    loss = form(Mixture(*inputs), target, **settings)
-    factors = torch.arange(1, loss.numel() + 1, dtype=loss.dtype).view_as(loss)
-    return loss, gradients((loss * factors).sum(), [x for x in inputs if x is not None])
+
+    def run(bytes_, mixture, target, form=mixture_nll, **settings):
+        monkeypatch.setattr(mixture_chunks, "TILED_BYTES", bytes_)
+        torch.manual_seed(0)
+        inputs = leaves(mixture)
+        loss = form(Mixture(*inputs), target, **settings)
+        factors = torch.arange(1, loss.numel() + 1, dtype=loss.dtype).view_as(loss)
+        return loss, gradients((loss * factors).sum(), inputs)
+
+    return run
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "none"])
 @pytest.mark.parametrize("ignored", [[], [2, 5], range(N)])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_tiles_give_the_definition(monkeypatch, tiles, count_runs, reduction, ignored, with_bias):
+def test_tiles_give_the_definition(run, tiles, count_runs, reduction, ignored, with_bias):
     mixture, target = random_mixture(N, J, D, V), random_targets(N, V, ignored=list(ignored))
     if not with_bias:
         mixture[3] = None
-    settings = {"reduction": reduction}
-    found = run(monkeypatch, mixture_nll, ALWAYS, mixture, target, **settings)
-    truth = run(monkeypatch, reference.mixture_nll, ALWAYS, mixture, target, **settings)
-    assert_close(found, truth)
+    found = run(ALWAYS, mixture, target, reduction=reduction)
+    assert_close(found, run(ALWAYS, mixture, target, reference.mixture_nll, reduction=reduction))
     assert count_runs and None not in count_runs
 
 
 @pytest.mark.parametrize("reduction", ["sum", "none"])
 @pytest.mark.parametrize("sampling", [0.2, 1.5])
-def test_sampled_gradients_have_the_same_draw(monkeypatch, tiles, reduction, sampling):
+def test_sampled_gradients_have_the_same_draw(run, tiles, reduction, sampling):
     mixture, target = random_mixture(N, J, D, V), random_targets(N, V, ignored=[4])
     settings = {"reduction": reduction, "gradient_sampling": sampling}
-    found, expected = (
-        run(monkeypatch, mixture_nll, bytes_, mixture, target, **settings)
-        for bytes_ in (ALWAYS, NEVER)
-    )
+    found, expected = (run(bytes_, mixture, target, **settings) for bytes_ in (ALWAYS, NEVER))
     assert_close(found, expected)
     assert torch.equal(found[1][0] == 0, expected[1][0] == 0)
 
 
 @pytest.mark.parametrize("sampling", [0.0, 0.2])
-def test_bfloat16(monkeypatch, tiles, sampling):
+def test_bfloat16(run, monkeypatch, tiles, sampling):
     monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
     mixture = random_mixture(N, J, D, V, dtype=torch.float32)
     target = random_targets(N, V, ignored=[4])
     settings = {"gradient_sampling": sampling}
-    loss, found = run(
-        monkeypatch, mixture_nll, ALWAYS, mixture, target, precision=torch.bfloat16, **settings
-    )
-    truth_loss, truth = run(monkeypatch, mixture_nll, NEVER, mixture, target, **settings)
+    loss, found = run(ALWAYS, mixture, target, precision=torch.bfloat16, **settings)
+    truth_loss, truth = run(NEVER, mixture, target, **settings)
     assert loss.dtype == torch.float32
     assert_close(loss, truth_loss, rtol=1e-2)
     for x, y in zip(found, truth, strict=True):
@@ -91,13 +89,12 @@ def test_bfloat16(monkeypatch, tiles, sampling):
 
 @pytest.mark.parametrize("shift", [100.0, -100.0])
 @pytest.mark.parametrize("sampling", [0.0, 0.2])
-def test_far_logits_are_left_to_chunks(monkeypatch, tiles, count_runs, shift, sampling):
+def test_far_logits_are_left_to_chunks(run, tiles, count_runs, shift, sampling):
     mixture, target = random_mixture(N, J, D, V), random_targets(N, V)
     shifted = [*mixture[:3], mixture[3] + shift]
-    settings = {"gradient_sampling": sampling}
-    found = run(monkeypatch, mixture_nll, ALWAYS, shifted, target, **settings)
+    found = run(ALWAYS, shifted, target, gradient_sampling=sampling)
     assert count_runs == [None]
-    assert_close(found, run(monkeypatch, mixture_nll, NEVER, mixture, target, **settings))
+    assert_close(found, run(NEVER, mixture, target, gradient_sampling=sampling))
 
 
 @pytest.mark.parametrize("number", [None, *range(4)])
@@ -116,8 +113,8 @@ def test_gradients_go_only_to_inputs_that_require_them(monkeypatch, tiles, numbe
         assert_close(found, gradients(truth, exact)[number])
 
 
-def test_smoothed_labels_and_a_given_size_of_chunks_take_none(monkeypatch, count_runs):
+def test_smoothed_labels_and_a_given_size_of_chunks_take_none(run, count_runs):
     mixture, target = random_mixture(N, J, D, V), random_targets(N, V)
-    run(monkeypatch, mixture_nll, ALWAYS, mixture, target, chunk_bytes=1000)
+    run(ALWAYS, mixture, target, chunk_bytes=1000)
     smoothed_mixture_nll(Mixture(*leaves(mixture)), target, 0.1)
     assert not count_runs
