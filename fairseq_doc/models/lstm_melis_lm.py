@@ -187,14 +187,8 @@ class LSTMMelisLanguageModel(MixtureLanguageModel):
         return cls.with_embeddings(MelisDecoder(cfg, dictionary), cfg)
 
 
-_DROPOUTS = ("input", "intra_layer", "state", "output", "component")
-
-
-def _preset(layers: int, width: int, ratio: float, *rates: float, **more: Any) -> dict[str, Any]:
-    """``rates`` are those of ``_DROPOUTS``; the last may be left out."""
-    sizes = {"layers": layers, "hidden_size": width, "embedding_ratio": ratio}
-    dropouts = {f"{name}_dropout": rate for name, rate in zip(_DROPOUTS, rates, strict=False)}
-    return {**sizes, **more, **dropouts}
+def _dropouts(**rates: float) -> dict[str, float]:
+    return {f"{name}_dropout": rate for name, rate in rates.items()}
 
 
 # Widths, ratios and dropouts of deepmind/lamb's scripts and configurations. The Mogrifiers' widths
@@ -202,18 +196,42 @@ def _preset(layers: int, width: int, ratio: float, *rates: float, **more: Any) -
 PRESETS: dict[str, dict[str, Any]] = {
     "lstm_melis_lm": {},
     "lstm_melis_lm_ptb_10m": {},
-    "lstm_melis_lm_ptb_24m": _preset(4, 723, 1.0, 0.634, 0.309, 0.643, 0.701),
-    "lstm_melis_lm_ptb_24m_mogrifier": _preset(
-        2, 912, 1.0, 0.729, 0.291, 0.387, 0.716, mogrifier_rounds=5, mogrifier_rank=84
-    ),
-    "lstm_melis_lm_wt2_24m": _preset(2, 1227, 0.1215, 0.484, 0.092, 0.454, 0.391),
-    "lstm_melis_lm_wt2_35m_mogrifier": _preset(
-        2, 1366, 0.1993, 0.547, 0.199, 0.221, 0.348, 0.348,
-        mogrifier_rounds=6, mogrifier_rank=48, doc_components="0,0,0,2",
-    ),
-    "lstm_melis_lm_enwik8_27m": _preset(4, 911, 1.0, 0.197, 0.031, 0.081, 0.07, untie_output=True),
-    "lstm_melis_lm_enwik8_46m": _preset(4, 1192, 1.0, 0.034, 0.012, 0.062, 0.28, untie_output=True),
-}  # fmt: skip
+    "lstm_melis_lm_ptb_24m": {"layers": 4, "hidden_size": 723, "embedding_ratio": 1.0}
+    | _dropouts(input=0.634, intra_layer=0.309, state=0.643, output=0.701),
+    "lstm_melis_lm_ptb_24m_mogrifier": {
+        "layers": 2,
+        "hidden_size": 912,
+        "embedding_ratio": 1.0,
+        "mogrifier_rounds": 5,
+        "mogrifier_rank": 84,
+    }
+    | _dropouts(input=0.729, intra_layer=0.291, state=0.387, output=0.716),
+    "lstm_melis_lm_wt2_24m": {"layers": 2, "hidden_size": 1227, "embedding_ratio": 0.1215}
+    | _dropouts(input=0.484, intra_layer=0.092, state=0.454, output=0.391),
+    "lstm_melis_lm_wt2_35m_mogrifier": {
+        "layers": 2,
+        "hidden_size": 1366,
+        "embedding_ratio": 0.1993,
+        "mogrifier_rounds": 6,
+        "mogrifier_rank": 48,
+        "doc_components": "0,0,0,2",
+    }
+    | _dropouts(input=0.547, intra_layer=0.199, state=0.221, output=0.348, component=0.348),
+    "lstm_melis_lm_enwik8_27m": {
+        "layers": 4,
+        "hidden_size": 911,
+        "embedding_ratio": 1.0,
+        "untie_output": True,
+    }
+    | _dropouts(input=0.197, intra_layer=0.031, state=0.081, output=0.070),
+    "lstm_melis_lm_enwik8_46m": {
+        "layers": 4,
+        "hidden_size": 1192,
+        "embedding_ratio": 1.0,
+        "untie_output": True,
+    }
+    | _dropouts(input=0.034, intra_layer=0.012, state=0.062, output=0.280),
+}
 
 
 register_presets(LSTMMelisLanguageModel, LSTMMelisLanguageModelConfig, PRESETS)

@@ -129,11 +129,19 @@ class AttentionalLSTM(nn.Module):
         return run(embedded, constants, state, masks)
 
     def _run_step_by_step(self, embedded, constants, state, masks):
-        *memory, embedding_weight, embedding_bias, joint_weights, biases = constants
-        gates = linear(embedded, embedding_weight, embedding_bias, self.precision)
-        weights = joint_weights, biases, masks
-        arguments = InputFeedingArguments._make(
-            [gates, *memory, self.attention.query_weight, *state, *weights]
+        weight, bias = constants.embedding_weight, constants.embedding_bias
+        arguments = InputFeedingArguments(
+            gates=linear(embedded, weight, bias, self.precision),
+            keys=constants.keys,
+            values=constants.values,
+            padding_mask=constants.padding_mask,
+            query_weight=self.attention.query_weight,
+            attentional=state.attentional,
+            hidden=state.hidden,
+            cell=state.cell,
+            joint_weights=constants.joint_weights,
+            biases=constants.biases,
+            dropout_masks=masks,
         )
         if self.attention.by_inner_products:
             result = input_feeding(arguments)
