@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import fairseq_cli.train
 import torch
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
@@ -24,7 +25,7 @@ from torch import distributed
 from torch.distributed import distributed_c10d
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.fairseq_patches.wrapping import wrap
+from fairseq_doc.fairseq_patches.wrapping import replaces
 
 TIMEOUT = "FAIRSEQ_DOC_RENDEZVOUS_TIMEOUT"  # seconds that a worker waits for the others to start
 ALONE = "FAIRSEQ_DOC_LAUNCHER"  # "none": every process trains alone, whoever started it
@@ -32,25 +33,16 @@ TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 ONE_PROCESS = ("eval-lm", "generate", "interactive")
 
 
-def apply() -> None:
-    """Refuse copies; replace the functions that start a command and join the workers."""
-    refuse_copies(sys.argv)
-    wrap(distributed_utils, "call_main", prepare_and_call)
-    wrap(distributed_utils, "distributed_init", join_in_time)
-    # fairseq-hydra-train imports this package only after call_main.
-    train: Any = sys.modules.get("fairseq_cli.train")
-    if train is not None:
-        wrap(train, "add_defaults", add_defaults_and_join)
-
-
+@replaces(distributed_utils, "call_main")
 def prepare_and_call(call_main, cfg, main, **kwargs):
     """Run a command with the settings of its launcher."""
     prepare(cfg)
     return call_main(cfg, main, **kwargs)
 
 
+@replaces(fairseq_cli.train, "add_defaults")
 def add_defaults_and_join(add_defaults, cfg):
-    """The first step of a training that did not go through our call_main."""
+    """The first step of a training: fairseq-hydra-train imports this package after call_main."""
     add_defaults(cfg)
     settings = cfg.distributed_training
     if settings.distributed_init_method is None and not distributed.is_initialized():
@@ -59,9 +51,6 @@ def add_defaults_and_join(add_defaults, cfg):
             if torch.cuda.is_available() and not cfg.common.cpu:
                 torch.cuda.set_device(settings.device_id)
             distributed_utils.distributed_init(cfg)
-
-
-# Where a process is among the workers
 
 
 @dataclass(frozen=True)
@@ -78,7 +67,6 @@ class Place:
 
 def place_of(environ: Mapping[str, str], port: int = -1) -> Place | None:
     """This process among several, or None; ``port`` is srun's, below 1 by the job's number."""
-    place = None
     if environ.get(ALONE) == "none":
         return None
     if all(name in environ for name in TORCHRUN):
@@ -92,7 +80,9 @@ def place_of(environ: Mapping[str, str], port: int = -1) -> Place | None:
         )
     elif "SLURM_STEP_NODELIST" in environ and "SLURM_PROCID" in environ:  # a task of srun
         place = _place_by_srun(environ, port)
-    return place if place is not None and place.workers > 1 else None
+    else:
+        return None
+    return place if place.workers > 1 else None
 
 
 def _place_by_srun(environ, port):
@@ -132,9 +122,6 @@ def refuse_copies(argv: list[str]) -> None:
             f"fairseq-{command} runs in one process: torchrun started {place.workers}, and each "
             "would do all of the work; start it without a launcher"
         )
-
-
-# Settings
 
 
 def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
@@ -213,9 +200,6 @@ def _set_for_cpu(settings, visible):
         )
 
 
-# Joining
-
-
 def rendezvous_timeout() -> timedelta:
     """How long a worker waits for the others to start."""
     seconds = os.environ.get(TIMEOUT, "45")
@@ -224,6 +208,7 @@ def rendezvous_timeout() -> timedelta:
     return timedelta(seconds=int(seconds))
 
 
+@replaces(distributed_utils, "distributed_init")
 def join_in_time(distributed_init, cfg):
     """Wait for the others no longer than the rendezvous timeout. Then the backend's own limit
     holds, since one worker can save or validate for a long time."""

@@ -4,7 +4,6 @@ import threading
 import time
 
 import pytest
-import torch
 from fairseq.data import iterators
 from torch.utils.data import DataLoader
 
@@ -58,7 +57,7 @@ def test_a_loader_that_keeps_its_workers_is_read_again():
 
 @pytest.mark.parametrize("batches_read", [3, 100])
 def test_processes_end_with_their_thread_and_not_when_memory_is_collected(batches_read):
-    loader = torch.utils.data.DataLoader(range(100), num_workers=2)
+    loader = DataLoader(range(100), num_workers=2)
     ahead = iterators.BufferedIterator(3, loader)
     before = set(multiprocessing.active_children())
     gc.disable()
