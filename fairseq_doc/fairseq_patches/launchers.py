@@ -71,13 +71,8 @@ def place_of(environ: Mapping[str, str], port: int = -1) -> Place | None:
         return None
     if all(name in environ for name in TORCHRUN):
         rank = int(environ["RANK"])
-        place = Place(
-            launcher="torchrun",
-            rank=rank,
-            workers=int(environ["WORLD_SIZE"]),
-            local_rank=int(environ.get("LOCAL_RANK", rank)),
-            init_method="env://",
-        )
+        local_rank = int(environ.get("LOCAL_RANK", rank))
+        place = Place("torchrun", rank, int(environ["WORLD_SIZE"]), local_rank, "env://")
     elif "SLURM_STEP_NODELIST" in environ and "SLURM_PROCID" in environ:  # a task of srun
         place = _place_by_srun(environ, port)
     else:
@@ -95,14 +90,9 @@ def _place_by_srun(environ, port):
     if port <= 0:  # the same for all tasks of a step
         job = int(environ.get("SLURM_JOB_ID", "0")) + 7 * int(environ.get("SLURM_STEP_ID", "0"))
         port = 10_000 + job % 20_000
-    return Place(
-        launcher="srun",
-        rank=int(environ["SLURM_PROCID"]),
-        workers=workers,
-        local_rank=int(environ.get("SLURM_LOCALID", "0")),
-        init_method=f"tcp://{nodes}:{port}",
-        per_machine=workers // machines if workers % machines == 0 else None,
-    )
+    rank, local_rank = int(environ["SLURM_PROCID"]), int(environ.get("SLURM_LOCALID", "0"))
+    per_machine = workers // machines if workers % machines == 0 else None
+    return Place("srun", rank, workers, local_rank, f"tcp://{nodes}:{port}", per_machine)
 
 
 def command_of(argv: list[str]) -> str:

@@ -87,42 +87,25 @@ class BpttLanguageModelingTask(FairseqTask):
         self.datasets[split] = load_stream(path, split, self.dictionary, combine)
 
     def get_batch_iterator(
-        self,
-        dataset,
-        max_tokens=None,
-        max_sentences=None,
-        num_shards=1,
-        shard_id=0,
-        num_workers=0,
-        epoch=1,
-        data_buffer_size=0,
-        skip_remainder_batch=False,
-        **unused,
+        self, dataset, max_sentences=None, num_shards=1, shard_id=0, epoch=1, **more
     ):
         """The same windows in order on every worker; each worker has its own columns."""
-        check_batches(max_sentences, max_tokens, skip_remainder_batch)
+        check_batches(max_sentences, more.get("max_tokens"), more.get("skip_remainder_batch"))
         if dataset.split == self.cfg.train_subset:
             n_columns = max_sentences * num_shards
             windows = self._training_windows(dataset, n_columns, num_shards, epoch)
             self._first_column = shard_id * max_sentences
         else:
             windows = self._evaluation_windows(dataset, max_sentences, num_shards)
-        settings = {"num_workers": num_workers, "buffer_size": data_buffer_size, "epoch": epoch}
-        return _iterator(windows, num_shards, shard_id, **settings)
+        workers, buffer_size = more.get("num_workers", 0), more.get("data_buffer_size", 0)
+        return _iterator(windows, num_shards, shard_id, workers, buffer_size, epoch)
 
     def eval_lm_dataloader(
-        self,
-        dataset,
-        batch_size=None,
-        num_shards=1,
-        shard_id=0,
-        num_workers=0,
-        length=None,
-        **unused,
+        self, dataset, batch_size=None, num_shards=1, shard_id=0, num_workers=0, length=None, **more
     ):
         n_columns = 1 if batch_size is None else batch_size
         windows = self._evaluation_windows(dataset, n_columns, num_shards, length)
-        iterator = _iterator(windows, num_shards, shard_id, num_workers=num_workers)
+        iterator = _iterator(windows, num_shards, shard_id, num_workers)
         return iterator.next_epoch_itr(shuffle=False)
 
     def _training_windows(self, dataset, n_columns, num_shards, epoch):
@@ -271,14 +254,16 @@ def _show(model, average):
         show()
 
 
-def _iterator(windows, num_shards, shard_id, **settings):
+def _iterator(windows, num_shards, shard_id, num_workers, buffer_size=0, epoch=1):
     windows = windows.share(num_shards, shard_id)
     return iterators.EpochBatchIterator(
         dataset=windows,
         collate_fn=windows.collater,
         batch_sampler=[[i] for i in range(len(windows))],
+        num_workers=num_workers,
+        buffer_size=buffer_size,
+        epoch=epoch,
         disable_shuffling=True,
-        **settings,
     )
 
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.optim.nt_asgd import LAST_CHECKPOINT, NTASGD, TASK, NTASGDSchedule
 
 from ..conftest import assert_close
@@ -50,8 +49,8 @@ def test_stages_whose_best_models_could_not_be_kept_are_refused(stages):
         ({"write_checkpoints_asynchronously": True}, "no --write-checkpoints-asynchronously$"),
     ):
         problem = f"--finetune-stages needs checkpoint_last.pt .*{got}"
-        with pytest.raises(FairseqDocError, match=problem):
-            NTASGD(config(no_save=False, finetune_stages=stages, **changes), new_parameters())
+        refused = config(no_save=False, finetune_stages=stages, **changes)
+        assert_refused(problem, NTASGD, refused, new_parameters())
         NTASGD(config(no_save=True, finetune_stages=stages, **changes), new_parameters())
         NTASGD(config(no_save=False, finetune_stages=0, **changes), new_parameters())
 
@@ -66,16 +65,11 @@ class OtherOptimizer(FairseqOptimizer):
     _optimizer = None
 
 
-def test_the_scheduler_alone_is_an_error():
+def test_the_scheduler_finds_the_optimizer_under_amp_or_is_refused():
     other = OtherOptimizer(SimpleNamespace(_name="adam"))
     assert_refused("needs --optimizer nt_asgd; got .*Other", schedule, other)
-
-
-def test_the_scheduler_finds_the_optimizer_under_amp():
-    inner = NTASGD(config(), new_parameters())
-    wrapper = OtherOptimizer(SimpleNamespace(_name="amp"))
-    wrapper.fp32_optimizer = inner
-    assert schedule(wrapper).nt_asgd is inner
+    other.fp32_optimizer = NTASGD(config(), new_parameters())
+    assert schedule(other).nt_asgd is other.fp32_optimizer
 
 
 def test_the_optimizer_of_a_model_is_found():
@@ -122,8 +116,8 @@ def test_a_state_without_the_stages_is_refused():
     """Version 0.4.0 saved such a one with --amp."""
     optimizer = NTASGD(config(), new_parameters())
     state = {k: v for k, v in optimizer.state_dict().items() if k != "trigger"}
-    with pytest.raises(FairseqDocError, match="expected the validation losses .*--reset-optimizer"):
-        optimizer.load_state_dict(state)
+    problem = "expected the validation losses .*--reset-optimizer"
+    assert_refused(problem, optimizer.load_state_dict, state)
 
 
 def resumed_with_stages(epoch_loss, loss, losses=(3.0, 4.0)):
@@ -153,8 +147,8 @@ def test_stages_may_be_asked_for_on_a_resume_from_the_best_model(best, mid_epoch
 
 @pytest.mark.parametrize("epoch_loss, loss", [((3, 3.5), 3.5), (None, 3.5), (None, None)])
 def test_stages_are_not_started_from_a_model_that_is_not_the_best(epoch_loss, loss):
-    with pytest.raises(FairseqDocError, match="expected --restore-file .*checkpoint_best.pt"):
-        resumed_with_stages(epoch_loss, loss)
+    problem = "expected --restore-file .*checkpoint_best.pt"
+    assert_refused(problem, resumed_with_stages, epoch_loss, loss)
 
 
 def test_stages_may_be_asked_for_before_anything_was_validated():
@@ -233,63 +227,54 @@ def test_nothing_is_kept_without_stages_or_where_nothing_is_saved(tmp_path, chan
 def test_a_run_saved_in_any_epoch_goes_on_equally(tmp_path, cut, shown):
     """A checkpoint holds the state from before its epoch's loss, which is shown on the resume.
     ``shown``: the run was killed after it had been shown to it as well."""
-    folders = [tmp_path / "whole", tmp_path / "parts"]
-    configs = []
-    for folder in folders:
-        folder.mkdir()
-        configs.append(config(save_dir=str(folder), no_save=False, nonmono=0, finetune_stages=-1))
     numbered = list(enumerate(HAND, 1))
-    whole = train(folders[0], numbered, configs[0])
-    first = train(folders[1], numbered[:cut], configs[1], save_at=cut)
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    settings = {"no_save": False, "nonmono": 0, "finetune_stages": -1}
+    whole = train(tmp_path, numbered, config(save_dir=str(tmp_path), **settings))
+    cfg = config(save_dir=str(folder), **settings)
+    first = train(folder, numbered[:cut], cfg, save_at=cut)
     if not shown:
-        for path in folders[1].glob("checkpoint_best_stage*"):
+        for path in folder.glob("checkpoint_best_stage*"):
             if path.read_text() == f"epoch {cut}":
                 path.unlink()
-    second = train(folders[1], numbered[cut - 1 :], configs[1], saved=first.saved)
-    assert stages_kept(folders[1]) == stages_kept(folders[0])
+    second = train(folder, numbered[cut - 1 :], cfg, saved=first.saved)
+    assert stages_kept(folder) == stages_kept(tmp_path)
     assert second.optimizer.stages.state_dict() == whole.optimizer.stages.state_dict()
     assert_close(second.after[len(HAND)], whole.after[len(HAND)], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("name", [LAST_CHECKPOINT, "other/checkpoint7.pt"])
-def test_the_resumed_epochs_model_is_the_file_that_was_restored(tmp_path, name):
-    """Later ones are checkpoint_last.pt again, whatever --restore-file says."""
-    restored = str(tmp_path / name) if "/" in name else name
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "checkpoint7.pt").write_text("restored")
-    (tmp_path / LAST_CHECKPOINT).write_text("last")
-    cfg = config(
-        save_dir=str(tmp_path), no_save=False, finetune_stages=1, nonmono=0, restore_file=restored
-    )
-    optimizer = NTASGD(cfg, new_parameters())
-    optimizer.observe(7, 5.0, resumed=True)
-    first = {"checkpoint_best_stage0.pt": "restored" if "/" in name else "last"}
-    assert stages_kept(tmp_path) == first
-    optimizer.observe(8, 5.5)
-    assert stages_kept(tmp_path) == first
-    (tmp_path / LAST_CHECKPOINT).write_text("epoch 9")
-    optimizer.observe(9, 4.0)
-    assert stages_kept(tmp_path) == {"checkpoint_best_stage0.pt": "epoch 9"}
 
 
 @pytest.mark.parametrize(
     "settings, files, expected",
     [
-        ({"continue_once": "elsewhere.pt"}, ["elsewhere.pt"], "elsewhere.pt"),
-        ({"continue_once": "elsewhere.pt"}, ["elsewhere.pt", LAST_CHECKPOINT], LAST_CHECKPOINT),
+        ({}, [LAST_CHECKPOINT], LAST_CHECKPOINT),
+        ({"restore_file": "other.pt"}, ["other.pt", LAST_CHECKPOINT], "other.pt"),
+        ({"continue_once": "other.pt"}, ["other.pt"], "other.pt"),
+        ({"continue_once": "other.pt"}, ["other.pt", LAST_CHECKPOINT], LAST_CHECKPOINT),
         ({"checkpoint_suffix": "-a"}, ["checkpoint_last-a.pt"], "checkpoint_last-a.pt"),
     ],
 )
-def test_which_file_is_copied_on_a_resume(tmp_path, monkeypatch, settings, files, expected):
-    """The folder of --save-dir need not exist: fairseq makes it when it first saves."""
+def test_the_resumed_epochs_model_is_the_file_that_was_restored(
+    tmp_path, monkeypatch, settings, files, expected
+):
+    """Later ones are checkpoint_last.pt again. The folder of --save-dir need not exist: fairseq
+    makes it when it first saves."""
     monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "run" if files == ["other.pt"] else tmp_path
     for name in files:
         (tmp_path / name).write_text(name)
-    folder = tmp_path if LAST_CHECKPOINT in files or "continue_once" not in settings else "run"
-    cfg = config(no_save=False, finetune_stages=1, save_dir=str(folder), **settings)
-    NTASGD(cfg, new_parameters()).observe(7, 5.0, resumed=True)
-    name = f"checkpoint_best_stage0{cfg.checkpoint_suffix}.pt"
-    assert stages_kept(tmp_path / folder) == {name: expected}
+    optimizer = NTASGD(
+        config(no_save=False, finetune_stages=1, nonmono=0, save_dir=str(folder), **settings),
+        new_parameters(),
+    )
+    suffix = optimizer.cfg.checkpoint_suffix
+    optimizer.observe(7, 5.0, resumed=True)
+    assert stages_kept(folder) == {f"checkpoint_best_stage0{suffix}.pt": expected}
+    optimizer.observe(8, 5.0)  # as good is not better
+    assert stages_kept(folder) == {f"checkpoint_best_stage0{suffix}.pt": expected}
+    (folder / f"checkpoint_last{suffix}.pt").write_text("epoch 9")
+    optimizer.observe(9, 4.0)
+    assert stages_kept(folder) == {f"checkpoint_best_stage0{suffix}.pt": "epoch 9"}
 
 
 @given(scripts())
