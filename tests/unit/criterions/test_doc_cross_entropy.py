@@ -13,10 +13,8 @@ from fairseq_doc.criterions import doc_cross_entropy
 from fairseq_doc.criterions.doc_cross_entropy import (
     DocCrossEntropyConfig,
     DocCrossEntropyCriterion,
-    activation_penalties,
     balance,
 )
-from fairseq_doc.errors import FairseqDocError
 
 from ..conftest import (
     assert_close,
@@ -88,17 +86,6 @@ def test_the_sum_over_workers_sends_back_every_workers_gradient(monkeypatch):
     assert_close(gradients(total @ torch.tensor([1.0, 2.0, 3.0]), [x])[0].tolist(), [2.0, 4.0, 6.0])
 
 
-# AR and TAR
-
-
-def test_activation_penalties_by_hand():
-    dropped = torch.tensor([[[1.0, 2.0]], [[3.0, 0.0]], [[0.0, 0.0]]])
-    undropped = torch.tensor([[[1.0, 1.0]], [[2.0, 3.0]], [[2.0, 0.0]]])
-    ar, tar = activation_penalties(dropped, undropped)
-    assert ar == (1 + 4 + 9) / 6
-    assert tar == (1 + 4 + 0 + 9) / 4
-
-
 # The loss
 
 
@@ -116,16 +103,12 @@ def test_loss_is_its_terms_times_the_sample_size(doc_balance, sentence_avg, miss
     output = model(**batch["net_input"])
     probs = model.get_normalized_probs(output, log_probs=False)
     nll = -probs.gather(-1, batch["target"].unsqueeze(-1)).log().sum()
-    pi = output[1]["log_weights"].exp()
-    total, by_stream = pi.sum((0, 1)), pi.sum(1)
-    beta = {
-        "paper": (total.std(correction=0) / total.mean()) ** 2,
-        "published": 2 * by_stream.flatten().var() / by_stream.mean() ** 2,
-    }
+    paper, published = balance(output[1]["log_weights"])
     h, dropped = output[1]["undropped"], output[1]["dropped"]
     ar = (dropped**2).sum() / dropped.numel()
     tar = sum(((h[t] - h[t - 1]) ** 2).sum() for t in range(1, T)) / ((T - 1) * B * 5)
-    terms = {"doc_lambda": beta[doc_balance], "ar_alpha": ar, "tar_beta": tar}
+    beta = paper if doc_balance == "paper" else published
+    terms = {"doc_lambda": beta, "ar_alpha": ar, "tar_beta": tar}
     expected_size = B if sentence_avg else B * T
     assert not torch.equal(h, dropped)
     assert sample_size == expected_size
@@ -135,49 +118,41 @@ def test_loss_is_its_terms_times_the_sample_size(doc_balance, sentence_avg, miss
     assert_close(log["loss"], loss.detach())
     assert_close(log["nll_loss"], nll.detach())
     logged = [log["balance"], log["ar"], log["tar"]]
-    expected = [(expected_size * x).detach() for x in (beta["paper"], ar, tar)]
+    expected = [(expected_size * x).detach() for x in (paper, ar, tar)]
     assert_close(logged, expected, rtol=1e-6)
     assert (log["ntokens"], log["nsentences"], log["sample_size"]) == (B * T, B, expected_size)
 
 
 @pytest.mark.parametrize("sentence_avg", [False, True])
-def test_l2_is_half_the_squares_of_all_parameters(sentence_avg):
-    """Biases too, a tied matrix once, a frozen one not."""
+def test_penalties_of_weights(sentence_avg):
+    """Half the squares of all parameters, biases too, a tied matrix once, a frozen one not; and how
+    far the norms of the output matrix's rows are from their target."""
     model, batch = small_model(), sample()
-    model.decoder.output.mixture_weights.weight.requires_grad_(False)
-    plain, size, _ = criterion(sentence_avg=sentence_avg)(model, batch)
-    loss, _, log = criterion(sentence_avg=sentence_avg, l2=0.3)(model, batch)
+    output = model.decoder.output
+    output.mixture_weights.weight.requires_grad_(False)
     trained = {id(p): p for p in model.parameters() if p.requires_grad}.values()
     squares = sum((p.detach() ** 2).sum() for p in trained)
-    assert_close(loss - plain, size * 0.3 * squares / 2)
-    assert_close(log["l2"], size * squares / 2)
-    weight = model.decoder.output.bias
-    found = gradients(loss, [weight])[0] - gradients(plain, [weight])[0]
-    assert_close(found, size * 0.3 * weight.detach())
-    assert_close(criterion(l2=0.3)(model.eval(), batch)[0], criterion()(model, batch)[0])
-
-
-@pytest.mark.parametrize("sentence_avg", [False, True])
-def test_weight_norms_are_pulled_to_the_target(sentence_avg):
-    model, batch = small_model(), sample()
-    options = {"sentence_avg": sentence_avg}
-    plain, size, _ = criterion(**options)(model, batch)
-    options.update(weight_norm=0.3, weight_norm_target=1.5)
-    loss, _, log = criterion(**options)(model, batch)
-    weight = model.decoder.output.weight
-    deviations = weight.detach().norm(dim=1) - 1.5
-    assert_close(loss - plain, size * 0.3 * deviations.square().mean())
-    assert_close(log["weight_norm"], size * deviations.square().mean())
-    found = gradients(loss, [weight])[0] - gradients(plain, [weight])[0]
-    unit = weight.detach() / weight.detach().norm(dim=1, keepdim=True)
-    assert_close(found, size * 0.3 * 2 * deviations[:, None] * unit / len(weight))
-    assert_close(criterion(**options)(model.eval(), batch)[0], criterion()(model, batch)[0])
+    rows, bias = output.weight.detach(), output.bias.detach()
+    deviations = rows.norm(dim=1) - 1.5
+    pull = 2 * deviations[:, None] * rows / rows.norm(dim=1, keepdim=True) / len(rows)
+    plain, size, _ = criterion(sentence_avg=sentence_avg)(model, batch)
+    before = gradients(plain, [output.bias, output.weight])
+    for name, target, value, of, gradient in (
+        ("l2", None, squares / 2, 0, bias),
+        ("weight_norm", 1.5, deviations.square().mean(), 1, pull),
+    ):
+        factors = {name: 0.3, "weight_norm_target": target}
+        loss, _, log = criterion(sentence_avg=sentence_avg, **factors)(model, batch)
+        assert_close(loss - plain, size * 0.3 * value)
+        assert_close(log[name], size * value)
+        after = gradients(loss, [output.bias, output.weight])
+        assert_close(after[of] - before[of], size * 0.3 * gradient)
 
 
 @pytest.mark.parametrize("sentence_avg", [False, True])
 def test_evaluation_is_the_nll_alone(sentence_avg):
     model, batch = small_model().eval(), sample()
-    factors = {**FACTORS, "label_smoothing": 0.3, "l2": 5.0}
+    factors = {**FACTORS, "label_smoothing": 0.3, "l2": 5.0, "weight_norm": 1.0}
     loss, size, log = criterion(sentence_avg=sentence_avg, **factors)(model, batch)
     nll = model.token_nll(model(batch["net_input"]["src_tokens"]), batch["target"], -100)
     assert_close(loss, nll)
@@ -251,20 +226,18 @@ def translation_sample():
     }
 
 
-KINDS = {
-    "lstm_doc_lm": (small_model, sample),
-    "lstm_luong_doc": (small_translation_model, translation_sample),
-}
-every_kind = pytest.mark.parametrize("kind", KINDS)
+@pytest.fixture(params=["lstm_doc_lm", "lstm_luong_doc"])
+def model_and_batch(request):
+    if request.param == "lstm_doc_lm":
+        return small_model(), sample()
+    return small_translation_model(), translation_sample()
 
 
-@every_kind
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("sentence_avg", [False, True])
-def test_labels_are_smoothed_in_training(kind, smoothing, sentence_avg):
+def test_labels_are_smoothed_in_training(model_and_batch, smoothing, sentence_avg):
     """The NLL is logged too, and beta is added."""
-    make, make_sample = KINDS[kind]
-    model, batch = make(), make_sample()
+    model, batch = model_and_batch
     factors = {"doc_lambda": 0.7, "label_smoothing": smoothing}
     loss, size, log = criterion("published", sentence_avg, **factors)(model, batch)
     expected, nll = smoothed_by_hand(model, batch, smoothing, small_dictionary().pad())
@@ -279,11 +252,10 @@ def test_labels_are_smoothed_in_training(kind, smoothing, sentence_avg):
     assert_close(*grads, rtol=1e-8)
 
 
-@every_kind
 @pytest.mark.parametrize("training", [True, False])
-def test_gradients_are_sampled_in_training_alone(kind, training):
-    make, make_sample = KINDS[kind]
-    model, batch = make().train(training), make_sample()
+def test_gradients_are_sampled_in_training_alone(model_and_batch, training):
+    model, batch = model_and_batch
+    model.train(training)
     parameters = [model.decoder.output.weight, model.decoder.output.bias]
 
     def found(**options):
@@ -315,8 +287,9 @@ def test_smoothed_labels_have_exact_gradients_and_say_so(caplog):
 
 @pytest.mark.parametrize("factor", ["ar_alpha", "tar_beta"])
 def test_ar_and_tar_of_an_encoder_decoder_are_refused(factor):
-    with pytest.raises(FairseqDocError, match="--ar-alpha and --tar-beta are penalties .* got"):
-        criterion(**{factor: 1.0})(small_translation_model(), translation_sample())
+    it = criterion(**{factor: 1.0})
+    problem = "--ar-alpha and --tar-beta are penalties .* got"
+    assert_refused(problem, it, small_translation_model(), translation_sample())
 
 
 @pytest.mark.parametrize(
@@ -374,34 +347,33 @@ def test_balance_ignores_padding(doc_balance):
     assert_close(*(gradients(loss, parameters) for loss, _, _ in (found, expected)))
 
 
-@every_kind
 @pytest.mark.parametrize("sentence_avg", [False, True])
 @pytest.mark.parametrize("doc_balance", ["paper", "published"])
-def test_two_workers_gradients_are_the_batchs(monkeypatch, kind, sentence_avg, doc_balance):
+def test_two_workers_gradients_are_the_batchs(
+    monkeypatch, model_and_batch, sentence_avg, doc_balance
+):
     """fairseq sums the workers' gradients and divides them by the sum of their sample sizes. Of
     beta, which all make of one sum, each worker's gradient comes back to each: with the sums of the
     other added, and its gradient's factor, the two make up the whole batch's."""
-    make, make_sample = KINDS[kind]
-    model, batch = make(), make_sample()
+    model, batch = model_and_batch
     parameters = list(model.parameters())
-    settings = {"doc_lambda": 0.7, "label_smoothing": 0.1}
-    loss, size, _ = criterion(doc_balance, sentence_avg, **settings)(model, batch)
+    it = criterion(doc_balance, sentence_avg, doc_lambda=0.7, label_smoothing=0.1)
+    loss, size, _ = it(model, batch)
     expected = [g / size for g in gradients(loss, parameters)]
 
     halves = []
-    pad = small_dictionary().pad()
     for rows in (slice(0, 1), slice(1, B)):
         net_input = {
             name: x[rows] if isinstance(x, torch.Tensor) else x
             for name, x in batch["net_input"].items()
         }
         target = batch["target"][rows]
-        count = int((target != pad).sum())
+        count = int((target != small_dictionary().pad()).sum())
         halves.append({"net_input": net_input, "target": target, "ntokens": count})
 
     shared = []  # what each worker sums, first pass
     monkeypatch.setattr(doc_cross_entropy, "_over_workers", lambda x: shared.append(x) or x)
-    sizes = [criterion(doc_balance, sentence_avg, **settings)(model, h)[1] for h in halves]
+    sizes = [it(model, half)[1] for half in halves]
     total = [0.0] * len(parameters)
     for mine, half in enumerate(halves):
         other = shared[1 - mine].detach()
@@ -413,7 +385,7 @@ def test_two_workers_gradients_are_the_batchs(monkeypatch, kind, sentence_avg, d
             return (x * factor - x.detach() * (factor - 1)) + other
 
         monkeypatch.setattr(doc_cross_entropy, "_over_workers", over_workers)
-        loss, _, _ = criterion(doc_balance, sentence_avg, **settings)(model, half)
+        loss, _, _ = it(model, half)
         total = [t + g for t, g in zip(total, gradients(loss, parameters), strict=True)]
     assert_close([g / sum(sizes) for g in total], expected, rtol=1e-8)
 
