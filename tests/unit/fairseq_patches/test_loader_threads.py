@@ -35,7 +35,7 @@ def test_a_batch_that_does_not_come_holds_no_exit():
     class Late(list):
         def __iter__(self):
             come.wait()
-            yield from super().__iter__()
+            return super().__iter__()
 
     ahead = iterators.BufferedIterator(1, Late(range(10)))
     ahead._create_consumer()
