@@ -11,6 +11,7 @@ and round.
 
 import functools
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -160,23 +161,18 @@ def endless_columns(
     return tokens[torch.from_numpy(positions % len(tokens))]
 
 
+@dataclass(eq=False)
 class BpttWindows(torch.utils.data.Dataset):
     """Windows over some columns; item i is window i as a whole fairseq batch."""
 
-    def __init__(
-        self,
-        columns: torch.Tensor,  # (B, L) tokens, this worker's columns
-        lengths: list[int],  # of the windows; their sum is at least L - 1
-        first_column: int = 0,  # index of the first of these columns among all workers'
-        first_window: int = 0,  # number of window 0; above 0 if columns go on from the last epoch
-        offsets: torch.Tensor | None = None,  # (B,), see ``column_offsets``; None: no rotation
-    ) -> None:
-        self.columns = columns
-        self.offsets = offsets
-        self.first_window = first_window
-        self.lengths = lengths
-        self.starts = np.cumsum([0] + lengths[:-1])
-        self.first_column = first_column
+    columns: torch.Tensor  # (B, L) tokens, this worker's columns
+    lengths: list[int]  # of the windows; their sum is at least L - 1
+    first_column: int = 0  # index of the first of these columns among all workers'
+    first_window: int = 0  # number of window 0; above 0 if columns go on from the last epoch
+    offsets: torch.Tensor | None = None  # (B,), see ``column_offsets``; None: no rotation
+
+    def __post_init__(self) -> None:
+        self.starts = np.cumsum([0] + self.lengths[:-1])
 
     def share(self, workers: int, worker: int) -> "BpttWindows":
         """The same windows over one worker's columns: equal shares, side by side."""

@@ -47,11 +47,10 @@ class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         self.stages = stages or TrainingStages(nonmono=60)
-        self.begin_without_average()
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # without a closure
-        self.show_raw()
+        self.show(average=False)
         group = self._group
         params = [p for p in group["params"] if p.grad is not None]
         if group["weight_decay"]:

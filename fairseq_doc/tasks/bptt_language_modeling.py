@@ -60,13 +60,7 @@ class BpttLanguageModelingTask(FairseqTask):
         logger.info(f"dictionary: {len(dictionary):,} words")
         return cls(cfg, dictionary)
 
-    @property
-    def source_dictionary(self):
-        return self.dictionary
-
-    @property
-    def target_dictionary(self):
-        return self.dictionary
+    source_dictionary = target_dictionary = property(lambda self: self.dictionary)
 
     def build_model(self, cfg, from_checkpoint=False):
         model = super().build_model(cfg, from_checkpoint)
@@ -79,8 +73,6 @@ class BpttLanguageModelingTask(FairseqTask):
         self._model = model
         return model
 
-    # Data
-
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         paths = split_paths(self.cfg.data)
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
@@ -90,7 +82,7 @@ class BpttLanguageModelingTask(FairseqTask):
         self, dataset, max_sentences=None, num_shards=1, shard_id=0, epoch=1, **more
     ):
         """The same windows in order on every worker; each worker has its own columns."""
-        check_batches(max_sentences, more.get("max_tokens"), more.get("skip_remainder_batch"))
+        check_batches(max_sentences, **more)
         if dataset.split == self.cfg.train_subset:
             n_columns = max_sentences * num_shards
             windows = self._training_windows(dataset, n_columns, num_shards, epoch)
@@ -163,8 +155,6 @@ class BpttLanguageModelingTask(FairseqTask):
             self._logged.add((split, n_columns))
             logger.info(f"{split}: {sizes}")
 
-    # Training
-
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         _show(model, average=False)
         self._valid_loss = None  # a validation before this step was not at the epoch's end
@@ -204,8 +194,6 @@ class BpttLanguageModelingTask(FairseqTask):
         schedule = PlateauSchedule.of(model)
         if schedule is not None and self._windows_done == self._end_of_epoch:
             schedule.observe(float(self._valid_loss))
-
-    # Checkpoints
 
     def get_checkpoint_dict(self):
         """Called before fairseq saves model and optimizer, so it puts the averages into the model.
@@ -250,8 +238,7 @@ def _show(model, average):
     """Put the averages or the raw weights of an optimizer that averages into the model."""
     wrapper = NTASGD.of(model) or AveragedAdam.of(model)
     if wrapper is not None:
-        show = wrapper.optimizer.show_average if average else wrapper.optimizer.show_raw
-        show()
+        wrapper.optimizer.show(average)
 
 
 def _iterator(windows, num_shards, shard_id, num_workers, buffer_size=0, epoch=1):

@@ -18,6 +18,7 @@ from fairseq_doc.criterions.doc_cross_entropy import (
 
 from ..conftest import (
     assert_close,
+    config_of,
     gradients,
     random_tokens,
     small_dictionary,
@@ -31,9 +32,8 @@ FACTORS = {"doc_lambda": 0.7, "ar_alpha": 2.0, "tar_beta": 3.0}
 
 def criterion(doc_balance="paper", sentence_avg=False, **factors):
     task = SimpleNamespace(target_dictionary=small_dictionary())
-    settings = {"find_unused_parameters": False, **factors}
-    cfg = DocCrossEntropyConfig(doc_balance=doc_balance, sentence_avg=sentence_avg, **settings)
-    return DocCrossEntropyCriterion(task, cfg)
+    settings = {"doc_balance": doc_balance, "sentence_avg": sentence_avg, **factors}
+    return DocCrossEntropyCriterion(task, config_of(DocCrossEntropyConfig, **settings))
 
 
 def sample(batch=B, time=T):

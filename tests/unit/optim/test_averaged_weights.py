@@ -15,7 +15,7 @@ from fairseq_doc.optim.nt_asgd import AveragedSGD
 from fairseq_doc.optim.plateau import PlateauSchedule
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
 
-from ..conftest import assert_close, small_model
+from ..conftest import assert_close, config_of, small_model
 from .runs import new_parameters, quadratic, run
 from .test_plateau import config as schedule_config
 
@@ -59,12 +59,12 @@ def test_steps_are_the_plain_ones_whatever_is_shown_and_the_average_is_their_mea
             optimizer.start_averaging()
         found += run(optimizer, ours, quadratic, [rate])
         for _ in range(2):  # twice is once
-            optimizer.show_average() if show else optimizer.show_raw()
+            optimizer.show(average=show)
     assert_close(found, raw)
-    optimizer.show_average()  # if there is one
+    optimizer.show(average=True)  # if there is one
     expected = mean_of_iterates(raw[switch:], left_out) if raw[switch:] else values(theirs)
     assert_close(values(ours), expected)
-    optimizer.show_raw()
+    optimizer.show(average=False)
     assert_close(values(ours), values(theirs))
 
 
@@ -76,7 +76,7 @@ def test_average_is_torchs_at_a_constant_rate(steps):
     torchs = torch.optim.ASGD(theirs, lambd=0, t0=0, **settings)
     rates = [0.5] * steps
     assert_close(run(optimizer, ours, quadratic, rates), run(torchs, theirs, quadratic, rates))
-    optimizer.show_average()
+    optimizer.show(average=True)
     average = [torchs.state[p]["ax"] for p in theirs]
     assert_close(values(ours), average, rtol=1e-6, atol=1e-6)  # its 1/k is float32
 
@@ -94,8 +94,7 @@ def test_a_saved_optimizer_goes_on_as_if_it_had_never_stopped(tmp_path, kind, cu
     run(optimizers[0], whole, quadratic, rates)
 
     run(optimizers[1], first, quadratic, rates[:cut])
-    if shown:
-        optimizers[1].show_average()
+    optimizers[1].show(average=shown)
     torch.save([optimizers[1].state_dict(), values(first)], tmp_path / "saved")
     state, weights = torch.load(tmp_path / "saved")
     for p, x in zip(second, weights, strict=True):
@@ -104,9 +103,9 @@ def test_a_saved_optimizer_goes_on_as_if_it_had_never_stopped(tmp_path, kind, cu
     assert optimizers[2].averaging
     run(optimizers[2], second, quadratic, rates[cut:])
 
-    for show in ("show_raw", "show_average"):
+    for average in (False, True):
         for optimizer in optimizers:
-            getattr(optimizer, show)()
+            optimizer.show(average)
         assert_close(values(second), values(whole), rtol=0, atol=0)
 
 
@@ -115,25 +114,25 @@ def test_restart_takes_up_the_kept_weights_with_a_fresh_average():
     optimizer = AveragedSGD(parameters, lr=0.5)
     optimizer.start_averaging()
     run(optimizer, parameters, quadratic, [0.5] * 4)
-    optimizer.show_average()
+    optimizer.show(average=True)
     optimizer.keep_best()
     best = values(parameters)
     run(optimizer, parameters, quadratic, [0.5] * 3)
-    optimizer.show_average()
+    optimizer.show(average=True)
     optimizer.restart()
     for _ in range(2):
         assert_close(values(parameters), best, rtol=0, atol=0)
-        optimizer.show_average()
+        optimizer.show(average=True)
     plain = values(parameters)
     raw = run(torch.optim.SGD(plain, lr=0.5), plain, quadratic, [0.5] * 4)
     assert_close(run(optimizer, parameters, quadratic, [0.5] * 4), raw)
-    optimizer.show_average()
+    optimizer.show(average=True)
     assert_close(values(parameters), mean_of_iterates(raw))
 
 
 def config(**changes):
-    settings = {"lr": [0.5], "lr_scheduler_name": "plateau", "fp16": False, "bf16": False}
-    return AveragedAdamConfig(**{**settings, "adam_betas": "(0.0, 0.99)", **changes})
+    settings = {"lr": [0.5], "lr_scheduler_name": "plateau", "adam_betas": "(0.0, 0.99)"}
+    return config_of(AveragedAdamConfig, **{**settings, **changes})
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def train(folder, numbered, cfg, saved=None, save_at=None):
         if not resumed:
             rates = [0.5, 0.1 + 0.3 / epoch, 0.2]
             run(done.optimizer.optimizer, parameters, quadratic, rates)
-            done.optimizer.optimizer.show_average()
+            done.optimizer.optimizer.show(average=True)
             if cfg.save_dir == str(folder):
                 (folder / LAST_CHECKPOINT).write_text(f"epoch {epoch}")
         done.validated[epoch] = parameters[0].detach().clone()

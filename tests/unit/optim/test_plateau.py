@@ -8,13 +8,12 @@ from conftest import assert_refused
 from fairseq.optim import FairseqOptimizer
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 from fairseq_doc.optim.nt_asgd import TASK
 from fairseq_doc.optim.plateau import Plateau, PlateauSchedule, PlateauScheduleConfig
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
 
-from ..conftest import assert_close, small_model
+from ..conftest import assert_close, config_of, small_model
 
 losses_lists = st.lists(st.integers(0, 12).map(float), min_size=1, max_size=60)
 
@@ -139,17 +138,8 @@ def test_a_training_that_ended_goes_on_with_more_checks():
 
 
 def config(**changes):
-    settings = {
-        "lr": [0.5],
-        "stop_min_lr": -1.0,
-        "task_name": TASK,
-        "optimizer_name": "adam",
-        "validate_interval": 1,
-        "validate_interval_updates": 0,
-        "disable_validation": False,
-        "maximize_best_checkpoint_metric": False,
-    }
-    return OmegaConf.create(vars(PlateauScheduleConfig(**{**settings, **changes})))
+    settings = {"lr": [0.5], "task_name": TASK, "optimizer_name": "adam", **changes}
+    return config_of(PlateauScheduleConfig, **settings)
 
 
 class Optimizer(FairseqOptimizer):

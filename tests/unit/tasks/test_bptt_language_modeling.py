@@ -16,26 +16,16 @@ from fairseq_doc.optim.nt_asgd import NTASGD
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
 from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig
 
-from ..conftest import assert_close, small_dictionary, small_model, write_split
+from ..conftest import assert_close, config_of, small_dictionary, small_model, write_split
 from ..optim.runs import config as nt_asgd_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
 
 
 def config(**changes):
-    settings = {
-        "data": "none",
-        "bptt": 7,
-        "max_length_delta": 3,
-        "eval_window": 12,
-        "seed": 1,
-        "train_subset": "train",
-        "valid_metric": "loss",
-        "context_window": 0,
-        "valid_subset": "valid",
-        "update_freq": [1],
-    }
-    return BpttLanguageModelingConfig(**{**settings, **changes})
+    settings = {"data": "none", "bptt": 7, "max_length_delta": 3, "eval_window": 12}
+    settings["tokens_per_sample"] = 7
+    return config_of(BpttLanguageModelingConfig, **{**settings, **changes})
 
 
 def task(**changes):
@@ -48,8 +38,7 @@ def stream(n=200, split="train"):
 
 
 def criterion(it):
-    settings = {"sentence_avg": False, "find_unused_parameters": False}
-    return DocCrossEntropyCriterion(it, DocCrossEntropyConfig(**settings))
+    return DocCrossEntropyCriterion(it, config_of(DocCrossEntropyConfig))
 
 
 def batches(it, data=None, columns=2, shards=1, shard=0, epoch=1):
