@@ -36,7 +36,7 @@ def config_of(kind, **changes):
     for name, value in vars(settings).items():
         if str(value).startswith("${"):
             group, option = value[2:-1].split(".")
-            setattr(settings, name, getattr(getattr(FairseqConfig, group)(), option))
+            setattr(settings, name, getattr(FairseqConfig.__annotations__[group](), option))
     return settings
 
 

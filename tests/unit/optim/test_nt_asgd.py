@@ -171,8 +171,7 @@ def train(folder, numbered, cfg, saved=None, save_at=None):
             rates = [0.5, 0.1 + 0.3 / epoch, 0.2]
             run(done.optimizer.optimizer, parameters, quadratic, rates)
             done.optimizer.optimizer.show(average=True)
-            if cfg.save_dir == str(folder):
-                (folder / LAST_CHECKPOINT).write_text(f"epoch {epoch}")
+            (folder / LAST_CHECKPOINT).write_text(f"epoch {epoch}")
         done.validated[epoch] = parameters[0].detach().clone()
         if epoch == save_at:  # fairseq saves before the loss is shown
             done.saved = copy.deepcopy((done.optimizer.state_dict(), done.validated[epoch]))
@@ -197,19 +196,22 @@ def best_of_stages(steps):
 
 @settings(max_examples=12)  # files take their time
 @given(script=scripts(), stages=st.sampled_from([-1, -1, 1, 2]))
-def test_a_stages_best_model_is_kept_the_moment_it_is_seen(tmp_path_factory, script, stages):
+def test_a_stages_best_model_is_kept_and_the_next_stage_starts_from_the_best(
+    tmp_path_factory, script, stages
+):
     """Before the first fine-tuning stage everything is stage 0; a loss as good is not better."""
     nonmono, losses = script
     folder = tmp_path_factory.mktemp("run")
     cfg = config(save_dir=str(folder), no_save=False, nonmono=nonmono, finetune_stages=stages)
-    optimizer = NTASGD(cfg, new_parameters())
-    for epoch, loss in enumerate(losses, 1):
-        (folder / LAST_CHECKPOINT).write_text(f"epoch {epoch}")
-        optimizer.observe(epoch, loss)
-    expected = best_of_stages(plan(losses, nonmono, stages))
+    done, steps = train(folder, enumerate(losses, 1), cfg), plan(losses, nonmono, stages)
+    expected = best_of_stages(steps)
     assert stages_kept(folder) == expected
     left = {path.name for path in folder.iterdir()}
     assert left == {*expected} | ({LAST_CHECKPOINT} if losses else set())
+    for epoch, of_epoch in enumerate(steps, 1):
+        best = losses.index(min(losses[:epoch])) + 1  # the first of equal ones
+        shown = done.validated[best if "restart" in of_epoch else epoch]
+        assert_close(done.after[epoch], shown, rtol=0, atol=0)
 
 
 HAND = [9.0, 9.5, 8.0, 7.0, 7.5, 8.0, 6.0, 6.5, 6.5, 6.0, 6.1]  # n = 0; stages end at 5, 8, 11
@@ -275,15 +277,3 @@ def test_the_resumed_epochs_model_is_the_file_that_was_restored(
     (folder / f"checkpoint_last{suffix}.pt").write_text("epoch 9")
     optimizer.observe(9, 4.0)
     assert stages_kept(folder) == {f"checkpoint_best_stage0{suffix}.pt": "epoch 9"}
-
-
-@given(scripts())
-def test_every_stage_starts_from_the_best_weights_so_far(script):
-    nonmono, losses = script
-    done = train(None, enumerate(losses, 1), config(nonmono=nonmono, finetune_stages=-1))
-    for epoch, steps in enumerate(plan(losses, nonmono, -1), 1):
-        if "restart" in steps:
-            best = losses.index(min(losses[:epoch])) + 1  # the first of equal ones
-            assert_close(done.after[epoch], done.validated[best], rtol=0, atol=0)
-        else:
-            assert_close(done.after[epoch], done.validated[epoch], rtol=0, atol=0)
