@@ -132,8 +132,6 @@ def _not_whole(path, got):
 
 
 def _problem(state):
-    if not isinstance(state, dict):
-        return f"a {type(state).__name__}"
     model: Any = state.get("model")
     settings: Any = state.get("cfg")
     if not isinstance(model, dict) or not model:

@@ -51,7 +51,7 @@ class BpttLanguageModelingTask(FairseqTask):
         self._drawn_lengths: list[int] = []  # of the windows in this update
         self._carried: torch.Tensor | None = None  # the training state of all workers' columns
         self._valid_epoch: int | None = None
-        self._valid_loss: Any = None
+        self._valid_loss: float | None = None
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
@@ -190,10 +190,10 @@ class BpttLanguageModelingTask(FairseqTask):
         """Keep the first subset's loss; at an epoch's end pass it to ``--lr-scheduler plateau``."""
         if self._valid_loss is not None:
             return
-        self._valid_loss = stats[self.cfg.valid_metric]
+        self._valid_loss = float(stats[self.cfg.valid_metric])
         schedule = PlateauSchedule.of(model)
         if schedule is not None and self._windows_done == self._end_of_epoch:
-            schedule.observe(float(self._valid_loss))
+            schedule.observe(self._valid_loss)
 
     def get_checkpoint_dict(self):
         """Called before fairseq saves model and optimizer, so it puts the averages into the model.
@@ -202,14 +202,13 @@ class BpttLanguageModelingTask(FairseqTask):
         _show(self._model, average=True)
         epoch_ended = self._windows_done == self._end_of_epoch
         resets = epoch_ended and self.cfg.updates_per_epoch is None
-        loss = None if self._valid_loss is None else float(self._valid_loss)
-        validated = epoch_ended and loss is not None
+        validated = epoch_ended and self._valid_loss is not None
         return {
             type(self).__name__: {
                 "layout": self._layout,
                 "carried": None if resets else self._carried,
-                "epoch_loss": [self._valid_epoch, loss] if validated else None,
-                "loss": loss,
+                "epoch_loss": [self._valid_epoch, self._valid_loss] if validated else None,
+                "loss": self._valid_loss,
             }
         }
 

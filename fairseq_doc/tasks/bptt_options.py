@@ -73,7 +73,9 @@ def check_options(cfg: Any) -> None:
     check_needs(f"--task {TASK}", needs)
 
 
-def check_batches(max_sentences, max_tokens=None, skip_remainder_batch=False, **others) -> None:
+def check_batches(
+    max_sentences: int | None, max_tokens: int | None = None, skip_remainder_batch=False, **_: Any
+) -> None:
     """Raise ``FairseqDocError`` for batches that are no columns."""
     needs = {
         "all batches, since each has targets: expected no --skip-remainder-batch": (

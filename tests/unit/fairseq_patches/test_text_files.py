@@ -75,7 +75,6 @@ def test_other_forms_of_a_dictionary(load, tmp_path):
         (b"", ["got none"]),
         (b" 12\n", ["got none"]),
         (b"\x93\xfa\x00\x01", ["line 1 is not UTF-8", "0x93"]),
-        (GOOD.encode("utf-16"), ["is UTF-16", "iconv"]),
         ("the 12\nof\n", [f'{FORMAT}: "of']),
         ("the\t12\n", [FORMAT]),
         ("the 1.5\n", [f'{FORMAT}: "the"']),
