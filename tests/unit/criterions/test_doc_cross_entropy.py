@@ -27,6 +27,7 @@ from ..conftest import (
 )
 
 B, T = 3, 5
+PAD = small_dictionary().pad()
 FACTORS = {"doc_lambda": 0.7, "ar_alpha": 2.0, "tar_beta": 3.0}
 
 
@@ -200,25 +201,20 @@ def test_metrics_are_means_over_the_workers():
 # Smoothed labels
 
 
-def smoothed_by_hand(model, batch, smoothing, pad):
+def smoothed_by_hand(output, model, target, smoothing):
     """The labels 1 - smoothing for the target, smoothing / (V - 1) for each other word; the NLL."""
-    output = model(**batch["net_input"])
-    log_probs = model.get_normalized_probs(output, log_probs=True)
-    loss = nll = 0.0
-    for row, targets in zip(log_probs, batch["target"].tolist(), strict=True):
-        for words, y in zip(row, targets, strict=True):
-            if y != pad:
-                others = words.sum() - words[y]
-                loss = loss - (1 - smoothing) * words[y] - smoothing / (len(words) - 1) * others
-                nll = nll - words[y]
-    return loss, nll
+    log_probs = model.get_normalized_probs(output, log_probs=True)[target != PAD]  # (N, V)
+    own = log_probs.gather(1, target[target != PAD].unsqueeze(1)).squeeze(1)  # (N,)
+    share = smoothing / (log_probs.size(1) - 1)
+    losses = -(1 - smoothing) * own - share * (log_probs.sum(1) - own)
+    return losses.sum(), -own.sum()
 
 
 def translation_sample():
     """Ragged on both sides."""
     source, target = random_tokens(B, 4, seed=2), random_tokens(B, T, seed=1)
     before = torch.cat([torch.full((B, 1), 2), target[:, :-1]], dim=1)
-    source[0, :2] = target[1, 3:] = before[1, 3:] = small_dictionary().pad()
+    source[0, :2] = target[1, 3:] = before[1, 3:] = PAD
     return {
         "net_input": {"src_tokens": source, "src_lengths": None, "prev_output_tokens": before},
         "target": target,
@@ -240,9 +236,9 @@ def test_labels_are_smoothed_in_training(model_and_batch, smoothing, sentence_av
     model, batch = model_and_batch
     factors = {"doc_lambda": 0.7, "label_smoothing": smoothing}
     loss, size, log = criterion("published", sentence_avg, **factors)(model, batch)
-    expected, nll = smoothed_by_hand(model, batch, smoothing, small_dictionary().pad())
-    log_weights = model(**batch["net_input"])[1]["log_weights"]
-    beta = balance(log_weights, batch["target"] != small_dictionary().pad())[1]
+    output, target = model(**batch["net_input"]), batch["target"]
+    expected, nll = smoothed_by_hand(output, model, target, smoothing)
+    beta = balance(output[1]["log_weights"], target != PAD)[1]
     assert size == (B if sentence_avg else batch["ntokens"])
     expected = expected + 0.7 * batch["ntokens"] * beta
     assert_close(loss, expected)
@@ -321,7 +317,7 @@ def test_an_encoder_decoder_logs_its_attention_over_real_tokens():
     _, _, log = criterion()(model.eval(), batch)
     (weights,) = model(**batch["net_input"])[1]["attn"]
     each = -(weights.clamp_min(1e-30).log() * weights).sum(-1)
-    expected = each[batch["target"] != model.decoder.dictionary.pad()].sum()
+    expected = each[batch["target"] != PAD].sum()
     assert_close(float(log["attn_entropy"]), float(expected), rtol=1e-6, atol=1e-6)
     assert not {"ar", "tar"} & set(log) and log["balance"] > 0
     with metrics.aggregate() as aggregator:
@@ -333,14 +329,11 @@ def test_an_encoder_decoder_logs_its_attention_over_real_tokens():
 def test_balance_ignores_padding(doc_balance):
     """Of a sentence padded to twice its length, loss and gradients are those of it alone."""
     model, batch = small_translation_model(), translation_sample()
-    pad = small_dictionary().pad()
-    wide = {**batch, "target": torch.cat([batch["target"], torch.full((B, T), pad)], 1)}
-    before = batch["net_input"]["prev_output_tokens"]
-    before = torch.cat([before, torch.full((B, T), pad)], 1)
+    padding, it = torch.full((B, T), PAD), criterion(doc_balance, doc_lambda=0.7)
+    wide = {**batch, "target": torch.cat([batch["target"], padding], 1)}
+    before = torch.cat([batch["net_input"]["prev_output_tokens"], padding], 1)
     wide["net_input"] = {**batch["net_input"], "prev_output_tokens": before}
-    found, expected = (
-        criterion(doc_balance, doc_lambda=0.7)(model, each) for each in (wide, batch)
-    )
+    found, expected = it(model, wide), it(model, batch)
     assert_close(found[0], expected[0])
     assert_close(float(found[2]["balance"]), float(expected[2]["balance"]))
     parameters = list(model.parameters())
@@ -368,7 +361,7 @@ def test_two_workers_gradients_are_the_batchs(
             for name, x in batch["net_input"].items()
         }
         target = batch["target"][rows]
-        count = int((target != small_dictionary().pad()).sum())
+        count = int((target != PAD).sum())
         halves.append({"net_input": net_input, "target": target, "ntokens": count})
 
     shared = []  # what each worker sums, first pass

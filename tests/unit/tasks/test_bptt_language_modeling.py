@@ -189,31 +189,22 @@ def test_evaluation_columns_must_divide_over_the_workers():
     assert_refused(problem, it.eval_lm_dataloader, data, batch_size=10, num_shards=3)
 
 
-class RecordingOptimizer:
-    """A rate, and the rates at which steps were taken."""
-
-    def __init__(self, lr):
-        self.lr, self.taken = lr, []
-
-    def get_lr(self):
-        return self.lr
-
-    def set_lr(self, lr):
-        self.lr = lr
-
-    def step(self):
-        self.taken.append(self.lr)
+def recording_optimizer():
+    """An optimizer with the rate 20, and a list of the rates at which steps were taken."""
+    optimizer, taken = NTASGD(nt_asgd_config(lr=[20.0]), small_model().parameters()), []
+    optimizer.step = lambda: taken.append(optimizer.get_lr())
+    return optimizer, taken
 
 
 @pytest.mark.parametrize("groups", [[[10]], [[7], [3], [14]], [[5, 9], [7, 7]]])
 def test_a_step_is_taken_at_the_rate_times_the_mean_drawn_length_over_bptt(groups):
-    it, optimizer = task(bptt=7), RecordingOptimizer(20.0)
+    it, (optimizer, taken) = task(bptt=7), recording_optimizer()
     it._model = small_model()
     for lengths in groups:
         it._drawn_lengths += lengths
         it.optimizer_step(optimizer, it._model, 1)
-        assert optimizer.lr == 20.0
-    assert_close(optimizer.taken, [20.0 * sum(g) / len(g) / 7 for g in groups])
+        assert optimizer.get_lr() == 20.0
+    assert_close(taken, [20.0 * sum(g) / len(g) / 7 for g in groups])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -221,7 +212,7 @@ def test_a_window_that_does_not_fit_into_memory(trained, monkeypatch, workers):
     """One worker leaves the update out. Several make it, at the rate that all of them have."""
     loss = criterion(trained.task)
     step = (trained.model, loss, trained.optimizer, 1)
-    optimizer = RecordingOptimizer(20.0)
+    optimizer, taken = recording_optimizer()
     trained.task.train_step(trained.windows[0], *step)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
         patch.setattr(loss, "forward", mock.Mock(side_effect=RuntimeError("out of memory")))
@@ -230,7 +221,7 @@ def test_a_window_that_does_not_fit_into_memory(trained, monkeypatch, workers):
     trained.task.train_step(trained.windows[2], *step)
     trained.task.optimizer_step(optimizer, trained.model, 2)
     lengths = [trained.windows[k]["drawn_length"] for k in ([0, 1, 2] if workers == 2 else [2])]
-    assert_close(optimizer.taken, [20.0 * sum(lengths) / len(lengths) / 7])
+    assert_close(taken, [20.0 * sum(lengths) / len(lengths) / 7])
 
 
 def test_the_rate_follows_the_draw_of_the_cut_last_window_too(trained):
