@@ -30,7 +30,6 @@ from fairseq_doc.fairseq_patches.wrapping import replaces
 TIMEOUT = "FAIRSEQ_DOC_RENDEZVOUS_TIMEOUT"  # seconds that a worker waits for the others to start
 ALONE = "FAIRSEQ_DOC_LAUNCHER"  # "none": every process trains alone, whoever started it
 TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
-ONE_PROCESS = ("eval-lm", "generate", "interactive")
 
 
 @replaces(distributed_utils, "call_main")
@@ -104,9 +103,8 @@ def refuse_copies(argv: list[str]) -> None:
     """Raise ``FairseqDocError`` if each of torchrun's processes would do all of the work."""
     command = command_of(argv)
     shares = {"--num-shards", "--distributed-world-size"} & {word.split("=")[0] for word in argv}
-    if command not in ONE_PROCESS or shares:
-        return
-    place = place_of(os.environ)
+    copies = command in ("eval-lm", "generate", "interactive") and not shares
+    place = place_of(os.environ) if copies else None
     if place is not None and place.launcher == "torchrun":
         raise FairseqDocError(
             f"fairseq-{command} runs in one process: torchrun started {place.workers}, and each "
