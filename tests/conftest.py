@@ -197,13 +197,13 @@ def assert_refused(pattern, function, *arguments, **keywords):
 def _call_here(command):
     """(output, exception or None) of one of fairseq's commands in this process, which saves the
     seconds of its imports."""
-    from fairseq_doc.fairseq_patches import interactive_input
+    from fairseq_doc.fairseq_patches import text_files
 
     words = shlex.split(command)
     module = importlib.import_module(
         "fairseq_cli." + words[0].removeprefix("fairseq-").replace("-", "_")
     )
-    interactive_input.apply()  # a command's process imports the command before this package
+    text_files.apply()  # a command's process imports the command before this package
     stream, problem = _stream(), None
     vars(checkpoint_utils.save_checkpoint).pop("best", None)  # fairseq's, of the last run here
     with captured(stream, stream), mock.patch("sys.argv", words):

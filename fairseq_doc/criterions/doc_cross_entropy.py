@@ -36,15 +36,11 @@ class _SumOverWorkers(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x):
-        return _all_reduced(x)
+        return distributed_utils.all_reduce(x.clone(), distributed_utils.get_data_parallel_group())
 
     @staticmethod
     def backward(ctx, grad_output):
-        return _all_reduced(grad_output)
-
-
-def _all_reduced(x):
-    return distributed_utils.all_reduce(x.clone(), distributed_utils.get_data_parallel_group())
+        return _SumOverWorkers.apply(grad_output)
 
 
 def _over_workers(x):

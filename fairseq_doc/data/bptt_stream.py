@@ -11,7 +11,7 @@ and round.
 
 import functools
 import math
-import os
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,17 +52,13 @@ def load_stream(
 ) -> TokenStream:
     """Read a binarised split (``fairseq-preprocess --only-source``); ``FairseqDocError`` for a
     missing, empty or damaged one, or words outside ``dictionary``."""
-    tokens = np.empty(0)
-    if not os.path.exists(f"{path}.bin") or os.path.getsize(
-        f"{path}.bin"
-    ):  # fairseq maps no empty file
-        dataset: Any = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
-        if dataset is None:
-            raise FairseqDocError(
-                f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; make them "
-                "with fairseq-preprocess --only-source"
-            )
-        tokens = _tokens_of(dataset)
+    dataset: Any = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
+    if dataset is None:
+        raise FairseqDocError(
+            f"no binarised split {split!r} at {path}: expected {path}.bin and .idx; make them with "
+            "fairseq-preprocess --only-source"
+        )
+    tokens = _tokens_of(dataset)
     if len(tokens) < 2:  # an input and its target
         raise FairseqDocError(
             f"split {split!r} at {path} is empty: expected at least 2 tokens, got {len(tokens)}"
@@ -90,8 +86,7 @@ def _tokens_of(dataset: Any) -> np.ndarray:
     if dataset.supports_prefetch:  # fairseq-preprocess --dataset-impl cached
         dataset.prefetch(range(len(dataset)))
     lines = [dataset[i].numpy() for i in range(len(dataset))]
-    tokens = np.concatenate(lines) if lines else np.empty(0)
-    return tokens.astype(np.int64)
+    return np.concatenate([np.empty(0, dtype=np.int64), *lines])
 
 
 def draw_lengths(steps: int, bptt: int, max_delta: int, seed: int, epoch: int) -> list[int]:
@@ -119,18 +114,19 @@ def fixed_lengths(steps: int, length: int) -> list[int]:
 def columns_of(stream: TokenStream, n_columns: int) -> torch.Tensor:
     """(n,) tokens -> (C, n // C), one stream a row. ``FairseqDocError`` if a column has fewer than
     two tokens, which leaves no target."""
-    if n_columns < 1:
-        raise FairseqDocError(
-            f"split {stream.split!r}: expected at least 1 column, got {n_columns}"
-        )
-    length = len(stream.tokens) // n_columns
-    if length < 2:
-        raise FairseqDocError(
-            f"{n_columns} columns over the {len(stream.tokens)} tokens of split {stream.split!r}: "
-            f"expected at most {len(stream.tokens) // 2}, two tokens a column; use a smaller "
-            "--batch-size (or --batch-size-valid)"
-        )
+    _check_columns(stream, n_columns, 2)
+    length = len(stream) // n_columns
     return stream.tokens[: length * n_columns].view(n_columns, length)
+
+
+def _check_columns(stream, n_columns, tokens_each):
+    most = len(stream) // tokens_each
+    if not 1 <= n_columns <= most:
+        raise FairseqDocError(
+            f"{n_columns} columns over the {len(stream)} tokens of split {stream.split!r}: expected "
+            f"1 to {most}, with at least {tokens_each} a column; give another --batch-size (or "
+            "--batch-size-valid)"
+        )
 
 
 def column_offsets(n_columns: int, length: int, seed: int, epoch: int) -> torch.Tensor:
@@ -152,13 +148,8 @@ def endless_columns(
     tokens take the place of lines. The random numbers depend on ``seed`` alone, so a column keeps
     its start; lamb draws new ones for every pass.
     """
-    tokens = stream.tokens
-    if not 1 <= n_columns <= len(tokens):
-        raise FairseqDocError(
-            f"split {stream.split!r}: expected 1 to {len(tokens)} columns, its number of tokens; "
-            f"got {n_columns}"
-        )
-    starts = stream.line_starts(end_mark)
+    _check_columns(stream, n_columns, 1)
+    tokens, starts = stream.tokens, stream.line_starts(end_mark)
     if len(starts) < n_columns:
         starts = np.arange(len(tokens))
     rng = np.random.default_rng(seed)
@@ -170,23 +161,18 @@ def endless_columns(
     return tokens[torch.from_numpy(positions % len(tokens))]
 
 
+@dataclass(eq=False)
 class BpttWindows(torch.utils.data.Dataset):
     """Windows over some columns; item i is window i as a whole fairseq batch."""
 
-    def __init__(
-        self,
-        columns: torch.Tensor,  # (B, L) tokens, this worker's columns
-        lengths: list[int],  # of the windows; their sum is at least L - 1
-        first_column: int = 0,  # index of the first of these columns among all workers'
-        first_window: int = 0,  # number of window 0; above 0 if columns go on from the last epoch
-        offsets: torch.Tensor | None = None,  # (B,), see ``column_offsets``; None: no rotation
-    ) -> None:
-        self.columns = columns
-        self.offsets = offsets
-        self.first_window = first_window
-        self.lengths = lengths
-        self.starts = np.cumsum([0] + lengths[:-1])
-        self.first_column = first_column
+    columns: torch.Tensor  # (B, L) tokens, this worker's columns
+    lengths: list[int]  # of the windows; their sum is at least L - 1
+    first_column: int = 0  # index of the first of these columns among all workers'
+    first_window: int = 0  # number of window 0; above 0 if columns go on from the last epoch
+    offsets: torch.Tensor | None = None  # (B,), see ``column_offsets``; None: no rotation
+
+    def __post_init__(self) -> None:
+        self.starts = np.cumsum([0] + self.lengths[:-1])
 
     def share(self, workers: int, worker: int) -> "BpttWindows":
         """The same windows over one worker's columns: equal shares, side by side."""

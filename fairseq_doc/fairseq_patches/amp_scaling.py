@@ -7,13 +7,11 @@ again: SGD starts at 1/128 of its learning rate. Here both calls get the torch o
 
 from fairseq.optim.amp_optimizer import AMPOptimizer
 
-
-def apply() -> None:
-    """Replace the method that steps."""
-    AMPOptimizer.step = step_torch_optimizer
+from fairseq_doc.fairseq_patches.wrapping import replaces
 
 
-def step_torch_optimizer(amp: AMPOptimizer) -> None:
+@replaces(AMPOptimizer, "step")
+def step_torch_optimizer(step, amp):
     """Step with the gradients that ``amp.clip_grad_norm`` unscaled; not after an overflow."""
     amp.scaler.step(amp.optimizer)
     amp.scaler.update()

@@ -3,46 +3,49 @@
 fairseq writes checkpoint_best.pt only together with others: ``--save-interval 10`` loses a best
 validation in between. Here it is written alone then. checkpoint_last.pt is also written when the
 learning-rate scheduler ends the training, so that the same command does not train on.
+
+With fine-tuning stages, which start from the best model of an epoch's end, a validation inside an
+epoch does not write checkpoint_best.pt.
 """
 
 import copy
+import operator
 
 import fairseq_cli.train
 from fairseq import checkpoint_utils
 
-from fairseq_doc.fairseq_patches.wrapping import wrap
+from fairseq_doc.fairseq_patches.wrapping import replaces
 
 
-def apply() -> None:
-    """Replace the function that validates and saves."""
-    wrap(fairseq_cli.train, "validate_and_save", keep_best)
-
-
+@replaces(fairseq_cli.train, "validate_and_save")
 def keep_best(validate_and_save, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
     """Validate and save as fairseq does, then save a best validation that it left out."""
     losses, should_stop = validate_and_save(
         cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch
     )
-    settings = cfg.checkpoint
+    settings = copy.copy(cfg.checkpoint)
     saved = should_stop or (end_of_epoch and epoch_itr.epoch % settings.save_interval == 0)
     ends = getattr(trainer.lr_scheduler, "ended", False) and not saved
     if losses[0] is not None and (ends or _is_new_best(settings, losses[0])):
-        chosen = _without_others(settings, last=ends)
-        checkpoint_utils.save_checkpoint(chosen, trainer, epoch_itr, losses[0])
+        # None of the others, but at the end the last one.
+        settings.no_epoch_checkpoints = True
+        settings.no_last_checkpoints |= not ends
+        settings.save_interval_updates = settings.keep_interval_updates = 0
+        settings.keep_last_epochs = 0
+        checkpoint_utils.save_checkpoint(settings, trainer, epoch_itr, losses[0])
     return losses, should_stop
 
 
 def _is_new_best(cfg, loss):
     best = getattr(checkpoint_utils.save_checkpoint, "best", None)
-    if best is None:
-        return True
-    return loss > best if cfg.maximize_best_checkpoint_metric else loss < best
+    is_better = operator.gt if cfg.maximize_best_checkpoint_metric else operator.lt
+    return best is None or is_better(loss, best)
 
 
-def _without_others(cfg, last):
-    """The settings that save the best checkpoint and, if ``last``, the last one alone."""
-    cfg = copy.copy(cfg)
-    cfg.no_epoch_checkpoints, cfg.no_last_checkpoints = True, cfg.no_last_checkpoints or not last
-    cfg.save_interval_updates = cfg.keep_interval_updates = 0
-    cfg.keep_last_epochs = 0
-    return cfg
+@replaces(checkpoint_utils, "save_checkpoint")
+def save_best_at_epoch_ends(save, cfg, trainer, epoch_itr, val_loss):
+    """Inside an epoch, do not save as the best one if stages start from it."""
+    optimizer = getattr(trainer.optimizer, "fp32_optimizer", None) or trainer.optimizer
+    if getattr(optimizer, "best_at_epoch_ends", False) and not epoch_itr.end_of_epoch():
+        val_loss = None
+    return save(cfg, trainer, epoch_itr, val_loss)

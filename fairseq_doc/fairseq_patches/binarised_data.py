@@ -15,23 +15,14 @@ from fairseq.tasks.translation import TranslationTask
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.fairseq_patches.wrapping import wrap
+from fairseq_doc.fairseq_patches.wrapping import replaces
 from fairseq_doc.files import check_input
 
 _SENTENCE = 4 + 8  # bytes of a size and an offset in the .idx file, after the header
 _HEADER = 9 + 8 + 1 + 8  # bytes of its magic word, version, type of the words, count
-_WORDS = 1 << 22  # compared at once
 
 
-def apply() -> None:
-    """Replace the functions that find and open every binarised file."""
-    wrap(indexed_dataset, "get_indexed_dataset_to_local", find_checked)
-    wrap(indexed_dataset, "make_dataset", make_checked)
-    wrap(TranslationTask, "load_dataset", load_both_sides)
-    for kind in (MMapIndexedDataset, MMapIndexedDataset.Index):
-        wrap(kind, "__del__", close_what_is_open)
-
-
+@replaces(indexed_dataset, "get_indexed_dataset_to_local")
 def find_checked(find, path):
     """The path of a dataset whose files have their checksums."""
     local = find(path)
@@ -42,18 +33,14 @@ def find_checked(find, path):
     return local
 
 
+@replaces(indexed_dataset, "make_dataset")
 def make_checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=None):
     """The dataset, its index and words checked."""
+    words = f"{path}.bin"
+    if impl == "mmap" and os.path.exists(words) and not os.path.getsize(words):
+        raise FairseqDocError(f"{words} is empty: expected at least a sentence")
     try:
-        if (
-            impl == "mmap"
-            and MMapIndexedDataset.exists(path)
-            and not os.path.getsize(f"{path}.bin")
-        ):
-            raise FairseqDocError(f"{path}.bin is empty: expected at least a sentence")
         dataset = make_dataset(path, impl, fix_lua_indexing, dictionary)
-    except FairseqDocError:
-        raise
     except (OSError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or "no memory is left"
         raise FairseqDocError(f"cannot read {path}.bin or .idx: {reason}") from None
@@ -67,6 +54,7 @@ def make_checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=No
     return dataset
 
 
+@replaces(TranslationTask, "load_dataset")
 def load_both_sides(load_dataset, task, split, *args, **kwargs):
     """fairseq takes a training split without its target side, and fails at the first update."""
     load_dataset(task, split, *args, **kwargs)
@@ -77,6 +65,8 @@ def load_both_sides(load_dataset, task, split, *args, **kwargs):
         )
 
 
+@replaces(MMapIndexedDataset, "__del__")
+@replaces(MMapIndexedDataset.Index, "__del__")
 def close_what_is_open(close, dataset):
     """fairseq closes what an error kept it from opening, which prints another error."""
     with contextlib.suppress(AttributeError):
@@ -102,14 +92,12 @@ def _check_index(path, dataset):
 
 def _check_words(path, dataset, words):
     tokens = np.frombuffer(dataset._bin_buffer, dataset._index.dtype)
-    for start in range(0, len(tokens), _WORDS):
-        part = tokens[start : start + _WORDS]
-        least, largest = int(part.min()), int(part.max())
-        if least < 0 or largest >= words:
-            raise FairseqDocError(
-                f"{path}.bin was binarised with another dictionary, or is damaged: it holds word "
-                f"{least if least < 0 else largest}, and the dictionary has {words} words"
-            )
+    least, largest = tokens.min(initial=0), tokens.max(initial=0)
+    if least < 0 or largest >= words:
+        raise FairseqDocError(
+            f"{path}.bin was binarised with another dictionary, or is damaged: it holds word "
+            f"{least if least < 0 else largest}, and the dictionary has {words} words"
+        )
 
 
 def _damaged(path, got):

@@ -24,13 +24,11 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.fairseq_patches.wrapping import wrap
+from fairseq_doc.fairseq_patches.wrapping import replaces
 from fairseq_doc.files import check_input
 
 DEFAULT_RESTORE_FILE = "checkpoint_last.pt"  # fairseq's: the newest, if there is one
 _ZIP = b"PK\x03\x04"
-# Settings that name a file of initial embeddings.
-_EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 SAFE_TYPES = (
     argparse.Namespace,  # the settings of models and tasks without a dataclass
@@ -41,17 +39,12 @@ SAFE_TYPES = (
     np.dtype,
     *(type(np.dtype(number)) for number in ("int64", "float64")),
 )
+torch.serialization.add_safe_globals(list(SAFE_TYPES))
 
 logger = logging.getLogger(__name__)
 
 
-def apply() -> None:
-    """Allow the types; replace the functions that find and read every checkpoint."""
-    torch.serialization.add_safe_globals(list(SAFE_TYPES))
-    wrap(checkpoint_utils, "load_checkpoint_to_cpu", load_checked)
-    wrap(checkpoint_utils, "load_checkpoint", load_named_file)
-
-
+@replaces(checkpoint_utils, "load_checkpoint")
 def load_named_file(load, cfg, trainer, **arguments):
     """Without the file of --restore-file fairseq would silently train from the beginning."""
     if cfg.restore_file != DEFAULT_RESTORE_FILE:
@@ -61,6 +54,7 @@ def load_named_file(load, cfg, trainer, **arguments):
     return load(cfg, trainer, **arguments)
 
 
+@replaces(checkpoint_utils, "load_checkpoint_to_cpu")
 def load_checked(load, path, *args, **kwargs):
     """The state of a checkpoint, checked before and after reading."""
     check_file(PathManager.get_local_path(path))
@@ -69,9 +63,7 @@ def load_checked(load, path, *args, **kwargs):
     problem = _problem(state)
     if problem:
         raise _not_whole(path, problem)
-    _forget_embedding_files(state)
-    _warn_of_component_threshold(path, state)
-    _add_new_settings(state, args[0] if args else kwargs.get("arg_overrides"))
+    _adapt_settings(path, state, args[0] if args else kwargs.get("arg_overrides"))
     if "load_on_all_ranks" in kwargs:  # which only the trainer passes
         # It sends the state through torch.load, which refuses omegaconf; it reads no settings.
         state["cfg"] = OmegaConf.to_container(state["cfg"])
@@ -140,8 +132,6 @@ def _not_whole(path, got):
 
 
 def _problem(state):
-    if not isinstance(state, dict):
-        return f"a {type(state).__name__}"
     model: Any = state.get("model")
     settings: Any = state.get("cfg")
     if not isinstance(model, dict) or not model:
@@ -158,31 +148,21 @@ def _problem(state):
     return None
 
 
-def _forget_embedding_files(state):
-    """A checkpoint holds the embeddings, and the file they came from may be gone."""
-    for settings in (state.get("args"), state["cfg"].get("model")):
-        for name in _EMBEDDING_FILES:
+def _adapt_settings(path, state, overrides):
+    """Settings of a model that fairseq would drop, or not override, without a word."""
+    model: Any = state["cfg"]["model"]
+    for settings in (state.get("args"), model):  # the embeddings' file may be gone
+        for name in ("encoder_embed_path", "decoder_embed_path"):
             if getattr(settings, name, None) is not None:
                 setattr(settings, name, None)
-
-
-def _warn_of_component_threshold(path, state):
-    """fairseq silently drops settings that a model does not have."""
-    threshold = getattr(state["cfg"].get("model"), "component_threshold", 0)
+    threshold = getattr(model, "component_threshold", 0)
     if threshold:
         logger.warning(
-            "%s was saved with --component-threshold %s, an option that is gone: all components "
-            "are used, so results differ from those of before",
-            path,
-            threshold,
+            f"{path} was saved with --component-threshold {threshold}, an option that is gone: all "
+            "components are used, so results differ from those of before"
         )
-
-
-def _add_new_settings(state, overrides):
-    """fairseq silently ignores an override of an option that is newer than the checkpoint."""
-    settings: Any = state["cfg"].get("model")
-    known = MODEL_DATACLASS_REGISTRY.get(getattr(settings, "_name", None))
+    known = MODEL_DATACLASS_REGISTRY.get(getattr(model, "_name", None))
     for name in set(overrides or ()) & set(getattr(known, "__dataclass_fields__", ())):
-        if not hasattr(settings, name):
-            with open_dict(settings) if OmegaConf.is_config(settings) else contextlib.nullcontext():
-                setattr(settings, name, overrides[name])
+        if not hasattr(model, name):  # an option that is newer than the checkpoint
+            with open_dict(state["cfg"]):
+                setattr(model, name, overrides[name])

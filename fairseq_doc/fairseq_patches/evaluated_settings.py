@@ -49,14 +49,10 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATIONS:
         return _OPERATIONS[type(node.op)](_value(node.operand))
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        left, right = _value(node.left), _value(node.right)
-        if isinstance(node.op, ast.Mult):
-            _check_product(left, right)
-        return _OPERATIONS[type(node.op)](left, right)
+        operands = _value(node.left), _value(node.right)
+        for elements, times in (operands, operands[::-1]):
+            of_product = isinstance(node.op, ast.Mult) and isinstance(elements, Sized)
+            if of_product and len(elements) * times > LARGEST:
+                raise ValueError("a long list")
+        return _OPERATIONS[type(node.op)](*operands)
     return ast.literal_eval(node)
-
-
-def _check_product(left: Any, right: Any) -> None:
-    for elements, times in ((left, right), (right, left)):
-        if isinstance(elements, Sized) and len(elements) * times > LARGEST:
-            raise ValueError("a long list")

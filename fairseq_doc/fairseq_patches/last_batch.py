@@ -7,14 +7,10 @@ fairseq silently leaves out up to 7 sentences, the longest, where the last batch
 import numpy as np
 from fairseq.data import data_utils
 
-from fairseq_doc.fairseq_patches.wrapping import wrap
+from fairseq_doc.fairseq_patches.wrapping import replaces
 
 
-def apply() -> None:
-    """Replace the function that makes batches."""
-    wrap(data_utils, "batch_by_size", batch_everything)
-
-
+@replaces(data_utils, "batch_by_size")
 def batch_everything(batch_by_size, indices, *args, **kwargs):
     """fairseq's batches, and one of the sentences that they leave out."""
     if kwargs.get("fixed_shapes") is not None:  # these are not cut in the order of the indices

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import fairseq_cli.train
 import torch
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
@@ -24,33 +25,23 @@ from torch import distributed
 from torch.distributed import distributed_c10d
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.fairseq_patches.wrapping import wrap
+from fairseq_doc.fairseq_patches.wrapping import replaces
 
 TIMEOUT = "FAIRSEQ_DOC_RENDEZVOUS_TIMEOUT"  # seconds that a worker waits for the others to start
 ALONE = "FAIRSEQ_DOC_LAUNCHER"  # "none": every process trains alone, whoever started it
 TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
-ONE_PROCESS = ("eval-lm", "generate", "interactive")
 
 
-def apply() -> None:
-    """Refuse copies; replace the functions that start a command and join the workers."""
-    refuse_copies(sys.argv)
-    wrap(distributed_utils, "call_main", prepare_and_call)
-    wrap(distributed_utils, "distributed_init", join_in_time)
-    # fairseq-hydra-train imports this package only after call_main.
-    train: Any = sys.modules.get("fairseq_cli.train")
-    if train is not None:
-        wrap(train, "add_defaults", add_defaults_and_join)
-
-
+@replaces(distributed_utils, "call_main")
 def prepare_and_call(call_main, cfg, main, **kwargs):
     """Run a command with the settings of its launcher."""
     prepare(cfg)
     return call_main(cfg, main, **kwargs)
 
 
+@replaces(fairseq_cli.train, "add_defaults")
 def add_defaults_and_join(add_defaults, cfg):
-    """The first step of a training that did not go through our call_main."""
+    """The first step of a training: fairseq-hydra-train imports this package after call_main."""
     add_defaults(cfg)
     settings = cfg.distributed_training
     if settings.distributed_init_method is None and not distributed.is_initialized():
@@ -59,9 +50,6 @@ def add_defaults_and_join(add_defaults, cfg):
             if torch.cuda.is_available() and not cfg.common.cpu:
                 torch.cuda.set_device(settings.device_id)
             distributed_utils.distributed_init(cfg)
-
-
-# Where a process is among the workers
 
 
 @dataclass(frozen=True)
@@ -78,21 +66,17 @@ class Place:
 
 def place_of(environ: Mapping[str, str], port: int = -1) -> Place | None:
     """This process among several, or None; ``port`` is srun's, below 1 by the job's number."""
-    place = None
     if environ.get(ALONE) == "none":
         return None
     if all(name in environ for name in TORCHRUN):
         rank = int(environ["RANK"])
-        place = Place(
-            launcher="torchrun",
-            rank=rank,
-            workers=int(environ["WORLD_SIZE"]),
-            local_rank=int(environ.get("LOCAL_RANK", rank)),
-            init_method="env://",
-        )
+        local_rank = int(environ.get("LOCAL_RANK", rank))
+        place = Place("torchrun", rank, int(environ["WORLD_SIZE"]), local_rank, "env://")
     elif "SLURM_STEP_NODELIST" in environ and "SLURM_PROCID" in environ:  # a task of srun
         place = _place_by_srun(environ, port)
-    return place if place is not None and place.workers > 1 else None
+    else:
+        return None
+    return place if place.workers > 1 else None
 
 
 def _place_by_srun(environ, port):
@@ -105,14 +89,9 @@ def _place_by_srun(environ, port):
     if port <= 0:  # the same for all tasks of a step
         job = int(environ.get("SLURM_JOB_ID", "0")) + 7 * int(environ.get("SLURM_STEP_ID", "0"))
         port = 10_000 + job % 20_000
-    return Place(
-        launcher="srun",
-        rank=int(environ["SLURM_PROCID"]),
-        workers=workers,
-        local_rank=int(environ.get("SLURM_LOCALID", "0")),
-        init_method=f"tcp://{nodes}:{port}",
-        per_machine=workers // machines if workers % machines == 0 else None,
-    )
+    rank, local_rank = int(environ["SLURM_PROCID"]), int(environ.get("SLURM_LOCALID", "0"))
+    per_machine = workers // machines if workers % machines == 0 else None
+    return Place("srun", rank, workers, local_rank, f"tcp://{nodes}:{port}", per_machine)
 
 
 def command_of(argv: list[str]) -> str:
@@ -124,17 +103,13 @@ def refuse_copies(argv: list[str]) -> None:
     """Raise ``FairseqDocError`` if each of torchrun's processes would do all of the work."""
     command = command_of(argv)
     shares = {"--num-shards", "--distributed-world-size"} & {word.split("=")[0] for word in argv}
-    if command not in ONE_PROCESS or shares:
-        return
-    place = place_of(os.environ)
+    copies = command in ("eval-lm", "generate", "interactive") and not shares
+    place = place_of(os.environ) if copies else None
     if place is not None and place.launcher == "torchrun":
         raise FairseqDocError(
             f"fairseq-{command} runs in one process: torchrun started {place.workers}, and each "
             "would do all of the work; start it without a launcher"
         )
-
-
-# Settings
 
 
 def prepare(cfg: Any, environ: Mapping[str, str] = os.environ) -> None:
@@ -213,9 +188,6 @@ def _set_for_cpu(settings, visible):
         )
 
 
-# Joining
-
-
 def rendezvous_timeout() -> timedelta:
     """How long a worker waits for the others to start."""
     seconds = os.environ.get(TIMEOUT, "45")
@@ -224,6 +196,7 @@ def rendezvous_timeout() -> timedelta:
     return timedelta(seconds=int(seconds))
 
 
+@replaces(distributed_utils, "distributed_init")
 def join_in_time(distributed_init, cfg):
     """Wait for the others no longer than the rendezvous timeout. Then the backend's own limit
     holds, since one worker can save or validate for a long time."""

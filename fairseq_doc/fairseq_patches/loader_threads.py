@@ -16,17 +16,10 @@ import time
 
 from fairseq.data import iterators
 
-from fairseq_doc.fairseq_patches.wrapping import wrap
-
-PATIENCE = 10  # seconds for the batch that a thread is loading at the exit
+from fairseq_doc.fairseq_patches.wrapping import replaces
 
 
-def apply() -> None:
-    """End the threads at the exit, and the processes with each thread."""
-    atexit.register(end_loading)
-    wrap(iterators.BackgroundConsumer, "run", run_and_end_processes)
-
-
+@replaces(iterators.BackgroundConsumer, "run")
 def run_and_end_processes(run, consumer):
     """A thread's work; then its processes end."""
     with contextlib.closing(_batches(consumer._source)) as consumer._source:
@@ -44,8 +37,9 @@ def _batches(loader):
                 loader._iterator = None
 
 
-def end_loading(patience: float = PATIENCE) -> None:
-    """End each loading thread after its current batch, within ``patience`` seconds."""
+@atexit.register
+def end_loading(patience: float = 10) -> None:
+    """End each loading thread after the batch that it loads, within ``patience`` seconds."""
     deadline = time.monotonic() + patience
     for thread in threading.enumerate():
         if isinstance(thread, iterators.BackgroundConsumer):

@@ -11,7 +11,7 @@ from typing import IO
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 
-from fairseq_doc.fairseq_patches.wrapping import wrap
+from fairseq_doc.fairseq_patches.wrapping import replaces
 from fairseq_doc.files import lock
 
 _UNFINISHED = re.compile(r"\.checkpoint.*\.\w{8}\.part")  # a temporary file of files.whole_file
@@ -19,12 +19,7 @@ _UNFINISHED = re.compile(r"\.checkpoint.*\.\w{8}\.part")  # a temporary file of 
 _locks: dict[str, IO[str]] = {}  # by path: open files, which hold the locks of this process
 
 
-def apply() -> None:
-    """Replace the functions that restore a training, before it saves, and run it."""
-    wrap(checkpoint_utils, "load_checkpoint", load_with_lock)
-    wrap(distributed_utils, "call_main", call_and_release)
-
-
+@replaces(distributed_utils, "call_main")
 def call_and_release(call_main, *args, **kwargs):
     """The process may go on after a training: a notebook, or Hydra with several trainings."""
     try:
@@ -34,6 +29,7 @@ def call_and_release(call_main, *args, **kwargs):
             _locks.popitem()[1].close()
 
 
+@replaces(checkpoint_utils, "load_checkpoint")
 def load_with_lock(load, cfg, trainer, **arguments):
     """Lock the folder, then restore."""
     if trainer.data_parallel_rank == 0 and not cfg.no_save:
@@ -47,11 +43,8 @@ def take(folder: str, suffix: str = "") -> None:
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(os.path.realpath(folder), f".training{suffix}.lock")
     if path not in _locks:
-        _locks[path] = lock(
-            path,
-            f"another training writes to {folder}: wait until it has ended, or give another "
-            "--save-dir",
-        )
+        remedy = "wait until it has ended, or give another --save-dir"
+        _locks[path] = lock(path, f"another training writes to {folder}: {remedy}")
     for name in os.listdir(folder):
         if _UNFINISHED.fullmatch(name):
             os.remove(os.path.join(folder, name))

@@ -4,13 +4,30 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+_replacements: list[Callable[[], None]] = []
 
-def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """Let ``owner.name(...)`` call ``wrapper(original, ...)``."""
-    original = getattr(owner, name)
 
-    @functools.wraps(original)
-    def wrapped(*args, **kwargs):
-        return wrapper(original, *args, **kwargs)
+def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """After :func:`apply`, ``owner.name(...)`` calls ``wrapper(original, ...)``, the decorated
+    function."""
 
-    setattr(owner, name, wrapped)
+    def decorate(wrapper):
+        def replace():
+            original = getattr(owner, name)
+
+            @functools.wraps(original)
+            def wrapped(*args, **kwargs):
+                return wrapper(original, *args, **kwargs)
+
+            setattr(owner, name, wrapped)
+
+        _replacements.append(replace)
+        return wrapper
+
+    return decorate
+
+
+def apply() -> None:
+    """Make the replacements, in the order of their decorators."""
+    for replace in _replacements:
+        replace()

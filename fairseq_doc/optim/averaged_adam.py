@@ -25,15 +25,6 @@ NAME = "averaged_adam"
 class AdamWithAverage(AveragedWeights, Adam):
     """fairseq's Adam, and the mean of its iterates after :meth:`start_averaging`."""
 
-    def __init__(self, params: Iterable[torch.nn.Parameter], **settings: Any) -> None:
-        super().__init__(params, **settings)
-        self.begin_without_average()
-
-    def step(self, closure: Any = None) -> None:
-        self.show_raw()
-        super().step(closure)
-        self.average()
-
 
 @dataclass
 class AveragedAdamConfig(FairseqDataclass):

@@ -30,11 +30,19 @@ class FoundByModel:
 
 
 class AveragedWeights:
-    """Mixin of a torch optimizer with one group of parameters, whose :meth:`step` begins with
-    :meth:`show_raw` and ends with :meth:`average`."""
+    """Mixin of a torch optimizer with one group of parameters."""
 
     param_groups: list[dict[str, Any]]
     state: Any
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.begin_without_average()
+
+    def step(self, closure: Any = None) -> None:
+        self.show(average=False)
+        super().step(closure)  # type: ignore[misc]  # of the optimizer
+        self.average()
 
     @property
     def _group(self) -> dict[str, Any]:
@@ -65,19 +73,14 @@ class AveragedWeights:
             else:
                 self.state[p]["shadow"].lerp_(p, 1 / count)
 
-    def show_average(self) -> None:
-        """Put the averages, if there are any, into the parameters."""
-        if self._group["averaged_steps"] and not self._group["shows_average"]:
-            self._exchange()
-
-    def show_raw(self) -> None:
-        if self._group["shows_average"]:
-            self._exchange()
-
-    def _exchange(self) -> None:
-        for p in self._group["params"]:  # in place: a parameter keeps its memory
+    def show(self, average: bool) -> None:
+        """Put the averages, if there are any, or the raw weights into the parameters."""
+        group = self._group
+        if group["shows_average"] == (average and group["averaged_steps"] > 0):
+            return
+        for p in group["params"]:  # in place: a parameter keeps its memory
             shown, shadow = p.detach(), self.state[p]["shadow"]
             copy = shown.clone()
             shown.copy_(shadow)
             shadow.copy_(copy)
-        self._group["shows_average"] = not self._group["shows_average"]
+        group["shows_average"] = average

@@ -47,11 +47,10 @@ class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         self.stages = stages or TrainingStages(nonmono=60)
-        self.begin_without_average()
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # without a closure
-        self.show_raw()
+        self.show(average=False)
         group = self._group
         params = [p for p in group["params"] if p.grad is not None]
         if group["weight_decay"]:
@@ -173,8 +172,7 @@ class NTASGD(FoundByModel, FairseqOptimizer):
         if epoch_loss is None:  # validated in mid-epoch: this loss will not be observed
             stages.best = stages.stage_best = loss
             self._optimizer.keep_best()
-            if not self.cfg.no_save:
-                self._copy_checkpoint(max(stages.stage, 0), resumed=True)
+            self._copy_checkpoint(max(stages.stage, 0), resumed=True)
 
     def _check_not_begun(self):
         """Raise ``FairseqDocError`` if this command has begun the fine-tuning already."""
@@ -194,7 +192,9 @@ class NTASGD(FoundByModel, FairseqOptimizer):
         stages, finetuning = self.stages, self.cfg.finetune_stages != 0
         stage, stage_best = max(stages.stage, 0), min(stages.stage_best, loss)
         for action in stages.observe(epoch, loss):
-            if action == "keep_best_of_stage" and finetuning and not self.cfg.no_save:
+            if action in ("restart", "stop"):
+                logger.info(f"stage {stage} ended with epoch {epoch}: best loss {stage_best}")
+            if action == "keep_best_of_stage" and finetuning:
                 self._copy_checkpoint(stage, resumed)
             elif action == "keep_best" and finetuning:
                 self._optimizer.keep_best()
@@ -202,15 +202,13 @@ class NTASGD(FoundByModel, FairseqOptimizer):
                 logger.info(f"averaging starts after epoch {epoch}")
                 self._optimizer.start_averaging()
             elif action == "restart":
-                logger.info(f"stage {stage} ended with epoch {epoch}: best loss {stage_best}")
                 logger.info(f"fine-tuning stage {stages.stage} starts after epoch {epoch}")
                 self._optimizer.restart()
             elif action == "stop":
-                logger.info(f"stage {stage} ended with epoch {epoch}: best loss {stage_best}")
                 logger.info(f"fine-tuning ends; the best loss of all stages is {stages.best}")
 
     def _copy_checkpoint(self, stage: int, resumed: bool) -> None:
-        if distributed_utils.get_global_rank() != 0:
+        if self.cfg.no_save or distributed_utils.get_global_rank() != 0:
             return
         cfg, newest = self.cfg, self._file_of("last")
         if resumed and cfg.restore_file != LAST_CHECKPOINT:

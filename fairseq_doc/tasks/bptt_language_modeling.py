@@ -51,7 +51,7 @@ class BpttLanguageModelingTask(FairseqTask):
         self._drawn_lengths: list[int] = []  # of the windows in this update
         self._carried: torch.Tensor | None = None  # the training state of all workers' columns
         self._valid_epoch: int | None = None
-        self._valid_loss: Any = None
+        self._valid_loss: float | None = None
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
@@ -60,13 +60,7 @@ class BpttLanguageModelingTask(FairseqTask):
         logger.info(f"dictionary: {len(dictionary):,} words")
         return cls(cfg, dictionary)
 
-    @property
-    def source_dictionary(self):
-        return self.dictionary
-
-    @property
-    def target_dictionary(self):
-        return self.dictionary
+    source_dictionary = target_dictionary = property(lambda self: self.dictionary)
 
     def build_model(self, cfg, from_checkpoint=False):
         model = super().build_model(cfg, from_checkpoint)
@@ -79,50 +73,31 @@ class BpttLanguageModelingTask(FairseqTask):
         self._model = model
         return model
 
-    # Data
-
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         paths = split_paths(self.cfg.data)
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
         self.datasets[split] = load_stream(path, split, self.dictionary, combine)
 
     def get_batch_iterator(
-        self,
-        dataset,
-        max_tokens=None,
-        max_sentences=None,
-        num_shards=1,
-        shard_id=0,
-        num_workers=0,
-        epoch=1,
-        data_buffer_size=0,
-        skip_remainder_batch=False,
-        **unused,
+        self, dataset, max_sentences=None, num_shards=1, shard_id=0, epoch=1, **more
     ):
         """The same windows in order on every worker; each worker has its own columns."""
-        check_batches(max_sentences, max_tokens, skip_remainder_batch)
+        check_batches(max_sentences, **more)
         if dataset.split == self.cfg.train_subset:
             n_columns = max_sentences * num_shards
             windows = self._training_windows(dataset, n_columns, num_shards, epoch)
             self._first_column = shard_id * max_sentences
         else:
             windows = self._evaluation_windows(dataset, max_sentences, num_shards)
-        settings = {"num_workers": num_workers, "buffer_size": data_buffer_size, "epoch": epoch}
-        return _iterator(windows, num_shards, shard_id, **settings)
+        workers, buffer_size = more.get("num_workers", 0), more.get("data_buffer_size", 0)
+        return _iterator(windows, num_shards, shard_id, workers, buffer_size, epoch)
 
     def eval_lm_dataloader(
-        self,
-        dataset,
-        batch_size=None,
-        num_shards=1,
-        shard_id=0,
-        num_workers=0,
-        length=None,
-        **unused,
+        self, dataset, batch_size=None, num_shards=1, shard_id=0, num_workers=0, length=None, **more
     ):
         n_columns = 1 if batch_size is None else batch_size
         windows = self._evaluation_windows(dataset, n_columns, num_shards, length)
-        iterator = _iterator(windows, num_shards, shard_id, num_workers=num_workers)
+        iterator = _iterator(windows, num_shards, shard_id, num_workers)
         return iterator.next_epoch_itr(shuffle=False)
 
     def _training_windows(self, dataset, n_columns, num_shards, epoch):
@@ -180,8 +155,6 @@ class BpttLanguageModelingTask(FairseqTask):
             self._logged.add((split, n_columns))
             logger.info(f"{split}: {sizes}")
 
-    # Training
-
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         _show(model, average=False)
         self._valid_loss = None  # a validation before this step was not at the epoch's end
@@ -217,12 +190,10 @@ class BpttLanguageModelingTask(FairseqTask):
         """Keep the first subset's loss; at an epoch's end pass it to ``--lr-scheduler plateau``."""
         if self._valid_loss is not None:
             return
-        self._valid_loss = stats[self.cfg.valid_metric]
+        self._valid_loss = float(stats[self.cfg.valid_metric])
         schedule = PlateauSchedule.of(model)
         if schedule is not None and self._windows_done == self._end_of_epoch:
-            schedule.observe(float(self._valid_loss))
-
-    # Checkpoints
+            schedule.observe(self._valid_loss)
 
     def get_checkpoint_dict(self):
         """Called before fairseq saves model and optimizer, so it puts the averages into the model.
@@ -231,14 +202,13 @@ class BpttLanguageModelingTask(FairseqTask):
         _show(self._model, average=True)
         epoch_ended = self._windows_done == self._end_of_epoch
         resets = epoch_ended and self.cfg.updates_per_epoch is None
-        loss = None if self._valid_loss is None else float(self._valid_loss)
-        validated = epoch_ended and loss is not None
+        validated = epoch_ended and self._valid_loss is not None
         return {
             type(self).__name__: {
                 "layout": self._layout,
                 "carried": None if resets else self._carried,
-                "epoch_loss": [self._valid_epoch, loss] if validated else None,
-                "loss": loss,
+                "epoch_loss": [self._valid_epoch, self._valid_loss] if validated else None,
+                "loss": self._valid_loss,
             }
         }
 
@@ -267,18 +237,19 @@ def _show(model, average):
     """Put the averages or the raw weights of an optimizer that averages into the model."""
     wrapper = NTASGD.of(model) or AveragedAdam.of(model)
     if wrapper is not None:
-        show = wrapper.optimizer.show_average if average else wrapper.optimizer.show_raw
-        show()
+        wrapper.optimizer.show(average)
 
 
-def _iterator(windows, num_shards, shard_id, **settings):
+def _iterator(windows, num_shards, shard_id, num_workers, buffer_size=0, epoch=1):
     windows = windows.share(num_shards, shard_id)
     return iterators.EpochBatchIterator(
         dataset=windows,
         collate_fn=windows.collater,
         batch_sampler=[[i] for i in range(len(windows))],
+        num_workers=num_workers,
+        buffer_size=buffer_size,
+        epoch=epoch,
         disable_shuffling=True,
-        **settings,
     )
 
 

@@ -73,13 +73,12 @@ def check_options(cfg: Any) -> None:
     check_needs(f"--task {TASK}", needs)
 
 
-def check_batches(
-    max_sentences: int | None, max_tokens: int | None, skip_remainder_batch: bool
-) -> None:
+def check_batches(max_sentences: int | None, **others: Any) -> None:
     """Raise ``FairseqDocError`` for batches that are no columns."""
+    max_tokens = others.get("max_tokens")
     needs = {
         "all batches, since each has targets: expected no --skip-remainder-batch": (
-            not skip_remainder_batch
+            not others.get("skip_remainder_batch")
         ),
         f"--batch-size, the columns, and no --max-tokens; got --batch-size {max_sentences}, "
         f"--max-tokens {max_tokens}": max_sentences is not None and max_tokens is None,

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.data import Dictionary, indexed_dataset
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -30,6 +31,16 @@ NO_DROPOUT = {
     "component_dropout": 0.0,
     "weight_dropout": 0.0,
 }
+
+
+def config_of(kind, **changes):
+    """A config of a registered class, with fairseq's defaults for the values of other groups."""
+    settings = kind(**changes)
+    for name, value in vars(settings).items():
+        if str(value).startswith("${"):
+            group, option = value[2:-1].split(".")
+            setattr(settings, name, getattr(FairseqConfig.__annotations__[group](), option))
+    return settings
 
 
 def random_mixture(n, j, d, v, seed=0, dtype=torch.float64, scale=1.0):

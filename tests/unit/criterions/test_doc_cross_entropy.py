@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import assert_refused
+from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +13,12 @@ from fairseq_doc.criterions import doc_cross_entropy
 from fairseq_doc.criterions.doc_cross_entropy import (
     DocCrossEntropyConfig,
     DocCrossEntropyCriterion,
-    activation_penalties,
     balance,
 )
-from fairseq_doc.errors import FairseqDocError
 
 from ..conftest import (
     assert_close,
+    config_of,
     gradients,
     random_tokens,
     small_dictionary,
@@ -27,14 +27,14 @@ from ..conftest import (
 )
 
 B, T = 3, 5
+PAD = small_dictionary().pad()
 FACTORS = {"doc_lambda": 0.7, "ar_alpha": 2.0, "tar_beta": 3.0}
 
 
 def criterion(doc_balance="paper", sentence_avg=False, **factors):
     task = SimpleNamespace(target_dictionary=small_dictionary())
-    settings = {"find_unused_parameters": False, **factors}
-    cfg = DocCrossEntropyConfig(doc_balance=doc_balance, sentence_avg=sentence_avg, **settings)
-    return DocCrossEntropyCriterion(task, cfg)
+    settings = {"doc_balance": doc_balance, "sentence_avg": sentence_avg, **factors}
+    return DocCrossEntropyCriterion(task, config_of(DocCrossEntropyConfig, **settings))
 
 
 def sample(batch=B, time=T):
@@ -80,22 +80,11 @@ def test_equal_weights_have_no_imbalance_and_finite_gradients(shape, dtype):
 
 def test_the_sum_over_workers_sends_back_every_workers_gradient(monkeypatch):
     """Two workers of equal tensors: the sum is twice one's, and so is the gradient."""
-    monkeypatch.setattr(doc_cross_entropy, "_all_reduced", lambda x: 2 * x)
+    monkeypatch.setattr(distributed_utils, "all_reduce", lambda x, group: 2 * x)
     x = torch.arange(3.0, requires_grad=True)
     total = doc_cross_entropy._SumOverWorkers.apply(x)
     assert_close(total, 2 * x)
     assert_close(gradients(total @ torch.tensor([1.0, 2.0, 3.0]), [x])[0].tolist(), [2.0, 4.0, 6.0])
-
-
-# AR and TAR
-
-
-def test_activation_penalties_by_hand():
-    dropped = torch.tensor([[[1.0, 2.0]], [[3.0, 0.0]], [[0.0, 0.0]]])
-    undropped = torch.tensor([[[1.0, 1.0]], [[2.0, 3.0]], [[2.0, 0.0]]])
-    ar, tar = activation_penalties(dropped, undropped)
-    assert ar == (1 + 4 + 9) / 6
-    assert tar == (1 + 4 + 0 + 9) / 4
 
 
 # The loss
@@ -115,16 +104,12 @@ def test_loss_is_its_terms_times_the_sample_size(doc_balance, sentence_avg, miss
     output = model(**batch["net_input"])
     probs = model.get_normalized_probs(output, log_probs=False)
     nll = -probs.gather(-1, batch["target"].unsqueeze(-1)).log().sum()
-    pi = output[1]["log_weights"].exp()
-    total, by_stream = pi.sum((0, 1)), pi.sum(1)
-    beta = {
-        "paper": (total.std(correction=0) / total.mean()) ** 2,
-        "published": 2 * by_stream.flatten().var() / by_stream.mean() ** 2,
-    }
+    paper, published = balance(output[1]["log_weights"])
     h, dropped = output[1]["undropped"], output[1]["dropped"]
     ar = (dropped**2).sum() / dropped.numel()
     tar = sum(((h[t] - h[t - 1]) ** 2).sum() for t in range(1, T)) / ((T - 1) * B * 5)
-    terms = {"doc_lambda": beta[doc_balance], "ar_alpha": ar, "tar_beta": tar}
+    beta = paper if doc_balance == "paper" else published
+    terms = {"doc_lambda": beta, "ar_alpha": ar, "tar_beta": tar}
     expected_size = B if sentence_avg else B * T
     assert not torch.equal(h, dropped)
     assert sample_size == expected_size
@@ -134,49 +119,41 @@ def test_loss_is_its_terms_times_the_sample_size(doc_balance, sentence_avg, miss
     assert_close(log["loss"], loss.detach())
     assert_close(log["nll_loss"], nll.detach())
     logged = [log["balance"], log["ar"], log["tar"]]
-    expected = [(expected_size * x).detach() for x in (beta["paper"], ar, tar)]
+    expected = [(expected_size * x).detach() for x in (paper, ar, tar)]
     assert_close(logged, expected, rtol=1e-6)
     assert (log["ntokens"], log["nsentences"], log["sample_size"]) == (B * T, B, expected_size)
 
 
 @pytest.mark.parametrize("sentence_avg", [False, True])
-def test_l2_is_half_the_squares_of_all_parameters(sentence_avg):
-    """Biases too, a tied matrix once, a frozen one not."""
+def test_penalties_of_weights(sentence_avg):
+    """Half the squares of all parameters, biases too, a tied matrix once, a frozen one not; and how
+    far the norms of the output matrix's rows are from their target."""
     model, batch = small_model(), sample()
-    model.decoder.output.mixture_weights.weight.requires_grad_(False)
-    plain, size, _ = criterion(sentence_avg=sentence_avg)(model, batch)
-    loss, _, log = criterion(sentence_avg=sentence_avg, l2=0.3)(model, batch)
+    output = model.decoder.output
+    output.mixture_weights.weight.requires_grad_(False)
     trained = {id(p): p for p in model.parameters() if p.requires_grad}.values()
     squares = sum((p.detach() ** 2).sum() for p in trained)
-    assert_close(loss - plain, size * 0.3 * squares / 2)
-    assert_close(log["l2"], size * squares / 2)
-    weight = model.decoder.output.bias
-    found = gradients(loss, [weight])[0] - gradients(plain, [weight])[0]
-    assert_close(found, size * 0.3 * weight.detach())
-    assert_close(criterion(l2=0.3)(model.eval(), batch)[0], criterion()(model, batch)[0])
-
-
-@pytest.mark.parametrize("sentence_avg", [False, True])
-def test_weight_norms_are_pulled_to_the_target(sentence_avg):
-    model, batch = small_model(), sample()
-    options = {"sentence_avg": sentence_avg}
-    plain, size, _ = criterion(**options)(model, batch)
-    options.update(weight_norm=0.3, weight_norm_target=1.5)
-    loss, _, log = criterion(**options)(model, batch)
-    weight = model.decoder.output.weight
-    deviations = weight.detach().norm(dim=1) - 1.5
-    assert_close(loss - plain, size * 0.3 * deviations.square().mean())
-    assert_close(log["weight_norm"], size * deviations.square().mean())
-    found = gradients(loss, [weight])[0] - gradients(plain, [weight])[0]
-    unit = weight.detach() / weight.detach().norm(dim=1, keepdim=True)
-    assert_close(found, size * 0.3 * 2 * deviations[:, None] * unit / len(weight))
-    assert_close(criterion(**options)(model.eval(), batch)[0], criterion()(model, batch)[0])
+    rows, bias = output.weight.detach(), output.bias.detach()
+    deviations = rows.norm(dim=1) - 1.5
+    pull = 2 * deviations[:, None] * rows / rows.norm(dim=1, keepdim=True) / len(rows)
+    plain, size, _ = criterion(sentence_avg=sentence_avg)(model, batch)
+    before = gradients(plain, [output.bias, output.weight])
+    for name, target, value, of, gradient in (
+        ("l2", None, squares / 2, 0, bias),
+        ("weight_norm", 1.5, deviations.square().mean(), 1, pull),
+    ):
+        factors = {name: 0.3, "weight_norm_target": target}
+        loss, _, log = criterion(sentence_avg=sentence_avg, **factors)(model, batch)
+        assert_close(loss - plain, size * 0.3 * value)
+        assert_close(log[name], size * value)
+        after = gradients(loss, [output.bias, output.weight])
+        assert_close(after[of] - before[of], size * 0.3 * gradient)
 
 
 @pytest.mark.parametrize("sentence_avg", [False, True])
 def test_evaluation_is_the_nll_alone(sentence_avg):
     model, batch = small_model().eval(), sample()
-    factors = {**FACTORS, "label_smoothing": 0.3, "l2": 5.0}
+    factors = {**FACTORS, "label_smoothing": 0.3, "l2": 5.0, "weight_norm": 1.0}
     loss, size, log = criterion(sentence_avg=sentence_avg, **factors)(model, batch)
     nll = model.token_nll(model(batch["net_input"]["src_tokens"]), batch["target"], -100)
     assert_close(loss, nll)
@@ -224,25 +201,20 @@ def test_metrics_are_means_over_the_workers():
 # Smoothed labels
 
 
-def smoothed_by_hand(model, batch, smoothing, pad):
+def smoothed_by_hand(output, model, target, smoothing):
     """The labels 1 - smoothing for the target, smoothing / (V - 1) for each other word; the NLL."""
-    output = model(**batch["net_input"])
-    log_probs = model.get_normalized_probs(output, log_probs=True)
-    loss = nll = 0.0
-    for row, targets in zip(log_probs, batch["target"].tolist(), strict=True):
-        for words, y in zip(row, targets, strict=True):
-            if y != pad:
-                others = words.sum() - words[y]
-                loss = loss - (1 - smoothing) * words[y] - smoothing / (len(words) - 1) * others
-                nll = nll - words[y]
-    return loss, nll
+    log_probs = model.get_normalized_probs(output, log_probs=True)[target != PAD]  # (N, V)
+    own = log_probs.gather(1, target[target != PAD].unsqueeze(1)).squeeze(1)  # (N,)
+    share = smoothing / (log_probs.size(1) - 1)
+    losses = -(1 - smoothing) * own - share * (log_probs.sum(1) - own)
+    return losses.sum(), -own.sum()
 
 
 def translation_sample():
     """Ragged on both sides."""
     source, target = random_tokens(B, 4, seed=2), random_tokens(B, T, seed=1)
     before = torch.cat([torch.full((B, 1), 2), target[:, :-1]], dim=1)
-    source[0, :2] = target[1, 3:] = before[1, 3:] = small_dictionary().pad()
+    source[0, :2] = target[1, 3:] = before[1, 3:] = PAD
     return {
         "net_input": {"src_tokens": source, "src_lengths": None, "prev_output_tokens": before},
         "target": target,
@@ -250,25 +222,23 @@ def translation_sample():
     }
 
 
-KINDS = {
-    "lstm_doc_lm": (small_model, sample),
-    "lstm_luong_doc": (small_translation_model, translation_sample),
-}
-every_kind = pytest.mark.parametrize("kind", KINDS)
+@pytest.fixture(params=["lstm_doc_lm", "lstm_luong_doc"])
+def model_and_batch(request):
+    if request.param == "lstm_doc_lm":
+        return small_model(), sample()
+    return small_translation_model(), translation_sample()
 
 
-@every_kind
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("sentence_avg", [False, True])
-def test_labels_are_smoothed_in_training(kind, smoothing, sentence_avg):
+def test_labels_are_smoothed_in_training(model_and_batch, smoothing, sentence_avg):
     """The NLL is logged too, and beta is added."""
-    make, make_sample = KINDS[kind]
-    model, batch = make(), make_sample()
+    model, batch = model_and_batch
     factors = {"doc_lambda": 0.7, "label_smoothing": smoothing}
     loss, size, log = criterion("published", sentence_avg, **factors)(model, batch)
-    expected, nll = smoothed_by_hand(model, batch, smoothing, small_dictionary().pad())
-    log_weights = model(**batch["net_input"])[1]["log_weights"]
-    beta = balance(log_weights, batch["target"] != small_dictionary().pad())[1]
+    output, target = model(**batch["net_input"]), batch["target"]
+    expected, nll = smoothed_by_hand(output, model, target, smoothing)
+    beta = balance(output[1]["log_weights"], target != PAD)[1]
     assert size == (B if sentence_avg else batch["ntokens"])
     expected = expected + 0.7 * batch["ntokens"] * beta
     assert_close(loss, expected)
@@ -278,11 +248,10 @@ def test_labels_are_smoothed_in_training(kind, smoothing, sentence_avg):
     assert_close(*grads, rtol=1e-8)
 
 
-@every_kind
 @pytest.mark.parametrize("training", [True, False])
-def test_gradients_are_sampled_in_training_alone(kind, training):
-    make, make_sample = KINDS[kind]
-    model, batch = make().train(training), make_sample()
+def test_gradients_are_sampled_in_training_alone(model_and_batch, training):
+    model, batch = model_and_batch
+    model.train(training)
     parameters = [model.decoder.output.weight, model.decoder.output.bias]
 
     def found(**options):
@@ -314,8 +283,9 @@ def test_smoothed_labels_have_exact_gradients_and_say_so(caplog):
 
 @pytest.mark.parametrize("factor", ["ar_alpha", "tar_beta"])
 def test_ar_and_tar_of_an_encoder_decoder_are_refused(factor):
-    with pytest.raises(FairseqDocError, match="--ar-alpha and --tar-beta are penalties .* got"):
-        criterion(**{factor: 1.0})(small_translation_model(), translation_sample())
+    it = criterion(**{factor: 1.0})
+    problem = "--ar-alpha and --tar-beta are penalties .* got"
+    assert_refused(problem, it, small_translation_model(), translation_sample())
 
 
 @pytest.mark.parametrize(
@@ -347,7 +317,7 @@ def test_an_encoder_decoder_logs_its_attention_over_real_tokens():
     _, _, log = criterion()(model.eval(), batch)
     (weights,) = model(**batch["net_input"])[1]["attn"]
     each = -(weights.clamp_min(1e-30).log() * weights).sum(-1)
-    expected = each[batch["target"] != model.decoder.dictionary.pad()].sum()
+    expected = each[batch["target"] != PAD].sum()
     assert_close(float(log["attn_entropy"]), float(expected), rtol=1e-6, atol=1e-6)
     assert not {"ar", "tar"} & set(log) and log["balance"] > 0
     with metrics.aggregate() as aggregator:
@@ -359,48 +329,44 @@ def test_an_encoder_decoder_logs_its_attention_over_real_tokens():
 def test_balance_ignores_padding(doc_balance):
     """Of a sentence padded to twice its length, loss and gradients are those of it alone."""
     model, batch = small_translation_model(), translation_sample()
-    pad = small_dictionary().pad()
-    wide = {**batch, "target": torch.cat([batch["target"], torch.full((B, T), pad)], 1)}
-    before = batch["net_input"]["prev_output_tokens"]
-    before = torch.cat([before, torch.full((B, T), pad)], 1)
+    padding, it = torch.full((B, T), PAD), criterion(doc_balance, doc_lambda=0.7)
+    wide = {**batch, "target": torch.cat([batch["target"], padding], 1)}
+    before = torch.cat([batch["net_input"]["prev_output_tokens"], padding], 1)
     wide["net_input"] = {**batch["net_input"], "prev_output_tokens": before}
-    found, expected = (
-        criterion(doc_balance, doc_lambda=0.7)(model, each) for each in (wide, batch)
-    )
+    found, expected = it(model, wide), it(model, batch)
     assert_close(found[0], expected[0])
     assert_close(float(found[2]["balance"]), float(expected[2]["balance"]))
     parameters = list(model.parameters())
     assert_close(*(gradients(loss, parameters) for loss, _, _ in (found, expected)))
 
 
-@every_kind
 @pytest.mark.parametrize("sentence_avg", [False, True])
 @pytest.mark.parametrize("doc_balance", ["paper", "published"])
-def test_two_workers_gradients_are_the_batchs(monkeypatch, kind, sentence_avg, doc_balance):
+def test_two_workers_gradients_are_the_batchs(
+    monkeypatch, model_and_batch, sentence_avg, doc_balance
+):
     """fairseq sums the workers' gradients and divides them by the sum of their sample sizes. Of
     beta, which all make of one sum, each worker's gradient comes back to each: with the sums of the
     other added, and its gradient's factor, the two make up the whole batch's."""
-    make, make_sample = KINDS[kind]
-    model, batch = make(), make_sample()
+    model, batch = model_and_batch
     parameters = list(model.parameters())
-    settings = {"doc_lambda": 0.7, "label_smoothing": 0.1}
-    loss, size, _ = criterion(doc_balance, sentence_avg, **settings)(model, batch)
+    it = criterion(doc_balance, sentence_avg, doc_lambda=0.7, label_smoothing=0.1)
+    loss, size, _ = it(model, batch)
     expected = [g / size for g in gradients(loss, parameters)]
 
     halves = []
-    pad = small_dictionary().pad()
     for rows in (slice(0, 1), slice(1, B)):
         net_input = {
             name: x[rows] if isinstance(x, torch.Tensor) else x
             for name, x in batch["net_input"].items()
         }
         target = batch["target"][rows]
-        count = int((target != pad).sum())
+        count = int((target != PAD).sum())
         halves.append({"net_input": net_input, "target": target, "ntokens": count})
 
     shared = []  # what each worker sums, first pass
     monkeypatch.setattr(doc_cross_entropy, "_over_workers", lambda x: shared.append(x) or x)
-    sizes = [criterion(doc_balance, sentence_avg, **settings)(model, h)[1] for h in halves]
+    sizes = [it(model, half)[1] for half in halves]
     total = [0.0] * len(parameters)
     for mine, half in enumerate(halves):
         other = shared[1 - mine].detach()
@@ -412,7 +378,7 @@ def test_two_workers_gradients_are_the_batchs(monkeypatch, kind, sentence_avg, d
             return (x * factor - x.detach() * (factor - 1)) + other
 
         monkeypatch.setattr(doc_cross_entropy, "_over_workers", over_workers)
-        loss, _, _ = criterion(doc_balance, sentence_avg, **settings)(model, half)
+        loss, _, _ = it(model, half)
         total = [t + g for t, g in zip(total, gradients(loss, parameters), strict=True)]
     assert_close([g / sum(sizes) for g in total], expected, rtol=1e-8)
 

@@ -3,51 +3,41 @@ from types import SimpleNamespace
 import pytest
 from fairseq import checkpoint_utils
 
-from fairseq_doc.fairseq_patches.best_checkpoint import keep_best
+from fairseq_doc.fairseq_patches.best_checkpoint import keep_best, save_best_at_epoch_ends
 
 
-@pytest.fixture
-def saved(monkeypatch):
-    """What ``save_checkpoint`` was asked to write: (loss, may it write more than the best)."""
-    calls = []
-
-    def save(cfg, trainer, epoch_itr, loss):
-        others = not cfg.no_epoch_checkpoints or not cfg.no_last_checkpoints
-        calls.append((loss, others))
-        best = getattr(save, "best", loss)
-        save.best = max(best, loss) if cfg.maximize_best_checkpoint_metric else min(best, loss)
-
-    monkeypatch.setattr(checkpoint_utils, "save_checkpoint", save)
-    return calls
-
-
-def run(losses, saves, maximize=False, ends=False):
-    """Validate with these losses; fairseq itself saves at some of them. ``ends``: the scheduler ends the
-    training at the last one."""
+def run(monkeypatch, losses, saves, maximize=False, ends=False):
+    """Validate with these losses; fairseq itself saves at some of them. ``ends``: the scheduler ends
+    the training at the last one. What is saved: (loss, may more than the best be written)."""
+    calls, intervals = [], dict.fromkeys(("save_interval_updates", "keep_interval_updates"), 7)
     checkpoint = SimpleNamespace(
         maximize_best_checkpoint_metric=maximize,
         no_epoch_checkpoints=False,
         no_last_checkpoints=False,
-        save_interval_updates=7,
-        keep_interval_updates=7,
         keep_last_epochs=7,
         save_interval=1000,
+        **intervals,
     )
-    cfg, script = SimpleNamespace(checkpoint=checkpoint), iter(zip(losses, saves, strict=True))
+
+    def save(cfg, trainer, epoch_itr, loss):
+        others = not (cfg.no_epoch_checkpoints and cfg.no_last_checkpoints)
+        calls.append((loss, others))
+        save.best = (max if maximize else min)(getattr(save, "best", loss), loss)
 
     def validate_and_save(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
-        loss, does_save = next(script)
-        if does_save:
+        loss = losses[epoch_itr.epoch - 1]
+        if saves[epoch_itr.epoch - 1]:
             checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, loss)
         return [loss], False
 
-    trainer = SimpleNamespace(lr_scheduler=SimpleNamespace(ended=False))
-    for number, loss in enumerate(losses, 1):
-        trainer.lr_scheduler.ended = ends and number == len(losses)
-        epoch = SimpleNamespace(epoch=number)
-        arguments = (cfg, trainer, None, epoch, ["valid"], True)
+    monkeypatch.setattr(checkpoint_utils, "save_checkpoint", save)
+    for epoch, loss in enumerate(losses, 1):
+        ended = SimpleNamespace(ended=ends and epoch == len(losses))
+        trainer, epoch_itr = SimpleNamespace(lr_scheduler=ended), SimpleNamespace(epoch=epoch)
+        arguments = (SimpleNamespace(checkpoint=checkpoint), trainer, None, epoch_itr, [], True)
         assert keep_best(validate_and_save, *arguments) == ([loss], False)
     assert not checkpoint.no_last_checkpoints  # the run's own settings stay
+    return calls
 
 
 @pytest.mark.parametrize(
@@ -64,6 +54,21 @@ def run(losses, saves, maximize=False, ends=False):
         ([None], [False], {}, []),  # without a validation
     ],
 )
-def test_what_is_saved(saved, losses, saves, settings, expected):
-    run(losses, saves, **settings)
-    assert saved == expected
+def test_what_is_saved(monkeypatch, losses, saves, settings, expected):
+    assert run(monkeypatch, losses, saves, **settings) == expected
+
+
+@pytest.mark.parametrize("with_amp", [False, True])
+@pytest.mark.parametrize(
+    "at_ends, end_of_epoch, expected",
+    [(True, False, None), (True, True, 2.0), (False, False, 2.0), (None, False, 2.0)],
+)
+def test_the_best_model_is_one_of_epoch_ends(at_ends, end_of_epoch, expected, with_amp):
+    # Other optimizers have no such thing.
+    optimizer = SimpleNamespace(**({} if at_ends is None else {"best_at_epoch_ends": at_ends}))
+    trainer = SimpleNamespace(
+        optimizer=SimpleNamespace(fp32_optimizer=optimizer) if with_amp else optimizer
+    )
+    epoch_itr = SimpleNamespace(end_of_epoch=lambda: end_of_epoch)
+    arguments = (None, trainer, epoch_itr, 2.0)
+    assert save_best_at_epoch_ends(lambda *args: args[-1], *arguments) == expected

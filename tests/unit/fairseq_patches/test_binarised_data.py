@@ -10,10 +10,7 @@ from fairseq.data import data_utils, indexed_dataset
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from fairseq_doc import (
-    checksums,
-    registration,  # noqa: F401
-)
+from fairseq_doc import checksums, registration  # noqa: F401
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches.binarised_data import load_both_sides
 
@@ -76,9 +73,8 @@ def test_fairseqs_older_forms(tmp_path, impl):
 def test_a_damaged_index(split, tmp_path, place, new, fact):
     changed(tmp_path / "test.idx", place, new)
     error = refusal(load, split)
-    assert (
-        error.startswith(f"{split} is damaged: expected {split}.bin and .idx as") and fact in error
-    )
+    assert error.startswith(f"{split} is damaged: expected {split}.bin and .idx as")
+    assert fact in error
 
 
 @pytest.mark.parametrize("ending", ["bin", "idx"])
@@ -96,18 +92,13 @@ def test_a_folder_in_a_files_place(split, tmp_path):
     assert "test.bin: expected a regular file" in refusal(load, split)
 
 
-def test_words_that_are_not_in_the_dictionary(split):
-    assert load(split, small_dictionary(20)) == LINES
+def test_words_that_are_not_in_the_dictionary(split, tmp_path):
     error = refusal(load, split, small_dictionary(19))
     assert "another dictionary" in error and "word 19, and the dictionary has 19 words" in error
-    assert load(split, None) == LINES
-
-
-def test_a_negative_word(tmp_path):
-    builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{tmp_path}/test.bin", dtype=np.int64)
+    builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{tmp_path}/x.bin", dtype=np.int64)
     builder.add_item(torch.tensor([5, -4, 2]))
-    builder.finalize(f"{tmp_path}/test.idx")
-    assert "it holds word -4" in refusal(load, tmp_path / "test")
+    builder.finalize(f"{tmp_path}/x.idx")
+    assert "it holds word -4" in refusal(load, tmp_path / "x")
 
 
 def test_other_words_than_were_prepared(split, tmp_path):
@@ -138,7 +129,7 @@ def test_a_changed_byte_keeps_lengths_or_is_refused(split, tmp_path, ending, pla
         path.write_bytes(whole)
 
 
-def test_what_fairseq_could_not_open_is_closed_without_a_word(tmp_path, recwarn, monkeypatch):
+def test_what_fairseq_could_not_open_is_closed_without_a_word(tmp_path, monkeypatch):
     noise = []
     monkeypatch.setattr("sys.unraisablehook", noise.append)
     for kind in (indexed_dataset.MMapIndexedDataset, indexed_dataset.MMapIndexedDataset.Index):
@@ -148,19 +139,12 @@ def test_what_fairseq_could_not_open_is_closed_without_a_word(tmp_path, recwarn,
     assert not noise
 
 
-@pytest.mark.parametrize("split, refused", [("train", True), ("test", False)])
-def test_a_training_split_needs_its_targets(split, refused):
-    task = SimpleNamespace(
-        cfg=SimpleNamespace(
-            train_subset="train", data="data-bin", source_lang="en", target_lang="de"
-        ),
-        datasets={},
-    )
+def test_a_training_split_needs_its_targets():
+    cfg = SimpleNamespace(train_subset="train", data="bin", source_lang="en", target_lang="de")
+    task = SimpleNamespace(cfg=cfg, datasets={})
 
     def load(task, split):
         task.datasets[split] = SimpleNamespace(tgt=None)
 
-    if refused:
-        assert "the files of en and de" in refusal(load_both_sides, load, task, split)
-    else:  # to be translated
-        load_both_sides(load, task, split)
+    assert "the files of en and de" in refusal(load_both_sides, load, task, "train")
+    load_both_sides(load, task, "test")  # to be translated

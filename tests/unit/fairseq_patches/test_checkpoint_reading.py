@@ -15,7 +15,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_doc import registration  # noqa: F401
-from fairseq_doc.fairseq_patches import checkpoint_reading
+from fairseq_doc.fairseq_patches.checkpoint_reading import load_named_file
 
 from ..conftest import assert_close
 
@@ -35,19 +35,33 @@ class RunsCode:
         return Path.touch, (Path(self.path),)
 
 
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "c.pt"
+
+
+@pytest.fixture
+def archive(path):
+    """The file of a checkpoint."""
+    torch.save(checkpoint(), path)
+    return path
+
+
+@pytest.fixture
+def marker(tmp_path):
+    """A file that code in a checkpoint would make."""
+    yield tmp_path / "ran"
+    assert not (tmp_path / "ran").exists()
+
+
 def checkpoint(**more):
     """As much of one as fairseq needs to read it."""
-    history = {
-        "criterion_name": "c",
-        "optimizer_name": "o",
-        "lr_scheduler_state": {},
-        "num_updates": 3,
-    }
+    names = ("criterion_name", "optimizer_name", "lr_scheduler_state", "num_updates")
     return {
         "args": None,
         "cfg": {"model": {"_name": "lstm_doc_lm"}, "task": {"_name": "bptt_language_modeling"}},
         "model": {"weight": torch.arange(6.0).view(2, 3)},
-        "optimizer_history": [history],
+        "optimizer_history": [dict(zip(names, ("c", "o", {}, 3), strict=True))],
         "extra_state": {"train_iterator": {"epoch": 1}},
         **more,
     }
@@ -57,33 +71,49 @@ def load(path, overrides=None):
     return checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
 
 
-def test_a_checkpoint_with_a_namespace_is_read(tmp_path):
+def reloaded(path, overrides=None, model=None, **more):
+    """A checkpoint, written and read; ``model``: settings of the model."""
+    state = checkpoint(**more)
+    if model is not None:
+        state["cfg"]["model"] = model
+    torch.save(state, path)
+    return load(path, overrides)
+
+
+def test_a_checkpoint_with_a_namespace_is_read(path):
     args = argparse.Namespace(arch="lstm_doc_lm", task="bptt_language_modeling")
-    torch.save(checkpoint(args=args, extra=argparse.Namespace(a=1)), tmp_path / "c.pt")
-    state = load(tmp_path / "c.pt")
-    assert state["args"].arch == "lstm_doc_lm"
+    state = reloaded(path, args=args, extra=argparse.Namespace(a=1))
+    assert state["args"].arch == state["cfg"].model._name == "lstm_doc_lm"
     assert state["extra"] == argparse.Namespace(a=1)
-    assert state["cfg"].model._name == "lstm_doc_lm"
     assert_close(state["model"], checkpoint()["model"], rtol=0, atol=0)
 
 
-def test_arrays_of_numbers_are_read_and_arrays_of_objects_refused(tmp_path):
+def test_arrays_of_numbers_are_read_and_arrays_of_objects_refused(path, marker):
     """The first are the counts of --eval-bleu, of one worker and of several."""
     for number in ("int64", "float64"):
-        torch.save(checkpoint(counts=np.arange(4).astype(number)), tmp_path / "c.pt")
-        counts = load(tmp_path / "c.pt")["counts"]
+        counts = reloaded(path, counts=np.arange(4).astype(number))["counts"]
         assert counts.dtype == number and counts.tolist() == [0, 1, 2, 3]
-    marker = tmp_path / "ran"
     for value in (1, RunsCode(marker)):
-        torch.save(checkpoint(counts=np.array([value], dtype=object)), tmp_path / "c.pt")
-        assert CODE.search(refusal(load, tmp_path / "c.pt"))
-    assert not marker.exists()
+        assert CODE.search(refusal(reloaded, path, counts=np.array([value], dtype=object)))
 
 
-def test_what_the_trainer_sends_to_other_workers_is_read_there(tmp_path):
+@pytest.mark.parametrize("package", ["numpy.core", "numpy._core"])
+def test_an_array_of_another_numpy_is_read(path, tmp_path, package):
+    """numpy 2 renamed the module of the function that makes arrays."""
+    array = np.arange(6.0).reshape(2, 3)
+    torch.save({"counts": array}, path)
+    own = f"{array.__reduce__()[0].__module__}\n".encode()
+    records = records_of(path)
+    assert own in records["data.pkl"]
+    other = f"{package}.multiarray\n".encode()
+    records["data.pkl"] = records["data.pkl"].replace(own, other)
+    other = rewritten(tmp_path / "x.pt", records.items())
+    assert_close(torch.load(other)["counts"], array, rtol=0, atol=0)
+
+
+def test_what_the_trainer_sends_to_other_workers_is_read_there(archive, tmp_path):
     """fairseq sends the first worker's state, tensors apart, through torch.save and torch.load."""
-    torch.save(checkpoint(), tmp_path / "c.pt")
-    state = checkpoint_utils.load_checkpoint_to_cpu(tmp_path / "c.pt", load_on_all_ranks=False)
+    state = checkpoint_utils.load_checkpoint_to_cpu(archive, load_on_all_ranks=False)
     sent = {**state, "model": distributed_utils._TensorPlaceholder(index=0)}
     torch.save(sent, tmp_path / "sent")
     received = torch.load(tmp_path / "sent")
@@ -92,21 +122,15 @@ def test_what_the_trainer_sends_to_other_workers_is_read_there(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["extra", "cfg", "args", "last_optimizer_state", "model"])
-def test_code_in_any_part_is_refused_and_not_run(tmp_path, place):
-    marker = tmp_path / "ran"
-    value = {"state": {0: {"momentum_buffer": RunsCode(marker)}}}
-    torch.save(checkpoint(**{place: value}), tmp_path / "c.pt")
-    assert CODE.search(refusal(load, tmp_path / "c.pt"))
+def test_code_in_any_part_is_refused_and_not_run(path, marker, place, monkeypatch):
+    state = checkpoint(**{place: {"state": {0: {"momentum_buffer": RunsCode(marker)}}}})
+    torch.save(state, path)
+    assert CODE.search(refusal(load, path))
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    assert "unset it" in refusal(load, path)
     assert not marker.exists()
     pickle.loads(pickle.dumps(RunsCode(marker)))  # it is no dud
-    assert marker.exists()
-
-
-def test_an_environment_that_lets_code_run(tmp_path, monkeypatch):
-    torch.save(checkpoint(extra=RunsCode(tmp_path / "ran")), tmp_path / "c.pt")
-    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-    assert "unset it" in refusal(load, tmp_path / "c.pt")
-    assert not (tmp_path / "ran").exists()
+    marker.unlink()
 
 
 def before_torch_1_6(path):
@@ -118,38 +142,40 @@ def archive_after_a_pickle(path):
     path.write_bytes(pickle.dumps(checkpoint(), protocol=2) + path.read_bytes())
 
 
+def saved(value):
+    return lambda path: torch.save(value, path)
+
+
 def without(part):
-    return lambda path: torch.save({k: v for k, v in checkpoint().items() if k != part}, path)
+    return {name: value for name, value in checkpoint().items() if name != part}
 
 
+NOT_STATES = (None, 5, "x", [])
 NOT_WHOLE = {
     "text": lambda path: path.write_text("a corpus , not a checkpoint\n"),
     "empty": lambda path: path.write_bytes(b""),
     "pickle": lambda path: path.write_bytes(pickle.dumps(checkpoint(), protocol=2)),
     "torch 1.5": before_torch_1_6,
     "archive after a pickle": archive_after_a_pickle,
-    "weights alone": lambda path: torch.save({"weight": torch.ones(2)}, path),
+    "weights alone": saved({"weight": torch.ones(2)}),
+    **{f"{value!r}": saved(value) for value in (*NOT_STATES, torch.ones(2))},
     **{
-        f"{value!r}": lambda path, value=value: torch.save(value, path)
-        for value in (None, 5, "x", [], [1, 2], torch.ones(2))
+        f"model {value!r}": saved(checkpoint(model=value))
+        for value in (*NOT_STATES, {}, {"weight": 1}, {1: torch.ones(1)})
     },
     **{
-        f"model {value!r}": lambda path, value=value: torch.save(checkpoint(model=value), path)
-        for value in (None, 5, "x", [], {}, {"weight": 1}, {1: torch.ones(1)})
+        f"cfg {value!r}": saved(checkpoint(cfg=value))
+        for value in (*NOT_STATES, {}, {"model": {"_name": "x"}})
     },
     **{
-        f"cfg {value!r}": lambda path, value=value: torch.save(checkpoint(cfg=value), path)
-        for value in (None, 5, "x", [], {}, {"model": {"_name": "x"}})
-    },
-    **{
-        f"no {part}": without(part) for part in ("model", "cfg", "extra_state", "optimizer_history")
+        f"no {part}": saved(without(part))
+        for part in ("model", "cfg", "extra_state", "optimizer_history")
     },
 }
 
 
 @pytest.mark.parametrize("write", NOT_WHOLE.values(), ids=NOT_WHOLE.keys())
-def test_what_is_no_whole_checkpoint_is_refused(tmp_path, write):
-    path = tmp_path / "c.pt"
+def test_what_is_no_whole_checkpoint_is_refused(path, write):
     write(path)
     assert refusal(load, path).startswith(f"{path} is not a whole checkpoint: expected an archive")
 
@@ -161,25 +187,16 @@ def test_a_truncated_checkpoint(archive, share):
     assert "is not a whole checkpoint" in refusal(load, archive)
 
 
-def test_what_is_no_file(tmp_path):
-    assert "c.pt: No such file" in refusal(load, tmp_path / "c.pt")
+def test_what_is_no_file(path, tmp_path):
+    assert "c.pt: No such file" in refusal(load, path)
     for other in (tmp_path, "/dev/zero"):
         assert "expected a regular file; got a" in refusal(load, other)
 
 
-@pytest.fixture
-def archive(tmp_path):
-    """A checkpoint with its path, its records' (offset, size) and a way to write it again."""
-    path = tmp_path / "c.pt"
-    torch.save(checkpoint(), path)
-    return path
-
-
 def records_of(path):
+    """{name of a record of an archive, without the folder: its contents}."""
     with zipfile.ZipFile(path) as records:
-        return {
-            record.filename.partition("/")[2]: records.read(record) for record in records.infolist()
-        }
+        return {name.partition("/")[2]: records.read(name) for name in records.namelist()}
 
 
 def rewritten(path, records, compression=zipfile.ZIP_STORED):
@@ -205,8 +222,7 @@ def test_a_flipped_bit_of_a_weight(archive):
     load(archive)
 
 
-def test_two_records_of_one_name(archive, tmp_path):
-    marker = tmp_path / "ran"
+def test_two_records_of_one_name(archive, tmp_path, marker):
     records = list(records_of(archive).items())
     code = pickle.dumps(checkpoint(extra=RunsCode(marker)), protocol=2)
     for name in ("data.pkl", "DATA.PKL"):  # torch's reader ignores case
@@ -214,7 +230,6 @@ def test_two_records_of_one_name(archive, tmp_path):
             error = refusal(load, rewritten(tmp_path / "two.pt", many))
             assert "was refused: it holds two records of one name" in error
     load(rewritten(tmp_path / "one.pt", records))
-    assert not marker.exists()
 
 
 def test_an_archive_that_expands(archive, tmp_path):
@@ -224,40 +239,31 @@ def test_an_archive_that_expands(archive, tmp_path):
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_the_file_of_embeddings_is_forgotten(tmp_path, legacy):
+def test_the_file_of_embeddings_is_forgotten(path, legacy):
     """A model is used without the file that its training started from."""
-    paths = {"encoder_embed_path": "/gone", "decoder_embed_path": "/gone"}
-    state = checkpoint()
+    settings = {"encoder_embed_path": "/gone", "decoder_embed_path": "/gone"}
     if legacy:
-        state["cfg"] = None
-        state["args"] = argparse.Namespace(arch="lstm", task="translation", **paths)
+        args = argparse.Namespace(arch="lstm", task="translation", **settings)
+        state = reloaded(path, cfg=None, args=args)
     else:
-        state["cfg"]["model"].update(paths)
-    torch.save(state, tmp_path / "c.pt")
-    loaded = load(tmp_path / "c.pt")
-    for settings in (loaded["cfg"].model, loaded["args"] if legacy else loaded["cfg"].model):
+        state = reloaded(path, model=settings)
+    for settings in (state["cfg"].model, state["args"] if legacy else state["cfg"].model):
         assert settings.encoder_embed_path is None and settings.decoder_embed_path is None
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.4])
-def test_a_component_threshold_is_named_and_left_out(tmp_path, caplog, threshold):
-    saved = checkpoint()
-    saved["cfg"]["model"]["component_threshold"] = threshold
-    torch.save(saved, tmp_path / "c.pt")
-    load(tmp_path / "c.pt")
+def test_a_component_threshold_is_named_and_left_out(path, caplog, threshold):
+    reloaded(path, model={"_name": "lstm_doc_lm", "component_threshold": threshold})
     assert ("--component-threshold 0.4" in caplog.text) == (threshold > 0)
 
 
-@pytest.mark.parametrize("kind", ["DictConfig", "Namespace"])
-def test_an_option_younger_than_the_checkpoint_can_be_overridden(tmp_path, kind):
-    state = checkpoint()
-    settings = {"_name": "lstm_doc_lm", "layer_dims": "6,5"}
-    state["cfg"]["model"] = argparse.Namespace(**settings) if kind == "Namespace" else settings
-    torch.save(state, tmp_path / "c.pt")
+@pytest.mark.parametrize("kind", [dict, argparse.Namespace])
+def test_an_option_younger_than_the_checkpoint_can_be_overridden(path, kind):
+    settings = kind(_name="lstm_doc_lm", layer_dims="6,5")
     overrides = {"matmul_precision": "bfloat16", "layer_dims": "7,5", "no_such_option": 1}
-    model = load(tmp_path / "c.pt", overrides)["cfg"].model
+    model = reloaded(path, overrides, model=settings)["cfg"].model
     assert (model.matmul_precision, model.layer_dims) == ("bfloat16", "7,5")
-    assert not hasattr(load(tmp_path / "c.pt")["cfg"].model, "matmul_precision")
+    assert not hasattr(load(path)["cfg"].model, "matmul_precision")
 
 
 @pytest.mark.parametrize(
@@ -274,40 +280,13 @@ def test_what_is_no_fault_of_the_file(archive, monkeypatch, error, message):
     assert message in refused and "not a whole" not in refused
 
 
-@pytest.mark.parametrize("kind", ["missing", "folder"])
-def test_a_file_to_restore_that_is_none_is_refused(tmp_path, kind):
+def test_a_file_to_restore_that_is_none_is_refused(tmp_path):
     """fairseq would train from the beginning without a word."""
-    path = tmp_path / "begin.pt"
-    if kind == "folder":
-        path.mkdir()
-    seen = []
 
-    def restoring(cfg, trainer):
-        return checkpoint_reading.load_named_file(
-            lambda cfg, trainer: seen.append(cfg), cfg, trainer
-        )
+    def restore(path):
+        cfg, trainer = SimpleNamespace(restore_file=path), SimpleNamespace(checkpoint_suffix="")
+        return load_named_file(lambda cfg, trainer: "restored", cfg, trainer)
 
-    trainer = SimpleNamespace(checkpoint_suffix="")
-    message = refusal(restoring, SimpleNamespace(restore_file=str(path)), trainer)
-    assert str(path) in message and seen == []
-    restoring(SimpleNamespace(restore_file="checkpoint_last.pt"), trainer)  # the first start
-    assert len(seen) == 1
-
-
-@pytest.mark.parametrize("package", ["numpy.core", "numpy._core"])
-def test_an_array_of_another_numpy_is_read(tmp_path, package):
-    """numpy 2 renamed the module of the function that makes arrays."""
-    array = np.arange(6.0).reshape(2, 3)
-    torch.save({"counts": array}, tmp_path / "own.pt")
-    own = f"{array.__reduce__()[0].__module__}\n".encode()
-    with (
-        zipfile.ZipFile(tmp_path / "own.pt") as old,
-        zipfile.ZipFile(tmp_path / "x.pt", "w") as new,
-    ):
-        for name in old.namelist():
-            content = old.read(name)
-            if name.endswith("data.pkl"):
-                assert own in content
-                content = content.replace(own, f"{package}.multiarray\n".encode())
-            new.writestr(name, content)
-    assert_close(torch.load(tmp_path / "x.pt")["counts"], array, rtol=0, atol=0)
+    for path in (f"{tmp_path}/none.pt", str(tmp_path)):
+        assert path in refusal(restore, path)
+    assert restore("checkpoint_last.pt") == "restored"  # the first start

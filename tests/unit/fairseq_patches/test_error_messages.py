@@ -13,26 +13,18 @@ from fairseq_doc.fairseq_patches import error_messages
 
 
 @pytest.fixture
-def hook(monkeypatch):
-    """The installed hook; the errors that it passes on are listed in ``hook.passed``."""
+def ended(monkeypatch, capsys):
+    """``ended(error)``: what the hook prints; None for an error that it passes on."""
     passed = []
     monkeypatch.setattr(sys, "excepthook", lambda *args: passed.append(args))
     error_messages.print_usage_errors_in_one_line()
-    installed = sys.excepthook
-    installed.passed = passed
-    return installed
 
-
-@pytest.fixture
-def line(hook, capsys):
-    """``line(error)``: the one line that is printed for an error, without its beginning."""
-
-    def printed(error):
-        hook(type(error), error, error.__traceback__)
+    def printed(error, traceback=None):
+        sys.excepthook(type(error), error, traceback)
         out, err = capsys.readouterr()
-        assert out == "" and err.count("\n") == 1 and hook.passed == []
-        assert err.startswith("fairseq_doc: error: ")
-        return err.removeprefix("fairseq_doc: error: ").removesuffix("\n")
+        assert out == "" and err.count("\n") == (not passed)
+        assert passed in ([], [(type(error), error, traceback)])
+        return None if passed else err
 
     return printed
 
@@ -46,11 +38,10 @@ LOST = [
     "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:9",
     "[/pytorch/gloo/transport/tcp/pair.cc:580] Read error [127.0.0.1]:9: Connection reset by peer",
 ]
+UNLOADABLE = "Cannot load model parameters from checkpoint"
+LONG = "Size of sample #3 is invalid (=1201) since max_positions=(1024, 1024)"
 CORRECTED = [
-    (
-        during(FairseqDocError("--lr: got x"), RuntimeError("Cannot load model parameters")),
-        ["--lr: got x"],
-    ),
+    (during(FairseqDocError("--lr: got x"), RuntimeError(UNLOADABLE)), ["error: --lr: got x"]),
     (AssertionError("Must specify batch size either with --max-tokens"), ["needs --batch-size"]),
     (
         ValueError("optimizer is required!"),
@@ -60,22 +51,19 @@ CORRECTED = [
         Exception("Could not infer language pair, please provide it explicitly"),
         ["give --task bptt_language_modeling"],
     ),
-    (
-        Exception("Size of sample #3 is invalid (=1201) since max_positions=(1024, 1024)"),
-        ["Size of sample #3 is invalid", "or give --max-source-positions"],
-    ),
+    (Exception(LONG), ["Size of sample #3 is invalid", "or give --max-source-positions"]),
     *((RuntimeError(text), ["another worker ended, or did not start in time"]) for text in LOST),
     (
-        during(RuntimeError(LOST[0]), Exception("Cannot load model parameters from checkpoint")),
+        during(RuntimeError(LOST[0]), Exception(UNLOADABLE)),
         ["another worker ended", "Connection closed by peer"],
     ),
 ]
 
 
 @pytest.mark.parametrize("error, facts", CORRECTED)
-def test_an_error_that_the_user_can_correct_is_one_line(line, error, facts):
-    message = line(error)
-    assert all(fact in message for fact in facts)
+def test_an_error_that_the_user_can_correct_is_one_line(ended, error, facts):
+    line = ended(error)
+    assert line.startswith("fairseq_doc: error: ") and all(fact in line for fact in facts)
 
 
 @pytest.mark.parametrize(
@@ -89,13 +77,13 @@ def test_an_error_that_the_user_can_correct_is_one_line(line, error, facts):
         (b"5", ["int", "in YAML"]),
     ],
 )
-def test_broken_yaml_is_one_line(line, tmp_path, monkeypatch, text, facts):
+def test_broken_yaml_is_one_line(ended, tmp_path, monkeypatch, text, facts):
     monkeypatch.setattr(sys, "argv", ["/env/bin/fairseq-hydra-train"])
     (tmp_path / "run.yaml").write_bytes(text)
     with pytest.raises((yaml.YAMLError, OmegaConfBaseException, ValueError, OSError)) as caught:
         OmegaConf.to_container(OmegaConf.load(tmp_path / "run.yaml"), resolve=True)
-    message = line(caught.value)
-    assert all(fact in message for fact in facts), message
+    line = ended(caught.value)
+    assert all(fact in line for fact in facts), line
 
 
 @pytest.mark.parametrize(
@@ -108,16 +96,15 @@ def test_broken_yaml_is_one_line(line, tmp_path, monkeypatch, text, facts):
         KeyError("weight"),  # of no registry
     ],
 )
-def test_every_other_error_keeps_its_traceback(hook, capsys, error):
-    hook(type(error), error, None)
-    assert capsys.readouterr() == ("", "")
-    assert hook.passed == [(type(error), error, None)]
+def test_every_other_error_keeps_its_traceback(ended, error):
+    assert ended(error) is None
 
 
-def test_a_name_that_no_registry_knows_is_one_line(line):
+def test_a_name_that_no_registry_knows_is_one_line(ended):
     with pytest.raises(KeyError) as caught:
         criterions.build_criterion(SimpleNamespace(criterion="cross_entropie"), None)
-    assert line(caught.value).endswith("registered with fairseq; got 'cross_entropie'")
+    line = ended(caught.value, caught.tb)
+    assert line.endswith("registered with fairseq; got 'cross_entropie'\n")
 
 
 @pytest.mark.parametrize(
@@ -127,26 +114,22 @@ def test_a_name_that_no_registry_knows_is_one_line(line):
         ("fairseq-generate", "fairseq_doc: interrupted\n"),
     ],
 )
-def test_ctrl_c_is_one_line(hook, monkeypatch, capsys, program, message):
+def test_ctrl_c_is_one_line(ended, monkeypatch, program, message):
     monkeypatch.setattr(sys, "argv", [program])
-    hook(KeyboardInterrupt, KeyboardInterrupt(), None)
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith(message) and err.count("\n") == 1
+    assert ended(KeyboardInterrupt()).startswith(message)
 
 
 @pytest.mark.parametrize(
-    "ended, status, line",
+    "first, status, line",
     [(KeyboardInterrupt(), 130, "fairseq_doc: interrupted\n"), (SystemExit(143), 143, "")],
     ids=["Ctrl-C", "SIGTERM"],
 )
 def test_an_error_during_an_interruption_does_not_hide_it(
-    hook, monkeypatch, capsys, ended, status, line
+    ended, monkeypatch, capsys, first, status, line
 ):
     monkeypatch.setattr(sys, "argv", ["fairseq-generate"])
-    error = AttributeError("half made")
-    error.__context__ = ended
     with pytest.raises(SystemExit) as caught:
-        hook(AttributeError, error, None)
+        ended(during(first, AttributeError("half made")))
     assert caught.value.code == status and capsys.readouterr() == ("", line)
 
 
@@ -161,10 +144,10 @@ def test_an_error_during_an_interruption_does_not_hide_it(
     ],
 )
 def test_the_hook_is_installed_in_fairseqs_commands_alone(monkeypatch, program, is_command):
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    before = sys.excepthook
+    monkeypatch.setattr(sys, "excepthook", before)
     monkeypatch.setattr(sys, "argv", [program])
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    before = sys.excepthook
     error_messages.apply()
     assert (sys.excepthook is not before) == is_command
 
@@ -175,6 +158,5 @@ def test_a_missing_yaml_file_is_refused(tmp_path):
     for name in ("run", "run.yaml", "config"):  # the last is fairseq's own
         error_messages.check_settings_file([*command, name])
     error_messages.check_settings_file(["fairseq-hydra-train", "task.data=bin"])
-    assert f"{tmp_path}/other.yaml: expected a file of settings" in refusal(
-        error_messages.check_settings_file, [*command, "other"]
-    )
+    problem = refusal(error_messages.check_settings_file, [*command, "other"])
+    assert f"{tmp_path}/other.yaml: expected a file of settings" in problem

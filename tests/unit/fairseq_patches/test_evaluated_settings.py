@@ -1,5 +1,5 @@
-import ast
 import importlib
+import re
 from pathlib import Path
 
 import fairseq
@@ -68,12 +68,9 @@ def test_every_module_of_fairseq_that_evaluates_is_covered():
     root = Path(fairseq.__file__).parent
     found = 0
     for path in root.rglob("*.py"):
-        source = path.read_text(encoding="utf-8")
         name = path.relative_to(root).with_suffix("")
-        if name.parts[0] == "examples" or "eval(" not in source:
-            continue
-        calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-        if any(isinstance(call, ast.Name) and call.id == "eval" for call in calls):
+        evaluates = re.search(r"(?<![\w.])eval\(", path.read_text(encoding="utf-8"))
+        if evaluates and name.parts[0] != "examples":
             module = importlib.import_module(".".join(("fairseq", *name.parts)))
             assert vars(module)["eval"] is plain_value
             found += 1

@@ -36,12 +36,13 @@ def prepared(environ, matmul_precision="float32", **options):
 
 
 @pytest.fixture
-def gpus(monkeypatch):
-    """``gpus(n)``: a machine that says that it has n."""
+def machine(monkeypatch):
+    """``machine(n, command)``: one that says that it has n GPUs, and the command that it runs."""
 
-    def pretend(count):
+    def pretend(count, command="train"):
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr("sys.argv", [f"fairseq-{command}"])
 
     return pretend
 
@@ -49,9 +50,15 @@ def gpus(monkeypatch):
 def test_torchrun_and_srun_say_where_a_process_is():
     place = place_of({**of_torchrun(5, 8, 29500), "LOCAL_RANK": "1"})
     assert (place.launcher, place.rank, place.workers, place.local_rank) == ("torchrun", 5, 8, 1)
-    place = place_of({**of_srun(3, 4, "node7"), "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "1"})
+    environ = {"SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "4711"}
+    places = [place_of({**of_srun(rank, 4, "node7"), **environ}) for rank in (2, 3)]
+    place = places[1]
     assert (place.launcher, place.rank, place.workers, place.local_rank) == ("srun", 3, 4, 1)
-    assert place.per_machine == 2 and place.init_method.startswith("tcp://node7:")
+    assert place.per_machine == 2
+    (method,) = {place.init_method for place in places}  # where all tasks of a step meet
+    host, _, port = method.rpartition(":")
+    assert host == "tcp://node7" and 10_000 <= int(port) < 30_000
+    assert place_of(of_srun(0), port=1234).init_method == "tcp://localhost:1234"
 
 
 @pytest.mark.parametrize(
@@ -70,16 +77,6 @@ def test_torchrun_and_srun_say_where_a_process_is():
 def test_a_process_without_others_has_no_place(environ):
     assert place_of(environ) is None
     assert prepared(environ) == {}
-
-
-def test_tasks_of_a_step_meet_at_one_port():
-    methods = {
-        place_of({**of_srun(rank), "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}).init_method
-        for rank in range(2)
-    }
-    (method,) = methods
-    assert 10_000 <= int(method.rpartition(":")[2]) < 30_000
-    assert place_of(of_srun(0), port=1234).init_method == "tcp://localhost:1234"
 
 
 def test_scontrol_reads_a_list_of_machines(tmp_path, monkeypatch):
@@ -103,6 +100,8 @@ LAST_OF_4 |= {"distributed_no_spawn": True, "distributed_port": 7, "device_id": 
 MPI = {"distributed_backend": "mpi", "ddp_backend": "slowmo"}
 TWO, EIGHT = {"distributed_world_size": 2}, {"distributed_world_size": 8}
 ON_GPUS = {"cpu": False}
+SIXTEEN = {"cpu": False, "fp16": True}
+TPU = {"cpu": False, "tpu": True, "bf16": True}  # fairseq-train sets tpu, whatever the machine has
 
 
 @pytest.mark.parametrize(
@@ -120,22 +119,30 @@ ON_GPUS = {"cpu": False}
         # The number of GPUs is fairseq's default number of workers.
         ({}, 8, EIGHT, {}),
         ({}, 8, {**ON_GPUS, **EIGHT}, EIGHT),
+        ({}, 1, SIXTEEN, {}),
     ],
 )
-def test_what_is_changed(gpus, environ, count, options, changed):
-    gpus(count)
+def test_what_is_changed(machine, environ, count, options, changed):
+    machine(count)
     assert prepared(environ, **options) == changed
 
 
-def test_srun_with_a_task_a_machine(gpus):
+def test_srun_with_a_task_a_machine(machine):
     """fairseq reads Slurm's environment itself, if it knows a port."""
-    gpus(2)
+    machine(2)
     changed = prepared(of_srun(1, 2, "n1"), cpu=False, distributed_world_size=2)
     assert changed.keys() == {"distributed_world_size", "distributed_port"}
 
 
-SIXTEEN = {"cpu": False, "fp16": True}
-TPU = {"cpu": False, "tpu": True, "bf16": True}  # fairseq-train sets tpu, whatever the machine has
+def test_other_commands_and_a_tpu_take_sixteen_bits(machine, monkeypatch):
+    for command, options in (("eval-lm", SIXTEEN), ("validate", {})):
+        machine(0, command)
+        assert prepared({}, **options) == {}
+    machine(0)
+    monkeypatch.setattr(launchers, "find_spec", lambda name: name)
+    assert prepared({}, **TPU) == {}
+
+
 REFUSED = [  # command, number of GPUs, environment, options, what the message says
     ("train", 0, {}, {"distributed_world_size": 2}, "torchrun --nproc-per-node 2 $(which"),
     (
@@ -155,26 +162,9 @@ REFUSED = [  # command, number of GPUs, environment, options, what the message s
 
 
 @pytest.mark.parametrize("command, count, environ, options, message", REFUSED)
-def test_what_cannot_work_is_refused(monkeypatch, gpus, command, count, environ, options, message):
-    monkeypatch.setattr("sys.argv", [f"fairseq-{command}"])
-    gpus(count)
+def test_what_cannot_work_is_refused(machine, command, count, environ, options, message):
+    machine(count, command)
     assert message in refusal(prepared, environ, **options)
-
-
-ACCEPTED = [("train", 1, SIXTEEN), ("eval-lm", 0, SIXTEEN), ("validate", 0, {})]
-
-
-@pytest.mark.parametrize("command, count, options", ACCEPTED)
-def test_what_works_is_accepted(monkeypatch, gpus, command, count, options):
-    monkeypatch.setattr("sys.argv", [f"fairseq-{command}"])
-    gpus(count)
-    assert prepared({}, **options) == {}
-
-
-def test_bf16_on_a_tpu_is_accepted(monkeypatch):
-    monkeypatch.setattr("sys.argv", ["fairseq-train"])
-    monkeypatch.setattr(launchers, "find_spec", lambda name: name)
-    assert prepared({}, **TPU) == {}
 
 
 @pytest.mark.parametrize(
@@ -189,13 +179,6 @@ def test_a_command_that_runs_in_one_process_refuses_copies(program, monkeypatch)
     launchers.refuse_copies([program, "--num-shards", "2"])  # each its share
 
 
-SETTINGS = {
-    "common": {"seed": 1},
-    "checkpoint": {"save_dir": "a"},
-    "task": {"data": "bin", "bptt": 70},
-}
-
-
 @pytest.mark.parametrize(
     "changes, problem",
     [
@@ -208,7 +191,8 @@ SETTINGS = {
 )
 def test_independent_trainings_are_not_joined(changes, problem, monkeypatch):
     """srun starts a search over seeds like the workers of one training."""
-    first, second = OmegaConf.create(SETTINGS), OmegaConf.create({**SETTINGS, **changes})
+    task = {"data": "bin", "bptt": 70}
+    settings = {"common": {"seed": 1}, "checkpoint": {"save_dir": "a"}, "task": task}
     sent = []
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
 
@@ -217,7 +201,8 @@ def test_independent_trainings_are_not_joined(changes, problem, monkeypatch):
         everyones[:] = [sent[0], sent[-1]]
 
     monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
-    launchers.check_same_training(first)
+    launchers.check_same_training(OmegaConf.create(settings))
+    second = OmegaConf.create({**settings, **changes})
     if problem is None:
         launchers.check_same_training(second)
     else:

@@ -4,7 +4,6 @@ import threading
 import time
 
 import pytest
-import torch
 from fairseq.data import iterators
 from torch.utils.data import DataLoader
 
@@ -36,7 +35,7 @@ def test_a_batch_that_does_not_come_holds_no_exit():
     class Late(list):
         def __iter__(self):
             come.wait()
-            yield from super().__iter__()
+            return super().__iter__()
 
     ahead = iterators.BufferedIterator(1, Late(range(10)))
     ahead._create_consumer()
@@ -58,7 +57,7 @@ def test_a_loader_that_keeps_its_workers_is_read_again():
 
 @pytest.mark.parametrize("batches_read", [3, 100])
 def test_processes_end_with_their_thread_and_not_when_memory_is_collected(batches_read):
-    loader = torch.utils.data.DataLoader(range(100), num_workers=2)
+    loader = DataLoader(range(100), num_workers=2)
     ahead = iterators.BufferedIterator(3, loader)
     before = set(multiprocessing.active_children())
     gc.disable()

@@ -1,20 +1,16 @@
 """One training writes to a folder of checkpoints."""
 
-import signal
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import assert_refused
+from conftest import ROOT, assert_refused
 from fairseq import checkpoint_utils
 
 from fairseq_doc import registration  # noqa: F401
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches import save_dir_lock
 
-ROOT = Path(__file__).resolve().parents[3]
 HOLDER = "from fairseq_doc.files import lock; held = lock({!r}, 'taken'); print('held', flush=True); input()"
 
 
@@ -36,10 +32,10 @@ def other(tmp_path):
 def test_a_second_training_is_refused_until_the_first_has_ended(tmp_path, other):
     unfinished = tmp_path / ".checkpoint_last.pt.abcd1234.part"
     unfinished.touch()
-    with pytest.raises(FairseqDocError, match="another training writes to .*another --save-dir"):
-        save_dir_lock.take(str(tmp_path))
+    problem = "another training writes to .*another --save-dir"
+    assert_refused(problem, save_dir_lock.take, str(tmp_path))
     assert unfinished.exists()
-    other.send_signal(signal.SIGKILL)
+    other.kill()
     other.wait()
     save_dir_lock.take(str(tmp_path))
     assert not unfinished.exists()
@@ -54,22 +50,14 @@ def test_only_what_a_killed_run_left_is_removed(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == kept | {".training.lock"}
 
 
-@pytest.mark.parametrize(
-    "rank, no_save, refused", [(0, False, True), (1, False, False), (0, True, False)]
-)
-def test_the_worker_that_saves_takes_the_lock(tmp_path, other, monkeypatch, rank, no_save, refused):
-    restored = []
+def test_the_worker_that_saves_takes_the_lock(tmp_path, other):
+    def restore(rank, no_save):
+        cfg = SimpleNamespace(save_dir=str(tmp_path), no_save=no_save)
+        trainer = SimpleNamespace(data_parallel_rank=rank, checkpoint_suffix="")
+        load = save_dir_lock.load_with_lock
+        return load(lambda *args, **more: more, cfg, trainer, disable_iterator_cache=False)
 
-    def restoring(*args, **more):
-        return save_dir_lock.load_with_lock(
-            lambda *args, **more: restored.append(more), *args, **more
-        )
-
-    cfg = SimpleNamespace(save_dir=str(tmp_path), no_save=no_save)
-    trainer = SimpleNamespace(data_parallel_rank=rank, checkpoint_suffix="")
-    if refused:
-        assert_refused("another training", restoring, cfg, trainer, disable_iterator_cache=False)
-    else:
-        restoring(cfg, trainer, disable_iterator_cache=False)
-    assert restored == ([] if refused else [{"disable_iterator_cache": False}])
+    assert_refused("another training", restore, rank=0, no_save=False)
+    for rank, no_save in ((1, False), (0, True)):
+        assert restore(rank, no_save) == {"disable_iterator_cache": False}
     assert checkpoint_utils.load_checkpoint.__wrapped__

@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fairseq_doc.optim.averaged_weights import AveragedWeights
-from fairseq_doc.optim.nt_asgd import LAST_CHECKPOINT, TASK, NTASGDConfig
+from fairseq_doc.optim.nt_asgd import TASK, NTASGDConfig
+
+from ..conftest import config_of
 
 
 def first_firing(losses, begin, nonmono):
@@ -68,7 +70,7 @@ def run(optimizer, parameters, gradient, rates):
     iterates = []
     for rate in rates:
         if isinstance(optimizer, AveragedWeights):
-            optimizer.show_raw()  # gradients are taken at the raw weights
+            optimizer.show(average=False)  # gradients are taken at the raw weights
         optimizer.param_groups[0]["lr"] = rate
         optimizer.zero_grad()
         for p in parameters:
@@ -91,21 +93,6 @@ def new_parameters():
 
 
 def config(**changes):
-    settings = {
-        "lr": [0.5],
-        "lr_scheduler_name": "nt_asgd",
-        "task_name": TASK,
-        "fp16": False,
-        "bf16": False,
-        "maximize_best_checkpoint_metric": False,
-        "nonmono": 1,
-        "disable_validation": False,
-        "no_save": True,
-        "no_last_checkpoints": False,
-        "save_interval": 1,
-        "restore_file": LAST_CHECKPOINT,
-        "continue_once": None,
-        "checkpoint_suffix": "",
-        "write_checkpoints_asynchronously": False,
-    }
-    return NTASGDConfig(**{**settings, **changes})
+    names = {"lr_scheduler_name": "nt_asgd", "task_name": TASK}
+    settings = {"lr": [0.5], "nonmono": 1, "no_save": True, **names}
+    return config_of(NTASGDConfig, **{**settings, **changes})

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.optim.nt_asgd import LAST_CHECKPOINT, NTASGD, TASK, NTASGDSchedule
 
 from ..conftest import assert_close
@@ -50,8 +49,8 @@ def test_stages_whose_best_models_could_not_be_kept_are_refused(stages):
         ({"write_checkpoints_asynchronously": True}, "no --write-checkpoints-asynchronously$"),
     ):
         problem = f"--finetune-stages needs checkpoint_last.pt .*{got}"
-        with pytest.raises(FairseqDocError, match=problem):
-            NTASGD(config(no_save=False, finetune_stages=stages, **changes), new_parameters())
+        refused = config(no_save=False, finetune_stages=stages, **changes)
+        assert_refused(problem, NTASGD, refused, new_parameters())
         NTASGD(config(no_save=True, finetune_stages=stages, **changes), new_parameters())
         NTASGD(config(no_save=False, finetune_stages=0, **changes), new_parameters())
 
@@ -66,16 +65,11 @@ class OtherOptimizer(FairseqOptimizer):
     _optimizer = None
 
 
-def test_the_scheduler_alone_is_an_error():
+def test_the_scheduler_finds_the_optimizer_under_amp_or_is_refused():
     other = OtherOptimizer(SimpleNamespace(_name="adam"))
     assert_refused("needs --optimizer nt_asgd; got .*Other", schedule, other)
-
-
-def test_the_scheduler_finds_the_optimizer_under_amp():
-    inner = NTASGD(config(), new_parameters())
-    wrapper = OtherOptimizer(SimpleNamespace(_name="amp"))
-    wrapper.fp32_optimizer = inner
-    assert schedule(wrapper).nt_asgd is inner
+    other.fp32_optimizer = NTASGD(config(), new_parameters())
+    assert schedule(other).nt_asgd is other.fp32_optimizer
 
 
 def test_the_optimizer_of_a_model_is_found():
@@ -116,14 +110,10 @@ def test_rate_and_weight_decay_may_change_on_a_resume_and_the_stages_are_restore
     assert new.stages.nonmono == 1
     new.load_state_dict(old.state_dict(), {"lr": 8.0})
     assert new.get_lr() == 8.0
-
-
-def test_a_state_without_the_stages_is_refused():
-    """Version 0.4.0 saved such a one with --amp."""
-    optimizer = NTASGD(config(), new_parameters())
-    state = {k: v for k, v in optimizer.state_dict().items() if k != "trigger"}
-    with pytest.raises(FairseqDocError, match="expected the validation losses .*--reset-optimizer"):
-        optimizer.load_state_dict(state)
+    # Version 0.4.0 saved such a one with --amp.
+    without_stages = {k: v for k, v in old.state_dict().items() if k != "trigger"}
+    problem = "expected the validation losses .*--reset-optimizer"
+    assert_refused(problem, new.load_state_dict, without_stages)
 
 
 def resumed_with_stages(epoch_loss, loss, losses=(3.0, 4.0)):
@@ -153,8 +143,8 @@ def test_stages_may_be_asked_for_on_a_resume_from_the_best_model(best, mid_epoch
 
 @pytest.mark.parametrize("epoch_loss, loss", [((3, 3.5), 3.5), (None, 3.5), (None, None)])
 def test_stages_are_not_started_from_a_model_that_is_not_the_best(epoch_loss, loss):
-    with pytest.raises(FairseqDocError, match="expected --restore-file .*checkpoint_best.pt"):
-        resumed_with_stages(epoch_loss, loss)
+    problem = "expected --restore-file .*checkpoint_best.pt"
+    assert_refused(problem, resumed_with_stages, epoch_loss, loss)
 
 
 def test_stages_may_be_asked_for_before_anything_was_validated():
@@ -176,9 +166,8 @@ def train(folder, numbered, cfg, saved=None, save_at=None):
         if not resumed:
             rates = [0.5, 0.1 + 0.3 / epoch, 0.2]
             run(done.optimizer.optimizer, parameters, quadratic, rates)
-            done.optimizer.optimizer.show_average()
-            if cfg.save_dir == str(folder):
-                (folder / LAST_CHECKPOINT).write_text(f"epoch {epoch}")
+            done.optimizer.optimizer.show(average=True)
+            (folder / LAST_CHECKPOINT).write_text(f"epoch {epoch}")
         done.validated[epoch] = parameters[0].detach().clone()
         if epoch == save_at:  # fairseq saves before the loss is shown
             done.saved = copy.deepcopy((done.optimizer.state_dict(), done.validated[epoch]))
@@ -203,19 +192,22 @@ def best_of_stages(steps):
 
 @settings(max_examples=12)  # files take their time
 @given(script=scripts(), stages=st.sampled_from([-1, -1, 1, 2]))
-def test_a_stages_best_model_is_kept_the_moment_it_is_seen(tmp_path_factory, script, stages):
+def test_a_stages_best_model_is_kept_and_the_next_stage_starts_from_the_best(
+    tmp_path_factory, script, stages
+):
     """Before the first fine-tuning stage everything is stage 0; a loss as good is not better."""
     nonmono, losses = script
     folder = tmp_path_factory.mktemp("run")
     cfg = config(save_dir=str(folder), no_save=False, nonmono=nonmono, finetune_stages=stages)
-    optimizer = NTASGD(cfg, new_parameters())
-    for epoch, loss in enumerate(losses, 1):
-        (folder / LAST_CHECKPOINT).write_text(f"epoch {epoch}")
-        optimizer.observe(epoch, loss)
-    expected = best_of_stages(plan(losses, nonmono, stages))
+    done, steps = train(folder, enumerate(losses, 1), cfg), plan(losses, nonmono, stages)
+    expected = best_of_stages(steps)
     assert stages_kept(folder) == expected
     left = {path.name for path in folder.iterdir()}
     assert left == {*expected} | ({LAST_CHECKPOINT} if losses else set())
+    for epoch, of_epoch in enumerate(steps, 1):
+        best = losses.index(min(losses[:epoch])) + 1  # the first of equal ones
+        shown = done.validated[best if "restart" in of_epoch else epoch]
+        assert_close(done.after[epoch], shown, rtol=0, atol=0)
 
 
 HAND = [9.0, 9.5, 8.0, 7.0, 7.5, 8.0, 6.0, 6.5, 6.5, 6.0, 6.1]  # n = 0; stages end at 5, 8, 11
@@ -233,72 +225,51 @@ def test_nothing_is_kept_without_stages_or_where_nothing_is_saved(tmp_path, chan
 def test_a_run_saved_in_any_epoch_goes_on_equally(tmp_path, cut, shown):
     """A checkpoint holds the state from before its epoch's loss, which is shown on the resume.
     ``shown``: the run was killed after it had been shown to it as well."""
-    folders = [tmp_path / "whole", tmp_path / "parts"]
-    configs = []
-    for folder in folders:
-        folder.mkdir()
-        configs.append(config(save_dir=str(folder), no_save=False, nonmono=0, finetune_stages=-1))
     numbered = list(enumerate(HAND, 1))
-    whole = train(folders[0], numbered, configs[0])
-    first = train(folders[1], numbered[:cut], configs[1], save_at=cut)
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    settings = {"no_save": False, "nonmono": 0, "finetune_stages": -1}
+    whole = train(tmp_path, numbered, config(save_dir=str(tmp_path), **settings))
+    cfg = config(save_dir=str(folder), **settings)
+    first = train(folder, numbered[:cut], cfg, save_at=cut)
     if not shown:
-        for path in folders[1].glob("checkpoint_best_stage*"):
+        for path in folder.glob("checkpoint_best_stage*"):
             if path.read_text() == f"epoch {cut}":
                 path.unlink()
-    second = train(folders[1], numbered[cut - 1 :], configs[1], saved=first.saved)
-    assert stages_kept(folders[1]) == stages_kept(folders[0])
+    second = train(folder, numbered[cut - 1 :], cfg, saved=first.saved)
+    assert stages_kept(folder) == stages_kept(tmp_path)
     assert second.optimizer.stages.state_dict() == whole.optimizer.stages.state_dict()
     assert_close(second.after[len(HAND)], whole.after[len(HAND)], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("name", [LAST_CHECKPOINT, "other/checkpoint7.pt"])
-def test_the_resumed_epochs_model_is_the_file_that_was_restored(tmp_path, name):
-    """Later ones are checkpoint_last.pt again, whatever --restore-file says."""
-    restored = str(tmp_path / name) if "/" in name else name
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "checkpoint7.pt").write_text("restored")
-    (tmp_path / LAST_CHECKPOINT).write_text("last")
-    cfg = config(
-        save_dir=str(tmp_path), no_save=False, finetune_stages=1, nonmono=0, restore_file=restored
-    )
-    optimizer = NTASGD(cfg, new_parameters())
-    optimizer.observe(7, 5.0, resumed=True)
-    first = {"checkpoint_best_stage0.pt": "restored" if "/" in name else "last"}
-    assert stages_kept(tmp_path) == first
-    optimizer.observe(8, 5.5)
-    assert stages_kept(tmp_path) == first
-    (tmp_path / LAST_CHECKPOINT).write_text("epoch 9")
-    optimizer.observe(9, 4.0)
-    assert stages_kept(tmp_path) == {"checkpoint_best_stage0.pt": "epoch 9"}
 
 
 @pytest.mark.parametrize(
     "settings, files, expected",
     [
-        ({"continue_once": "elsewhere.pt"}, ["elsewhere.pt"], "elsewhere.pt"),
-        ({"continue_once": "elsewhere.pt"}, ["elsewhere.pt", LAST_CHECKPOINT], LAST_CHECKPOINT),
+        ({}, [LAST_CHECKPOINT], LAST_CHECKPOINT),
+        ({"restore_file": "other.pt"}, ["other.pt", LAST_CHECKPOINT], "other.pt"),
+        ({"continue_once": "other.pt"}, ["other.pt"], "other.pt"),
+        ({"continue_once": "other.pt"}, ["other.pt", LAST_CHECKPOINT], LAST_CHECKPOINT),
         ({"checkpoint_suffix": "-a"}, ["checkpoint_last-a.pt"], "checkpoint_last-a.pt"),
     ],
 )
-def test_which_file_is_copied_on_a_resume(tmp_path, monkeypatch, settings, files, expected):
-    """The folder of --save-dir need not exist: fairseq makes it when it first saves."""
+def test_the_resumed_epochs_model_is_the_file_that_was_restored(
+    tmp_path, monkeypatch, settings, files, expected
+):
+    """Later ones are checkpoint_last.pt again. The folder of --save-dir need not exist: fairseq
+    makes it when it first saves."""
     monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "run" if files == ["other.pt"] else tmp_path
     for name in files:
         (tmp_path / name).write_text(name)
-    folder = tmp_path if LAST_CHECKPOINT in files or "continue_once" not in settings else "run"
-    cfg = config(no_save=False, finetune_stages=1, save_dir=str(folder), **settings)
-    NTASGD(cfg, new_parameters()).observe(7, 5.0, resumed=True)
-    name = f"checkpoint_best_stage0{cfg.checkpoint_suffix}.pt"
-    assert stages_kept(tmp_path / folder) == {name: expected}
-
-
-@given(scripts())
-def test_every_stage_starts_from_the_best_weights_so_far(script):
-    nonmono, losses = script
-    done = train(None, enumerate(losses, 1), config(nonmono=nonmono, finetune_stages=-1))
-    for epoch, steps in enumerate(plan(losses, nonmono, -1), 1):
-        if "restart" in steps:
-            best = losses.index(min(losses[:epoch])) + 1  # the first of equal ones
-            assert_close(done.after[epoch], done.validated[best], rtol=0, atol=0)
-        else:
-            assert_close(done.after[epoch], done.validated[epoch], rtol=0, atol=0)
+    optimizer = NTASGD(
+        config(no_save=False, finetune_stages=1, nonmono=0, save_dir=str(folder), **settings),
+        new_parameters(),
+    )
+    suffix = optimizer.cfg.checkpoint_suffix
+    optimizer.observe(7, 5.0, resumed=True)
+    assert stages_kept(folder) == {f"checkpoint_best_stage0{suffix}.pt": expected}
+    optimizer.observe(8, 5.0)  # as good is not better
+    assert stages_kept(folder) == {f"checkpoint_best_stage0{suffix}.pt": expected}
+    (folder / f"checkpoint_last{suffix}.pt").write_text("epoch 9")
+    optimizer.observe(9, 4.0)
+    assert stages_kept(folder) == {f"checkpoint_best_stage0{suffix}.pt": "epoch 9"}

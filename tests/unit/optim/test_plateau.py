@@ -1,4 +1,5 @@
 import math
+from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
@@ -7,13 +8,12 @@ from conftest import assert_refused
 from fairseq.optim import FairseqOptimizer
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 from fairseq_doc.optim.nt_asgd import TASK
 from fairseq_doc.optim.plateau import Plateau, PlateauSchedule, PlateauScheduleConfig
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
 
-from ..conftest import assert_close, small_model
+from ..conftest import assert_close, config_of, small_model
 
 losses_lists = st.lists(st.integers(0, 12).map(float), min_size=1, max_size=60)
 
@@ -22,6 +22,12 @@ def observed(losses, **settings):
     """(the plateau, the checks at which the rate dropped)."""
     plateau = Plateau(PlateauScheduleConfig(**settings))
     return plateau, [n for n, loss in enumerate(losses, 1) if plateau.observe(loss)]
+
+
+def resumed(plateau, **settings):
+    other = Plateau(PlateauScheduleConfig(**settings))
+    other.load_state_dict(plateau.state_dict())
+    return other
 
 
 def best_check(losses):
@@ -65,9 +71,7 @@ def test_averaging_starts_where_the_rule_says(losses, patience, latest):
 def test_training_stops_after_the_patience_which_grows_from_one(losses, patience, ramp):
     for check in range(1, len(losses) + 1):
         plateau, _ = observed(losses[:check], stop_patience=patience, stop_ramp=ramp)
-        allowed = patience
-        if check < ramp:
-            allowed = 1 + (patience - 1) * check / ramp
+        allowed = 1 + (patience - 1) * check / ramp if check < ramp else patience
         stops = check > best_check(losses[:check]) + allowed
         assert bool(plateau.reason) == stops
         assert not stops or plateau.reason.startswith("no new best loss for ")
@@ -75,8 +79,7 @@ def test_training_stops_after_the_patience_which_grows_from_one(losses, patience
 
 def test_a_first_drop_that_a_resume_asks_for_too_late_comes_at_once():
     before, _ = observed([10.0 - n for n in range(8)], lr_patience=50)
-    after = Plateau(PlateauScheduleConfig(lr_patience=50, drop_at=5))
-    after.load_state_dict(before.state_dict())
+    after = resumed(before, lr_patience=50, drop_at=5)
     assert after.observe(1.0) and not after.observe(0.5)
 
 
@@ -98,33 +101,25 @@ def test_training_stops_where_too_little_is_expected():
 
 
 def test_other_limits_hold_after_each_drop():
-    settings = {"stop_patience": 9, "max_checks": 9, "lr_patience": 1, "stop_above": "5.0,3.0"}
-    for losses, drops, stops in (([4.0] * 10, 4, True), ([2.0] * 10, 4, False)):
-        plateau = Plateau(PlateauScheduleConfig(**{**settings, "max_checks": 20}))
-        for loss in losses:
-            plateau.observe(loss)
-        assert plateau.drops == drops
-        assert bool(plateau.reason) == stops
-    plateau = Plateau(PlateauScheduleConfig(stop_patience=9, max_checks=20, stop_above="5.0,3.0"))
-    for _ in range(4):  # no drop yet: the first limit
-        plateau.observe(4.0)
-    assert not plateau.drops and plateau.reason == ""
+    settings = {"stop_patience": 9, "max_checks": 20, "stop_above": "5.0,3.0"}
+    for loss, checks, patience, drops, stops in (
+        (4.0, 10, 1, 4, True),
+        (2.0, 10, 1, 4, False),
+        (4.0, 4, 30, 0, False),  # no drop yet: the first limit
+    ):
+        plateau, _ = observed([loss] * checks, lr_patience=patience, **settings)
+        assert plateau.drops == drops and bool(plateau.reason) == stops
 
 
 def test_the_check_of_a_drop_is_judged_by_the_limit_before_it():
-    settings = PlateauScheduleConfig(
-        lr_patience=9, drop_at=3, stop_patience=2, max_checks=9, stop_above="5.0,3.0"
-    )
-    plateau = Plateau(settings)
-    for loss in (4.3, 4.2, 4.1):  # expected at check 9: 3.5
-        plateau.observe(loss)
+    settings = {"lr_patience": 9, "drop_at": 3, "stop_patience": 2, "max_checks": 9}
+    settings["stop_above"] = "5.0,3.0"
+    plateau, _ = observed([4.3, 4.2, 4.1], **settings)  # expected at check 9: 3.5
     assert plateau.drops == 1 and plateau.expected_loss() == pytest.approx(3.5)
-    assert plateau.reason == ""
-    resumed = Plateau(settings)
-    resumed.load_state_dict(plateau.state_dict())
-    assert resumed.reason == ""
-    resumed.observe(4.0)
-    assert resumed.reason == "the loss would only fall to 3.5000; --stop-above is 3.0"
+    after = resumed(plateau, **settings)
+    assert plateau.reason == after.reason == ""
+    after.observe(4.0)
+    assert after.reason == "the loss would only fall to 3.5000; --stop-above is 3.0"
 
 
 @given(losses_lists, st.integers(0, 60))
@@ -132,31 +127,19 @@ def test_a_state_taken_up_goes_on_equally(losses, cut):
     settings = {"lr_patience": 2, "stop_patience": 5, "stop_ramp": 8, "max_checks": 50}
     whole, drops = observed(losses, **settings)
     first, early = observed(losses[:cut], **settings)
-    second = Plateau(PlateauScheduleConfig(**settings))
-    second.load_state_dict(first.state_dict())
+    second = resumed(first, **settings)
     late = [n for n, loss in enumerate(losses[cut:], cut + 1) if second.observe(loss)]
     assert (early + late, second.state_dict()) == (drops, whole.state_dict())
 
 
 def test_a_training_that_ended_goes_on_with_more_checks():
     ended, _ = observed([3, 2], max_checks=2)
-    more = Plateau(PlateauScheduleConfig(max_checks=5))
-    more.load_state_dict(ended.state_dict())
-    assert ended.reason and not more.reason
+    assert ended.reason and not resumed(ended, max_checks=5).reason
 
 
 def config(**changes):
-    settings = {
-        "lr": [0.5],
-        "stop_min_lr": -1.0,
-        "task_name": TASK,
-        "optimizer_name": "adam",
-        "validate_interval": 1,
-        "validate_interval_updates": 0,
-        "disable_validation": False,
-        "maximize_best_checkpoint_metric": False,
-    }
-    return OmegaConf.create(vars(PlateauScheduleConfig(**{**settings, **changes})))
+    settings = {"lr": [0.5], "task_name": TASK, "optimizer_name": "adam", **changes}
+    return config_of(PlateauScheduleConfig, **settings)
 
 
 class Optimizer(FairseqOptimizer):
@@ -192,16 +175,9 @@ def schedule(model=None, **changes):
         ({"stop_patience": 30}, "needs --stop-patience above --lr-patience"),
         ({"lr": [1.0, 2.0], "stop_ramp": 2}, "needs one --lr; --stop-patience with --stop-ramp"),
         *(
-            ({name: -1}, f"--{name.replace('_', '-')} must be at least 0; got -1")
-            for name in (
-                "lr_patience",
-                "drop_at",
-                "average_patience",
-                "average_at",
-                "stop_patience",
-                "stop_ramp",
-                "max_checks",
-            )  # fmt: skip
+            ({f.name: -1}, f"--{f.name.replace('_', '-')} must be at least 0; got -1")
+            for f in fields(PlateauScheduleConfig)
+            if f.type is int and f.metadata
         ),
     ],
 )
@@ -226,9 +202,8 @@ def test_the_schedule_of_a_model_is_found_under_fp16_too():
     found = schedule(model)
     assert PlateauSchedule.of(model) is found and PlateauSchedule.of(small_model()) is None
     model = small_model()
-    optimizer = Optimizer(model)
-    optimizer.fp16_params = [p for p in model.parameters()]
-    optimizer._optimizer = torch.optim.SGD([torch.zeros(3, requires_grad=True)], lr=0.5)
+    optimizer = Optimizer(torch.nn.Linear(2, 2))
+    optimizer.fp16_params = list(model.parameters())
     it = PlateauSchedule(config(), optimizer)
     assert PlateauSchedule.of(model) is it
 

@@ -47,8 +47,6 @@ def test_fine_tuning_until_a_stage_gains_nothing_by_hand():
 @pytest.mark.parametrize(
     "nonmono, losses, fired",
     [
-        (0, [5, 4, 3, 3], []),
-        (0, [5, 4, 3, 3.5], [4]),
         (2, [5, 4, 3, 4.5, 4], []),  # epoch 4: all but the last 2 are (5); epoch 5: (5, 4)
         (2, [5, 4, 3, 4.5, 4.1], [5]),
         (60, [*range(100, 0, -1), 61], []),  # all but the last 60 are 100 .. 61

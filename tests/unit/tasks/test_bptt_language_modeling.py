@@ -12,30 +12,20 @@ from hypothesis import strategies as st
 from fairseq_doc import registration  # noqa: F401
 from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyConfig, DocCrossEntropyCriterion
 from fairseq_doc.data.bptt_stream import TokenStream, draw_lengths, endless_columns
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.optim.nt_asgd import NTASGD, NTASGDConfig
+from fairseq_doc.optim.nt_asgd import NTASGD
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
 from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig
 
-from ..conftest import assert_close, small_dictionary, small_model, write_split
+from ..conftest import assert_close, config_of, small_dictionary, small_model, write_split
+from ..optim.runs import config as nt_asgd_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
 
 
 def config(**changes):
-    settings = {
-        "data": "none",
-        "bptt": 7,
-        "max_length_delta": 3,
-        "eval_window": 12,
-        "seed": 1,
-        "train_subset": "train",
-        "valid_metric": "loss",
-        "context_window": 0,
-        "valid_subset": "valid",
-        "update_freq": [1],
-    }
-    return BpttLanguageModelingConfig(**{**settings, **changes})
+    settings = {"data": "none", "bptt": 7, "max_length_delta": 3, "eval_window": 12}
+    settings["tokens_per_sample"] = 7
+    return config_of(BpttLanguageModelingConfig, **{**settings, **changes})
 
 
 def task(**changes):
@@ -47,25 +37,19 @@ def stream(n=200, split="train"):
     return TokenStream(4 + torch.arange(n) % 16, split)
 
 
-def nt_asgd_config():
-    return NTASGDConfig(
-        lr=[0.5],
-        lr_scheduler_name="nt_asgd",
-        task_name="bptt_language_modeling",
-        fp16=False,
-        bf16=False,
-        maximize_best_checkpoint_metric=False,
-        nonmono=0,
-        no_save=True,
-    )
-
-
 def criterion(it):
-    settings = {"sentence_avg": False, "find_unused_parameters": False}
-    return DocCrossEntropyCriterion(it, DocCrossEntropyConfig(**settings))
+    return DocCrossEntropyCriterion(it, config_of(DocCrossEntropyConfig))
 
 
-def batches(iterator):
+def batches(it, data=None, columns=2, shards=1, shard=0, epoch=1):
+    """A worker's batches of an epoch; ``columns``: of one worker in training, of all elsewhere."""
+    iterator = it.get_batch_iterator(
+        stream() if data is None else data,
+        max_sentences=columns,
+        num_shards=shards,
+        shard_id=shard,
+        epoch=epoch,
+    )
     return list(iterator.next_epoch_itr(shuffle=False))
 
 
@@ -79,10 +63,10 @@ def trained():
     """A task that trains a small model with averaging, two columns, and its windows."""
     it = task()
     model = small_model()
-    optimizer = NTASGD(nt_asgd_config(), model.parameters())
+    optimizer = NTASGD(nt_asgd_config(nonmono=0), model.parameters())
     loss = criterion(it)
     it._model = model
-    windows = batches(it.get_batch_iterator(stream(), max_sentences=2))
+    windows = batches(it)
 
     def update(*windows):
         optimizer.zero_grad()
@@ -93,9 +77,6 @@ def trained():
     return SimpleNamespace(
         task=it, model=model, optimizer=optimizer, windows=windows, update=update
     )
-
-
-# Set-up
 
 
 @pytest.mark.parametrize(
@@ -132,9 +113,7 @@ def test_setup_reads_the_first_folders_dictionary_and_epochs_rotate_the_folders(
         write_split(tmp_path / name, "train", [line])
     small_dictionary().save(str(tmp_path / "a" / "dict.txt"))
     it = BpttLanguageModelingTask.setup_task(config(data=f"{tmp_path}/a:{tmp_path}/b"))
-    assert (
-        it.source_dictionary.symbols == it.target_dictionary.symbols == small_dictionary().symbols
-    )
+    assert it.source_dictionary == it.target_dictionary == small_dictionary()
     for epoch, expected in ((1, [5, 6, 2]), (2, [7, 8, 9, 2]), (3, [5, 6, 2])):
         it.load_dataset("train", epoch)
         assert it.datasets["train"].tokens.tolist() == expected
@@ -145,11 +124,8 @@ def test_an_architecture_that_carries_no_state_is_refused(monkeypatch):
     monkeypatch.setattr(FairseqTask, "build_model", lambda self, cfg, from_checkpoint: model)
     assert task().build_model(SimpleNamespace(_name="lstm_doc_lm")) is model
     monkeypatch.setattr(FairseqTask, "build_model", lambda *args: torch.nn.Linear(2, 2))
-    with pytest.raises(FairseqDocError, match="such as lstm_doc_lm; got transformer_lm"):
-        task().build_model(SimpleNamespace(_name="transformer_lm"))
-
-
-# Windows
+    other = SimpleNamespace(_name="transformer_lm")
+    assert_refused("such as lstm_doc_lm; got transformer_lm", task().build_model, other)
 
 
 @given(
@@ -162,12 +138,7 @@ def test_all_workers_windows_score_every_position_once(n, share, workers, split)
     data, it = stream(n, split), task()
     n_columns = share * workers
     given_size = share if split == "train" else n_columns  # a worker's columns, or all
-    parts = [
-        batches(
-            it.get_batch_iterator(data, max_sentences=given_size, num_shards=workers, shard_id=i)
-        )
-        for i in range(workers)
-    ]
+    parts = [batches(it, data, given_size, workers, shard) for shard in range(workers)]
     columns = data.tokens[: n // n_columns * n_columns].view(n_columns, -1)
     assert torch.equal(torch.cat([side_by_side(p) for p in parts]), columns[:, 1:])
     sources = torch.cat([side_by_side(p, "src_tokens") for p in parts])
@@ -180,8 +151,7 @@ def test_all_workers_windows_score_every_position_once(n, share, workers, split)
 
 def test_training_windows_have_the_drawn_lengths_of_seed_and_epoch():
     for seed, epoch in ((1, 1), (1, 2), (5, 1)):
-        iterator = task(seed=seed).get_batch_iterator(stream(), max_sentences=2, epoch=epoch)
-        windows = batches(iterator)
+        windows = batches(task(seed=seed), epoch=epoch)
         drawn = draw_lengths(99, 7, 3, seed, epoch)
         assert [w["drawn_length"] for w in windows] == drawn
         assert [w["net_input"]["window"] for w in windows] == list(range(len(drawn)))
@@ -192,7 +162,7 @@ def test_training_windows_have_the_drawn_lengths_of_seed_and_epoch():
 def test_evaluation_windows_hold_eval_window_tokens_over_all_columns(n_columns, length):
     it, data = task(), stream(split="valid")
     loaders = [
-        batches(it.get_batch_iterator(data, max_sentences=n_columns)),
+        batches(it, data, n_columns),
         list(it.eval_lm_dataloader(data, batch_size=n_columns)),
     ]
     for windows in loaders:
@@ -205,7 +175,7 @@ def test_evaluation_windows_hold_eval_window_tokens_over_all_columns(n_columns, 
     [
         ({"max_sentences": None}, "needs --batch-size, .*; got --batch-size None"),
         ({"max_sentences": 2, "max_tokens": 100}, "got --batch-size 2, --max-tokens 100"),
-        ({"max_sentences": 150}, "expected at most 100, two tokens a column"),
+        ({"max_sentences": 150}, "expected 1 to 100, with at least 2 a column"),
     ],
 )
 def test_batches_that_are_no_columns(settings, problem):
@@ -214,40 +184,27 @@ def test_batches_that_are_no_columns(settings, problem):
 
 def test_evaluation_columns_must_divide_over_the_workers():
     problem = "10 columns of split 'valid' .* expected a multiple of 3"
-    with pytest.raises(FairseqDocError, match=problem):
-        task().get_batch_iterator(stream(split="valid"), max_sentences=10, num_shards=3)
-    with pytest.raises(FairseqDocError, match=problem):
-        task().eval_lm_dataloader(stream(split="valid"), batch_size=10, num_shards=3)
+    data, it = stream(split="valid"), task()
+    assert_refused(problem, it.get_batch_iterator, data, max_sentences=10, num_shards=3)
+    assert_refused(problem, it.eval_lm_dataloader, data, batch_size=10, num_shards=3)
 
 
-# Training
-
-
-class RecordingOptimizer:
-    """A rate, and the rates at which steps were taken."""
-
-    def __init__(self, lr):
-        self.lr, self.taken = lr, []
-
-    def get_lr(self):
-        return self.lr
-
-    def set_lr(self, lr):
-        self.lr = lr
-
-    def step(self):
-        self.taken.append(self.lr)
+def recording_optimizer():
+    """An optimizer with the rate 20, and a list of the rates at which steps were taken."""
+    optimizer, taken = NTASGD(nt_asgd_config(lr=[20.0]), small_model().parameters()), []
+    optimizer.step = lambda: taken.append(optimizer.get_lr())
+    return optimizer, taken
 
 
 @pytest.mark.parametrize("groups", [[[10]], [[7], [3], [14]], [[5, 9], [7, 7]]])
 def test_a_step_is_taken_at_the_rate_times_the_mean_drawn_length_over_bptt(groups):
-    it, optimizer = task(bptt=7), RecordingOptimizer(20.0)
+    it, (optimizer, taken) = task(bptt=7), recording_optimizer()
     it._model = small_model()
     for lengths in groups:
         it._drawn_lengths += lengths
         it.optimizer_step(optimizer, it._model, 1)
-        assert optimizer.lr == 20.0
-    assert_close(optimizer.taken, [20.0 * sum(g) / len(g) / 7 for g in groups])
+        assert optimizer.get_lr() == 20.0
+    assert_close(taken, [20.0 * sum(g) / len(g) / 7 for g in groups])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -255,7 +212,7 @@ def test_a_window_that_does_not_fit_into_memory(trained, monkeypatch, workers):
     """One worker leaves the update out. Several make it, at the rate that all of them have."""
     loss = criterion(trained.task)
     step = (trained.model, loss, trained.optimizer, 1)
-    optimizer = RecordingOptimizer(20.0)
+    optimizer, taken = recording_optimizer()
     trained.task.train_step(trained.windows[0], *step)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
         patch.setattr(loss, "forward", mock.Mock(side_effect=RuntimeError("out of memory")))
@@ -264,7 +221,7 @@ def test_a_window_that_does_not_fit_into_memory(trained, monkeypatch, workers):
     trained.task.train_step(trained.windows[2], *step)
     trained.task.optimizer_step(optimizer, trained.model, 2)
     lengths = [trained.windows[k]["drawn_length"] for k in ([0, 1, 2] if workers == 2 else [2])]
-    assert_close(optimizer.taken, [20.0 * sum(lengths) / len(lengths) / 7])
+    assert_close(taken, [20.0 * sum(lengths) / len(lengths) / 7])
 
 
 def test_the_rate_follows_the_draw_of_the_cut_last_window_too(trained):
@@ -293,9 +250,6 @@ def test_training_steps_start_from_the_raw_weights_and_validation_shows_the_aver
     assert_close(weight.detach(), raw[2])
 
 
-# Checkpoints
-
-
 def state_of(it):
     state = it.get_checkpoint_dict()
     assert list(state) == ["BpttLanguageModelingTask"]
@@ -305,7 +259,7 @@ def state_of(it):
 def resumed(state, data=None, columns=2, **changes):
     other = task(**changes)
     other._model = small_model()
-    other.get_batch_iterator(data or stream(), max_sentences=columns)
+    batches(other, data, columns)
     other.set_checkpoint_dict(state)
     return other
 
@@ -325,11 +279,10 @@ def test_endless_columns_go_on_at_an_epochs_end():
     taken up."""
     it = task(updates_per_epoch=4, update_freq=[2])
     it._model = model = small_model()
-    optimizer = NTASGD(nt_asgd_config(), model.parameters())
-    loss = criterion(it)
+    optimizer, loss = NTASGD(nt_asgd_config(), model.parameters()), criterion(it)
     columns, expected = [], endless_columns(stream(), 2, 0, 2 * 8 * 7, 1, 2)
     for epoch in (1, 2):
-        windows = batches(it.get_batch_iterator(stream(), max_sentences=2, epoch=epoch))
+        windows = batches(it, epoch=epoch)
         assert [w["net_input"]["window"] for w in windows] == list(range(8 * epoch - 8, 8 * epoch))
         assert {w["drawn_length"] for w in windows} == {7}
         columns.append(side_by_side(windows))
@@ -340,40 +293,30 @@ def test_endless_columns_go_on_at_an_epochs_end():
         assert_close(state["carried"], model.decoder.carried_state(), rtol=0, atol=0)
         other = task(updates_per_epoch=4, update_freq=[2])
         other._model = small_model()
-        following = other.get_batch_iterator(stream(), max_sentences=2, epoch=epoch + 1)
+        following = batches(other, epoch=epoch + 1)
         other.set_checkpoint_dict(state)
-        first = batches(following)[0]["net_input"]
-        other._model.decoder(**first)  # window 8 or 16, from the state of the window before
+        # Window 8 or 16, from the state of the window before.
+        other._model.decoder(**following[0]["net_input"])
     assert torch.equal(torch.cat(columns, dim=1), expected[:, 1:])
 
 
-def test_endless_columns_of_workers_are_those_of_one():
-    def targets(shards, shard):
-        it = task(updates_per_epoch=3).get_batch_iterator(
-            stream(), max_sentences=4 // shards, num_shards=shards, shard_id=shard, epoch=5
-        )
-        return side_by_side(batches(it))
-
-    assert torch.equal(torch.cat([targets(2, 0), targets(2, 1)]), targets(1, 0))
+def targets(shards=1, shard=0, split="train", epoch=5, **changes):
+    columns = 4 // shards if split == "train" else 4
+    return side_by_side(
+        batches(task(**changes), stream(split=split), columns, shards, shard, epoch)
+    )
 
 
-def test_partial_shuffling_rotates_training_columns_alike_on_all_workers():
-    def targets(shards=1, shard=0, split="train", epoch=5, **changes):
-        it = task(**changes).get_batch_iterator(
-            stream(split=split),
-            max_sentences=4 // shards if split == "train" else 4,
-            num_shards=shards,
-            shard_id=shard,
-            epoch=epoch,
-        )
-        return side_by_side(batches(it))
+@pytest.mark.parametrize("changes", [{"updates_per_epoch": 3}, {"partial_shuffle": True}])
+def test_columns_of_workers_are_those_of_one(changes):
+    of_workers = [targets(2, shard, **changes) for shard in (0, 1)]
+    assert torch.equal(torch.cat(of_workers), targets(**changes))
 
+
+def test_partial_shuffling_rotates_training_columns():
     shuffled = targets(partial_shuffle=True)
     assert shuffled.shape == targets().shape and not torch.equal(shuffled, targets())
-    assert torch.equal(shuffled, targets(partial_shuffle=True))
     assert not torch.equal(shuffled, targets(partial_shuffle=True, epoch=6))
-    of_workers = [targets(2, shard, partial_shuffle=True) for shard in (0, 1)]
-    assert torch.equal(torch.cat(of_workers), shuffled)
     assert torch.equal(targets(split="valid", partial_shuffle=True), targets(split="valid"))
 
 
@@ -406,5 +349,5 @@ def test_at_an_epochs_end_its_loss_is_saved_and_is_observed_on_a_resume(trained)
 def test_a_resume_in_mid_epoch_with_other_windows_is_refused(trained, changes, n, columns, problem):
     trained.update(trained.windows[0])
     state = state_of(trained.task)
-    with pytest.raises(FairseqDocError, match=f"inside a pass over the text, with .*{problem}"):
-        resumed(state, stream(n), columns, **changes)
+    problem = f"inside a pass over the text, with .*{problem}"
+    assert_refused(problem, resumed, state, stream(n), columns, **changes)

@@ -1,0 +1,67 @@
+"""Dictionaries, codes of BPE and lines to translate are read as every other text.
+
+fairseq keeps a byte order mark as part of the first word, takes an empty dictionary, and prints a
+traceback for bytes that are not UTF-8; subword-nmt ends the process without naming the file. Here
+the checksum of a dictionary is compared, and an error names the file.
+"""
+
+import io
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+
+from fairseq.data import Dictionary
+from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
+from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE
+from fairseq.file_io import PathManager
+
+from fairseq_doc import checksums
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.fairseq_patches.wrapping import replaces
+from fairseq_doc.files import text_lines
+from fairseq_doc.preparation.tokenization import make_segmenter
+
+
+@replaces(Dictionary, "add_from_file")
+def add_from_text(add_from_file, dictionary, file):
+    """Read a path as text; fairseq takes the lines."""
+    if not isinstance(file, str | os.PathLike):
+        return add_from_file(dictionary, file)
+    path = PathManager.get_local_path(os.fspath(file))
+    checksums.check(path)
+    lines = [f"{line}\n" for line in text_lines(path)]
+    try:
+        add_from_file(dictionary, io.StringIO("".join(lines), newline="\n"))
+    except (ValueError, RuntimeError) as error:
+        raise FairseqDocError(f"{path}: {' '.join(str(error).split())[:300]}") from None
+    if not lines or "" in dictionary:
+        raise FairseqDocError(f"{path}: expected a word and its count a line; got none")
+
+
+@replaces(SubwordNMTBPE, "__init__")
+@replaces(SentencepieceBPE, "__init__")
+def make_checked(make, segmenter, cfg):
+    """Preparation's check of the codes or the model comes first."""
+    if isinstance(segmenter, SubwordNMTBPE):
+        bpe, path = "subword_nmt", cfg.bpe_codes
+    else:
+        bpe, path = "sentencepiece", cfg.sentencepiece_model
+    if path is not None and "://" not in path:  # fairseq fetches an address
+        make_segmenter(bpe, path)
+    make(segmenter, cfg)
+
+
+def apply() -> None:
+    """Replace the function that reads fairseq-interactive's input, if this process runs it."""
+    for name in ("fairseq_cli.interactive", "__main__"):
+        module = sys.modules.get(name)
+        if hasattr(module, "buffered_read"):
+            vars(module)["buffered_read"] = read_in_buffers
+
+
+def read_in_buffers(path: str, size: int) -> Iterator[list[str]]:
+    """The lines of a file (``-``: standard input, as they come), ``size`` at a time."""
+    lines = map(str.strip, text_lines(path))
+    while buffer := list(itertools.islice(lines, size)):
+        yield buffer

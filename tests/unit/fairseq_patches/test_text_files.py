@@ -1,0 +1,147 @@
+import gzip
+import io
+import sys
+from types import SimpleNamespace
+
+import pytest
+from conftest import refusal
+from fairseq.data import Dictionary
+from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
+from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE
+
+from fairseq_doc import checksums, registration  # noqa: F401
+from fairseq_doc.fairseq_patches import text_files
+from fairseq_doc.fairseq_patches.text_files import read_in_buffers
+
+FORMAT = "expected '<token> <cnt> [flags]'"
+GOOD = "the 12\nof 7\nmadeupword0000 0\n"
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Loads a dictionary of these bytes or of this text."""
+
+    def load(contents):
+        path = tmp_path / "dict.txt"
+        path.write_bytes(contents if isinstance(contents, bytes) else contents.encode())
+        return Dictionary.load(str(path))
+
+    return load
+
+
+def entries(dictionary):
+    return list(zip(dictionary.symbols, dictionary.count, strict=True))[dictionary.nspecial :]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD,
+        "with blank 3\n",
+        "▁a -0\n▁b -1\n",  # of sentencepiece's vocabulary
+        "a 1\nb 2\na 3 #fairseq:overwrite\n",
+        "a 1  \nb 2\r\n",
+        "\u00a0 4\n\u2028 5\n",
+        "last 1",
+    ],
+)
+def test_a_dictionary_means_what_it_means_to_fairseq(load, tmp_path, text):
+    loaded, theirs = load(text), Dictionary()
+    with open(tmp_path / "dict.txt", encoding="utf-8") as file:
+        Dictionary.add_from_file.__wrapped__(theirs, file)
+    assert entries(loaded) == entries(theirs) and loaded.indices == theirs.indices
+
+
+def test_other_forms_of_a_dictionary(load, tmp_path):
+    expected, packed = load(GOOD), gzip.compress(GOOD.encode())
+    assert expected.index("madeupword0000") == 6
+    with open(tmp_path / "dict.txt") as file:
+        assert Dictionary.load(file).indices == expected.indices
+    assert load(b"\xef\xbb\xbf" + GOOD.encode()).indices == expected.indices
+    assert load(packed).indices == expected.indices
+    assert "dict.txt is damaged" in refusal(load, packed[:-9])
+
+    class WithHeader(Dictionary):
+        def _load_meta(self, lines):
+            return 1
+
+    (tmp_path / "dict.txt").write_text(f"header\n{GOOD}")
+    assert entries(WithHeader.load(str(tmp_path / "dict.txt")))[0] == ("the", 12)
+
+
+@pytest.mark.parametrize(
+    "contents, facts",
+    [
+        (b"", ["got none"]),
+        (b" 12\n", ["got none"]),
+        (b"\x93\xfa\x00\x01", ["line 1 is not UTF-8", "0x93"]),
+        ("the 12\nof\n", [f'{FORMAT}: "of']),
+        ("the\t12\n", [FORMAT]),
+        ("the 1.5\n", [f'{FORMAT}: "the"']),
+        ("the 12\n\nof 7\n", [FORMAT]),
+        ("the 12\nof 7\nthe 3\n", ["Duplicate word", "'the'"]),
+        ("<unk> 3\n", ["Duplicate word"]),
+        ("the 12 #fairseq:over\n", [FORMAT]),
+        ("the " + 5000 * "5" + "\n", [FORMAT]),
+        ("x" * 3 * 2**20, ["line 1 is longer than"]),
+    ],
+)
+def test_a_damaged_dictionary(load, tmp_path, contents, facts):
+    error = refusal(load, contents)
+    assert error.startswith(f"{tmp_path}/dict.txt") and len(error) < 400 + len(str(tmp_path))
+    assert all(fact in error for fact in facts), error
+
+
+def test_no_dictionary(tmp_path):
+    path = f"{tmp_path}/dict.txt"
+    assert f"cannot read {path}: No such file" in refusal(Dictionary.load, path)
+    assert "a folder" in refusal(Dictionary.load, str(tmp_path))
+
+
+def test_a_dictionary_that_changed_after_it_was_prepared(load, tmp_path):
+    load(GOOD)
+    checksums.write(tmp_path, ["dict.txt"])
+    load(GOOD)
+    assert "was changed after it was prepared" in refusal(load, GOOD.replace("of", "or"))
+
+
+def codes(path):
+    return SimpleNamespace(bpe_codes=str(path), bpe_separator="@@")
+
+
+def test_codes_of_bpe(tmp_path):
+    assert "none" in refusal(SubwordNMTBPE, codes(tmp_path / "none"))
+    path = tmp_path / "codes"
+    for damage in ("l o w\n", "l\n", "\xff"):
+        path.write_text("#version: 0.2\nl o\n" + damage, encoding="latin-1")
+        assert str(path) in refusal(SubwordNMTBPE, codes(path))
+    path.write_text("#version: 0.2\nl o\nlo w</w>\n")
+    assert SubwordNMTBPE(codes(path)).encode("low lot") == "low lo@@ t"
+    model = SimpleNamespace(sentencepiece_model=str(path))
+    assert str(path) in refusal(SentencepieceBPE, model)
+
+
+@pytest.mark.parametrize(
+    "size, buffers",
+    [(1, [["a b"], ["c"], [""]]), (2, [["a b", "c"], [""]]), (9, [["a b", "c", ""]])],
+)
+def test_lines_come_in_buffers(tmp_path, monkeypatch, size, buffers):
+    (tmp_path / "in").write_bytes(b"\xef\xbb\xbfa b \r\n c\n\n")
+    assert list(read_in_buffers(str(tmp_path / "in"), size)) == buffers
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a b\nc\n\n")))
+    assert list(read_in_buffers("-", size)) == buffers
+
+
+def test_bytes_that_are_not_utf8(tmp_path):
+    (tmp_path / "in").write_bytes(b"a b\nc \xff d\n")
+    buffers = read_in_buffers(str(tmp_path / "in"), 1)
+    assert next(buffers) == ["a b"]
+    assert "in: line 2 is not UTF-8: byte 0xff at 3" in refusal(next, buffers)
+
+
+@pytest.mark.parametrize("name", ["fairseq_cli.interactive", "__main__"])
+def test_fairseq_interactive_reads_so(monkeypatch, name):
+    module = SimpleNamespace(buffered_read=None)
+    monkeypatch.setitem(sys.modules, name, module)
+    text_files.apply()
+    assert module.buffered_read is read_in_buffers
