@@ -30,13 +30,11 @@ def paragraphs() -> Iterator[list[str]]:
 
 def write(folder: Path) -> Lines:
     """Write train.txt, valid.txt and test.txt; yields their sizes."""
-    splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
-    seen = set()
+    numbers: dict[str, int] = {}
     for number, tokens in enumerate(paragraphs()):
-        line = " ".join(tokens)
-        if line in seen:  # topics repeat paragraphs; splits may not share one
-            continue
-        seen.add(line)
+        numbers.setdefault(" ".join(tokens), number)  # topics repeat some; splits may not share one
+    splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
+    for line, number in numbers.items():
         splits[SPLIT_OF_PARAGRAPH.get(number % PERIOD, "train")].append(line)
     for split, lines in splits.items():
         write_lines(folder / f"{split}.txt", lines)

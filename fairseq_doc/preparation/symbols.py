@@ -72,24 +72,11 @@ def symbols_of(tree: Tree, word_symbol: Callable[[str], str]) -> list[str]:
 
 
 def tree_of(
-    symbols: Sequence[str],
-    words: Sequence[str] | None = None,
-    tags: Sequence[str] | None = None,
+    symbols: Sequence[str], words: Sequence[str] | None = None, tags: Sequence[str] | None = None
 ) -> Tree:
     """The tree of symbols, under a root TOP, with ``words`` in place of the symbols' own; tags are
     XX by default. Raises ``FairseqDocError`` for symbols that are no tree, or another number of
     words or tags."""
-    tree = _parse(symbols)
-    count = len(tree.words)
-    words = tree.words if words is None else words
-    tags = [NO_TAG] * count if tags is None else tags
-    for name, given in (("words", words), ("tags", tags)):
-        if len(given) != count:
-            raise FairseqDocError(f"expected {count} {name}; got {len(given)}")
-    return Tree(tuple(words), tuple(tags), (("TOP", 0, count), *tree.brackets))
-
-
-def _parse(symbols: Sequence[str]) -> TreeBuilder:
     tree = TreeBuilder()
     for symbol in symbols:
         if symbol[0] == "(":
@@ -109,4 +96,10 @@ def _parse(symbols: Sequence[str]) -> TreeBuilder:
         raise FairseqDocError(f"expected ){label}; got the end")
     if not tree.words:
         raise FairseqDocError("expected a word; got none")
-    return tree
+    count = len(tree.words)
+    words = tree.words if words is None else words
+    tags = [NO_TAG] * count if tags is None else tags
+    for name, given in (("words", words), ("tags", tags)):
+        if len(given) != count:
+            raise FairseqDocError(f"expected {count} {name}; got {len(given)}")
+    return Tree(tuple(words), tuple(tags), (("TOP", 0, count), *tree.brackets))
