@@ -134,22 +134,12 @@ def _training_tokens(data: str) -> int:
 
 
 def chosen_systems(
-    usual: Sequence[str],
-    others: Sequence[str],
-    words: Sequence[str],
-    remark: Callable[[str], None],
+    usual: Sequence[str], others: Sequence[str], words: Sequence[str], remark: Callable[[str], None]
 ) -> dict[str, Command]:
-    """The systems, by name.
-
-    Args:
-        usual: names of usual ones; with any, what the training lacks is added to it.
-        others: NAME=OPTIONS.
-        words: the command line that they share.
-        remark: takes a line on what was added.
-
-    Raises:
-        FairseqDocError: an unknown name, one twice, fewer than two; as :func:`systems_of`.
-    """
+    """The systems, by name: usual ones by their names, which add to the shared command line,
+    ``words``, what it lacks, and ``others``, NAME=OPTIONS. ``remark`` takes a line on what was
+    added. Raises ``FairseqDocError`` for an unknown name, one twice, fewer than two; as
+    :func:`systems_of`."""
     if len(words) < 2:
         raise FairseqDocError("expected -- fairseq-train DATA ... at the end; got no training")
     options = {}
@@ -177,11 +167,8 @@ def chosen_systems(
 
 def systems_of(options: dict[str, str], words: Sequence[str]) -> dict[str, Command]:
     """The systems, by name, from their own options and the command line that they share; each is
-    read by fairseq's parser before any training.
-
-    Raises:
-        FairseqDocError: a name that cannot be a folder's, a seed, or what fairseq-train refuses.
-    """
+    read by fairseq's parser before any training. Raises ``FairseqDocError`` for a name that cannot
+    be a folder's, a seed, or what fairseq-train refuses."""
     systems = {}
     for name, text in options.items():
         if not re.fullmatch(r"[\w+-][\w.+-]*", name):
@@ -206,12 +193,8 @@ def compare(
     progress: Progress,
     remark: Callable[[str], None],
 ) -> dict[str, dict[str, Any]]:
-    """Train each system with the seeds 1 to ``seeds`` and evaluate it. What is done is not repeated.
-    ``{seed}`` in a system's options is the seed of the training.
-
-    Args:
-        reference: the raw test references of a translation; None for language models.
-        remark: takes a line for each training that ends.
+    """Train each system as :func:`train_seeds` and evaluate it. What is done is not repeated.
+    ``reference`` is the raw test references of a translation; None for language models.
 
     Returns:
         {system: ``command``; ``seeds``, those that did not diverge; ``parameters``;
@@ -227,7 +210,7 @@ def compare(
         check_input(reference, again=True)
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"another process compares systems in {folder}: wait until it has ended"
-    with contextlib.closing(lock(folder / "compare.lock", busy)):
+    with lock(folder / "compare.lock", busy):
         _check_data(next(iter(systems.values())).args.data, folder)
         values = train_seeds(systems, seeds, workers, folder, remark)
         trained = _ended(values)

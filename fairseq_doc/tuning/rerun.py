@@ -1,6 +1,5 @@
 """A trial trained again with other seeds: how its value varies (Melis et al., 2018, 7.2)."""
 
-import contextlib
 import math
 import statistics
 from collections.abc import Sequence
@@ -16,6 +15,8 @@ from fairseq_doc.tuning.settings import Options, option_words
 from fairseq_doc.tuning.slots import Slot, best_slot
 from fairseq_doc.tuning.storage import claim_folder, open_storage, read_slots
 from fairseq_doc.tuning.training import folder_of, train_seeds
+
+NAME = "rerun-{:04d}"  # of a trial's number
 
 
 def rerun(settings: Options) -> dict[str, Any]:
@@ -35,13 +36,14 @@ def rerun(settings: Options) -> dict[str, Any]:
     claim_folder(folder, stamp)
     show = Progress(quiet=settings.quiet)
     values = train_again(command, slot, settings.seeds, settings.workers, folder, show)
+    name = NAME.format(slot.number)
     return {
         "study": settings.study,
         "metric": command.metric,
         "trial": slot.number,
         "settings": slot.settings,
         "runs": [
-            {"seed": seed, "value": value, "folder": str(folder_of(folder, _name(slot), seed))}
+            {"seed": seed, "value": value, "folder": str(folder_of(folder, name, seed))}
             for seed, value in values.items()
         ],
         "diverged": sum(math.isinf(value) for value in values.values()),
@@ -53,15 +55,11 @@ def train_again(
     command: Command, slot: Slot, seeds: int, workers: int, folder: Path, show: Progress
 ) -> dict[int, float]:
     """{seed: value}, infinite if diverged. Finished trainings are not repeated; failures raise."""
-    name = _name(slot)
+    name = NAME.format(slot.number)
     tried = replace(command, words=(*command.words, *option_words(slot.settings)))
     busy = f"another process trains trial {slot.number} again: wait until it has ended"
-    with contextlib.closing(lock(folder / f"{name}.lock", busy)):
+    with lock(folder / f"{name}.lock", busy):
         return train_seeds({name: tried}, seeds, workers, folder, show.line)[name]
-
-
-def _name(slot: Slot) -> str:
-    return f"rerun-{slot.number:04d}"
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:

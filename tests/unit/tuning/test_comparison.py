@@ -18,24 +18,6 @@ def text_of(monkeypatch):
     return lambda tokens: monkeypatch.setattr(comparison, "_training_tokens", lambda data: tokens)
 
 
-@pytest.mark.parametrize(
-    "tokens, epochs, nonmono, arch, widths",
-    [
-        (60_000, "40", "4", "lstm_doc_lm_small", "64"),
-        (930_000, "21", "2", "lstm_doc_lm_small", None),
-        (100_000_000, "10", "2", "lstm_doc_lm_ptb", None),
-    ],
-)
-def test_the_text_gives_size_and_epochs(text_of, tokens, epochs, nonmono, arch, widths):
-    text_of(tokens)
-    words, systems = completed(["fairseq-train", "data"])
-    assert words[words.index("--max-epoch") + 1] == epochs
-    assert words[words.index("--nonmono") + 1] == nonmono
-    own = systems["doc"].split()
-    assert own[own.index("--arch") + 1] == arch
-    assert ("--decoder-embed-dim" in own) == (widths is not None)
-
-
 def test_what_is_given_is_kept(text_of):
     text_of(60_000)
     given = ["fairseq-train", "data", "--max-update", "9", "--clip-norm=1", "--nonmono", "7"]
@@ -75,15 +57,19 @@ def test_what_the_usual_systems_cannot_complete_is_refused(words, problem):
     assert problem in refusal(completed, ["fairseq-train", *words])
 
 
-@pytest.mark.parametrize("name", ["softmax", "mos", "doc"])
-@pytest.mark.parametrize("tokens", [60_000, 930_000, 100_000_000])
-def test_the_usual_systems_are_models(text_of, name, tokens):
+@pytest.mark.parametrize("name, kind", [("softmax", "awd"), ("mos", "mos"), ("doc", "doc")])
+@pytest.mark.parametrize(
+    "tokens, size, epochs, nonmono",
+    [(60_000, "small", 40, 4), (930_000, "small", 21, 2), (100_000_000, "ptb", 10, 2)],
+)
+def test_the_text_gives_models_and_epochs(text_of, name, kind, tokens, size, epochs, nonmono):
     text_of(tokens)
     words, systems = completed(["fairseq-train", "data"])
     args = systems_of({name: systems[name]}, words)[name].args
-    kind = {"softmax": "awd", "mos": "mos", "doc": "doc"}[name]
-    assert args.arch == f"lstm_{kind}_lm_{'ptb' if tokens > 3_000_000 else 'small'}"
+    assert args.arch == f"lstm_{kind}_lm_{size}"
+    assert ("--decoder-embed-dim 64" in systems[name]) == (tokens == 60_000)
     assert args.lr == ([30.0] if name == "softmax" else [20.0])
+    assert (args.max_epoch, args.nonmono) == (epochs, nonmono)
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,20 @@ import csv
 import dataclasses
 import json
 import math
+import multiprocessing
 import random
 import re
 import shlex
 import statistics
 import subprocess
-import sys
 from itertools import combinations
 
 import matplotlib.image
 import pytest
-from conftest import refusal
+from conftest import assert_refused, refusal
 from optuna.trial import TrialState, create_trial
 
+from fairseq_doc.files import lock
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.report import FILES, best_of_half, check_report, near_slots, write_report
 from fairseq_doc.tuning.rerun import spread, train_again
@@ -112,13 +113,10 @@ def test_the_best_of_a_random_half_is_that_of_all_halves(maximize, n, diverged, 
     assert as_bad >= 0.05 > worse
 
 
-def test_a_report_does_not_replace_another_without_being_asked(study_in, tmp_path):
+def test_a_report_that_cannot_be_written(study_in, tmp_path):
     tuned = filled(study_in, [1.0])
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "best.sh").touch()
-    assert "exists; remove it" in refusal(check_report, tmp_path / "r", False)
-    check_report(tmp_path / "r", True)
-    assert "cannot make the folder" in refusal(check_report, tmp_path / "r" / "best.sh", False)
+    (tmp_path / "file").touch()
+    assert "cannot make the folder" in refusal(check_report, tmp_path / "file", False)
     for slots in ([], filled(study_in, [math.inf, None]).slots()[1:]):
         message = refusal(write_report, "s", tuned.stamp, slots, tmp_path)
         assert "expected a trial that is complete and did not diverge; got none of" in message
@@ -189,16 +187,12 @@ def test_a_rerun_with_other_options_does_not_count_as_done(again):
 
 def test_a_rerun_that_fails_and_one_that_is_at_work(again):
     failing = Command((*COMMAND.words, "--act", "fail"), "loss", False)
-    others = """if True:
-        import fcntl, sys
-        file = open(sys.argv[1], "a")
-        fcntl.lockf(file, fcntl.LOCK_EX)
-        print(1, flush=True)
-        sys.stdin.read()"""
-    words = [sys.executable, "-c", others, again.folder / "rerun-0000.lock"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        other.stdout.read(1)
-        assert "another process trains trial 0 again" in refusal(again, 1)
+    with lock(again.folder / "rerun-0000.lock", ""):
+        arguments = ("another process trains trial 0 again", again, 1)
+        other = multiprocessing.get_context("fork").Process(target=assert_refused, args=arguments)
+        other.start()
+        other.join()
+        assert other.exitcode == 0
     message = refusal(again, 2, failing)
     # Either may end first.
     assert re.search(r"seed (\d): ValueError.*rerun-0000-seed\1/log\.txt", message)
