@@ -1,7 +1,6 @@
 """Reports and reruns."""
 
 import csv
-import dataclasses
 import json
 import math
 import multiprocessing
@@ -23,6 +22,7 @@ from fairseq_doc.tuning.report import FILES, best_of_half, check_report, near_sl
 from fairseq_doc.tuning.rerun import spread, train_again
 from fairseq_doc.tuning.slots import Slot
 from fairseq_doc.tuning.space import parse_space, value_at
+from fairseq_doc.tuning.storage import Stamp
 
 from .conftest import COMMAND
 
@@ -37,37 +37,32 @@ SPACE = parse_space(
 )
 
 
-def filled(study_in, values, space=SPACE, command=COMMAND):
-    """A study with these values."""
-    tuned = study_in(space=space, command=command)
-    rng = random.Random(1)
-    for value in values:
-        settings = {option: value_at(p, rng.random()) for option, p in space.items()}
-        state = TrialState.FAIL if value is None else TrialState.COMPLETE
-        tuned.study.add_trial(
-            create_trial(
-                state=state,
-                value=value,
-                params=settings,
-                distributions=space,
-                user_attrs={"seconds": 90.0} | ({} if value is not None else {"problem": "why"}),
-            )
+def slots_with(values):
+    """Complete slots with these values, or failed ones for None."""
+    rng, slots = random.Random(1), []
+    for number, value in enumerate(values):
+        trial = create_trial(
+            state=TrialState.FAIL if value is None else TrialState.COMPLETE,
+            value=value,
+            params={option: value_at(own, rng.random()) for option, own in SPACE.items()},
+            distributions=SPACE,
+            user_attrs={"seconds": 90.0, "problem": "why"},
         )
-    return tuned
+        slots.append(Slot(number, (trial,)))
+    return slots
 
 
-def report(tuned, folder):
+def report(slots, folder, command=COMMAND):
     check_report(folder, False)
-    return write_report("s", tuned.stamp, tuned.slots(), folder)
+    return write_report("s", Stamp(SPACE, command, "id"), slots, folder)
 
 
-def test_the_files_of_a_report(study_in, tmp_path):
-    values = [5.0, math.inf, 4.0, None, 6.0, 3.25, 4.5, 40.0]
-    tuned = filled(study_in, values)
+def test_the_files_of_a_report(tmp_path):
+    slots = slots_with([5.0, math.inf, 4.0, None, 6.0, 3.25, 4.5, 40.0])
     folder = tmp_path / "new" / "report"
-    result = report(tuned, folder)
+    result = report(slots, folder)
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
-    best = tuned.slots()[5].settings
+    best = slots[5].settings
     assert result["best"]["trial"] == 5 and result["best"]["settings"] == best
 
     rows = list(csv.DictReader((folder / "trials.tsv").open(), delimiter="\t"))
@@ -98,12 +93,10 @@ def test_the_files_of_a_report(study_in, tmp_path):
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("n", [4, 5, 8])
 @pytest.mark.parametrize("diverged", [0, 1])
-def test_the_best_of_a_random_half_is_that_of_all_halves(maximize, n, diverged, study_in):
+def test_the_best_of_a_random_half_is_that_of_all_halves(maximize, n, diverged):
     sign = -1.0 if maximize else 1.0
-    command = dataclasses.replace(COMMAND, maximize=maximize)
     values = [sign * (k * k % 11 + 0.1 * k) for k in range(n)] + [sign * math.inf] * diverged
-    tuned = filled(study_in, values, command=command)
-    found = best_of_half(tuned.slots(), maximize)
+    found = best_of_half(slots_with(values), maximize)
     m = math.ceil(len(values) / 2)
     best = [sign * min(sign * x for x in half) for half in combinations(values, m)]
     assert found["trials"] == m and found["mean"] == pytest.approx(statistics.fmean(best))
@@ -113,20 +106,18 @@ def test_the_best_of_a_random_half_is_that_of_all_halves(maximize, n, diverged, 
     assert as_bad >= 0.05 > worse
 
 
-def test_a_report_that_cannot_be_written(study_in, tmp_path):
-    tuned = filled(study_in, [1.0])
+def test_a_report_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
     assert "cannot make the folder" in refusal(check_report, tmp_path / "file", False)
-    for slots in ([], filled(study_in, [math.inf, None]).slots()[1:]):
-        message = refusal(write_report, "s", tuned.stamp, slots, tmp_path)
+    for values in ([], [math.inf, None]):
+        message = refusal(report, slots_with(values), tmp_path)
         assert "expected a trial that is complete and did not diverge; got none of" in message
 
 
 @pytest.mark.parametrize("values", [[2.0], [math.inf] * 4 + [1.0, 2.0]])
-def test_reports_of_little_by_a_metric_that_is_a_command(values, study_in, tmp_path):
-    metric = "loss\ntouch made #"
-    tuned = filled(study_in, values, command=Command(COMMAND.words, metric, False))
-    assert report(tuned, tmp_path / "r")["best"]["value"] == min(values)
+def test_reports_of_little_by_a_metric_that_is_a_command(values, tmp_path):
+    command = Command(COMMAND.words, "loss\ntouch made #", False)
+    assert report(slots_with(values), tmp_path / "r", command)["best"]["value"] == min(values)
     lines = (tmp_path / "r" / "best.sh").read_text().splitlines()
     assert [line[0] for line in lines[:3]] == ["#"] * 3 and lines[3].startswith("fairseq-train ")
 
@@ -141,9 +132,7 @@ def test_reports_of_little_by_a_metric_that_is_a_command(values, study_in, tmp_p
     ],
 )
 def test_plots_leave_out_far_values(values, maximize, expected):
-    trials = [create_trial(value=value) for value in values]
-    slots = [Slot(number, (trial,)) for number, trial in enumerate(trials)]
-    assert [slot.value for slot in near_slots(slots, maximize)] == expected
+    assert [slot.value for slot in near_slots(slots_with(values), maximize)] == expected
 
 
 @pytest.fixture
