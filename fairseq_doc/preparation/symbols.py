@@ -5,6 +5,7 @@ the root's bracket. Rare words are ``<unk>``, or a symbol by their shape.
 """
 
 from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairseq_doc.errors import FairseqDocError
@@ -43,12 +44,12 @@ def shape(word: str) -> str:
     return "-".join([UNKNOWN.removesuffix(">"), *held]) + ">"
 
 
+@dataclass(frozen=True)
 class WordSymbols:
     """Word -> symbol; words outside ``known``, which are in lower case, are rare."""
 
-    def __init__(self, known: Container[str], shapes: bool = False) -> None:
-        self.known = known
-        self.shapes = shapes
+    known: Container[str]
+    shapes: bool = False
 
     @classmethod
     def of_dictionary(cls, dictionary: "Dictionary") -> "WordSymbols":

@@ -25,7 +25,6 @@ BPE_MARKS = {
 MODELS = {"subword_nmt": "bpe.codes", "sentencepiece": "sentencepiece.model"}
 MAX_WORD = 5_000  # characters
 SENTENCEPIECE_LINE = 1 << 24  # bytes; sentencepiece skips longer lines in training
-CODES_VERSION = re.compile("#version: [0-9]{1,3}[.][0-9]{1,3}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -95,7 +94,7 @@ def _read_codes(path: str | Path) -> io.StringIO:
     version, *merges = text.split("\n")
     if not version.startswith("#version:"):  # of an early subword-nmt
         merges.insert(0, version)
-    elif not CODES_VERSION.fullmatch(version.rstrip()):
+    elif not re.fullmatch(r"#version: [0-9]{1,3}\.[0-9]{1,3}", version.rstrip()):
         raise FairseqDocError(f"{path}: expected a version of subword-nmt; got {shown(version)}")
     if not any(merges):
         raise FairseqDocError(f"{path}: expected merges of subword-nmt; got none")

@@ -153,8 +153,7 @@ def write_pairs(sentences: Path, folder: Path) -> Lines:
     )
     lines: list[str] = []
     parallel_text.prepare(settings, folder / "pairs", say=lines.append)
-    for line in lines:
-        yield f"pairs: {line}"
+    yield from (f"pairs: {line}" for line in lines)
 
 
 def prepare(settings: Settings, destination: Path, say: Say = print) -> None:

@@ -147,23 +147,20 @@ def test_the_names_of_the_published_files_change_nothing(text, tmp_path, form, u
 
 
 @pytest.mark.parametrize(
-    "present, expected, missing",
+    "present, form, missing",
     [
-        ([], "train.txt, valid.txt, test.txt", "no train.txt, no valid.txt, no test.txt"),
-        (["valid.txt"], "train.txt, valid.txt, test.txt", "no train.txt, no test.txt"),
-        (
-            ["train.txt", "ptb.train.txt", "ptb.test.txt"],
-            "ptb.train.txt, ptb.valid.txt, ptb.test.txt",
-            "no ptb.valid.txt",
-        ),
+        ([], "{}.txt", "no train.txt, no valid.txt, no test.txt"),
+        (["valid.txt"], "{}.txt", "no train.txt, no test.txt"),
+        (["train.txt", "ptb.train.txt", "ptb.test.txt"], "ptb.{}.txt", "no ptb.valid.txt"),
     ],
-)  # fmt: skip
-def test_all_missing_files_are_named_at_once(text, tmp_path, present, expected, missing):
+)
+def test_all_missing_files_are_named_at_once(text, tmp_path, present, form, missing):
     for split in SPLITS:
         (text / f"{split}.txt").unlink()
     for name in present:
         write(text / name, ["x"])
     message = refusal(tmp_path, prepared, text, tmp_path / "bin")
+    expected = ", ".join(map(form.format, SPLITS))
     assert message == f"expected {expected} in {text}; got {missing}"
 
 

@@ -65,7 +65,7 @@ MODELS = {
 @pytest.mark.parametrize("bpe", MODELS)
 @pytest.mark.parametrize("tokenizer", ["moses", "none"])
 def test_what_was_read_is_what_was_binarised(raw, tmp_path, bpe, joint, tokenizer):
-    """As fairseq's ``--tokenizer`` and ``--bpe`` read what is typed, and the units can be undone."""
+    """As fairseq's ``--tokenizer`` and ``--bpe`` read what is typed; the units can be undone."""
     if tokenizer == "moses":  # which escapes what could not be used
         replace(raw, "train.en", ["a@@ b </s> <pad>"])
     (form, merges, encoder), bin = MODELS[bpe], tmp_path / "bin"

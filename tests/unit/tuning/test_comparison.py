@@ -81,11 +81,7 @@ def test_the_text_gives_models_and_epochs(text_of, name, kind, tokens, size, epo
         ({"a": "--arch 'x"}, BASE, "a: expected options of fairseq-train: No closing quotation"),
         ({"a": "--arch nothing"}, BASE, "invalid choice: 'nothing'"),
         ({"a": f"{SMALL_MODEL} --seed 3"}, BASE, "--seed: expected none"),
-        (
-            {"a": SMALL_MODEL},
-            [*BASE[:2], "--save-dir", "x", *BASE[2:]],
-            "--save-dir: expected none",
-        ),
+        ({"a": SMALL_MODEL}, [*BASE, "--save-dir", "x"], "--save-dir: expected none"),
         ({"a": SMALL_MODEL}, ["python"], "expected -- fairseq-train DATA"),
     ],
 )

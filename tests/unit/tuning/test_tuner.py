@@ -99,30 +99,21 @@ def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch, error):
     assert names[:2] == ["trial-0000", "trial-0001"]
 
 
-def dead_trial(tuned, log=None):
-    """A trial whose process is gone; its log."""
-    trial = tuned.study.ask(tuned.stamp.space)
-    trial.set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})
-    if log is not None:
-        folder = tuned.folder / f"trial-{trial.number:04d}"
-        folder.mkdir()
-        (folder / "log.txt").write_text(log)
-    return trial
-
-
 def test_a_dead_trial_that_had_finished_is_read_not_trained(study_in):
-    tuned = study_in()
+    tuned, log = study_in(), "x\ndone training in 0.3 seconds\n"
     tuned.tuner(1).run()
+    dead = tuned.study.ask(tuned.stamp.space)
+    for trial in (dead, tuned.study.ask()):  # the second has no settings yet
+        trial.set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})
     folder = tuned.folder / "trial-0001"
-    dead = dead_trial(tuned, "x\ndone training in 0.3 seconds\n")
+    folder.mkdir()
+    (folder / "log.txt").write_text(log)
     (tuned.folder / "trial-0000" / "checkpoints").rename(folder / "checkpoints")
-    tuned.study.ask().set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})  # without settings
     tuned.tuner(2).run()
     assert tuned.study.get_trials()[2].user_attrs[ENDED] == UNUSED
-    one = tuned.slots()[1]
-    assert one.complete and one.settings == dead.params
-    assert one.value == tuned.slots()[0].value
-    assert (folder / "log.txt").read_text() == "x\ndone training in 0.3 seconds\n"
+    zero, one = tuned.slots()
+    assert one.complete and one.settings == dead.params and one.value == zero.value
+    assert (folder / "log.txt").read_text() == log
     assert not (folder / "command.txt").exists()
 
 
