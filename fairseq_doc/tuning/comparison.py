@@ -138,8 +138,12 @@ def chosen_systems(
 ) -> dict[str, Command]:
     """The systems, by name: usual ones by their names, which add to the shared command line,
     ``words``, what it lacks, and ``others``, NAME=OPTIONS. ``remark`` takes a line on what was
-    added. Raises ``FairseqDocError`` for an unknown name, one twice, fewer than two; as
-    :func:`systems_of`."""
+    added. Each is read by fairseq's parser before any training.
+
+    Raises:
+        FairseqDocError: an unknown name, one twice, fewer than two, a name that cannot be a
+            folder's, a seed, or what fairseq-train refuses.
+    """
     if len(words) < 2:
         raise FairseqDocError("expected -- fairseq-train DATA ... at the end; got no training")
     options = {}
@@ -162,13 +166,6 @@ def chosen_systems(
         raise FairseqDocError(
             f"expected two systems or more, of --systems or NAME='OPTIONS'; got {got}"
         )
-    return systems_of(options, words)
-
-
-def systems_of(options: dict[str, str], words: Sequence[str]) -> dict[str, Command]:
-    """The systems, by name, from their own options and the command line that they share; each is
-    read by fairseq's parser before any training. Raises ``FairseqDocError`` for a name that cannot
-    be a folder's, a seed, or what fairseq-train refuses."""
     systems = {}
     for name, text in options.items():
         if not re.fullmatch(r"[\w+-][\w.+-]*", name):
@@ -176,11 +173,11 @@ def systems_of(options: dict[str, str], words: Sequence[str]) -> dict[str, Comma
                 f"expected a system's name of letters and digits; got {shown(name)}"
             )
         try:
-            own = shlex.split(text)
+            line = [*words, *shlex.split(text)]
         except ValueError as error:
             raise FairseqDocError(f"{name}: expected options of fairseq-train: {error}") from None
-        refuse_seed([*words, *own])
-        systems[name] = read_command([*words, *own], {})
+        refuse_seed(line)
+        systems[name] = read_command(line, {})
     return systems
 
 

@@ -103,6 +103,7 @@ def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, setti
         (b"", {"unit": "byte"}, ["test.txt", "got an empty file"]),
         (gzip.compress(b"a\n", mtime=0), {"unit": "byte"}, ["test.txt: expected the text itself", "gzip"]),
         (b"a\n", {"threshold": -1}, ["threshold", "got -1"]),
+        (b"a\n", {"split": "90,5,5"}, ["--split: expected the corpus text and a file"]),
         (b"a\n", {"corpus": "enwik8", "unit": "word"}, ["byte for enwik8"]),
     ],
 )  # fmt: skip
@@ -251,16 +252,10 @@ def tokens(data, split):
     return [[dictionary[token] for token in line.tolist()] for line in lines]
 
 
-@pytest.fixture
-def bytes_folder(tmp_path):
-    """A folder of bytes, some of them not UTF-8."""
+def test_every_byte_is_a_token(tmp_path):
     for split, data in zip(SPLITS, (b"aab\n\na\xff", b"\xef\xbb\xbfa\r\n", b"b"), strict=True):
         (tmp_path / f"{split}.txt").write_bytes(data)
-    return tmp_path
-
-
-def test_every_byte_is_a_token(bytes_folder, tmp_path):
-    said, files = prepared(bytes_folder, tmp_path / "bin", unit="byte")
+    said, files = prepared(tmp_path, tmp_path / "bin", unit="byte")
     assert set(files) == DATA
     assert lines_of(tmp_path / "bin" / "dict.txt") == ["<0x61> 3", "<0x62> 1", "<0xFF> 1"]
     a, b, end, unknown = "<0x61>", "<0x62>", "</s>", "<unk>"
@@ -274,7 +269,7 @@ def test_every_byte_is_a_token(bytes_folder, tmp_path):
         "valid: 1 lines and 6 bytes binarised, 4 of them <unk>",
         "test: 1 lines and 1 bytes binarised, 0 of them <unk>",
     ]
-    prepared(bytes_folder, tmp_path / "rare", unit="byte", threshold=2)
+    prepared(tmp_path, tmp_path / "rare", unit="byte", threshold=2)
     assert lines_of(tmp_path / "rare" / "dict.txt") == ["<0x61> 3"]
 
 

@@ -19,7 +19,8 @@ from optuna.trial import TrialState, create_trial
 from fairseq_doc.files import lock
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.report import FILES, best_of_half, check_report, near_slots, write_report
-from fairseq_doc.tuning.rerun import spread, train_again
+from fairseq_doc.tuning.rerun import rerun, spread
+from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.slots import Slot
 from fairseq_doc.tuning.space import parse_space, value_at
 from fairseq_doc.tuning.storage import Stamp
@@ -136,30 +137,32 @@ def test_plots_leave_out_far_values(values, maximize, expected):
 
 
 @pytest.fixture
-def again(study_in):
-    """``again(seeds, command=...)``: the first trial of a study with these seeds."""
+def again(study_in, tmp_path, monkeypatch):
+    """``again(seeds, command=...)``: {seed: value} of the first trial of a study."""
     tuned = study_in()
     tuned.tuner(1).run()
-    (slot,) = tuned.slots()
+    where = {"study": "s", "storage": f"sqlite:///{tmp_path}/tune.db", "dir": str(tuned.folder)}
 
     def again(seeds, command=COMMAND):
-        tuned.shown.lines.clear()
-        return train_again(command, slot, seeds, 2, tuned.folder, tuned.shown)
+        monkeypatch.setattr("fairseq_doc.tuning.rerun.with_options", lambda *_: command)
+        runs = rerun(Options(**where, rerun="0", seeds=seeds, workers=2))["runs"]
+        return {run["seed"]: run["value"] for run in runs}
 
-    again.value, again.folder, again.shown = slot.value, tuned.folder, tuned.shown
+    again.value, again.folder = tuned.slots()[0].value, tuned.folder
     return again
 
 
-def test_reruns_are_done_once_and_go_on(again):
+def test_reruns_are_done_once_and_go_on(again, capsys):
     runs = again(3)
     assert runs == pytest.approx({n: again.value + 0.01 * n for n in (1, 2, 3)})
     command = again.folder / "rerun-0000-seed1" / "command.txt"
     assert "--seed 1 --save-dir" in command.read_text()
     log = again.folder / "rerun-0000-seed3" / "log.txt"
     log.write_text(log.read_text().replace("done training", "was interrupted"))
+    capsys.readouterr()
     assert runs.items() < again(4).items()
-    done = [line for line in again.shown.lines if "done before" in line]
-    assert len(done) == 2 and len(again.shown.lines) == 4
+    shown = capsys.readouterr().err
+    assert shown.count("done before") == 2 and shown.count("\n") == 4
     assert "starts at step 5" in log.read_text()
 
 

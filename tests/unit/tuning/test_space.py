@@ -111,6 +111,7 @@ def test_a_space_that_cannot_be_used(text, problem, tmp_path):
 
 def test_ready_spaces_and_a_file_of_that_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    assert "expected a YAML file or one of awd" in refusal(read_space, "none.yaml")
     assert ready_spaces() == ["awd", "luong", "melis", "melis_deep"]
     deep, plain = read_space("melis_deep"), read_space("melis")
     assert deep.keys() - plain.keys() == {"intra-layer-dropout"} and len(plain) == 6

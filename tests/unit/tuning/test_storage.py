@@ -46,11 +46,13 @@ def test_a_study_is_found_again(url, tmp_path, monkeypatch):
     again, same = open_study(open_storage(url, create=False), "s", SPACE, COMMAND)
     assert same == stamp and again.study_name == "s"
     assert load_study(open_storage(url, create=False), "s")[1] == stamp
+    assert "in the storage, 's'; got 't'" in refusal(load_study, open_storage(url, False), "t")
 
 
 @pytest.mark.parametrize(
     "url, problem",
     [
+        ("tune.db", "expected sqlite:///FILE, FILE.journal"),
         ("sqlite://", "which is not kept"),
         ("sqlite:///no/a.db", "a folder that exists"),
         ("no/a.journal", "a folder that exists"),
