@@ -10,12 +10,11 @@ The data goes through the files in this order, and each imports only from what l
     files.py                         lines of UTF-8 files in and out
     checksums.py                     SHA256SUMS of a data folder
     preparation/                     text and trees -> binarised data
-        tokenization.py              Moses, the kinds of BPE, reserved symbols
+        tokenization.py              Moses, BPE and its models, reserved symbols
         stages.py                    folders that are made in stages and can be resumed
         byte_tokens.py               plain text <-> words or bytes as tokens
         byte_text.py                 bytes -> dictionary and binarised splits
         binarisation.py              fairseq-preprocess, and whether it kept every token
-        bpe.py                       words -> merges or a sentencepiece model
         parallel_text.py             raw pairs -> clean, tokenised, segmented, binarised
         text_form.py                 plain text <-> tokens, by what the data folder says
         pydoc_text.py                the text that every Python carries

@@ -3,19 +3,17 @@
 from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from fairseq.data import Dictionary, data_utils
+from fairseq.options import get_preprocessing_parser
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
 
-if TYPE_CHECKING:
-    from fairseq.data import Dictionary
-    from fairseq.data.indexed_dataset import MMapIndexedDataset
-
 
 def preprocess(folder: Path, arguments: list[str]) -> None:
     """Run fairseq-preprocess into an empty folder, and write checksums of its files."""
-    from fairseq.options import get_preprocessing_parser
     from fairseq_cli import preprocess
 
     arguments = [*arguments, f"--destdir={folder}"]
@@ -29,18 +27,9 @@ def preprocess(folder: Path, arguments: list[str]) -> None:
     checksums.write(folder, [path.name for path in folder.iterdir()])
 
 
-def load_dictionary(path: Path) -> "Dictionary":
+def load_dictionary(path: Path) -> Dictionary:
     """Load a file of fairseq's dictionary."""
-    from fairseq.data import Dictionary
-
     return Dictionary.load(str(path))
-
-
-def load_split(prefix: Path, dictionary: "Dictionary") -> "MMapIndexedDataset":
-    """The binarised split in ``PREFIX.bin`` and ``PREFIX.idx``."""
-    from fairseq.data import data_utils
-
-    return data_utils.load_indexed_dataset(str(prefix), dictionary)
 
 
 def counts_of(dictionary_path: Path, splits: Iterable[str], suffix: str = "") -> dict[str, Any]:
@@ -51,17 +40,18 @@ def counts_of(dictionary_path: Path, splits: Iterable[str], suffix: str = "") ->
     counts = {}
     for split in splits:
         # The dataset must outlive its sizes, a view of a file that it unmaps.
-        dataset = load_split(dictionary_path.parent / f"{split}{suffix}", dictionary)
+        prefix = dictionary_path.parent / f"{split}{suffix}"
+        dataset = data_utils.load_indexed_dataset(str(prefix), dictionary)
         counts[split] = {"sentences": len(dataset), "tokens": int(dataset.sizes.sum())}
     return {"types": len(dictionary), "splits": counts}
 
 
 def check_split(
-    name: str, prefix: Path, dictionary: "Dictionary", lengths: Iterable[int]
+    name: str, prefix: Path, dictionary: Dictionary, lengths: Iterable[int]
 ) -> tuple[int, int, int]:
     """Check that fairseq binarised as many tokens in every line as ``lengths``, end marks included;
     ``name`` is for the error. Gives the numbers of lines, tokens and unknown tokens."""
-    dataset = load_split(prefix, dictionary)
+    dataset = data_utils.load_indexed_dataset(str(prefix), dictionary)
     number = 0
     for number, (read, binarised) in enumerate(zip_longest(lengths, dataset.sizes), start=1):
         if read != binarised:

@@ -7,16 +7,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import whole_file
 from fairseq_doc.preparation.byte_tokens import LINE_FEED, NAMES
-
-if TYPE_CHECKING:
-    from fairseq.data import Dictionary
 
 CHUNK = 1 << 22  # bytes in memory at once
 MAX_LINE = (1 << 31) - 1  # bytes; fairseq's index has 32-bit lengths
@@ -70,11 +68,9 @@ class Part:
         return np.unique(np.append(np.concatenate(ends), done))[1:]
 
 
-def make_dictionary(counts: np.ndarray, threshold: int = 0) -> "Dictionary":
+def make_dictionary(counts: np.ndarray, threshold: int = 0) -> Dictionary:
     """fairseq's dictionary of the bytes that occur at least ``threshold`` times, the most frequent
     first, without padding. ``counts``: (256,)."""
-    from fairseq.data import Dictionary
-
     dictionary = Dictionary()
     for byte in np.flatnonzero(counts):
         if byte != LINE_FEED:
@@ -88,11 +84,9 @@ def make_dictionary(counts: np.ndarray, threshold: int = 0) -> "Dictionary":
     return dictionary
 
 
-def binarise_bytes(part: Part, prefix: Path, dictionary: "Dictionary") -> tuple[int, int]:
+def binarise_bytes(part: Part, prefix: Path, dictionary: Dictionary) -> tuple[int, int]:
     """Write a part that is not empty as fairseq-preprocess's ``PREFIX.bin`` and ``PREFIX.idx``;
     gives the numbers of lines and of unknown bytes."""
-    from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
-
     dtype = best_fitting_int_dtype(len(dictionary))
     index_of = np.array([dictionary.index(name) for name in NAMES], dtype)
     unknown = 0

@@ -3,11 +3,11 @@
 A byte is named as in sentencepiece, such as ``<0x61>``; the line feed is the end mark ``</s>``.
 """
 
+import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fairseq.data import Dictionary
+from fairseq.data import Dictionary
+from fairseq.tokenizer import tokenize_line
 
 WORD, BYTE = UNITS = ("word", "byte")
 END = "</s>"
@@ -17,7 +17,7 @@ _BYTE_OF = {name: bytes([byte]) for byte, name in enumerate(NAMES)}
 _REPLACEMENT = "\ufffd".encode()
 
 
-def unit_of(dictionary: "Dictionary") -> str:
+def unit_of(dictionary: Dictionary) -> str:
     """``byte`` if every symbol but fairseq's own names a byte, else ``word``."""
     own = dictionary.symbols[dictionary.nspecial :]
     return BYTE if own and all(symbol in _BYTE_OF for symbol in own) else WORD
@@ -28,8 +28,6 @@ def tokens_of(text: str, unit: str) -> list[str]:
     surrogate is any other byte (``surrogateescape``). ``unit``: one of ``UNITS``."""
     if unit == BYTE:
         return [NAMES[byte] for byte in text.encode("utf-8", "surrogateescape")]
-    from fairseq.tokenizer import tokenize_line
-
     return tokenize_line(text)
 
 
@@ -39,10 +37,4 @@ def text_of(tokens: Iterable[str], unit: str) -> str:
     if unit == BYTE:
         data = b"".join(_BYTE_OF.get(token, _REPLACEMENT) for token in tokens)
         return data.decode("utf-8", "replace")
-    lines: list[list[str]] = [[]]
-    for token in tokens:
-        if token == END:
-            lines.append([])
-        else:
-            lines[-1].append(token)
-    return "\n".join(map(" ".join, lines))
+    return re.sub(" ?\n ?", "\n", " ".join("\n" if token == END else token for token in tokens))

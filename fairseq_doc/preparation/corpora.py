@@ -7,7 +7,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_input
 from fairseq_doc.options import REQUIRED, option, positive
 from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
-from fairseq_doc.preparation.text_form import WORDS, TextForm, form_of
+from fairseq_doc.preparation.text_form import TextForm, form_of
 from fairseq_doc.preparation.tokenization import BPE_KINDS, MODELS, TOKENIZERS
 
 SPLITS = ("train", "valid", "test")
@@ -66,6 +66,7 @@ class Settings:
         "words, or bytes, that occur less often in training become <unk>; text without <unk> in "
         "place needs 2, so that the model learns to predict it (default: 0; words of pydoc: 2)",
         metavar="N",
+        least=0,
     )
     tokenizer: str | None = option(
         "how a text of your own is tokenised (default: none, it is split at blanks)",
@@ -92,11 +93,6 @@ class Settings:
         return TextForm(WORD, self.tokenizer or "none", self.lang or "en", self.bpe or "none")
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the text is split at blanks alone, or into bytes."""
-        return self.form == WORDS
-
-    @property
     def files_of_like(self) -> dict[str, Path]:
         """``dictionary`` of ``like``, and ``units``, its model of units."""
         if self.like is None:
@@ -106,7 +102,7 @@ class Settings:
             files["units"] = self.like / MODELS[self.bpe]
         return files
 
-    def _as_like(self, folder: Path) -> "Settings":
+    def _form_of_like(self, folder: Path) -> TextForm:
         own = ("unit", "threshold", "tokenizer", "lang", "bpe", "merges")
         given = [f"--{name}" for name in own if getattr(self, name) is not None]
         if given or self.corpus not in (TEXT, PYDOC):
@@ -115,32 +111,20 @@ class Settings:
                 f"which are those of {folder}; got {' '.join([self.corpus, *given])}"
             )
         check_input(folder / "dict.txt", again=True)
-        form = form_of(folder)
-        return replace(
-            self,
-            unit=form.unit,
-            threshold=0,
-            tokenizer=form.tokenizer,
-            lang=form.language,
-            bpe=form.bpe,
-        )
+        return form_of(folder)
 
     def with_defaults(self) -> "Settings":
         """The same with the defaults that depend on the corpus, or with the choices of ``like``."""
+        form = self.form if self.like is None else self._form_of_like(self.like)
+        formed = replace(self, tokenizer=form.tokenizer, lang=form.language, bpe=form.bpe)
         if self.like is not None:
-            return self._as_like(self.like)
+            return replace(formed, unit=form.unit, threshold=0)
         unit = self.unit or (BYTE if self.corpus == ENWIK8 else WORD)
-        threshold = self.threshold
-        if threshold is None:
-            threshold = 2 if (self.corpus, unit) == (PYDOC, WORD) else 0
-        counts = self.counts or PUBLISHED.get(self.corpus)
+        least = 2 if (self.corpus, unit) == (PYDOC, WORD) else 0
         return replace(
-            self,
+            formed,
             unit=unit,
-            threshold=threshold,
-            counts=counts,
-            tokenizer=self.form.tokenizer,
-            lang=self.form.language,
-            bpe=self.form.bpe,
+            threshold=least if self.threshold is None else self.threshold,
+            counts=self.counts or PUBLISHED.get(self.corpus),
             merges=self.merges or 8_000,
         )

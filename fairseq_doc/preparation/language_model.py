@@ -7,16 +7,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import check_input, copy_file, text_lines, write_lines
+from fairseq_doc.options import check_ranges
 from fairseq_doc.preparation import pydoc_text
 from fairseq_doc.preparation.binarisation import check_split, load_dictionary, preprocess
-from fairseq_doc.preparation.bpe import learn_model, made_lines
 from fairseq_doc.preparation.byte_text import (
     Part,
     binarise_bytes,
@@ -24,20 +23,17 @@ from fairseq_doc.preparation.byte_text import (
     make_dictionary,
 )
 from fairseq_doc.preparation.byte_tokens import BYTE, WORD
-from fairseq_doc.preparation.corpora import ENWIK8, PYDOC, SPLITS, TEXT, Counts, Settings
+from fairseq_doc.preparation.corpora import ENWIK8, PYDOC, SPLITS, TEXT, Settings
 from fairseq_doc.preparation.stages import (
-    SETTINGS,
     Lines,
     Say,
     check_destination,
+    made_lines,
     make_stamp,
     staged,
 )
-from fairseq_doc.preparation.text_form import TextForm
-from fairseq_doc.preparation.tokenization import MODELS, UNKNOWN, moses_remark
-
-if TYPE_CHECKING:
-    from fairseq.data import Dictionary
+from fairseq_doc.preparation.text_form import WORDS, TextForm
+from fairseq_doc.preparation.tokenization import MODELS, UNKNOWN, learn_model, moses_remark
 
 # Names of any text's files, those of Mikolov's Penn Treebank and of WikiText-2.
 _NAMED = [
@@ -49,11 +45,10 @@ def check(settings: Settings, destination: Path) -> dict[str, Path]:
     """Raise ``FairseqDocError`` if a preparation cannot start. Gives {split: file} of a folder,
     {corpus: file} of a single file, {} for ``pydoc``."""
     corpus, source = settings.corpus, settings.folder
-    if settings.threshold is not None and settings.threshold < 0:
-        raise FairseqDocError(f"--threshold: expected at least 0; got {settings.threshold}")
+    check_ranges(Settings, settings)
     if corpus == ENWIK8 and settings.unit != BYTE:
         raise FairseqDocError(f"--unit: expected byte for {ENWIK8}; got {settings.unit}")
-    if not settings.is_plain and (corpus not in (TEXT, PYDOC) or settings.unit == BYTE):
+    if settings.form != WORDS and (corpus not in (TEXT, PYDOC) or settings.unit == BYTE):
         raise FairseqDocError(
             f"--tokenizer and --bpe: expected words of the corpus {TEXT} or {PYDOC}; got {corpus}, "
             f"--unit {settings.unit}"
@@ -172,16 +167,17 @@ def untokenised(lines: Iterable[str]) -> Lines:
         )
 
 
-def learn(bpe: str, merges: int, text: Path, folder: Path, model: Path | None = None) -> Lines:
+def learn(settings: Settings, text: Path, folder: Path) -> Lines:
     """Stage ``bpe``, a model learned from the text or an earlier one; yields its report."""
-    if model is not None:
-        copy_file(model, folder / MODELS[bpe])
+    model = folder / MODELS[settings.form.bpe]
+    if settings.like is not None:
+        copy_file(settings.files_of_like["units"], model)
         return
     lines = (
         " ".join(word for word in line.split() if word != UNKNOWN)
         for line in made_lines(text / "train.txt")
     )
-    yield f"bpe: {learn_model(bpe, lines, folder / MODELS[bpe], merges)}"
+    yield f"bpe: {learn_model(settings.form.bpe, lines, model, settings.merges or 0)}"
 
 
 def segment(form: TextForm, text: Path, folder: Path) -> Lines:
@@ -202,19 +198,13 @@ def _check_published(name: str, what: str, expected: int, number: int) -> None:
         raise FairseqDocError(f"{name}: expected {expected} {what}, as published; got {number}")
 
 
-def binarise(
-    text: Path,
-    folder: Path,
-    published: Counts | None = None,
-    threshold: int = 0,
-    workers: int = 1,
-    known: Path | None = None,
-) -> Lines:
-    """Stage ``data`` of words, by the dictionary ``known`` or a new one; yields its report. Raises
-    ``FairseqDocError`` for other counts than the published ones."""
+def binarise(settings: Settings, text: Path, folder: Path, workers: int = 1) -> Lines:
+    """Stage ``data`` of words; yields its report. Raises ``FairseqDocError`` for other counts than
+    the published ones."""
+    published, known = settings.counts, settings.files_of_like.get("dictionary")
     prefixes = [f"--{split}pref={text}/{split}.txt" for split in SPLITS]
     options = ["--padding-factor=1", f"--workers={workers}"]
-    options.append(f"--srcdict={known}" if known else f"--thresholdsrc={threshold}")
+    options.append(f"--srcdict={known}" if known else f"--thresholdsrc={settings.threshold or 0}")
     preprocess(folder, ["--only-source", *prefixes, *options])
     dictionary = load_dictionary(folder / "dict.txt")
     yield f"dictionary: {len(dictionary)} types"
@@ -233,19 +223,13 @@ def binarise(
         types = len(dictionary) - dictionary.nspecial + 2
         _check_published("train.txt", "word types with the end mark", published.types, types)
     if known is None and unknown["train"] == 0 < max(unknown.values()):
-        yield _never_trained(unknown, dictionary)
-
-
-def _never_trained(unknown: dict[str, int], dictionary: "Dictionary") -> str:
-    """A warning that only valid or test has unknown words. The least threshold that changes this is
-    one above the rarest word's count."""
-    threshold = min(dictionary.count[dictionary.nspecial :]) + 1
-    return (
-        f"warning: <unk> occurs {unknown['valid']} times in valid and {unknown['test']} in test, "
-        "but never in train: the model cannot learn to predict unknown words, and each costs very "
-        f"many bits; --threshold {threshold} replaces words that occur less than {threshold} "
-        "times in train by <unk>"
-    )
+        least = min(dictionary.count[dictionary.nspecial :]) + 1  # makes the rarest words unknown
+        yield (
+            f"warning: <unk> occurs {unknown['valid']} times in valid and {unknown['test']} in "
+            "test, but never in train: the model cannot learn to predict unknown words, and each "
+            f"costs very many bits; --threshold {least} replaces words that occur less than "
+            f"{least} times in train by <unk>"
+        )
 
 
 # ---- bytes ----
@@ -298,8 +282,8 @@ def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = 
     """Prepare ``destination``, or resume; see :func:`parallel_text.prepare`."""
     settings = settings.with_defaults()
     files = check(settings, destination)
-    made_by, earlier = {} if files else {"python": sys.version}, settings.files_of_like
-    stamp = make_stamp(Settings, settings, {**files, **earlier}, made_by)
+    made_by = {} if files else {"python": sys.version}
+    stamp = make_stamp(Settings, settings, {**files, **settings.files_of_like}, made_by)
     with staged(destination, stamp, say) as stages:
         copies = []
         if not files:
@@ -308,18 +292,16 @@ def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = 
             copies = [text]
         elif settings.unit == WORD:
             text = stages.run("text", lambda folder: write_text(settings, files, folder))
-        if not settings.is_plain:
-            copies.append(stages.part / SETTINGS)
-        bpe, merges = settings.form.bpe, settings.merges or 0
-        if bpe != "none":
-            words, model = text, earlier.get("units")
-            models = stages.run("bpe", lambda folder: learn(bpe, merges, words, folder, model))
-            form = replace(settings.form, model=models / MODELS[bpe])
+        if settings.form != WORDS:
+            copies.append(stages.settings)
+        if settings.form.bpe != "none":
+            words = text
+            models = stages.run("bpe", lambda folder: learn(settings, words, folder))
+            form = replace(settings.form, model=models / MODELS[settings.form.bpe])
             text = stages.run("segmented", lambda folder: segment(form, words, folder))
             copies += models.iterdir()
         if settings.unit == BYTE:
             data = stages.run("data", lambda folder: binarise_as_bytes(settings, files, folder))
         else:
-            known = settings.counts, settings.threshold or 0, workers, earlier.get("dictionary")
-            data = stages.run("data", lambda folder: binarise(text, folder, *known))
+            data = stages.run("data", lambda folder: binarise(settings, text, folder, workers))
         stages.finish(data, destination, copies)

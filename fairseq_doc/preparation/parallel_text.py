@@ -17,18 +17,17 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines, write_lines
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.options import REQUIRED, check_ranges, option, positive
 from fairseq_doc.preparation.binarisation import check_split, load_dictionary, preprocess
-from fairseq_doc.preparation.bpe import learn_model, made_lines
 from fairseq_doc.preparation.stages import (
-    SETTINGS,
     Lines,
     Say,
     check_destination,
+    made_lines,
     make_stamp,
     staged,
 )
@@ -37,6 +36,7 @@ from fairseq_doc.preparation.tokenization import (
     TOKENIZERS,
     UNKNOWN,
     clean,
+    learn_model,
     make_segmenter,
     make_tokenizer,
     moses_remark,
@@ -46,8 +46,13 @@ from fairseq_doc.preparation.tokenization import (
 LONG_LINES_LISTED = 5
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))
+def _files(split: str) -> Any:
+    return option(
+        f"the same for {split}, {split}1, and so on (default: {split})",
+        (split,),
+        type=lambda text: tuple(text.split(",")),
+        metavar="FILE[,FILE]",
+    )
 
 
 @dataclass(frozen=True)
@@ -67,18 +72,8 @@ class Settings:
         metavar="FOLDER",
     )
     train: str = option("training files, without their ending", "train", metavar="FILE")
-    valid: tuple[str, ...] = option(
-        "the same for valid, valid1, and so on (default: valid)",
-        ("valid",),
-        type=_names,
-        metavar="FILE[,FILE]",
-    )
-    test: tuple[str, ...] = option(
-        "the same for test, test1, and so on (default: test)",
-        ("test",),
-        type=_names,
-        metavar="FILE[,FILE]",
-    )
+    valid: tuple[str, ...] = _files("valid")
+    test: tuple[str, ...] = _files("test")
     bpe: str = option("how words are cut into units", BPE_KINDS[0], choices=BPE_KINDS)
     merges: int = option(
         "merges to learn a model; with sentencepiece the size of its vocabulary",
@@ -102,7 +97,9 @@ class Settings:
     max_ratio: float | None = option(
         "drop training pairs with a side more than X times as long as the other", metavar="X"
     )
-    threshold: int = option("units that occur less often in training become <unk>", 0, metavar="N")
+    threshold: int = option(
+        "units that occur less often in training become <unk>", 0, metavar="N", least=0
+    )
 
     @property
     def sides(self) -> tuple[str, str]:
@@ -118,7 +115,7 @@ class Settings:
         names = {"train": self.train}
         for split, files in (("valid", self.valid), ("test", self.test)):
             for number, file in enumerate(files):
-                names[split if number == 0 else f"{split}{number}"] = file
+                names[f"{split}{number or ''}"] = file
         return names
 
     @property
@@ -146,12 +143,9 @@ class Settings:
         files = list(self.splits.values())
         if len(set(files)) < len(files) or not all(files):
             raise FairseqDocError(f"expected other files for every split; got {', '.join(files)}")
-        for name, value, least in (
-            ("max-ratio", self.max_ratio, 1),
-            ("threshold", self.threshold, 0),
-        ):
-            if value is not None and not value >= least:  # nan is refused too
-                raise FairseqDocError(f"--{name}: expected at least {least}; got {value}")
+        if self.max_ratio is not None and not self.max_ratio >= 1:  # nan is refused too
+            raise FairseqDocError(f"--max-ratio: expected at least 1; got {self.max_ratio}")
+        check_ranges(Settings, self)
 
 
 def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
@@ -174,8 +168,7 @@ def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
 def why_dropped(pair: list[str], settings: Settings) -> str | None:
     """Why a pair is dropped from training; None for a pair to keep."""
     for line in pair:
-        reason = why_unusable(line, settings.bpe)
-        if reason:
+        if reason := why_unusable(line, settings.bpe):
             return f"a side {reason}"
     lengths = [line.count(" ") + 1 for line in pair]
     if max(lengths) > settings.max_words:
@@ -188,10 +181,7 @@ def why_dropped(pair: list[str], settings: Settings) -> str | None:
 def write_text(settings: Settings, folder: Path) -> Lines:
     """Stage ``text``; yields its report."""
     if settings.tokenizer == "moses":
-        for side in settings.sides:
-            remark = moses_remark(side)
-            if remark:
-                yield remark
+        yield from filter(None, map(moses_remark, settings.sides))
     with open(folder / "dropped.tsv", "w", encoding="utf-8") as dropped:
         for split in reversed(settings.splits):  # training text, the longest, last
             yield from _write_split(settings, split, folder, dropped)
@@ -214,13 +204,17 @@ def _write_split(settings: Settings, split: str, folder: Path, dropped: IO[str])
             for side, line, clean_line in zip(sides, lines, plain, strict=True):
                 counts[f"{side} cleaned"] += line != clean_line
             if split == "train":
-                reason = why_dropped(pair, settings)
-                if reason:
+                if reason := why_dropped(pair, settings):
                     reasons[reason] += 1
                     dropped.write(f"{number}\t{reason}\n")
                     continue
             else:
-                _check_usable(settings, raw, number, pair)
+                for path, line in zip(raw, pair, strict=True):
+                    if reason := why_unusable(line, settings.bpe):
+                        raise FairseqDocError(
+                            f"{path}: line {number} {reason}; correct it: pairs are dropped from "
+                            "training text only"
+                        )
                 if any(line.count(" ") >= settings.max_words for line in pair):
                     long.append(number)
             counts["kept"] += 1
@@ -246,17 +240,6 @@ def _write_split(settings: Settings, split: str, folder: Path, dropped: IO[str])
         )
         marks = f", {unknown:,} of them {UNKNOWN} in the text" if unknown else ""
         yield f"{split}.{side}: {cleaned:,} lines cleaned, {words:,} words{marks}"
-
-
-def _check_usable(settings: Settings, paths: list[Path], number: int, pair: list[str]) -> None:
-    """Raise ``FairseqDocError`` for an unusable line of validation or test text."""
-    for path, line in zip(paths, pair, strict=True):
-        reason = why_unusable(line, settings.bpe)
-        if reason:
-            raise FairseqDocError(
-                f"{path}: line {number} {reason}; correct it: pairs are dropped from training text "
-                "only"
-            )
 
 
 def learn(settings: Settings, text: Path, folder: Path) -> Lines:
@@ -319,7 +302,7 @@ def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = 
     with staged(destination, make_stamp(Settings, settings, raw, made_by), say) as stages:
         text = stages.run("text", lambda folder: write_text(settings, folder))
         units = text
-        copies = [stages.part / SETTINGS, text / "dropped.tsv"]
+        copies = [stages.settings, text / "dropped.tsv"]
         if settings.bpe != "none":
             models = stages.run("bpe", lambda folder: learn(settings, text, folder))
             units = stages.run("segmented", lambda folder: segment(settings, text, models, folder))

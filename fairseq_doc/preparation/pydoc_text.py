@@ -11,9 +11,6 @@ from fairseq_doc.files import write_lines
 from fairseq_doc.preparation.stages import Lines
 
 TOKEN = re.compile(r"[a-z_]+|\d+|[^\sa-z_\d]")
-PERIOD = 10
-SPLIT_OF_PARAGRAPH = {0: "valid", 1: "test"}  # by number modulo PERIOD; others train
-LEAST_WORDS = 5
 
 
 def paragraphs() -> Iterator[list[str]]:
@@ -24,20 +21,18 @@ def paragraphs() -> Iterator[list[str]]:
         for paragraph in re.split(r"\n\s*\n", text):
             tokens = ["N" if t.isdigit() else t for t in TOKEN.findall(paragraph.lower())]
             words = sum(token[0].isalpha() for token in tokens)
-            if words > LEAST_WORDS and words > len(tokens) / 2:
+            if words > max(5, len(tokens) / 2):
                 yield tokens
 
 
 def write(folder: Path) -> Lines:
     """Write train.txt, valid.txt and test.txt; yields their sizes."""
-    splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
-    seen = set()
+    numbers: dict[str, int] = {}
     for number, tokens in enumerate(paragraphs()):
-        line = " ".join(tokens)
-        if line in seen:  # topics repeat paragraphs; splits may not share one
-            continue
-        seen.add(line)
-        splits[SPLIT_OF_PARAGRAPH.get(number % PERIOD, "train")].append(line)
+        numbers.setdefault(" ".join(tokens), number)  # topics repeat some; splits may not share one
+    splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
+    for line, number in numbers.items():
+        splits[{0: "valid", 1: "test"}.get(number % 10, "train")].append(line)
     for split, lines in splits.items():
         write_lines(folder / f"{split}.txt", lines)
         tokens_of_split = sum(len(line.split()) + 1 for line in lines)

@@ -13,13 +13,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import check_input, flush, lock, read_text, text_lines, write_lines
+from fairseq_doc.files import MAX_LINE, flush, lock, read_text, text_lines, write_lines
 
 Say = Callable[[str], object]  # takes one line of a report
 Lines = Iterator[str]  # a stage's report, line by line
@@ -28,6 +28,7 @@ Stage = Callable[[Path], Lines]  # fills an empty folder
 LOCK = "lock"
 SETTINGS = "settings.json"
 MAX_SETTINGS = 1 << 24  # bytes of the settings
+MADE_LINE = MAX_LINE << 6  # bytes; bound on a raw line after tokenisation and segmentation
 _FOLDERS = {"folder", "like"}  # settings that name one
 MADE_BY = "made by"  # the key that marks a preparation's settings
 
@@ -47,15 +48,17 @@ def make_stamp(
     versions. No folder's name: the same text elsewhere gives the same data."""
     import fairseq
 
-    digests = {}
-    for name, path in files.items():
-        check_input(path, again=True)
-        digests[name] = checksums.sha256_of(path)
-    values = asdict(settings)
-    names = [entry.name for entry in fields(kind) if entry.name not in _FOLDERS]
-    decided = {name: values[name] for name in names}
-    made_by = {**made_by, "fairseq": fairseq.__version__}
-    return {**decided, "sha256": digests, MADE_BY: made_by}
+    values, names = asdict(settings), [entry.name for entry in fields(kind)]
+    return {
+        **{name: values[name] for name in names if name not in _FOLDERS},
+        "sha256": {name: checksums.sha256_of(path) for name, path in files.items()},
+        MADE_BY: {**made_by, "fairseq": fairseq.__version__},
+    }
+
+
+def made_lines(path: Path) -> Iterator[str]:
+    """The lines of a file that a stage made."""
+    return text_lines(path, MADE_LINE)
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
@@ -67,32 +70,33 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     return settings if isinstance(settings, dict) and MADE_BY in settings else None
 
 
+@dataclass
 class StagedFolder:
     """``DEST.part``, locked; see :func:`staged`."""
 
-    def __init__(self, part: Path, say: Say) -> None:
-        self.part = part
-        self.say = say
-        self.report: list[str] = []
+    part: Path
+    say: Say
+    report: list[str] = field(default_factory=list)
+
+    @property
+    def settings(self) -> Path:
+        return self.part / SETTINGS
 
     def run(self, name: str, stage: Stage) -> Path:
         """Run a stage unless it is finished, and report its lines; gives the stage's folder."""
         folder, log = self.part / name, self.part / f"{name}.log"
-        finished = log.exists()
-        if finished:
+        if log.exists():
             self.say(f"{name}: done before")
             lines = text_lines(log)
         else:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             lines = stage(folder)
-        reported = []
+        begin = len(self.report)
         for line in lines:
             self.say(line)
-            reported.append(line)
-        if not finished:
-            write_lines(log, reported)
-        self.report += reported
+            self.report.append(line)
+        write_lines(log, self.report[begin:])
         return folder
 
     def finish(self, data: Path, destination: Path, copies: Iterable[Path] = ()) -> None:

@@ -5,6 +5,7 @@ the root's bracket. Rare words are ``<unk>``, or a symbol by their shape.
 """
 
 from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairseq_doc.errors import FairseqDocError
@@ -43,12 +44,12 @@ def shape(word: str) -> str:
     return "-".join([UNKNOWN.removesuffix(">"), *held]) + ">"
 
 
+@dataclass(frozen=True)
 class WordSymbols:
     """Word -> symbol; words outside ``known``, which are in lower case, are rare."""
 
-    def __init__(self, known: Container[str], shapes: bool = False) -> None:
-        self.known = known
-        self.shapes = shapes
+    known: Container[str]
+    shapes: bool = False
 
     @classmethod
     def of_dictionary(cls, dictionary: "Dictionary") -> "WordSymbols":
@@ -72,24 +73,11 @@ def symbols_of(tree: Tree, word_symbol: Callable[[str], str]) -> list[str]:
 
 
 def tree_of(
-    symbols: Sequence[str],
-    words: Sequence[str] | None = None,
-    tags: Sequence[str] | None = None,
+    symbols: Sequence[str], words: Sequence[str] | None = None, tags: Sequence[str] | None = None
 ) -> Tree:
     """The tree of symbols, under a root TOP, with ``words`` in place of the symbols' own; tags are
     XX by default. Raises ``FairseqDocError`` for symbols that are no tree, or another number of
     words or tags."""
-    tree = _parse(symbols)
-    count = len(tree.words)
-    words = tree.words if words is None else words
-    tags = [NO_TAG] * count if tags is None else tags
-    for name, given in (("words", words), ("tags", tags)):
-        if len(given) != count:
-            raise FairseqDocError(f"expected {count} {name}; got {len(given)}")
-    return Tree(tuple(words), tuple(tags), (("TOP", 0, count), *tree.brackets))
-
-
-def _parse(symbols: Sequence[str]) -> TreeBuilder:
     tree = TreeBuilder()
     for symbol in symbols:
         if symbol[0] == "(":
@@ -109,4 +97,10 @@ def _parse(symbols: Sequence[str]) -> TreeBuilder:
         raise FairseqDocError(f"expected ){label}; got the end")
     if not tree.words:
         raise FairseqDocError("expected a word; got none")
-    return tree
+    count = len(tree.words)
+    words = tree.words if words is None else words
+    tags = [NO_TAG] * count if tags is None else tags
+    for name, given in (("words", words), ("tags", tags)):
+        if len(given) != count:
+            raise FairseqDocError(f"expected {count} {name}; got {len(given)}")
+    return Tree(tuple(words), tuple(tags), (("TOP", 0, count), *tree.brackets))

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from fairseq.data import Dictionary
+from fairseq.data.data_utils import post_process
 from fairseq.utils import split_paths
 
 from fairseq_doc.errors import FairseqDocError, shown
@@ -24,11 +25,7 @@ from fairseq_doc.preparation.tokenization import (
     make_segmenter,
     make_tokenizer,
     moses,
-    without_bpe,
 )
-
-if TYPE_CHECKING:
-    from fairseq.data import Dictionary
 
 _BYTE_WORDS = re.compile(r"\s*\S+\s*|\s+")
 _UNKNOWN = re.compile(rf"(?:^|(?<=\s)){UNKNOWN}(?=\s|$)")
@@ -69,7 +66,7 @@ class TextForm:
         if self.model is None and self.tokenizer == "none":
             return text
         detokenize = moses(self.language).decode if self.tokenizer == "moses" else str
-        plain = _around_unknown(lambda units: detokenize(without_bpe(units, self.bpe)))
+        plain = _around_unknown(lambda units: detokenize(post_process(units, self.bpe)))
         return "\n".join(map(plain, text.split("\n")))
 
     def written_words(self, line: str, tokens: Sequence[str]) -> list[tuple[str, int]]:
@@ -115,7 +112,7 @@ def _taken(tokenized: Iterator[str], written: str) -> Iterator[str]:
 WORDS = TextForm()
 
 
-def form_of(data: str | Path, dictionary: "Dictionary | None" = None) -> TextForm:
+def form_of(data: str | Path, dictionary: Dictionary | None = None) -> TextForm:
     """That of a folder of ``prepare-lm`` or of ``fairseq-preprocess --only-source``."""
     folder = Path(split_paths(str(data))[0])
     unit = unit_of(dictionary or load_dictionary(folder / "dict.txt"))

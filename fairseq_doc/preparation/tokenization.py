@@ -1,16 +1,16 @@
-"""Lines of text -> words (Moses) -> units (BPE); which lines are unusable."""
+"""Lines of text -> words (Moses) -> units (BPE, and how its models are learned); which lines are
+unusable."""
 
+import contextlib
 import io
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import check_input, text_lines
-
-if TYPE_CHECKING:
-    from fairseq.data.encoders.moses_tokenizer import MosesTokenizer
 
 BPE_KINDS = ("subword_nmt", "sentencepiece", "none")
 TOKENIZERS = ("moses", "none")
@@ -21,12 +21,10 @@ BPE_MARKS = {
     "sentencepiece": re.compile("\u2581"),  # begins every word
     "subword_nmt": re.compile("@@(?= |$)"),  # ends every unit except a word's last
 }
-MODELS = {
-    "subword_nmt": "bpe.codes",
-    "sentencepiece": "sentencepiece.model",
-}  # a data folder's files
+# A data folder's files
+MODELS = {"subword_nmt": "bpe.codes", "sentencepiece": "sentencepiece.model"}
 MAX_WORD = 5_000  # characters
-CODES_VERSION = re.compile("#version: [0-9]{1,3}[.][0-9]{1,3}")
+SENTENCEPIECE_LINE = 1 << 24  # bytes; sentencepiece skips longer lines in training
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -36,8 +34,8 @@ def clean(line: str) -> str:
     return " ".join(CONTROL.sub(" ", line.removeprefix("\ufeff")).split())
 
 
-def moses(language: str) -> "MosesTokenizer":
-    """fairseq's ``--tokenizer moses``."""
+def moses(language: str) -> Any:
+    """fairseq's ``--tokenizer moses``, with ``encode`` and ``decode``."""
     from fairseq.data.encoders.moses_tokenizer import MosesTokenizer, MosesTokenizerConfig
 
     return MosesTokenizer(MosesTokenizerConfig(source_lang=language, target_lang=language))
@@ -96,7 +94,7 @@ def _read_codes(path: str | Path) -> io.StringIO:
     version, *merges = text.split("\n")
     if not version.startswith("#version:"):  # of an early subword-nmt
         merges.insert(0, version)
-    elif not CODES_VERSION.fullmatch(version.rstrip()):
+    elif not re.fullmatch(r"#version: [0-9]{1,3}\.[0-9]{1,3}", version.rstrip()):
         raise FairseqDocError(f"{path}: expected a version of subword-nmt; got {shown(version)}")
     if not any(merges):
         raise FairseqDocError(f"{path}: expected merges of subword-nmt; got none")
@@ -109,16 +107,56 @@ def _read_codes(path: str | Path) -> io.StringIO:
     return io.StringIO(text)
 
 
-def without_bpe(line: str, bpe: str) -> str:
-    """A line of units as words."""
-    if bpe == "sentencepiece":
-        return line.replace(" ", "").replace("\u2581", " ").strip()
-    return f"{line} ".replace("@@ ", "").rstrip() if bpe == "subword_nmt" else line
+def learn_model(bpe: str, lines: Iterator[str], model: Path, merges: int) -> str:
+    """Write a model of so many merges or pieces; gives a report."""
+    return (learn_merges if bpe == "subword_nmt" else learn_sentencepiece)(lines, model, merges)
 
 
-def holds_bpe_mark(line: str, bpe: str) -> bool:
-    """Whether a line of words holds a mark of ``bpe``: undoing it would change the line."""
-    return bpe in BPE_MARKS and bool(BPE_MARKS[bpe].search(line))
+def learn_merges(lines: Iterator[str], model: Path, merges: int) -> str:
+    """Write subword-nmt's codes; gives a report."""
+    from subword_nmt.learn_bpe import learn_bpe
+
+    codes = io.StringIO()
+    progress = sys.stderr if sys.stderr.isatty() else io.StringIO()
+    with contextlib.redirect_stderr(progress):
+        try:
+            learn_bpe(lines, codes, merges)
+        except ValueError:  # no pair to count
+            raise FairseqDocError(
+                "expected words of two or more characters in training; got none, so there is "
+                "nothing to merge: give --bpe none"
+            ) from None
+    model.write_text(codes.getvalue(), encoding="utf-8")
+    learned = codes.getvalue().count("\n") - 1  # the first line is the version
+    fewer = "" if learned == merges else "; no other pair occurs twice"
+    return f"{learned:,} of {merges:,} merges learned{fewer}"
+
+
+def learn_sentencepiece(lines: Iterator[str], model: Path, size: int) -> str:
+    """Write sentencepiece's model; gives a report."""
+    import sentencepiece
+
+    out = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lines,
+            model_writer=out,
+            model_type="bpe",
+            vocab_size=size,
+            character_coverage=1.0,
+            normalization_rule_name="identity",  # decoding cannot undo others
+            max_sentence_length=SENTENCEPIECE_LINE,
+            num_threads=1,  # the same model on every machine
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise FairseqDocError(
+            f"sentencepiece cannot learn a vocabulary of {size:,} from this text; give another "
+            f"--merges ({' '.join(str(error).split())})"
+        ) from None
+    model.write_bytes(out.getvalue())
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=out.getvalue()).get_piece_size()
+    return f"{pieces:,} pieces learned"
 
 
 def holds_long_word(line: str) -> bool:
@@ -136,7 +174,7 @@ def why_unusable(line: str, bpe: str) -> str | None:
     units = line if bpe == "sentencepiece" else line.split()
     if any(symbol in units for symbol in RESERVED):
         return f"holds one of fairseq's own symbols, {', '.join(RESERVED)}"
-    if holds_bpe_mark(line, bpe):
+    if bpe in BPE_MARKS and BPE_MARKS[bpe].search(line):  # undoing it would change the line
         mark = "a word that ends in @@" if bpe == "subword_nmt" else "\u2581"
         return f"holds {mark}, the mark of --bpe {bpe}"
     return None

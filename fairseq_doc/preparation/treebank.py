@@ -14,14 +14,13 @@ import glob
 import os
 import sys
 from collections import Counter
-from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option, positive
-from fairseq_doc.preparation import language_model, parallel_text
+from fairseq_doc.preparation import corpora, language_model, parallel_text
 from fairseq_doc.preparation.corpora import SPLITS
 from fairseq_doc.preparation.stages import Lines, Say, check_destination, make_stamp, staged
 from fairseq_doc.preparation.symbols import WordSymbols, is_reserved, symbols_of
@@ -135,23 +134,16 @@ def write_text(settings: Settings, files: dict[str, list[Path]], folder: Path) -
     yield f"{len(known):,} of {len(occurrences):,} words occur {settings.threshold} times or more"
     for name in ("text", "trees", "sentences"):
         (folder / name).mkdir()
-    for split in SPLITS:
-        yield _write_split(split, trees[split], known, word_symbol, folder)
-
-
-def _write_split(
-    split: str, trees: list[Tree], known: Container[str], word_symbol: WordSymbols, folder: Path
-) -> str:
-    """Write the files of a split; gives a report."""
-    rare = sum(word.lower() not in known for tree in trees for word in tree.words)
-    symbols = [" ".join(symbols_of(tree, word_symbol)) for tree in trees]
-    words = [" ".join(map(word_symbol, tree.words)) for tree in trees]
-    write_lines(folder / "text" / f"{split}.txt", symbols)
-    write_lines(folder / "trees" / f"{split}.mrg", map(bracketed, trees))
-    write_lines(folder / "sentences" / f"{split}.{SYMBOLS}", symbols)
-    write_lines(folder / "sentences" / f"{split}.{WORDS}", words)
-    count = sum(line.count(" ") + 1 for line in symbols)
-    return f"{split}: {count:,} symbols, {rare:,} of them of rare words"
+    for split, own in trees.items():
+        rare = sum(word.lower() not in known for tree in own for word in tree.words)
+        symbols = [" ".join(symbols_of(tree, word_symbol)) for tree in own]
+        words = [" ".join(map(word_symbol, tree.words)) for tree in own]
+        write_lines(folder / "text" / f"{split}.txt", symbols)
+        write_lines(folder / "trees" / f"{split}.mrg", map(bracketed, own))
+        write_lines(folder / "sentences" / f"{split}.{SYMBOLS}", symbols)
+        write_lines(folder / "sentences" / f"{split}.{WORDS}", words)
+        count = sum(line.count(" ") + 1 for line in symbols)
+        yield f"{split}: {count:,} symbols, {rare:,} of them of rare words"
 
 
 def write_pairs(sentences: Path, folder: Path) -> Lines:
@@ -161,8 +153,7 @@ def write_pairs(sentences: Path, folder: Path) -> Lines:
     )
     lines: list[str] = []
     parallel_text.prepare(settings, folder / "pairs", say=lines.append)
-    for line in lines:
-        yield f"pairs: {line}"
+    yield from (f"pairs: {line}" for line in lines)
 
 
 def prepare(settings: Settings, destination: Path, say: Say = print) -> None:
@@ -172,8 +163,8 @@ def prepare(settings: Settings, destination: Path, say: Say = print) -> None:
     named = {f"{split} {n}": path for split in SPLITS for n, path in enumerate(files[split])}
     with staged(destination, make_stamp(Settings, settings, named, {}), say) as stages:
         made = stages.run("text", lambda folder: write_text(settings, files, folder))
-        text = made / "text"
-        data = stages.run("data", lambda folder: language_model.binarise(text, folder))
+        text, plain = made / "text", corpora.Settings(corpora.TEXT)
+        data = stages.run("data", lambda folder: language_model.binarise(plain, text, folder))
         copies = [text, made / "trees"]
         if settings.pairs:
             pairs = stages.run("pairs", lambda folder: write_pairs(made / "sentences", folder))

@@ -19,7 +19,6 @@ MAX_PARTS = 10_000  # words and brackets of a tree
 MAX_DEPTH = 1_000
 # A tag with its word; an opening bracket with its label; a closing bracket; anything else.
 _PART = re.compile(r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|([^\s()]+)", re.ASCII)
-_BRACKET = re.compile(r"[()]")
 _FUNCTION = re.compile(r"(?<=.)[-=].*")
 
 Bracket = tuple[str, int, int]  # (label, start, end), over words start..end - 1
@@ -155,7 +154,7 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
     length = 0  # of the lines
     for number, line in enumerate(text_lines(path), start=1):
         start = 0
-        for bracket in _BRACKET.finditer(line):
+        for bracket in re.finditer(r"[()]", line):
             if depth == 0:
                 if line[start : bracket.start()].strip() or bracket[0] == ")":
                     break

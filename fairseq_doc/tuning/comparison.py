@@ -134,21 +134,15 @@ def _training_tokens(data: str) -> int:
 
 
 def chosen_systems(
-    usual: Sequence[str],
-    others: Sequence[str],
-    words: Sequence[str],
-    remark: Callable[[str], None],
+    usual: Sequence[str], others: Sequence[str], words: Sequence[str], remark: Callable[[str], None]
 ) -> dict[str, Command]:
-    """The systems, by name.
-
-    Args:
-        usual: names of usual ones; with any, what the training lacks is added to it.
-        others: NAME=OPTIONS.
-        words: the command line that they share.
-        remark: takes a line on what was added.
+    """The systems, by name: usual ones by their names, which add to the shared command line,
+    ``words``, what it lacks, and ``others``, NAME=OPTIONS. ``remark`` takes a line on what was
+    added. Each is read by fairseq's parser before any training.
 
     Raises:
-        FairseqDocError: an unknown name, one twice, fewer than two; as :func:`systems_of`.
+        FairseqDocError: an unknown name, one twice, fewer than two, a name that cannot be a
+            folder's, a seed, or what fairseq-train refuses.
     """
     if len(words) < 2:
         raise FairseqDocError("expected -- fairseq-train DATA ... at the end; got no training")
@@ -172,16 +166,6 @@ def chosen_systems(
         raise FairseqDocError(
             f"expected two systems or more, of --systems or NAME='OPTIONS'; got {got}"
         )
-    return systems_of(options, words)
-
-
-def systems_of(options: dict[str, str], words: Sequence[str]) -> dict[str, Command]:
-    """The systems, by name, from their own options and the command line that they share; each is
-    read by fairseq's parser before any training.
-
-    Raises:
-        FairseqDocError: a name that cannot be a folder's, a seed, or what fairseq-train refuses.
-    """
     systems = {}
     for name, text in options.items():
         if not re.fullmatch(r"[\w+-][\w.+-]*", name):
@@ -189,11 +173,11 @@ def systems_of(options: dict[str, str], words: Sequence[str]) -> dict[str, Comma
                 f"expected a system's name of letters and digits; got {shown(name)}"
             )
         try:
-            own = shlex.split(text)
+            line = [*words, *shlex.split(text)]
         except ValueError as error:
             raise FairseqDocError(f"{name}: expected options of fairseq-train: {error}") from None
-        refuse_seed([*words, *own])
-        systems[name] = read_command([*words, *own], {})
+        refuse_seed(line)
+        systems[name] = read_command(line, {})
     return systems
 
 
@@ -206,12 +190,8 @@ def compare(
     progress: Progress,
     remark: Callable[[str], None],
 ) -> dict[str, dict[str, Any]]:
-    """Train each system with the seeds 1 to ``seeds`` and evaluate it. What is done is not repeated.
-    ``{seed}`` in a system's options is the seed of the training.
-
-    Args:
-        reference: the raw test references of a translation; None for language models.
-        remark: takes a line for each training that ends.
+    """Train each system as :func:`train_seeds` and evaluate it. What is done is not repeated.
+    ``reference`` is the raw test references of a translation; None for language models.
 
     Returns:
         {system: ``command``; ``seeds``, those that did not diverge; ``parameters``;
@@ -227,7 +207,7 @@ def compare(
         check_input(reference, again=True)
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"another process compares systems in {folder}: wait until it has ended"
-    with contextlib.closing(lock(folder / "compare.lock", busy)):
+    with lock(folder / "compare.lock", busy):
         _check_data(next(iter(systems.values())).args.data, folder)
         values = train_seeds(systems, seeds, workers, folder, remark)
         trained = _ended(values)

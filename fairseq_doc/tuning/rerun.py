@@ -1,19 +1,17 @@
 """A trial trained again with other seeds: how its value varies (Melis et al., 2018, 7.2)."""
 
-import contextlib
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import lock
-from fairseq_doc.tuning.command import Command, with_options
+from fairseq_doc.tuning.command import with_options
 from fairseq_doc.tuning.progress import Progress
 from fairseq_doc.tuning.settings import Options, option_words
-from fairseq_doc.tuning.slots import Slot, best_slot
+from fairseq_doc.tuning.slots import best_slot
 from fairseq_doc.tuning.storage import claim_folder, open_storage, read_slots
 from fairseq_doc.tuning.training import folder_of, train_seeds
 
@@ -33,35 +31,24 @@ def rerun(settings: Options) -> dict[str, Any]:
     command = with_options(stamp.command, settings.training or (), stamp.space)
     folder = settings.folder
     claim_folder(folder, stamp)
-    show = Progress(quiet=settings.quiet)
-    values = train_again(command, slot, settings.seeds, settings.workers, folder, show)
+    name, remark = f"rerun-{slot.number:04d}", Progress(quiet=settings.quiet).line
+    tried = replace(command, words=(*command.words, *option_words(slot.settings)))
+    busy = f"another process trains trial {slot.number} again: wait until it has ended"
+    with lock(folder / f"{name}.lock", busy):
+        trained = train_seeds({name: tried}, settings.seeds, settings.workers, folder, remark)
+    values = trained[name]
     return {
         "study": settings.study,
         "metric": command.metric,
         "trial": slot.number,
         "settings": slot.settings,
         "runs": [
-            {"seed": seed, "value": value, "folder": str(folder_of(folder, _name(slot), seed))}
+            {"seed": seed, "value": value, "folder": str(folder_of(folder, name, seed))}
             for seed, value in values.items()
         ],
         "diverged": sum(math.isinf(value) for value in values.values()),
         **spread(list(values.values())),
     }
-
-
-def train_again(
-    command: Command, slot: Slot, seeds: int, workers: int, folder: Path, show: Progress
-) -> dict[int, float]:
-    """{seed: value}, infinite if diverged. Finished trainings are not repeated; failures raise."""
-    name = _name(slot)
-    tried = replace(command, words=(*command.words, *option_words(slot.settings)))
-    busy = f"another process trains trial {slot.number} again: wait until it has ended"
-    with contextlib.closing(lock(folder / f"{name}.lock", busy)):
-        return train_seeds({name: tried}, seeds, workers, folder, show.line)[name]
-
-
-def _name(slot: Slot) -> str:
-    return f"rerun-{slot.number:04d}"
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:

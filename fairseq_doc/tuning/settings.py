@@ -15,7 +15,6 @@ READY = Path(__file__).parent / "spaces"
 LEARNING = ("gp", "tpe")  # samplers that learn from the trials before
 MAX_NAME = 200  # bytes of a study's name, which is a folder's
 SAMPLERS = (*LEARNING, "qmc", "random")
-STARTUP_TRIALS = 10
 OF_TUNING = ("trials", "sampler", "startup-trials", "enqueue", "seed", "keep")
 Value: TypeAlias = bool | int | float | str
 Settings: TypeAlias = Mapping[str, Value]  # {option without its dashes: value}
@@ -54,7 +53,7 @@ class Options:
     )
     startup_trials: int = option(
         "random trials before gp and tpe learn from them",
-        STARTUP_TRIALS,
+        10,
         metavar="N",
         type=positive,
     )
@@ -100,7 +99,7 @@ class Options:
         if self.report is None and self.rerun is None and self.space is None:
             spaces = ", ".join(ready_spaces())
             raise FairseqDocError(f"expected a space, a YAML file or one of {spaces}; got none")
-        if self.startup_trials != STARTUP_TRIALS and self.sampler not in LEARNING:
+        if self.startup_trials != type(self).startup_trials and self.sampler not in LEARNING:
             raise FairseqDocError(f"--sampler {self.sampler} has no use for --startup-trials")
         if self.seed < 0:
             raise FairseqDocError(f"--seed: expected at least 0; got {self.seed}")

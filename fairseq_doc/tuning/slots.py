@@ -6,6 +6,7 @@ and folder. A slot is live unless its training failed. At most as many slots as 
 live: if processes begin more at once, those of the highest numbers end.
 """
 
+import contextlib
 import math
 import os
 import socket
@@ -36,15 +37,6 @@ PROBLEM = "problem"  # the last line of the log of a failed training
 ORIGIN = "origin"  # the trial of another study that its settings are from
 
 
-def machine() -> str:
-    """This machine since its start, and the container in it."""
-    try:
-        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{socket.gethostname()} {started} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return socket.gethostname()
-
-
 def start_time(pid: int) -> str | None:
     """When a process of this machine started, in the kernel's units; None if it has ended."""
     try:
@@ -56,18 +48,14 @@ def start_time(pid: int) -> str | None:
 
 
 def this_process() -> dict[str, Any]:
-    """This process as JSON: machine, number, start time, since numbers are used again, and a name
-    that is new at every call, since one process may have two tuners."""
-    pid, name = os.getpid(), uuid.uuid4().hex[:8]
-    return {"machine": machine(), "pid": pid, "started": start_time(pid), "name": name}
-
-
-def has_ended(process: Mapping[str, Any]) -> bool | None:
-    """Whether a process, as :func:`this_process` gave it, has ended; None for another machine's."""
-    pid = process.get("pid")
-    if process.get("machine") != machine() or not isinstance(pid, int):
-        return None
-    return start_time(pid) != process.get("started")
+    """This process as JSON: the machine since its start, with the container in it; number; start
+    time, since numbers are used again; and a name that is new at every call, since one process may
+    have two tuners."""
+    machine, pid, name = socket.gethostname(), os.getpid(), uuid.uuid4().hex[:8]
+    with contextlib.suppress(OSError):
+        booted = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        machine += f" {booted} {os.readlink('/proc/self/ns/pid')}"
+    return {"machine": machine, "pid": pid, "started": start_time(pid), "name": name}
 
 
 @dataclass(frozen=True)
@@ -133,8 +121,8 @@ def check_trial(trial: FrozenTrial, space: Space) -> None:
     attributes, settings, values = trial.user_attrs, trial.params, trial.values
     kinds: dict[str, Any] = {OWNER: dict, SLOT: int, ENDED: str, PROBLEM: str, ORIGIN: str}
     kinds |= {HEARTBEAT_AT: int | float, SECONDS: int | float}
-    given = [name for name in kinds if name in attributes]
-    wrong = [name for name in given if not isinstance(attributes[name], kinds[name])]
+    given = {name: kind for name, kind in kinds.items() if name in attributes}
+    wrong = [name for name, kind in given.items() if not isinstance(attributes[name], kind)]
     numbers = [attributes.get(name, 0) for name in (HEARTBEAT_AT, SECONDS, SLOT)]
     if not wrong and not all(0 <= number < math.inf for number in numbers):
         wrong.append("numbers")
@@ -186,8 +174,9 @@ def is_dead(trial: FrozenTrial, mine: set[int], me: Mapping[str, Any], now: floa
     owner = trial.user_attrs.get(OWNER, {})  # none: of another program
     if owner == me:
         return trial.number not in mine
-    ended = has_ended(owner)
-    return now - trial.user_attrs.get(HEARTBEAT_AT, 0.0) > STALE if ended is None else ended
+    if owner.get("machine") == me["machine"] and isinstance(owner.get("pid"), int):
+        return start_time(owner["pid"]) != owner.get("started")
+    return now - trial.user_attrs.get(HEARTBEAT_AT, 0.0) > STALE
 
 
 def best_slot(slots: Iterable[Slot], maximize: bool) -> Slot | None:

@@ -16,13 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import yaml
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import (
-    BaseSampler,
-    GPSampler,
-    PartialFixedSampler,
-    RandomSampler,
-    TPESampler,
-)
+from optuna.samplers import BaseSampler, GPSampler, PartialFixedSampler, RandomSampler, TPESampler
 from scipy.stats import qmc
 
 from fairseq_doc.errors import FairseqDocError, shown
@@ -76,14 +70,10 @@ def parse_space(data: Any, name: str, keys: list[str] | None = None) -> Space:
 
 
 def _distribution(values: Any) -> Distribution:
-    if isinstance(values, dict) and set(values) == {"choices"}:
+    keys = set(values) if isinstance(values, dict) else set()
+    if keys == {"choices"}:
         return _choices(values["choices"])
-    if isinstance(values, dict) and {"low", "high"} <= set(values) <= {
-        "low",
-        "high",
-        "log",
-        "step",
-    }:
+    if {"low", "high"} <= keys <= {"low", "high", "log", "step"}:
         return _range(**values)
     raise ValueError(
         "expected {low: ..., high: ...}, with log: true or step: ... or without, or "

@@ -33,7 +33,7 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.tuning.command import PROGRAM, Command
 from fairseq_doc.tuning.journal import open_journal
-from fairseq_doc.tuning.settings import differences
+from fairseq_doc.tuning.settings import differences, option_words
 from fairseq_doc.tuning.slots import Slot, check_trial, slots_of
 from fairseq_doc.tuning.space import Space, as_json, parse_space
 
@@ -219,14 +219,9 @@ def open_study(
             time.sleep(0.5)  # another process may do the same; the last one's stamp holds for all
         time.sleep(0.1)
     study, stamp = load_study(storage, name)
-    _check_same(stamp, mine, name)
-    return study, stamp
-
-
-def _check_same(old: Stamp, new: Stamp, name: str) -> None:
     pairs = {
-        "space": (_space_words(old.space), _space_words(new.space)),
-        "command": (old.command.words[1:], new.command.words[1:]),
+        "space": (_space_words(stamp.space), _space_words(space)),
+        "command": (stamp.command.words[1:], command.words[1:]),
     }
     for what, (theirs, ours) in pairs.items():
         if found := differences(theirs, ours):
@@ -234,13 +229,11 @@ def _check_same(old: Stamp, new: Stamp, name: str) -> None:
                 f"study {name} has another {what}: expected {found[0]}; got {found[1]}; give what "
                 "the study was made with, or another --study"
             )
+    return study, stamp
 
 
 def _space_words(space: Space) -> list[str]:
-    words = []
-    for option, values in as_json(space).items():
-        words += [f"--{option}", json.dumps(values)]
-    return words
+    return option_words({option: json.dumps(values) for option, values in as_json(space).items()})
 
 
 def claim_folder(folder: Path, stamp: Stamp) -> None:

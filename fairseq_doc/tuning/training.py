@@ -10,7 +10,6 @@ import math
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -58,6 +57,7 @@ class Training:
         self._process: subprocess.Popen | None = None
         self._earlier: Outcome | None = None
         self._started = 0.0
+        self.stamped = 0.0  # seconds at the last time stamp, of the tuner
 
     @property
     def log(self) -> Path:
@@ -154,17 +154,9 @@ def train_seeds(
     folder: Path,
     remark: Callable[[str], None],
 ) -> dict[str, dict[int, float]]:
-    """Train each command with the seeds 1 to ``seeds``, which also replace ``{seed}`` in its words.
-
-    Finished trainings are not repeated; a failure is a ``FairseqDocError``.
-
-    Args:
-        commands: by name.
-        remark: takes a line for each training that ends.
-
-    Returns:
-        {name: {seed: the best validation, infinite if it diverged}}.
-    """
+    """{name: {seed: the best validation, infinite if it diverged}} of each command, trained with
+    the seeds 1 to ``seeds``, which also replace ``{seed}`` in its words. Finished trainings are not
+    repeated; a failure is a ``FairseqDocError``. ``remark`` takes a line for each that ends."""
     left = []
     for seed in range(1, seeds + 1):
         for name, command in commands.items():
@@ -239,11 +231,6 @@ def best_value(folder: Path, maximize: bool) -> float:
         )
     numbers = [value for value in bests if not math.isnan(value)]
     return (max if maximize else min)(numbers, default=math.nan)
-
-
-def remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of an ended training, but not the target of a link."""
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
 def _tail(path: Path) -> str:

@@ -1,9 +1,9 @@
 """The tuner: draw settings, train, store the value. Its processes share the storage alone."""
 
 import contextlib
+import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,7 @@ from fairseq_doc.tuning import slots as kept
 from fairseq_doc.tuning.command import read_command
 from fairseq_doc.tuning.progress import Progress
 from fairseq_doc.tuning.settings import Options, Settings, duration, number, short
-from fairseq_doc.tuning.slots import (
-    HEARTBEAT,
-    Slot,
-    best_slot,
-    is_dead,
-    is_one_too_many,
-    slots_of,
-    this_process,
-)
+from fairseq_doc.tuning.slots import HEARTBEAT, Slot, best_slot, slots_of
 from fairseq_doc.tuning.space import Space, is_inside, make_sampler, read_space
 from fairseq_doc.tuning.storage import (
     Stamp,
@@ -35,13 +27,7 @@ from fairseq_doc.tuning.storage import (
     read_slots,
     trials_of,
 )
-from fairseq_doc.tuning.training import (
-    POLL,
-    Outcome,
-    Training,
-    remove_checkpoints,
-    stop_all,
-)
+from fairseq_doc.tuning.training import CHECKPOINTS, POLL, Outcome, Training, stop_all
 
 IDLE = 2.0  # seconds between looks at the storage while there is nothing to begin
 FAILURES = 3  # in a row, after which a tuning ends
@@ -66,21 +52,19 @@ def tune(settings: Options) -> dict[str, Any]:
     with contextlib.closing(Progress(settings.trials, complete, settings.quiet)) as show:
         Tuner(study, stamp, settings, show, enqueued).run()
     slots = slots_of(trials_of(study, space))
-    states = [slot.state for slot in slots]
-    best = best_slot(slots, command.maximize)
-    result = {
-        "study": settings.study,
-        "metric": command.metric,
-        "complete": states.count("complete") + states.count("diverged"),
-        "diverged": states.count("diverged"),
-        "failed": states.count("failed"),
-        "best": None,
-    }
+    best, found = best_slot(slots, command.maximize), None
     if best is not None:
         line = stamp.command.line(best.settings)
         folder = str(folder_of(settings.folder, best.number))
-        result["best"] = {**best.as_json(), "command": line, "folder": folder}
-    return result
+        found = {**best.as_json(), "command": line, "folder": folder}
+    return {
+        "study": settings.study,
+        "metric": command.metric,
+        "complete": sum(slot.complete for slot in slots),
+        "diverged": sum(slot.state == "diverged" for slot in slots),
+        "failed": sum(slot.state == "failed" for slot in slots),
+        "best": found,
+    }
 
 
 def _best_of(
@@ -103,10 +87,9 @@ def _best_of(
 
 def not_tried(enqueued: Mapping[str, Settings], slots: Sequence[Slot]) -> list[str]:
     """Those of the enqueued settings that no slot has."""
+    tried = [slot.settings.items() for slot in slots]
     return [
-        origin
-        for origin, settings in enqueued.items()
-        if not any(settings.items() <= slot.settings.items() for slot in slots)
+        name for name, own in enqueued.items() if not any(own.items() <= items for items in tried)
     ]
 
 
@@ -115,12 +98,8 @@ def folder_of(folder: Path, slot: int) -> Path:
     return folder / f"trial-{slot:04d}"
 
 
-@dataclass
-class _Running:
-    trial: FrozenTrial
-    slot: int
-    training: Training
-    seconds: float = 0.0  # at the last time stamp
+def _times(training: Training) -> dict[str, float]:
+    return {kept.HEARTBEAT_AT: time.time(), kept.SECONDS: round(training.seconds, 1)}
 
 
 class Tuner:
@@ -137,9 +116,9 @@ class Tuner:
         self._study, self._stamp, self._settings = study, stamp, settings
         self._show, self._enqueued = show, enqueued or {}
         self._storage = study._storage
-        self._running: dict[int, _Running] = {}  # by the number of the trial
+        self._running: dict[int, tuple[FrozenTrial, Training]] = {}  # by the trial's number
         self._failures = 0  # in a row
-        self._me = this_process()
+        self._me = kept.this_process()
 
     def run(self) -> None:
         """Tune; a further call continues. Raises if the first training, or several in a row,
@@ -147,9 +126,7 @@ class Tuner:
         try:
             idle_until = 0.0
             while True:
-                if self._collect():
-                    idle_until = 0.0
-                if time.monotonic() >= idle_until:
+                if self._collect() or time.monotonic() >= idle_until:
                     slots = self._fill()
                     self._show.update(slots, self._stamp.command.maximize)
                     complete = sum(slot.complete for slot in slots)
@@ -187,7 +164,7 @@ class Tuner:
         mine, now = set(self._running), time.time()
         trials = self._trials()
         running = [trial for trial in trials if trial.state == TrialState.RUNNING]
-        dead = [trial for trial in running if is_dead(trial, mine, self._me, now)]
+        dead = [trial for trial in running if kept.is_dead(trial, mine, self._me, now)]
         for trial in dead:
             drawn = trial.params.keys() == self._stamp.space.keys()
             self._close(trial, None, **{kept.ENDED: kept.STOPPED if drawn else kept.UNUSED})
@@ -237,73 +214,65 @@ class Tuner:
         own = self._new_trial(source)
         trials = self._trials()
         trial = next(trial for trial in trials if trial.number == own.number)
-        if is_one_too_many(trial, trials, self._settings.trials):
+        if kept.is_one_too_many(trial, trials, self._settings.trials):
             self._close(trial, None, **{kept.ENDED: kept.UNUSED})
             return False
         slot = kept.slot_number(trial)
-        training = Training(
-            self._stamp.command, trial.params, folder_of(self._settings.folder, slot)
-        )
-        self._running[trial.number] = _Running(trial, slot, training)
+        folder = folder_of(self._settings.folder, slot)
+        training = Training(self._stamp.command, trial.params, folder)
+        self._running[trial.number] = trial, training
         training.start(self._settings.workers, again=slot != trial.number)
         return True
 
     def _collect(self) -> bool:
         """Store the values of ended trainings; whether there were any."""
         ended = False
-        for running in list(self._running.values()):
-            outcome = running.training.poll()
+        for trial, training in list(self._running.values()):
+            outcome = training.poll()
             if outcome is not None:
                 ended = True
-                self._finish(running, outcome)
-            elif running.training.seconds - running.seconds > HEARTBEAT:
-                running.seconds = running.training.seconds
-                if not self._mark(running.trial, **_times(running)):
+                self._finish(trial, training, outcome)
+            elif training.seconds - training.stamped > HEARTBEAT:
+                training.stamped = training.seconds
+                if not self._mark(trial, **_times(training)):
                     # Closed by another process, which took this one for dead, or by a program.
-                    stop_all([running.training])
-                    del self._running[running.trial.number]
+                    stop_all([training])
+                    del self._running[trial.number]
         return ended
 
-    def _finish(self, running: _Running, outcome: Outcome) -> None:
-        trial, failed = running.trial, outcome.value is None
+    def _finish(self, trial: FrozenTrial, training: Training, outcome: Outcome) -> None:
+        """Close an ended trial; remove the checkpoints of all ended trials except the best."""
+        slot, failed = kept.slot_number(trial), outcome.value is None
         why = {kept.ENDED: kept.FAILED, kept.PROBLEM: outcome.problem} if failed else {}
-        took = duration(running.training.seconds)
-        self._close(trial, outcome.value, **why, **_times(running))
+        took = duration(training.seconds)
+        self._close(trial, outcome.value, **why, **_times(training))
         del self._running[trial.number]
         result = f"failed: {outcome.problem}"
         if outcome.value is not None:
             result = f"{self._stamp.command.metric} {number(outcome.value)}"
-        self._show.line(f"trial {running.slot}: {result}, {took}, {short(trial.params)}")
+        self._show.line(f"trial {slot}: {result}, {took}, {short(trial.params)}")
         slots = slots_of(self._trials())
-        self._remove_checkpoints(slots)
+        best = best_slot(slots, self._stamp.command.maximize)
+        for other in slots if self._settings.keep == "best" else ():
+            if (other.complete or other.state == "failed") and other is not best:
+                folder = folder_of(self._settings.folder, other.number)
+                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)  # no target of a link
         self._failures = self._failures + 1 if failed else 0
-        if failed and not any(slot.complete for slot in slots):
+        if failed and not any(other.complete for other in slots):
             raise FairseqDocError(
-                f"trial {running.slot} failed, and none before it was complete: {outcome.problem} "
-                f"({running.training.log})"
+                f"trial {slot} failed, and none before it was complete: {outcome.problem} "
+                f"({training.log})"
             )
         if self._failures >= FAILURES:
             raise FairseqDocError(
                 f"{FAILURES} trials in a row failed, the last with: {outcome.problem} "
-                f"({running.training.log}); the same command goes on with other settings"
+                f"({training.log}); the same command goes on with other settings"
             )
-
-    def _remove_checkpoints(self, slots: Sequence[Slot]) -> None:
-        """Of this folder's ended trials, except the best."""
-        best = best_slot(slots, self._stamp.command.maximize)
-        for slot in slots if self._settings.keep == "best" else ():
-            if (slot.complete or slot.state == "failed") and slot is not best:
-                remove_checkpoints(folder_of(self._settings.folder, slot.number))
 
     def _stop(self) -> None:
         """End the trainings; unfinished ones continue at the next call."""
-        stop_all([running.training for running in self._running.values()])
-        for running in self._running.values():
+        stop_all([training for _, training in self._running.values()])
+        for trial, training in self._running.values():
             with contextlib.suppress(FairseqDocError):  # the storage may be what failed
-                self._close(running.trial, None, **{kept.ENDED: kept.STOPPED}, **_times(running))
+                self._close(trial, None, **{kept.ENDED: kept.STOPPED}, **_times(training))
         self._running.clear()
-
-
-def _times(running: _Running) -> dict[str, float]:
-    seconds = round(running.training.seconds, 1)
-    return {kept.HEARTBEAT_AT: time.time(), kept.SECONDS: seconds}

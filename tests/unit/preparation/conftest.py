@@ -2,7 +2,7 @@
 
 import conftest
 from fairseq.data import Dictionary, data_utils
-from generated_text import write  # noqa: F401
+from generated_text import write
 
 WORDS = {
     "en": "A dog runs at Tom's well-known beach 3,500 (again) &".split(),
@@ -14,6 +14,32 @@ def sentence(number, side="de"):
     """A few words, others for every number."""
     words = [WORDS[side][(number * step + step) % 10] for step in range(1, 3 + number % 5)]
     return " ".join(words) + "."
+
+
+def write_splits(folder, texts):
+    """Write {split: its lines} into a new folder; the folder."""
+    folder.mkdir()
+    for split, lines in texts.items():
+        write(folder / f"{split}.txt", lines)
+    return folder
+
+
+def dictionary_of(*symbols):
+    dictionary = Dictionary()
+    for symbol in symbols:
+        dictionary.add_symbol(symbol)
+    return dictionary
+
+
+def made(prepare, settings, destination, **keywords):
+    """(what was reported, the files) of a preparation."""
+    said = []
+    prepare(settings, destination, say=said.append, **keywords)
+    assert not list(destination.parent.glob("*.part"))
+    files = contents(destination)
+    report = [line for line in said if "done before" not in line]
+    assert report == files["prepare.log"].decode().splitlines()
+    return said, files
 
 
 def lines_of(path):
@@ -44,13 +70,9 @@ def refusal(folder, prepare, *arguments, **settings):
     return message
 
 
-def interrupting(stage):
-    """A stage that is interrupted after its first line, with a file half-written."""
-
-    def interrupted(*arguments):
-        lines = stage(*arguments)
-        yield next(lines)
-        (arguments[-1] / "half").write_text("written")
-        raise KeyboardInterrupt
-
-    return interrupted
+def spoil(folder, files):
+    """Replace the files of {name: bytes}, or remove those of None."""
+    for name, content in files.items():
+        (folder / name).unlink()
+        if content is not None:
+            (folder / name).write_bytes(content)

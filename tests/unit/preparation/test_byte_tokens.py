@@ -1,16 +1,9 @@
-import pytest
-from fairseq.data import Dictionary
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_doc.preparation.byte_tokens import NAMES, text_of, tokens_of, unit_of
 
-
-def dictionary_of(*symbols):
-    dictionary = Dictionary()
-    for symbol in symbols:
-        dictionary.add_symbol(symbol)
-    return dictionary
+from .conftest import dictionary_of
 
 
 def test_bytes_have_256_names_and_the_line_feed_that_of_the_end_mark():
@@ -18,20 +11,11 @@ def test_bytes_have_256_names_and_the_line_feed_that_of_the_end_mark():
     assert [NAMES[byte] for byte in b"\x00\na\xff"] == ["<0x00>", "</s>", "<0x61>", "<0xFF>"]
 
 
-@pytest.mark.parametrize(
-    "symbols, unit",
-    [
-        (["<0x61>"], "byte"),
-        (["<0x61>", "<0xFF>"], "byte"),
-        (["<0x61>", "a"], "word"),
-        (["<0x61>", "<0x1>"], "word"),
-        (["<0xff>"], "word"),
-        ([], "word"),
-        (["a", "b"], "word"),
-    ],
-)
-def test_a_dictionary_is_of_bytes_where_every_symbol_names_one(symbols, unit):
-    assert unit_of(dictionary_of(*symbols)) == unit
+def test_a_dictionary_is_of_bytes_where_every_symbol_names_one():
+    for symbols in (["<0x61>"], ["<0x61>", "<0xFF>"]):
+        assert unit_of(dictionary_of(*symbols)) == "byte"
+    for symbols in (["<0x61>", "a"], ["<0x61>", "<0x1>"], ["<0xff>"], [], ["a", "b"]):
+        assert unit_of(dictionary_of(*symbols)) == "word"
 
 
 @given(st.text())
@@ -50,17 +34,10 @@ def test_what_names_no_byte_is_replaced():
     assert text_of(["<0x61>", "<unk>", "<0xC3>", "</s>"], "byte") == "a\ufffd\ufffd\n"
 
 
-@pytest.mark.parametrize(
-    "words, text",
-    [
-        ([], ""),
-        (["a", "b"], "a b"),
-        (["x", "a", "</s>", "b", "c"], "x a\nb c"),
-        (["a", "</s>", "</s>", "b"], "a\n\nb"),
-        (["a", "</s>"], "a\n"),
-    ],
-)
-def test_words_have_blanks_between_them(words, text):
-    assert text_of(words, "word") == text
-    if "</s>" not in words:
-        assert tokens_of(f" {text}\t", "word") == words
+@given(st.lists(st.lists(st.sampled_from(["a", "bc", "a</s>", "<unk>"]))))
+def test_words_have_blanks_between_them_and_lines_end_marks(lines):
+    tokens = [token for line in lines for token in [*line, "</s>"]]
+    assert text_of(tokens, "word") == "".join(" ".join(line) + "\n" for line in lines)
+    for line in lines:
+        assert text_of(line, "word") == " ".join(line)
+        assert tokens_of(f" {' '.join(line)}\t", "word") == line

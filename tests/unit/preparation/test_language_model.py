@@ -1,9 +1,9 @@
 import gzip
 import os
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import conftest
 import numpy as np
@@ -12,7 +12,6 @@ from fairseq.data import Dictionary, data_utils
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 from fairseq_doc.preparation import language_model
 from fairseq_doc.preparation.byte_tokens import NAMES
@@ -25,7 +24,7 @@ from fairseq_doc.preparation.language_model import (
 )
 from fairseq_doc.preparation.text_form import form_of
 
-from .conftest import binarised, contents, lines_of, refusal, write
+from .conftest import binarised, contents, lines_of, made, refusal, spoil, write, write_splits
 
 TEXT = {"train": ["a b  a\tc", "", "a <unk>", "b a"], "valid": ["a d"], "test": ["b", "c a"]}
 DATA = {
@@ -39,21 +38,12 @@ DATA = {
 @pytest.fixture
 def text(tmp_path):
     """A folder of text."""
-    folder = tmp_path / "text"
-    folder.mkdir()
-    for split, lines in TEXT.items():
-        write(folder / f"{split}.txt", lines)
-    return folder
+    return write_splits(tmp_path / "text", TEXT)
 
 
 def prepared(text, destination, corpus="text", workers=1, **settings):
     """(what was reported, the files) of a preparation."""
-    said = []
-    prepare(Settings(corpus, text, **settings), destination, workers, said.append)
-    assert not list(destination.parent.glob("*.part"))
-    files = contents(destination)
-    assert said == files["prepare.log"].decode().splitlines()
-    return said, files
+    return made(prepare, Settings(corpus, text, **settings), destination, workers=workers)
 
 
 def test_what_was_read_is_what_was_binarised(text, tmp_path):
@@ -82,8 +72,8 @@ OTHER_TEST = Counts({**COUNTS.tokens, "test": 6}, 5)
 @pytest.mark.parametrize(
     "counts, settings, facts",
     [
-        (COUNTS, {}, None),
-        (COUNTS, {"unit": "byte"}, None),
+        (COUNTS, {}, []),
+        (COUNTS, {"unit": "byte"}, []),
         (OTHER_TEST, {}, ["test.txt", "expected 6 tokens", "got 5"]),
         (OTHER_TEST, {"unit": "byte"}, ["test.txt", "expected 6 tokens", "got 5"]),
         (Counts(COUNTS.tokens, 6), {}, ["expected 6 word types", "got 5"]),
@@ -91,11 +81,12 @@ OTHER_TEST = Counts({**COUNTS.tokens, "test": 6}, 5)
 )
 def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, settings, facts):
     monkeypatch.setitem(PUBLISHED, "toy", counts)
-    if facts is None:
-        assert set(prepared(text, tmp_path / "bin", "toy", **settings)[1]) == DATA
-        return
-    message = refusal(tmp_path, prepared, text, tmp_path / "bin", "toy", **settings)
-    assert all(fact in message for fact in facts)
+    arguments = (text, tmp_path / "bin", "toy")
+    if facts:
+        message = refusal(tmp_path, prepared, *arguments, **settings)
+        assert all(fact in message for fact in facts)
+    else:
+        assert set(prepared(*arguments, **settings)[1]) == DATA
 
 
 @pytest.mark.parametrize(
@@ -109,23 +100,20 @@ def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, setti
         ("a\n3\u00a0500 b\n".encode(), {}, ["test.txt: line 2", "3 tokens", "binarised 4"]),
         ("a\u2028b\n".encode(), {}, ["line 1", "2 tokens", "binarised 3"]),
         (b"a b\rc\n", {}, ["line 1", "4 tokens", "binarised 3", "carriage return"]),
-        (None, {"unit": "byte"}, ["expected train.txt, valid.txt, test.txt in", "no test.txt"]),
         (b"", {"unit": "byte"}, ["test.txt", "got an empty file"]),
         (gzip.compress(b"a\n", mtime=0), {"unit": "byte"}, ["test.txt: expected the text itself", "gzip"]),
         (b"a\n", {"threshold": -1}, ["threshold", "got -1"]),
+        (b"a\n", {"split": "90,5,5"}, ["--split: expected the corpus text and a file"]),
         (b"a\n", {"corpus": "enwik8", "unit": "word"}, ["byte for enwik8"]),
     ],
 )  # fmt: skip
 def test_text_that_cannot_be_used_is_refused(text, tmp_path, content, settings, facts):
-    (text / "test.txt").unlink()
-    if content is not None:
-        (text / "test.txt").write_bytes(content)
+    spoil(text, {"test.txt": content})
     message = refusal(tmp_path, prepared, text, tmp_path / "bin", **settings)
     assert all(fact in message for fact in facts)
 
 
 def test_places_that_cannot_be_used_are_refused(text, tmp_path):
-    assert "text exists" in refusal(tmp_path, prepared, text, text)
     for path, got in ((tmp_path / "no", "nothing of this name"), (text / "test.txt", "a file")):
         message = refusal(tmp_path, prepared, path, tmp_path / "bin", "ptb")
         assert message == f"{path}: expected a folder of train.txt, valid.txt, test.txt; got {got}"
@@ -160,23 +148,20 @@ def test_the_names_of_the_published_files_change_nothing(text, tmp_path, form, u
 
 
 @pytest.mark.parametrize(
-    "present, expected, missing",
+    "present, form, missing",
     [
-        ([], "train.txt, valid.txt, test.txt", "no train.txt, no valid.txt, no test.txt"),
-        (["valid.txt"], "train.txt, valid.txt, test.txt", "no train.txt, no test.txt"),
-        (
-            ["train.txt", "ptb.train.txt", "ptb.test.txt"],
-            "ptb.train.txt, ptb.valid.txt, ptb.test.txt",
-            "no ptb.valid.txt",
-        ),
+        ([], "{}.txt", "no train.txt, no valid.txt, no test.txt"),
+        (["valid.txt"], "{}.txt", "no train.txt, no test.txt"),
+        (["train.txt", "ptb.train.txt", "ptb.test.txt"], "ptb.{}.txt", "no ptb.valid.txt"),
     ],
-)  # fmt: skip
-def test_all_missing_files_are_named_at_once(text, tmp_path, present, expected, missing):
+)
+def test_all_missing_files_are_named_at_once(text, tmp_path, present, form, missing):
     for split in SPLITS:
         (text / f"{split}.txt").unlink()
     for name in present:
         write(text / name, ["x"])
     message = refusal(tmp_path, prepared, text, tmp_path / "bin")
+    expected = ", ".join(map(form.format, SPLITS))
     assert message == f"expected {expected} in {text}; got {missing}"
 
 
@@ -267,19 +252,10 @@ def tokens(data, split):
     return [[dictionary[token] for token in line.tolist()] for line in lines]
 
 
-@pytest.fixture
-def bytes_folder(tmp_path):
-    """A folder of bytes, some of them not UTF-8."""
-    folder = tmp_path / "bytes"
-    folder.mkdir()
-    (folder / "train.txt").write_bytes(b"aab\n\na\xff")
-    (folder / "valid.txt").write_bytes(b"\xef\xbb\xbfa\r\n")
-    (folder / "test.txt").write_bytes(b"b")
-    return folder
-
-
-def test_every_byte_is_a_token(bytes_folder, tmp_path):
-    said, files = prepared(bytes_folder, tmp_path / "bin", unit="byte")
+def test_every_byte_is_a_token(tmp_path):
+    for split, data in zip(SPLITS, (b"aab\n\na\xff", b"\xef\xbb\xbfa\r\n", b"b"), strict=True):
+        (tmp_path / f"{split}.txt").write_bytes(data)
+    said, files = prepared(tmp_path, tmp_path / "bin", unit="byte")
     assert set(files) == DATA
     assert lines_of(tmp_path / "bin" / "dict.txt") == ["<0x61> 3", "<0x62> 1", "<0xFF> 1"]
     a, b, end, unknown = "<0x61>", "<0x62>", "</s>", "<unk>"
@@ -293,22 +269,21 @@ def test_every_byte_is_a_token(bytes_folder, tmp_path):
         "valid: 1 lines and 6 bytes binarised, 4 of them <unk>",
         "test: 1 lines and 1 bytes binarised, 0 of them <unk>",
     ]
-    prepared(bytes_folder, tmp_path / "rare", unit="byte", threshold=2)
+    prepared(tmp_path, tmp_path / "rare", unit="byte", threshold=2)
     assert lines_of(tmp_path / "rare" / "dict.txt") == ["<0x61> 3"]
 
 
 def test_the_files_are_those_that_fairseq_writes_for_the_names_of_the_bytes(tmp_path):
-    folder, named = tmp_path / "bytes", tmp_path / "named"
-    for path in (folder, named, tmp_path / "fairseq"):
-        path.mkdir()
-    rng = np.random.default_rng(0)
+    rng, texts, named = np.random.default_rng(0), {}, {}
     for split in SPLITS:
-        data = rng.integers(0, 40, 500, dtype=np.uint8).tobytes() + b"\n"
-        (folder / f"{split}.txt").write_bytes(data)
-        lines = data[:-1].split(b"\n")
-        write(named / f"{split}.txt", [" ".join(NAMES[byte] for byte in line) for line in lines])
+        lines = rng.integers(0, 40, 500, dtype=np.uint8).tobytes().split(b"\n")
+        texts[split] = [line.decode() for line in lines]
+        named[split] = [" ".join(NAMES[byte] for byte in line) for line in lines]
+    folder = write_splits(tmp_path / "bytes", texts)
     _, files = prepared(folder, tmp_path / "bin", unit="byte")
-    list(language_model.binarise(named, tmp_path / "fairseq"))
+    (tmp_path / "fairseq").mkdir()
+    named = write_splits(tmp_path / "named", named)
+    list(language_model.binarise(Settings("text"), named, tmp_path / "fairseq"))
     expected = contents(tmp_path / "fairseq")
     assert set(expected) == DATA - {"prepare.log"}
     assert {name: files[name] for name in expected} == expected
@@ -367,10 +342,9 @@ def one_file(tmp_path):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_one_file_gives_what_a_folder_of_its_parts_gives(one_file, text, tmp_path, packed):
-    for split, (start, end) in zip(SPLITS, [(0, 6), (6, 9), (9, 10)], strict=True):
-        write(text / f"{split}.txt", LINES[start:end])
-    expected = prepared(text, tmp_path / "folder")
+def test_one_file_gives_what_a_folder_of_its_parts_gives(one_file, tmp_path, packed):
+    parts = {"train": LINES[:6], "valid": LINES[6:9], "test": LINES[9:]}
+    expected = prepared(write_splits(tmp_path / "parts", parts), tmp_path / "folder")
     if packed:
         one_file.write_bytes(gzip.compress(one_file.read_bytes()))
     assert prepared(one_file, tmp_path / "file", split=SIXTY) == expected
@@ -428,20 +402,6 @@ def test_percentages_that_cannot_be_used_are_refused(one_file, tmp_path, split):
     )
 
 
-@pytest.mark.parametrize(
-    "corpus, source, fact",
-    [
-        ("text", "{text}", "which it cuts in three; got text {text}"),
-        ("ptb", "{file}", "expected the corpus text and a file, which it cuts in three; got ptb"),
-        ("text", "{text}/nothing", "No such file"),
-    ],
-)
-def test_what_cannot_be_cut_is_refused(one_file, text, tmp_path, corpus, source, fact):
-    source = Path(source.format(text=text, file=one_file))
-    message = refusal(tmp_path, prepared, source, tmp_path / "bin", corpus, split=SIXTY)
-    assert fact.format(text=text) in message
-
-
 # Like an earlier folder
 
 
@@ -457,20 +417,17 @@ def test_what_cannot_be_cut_is_refused(one_file, text, tmp_path, corpus, source,
     ],
     ids=str,
 )
-def test_like_an_earlier_folder(text, tmp_path, settings):
+def test_like_an_earlier_folder(tmp_path, settings):
     """The same text gives the same data; another one its dictionary, form and <unk>s."""
-    for split in SPLITS:
-        write(text / f"{split}.txt", ["abab, abba ab", "baab <unk> ba.", "abba, ab"] * 3)
+    lines = ["abab, abba ab", "baab <unk> ba.", "abba, ab"] * 3
+    text = write_splits(tmp_path / "old", dict.fromkeys(SPLITS, lines))
     first, same, other = (tmp_path / name for name in ("first", "same", "other"))
     _, files = prepared(text, first, **settings)
     said, again = prepared(text, same, like=first)
     names = [n for n in files if n.endswith((".bin", ".idx", ".txt", ".model", ".codes"))]
     assert names and all(again[name] == files[name] for name in names)
     assert form_of(same) == replace(form_of(first), model=form_of(same).model)
-    folder = tmp_path / "new"
-    folder.mkdir()
-    for split in SPLITS:
-        write(folder / f"{split}.txt", ["ab zebra, ba"])
+    folder = write_splits(tmp_path / "new", dict.fromkeys(SPLITS, ["ab zebra, ba"]))
     said, new = prepared(folder, other, like=same)
     assert new["dict.txt"] == files["dict.txt"]
     assert any("<unk>" in line for line in tokens(other, "train"))
@@ -489,6 +446,5 @@ def test_like_that_cannot_be(text, tmp_path, corpus, settings, problem):
     prepared(text, tmp_path / "first")
     settings = {"like": "first", **settings}
     settings["like"] = tmp_path / settings["like"]
-    with pytest.raises(FairseqDocError, match=problem):
-        prepare(Settings(corpus, text, **settings), tmp_path / "bin")
-    assert not (tmp_path / "bin").exists() and not list(tmp_path.glob("*.part"))
+    message = refusal(tmp_path, prepared, text, tmp_path / "bin", corpus, **settings)
+    assert re.search(problem, message)

@@ -7,13 +7,13 @@ from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE, Sentencepi
 from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE, SubwordNMTBPEConfig
 
 from fairseq_doc.preparation import parallel_text
+from fairseq_doc.preparation.corpora import SPLITS
 from fairseq_doc.preparation.parallel_text import Settings, prepare
 from fairseq_doc.preparation.tokenization import moses
 
-from .conftest import binarised, contents, interrupting, lines_of, refusal, sentence, write
+from .conftest import binarised, lines_of, made, refusal, sentence, spoil, write
 
-SPLITS, SIDES = ("train", "valid", "test"), ("en", "de")
-STAGES = ("write_text", "learn", "segment", "binarise")
+SIDES = ("en", "de")
 AS_IT_IS = {"bpe": "none", "tokenizer": "none"}
 
 
@@ -22,23 +22,18 @@ def raw(tmp_path):
     """A folder of 40 training pairs and 5 each of valid and test, en-de."""
     folder = tmp_path / "raw"
     folder.mkdir()
-    for split, start, count in (("train", 0, 40), ("valid", 50, 5), ("test", 60, 5)):
+    for split, numbers in zip(SPLITS, (range(40), range(50, 55), range(60, 65)), strict=True):
         for side in SIDES:
-            write(
-                folder / f"{split}.{side}", [sentence(n, side) for n in range(start, start + count)]
-            )
+            write(folder / f"{split}.{side}", [sentence(n, side) for n in numbers])
     return folder
 
 
 def prepared(raw, destination, workers=1, **changes):
     """(what was reported, the files) of a preparation."""
-    said = []
     if changes.get("bpe") != "none":
         changes = {"merges": 20, **changes}
     settings = Settings(**{"source": "en", "target": "de", "folder": raw, **changes})
-    prepare(settings, destination, workers, said.append)
-    assert not list(destination.parent.glob("*.part"))
-    return said, contents(destination)
+    return made(prepare, settings, destination, workers=workers)
 
 
 def units(folder, split, side):
@@ -52,42 +47,44 @@ def replace(raw, name, lines, at=0):
     write(raw / name, [*old[:at], *lines, *old[at + len(lines) :]])
 
 
+# {kind: (file of a model, merges or pieces, fairseq's reader of what is typed)}
+MODELS = {
+    "none": ("", {}, lambda model: str),
+    "subword_nmt": (
+        *("bpe.codes{}", {"merges": 100_000}),
+        lambda model: SubwordNMTBPE(SubwordNMTBPEConfig(bpe_codes=str(model))).encode,
+    ),
+    "sentencepiece": (
+        *("sentencepiece{}.model", {"merges": 80}),
+        lambda model: SentencepieceBPE(SentencepieceConfig(sentencepiece_model=str(model))).encode,
+    ),
+}
+
+
 @pytest.mark.parametrize("joint", [False, True])
-@pytest.mark.parametrize("bpe", ["subword_nmt", "sentencepiece", "none"])
+@pytest.mark.parametrize("bpe", MODELS)
 @pytest.mark.parametrize("tokenizer", ["moses", "none"])
 def test_what_was_read_is_what_was_binarised(raw, tmp_path, bpe, joint, tokenizer):
-    merges = {} if bpe == "none" else {"merges": 60}
-    _, files = prepared(raw, tmp_path / "bin", bpe=bpe, joint=joint, tokenizer=tokenizer, **merges)
-    models = {"subword_nmt": "bpe.codes{}", "sentencepiece": "sentencepiece{}.model"}
-    endings = [""] if joint else [".de", ".en"]
-    expected = {models[bpe].format(ending) for ending in endings} if bpe in models else set()
-    assert expected == {name for name in files if "bpe" in name or "piece" in name}
-    assert (files["dict.en.txt"] == files["dict.de.txt"]) == joint
-    for split, side in itertools.product(SPLITS, SIDES):
-        words = [post_process(line, bpe) for line in units(tmp_path / "bin", split, side)]
-        plain = [moses(side).decode(line) for line in words] if tokenizer == "moses" else words
-        assert plain == lines_of(raw / f"{split}.{side}")
-
-
-def test_text_is_read_as_fairseq_reads_what_is_typed(raw, tmp_path):
-    """fairseq's ``--tokenizer`` and ``--bpe`` give a line the units that were binarised."""
-    replace(raw, "train.en", ["a@@ b </s> <pad>"])  # Moses escapes what could not be used
-    lines = lines_of(raw / "train.en")
-    said, files = prepared(raw, tmp_path / "bin", merges=100_000)
+    """As fairseq's ``--tokenizer`` and ``--bpe`` read what is typed; the units can be undone."""
+    if tokenizer == "moses":  # which escapes what could not be used
+        replace(raw, "train.en", ["a@@ b </s> <pad>"])
+    (form, merges, encoder), bin = MODELS[bpe], tmp_path / "bin"
+    said, files = prepared(raw, bin, bpe=bpe, joint=joint, tokenizer=tokenizer, **merges)
     assert "train: 40 pairs read from train, 40 kept" in said
-    learned = files["bpe.codes.en"].count(b"\n") - 1
-    assert any(f"bpe en: {learned:,} of 100,000 merges" in line for line in said)
-    codes = str(tmp_path / "bin" / "bpe.codes.en")
-    bpe = SubwordNMTBPE(SubwordNMTBPEConfig(bpe_codes=codes))
-    typed = [bpe.encode(moses("en").encode(line)) for line in lines]
-    assert typed == units(tmp_path / "bin", "train", "en")
-
-    replace(raw, "train.en", ["a b"])
-    lines = lines_of(raw / "train.en")
-    prepared(raw, tmp_path / "pieces", bpe="sentencepiece", tokenizer="none", merges=60)
-    model = str(tmp_path / "pieces" / "sentencepiece.en.model")
-    bpe = SentencepieceBPE(SentencepieceConfig(sentencepiece_model=model))
-    assert [bpe.encode(line) for line in lines] == units(tmp_path / "pieces", "train", "en")
+    ends = dict.fromkeys(SIDES, "") if joint else {side: f".{side}" for side in SIDES}
+    models = {form.format(end) for end in ends.values()} - {""}
+    assert models == {name for name in files if "bpe" in name or "piece" in name}
+    assert (files["dict.en.txt"] == files["dict.de.txt"]) == joint
+    if bpe == "subword_nmt":
+        learned = files[form.format(ends["en"])].count(b"\n") - 1
+        assert any(f": {learned:,} of 100,000 merges learned; no other pair" in x for x in said)
+    for split, side in itertools.product(SPLITS, SIDES):
+        encode, found = encoder(bin / form.format(ends[side])), units(bin, split, side)
+        words = lines_of(raw / f"{split}.{side}")
+        if tokenizer == "moses":
+            words = list(map(moses(side).encode, words))
+        assert found == list(map(encode, words))
+        assert [post_process(line, bpe) for line in found] == words
 
 
 def test_every_pair_that_is_dropped_is_listed(raw, tmp_path):
@@ -105,7 +102,6 @@ def test_every_pair_that_is_dropped_is_listed(raw, tmp_path):
     reasons = {reason for _, reason in dropped}
     assert {f"train: {2 if 'empty' in r else 1} dropped: {r}" for r in reasons} <= set(said)
     assert len(units(tmp_path / "bin", "train", "en")) == 40
-    assert files["prepare.log"].decode().splitlines() == said
 
 
 def test_a_long_line_outside_training_is_kept_and_reported(raw, tmp_path):
@@ -155,21 +151,26 @@ def test_several_tests_and_other_names(raw, tmp_path):
     assert len(json.loads(files["settings.json"])["sha256"]) == 8
 
 
+STAGES = ("write_text", "learn", "segment", "binarise")
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_an_interrupted_preparation_goes_on_to_the_same_result(raw, tmp_path, monkeypatch, stage):
-    expected = prepared(raw, tmp_path / "whole", workers=2)
-    monkeypatch.setattr(parallel_text, stage, interrupting(getattr(parallel_text, stage)))
-    with pytest.raises(KeyboardInterrupt):
+    def interrupted(*arguments):
+        yield next(whole(*arguments))
+        (arguments[-1] / "half").write_text("written")
+        raise KeyboardInterrupt
+
+    _, expected = prepared(raw, tmp_path / "whole", workers=2)
+    whole, done = getattr(parallel_text, stage), STAGES[: STAGES.index(stage)]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(parallel_text, stage, interrupted)
         prepared(raw, tmp_path / "bin")
     assert not (tmp_path / "bin").exists()
-    monkeypatch.undo()
-    done = STAGES[: STAGES.index(stage)]
     for earlier in done:  # what is done is not done again
         monkeypatch.setattr(parallel_text, earlier, None)
     said, files = prepared(raw, tmp_path / "bin")
-    assert sum("done before" in line for line in said) == len(done)
-    assert [line for line in said if "done before" not in line] == expected[0]
-    assert files == expected[1]
+    assert sum("done before" in line for line in said) == len(done) and files == expected
 
 
 LATIN_1 = b"gut\n" + "größer\n".encode("latin-1") + b"x\n" * 3
@@ -201,9 +202,6 @@ EMPTY_SPLIT = {"valid.en": b"", "valid.de": b""}
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_and_nothing_is_left(raw, tmp_path, files, changes, facts):
-    for name, content in files.items():
-        (raw / name).unlink()
-        if content is not None:
-            (raw / name).write_bytes(content)
+    spoil(raw, files)
     message = refusal(tmp_path, prepared, raw, tmp_path / "bin", **changes)
     assert all(fact.format(raw=raw) in message for fact in facts)

@@ -20,18 +20,19 @@ class Settings:
 STAMP = make_stamp(Settings, Settings(1), {}, {"tool": "1.0"})
 
 
-def write_a(folder):
-    (folder / "a").write_text("first")
-    yield "wrote a"
+def writing(name, text, error=None):
+    """A stage that writes a file, then raises the error."""
 
-
-def fail_with(error):
     def stage(folder):
-        (folder / "half").write_text("written")
-        yield "began"
-        raise error
+        (folder / name).write_text(text)
+        yield f"wrote {name}"
+        if error:
+            raise error
 
     return stage
+
+
+write_a, write_b = writing("a", "first"), writing("b", "second")
 
 
 def attempt(tmp_path, second, stamp=STAMP):
@@ -42,11 +43,6 @@ def attempt(tmp_path, second, stamp=STAMP):
         data = stages.run("second", second)
         stages.finish(data, tmp_path / "dest", [first / "a", first])
     return said
-
-
-def write_b(folder):
-    (folder / "b").write_text("second")
-    yield "wrote b"
 
 
 WHOLE = {
@@ -67,14 +63,16 @@ def test_the_last_stage_with_copies_and_the_report_becomes_the_destination(tmp_p
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("disk full"), ZeroDivisionError()])
 def test_an_interrupted_preparation_goes_on(tmp_path, error):
     with pytest.raises(type(error)):
-        attempt(tmp_path, fail_with(error))
+        attempt(tmp_path, writing("half", "written", error))
     assert not (tmp_path / "dest").exists()
     assert attempt(tmp_path, write_b) == ["first: done before", "wrote a", "wrote b"]
     assert contents(tmp_path) == WHOLE
 
 
 def test_text_that_cannot_be_used_leaves_nothing(tmp_path):
-    assert_refused("bad text", attempt, tmp_path, fail_with(FairseqDocError("bad text")))
+    assert_refused(
+        "bad text", attempt, tmp_path, writing("half", "written", FairseqDocError("bad text"))
+    )
     assert contents(tmp_path) == {}
 
 
@@ -165,7 +163,7 @@ def test_a_preparation_that_was_killed_while_it_began_goes_on(tmp_path, left):
 def test_other_settings_start_over(tmp_path, monkeypatch, killed):
     """And where that is killed, no stage that is half removed counts as finished."""
     with pytest.raises(KeyboardInterrupt):
-        attempt(tmp_path, fail_with(KeyboardInterrupt()))
+        attempt(tmp_path, writing("half", "written", KeyboardInterrupt()))
     other = make_stamp(Settings, Settings(2), {}, {"tool": "1.0"})
 
     def kill(path, **options):

@@ -1,21 +1,14 @@
 import pytest
 from conftest import refusal
-from fairseq.data import Dictionary
 from hypothesis import given
 
 from fairseq_doc.preparation.symbols import WordSymbols, shape, symbols_of, tree_of
 from fairseq_doc.preparation.trees import Tree
 
 from ..parsing.conftest import read, trees
+from .conftest import dictionary_of
 
 DOG = "(TOP (S (NP-SBJ (DT The) (NN Dog)) (VP (VBZ barks)) (-RRB- -RRB-)))"
-
-
-def dictionary_of(*symbols):
-    dictionary = Dictionary()
-    for symbol in symbols:
-        dictionary.add_symbol(symbol)
-    return dictionary
 
 
 def rooted(tree):
@@ -47,35 +40,32 @@ def test_a_root_that_is_another_is_written():
     assert symbols_of(read("(NN a)"), str) == ["a"]
 
 
+SHAPES = {
+    "": "dog iPhone sun alas!",
+    "-capital": "Dog Émile",
+    "-digit": "1990 b2b",
+    "-hyphen": "co-op",
+    "-dot": "a.k.a",
+    "-ing": "going",
+    "-ed": "asked unnoticed",  # an ending comes before the beginning
+    "-ly": "likely",
+    "-s": "dogs",
+    "-est": "best",
+    "-er": "taker",
+    "-ion": "nation",
+    "-ory": "memory",
+    "-un": "undo",
+    "-capital-un": "Unequal",  # and that before -al
+    "-al": "legal",
+    "-capital-digit-hyphen-dot": "Mr.A-3",
+    "-capital-digit-hyphen-dot-s": "Non-U.S.-3s",
+    "-capital-digit-hyphen-dot-ing": "X-1.ING",
+}
+
+
 @pytest.mark.parametrize(
     "word, symbol",
-    [
-        ("dog", "<unk>"),
-        ("Dog", "<unk-capital>"),
-        ("iPhone", "<unk>"),
-        ("Émile", "<unk-capital>"),
-        ("1990", "<unk-digit>"),
-        ("b2b", "<unk-digit>"),
-        ("co-op", "<unk-hyphen>"),
-        ("a.k.a", "<unk-dot>"),
-        ("going", "<unk-ing>"),
-        ("asked", "<unk-ed>"),
-        ("likely", "<unk-ly>"),
-        ("dogs", "<unk-s>"),
-        ("best", "<unk-est>"),
-        ("taker", "<unk-er>"),
-        ("nation", "<unk-ion>"),
-        ("memory", "<unk-ory>"),
-        ("undo", "<unk-un>"),
-        ("legal", "<unk-al>"),
-        ("Mr.A-3", "<unk-capital-digit-hyphen-dot>"),
-        ("Non-U.S.-3s", "<unk-capital-digit-hyphen-dot-s>"),
-        ("X-1.ING", "<unk-capital-digit-hyphen-dot-ing>"),
-        ("unnoticed", "<unk-ed>"),  # an ending comes before the beginning
-        ("Unequal", "<unk-capital-un>"),  # and that before -al
-        ("sun", "<unk>"),
-        ("alas!", "<unk>"),
-    ],
+    [(word, f"<unk{end}>") for end, words in SHAPES.items() for word in words.split()],
 )
 def test_a_rare_word_is_known_by_its_shape(word, symbol):
     assert shape(word) == symbol

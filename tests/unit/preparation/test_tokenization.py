@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from fairseq_doc.preparation.bpe import learn_sentencepiece
 from fairseq_doc.preparation.tokenization import (
-    CONTROL,
     RESERVED,
     clean,
-    holds_bpe_mark,
+    learn_sentencepiece,
     make_segmenter,
     make_tokenizer,
     moses,
@@ -30,31 +28,17 @@ TYPED = st.text(
 )
 
 
-@pytest.mark.parametrize(
-    "line, expected",
-    [
-        ("a b", "a b"),
-        ("  a \t b\r", "a b"),
-        ("a\u2028b\u2029c\x85d\x0be", "a b c d e"),
-        ("a\u00a0b\u3000c", "a b c"),
-        ("a\x00b\x1bc\x7fd\x9fe", "a b c d e"),
-        ("\ufeffa", "a"),
-        ("a\u200b\u00adb \u2581 é e\u0301 \ufb01 Ⅳ", "a\u200b\u00adb \u2581 é e\u0301 \ufb01 Ⅳ"),
-        (" \u2028\x00", ""),
-    ],
-)
-def test_clean(line, expected):
-    assert clean(line) == expected
+BLANKS = " \t\r\x0b\u2028\u2029\x85\u00a0\u3000\x00\x1b\x7f\x9f"
 
 
-@given(st.text())
-def test_cleaning_changes_only_blanks_and_nothing_twice(text):
-    once = clean(text)
-    assert clean(once) == once.removeprefix("\ufeff")
-    assert once.split() == once.split(" ") or not once
-    assert not CONTROL.search(once)
-    kept = [c for c in text.removeprefix("\ufeff") if not c.isspace() and c > "\x1f"]
-    assert once.replace(" ", "") == "".join(c for c in kept if not "\x7f" <= c <= "\x9f")
+@given(st.text(st.characters() | st.sampled_from(f"ab\ufeff\u200b\u00ad\u2581e\u0301{BLANKS}")))
+def test_only_blanks_control_characters_and_a_byte_order_mark_are_cleaned(text):
+    def blank(character):
+        return character.isspace() or character < " " or "\x7f" <= character <= "\x9f"
+
+    kept = text[1:] if text.startswith("\ufeff") else text
+    assert all(map(blank, BLANKS)) and not any(map(blank, "\ufeff\u200b\u00ad"))
+    assert clean(text) == " ".join("".join(" " if blank(c) else c for c in kept).split())
 
 
 def codes(lines, merges):
@@ -67,7 +51,7 @@ def codes(lines, merges):
 @settings(max_examples=100)
 @given(st.lists(st.text(st.sampled_from("ab@</wé "), max_size=12), min_size=1, max_size=6))
 def test_merges_are_undone(texts):
-    usable = [x for x in map(clean, texts) if x and not holds_bpe_mark(x, "subword_nmt")]
+    usable = [x for x in map(clean, texts) if why_unusable(x, "subword_nmt") is None]
     segment = codes([*usable, "abab ab@ @b"] * 2, 8)
     for line in usable:
         assert post_process(segment(line), "subword_nmt") == line
@@ -77,9 +61,9 @@ def test_merges_are_undone(texts):
 def test_what_cannot_be_undone_is_found(line):
     """The mark of one kind is an ordinary character of another."""
     ends = any(word.endswith("@@") for word in line.split())
-    assert holds_bpe_mark(line, "subword_nmt") == ends
-    assert holds_bpe_mark(line, "sentencepiece") == ("\u2581" in line)
-    assert not holds_bpe_mark(line, "none")
+    assert (why_unusable(line, "subword_nmt") is not None) == ends
+    assert (why_unusable(line, "sentencepiece") is not None) == ("\u2581" in line)
+    assert why_unusable(line, "none") is None
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,14 @@ import gzip
 import pytest
 import toy_trees
 from fairseq.data import Dictionary
-from fairseq.tasks.translation import load_langpair_dataset
 
+from fairseq_doc.preparation.corpora import SPLITS
 from fairseq_doc.preparation.symbols import WordSymbols, shape, symbols_of
 from fairseq_doc.preparation.treebank import Settings, prepare
 from fairseq_doc.preparation.trees import parse_tree, read_trees
 
-from .conftest import binarised, contents, lines_of, refusal
+from .conftest import binarised, contents, lines_of, made, refusal, spoil
 
-SPLITS = ("train", "valid", "test")
 TRAIN = [
     "(TOP (S (NP (DT The) (NN dog)) (VP (VBD saw) (NP (DT the) (NNP Rex)))))",
     "(TOP (S (NP (DT the) (NN dog)) (VP (VBD saw) (NP (CD 3,500) (NNS Cats))))\n  )",
@@ -34,11 +33,9 @@ def trees(tmp_path):
 
 def prepared(trees, destination, threshold=2, **changes):
     """(what was reported, the folder)."""
-    said = []
-    prepare(Settings(trees, threshold=threshold, **changes), destination, said.append)
-    assert not list(destination.parent.glob("*.part"))
-    assert lines_of(destination / "prepare.log") == said
-    return said, destination
+    return made(prepare, Settings(trees, threshold=threshold, **changes), destination)[
+        0
+    ], destination
 
 
 def text_of(data, split="train"):
@@ -93,17 +90,10 @@ def test_the_folder_holds_the_data_the_text_and_the_trees(trees, tmp_path):
     assert len(lines_of(data / "trees" / "train.mrg")) == 3  # a tree a line
 
 
-@pytest.mark.parametrize(
-    "threshold, known",
-    [
-        (1, {*KNOWN, "rex", "3,500", "cats", "-lrb-", "left"}),
-        (2, KNOWN),
-        (3, {"the", "dog"}),
-        (4, set()),
-    ],
-)
-def test_words_are_counted_in_lower_case_and_in_training_only(trees, tmp_path, threshold, known):
-    assert words_of(prepared(trees, tmp_path / "bin", threshold)[1]) == known
+def test_words_are_counted_in_lower_case_and_in_training_only(trees, tmp_path):
+    rare = {"rex", "3,500", "cats", "-lrb-", "left"}
+    for threshold, known in ((1, KNOWN | rare), (3, {"the", "dog"}), (4, set())):
+        assert words_of(prepared(trees, tmp_path / f"{threshold}", threshold)[1]) == known
 
 
 def test_rare_words_are_symbols_by_their_shape_where_asked(trees, tmp_path):
@@ -197,12 +187,6 @@ def test_pairs_are_sentences_with_their_symbols(trees, tmp_path, unknown):
             assert [line.split() for line in lines] == [
                 [word if word in dictionary else "<unk>" for word in row] for row in expected[side]
             ]
-        loaded = load_langpair_dataset(
-            str(data / "pairs"), split, "words", sides["words"], "symbols", sides["symbols"],
-            combine=False, dataset_impl=None, upsample_primary=1, left_pad_source=True,
-            left_pad_target=False, max_source_positions=1000, max_target_positions=1000,
-        )  # fmt: skip
-        assert len(loaded) == len(rows)
     assert "pairs: train: 3 pairs read from train, 3 kept" in said
 
 
@@ -223,23 +207,14 @@ def test_the_same_trees_give_the_same_files_and_pairs_change_no_other(trees, tmp
     [
         ({}, {"train": "none.mrg"}, ["{trees}: expected files none.mrg, for --train"]),
         ({}, {"valid": "dev.mrg,none*.mrg"}, ["expected files none*.mrg, for --valid"]),
-        (
-            {},
-            {"test": "test.mrg,te*.mrg"},
-            ["test.mrg: expected every file once", "--test and --test"],
-        ),
+        ({}, {"test": "test.mrg,te*.mrg"}, ["test.mrg: expected every", "--test and --test"]),
         ({}, {"test": "t*.mrg"}, ["train.mrg", "got it for --train and --test"]),
-        ({"dev": None}, {}, ["expected files dev.mrg, for --valid"]),
-        ({"dev": ""}, {}, ["dev.mrg: expected trees", "got an empty file"]),
-        ({"dev": "(S (NP (-NONE- *)))"}, {"clean": True}, ["dev.mrg: line 1: ", "only traces"]),
-        ({"test": "(S (NN a))\n(S (NN b)"}, {}, ["test.mrg: line 2: ", "1 more closing"]),
-        ({"train": "(S (NN a)))\n"}, {"pairs": True}, ["train.mrg: line 1: "]),
+        ({"dev.mrg": None}, {}, ["expected files dev.mrg, for --valid"]),
+        ({"dev.mrg": b"(S (-NONE- *))"}, {"clean": True}, ["dev.mrg: line 1: ", "only traces"]),
+        ({"test.mrg": b"(S (NN a))\n(S (NN b)"}, {}, ["test.mrg: line 2: ", "1 more closing"]),
     ],
 )
 def test_bad_input_is_refused_and_nothing_is_left(trees, tmp_path, damage, changes, facts):
-    for name, text in damage.items():
-        (trees / f"{name}.mrg").unlink()
-        if text is not None:
-            (trees / f"{name}.mrg").write_text(text)
+    spoil(trees, damage)
     message = refusal(tmp_path, prepared, trees, tmp_path / "bin", **changes)
     assert all(fact.format(trees=trees) in message for fact in facts)

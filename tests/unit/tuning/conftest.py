@@ -1,6 +1,7 @@
 """Studies whose trainings are a small program instead of fairseq-train."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -23,6 +24,13 @@ SPACE = parse_space({"lr": {"low": "1e-4", "high": 1.0, "log": True}}, "space")
 def choosing(*actions):
     """A space whose trainings end in these ways."""
     return parse_space({"lr": {"low": 0.001, "high": 1.0}, "act": {"choices": list(actions)}}, "s")
+
+
+def at_once(*functions):
+    """Call each in a thread of its own; an error of one is raised here."""
+    with ThreadPoolExecutor(len(functions)) as pool:
+        calls = [pool.submit(function) for function in functions]
+        return [call.result(120) for call in calls]
 
 
 class Lines:

@@ -6,7 +6,7 @@ import pytest
 from conftest import PACKAGE, SMALL_MODEL, SMALL_TRAINING, refusal
 
 from fairseq_doc.tuning import comparison
-from fairseq_doc.tuning.comparison import completed, mean_curves, summary, systems_of
+from fairseq_doc.tuning.comparison import chosen_systems, completed, mean_curves, summary
 
 TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
 BASE = f"fairseq-train data --user-dir {PACKAGE} {TRAINING}".split()
@@ -16,24 +16,6 @@ BASE = f"fairseq-train data --user-dir {PACKAGE} {TRAINING}".split()
 def text_of(monkeypatch):
     """Give the text so many tokens."""
     return lambda tokens: monkeypatch.setattr(comparison, "_training_tokens", lambda data: tokens)
-
-
-@pytest.mark.parametrize(
-    "tokens, epochs, nonmono, arch, widths",
-    [
-        (60_000, "40", "4", "lstm_doc_lm_small", "64"),
-        (930_000, "21", "2", "lstm_doc_lm_small", None),
-        (100_000_000, "10", "2", "lstm_doc_lm_ptb", None),
-    ],
-)
-def test_the_text_gives_size_and_epochs(text_of, tokens, epochs, nonmono, arch, widths):
-    text_of(tokens)
-    words, systems = completed(["fairseq-train", "data"])
-    assert words[words.index("--max-epoch") + 1] == epochs
-    assert words[words.index("--nonmono") + 1] == nonmono
-    own = systems["doc"].split()
-    assert own[own.index("--arch") + 1] == arch
-    assert ("--decoder-embed-dim" in own) == (widths is not None)
 
 
 def test_what_is_given_is_kept(text_of):
@@ -75,36 +57,36 @@ def test_what_the_usual_systems_cannot_complete_is_refused(words, problem):
     assert problem in refusal(completed, ["fairseq-train", *words])
 
 
-@pytest.mark.parametrize("name", ["softmax", "mos", "doc"])
-@pytest.mark.parametrize("tokens", [60_000, 930_000, 100_000_000])
-def test_the_usual_systems_are_models(text_of, name, tokens):
+@pytest.mark.parametrize(
+    "tokens, size, epochs, nonmono",
+    [(60_000, "small", 40, 4), (930_000, "small", 21, 2), (100_000_000, "ptb", 10, 2)],
+)
+def test_the_text_gives_models_and_epochs(text_of, tokens, size, epochs, nonmono):
     text_of(tokens)
-    words, systems = completed(["fairseq-train", "data"])
-    args = systems_of({name: systems[name]}, words)[name].args
-    kind = {"softmax": "awd", "mos": "mos", "doc": "doc"}[name]
-    assert args.arch == f"lstm_{kind}_lm_{'ptb' if tokens > 3_000_000 else 'small'}"
-    assert args.lr == ([30.0] if name == "softmax" else [20.0])
+    kinds = {"softmax": "awd", "mos": "mos", "doc": "doc"}
+    for name, system in chosen_systems(kinds, [], ["fairseq-train", "data"], print).items():
+        args = system.args
+        assert args.arch == f"lstm_{kinds[name]}_lm_{size}"
+        assert ("--decoder-embed-dim" in system.words) == (tokens == 60_000)
+        assert args.lr == ([30.0] if name == "softmax" else [20.0])
+        assert (args.max_epoch, args.nonmono) == (epochs, nonmono)
 
 
 @pytest.mark.parametrize(
-    "options, words, problem",
+    "system, words, problem",
     [
-        ({"a/b": SMALL_MODEL}, BASE, "a system's name of letters and digits; got 'a/b'"),
-        ({"..": SMALL_MODEL}, BASE, "got '..'"),
-        ({"": SMALL_MODEL}, BASE, "got ''"),
-        ({"a": "--arch 'x"}, BASE, "a: expected options of fairseq-train: No closing quotation"),
-        ({"a": "--arch nothing"}, BASE, "invalid choice: 'nothing'"),
-        ({"a": f"{SMALL_MODEL} --seed 3"}, BASE, "--seed: expected none"),
-        (
-            {"a": SMALL_MODEL},
-            [*BASE[:2], "--save-dir", "x", *BASE[2:]],
-            "--save-dir: expected none",
-        ),
-        ({"a": SMALL_MODEL}, ["python"], "expected -- fairseq-train DATA"),
+        (f"a/b={SMALL_MODEL}", BASE, "a system's name of letters and digits; got 'a/b'"),
+        (f"..={SMALL_MODEL}", BASE, "got '..'"),
+        (f"={SMALL_MODEL}", BASE, "got ''"),
+        ("a=--arch 'x", BASE, "a: expected options of fairseq-train: No closing quotation"),
+        ("a=--arch nothing", BASE, "invalid choice: 'nothing'"),
+        (f"a={SMALL_MODEL} --seed 3", BASE, "--seed: expected none"),
+        (f"a={SMALL_MODEL}", [*BASE, "--save-dir", "x"], "--save-dir: expected none"),
+        (f"a={SMALL_MODEL}", ["python", "x"], "expected -- fairseq-train DATA"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(options, words, problem):
-    assert problem in refusal(systems_of, options, words)
+def test_what_cannot_be_compared_is_refused(system, words, problem):
+    assert problem in refusal(chosen_systems, [], [system, "b="], words, print)
 
 
 def test_the_distance_in_deviations():

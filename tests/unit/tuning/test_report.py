@@ -1,27 +1,29 @@
 """Reports and reruns."""
 
 import csv
-import dataclasses
 import json
 import math
+import multiprocessing
 import random
 import re
 import shlex
 import statistics
 import subprocess
-import sys
 from itertools import combinations
 
 import matplotlib.image
 import pytest
-from conftest import refusal
+from conftest import assert_refused, refusal
 from optuna.trial import TrialState, create_trial
 
+from fairseq_doc.files import lock
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.report import FILES, best_of_half, check_report, near_slots, write_report
-from fairseq_doc.tuning.rerun import spread, train_again
+from fairseq_doc.tuning.rerun import rerun, spread
+from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.slots import Slot
 from fairseq_doc.tuning.space import parse_space, value_at
+from fairseq_doc.tuning.storage import Stamp
 
 from .conftest import COMMAND
 
@@ -36,37 +38,32 @@ SPACE = parse_space(
 )
 
 
-def filled(study_in, values, space=SPACE, command=COMMAND):
-    """A study with these values."""
-    tuned = study_in(space=space, command=command)
-    rng = random.Random(1)
-    for value in values:
-        settings = {option: value_at(p, rng.random()) for option, p in space.items()}
-        state = TrialState.FAIL if value is None else TrialState.COMPLETE
-        tuned.study.add_trial(
-            create_trial(
-                state=state,
-                value=value,
-                params=settings,
-                distributions=space,
-                user_attrs={"seconds": 90.0} | ({} if value is not None else {"problem": "why"}),
-            )
+def slots_with(values):
+    """Complete slots with these values, or failed ones for None."""
+    rng, slots = random.Random(1), []
+    for number, value in enumerate(values):
+        trial = create_trial(
+            state=TrialState.FAIL if value is None else TrialState.COMPLETE,
+            value=value,
+            params={option: value_at(own, rng.random()) for option, own in SPACE.items()},
+            distributions=SPACE,
+            user_attrs={"seconds": 90.0, "problem": "why"},
         )
-    return tuned
+        slots.append(Slot(number, (trial,)))
+    return slots
 
 
-def report(tuned, folder):
+def report(slots, folder, command=COMMAND):
     check_report(folder, False)
-    return write_report("s", tuned.stamp, tuned.slots(), folder)
+    return write_report("s", Stamp(SPACE, command, "id"), slots, folder)
 
 
-def test_the_files_of_a_report(study_in, tmp_path):
-    values = [5.0, math.inf, 4.0, None, 6.0, 3.25, 4.5, 40.0]
-    tuned = filled(study_in, values)
+def test_the_files_of_a_report(tmp_path):
+    slots = slots_with([5.0, math.inf, 4.0, None, 6.0, 3.25, 4.5, 40.0])
     folder = tmp_path / "new" / "report"
-    result = report(tuned, folder)
+    result = report(slots, folder)
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
-    best = tuned.slots()[5].settings
+    best = slots[5].settings
     assert result["best"]["trial"] == 5 and result["best"]["settings"] == best
 
     rows = list(csv.DictReader((folder / "trials.tsv").open(), delimiter="\t"))
@@ -97,12 +94,10 @@ def test_the_files_of_a_report(study_in, tmp_path):
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("n", [4, 5, 8])
 @pytest.mark.parametrize("diverged", [0, 1])
-def test_the_best_of_a_random_half_is_that_of_all_halves(maximize, n, diverged, study_in):
+def test_the_best_of_a_random_half_is_that_of_all_halves(maximize, n, diverged):
     sign = -1.0 if maximize else 1.0
-    command = dataclasses.replace(COMMAND, maximize=maximize)
     values = [sign * (k * k % 11 + 0.1 * k) for k in range(n)] + [sign * math.inf] * diverged
-    tuned = filled(study_in, values, command=command)
-    found = best_of_half(tuned.slots(), maximize)
+    found = best_of_half(slots_with(values), maximize)
     m = math.ceil(len(values) / 2)
     best = [sign * min(sign * x for x in half) for half in combinations(values, m)]
     assert found["trials"] == m and found["mean"] == pytest.approx(statistics.fmean(best))
@@ -112,23 +107,18 @@ def test_the_best_of_a_random_half_is_that_of_all_halves(maximize, n, diverged, 
     assert as_bad >= 0.05 > worse
 
 
-def test_a_report_does_not_replace_another_without_being_asked(study_in, tmp_path):
-    tuned = filled(study_in, [1.0])
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "best.sh").touch()
-    assert "exists; remove it" in refusal(check_report, tmp_path / "r", False)
-    check_report(tmp_path / "r", True)
-    assert "cannot make the folder" in refusal(check_report, tmp_path / "r" / "best.sh", False)
-    for slots in ([], filled(study_in, [math.inf, None]).slots()[1:]):
-        message = refusal(write_report, "s", tuned.stamp, slots, tmp_path)
+def test_a_report_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    assert "cannot make the folder" in refusal(check_report, tmp_path / "file", False)
+    for values in ([], [math.inf, None]):
+        message = refusal(report, slots_with(values), tmp_path)
         assert "expected a trial that is complete and did not diverge; got none of" in message
 
 
 @pytest.mark.parametrize("values", [[2.0], [math.inf] * 4 + [1.0, 2.0]])
-def test_reports_of_little_by_a_metric_that_is_a_command(values, study_in, tmp_path):
-    metric = "loss\ntouch made #"
-    tuned = filled(study_in, values, command=Command(COMMAND.words, metric, False))
-    assert report(tuned, tmp_path / "r")["best"]["value"] == min(values)
+def test_reports_of_little_by_a_metric_that_is_a_command(values, tmp_path):
+    command = Command(COMMAND.words, "loss\ntouch made #", False)
+    assert report(slots_with(values), tmp_path / "r", command)["best"]["value"] == min(values)
     lines = (tmp_path / "r" / "best.sh").read_text().splitlines()
     assert [line[0] for line in lines[:3]] == ["#"] * 3 and lines[3].startswith("fairseq-train ")
 
@@ -143,36 +133,36 @@ def test_reports_of_little_by_a_metric_that_is_a_command(values, study_in, tmp_p
     ],
 )
 def test_plots_leave_out_far_values(values, maximize, expected):
-    trials = [create_trial(value=value) for value in values]
-    slots = [Slot(number, (trial,)) for number, trial in enumerate(trials)]
-    assert [slot.value for slot in near_slots(slots, maximize)] == expected
+    assert [slot.value for slot in near_slots(slots_with(values), maximize)] == expected
 
 
 @pytest.fixture
-def again(study_in):
-    """``again(seeds, command=...)``: the first trial of a study with these seeds."""
+def again(study_in, tmp_path, monkeypatch):
+    """``again(seeds, command=...)``: {seed: value} of the first trial of a study."""
     tuned = study_in()
     tuned.tuner(1).run()
-    (slot,) = tuned.slots()
+    where = {"study": "s", "storage": f"sqlite:///{tmp_path}/tune.db", "dir": str(tuned.folder)}
 
     def again(seeds, command=COMMAND):
-        tuned.shown.lines.clear()
-        return train_again(command, slot, seeds, 2, tuned.folder, tuned.shown)
+        monkeypatch.setattr("fairseq_doc.tuning.rerun.with_options", lambda *_: command)
+        runs = rerun(Options(**where, rerun="0", seeds=seeds, workers=2))["runs"]
+        return {run["seed"]: run["value"] for run in runs}
 
-    again.value, again.folder, again.shown = slot.value, tuned.folder, tuned.shown
+    again.value, again.folder = tuned.slots()[0].value, tuned.folder
     return again
 
 
-def test_reruns_are_done_once_and_go_on(again):
+def test_reruns_are_done_once_and_go_on(again, capsys):
     runs = again(3)
     assert runs == pytest.approx({n: again.value + 0.01 * n for n in (1, 2, 3)})
     command = again.folder / "rerun-0000-seed1" / "command.txt"
     assert "--seed 1 --save-dir" in command.read_text()
     log = again.folder / "rerun-0000-seed3" / "log.txt"
     log.write_text(log.read_text().replace("done training", "was interrupted"))
+    capsys.readouterr()
     assert runs.items() < again(4).items()
-    done = [line for line in again.shown.lines if "done before" in line]
-    assert len(done) == 2 and len(again.shown.lines) == 4
+    shown = capsys.readouterr().err
+    assert shown.count("done before") == 2 and shown.count("\n") == 4
     assert "starts at step 5" in log.read_text()
 
 
@@ -189,16 +179,12 @@ def test_a_rerun_with_other_options_does_not_count_as_done(again):
 
 def test_a_rerun_that_fails_and_one_that_is_at_work(again):
     failing = Command((*COMMAND.words, "--act", "fail"), "loss", False)
-    others = """if True:
-        import fcntl, sys
-        file = open(sys.argv[1], "a")
-        fcntl.lockf(file, fcntl.LOCK_EX)
-        print(1, flush=True)
-        sys.stdin.read()"""
-    words = [sys.executable, "-c", others, again.folder / "rerun-0000.lock"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        other.stdout.read(1)
-        assert "another process trains trial 0 again" in refusal(again, 1)
+    with lock(again.folder / "rerun-0000.lock", ""):
+        arguments = ("another process trains trial 0 again", again, 1)
+        other = multiprocessing.get_context("fork").Process(target=assert_refused, args=arguments)
+        other.start()
+        other.join()
+        assert other.exitcode == 0
     message = refusal(again, 2, failing)
     # Either may end first.
     assert re.search(r"seed (\d): ValueError.*rerun-0000-seed\1/log\.txt", message)

@@ -111,8 +111,8 @@ def test_a_space_that_cannot_be_used(text, problem, tmp_path):
 
 def test_ready_spaces_and_a_file_of_that_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert ready_spaces() == ["awd", "luong", "melis", "melis_deep"]
     assert "expected a YAML file or one of awd" in refusal(read_space, "none.yaml")
+    assert ready_spaces() == ["awd", "luong", "melis", "melis_deep"]
     deep, plain = read_space("melis_deep"), read_space("melis")
     assert deep.keys() - plain.keys() == {"intra-layer-dropout"} and len(plain) == 6
     assert plain["lr"] == FloatDistribution(0.0005, 0.01, log=True)
@@ -148,45 +148,37 @@ SPACE = parse_space(
 STARTUP = Options.startup_trials
 
 
-class Study:
-    """A study whose trials have their samplers as the tuner gives them."""
-
-    def __init__(self, sampler, **settings):
-        self._own = optuna.create_study()
-        self._settings = Options(study="s", storage="", space="", sampler=sampler, **settings)
-
-    def ask(self):
-        self._own.sampler = make_sampler(self._settings, len(self._own.trials), SPACE)
-        return self._own.ask(SPACE)
-
-    def draw(self, n, value=lambda settings: settings["lr"]):
-        """The settings of ``n`` trials, each complete before the next."""
-        drawn = []
-        for _ in range(n):
-            trial = self.ask()
-            self._own.tell(trial, value(trial.params))
-            drawn.append(trial.params)
-        return drawn
+def draw(sampler, n, value=lambda settings: settings["lr"], **settings):
+    """The settings of ``n`` trials with samplers as the tuner gives them, each complete before the
+    next, or all at once without ``value``."""
+    study, drawn = optuna.create_study(), []
+    options = Options(study="s", storage="", space="", sampler=sampler, **settings)
+    for number in range(n):
+        study.sampler = make_sampler(options, number, SPACE)
+        trial = study.ask(SPACE)
+        if value:
+            study.tell(trial, value(trial.params))
+        drawn.append(trial.params)
+    return drawn
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
 def test_settings_are_inside_the_space_and_the_same_for_a_seed(kind):
-    drawn = Study(kind).draw(STARTUP + 3)
+    drawn = draw(kind, STARTUP + 3)
     for settings in drawn:
         assert settings.keys() == SPACE.keys() and 1e-4 <= settings["lr"] <= 1
         assert settings["layers"] in (1, 2, 3, 4) and settings["rate"] in (0, 0.25, 0.5, 0.75, 1)
         assert settings["kind"] in ("a", "b", True)
-    assert Study(kind).draw(STARTUP + 3) == drawn
-    assert Study(kind, seed=2).draw(2) != drawn[:2]
-    at_once = Study(kind)  # processes that ask while the others train
-    assert len({at_once.ask().params["lr"] for _ in range(4)}) == 4
+    assert draw(kind, STARTUP + 3) == drawn
+    assert draw(kind, 2, seed=2) != drawn[:2]
+    assert len({settings["lr"] for settings in draw(kind, 4, value=None)}) == 4
 
 
 def test_gp_learns_after_its_random_trials_also_from_infinite_values():
     def value(settings):
         return float("inf") if settings["lr"] > 0.3 else abs(settings["layers"] - 3)
 
-    drawn = Study("gp").draw(STARTUP + 8, value)
+    drawn = draw("gp", STARTUP + 8, value)
     assert sum(settings["layers"] == 3 for settings in drawn[STARTUP:]) >= 5
     assert sum(settings["lr"] > 0.3 for settings in drawn[STARTUP:]) <= 3
 
@@ -194,5 +186,5 @@ def test_gp_learns_after_its_random_trials_also_from_infinite_values():
 @pytest.mark.parametrize("kind", ["gp", "tpe"])
 def test_fewer_random_trials(kind):
     """After 3 of them both learn, with another point than the one that 10 random trials give."""
-    early, late = (Study(kind, startup_trials=startup).draw(4) for startup in (3, 10))
+    early, late = (draw(kind, 4, startup_trials=startup) for startup in (3, 10))
     assert early[:3] == late[:3] and early[3] != late[3]

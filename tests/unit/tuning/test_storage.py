@@ -1,21 +1,23 @@
 """Storages, what a study was made with, and the folder of its trials."""
 
 import json
+import multiprocessing
 import os
+import signal
 import sqlite3
-import subprocess
-import sys
 import threading
+from unittest.mock import Mock
 
 import optuna
 import pytest
-from conftest import ROOT, refusal
+from conftest import refusal
 from optuna.exceptions import StorageInternalError
 
 from fairseq_doc.errors import shown
 from fairseq_doc.tuning import journal as journal_module
 from fairseq_doc.tuning import storage as storage_module
 from fairseq_doc.tuning.command import Command
+from fairseq_doc.tuning.journal import JournalLock
 from fairseq_doc.tuning.space import parse_space
 from fairseq_doc.tuning.storage import (
     claim_folder,
@@ -26,7 +28,7 @@ from fairseq_doc.tuning.storage import (
     read_slots,
 )
 
-from .conftest import COMMAND, SPACE
+from .conftest import COMMAND, SPACE, at_once
 
 
 @pytest.fixture
@@ -44,8 +46,7 @@ def test_a_study_is_found_again(url, tmp_path, monkeypatch):
     again, same = open_study(open_storage(url, create=False), "s", SPACE, COMMAND)
     assert same == stamp and again.study_name == "s"
     assert load_study(open_storage(url, create=False), "s")[1] == stamp
-    message = refusal(load_study, open_storage(url, create=False), "t")
-    assert "expected one of the studies in the storage, 's'; got 't'" in message
+    assert "in the storage, 's'; got 't'" in refusal(load_study, open_storage(url, False), "t")
 
 
 @pytest.mark.parametrize(
@@ -80,50 +81,35 @@ def test_a_storage_that_cannot_be_used(url, problem, tmp_path, monkeypatch):
     assert sorted(tmp_path.iterdir()) == before
 
 
-HOLDER = """
-import sys
-from fairseq_doc.tuning.journal import JournalLock
-lock = JournalLock(sys.argv[1])
-lock.acquire()
-print("held", flush=True)
-input()
-"""
-
-
 @pytest.fixture
-def holder(tmp_path):
-    """A process that holds the lock of a journal with a study."""
+def journal(tmp_path, monkeypatch):
+    """The path of a journal with a study."""
+    monkeypatch.setattr(journal_module, "GRACE", 0.2)
     path = str(tmp_path / "a.journal")
     open_study(open_storage(path, create=True), "s", SPACE, COMMAND)
-    words = [sys.executable, "-c", HOLDER, path]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(words, cwd=ROOT, **pipes) as process:
-        assert process.stdout.readline() == b"held\n"
-        yield process
-        process.kill()
+    return path
 
 
-def test_the_lock_of_a_dead_process_is_free(holder, tmp_path, monkeypatch):
-    monkeypatch.setattr(journal_module, "GRACE", 0.2)
-    holder.kill()
-    holder.wait()
-    assert load_study(open_storage(str(tmp_path / "a.journal"), create=False), "s")
+def test_the_lock_of_a_dead_process_is_free(journal):
+    def die_with_the_lock():
+        lock = JournalLock(journal)
+        assert lock.acquire()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = multiprocessing.get_context("fork").Process(target=die_with_the_lock)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert load_study(open_storage(journal, create=False), "s")
 
 
-def test_the_lock_of_another_is_waited_for(holder, tmp_path, monkeypatch):
-    path = str(tmp_path / "a.journal")
-    monkeypatch.setattr(journal_module, "GRACE", 0.2)
-    assert "a.journal to be free within" in refusal(open_storage, path, False)
+def test_the_lock_of_another_is_waited_for(journal, monkeypatch):
+    other = JournalLock(journal)
+    assert other.acquire() and other.acquire()  # as after a signal before the release
+    assert "a.journal to be free within" in refusal(open_storage, journal, False)
     monkeypatch.setattr(journal_module, "GRACE", 30)
-    threading.Timer(0.3, holder.kill).start()
-    assert load_study(open_storage(path, create=False), "s")
-
-
-def test_a_lock_that_was_taken_when_a_signal_came_is_this_one(tmp_path):
-    (tmp_path / "a.journal").touch()
-    lock = journal_module.JournalLock(str(tmp_path / "a.journal"))
-    assert lock.acquire() and lock.acquire()
-    lock.release()
+    threading.Timer(0.3, other.release).start()
+    assert load_study(open_storage(journal, create=False), "s")
 
 
 def test_another_space_or_command_is_refused(storage):
@@ -157,25 +143,14 @@ def test_a_study_whose_maker_was_killed_before_it_had_its_stamp(storage, monkeyp
         assert "or it is damaged: 'None'" in refusal(open_study, storage, name, SPACE, COMMAND)
 
 
-STAMP = {"command": ["fairseq-train"], "metric": "m", "maximize": 0, "id": "x"}
-GOOD_SPACE = {"lr": {"low": 1, "high": 2}}
+DAMAGES = ({"space": {}}, {"command": []}, {"command": ["/x/evil.sh"]}, {"maximize": 1})
 
 
-@pytest.mark.parametrize(
-    "stamp",
-    [
-        "{",
-        "7",
-        7,
-        '{"space": {}}',
-        json.dumps({**STAMP, "space": {}}),
-        json.dumps({**STAMP, "space": GOOD_SPACE, "command": []}),
-        json.dumps({**STAMP, "space": GOOD_SPACE, "command": ["/x/evil.sh"]}),
-        json.dumps({**STAMP, "space": GOOD_SPACE, "maximize": 1}),
-    ],
-)
+@pytest.mark.parametrize("stamp", ["{", "7", 7, '{"space": {}}', *DAMAGES], ids=str)
 def test_a_stamp_that_is_damaged_or_starts_another_program(storage, stamp):
-    study, _ = open_study(storage, "s", SPACE, COMMAND)
+    study, own = open_study(storage, "s", SPACE, COMMAND)
+    if isinstance(stamp, dict):
+        stamp = json.dumps({**json.loads(own.as_text()), **stamp})
     study.set_user_attr("fairseq_doc", stamp)
     message = refusal(load_study, storage, "s")
     assert "or it is damaged: " in message and shown(str(stamp), 40)[1:30] in message
@@ -198,44 +173,27 @@ def test_the_place_of_a_program_is_not_taken_from_the_storage(storage):
 
 def test_many_open_one_study_at_once(tmp_path):
     """One makes the tables and the study, the others join it."""
-    ids, problems = [], []
 
     def join():
-        try:
-            storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
-            study, stamp = open_study(storage, "s", SPACE, COMMAND)
-            claim_folder(tmp_path / "tune", stamp)
-            for _ in range(5):
-                study.ask()
-            ids.append(stamp.study_id)
-        except BaseException as error:
-            problems.append(error)
+        storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
+        study, stamp = open_study(storage, "s", SPACE, COMMAND)
+        claim_folder(tmp_path / "tune", stamp)
+        for _ in range(5):
+            study.ask()
+        return stamp.study_id
 
-    threads = [threading.Thread(target=join) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert problems == [] and len(ids) == 4 and len(set(ids)) == 1
+    assert len(set(at_once(*[join] * 4))) == 1
     study, _ = load_study(open_storage(f"sqlite:///{tmp_path}/a.db", create=False), "s")
     assert [trial.number for trial in study.get_trials()] == list(range(20))
 
 
 def test_a_locked_database_is_waited_for(monkeypatch):
-    tries = []
-
-    def call():
-        tries.append(1)
-        if len(tries) < 3:
-            error = StorageInternalError("during the commit")
-            error.__cause__ = sqlite3.OperationalError("database is locked")
-            raise error
-        return 7
-
-    assert patiently(call) == 7 and len(tries) == 3
+    locked = StorageInternalError("during the commit")
+    locked.__cause__ = sqlite3.OperationalError("database is locked")
+    assert patiently(Mock(side_effect=[locked, locked, 7])) == 7
     monkeypatch.setattr(storage_module, "PATIENCE", 0)
-    tries.clear()
-    assert refusal(patiently, call) == "the storage cannot be used: database is locked"
+    message = refusal(patiently, Mock(side_effect=locked))
+    assert message == "the storage cannot be used: database is locked"
 
 
 def test_a_folder_of_another_study_or_with_a_link(storage, tmp_path):

@@ -2,7 +2,6 @@
 
 import math
 import signal
-import threading
 import time
 
 import pytest
@@ -14,7 +13,7 @@ from fairseq_doc.tuning import tuner as tuner_module
 from fairseq_doc.tuning.command import Command
 from fairseq_doc.tuning.slots import ENDED, OWNER, UNUSED, this_process
 
-from .conftest import choosing
+from .conftest import at_once, choosing
 
 KINDS = ["sqlite:///{}/a.db", "{}/a.journal", "journal:///{}/b.journal"]
 
@@ -80,7 +79,7 @@ def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch, error):
     begun = []
 
     def interrupt(slots, maximize):
-        begun[:] = [running.training for running in tuner._running.values()]
+        begun[:] = [training for _, training in tuner._running.values()]
         raise error
 
     tuned.shown.update = interrupt
@@ -100,30 +99,21 @@ def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch, error):
     assert names[:2] == ["trial-0000", "trial-0001"]
 
 
-def dead_trial(tuned, log=None):
-    """A trial whose process is gone; its log."""
-    trial = tuned.study.ask(tuned.stamp.space)
-    trial.set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})
-    if log is not None:
-        folder = tuned.folder / f"trial-{trial.number:04d}"
-        folder.mkdir()
-        (folder / "log.txt").write_text(log)
-    return trial
-
-
 def test_a_dead_trial_that_had_finished_is_read_not_trained(study_in):
-    tuned = study_in()
+    tuned, log = study_in(), "x\ndone training in 0.3 seconds\n"
     tuned.tuner(1).run()
+    dead = tuned.study.ask(tuned.stamp.space)
+    for trial in (dead, tuned.study.ask()):  # the second has no settings yet
+        trial.set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})
     folder = tuned.folder / "trial-0001"
-    dead = dead_trial(tuned, "x\ndone training in 0.3 seconds\n")
+    folder.mkdir()
+    (folder / "log.txt").write_text(log)
     (tuned.folder / "trial-0000" / "checkpoints").rename(folder / "checkpoints")
-    tuned.study.ask().set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})  # without settings
     tuned.tuner(2).run()
     assert tuned.study.get_trials()[2].user_attrs[ENDED] == UNUSED
-    one = tuned.slots()[1]
-    assert one.complete and one.settings == dead.params
-    assert one.value == tuned.slots()[0].value
-    assert (folder / "log.txt").read_text() == "x\ndone training in 0.3 seconds\n"
+    zero, one = tuned.slots()
+    assert one.complete and one.settings == dead.params and one.value == zero.value
+    assert (folder / "log.txt").read_text() == log
     assert not (folder / "command.txt").exists()
 
 
@@ -172,20 +162,7 @@ def test_a_training_whose_trial_another_program_closes_is_ended(study_in, monkey
 def test_two_tuners_on_one_study(kind, study_in, tmp_path):
     study_in(kind.format(tmp_path))
     opened = [study_in(kind.format(tmp_path)) for _ in range(2)]
-    problems = []
-
-    def run(tuned):
-        try:
-            tuned.tuner(7, workers=2).run()
-        except BaseException as error:
-            problems.append(error)
-
-    threads = [threading.Thread(target=run, args=(tuned,)) for tuned in opened]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert problems == [] and not any(thread.is_alive() for thread in threads)
+    at_once(*(tuned.tuner(7, workers=2).run for tuned in opened))
     slots = opened[0].slots()
     assert sum(slot.complete for slot in slots) == len(slots) == 7
     assert len({slot.settings["lr"] for slot in slots}) == 7
@@ -204,7 +181,7 @@ def test_what_does_not_end_is_killed(study_in, monkeypatch):
     tuner = tuned.tuner(1)
     begin = time.monotonic()
     tuner._fill()
-    (running,) = tuner._running.values()
+    ((_, training),) = tuner._running.values()
     tuner._stop()
-    assert running.training._process.returncode == -signal.SIGKILL
+    assert training._process.returncode == -signal.SIGKILL
     assert time.monotonic() - begin < 20 and tuned.slots()[0].state == "interrupted"
