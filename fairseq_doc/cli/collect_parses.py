@@ -9,18 +9,12 @@ from fairseq_doc.cli.tree_arguments import trees_of
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.options import REQUIRED, option
-from fairseq_doc.parsing.outputs import (
-    DROPPED,
-    FLAT,
-    REPAIRED,
-    WELL_FORMED,
-    candidate_lists,
-    nbest_lines,
-)
+from fairseq_doc.parsing import outputs
+from fairseq_doc.parsing.outputs import candidate_lists, nbest_lines
 from fairseq_doc.scoring.generated import read_generated
 
 EXAMPLE = "fairseq-doc collect-parses test.out --sentences trees/test.mrg --output test.nbest"
-KINDS = (WELL_FORMED, REPAIRED, DROPPED)
+KINDS = (outputs.WELL_FORMED, outputs.REPAIRED, outputs.DROPPED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +45,7 @@ def run(settings: Options) -> dict[str, Any]:
     result: dict[str, Any] = {
         "sentences": len(found.lists),
         "outputs": sum(found.counts[kind] for kind in KINDS),
-        "flat_trees": found.counts[FLAT],
+        "flat_trees": found.counts[outputs.FLAT],
     }
     for kind in KINDS:
         result[kind] = found.counts[kind]
@@ -61,11 +55,11 @@ def run(settings: Options) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """The counts in one line; the file."""
-    outputs = _shares(result, "", result["outputs"])
-    first_outputs = _shares(result, "first_", result["sentences"])
+    every = _shares(result, "", result["outputs"])
+    firsts = _shares(result, "first_", result["sentences"])
     counts = (
-        f"{result['sentences']:,} sentences, {result['outputs']:,} outputs: {outputs}; first "
-        f"outputs: {first_outputs}; {result['flat_trees']:,} sentences have only a flat tree"
+        f"{result['sentences']:,} sentences, {result['outputs']:,} outputs: {every}; first "
+        f"outputs: {firsts}; {result['flat_trees']:,} sentences have only a flat tree"
     )
     return "\n".join([counts, *output_lines(result, "output")])
 

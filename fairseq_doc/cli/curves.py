@@ -47,9 +47,7 @@ class Options:
         "write a reference of the runs, one a seed of the same training", False
     )
     made_by: str | None = option(
-        "of --reference: what was typed, and its commit",
-        metavar="TEXT",
-        needs="reference",
+        "of --reference: what was typed, and its commit", metavar="TEXT", needs="reference"
     )
     overwrite: bool = option("replace existing outputs", False)
 
@@ -106,14 +104,11 @@ def as_text(result: dict[str, Any]) -> str:
             epochs = len(run["perplexity"])
             lines.append(f"{name}: {epochs} epochs, best validation perplexity {run['best']:g}")
         elif not run["departures"]:
-            lines.append(
-                f"{name}: inside the band of the reference at all {run['compared']} epochs"
-            )
+            count = f"all {run['compared']} epochs"
+            lines.append(f"{name}: inside the band of the reference at {count}")
         else:
             count = f"{len(run['departures'])} of {run['compared']} epochs"
             lines.append(f"{name}: outside the band of the reference at {count}:")
-            lines += map(
-                "  epoch {epoch}: {perplexity:g}, expected {low:g} to {high:g}".format_map,
-                run["departures"],
-            )
+            outside = "  epoch {epoch}: {perplexity:g}, expected {low:g} to {high:g}"
+            lines += map(outside.format_map, run["departures"])
     return "\n".join(lines + output_lines(result, "picture", "reference"))

@@ -60,6 +60,5 @@ def run(settings: Options) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """The size and the file."""
-    return "\n".join(
-        ["{words:,} words, {width} wide".format(**result), *output_lines(result, "output")]
-    )
+    size = "{words:,} words, {width} wide".format(**result)
+    return "\n".join([size, *output_lines(result, "output")])

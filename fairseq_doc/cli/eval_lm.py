@@ -1,9 +1,9 @@
 """evaluate: perplexity of a model or an ensemble, with the state carried over the whole text."""
 
 import argparse
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from fairseq_doc.cli.arguments import (
     ensemble_of,
     progress_of,
 )
+from fairseq_doc.cli.outputs import remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.cache import GRIDS, SIMILARITIES
 from fairseq_doc.evaluation.dynamic import USUAL_SEGMENT, grid
@@ -35,7 +36,6 @@ from fairseq_doc.options import group, option, positive
 EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
 SEARCH, SEARCHED_SPLIT = "search", "valid"
 SHOWN = 5  # of the settings that a search tried; --json has all
-SEARCHED_TOKENS = 30_000  # as in benkrause/dynamic-evaluation's fast grid
 
 
 def _temperature(text: str) -> float | str:
@@ -76,7 +76,7 @@ class Options(SplitOptions, AdaptationOptions):
     )
     dynamic_search_tokens: int = option(
         f"tokens of {SEARCHED_SPLIT} that each pair is tried on",
-        SEARCHED_TOKENS,
+        30_000,  # as in benkrause/dynamic-evaluation's fast grid
         metavar="N",
         type=positive,
         needs="dynamic-search",
@@ -162,13 +162,9 @@ def _search(settings: Options, ensemble: Ensemble, evaluated: ScorerSettings) ->
         return None
     progress = progress_of(settings)
     if settings.dynamic_search:
-
-        def remark(text: str) -> None:
-            if not settings.no_progress_bar:
-                print(f"fairseq-doc eval-lm: {text}", file=sys.stderr)
-
+        say: Any = (lambda text: None) if settings.no_progress_bar else partial(remark, "eval-lm")
         tokens = settings.dynamic_search_tokens
-        return search_dynamic(ensemble, SEARCHED_SPLIT, evaluated, tokens, progress, remark)
+        return search_dynamic(ensemble, SEARCHED_SPLIT, evaluated, tokens, progress, say)
     candidates = cache_points(evaluated) if settings.cache_search else temperatures(evaluated)
     return search_in_one_pass(ensemble, SEARCHED_SPLIT, candidates, settings.batch_size, progress)
 

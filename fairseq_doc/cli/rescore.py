@@ -7,9 +7,14 @@ from typing import Any
 
 from fairseq.utils import split_paths
 
-from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
+from fairseq_doc.cli.arguments import (
+    ModelOptions,
+    ProgressOptions,
+    ensemble_of,
+    progress_of,
+    unknown_words,
+)
 from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
-from fairseq_doc.cli.text_arguments import unknown_words
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.options import check_needs, option
@@ -60,9 +65,8 @@ def run(settings: Options) -> dict[str, Any]:
     utterances, references = settings.read(plain=form_of(settings.data) != WORDS)
     judge = None
     if references is not None and settings.metric:
-        judge = rescoring.Judge(
-            metric_of(settings.metric, settings.lang or "en"), utterances, references
-        )
+        metric = metric_of(settings.metric, settings.lang or "en")
+        judge = rescoring.Judge(metric, utterances, references)
     ensemble, progress = ensemble_of(settings), progress_of(settings)
     encoded, unknown = rescoring.encode(ensemble, utterances)
     weights, start = settings.fixed, time.perf_counter()
@@ -110,9 +114,8 @@ def as_text(result: dict[str, Any]) -> str:
             lines[-1] += f", the best of {len(tuning):,} pairs"
             for name, tried in zip(GRIDS, zip(*tuning, strict=True), strict=False):
                 if result[name] in (min(tried), max(tried)) and result[name]:
-                    lines.append(
-                        f"this {name} is at an end of those tried: give other {GRIDS[name]}"
-                    )
+                    advice = f"give other {GRIDS[name]}"
+                    lines.append(f"this {name} is at an end of those tried: {advice}")
         if tuning and result["gain"] <= 0:
             lines.append("none is better than the first candidates: keep these")
     return "\n".join(lines + output_lines(result, *OUTPUTS))
