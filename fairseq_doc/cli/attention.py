@@ -19,8 +19,6 @@ EXAMPLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PictureOptions, ModelOptions):
-    """Options of this command."""
-
     input: str = option("file with the sentence (default: standard input)", "-")
     line: int = option("which line of the input to read", 1, type=positive)
     beam: int = option("hypotheses kept at every step", 5, type=positive)

@@ -12,8 +12,6 @@ EXAMPLE = "fairseq-doc bleu plain.txt doc.txt --reference test.de --lang de"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ScoringOptions):
-    """Options of this command."""
-
     lang: str = option("language of the references, such as de", REQUIRED)
     lowercase: bool = option("ignore case", False)
 

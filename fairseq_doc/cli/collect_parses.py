@@ -1,12 +1,10 @@
 """parse: n-best parse trees from what an encoder-decoder generated as symbols of trees."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.outputs import named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import trees_of
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.parsing import outputs
@@ -19,8 +17,6 @@ KINDS = (outputs.WELL_FORMED, outputs.REPAIRED, outputs.DROPPED)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of this command."""
-
     generated: str = option(
         "fairseq-generate's output, --nbest or not", REQUIRED, positional=True, metavar="OUT"
     )
@@ -35,9 +31,7 @@ def run(settings: Options) -> dict[str, Any]:
     """``sentences``; ``outputs``, of them ``well_formed``, ``repaired`` (brackets or words) and
     ``dropped`` (another number of words); ``first_...``, the same of each sentence's first output;
     ``flat_trees``, sentences without any other tree; ``output``, the file."""
-    inputs = (settings.generated, settings.sentences)
-    if os.path.realpath(settings.output) in map(os.path.realpath, inputs):
-        raise FairseqDocError(f"{settings.output} is an input too; name another file to write")
+    check_distinct([settings.output], [settings.generated, settings.sentences])
     check_output(settings.output, settings.overwrite)
     sentences = trees_of(settings.sentences)
     found = candidate_lists(read_generated(settings.generated), sentences, settings.generated)

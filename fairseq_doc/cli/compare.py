@@ -22,8 +22,6 @@ EXAMPLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions):
-    """Of this command."""
-
     others: Sequence[str] | None = option(
         "systems of your own: a name, and the options of fairseq-train that make it",
         positional=True,

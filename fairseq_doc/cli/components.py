@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from os.path import realpath
 from typing import Any
 
 from fairseq_doc.cli.arguments import (
@@ -15,7 +14,7 @@ from fairseq_doc.cli.arguments import (
     progress_of,
     unknown_words,
 )
-from fairseq_doc.cli.outputs import named_outputs, output_lines, remark
+from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines, remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.components import (
     SentenceComponents,
@@ -40,8 +39,6 @@ COLUMNS = ("line", "position", "word", "layer", "component", *SHARES, "words")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PictureOptions, TextOptions, SingleModelOptions):
-    """Options of this command."""
-
     top_words: int = option(
         "words listed for a component or a layer, at each word and in the summary", 5, type=positive
     )
@@ -59,10 +56,7 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
             check_plot_path(self.picture, self.overwrite)
         if self.tsv:
             check_output(self.tsv, self.overwrite)
-        if self.tsv and self.picture and realpath(self.tsv) == realpath(self.picture):
-            raise FairseqDocError(
-                f"--picture and --tsv: expected two files; got {self.tsv} for both"
-            )
+        check_distinct([self.picture, self.tsv])
 
     def check_drawn_line(self, tokenized: Sequence[Sequence[str]]) -> None:
         if self.line > len(tokenized):

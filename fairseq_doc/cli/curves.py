@@ -22,8 +22,6 @@ EXAMPLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of this command."""
-
     file: str = option(
         "the picture to write, such as curves.png; with --check or --reference the reference, as "
         "JSON",
@@ -91,9 +89,9 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _made_with() -> dict[str, str]:
-    rows = dict(line.partition(": ")[::2] for line in report())
     names = ("fairseq_doc", "Python", "torch", "processor", "matrix products")
-    return {name: rows[name].partition(", /")[0] for name in names if name in rows}
+    rows = report().items()
+    return {name: text.partition(", /")[0] for name, text in rows if name in names}
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -20,8 +20,6 @@ EXAMPLE = "fairseq-doc embeddings data-bin/ptb --path a.pt --output vectors.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(CheckpointOptions):
-    """Options of this command."""
-
     path: str = option("checkpoint", REQUIRED)
     output: str = option(
         "file to write: the number of words and the width, then a word and its numbers a line",

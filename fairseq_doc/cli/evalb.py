@@ -20,8 +20,6 @@ EXCLUDED = {bracketing.ERROR: "their words differ", bracketing.SKIPPED: "their p
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TreeOptions):
-    """Options of this command."""
-
     gold: str = option("gold trees in brackets", REQUIRED, positional=True)
     test: str = option(
         "trees of a parser, one for each gold tree, or an n-best file of them",

@@ -25,8 +25,6 @@ PACKAGES = ("onnx", "onnxruntime")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(CheckpointOptions):
-    """Options of this command."""
-
     path: str = option("checkpoint", REQUIRED)
     onnx: str = option(
         f"file to write; the tokens' numbers go to NAME{TABLE_SUFFIX}, except with --tokens",

@@ -14,8 +14,6 @@ EXAMPLE = 'fairseq-doc generate data-bin/ptb --path a.pt --prompt "the company" 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions, ModelOptions):
-    """Options of this command."""
-
     prompt: str = option("text to continue (default: none)", "")
     length: int = option("number of words, or bytes, to draw", 100)
     samples: int = option("number of texts", 1)

@@ -20,12 +20,15 @@ def first_ten(names: Iterable[Any]) -> str:
     return ", ".join(ten[:10]) + (", ..." if len(ten) > 10 else "")
 
 
-def check_distinct(own: Iterable[str], others: Iterable[Any]) -> None:
+def check_distinct(own: Iterable[Any], others: Iterable[Any] = ()) -> None:
     """Refuse a file that is given twice: each of ``own``, such as the outputs, is one that no other
     option names. None is no file."""
     paths, rest = ([os.path.realpath(path) for path in part if path] for part in (own, others))
-    if len(set(paths)) < len(paths) or set(rest) & set(paths):
-        raise FairseqDocError("expected other files for every input and output; got one twice")
+    for path in paths:
+        if paths.count(path) + (path in rest) > 1:
+            raise FairseqDocError(
+                f"expected other files for every input and output; got one twice: {path}"
+            )
 
 
 def named_outputs(settings: Any, *options: str) -> dict[str, str]:

@@ -14,8 +14,6 @@ EXAMPLE = "fairseq-doc pairs data-bin/mine blimp/*.jsonl --path a.pt"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions, ModelOptions):
-    """Options of this command."""
-
     files: list[str] = option(
         "pairs: JSON lines as BLiMP's, or two sentences a line with a tab between, the good one "
         "first",

@@ -39,8 +39,6 @@ OUTPUTS = ("output", "output_nbest")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TreeOptions, ProgressOptions, ModelOptions):
-    """Options of this command."""
-
     nbest: str = option("n-best file of a parser, gzip or not", REQUIRED, positional=True)
     weight: float = option("weight of the parser's own score, beside the language model's", 0.0)
     score_base: str = option(

@@ -29,8 +29,6 @@ GRIDS = {"weight": "--weights", "bonus": "--bonuses"}
 
 @dataclass(frozen=True, kw_only=True)
 class Options(rescoring.WeightOptions, nbest_lists.ListOptions, ProgressOptions, ModelOptions):
-    """Options of this command."""
-
     carry: bool = option(
         "start each utterance from the state after the last one's best candidate; without --weight "
         "or --tune after the first of the last list",
@@ -57,10 +55,9 @@ def run(settings: Options) -> dict[str, Any]:
     ``seconds`` of scoring and tuning; ``weight`` and ``bonus``. With --metric its name, its
     ``value``, that of the lists' ``first`` candidates and the ``gain``, above 0 if better, in
     points; with --tune ``tuning``, [weight, bonus, value] of each pair tried."""
-    written = [path for path in (settings.output, settings.scores) if path]
     read = [settings.reference, settings.first_pass, *split_paths(settings.path)]
-    check_distinct([*written, settings.nbest], read)
-    for path in written:
+    check_distinct([settings.output, settings.scores, settings.nbest], read)
+    for path in filter(None, (settings.output, settings.scores)):
         check_output(path, settings.overwrite)
     utterances, references = settings.read(plain=form_of(settings.data) != WORDS)
     judge = None
@@ -71,15 +68,14 @@ def run(settings: Options) -> dict[str, Any]:
     encoded, unknown = rescoring.encode(ensemble, utterances)
     weights, start = settings.fixed, time.perf_counter()
     result: dict[str, Any] = {"utterances": len(utterances), "unit": ensemble.unit}
-    lists = (utterances, encoded)
+    lists, carry = (utterances, encoded), settings.carry
     if settings.tune:
         assert judge is not None, "--tune needs --metric"
-        grid = settings.grid
-        found, scored = rescoring.tune(ensemble, judge, *lists, grid, settings.carry, progress)
+        found, scored = rescoring.tune(ensemble, judge, *lists, settings.grid, carry, progress)
         weights = found.weights
         result["tuning"] = [[*pair, value] for pair, value in found.tried.items()]
     else:
-        scored = rescoring.score(ensemble, *lists, settings.carry, weights, progress)
+        scored = rescoring.score(ensemble, *lists, carry, weights, progress)
     result |= {"seconds": time.perf_counter() - start, "unknown": dict(unknown.most_common())}
     result["candidates"] = sum(map(len, encoded))
     if weights is not None:

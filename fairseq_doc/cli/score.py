@@ -25,8 +25,6 @@ EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --pa
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TextOptions, AdaptationOptions):
-    """Options of this command."""
-
     output_word_probs: bool = option("print the log-probability of each word too", False)
     tsv: bool = option(
         "print a table instead, a row a word as written, between blanks: line, position, word, "
