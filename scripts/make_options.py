@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, Field, fields
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from omegaconf import MISSING as REQUIRED
 
@@ -96,8 +97,9 @@ def config_rows(config: type) -> Iterator[tuple[str, str, str]]:
         if text := entry.metadata.get("help"):
             meaning, default = split_default(text)
             option = "DATA" if entry.name == "data" else _typed(entry.name)
-            is_enum = isinstance(entry.type, type) and issubclass(entry.type, Enum)
-            choices = _one_of(x.value for x in entry.type) if is_enum else ""
+            kind: Any = entry.type
+            is_enum = isinstance(kind, type) and issubclass(kind, Enum)
+            choices = _one_of(choice.value for choice in kind) if is_enum else ""
             yield code(option), value(default) or _default_of(entry), prose(meaning) + choices
 
 

@@ -42,9 +42,9 @@ def run(settings: Options) -> dict[str, Any]:
     if unknown := [word for word in prompt if word not in dictionary]:
         words = ", ".join(unknown)
         remark("generate", f"{unit}s outside the dictionary, read as <unk>: {words}")
-    counts, top = (settings.length, settings.samples), settings.sampling_topk
-    drawing = settings.temperature, top, settings.seed, progress_of(settings)
-    samples = sample_text(ensemble, prompt, *counts, *drawing)
+    counts = settings.length, settings.samples
+    chances, progress = (settings.temperature, settings.sampling_topk), progress_of(settings)
+    samples = sample_text(ensemble, prompt, *counts, *chances, settings.seed, progress)
     texts = [form.text(prompt + sample) for sample in samples]
     return {"prompt": prompt, "samples": samples, "end": dictionary.eos_word, "texts": texts}
 

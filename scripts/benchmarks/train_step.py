@@ -161,8 +161,9 @@ def measure(rows, updates):
     found: dict[str, tuple] = {}
     for row in (*rows, "LSTM alone, float32", "LSTM alone, bfloat16"):
         if row in rows:
+            data, user_dir, options = rows[row]
             with tempfile.TemporaryDirectory() as save_dir:
-                found[row] = train(*rows[row], save_dir, updates)
+                found[row] = train(data, user_dir, options, save_dir, updates)
         else:
             found[row] = measured_apart(lstm_speed, row.removeprefix("LSTM alone, ")), None
         print(f"{row}, {found[row][0]:.0f} tokens/s", file=sys.stderr, flush=True)
