@@ -75,14 +75,13 @@ class AdaptationOptions(ProgressOptions, ModelOptions):
 
     def __post_init__(self) -> None:
         _ = self.scorer  # which checks itself
-        if self.dynamic is None:
-            return
-        if self.matmul_precision not in (None, "float32"):
-            raise FairseqDocError(
-                "--dynamic computes in float32: expected no --matmul-precision; got "
-                f"{self.matmul_precision}"
-            )
-        self.dynamic.statistics_paths(self.path)
+        if self.dynamic is not None:
+            if self.matmul_precision not in (None, "float32"):
+                raise FairseqDocError(
+                    "--dynamic computes in float32: expected no --matmul-precision; got "
+                    f"{self.matmul_precision}"
+                )
+            self.dynamic.statistics_paths(self.path)
 
     @property
     def scorer(self) -> ScorerSettings:

@@ -36,8 +36,7 @@ class Options(PictureOptions, ModelOptions):
             ("subword_nmt", "--bpe-codes", self.bpe_codes),
             ("sentencepiece", "--sentencepiece-model", self.sentencepiece_model),
         ):
-            chosen = self.bpe == bpe
-            if chosen != bool(path):
+            if (self.bpe == bpe) != bool(path):
                 raise FairseqDocError(
                     f"--bpe {bpe} and {name} belong together; got one without the other"
                 )

@@ -30,9 +30,8 @@ class TreeOptions:
     @property
     def parameters(self) -> Parameters:
         parameters = read_parameters(self.prm) if self.prm else Parameters()
-        if self.strip_root:
-            parameters = replace(parameters, delete_label=(*parameters.delete_label, *ROOTS))
-        return parameters
+        more = ROOTS if self.strip_root else ()
+        return replace(parameters, delete_label=(*parameters.delete_label, *more))
 
 
 def trees_of(path: str) -> list[Tree]:

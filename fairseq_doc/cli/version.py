@@ -24,7 +24,7 @@ class VersionAction(argparse.Action):
 
 def report() -> dict[str, str]:
     """The parts of the installation, even those that are missing or cannot be used."""
-    providers = " and ".join(map(str, installation.distributions_of("fairseq")))
+    providers = " and ".join(installation.distributions_of("fairseq"))
     folder = installation.folder_of("fairseq")
     rows = {
         "fairseq_doc": f"{fairseq_doc.__version__}, {Path(fairseq_doc.__file__).resolve().parent}",

@@ -14,13 +14,9 @@ def providers(monkeypatch):
     """A function that says which distributions, each "name version", provide fairseq."""
 
     def provide(found):
-        monkeypatch.setattr(installation, "distributions_of", lambda package: provided(*found))
+        monkeypatch.setattr(installation, "distributions_of", lambda package: found)
 
     return provide
-
-
-def provided(*found):
-    return [installation.Distribution(*one.split()) for one in found]
 
 
 def test_the_distributions_of_a_package(tmp_path, monkeypatch):
@@ -37,7 +33,7 @@ def test_the_distributions_of_a_package(tmp_path, monkeypatch):
     (tmp_path / "whole-1.dist-info" / "METADATA").write_text("Name: whole\nVersion: 1\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path)])
     found = installation.distributions_of("fairseq")
-    assert found == provided("fairseq 0.12.2", "ve_fairseq 0.12.3")
+    assert found == ["fairseq 0.12.2", "ve_fairseq 0.12.3"]
 
 
 def test_the_folder_of_a_package(tmp_path, monkeypatch):
