@@ -10,7 +10,7 @@ from conftest import ROOT
 
 from fairseq_doc.ops import matmul
 
-sys.path.append(str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "scripts"))
 benchmark = importlib.import_module("benchmark")
 gpu, lstm, tools = (importlib.import_module(f"benchmarks.{x}") for x in ("gpu", "lstm", "tools"))
 
