@@ -43,7 +43,7 @@ def check(path: str | os.PathLike) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _check(path: Path, sums: Path, *versions: tuple) -> None:
-    expected = _read(sums, versions[-1]).get(path.name)
+    expected = _read(sums).get(path.name)
     if expected is not None and sha256_of(path) != expected:
         raise FairseqDocError(
             f"{path} is damaged, or was changed after it was prepared: expected the SHA-256 in "
@@ -52,8 +52,7 @@ def _check(path: Path, sums: Path, *versions: tuple) -> None:
         )
 
 
-@functools.lru_cache(maxsize=16)
-def _read(sums: Path, version: tuple) -> dict[str, str]:
+def _read(sums: Path) -> dict[str, str]:
     """{name: SHA-256 in hexadecimal digits}."""
     digests = {}
     for number, line in enumerate(text_lines(sums), start=1):

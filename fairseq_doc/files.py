@@ -29,12 +29,10 @@ MAX_LINE = 1 << 20  # bytes
 MAX_UNPACKED = 16 << 20  # bytes
 MAX_RATIO = 100
 _GZIP = b"\x1f\x8b"
-_OTHER_MARKS = (  # in this order: UTF-32's begins with UTF-16's
-    ("UTF-32", codecs.BOM_UTF32_LE),
-    ("UTF-32", codecs.BOM_UTF32_BE),
-    ("UTF-16", codecs.BOM_UTF16_LE),
-    ("UTF-16", codecs.BOM_UTF16_BE),
-)
+_OTHER_MARKS = {  # in this order: UTF-32's begins with UTF-16's
+    "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
 _Path = str | os.PathLike[str]
 
 logger = logging.getLogger(__name__)
@@ -71,11 +69,8 @@ def read_text(path: _Path, max_bytes: int) -> str:
                 f"{file.name}: expected a file of at most {max_bytes:,} bytes; got a longer one: "
                 "is it the right one?"
             )
-        lines = _without_mark(data, file.name, "strict").split(b"\n")
-        return "\n".join(
-            _decoded(line, file.name, number, "strict")
-            for number, line in enumerate(lines, start=1)
-        )
+        lines = enumerate(_without_mark(data, file.name, "strict").split(b"\n"), start=1)
+        return "\n".join(_decoded(line, file.name, number, "strict") for number, line in lines)
 
 
 def check_input(path: _Path, again: bool = False) -> None:
@@ -116,8 +111,8 @@ def _decoded(line: bytes, name: str, number: int, errors: str) -> str:
 
 def _without_mark(start: bytes, name: str, errors: str) -> bytes:
     """Remove the byte order mark of UTF-8; refuse those of other encodings."""
-    for encoding, mark in _OTHER_MARKS:
-        if errors == "strict" and start.startswith(mark):
+    for encoding, marks in _OTHER_MARKS.items():
+        if errors == "strict" and start.startswith(marks):
             raise FairseqDocError(
                 f"{name} is {encoding}; expected text in UTF-8: iconv -f {encoding} -t UTF-8 "
                 "converts it"
@@ -175,10 +170,8 @@ def _opened(path: _Path) -> Iterator[_Input]:
     check_input(path)
     try:
         if path == "-":
-            stdin: Any = getattr(sys.stdin, "buffer", None)
-            if stdin is None:  # replaced, as a notebook does
-                stdin = io.BytesIO(sys.stdin.read().encode())
-            yield _Input(stdin.readinto1, name)
+            stdin: Any = getattr(sys.stdin, "buffer", None)  # none where a notebook replaced it
+            yield _Input((stdin or io.BytesIO(sys.stdin.read().encode())).readinto1, name)
         else:
             with open(path, "rb", buffering=0) as file:
                 yield _Input(file.readinto, name)
@@ -194,10 +187,9 @@ def _opened(path: _Path) -> Iterator[_Input]:
 def check_output(path: _Path, overwrite: bool = False) -> None:
     """Check, before any work, that ``path``, or the target of a symlink, can be written."""
     mode = _mode(path)
-    if _is_written_in_place(path, mode):
-        assert mode is not None
-        if _descriptor(path) is not None:
-            return
+    if mode is not None and _descriptor(path) is not None:
+        return
+    if mode is not None and not stat.S_ISREG(mode):
         if stat.S_ISDIR(mode) or stat.S_ISSOCK(mode):
             raise FairseqDocError(f"{path}: expected a file to write; got {_kind(mode)}")
         if not os.access(path, os.W_OK):
@@ -218,16 +210,15 @@ def whole_file(path: _Path, overwrite: bool = True, binary: bool = False) -> Ite
     failure nothing is left behind, and an old file stays. A symlink stays; its target is replaced
     and keeps its permissions. A device or a pipe is written in place. Without ``overwrite`` no
     existing file is replaced, not even one that appears meanwhile."""
-    mode = _mode(path)
-    in_place = _is_written_in_place(path, mode)
+    mode, number = _mode(path), _descriptor(path)
+    in_place = mode is not None and (not stat.S_ISREG(mode) or number is not None)
     target = Path(os.path.realpath(path))
     # Not tempfile: a signal can come after it makes the file and before it returns the name.
     # save_dir_lock.py recognises such names as files of a killed run.
     new = target.parent / f".{target.name[:40]}.{secrets.token_hex(4)}.part"
     try:
         if in_place:
-            descriptor = _descriptor(path)
-            own = os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
+            own = os.open(path, os.O_WRONLY) if number is None else os.dup(number)
             with _file(own, binary) as file:
                 yield file
         else:
@@ -289,10 +280,6 @@ def _mode(path: _Path) -> int | None:
         raise FairseqDocError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _is_written_in_place(path: _Path, mode: int | None) -> bool:
-    return mode is not None and (not stat.S_ISREG(mode) or _descriptor(path) is not None)
-
-
 def _descriptor(path: _Path) -> int | None:
     """The number of the open file that a path such as /dev/stdout or /dev/fd/63 names."""
     place = os.path.abspath(path)
@@ -307,9 +294,8 @@ def _descriptor(path: _Path) -> int | None:
 
 
 def _file(descriptor: int, binary: bool) -> IO[Any]:
-    if binary:
-        return os.fdopen(descriptor, "wb")
-    return os.fdopen(descriptor, "w", encoding="utf-8", newline="\n")
+    text: Any = {} if binary else {"encoding": "utf-8", "newline": "\n"}
+    return os.fdopen(descriptor, "wb" if binary else "w", **text)
 
 
 @contextlib.contextmanager
@@ -339,9 +325,7 @@ def _moved_into_place(
 def _move_to_a_free_name(new: Path, path: Path) -> None:
     try:
         os.link(new, path)  # the second name; the caller removes the first
-    except FileExistsError:
-        raise FairseqDocError(_exists(path)) from None
-    except OSError:  # a disk without links
+    except OSError:  # it exists, or the disk has no links
         if os.path.lexists(path):
             raise FairseqDocError(_exists(path)) from None
         os.replace(new, path)

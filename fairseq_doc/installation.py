@@ -10,7 +10,6 @@ import re
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 
 from fairseq_doc.errors import FairseqDocError
 
@@ -24,20 +23,10 @@ FAIRSEQ = (0, 12)
 INSTALL = "pip install fairseq-fixed (in a checkout, faster: scripts/install_fairseq.sh python)"
 
 
-class Distribution(NamedTuple):
-    """An installed distribution."""
-
-    name: str
-    version: str
-
-    def __str__(self):
-        return f"{self.name} {self.version}"
-
-
-def distributions_of(package: str) -> list[Distribution]:
-    """The installed distributions that provide a package, in alphabetical order."""
+def distributions_of(package: str) -> list[str]:
+    """The installed distributions that provide a package, each name and version, in order."""
     found = {
-        Distribution(distribution.name, distribution.version)
+        f"{distribution.name} {distribution.version}"
         for distribution in metadata.distributions()
         if package in (distribution.read_text("top_level.txt") or "").split()
     }
@@ -81,24 +70,24 @@ def _check_fairseq() -> None:
     if folder is None:
         if not providers:
             raise FairseqDocError(f"expected fairseq 0.12; got none: {INSTALL}")
-        name = providers[0].name
         raise FairseqDocError(
-            f"expected the files of {providers[0]}; got none, which another distribution of "
-            f"fairseq may have removed: pip install --force-reinstall --no-deps {name}"
+            f"expected the files of {providers[0]}; got none, which another distribution of fairseq "
+            f"may have removed: pip install --force-reinstall --no-deps {providers[0].split()[0]}"
         )
     if len(providers) > 1:
-        names = " ".join(provider.name for provider in providers)
+        names = " ".join(provider.split()[0] for provider in providers)
         logger.warning(
-            f"expected one distribution of fairseq; got {' and '.join(map(str, providers))}, which "
-            f"write over each other's files: pip uninstall {names}, then install one of them"
+            f"expected one distribution of fairseq; got {' and '.join(providers)}, which write over "
+            f"each other's files: pip uninstall {names}, then install one of them"
         )
     if not providers and (folder / "version.txt").exists():  # a checkout on the path
-        providers = [Distribution("fairseq", (folder / "version.txt").read_text().strip())]
+        providers = [f"fairseq {(folder / 'version.txt').read_text().strip()}"]
     for provider in providers:
-        version, problem = _numbers(provider.version), f"expected fairseq 0.12; got {provider}"
-        if version < FAIRSEQ:
-            raise FairseqDocError(f"{problem}: pip uninstall {provider.name}, then {INSTALL}")
-        if version > FAIRSEQ:
+        name, _, version = provider.partition(" ")
+        problem = f"expected fairseq 0.12; got {provider}"
+        if _numbers(version) < FAIRSEQ:
+            raise FairseqDocError(f"{problem}: pip uninstall {name}, then {INSTALL}")
+        if _numbers(version) > FAIRSEQ:
             logger.warning(f"{problem}, which was not tried: if it fails, {INSTALL}")
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from fairseq_doc.errors import FairseqDocError
 
 _OPTION, _GROUP = "option", "group"
-_OURS = ("needs", "without", "least", "below")  # which argparse does not know
+_OURS = ("name", "needs", "without", "least", "below")  # which argparse does not know
 REQUIRED: Any = MISSING
 MAX_GRID = 10_000  # values that an option such as 0:2:0.1 may list
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def option(help: str, default: Any = None, **argument: Any) -> Any:
 def group(prefix: str, switch: str, help: str = "") -> Any:
     """A field for a dataclass of options whose names begin with ``prefix``; None if they are not
     given. ``switch`` turns them on: an option of the class, or with ``help`` a flag of its own."""
-    return field(default=None, metadata={_GROUP: (prefix, switch, help)})
+    return field(default=None, metadata={_GROUP: (prefix and f"{prefix}-", switch, help)})
 
 
 def positive(text: str) -> int:
@@ -100,17 +100,16 @@ def add_options(
             own_prefix, switch, help = entry.metadata[_GROUP]
             if help:
                 parser.add_argument(f"--{switch}", action="store_true", help=help)
-            add_options(parser, of_type, f"{own_prefix}-" if own_prefix else "", needed=False)
-        elif _OPTION in entry.metadata:
+            add_options(parser, of_type, own_prefix, needed=False)
+        else:
             _add(parser, entry, of_type, prefix, needed)
 
 
 def _add(
     parser: argparse.ArgumentParser, entry: Field, of_type: type, prefix: str, needed: bool
 ) -> None:
-    settings: dict[str, Any] = dict(entry.metadata[_OPTION])
-    name = prefix + settings.pop("name", entry.name).replace("_", "-")
-    settings = {key: value for key, value in settings.items() if key not in _OURS}
+    rules, name = entry.metadata[_OPTION], prefix + _written(entry)
+    settings = {key: value for key, value in rules.items() if key not in _OURS}
     if settings.pop("after_dashes", False):
         _add_words_after_dashes(parser, _dest(name), settings["help"])
         return
@@ -149,10 +148,8 @@ def read_options(kind: type[T], given: Mapping[str, Any], prefix: str = "") -> T
     for entry, of_type in _entries(kind):
         if _GROUP in entry.metadata:
             value: Any = _read_group(of_type, given, *entry.metadata[_GROUP])
-        elif _OPTION in entry.metadata:
-            value = given.get(_dest(prefix + _written(entry)))
         else:
-            continue
+            value = given.get(_dest(prefix + _written(entry)))
         if value is not None:
             values[entry.name] = value
         if _is_given(value):
@@ -176,12 +173,11 @@ def _check_others(entry: Field, given: Mapping[str, Any]) -> None:
 def _read_group(
     kind: type[T], given: Mapping[str, Any], prefix: str, switch: str, help: str
 ) -> T | None:
-    before = f"{prefix}-" if prefix else ""
-    switch_name = switch if help else before + switch
+    switch_name = switch if help else prefix + switch
     if _is_given(given.get(_dest(switch_name))):
-        return read_options(kind, given, before)
+        return read_options(kind, given, prefix)
     for entry, _ in _entries(kind):
-        name = before + _written(entry)
+        name = prefix + _written(entry)
         if _is_given(given.get(_dest(name))):
             raise FairseqDocError(f"--{name} needs --{switch_name}")
     return None

@@ -51,10 +51,8 @@ def read_numbers(text: str) -> tuple[str, dict[str, LearningCurve]]:
     lines = text.splitlines()
     note = " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
     curves: dict[str, LearningCurve] = {}
-    for line in lines:
-        if line.startswith("#") or line == COLUMNS:
-            continue
-        name, epoch, perplexity, event = line.split("\t")
+    rows = [line.split("\t") for line in lines if not line.startswith("#") and line != COLUMNS]
+    for name, epoch, perplexity, event in rows:
         curve = curves.setdefault(name, LearningCurve({}, None, {}))
         curve.perplexities[int(epoch)] = float(perplexity)
         if event == AVERAGING:
@@ -87,12 +85,7 @@ def spread(heights: list[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Axes:
-    """Epochs on a linear axis, perplexities on a logarithmic one.
-
-    Attributes:
-        last: the last epoch.
-        low, high: perplexities at the bottom and at the top.
-    """
+    """Epochs on a linear axis, perplexities on a logarithmic one, from ``low`` to ``high``."""
 
     last: int
     low: float
@@ -134,14 +127,14 @@ def draw_ticks(axes: Axes) -> Iterator[str]:
     """The grid, and the numbers at both axes."""
     for tick in TICKS:
         if axes.low <= tick <= axes.high:
+            y = axes.y(tick)
             yield (
-                f'<path class="grid" d="M{LEFT} {axes.y(tick):.1f}H{RIGHT}"/>'
-                f'<text x="{LEFT - 10}" y="{axes.y(tick) + 5:.1f}" text-anchor="end">{tick:g}</text>'
+                f'<path class="grid" d="M{LEFT} {y:.1f}H{RIGHT}"/>'
+                f'<text x="{LEFT - 10}" y="{y + 5:.1f}" text-anchor="end">{tick:g}</text>'
             )
     for epoch in [1, *range(10, axes.last + 1, 10)]:
-        yield (
-            f'<text x="{axes.x(epoch):.1f}" y="{BOTTOM + 20}" text-anchor="middle">{epoch}</text>'
-        )
+        x, y = axes.x(epoch), BOTTOM + 20
+        yield f'<text x="{x:.1f}" y="{y}" text-anchor="middle">{epoch}</text>'
 
 
 def draw_curve(
@@ -150,12 +143,9 @@ def draw_curve(
     """One curve, a ring where averaging starts, and its label at height ``end``."""
     points = [f"{axes.x(e):.1f} {axes.y(p):.1f}" for e, p in curve.perplexities.items()]
     yield f'<path class="curve s{number}" d="M{"L".join(points)}"/>'
-    if curve.averaging_after is not None:
-        epoch = curve.averaging_after
-        yield (
-            f'<circle class="mark s{number}" cx="{axes.x(epoch):.1f}" '
-            f'cy="{axes.y(curve.perplexities[epoch]):.1f}" r="5"/>'
-        )
+    for epoch, perplexity in rings([curve]):
+        x, y = axes.x(epoch), axes.y(perplexity)
+        yield f'<circle class="mark s{number}" cx="{x:.1f}" cy="{y:.1f}" r="5"/>'
     best = min(curve.perplexities.values())
     yield (
         f'<text class="name n{number}" x="{RIGHT + 16}" y="{end:.1f}">{escape(name)}</text>'
@@ -163,48 +153,36 @@ def draw_curve(
     )
 
 
+def rings(curves: Iterable[LearningCurve]) -> list[tuple[int, float]]:
+    """(epoch, perplexity) where averaging starts."""
+    started = [(curve.averaging_after, curve.perplexities) for curve in curves]
+    return [(epoch, of[epoch]) for epoch, of in started if epoch is not None]
+
+
 def draw_remark(curves: Iterable[LearningCurve], axes: Axes) -> Iterator[str]:
     """What the rings mean, above the highest of them."""
-    rings = [
-        (curve.averaging_after, curve.perplexities[curve.averaging_after])
-        for curve in curves
-        if curve.averaging_after is not None
-    ]
-    if rings:
-        epoch, perplexity = max(rings, key=lambda ring: ring[1])
-        yield (
-            f'<text x="{axes.x(epoch):.1f}" y="{axes.y(perplexity) - 14:.1f}" text-anchor="middle">'
-            f"weights averaged from here</text>"
-        )
-
-
-def read_logs(runs: list[str]) -> dict[str, LearningCurve]:
-    """The curves of ``NAME=LOG`` for each run, what ``fairseq-train`` printed."""
-    named = [run.partition("=") for run in runs]
-    return {name: read_log(path) for name, _, path in named}
+    for epoch, perplexity in sorted(rings(curves), key=lambda ring: -ring[1])[:1]:
+        x, y = axes.x(epoch), axes.y(perplexity) - 14
+        yield f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">weights averaged from here</text>'
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Draw, or check.
-
-    Returns:
-        The exit status: 1 for a stale picture under ``--check``.
-    """
+    """Draw, or check: the exit status is 1 for a stale picture under ``--check``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--logs", nargs="+", metavar="NAME=LOG", help="read these runs first")
     parser.add_argument("--note", default="", help="machine and command of the --logs")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 when it is stale")
     args = parser.parse_args(arguments)
     if args.logs:
-        text = numbers_text(args.note, read_logs(args.logs))
-        NUMBERS.write_text(text, encoding="utf-8")
+        named = [run.partition("=") for run in args.logs]
+        curves = {name: read_log(path) for name, _, path in named}
+        NUMBERS.write_text(numbers_text(args.note, curves), encoding="utf-8")
     picture = draw(*read_numbers(NUMBERS.read_text(encoding="utf-8")))
-    if args.check:
-        if not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != picture:
-            print(f"{PICTURE} is stale: run python scripts/make_curves.py", file=sys.stderr)
-            return 1
-        return 0
-    PICTURE.write_text(picture, encoding="utf-8")
+    if not args.check:
+        PICTURE.write_text(picture, encoding="utf-8")
+    elif not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != picture:
+        print(f"{PICTURE} is stale: run python scripts/make_curves.py", file=sys.stderr)
+        return 1
     return 0
 
 

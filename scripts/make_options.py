@@ -7,10 +7,11 @@ python scripts/make_options.py --check    exit status 1 when it is stale
 import argparse
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, Field, fields
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from omegaconf import MISSING as REQUIRED
 
@@ -76,7 +77,7 @@ def value(text: str) -> str:
     return prose(text) if " " in text or not text else code(text)
 
 
-def table(rows: list[tuple[str, str, str]]) -> str:
+def table(rows: Iterable[tuple[str, str, str]]) -> str:
     """A Markdown table of option, default and meaning."""
     lines = ["| option | default | meaning |", "|---|---|---|"]
     lines += [f"| {option} | {default} | {meaning} |" for option, default, meaning in rows]
@@ -84,7 +85,7 @@ def table(rows: list[tuple[str, str, str]]) -> str:
 
 
 def split_default(text: str) -> tuple[str, str]:
-    """A help text without its closing ``(default: X)``, and X; the text and nothing where it has none."""
+    """A help text without its closing ``(default: X)``, and X or nothing."""
     # Python 3.10 adds a second one to the help of --option, --no-option.
     match = re.fullmatch(r"(.*?\S)(?:\s*\(default: (.*?)\))+", " ".join(text.split()))
     return (match[1], match[2]) if match else (text, "")
@@ -93,32 +94,30 @@ def split_default(text: str) -> tuple[str, str]:
 def config_rows(config: type) -> Iterator[tuple[str, str, str]]:
     """The options of a fairseq dataclass. A field without help is another option's value."""
     for entry in fields(config):
-        text = entry.metadata.get("help")
-        if text:
+        if text := entry.metadata.get("help"):
             meaning, default = split_default(text)
-            option = code("--" + entry.name.replace("_", "-"))
-            if entry.name == "data":
-                option = code("DATA")
-            choices = _choices_of(entry)
-            yield option, value(default) or _default_of(entry), prose(meaning) + choices
+            option = "DATA" if entry.name == "data" else _typed(entry.name)
+            kind: Any = entry.type
+            is_enum = isinstance(kind, type) and issubclass(kind, Enum)
+            choices = _one_of(choice.value for choice in kind) if is_enum else ""
+            yield code(option), value(default) or _default_of(entry), prose(meaning) + choices
 
 
-def _choices_of(entry: Field) -> str:
-    kind = entry.type
-    if not (isinstance(kind, type) and issubclass(kind, Enum)):
-        return ""
-    return f"; one of {', '.join(code(choice.value) for choice in kind)}"
+def _typed(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _one_of(choices: Iterable[str]) -> str:
+    return f"; one of {', '.join(map(code, choices))}"
 
 
 def _default_of(entry: Field) -> str:
     default = entry.default
     if default is MISSING or default is None:
         return ""
-    if default == REQUIRED:
-        return "required"
     if isinstance(default, bool):
         return "on" if default else "off"
-    return code(default)
+    return "required" if default == REQUIRED else code(default)
 
 
 def preset_table(presets: dict[str, dict]) -> str:
@@ -127,7 +126,7 @@ def preset_table(presets: dict[str, dict]) -> str:
     for name, differences in presets.items():
         options = []
         for field, value in differences.items():
-            option = "--" + field.replace("_", "-")
+            option = _typed(field)
             options.append(code(option if value is True else f"{option} {value}"))
         lines.append(f"| {code('--arch ' + name)} | {', '.join(options) or 'nothing'} |")
     return "\n".join(lines) + "\n"
@@ -142,17 +141,10 @@ def command_rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, st
         meaning, default = split_default(text)
         meaning = prose(meaning)
         if action.choices and not action.metavar:
-            meaning += f"; one of {', '.join(code(choice) for choice in action.choices)}"
-        yield code(_written(action)), value(default) or _default_of_action(action), meaning
-
-
-def _default_of_action(action: argparse.Action) -> str:
-    """What argparse itself knows, where the help gives no default."""
-    if action.required:
-        return "required"
-    if action.nargs == 0:
-        return "on" if action.default else "off"
-    return ""
+            meaning += _one_of(action.choices)
+        flag = ("on" if action.default else "off") if action.nargs == 0 else ""
+        known = "required" if action.required else flag  # where the help gives no default
+        yield code(_written(action)), value(default) or known, meaning
 
 
 def _written(action: argparse.Action) -> str:
@@ -172,61 +164,41 @@ def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
 
 def page() -> str:
     """The whole page."""
-    parts = [
-        INTRODUCTION,
-        "## Models\n",
-        "### Language model: `--arch lstm_doc_lm`\n",
-        table(list(config_rows(lstm_doc_lm.LSTMDocLanguageModelConfig))),
-        LANGUAGE_MODEL_NOTES,
-        preset_table(lstm_doc_lm.PRESETS),
-        "### Language model: `--arch lstm_melis_lm`\n",
-        table(list(config_rows(lstm_melis_lm.LSTMMelisLanguageModelConfig))),
-        MELIS_NOTES,
-        preset_table(lstm_melis_lm.PRESETS),
-        "### Encoder-decoder: `--arch lstm_luong_doc`\n",
-        table(list(config_rows(lstm_luong_doc.LSTMLuongDocConfig))),
-        ENCODER_DECODER_NOTES,
-        preset_table(lstm_luong_doc.PRESETS),
-        "## Task: `--task bptt_language_modeling`\n",
-        table(list(config_rows(BpttLanguageModelingConfig))),
-        TASK_NOTES,
-        "## Criterion: `--criterion doc_cross_entropy`\n",
-        table(list(config_rows(DocCrossEntropyConfig))),
-        CRITERION_NOTES,
-        "## Optimizer: `--optimizer nt_asgd --lr-scheduler nt_asgd`\n",
-        table(list(config_rows(NTASGDConfig))),
-        "## Optimizer: `--optimizer averaged_adam --lr-scheduler plateau`\n",
-        table(list(config_rows(AveragedAdamConfig))),
-        "## Scheduler: `--lr-scheduler plateau`\n",
-        table(list(config_rows(PlateauScheduleConfig))),
-        "## Commands\n",
-        COMMANDS_NOTES,
-    ]
+    sections: tuple[tuple[str, type, str, dict | None], ...] = (
+        ("### Language model: `--arch lstm_doc_lm`", lstm_doc_lm.LSTMDocLanguageModelConfig,
+         LANGUAGE_MODEL_NOTES, lstm_doc_lm.PRESETS),
+        ("### Language model: `--arch lstm_melis_lm`", lstm_melis_lm.LSTMMelisLanguageModelConfig,
+         MELIS_NOTES, lstm_melis_lm.PRESETS),
+        ("### Encoder-decoder: `--arch lstm_luong_doc`", lstm_luong_doc.LSTMLuongDocConfig,
+         ENCODER_DECODER_NOTES, lstm_luong_doc.PRESETS),
+        ("## Task: `--task bptt_language_modeling`", BpttLanguageModelingConfig, TASK_NOTES, None),
+        ("## Criterion: `--criterion doc_cross_entropy`", DocCrossEntropyConfig, CRITERION_NOTES, None),
+        ("## Optimizer: `--optimizer nt_asgd --lr-scheduler nt_asgd`", NTASGDConfig, "", None),
+        ("## Optimizer: `--optimizer averaged_adam --lr-scheduler plateau`", AveragedAdamConfig, "", None),
+        ("## Scheduler: `--lr-scheduler plateau`", PlateauScheduleConfig, "", None),
+    )  # fmt: skip
+    parts = [INTRODUCTION, "## Models\n"]
+    for title, config, notes, presets in sections:
+        parts += [f"{title}\n", table(config_rows(config)), *filter(None, [notes])]
+        parts += [preset_table(presets)] if presets else []
+    parts += ["## Commands\n", COMMANDS_NOTES]
     for name, parser in commands():
-        parts += [
-            f"### `fairseq-doc {name}`\n",
-            prose(parser.description or "") + "\n",
-            table(list(command_rows(parser))),
-        ]
+        parts += [f"### `fairseq-doc {name}`\n", prose(parser.description or "") + "\n"]
+        parts.append(table(command_rows(parser)))
     return "\n".join(parts)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the page, or check it.
-
-    Returns:
-        The exit status: 1 for a stale page under ``--check``.
-    """
+    """Write the page, or check it: the exit status is 1 for a stale page under ``--check``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; 1 when it is stale")
     args = parser.parse_args(arguments)
     text = page()
-    if args.check:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-            print(f"{PAGE} is stale: run python scripts/make_options.py", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(text, encoding="utf-8")
+    if not args.check:
+        PAGE.write_text(text, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        print(f"{PAGE} is stale: run python scripts/make_options.py", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -1,6 +1,7 @@
 """What the tests share: commands, in this process or in one of their own, and small trainings."""
 
 import contextlib
+import functools
 import importlib
 import io
 import logging
@@ -109,20 +110,15 @@ def _heed_interrupts():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def run(command, cwd=ROOT, **changes):
-    """Run a command line that must succeed; its output."""
+def run(command, cwd=ROOT, fails=False, **changes):
+    """Run a command line that must succeed, or with ``fails`` fail; its output."""
     process = start(command, cwd, **changes)
     output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, f"{command}\n{output[-3000:]}"
+    assert (process.returncode != 0) == fails, f"{command}\n{output[-3000:]}"
     return output
 
 
-def fail(command, cwd=ROOT, **changes):
-    """Run a command line that must fail; its output."""
-    process = start(command, cwd, **changes)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode not in (0, None), f"{command}\n{output[-3000:]}"
-    return output
+fail = functools.partial(run, fails=True)
 
 
 LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
@@ -194,15 +190,14 @@ def assert_refused(pattern, function, *arguments, **keywords):
     assert re.search(pattern, message), message
 
 
-def _call_here(command):
-    """(output, exception or None) of one of fairseq's commands in this process, which saves the
-    seconds of its imports."""
+def run_here(command, fails=False):
+    """As :func:`run`, for one of fairseq's commands in this process, which saves the seconds of its
+    imports."""
     from fairseq_doc.fairseq_patches import text_files
 
     words = shlex.split(command)
-    module = importlib.import_module(
-        "fairseq_cli." + words[0].removeprefix("fairseq-").replace("-", "_")
-    )
+    name = words[0].removeprefix("fairseq-").replace("-", "_")
+    module = importlib.import_module(f"fairseq_cli.{name}")
     text_files.apply()  # a command's process imports the command before this package
     stream, problem = _stream(), None
     vars(checkpoint_utils.save_checkpoint).pop("best", None)  # fairseq's, of the last run here
@@ -212,7 +207,12 @@ def _call_here(command):
         except (Exception, SystemExit) as error:
             problem = error
             _print_as_its_process_would(error)
-    return _text(stream), problem
+    output = _text(stream)
+    assert (problem is not None) == fails, f"{command}\n{output[-3000:]}"
+    return output
+
+
+fail_here = functools.partial(run_here, fails=True)
 
 
 def _print_as_its_process_would(error):
@@ -221,20 +221,6 @@ def _print_as_its_process_would(error):
     with mock.patch("sys.excepthook", sys.__excepthook__):
         error_messages.print_usage_errors_in_one_line()
         sys.excepthook(type(error), error, error.__traceback__)
-
-
-def run_here(command):
-    """As :func:`run`, for one of fairseq's commands, in this process."""
-    output, problem = _call_here(command)
-    assert problem is None, f"{command}\n{output[-3000:]}"
-    return output
-
-
-def fail_here(command):
-    """As :func:`fail`, for one of fairseq's commands, in this process."""
-    output, problem = _call_here(command)
-    assert problem is not None, f"{command}\n{output[-3000:]}"
-    return output
 
 
 def training(data, save_dir, options="", model=SMALL_MODEL):

@@ -44,25 +44,15 @@ WARM = """torch fairseq fairseq.tasks fairseq.models fairseq.criterions fairseq.
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended.
+    """How a command ended."""
 
-    Attributes:
-        words: its command line.
-        status: its exit status; minus the signal that ended it.
-        out, err: its standard output and standard error.
-        memory: the most bytes it held in memory.
-        seconds: how long it ran, without its imports.
-        timed_out: whether it was ended because it took too long.
-        left_processes: whether it left processes behind.
-    """
-
-    words: list[str]
-    status: int
+    words: list[str]  # its command line
+    status: int  # minus the signal that ended it
     out: str
     err: str
-    memory: int
-    seconds: float
-    timed_out: bool
+    memory: int  # the most bytes that it held
+    seconds: float  # without its imports
+    timed_out: bool  # it was ended because it took too long
     left_processes: bool
 
 
@@ -105,11 +95,9 @@ class ForkServer:
         self, words, folder, streams=None, stdin=None, timeout=TIMEOUT, limits=None, before="",
         full_exit=False, **environment,
     ):  # fmt: skip
-        """Start a command.
+        """Start a command line, a list or a string whose first word is a console script, in a folder.
 
         Args:
-            words: the command line, a list or a string; the first word is the name of a console script.
-            folder: where it runs.
             streams: folder for the files of its output; ``FOLDER.streams`` by default.
             stdin: file that it reads as standard input; None for an empty one.
             timeout: seconds after which it is killed.
@@ -117,7 +105,6 @@ class ForkServer:
             before: Python that the child executes first.
             full_exit: let Python end as always, which takes 0.3 seconds, instead of running only what
                 is registered for the exit and the destructors of what the command made.
-            environment: changes of the environment.
         """
         streams = Path(streams or f"{folder}.streams")
         streams.mkdir(exist_ok=True)
@@ -125,12 +112,10 @@ class ForkServer:
         request = {
             "words": words,
             "folder": str(folder),
-            "timeout": timeout,
-            "limits": limits or {},
-            "before": before,
-            "full_exit": full_exit,
             "environment": _environment(**environment),
         }
+        request |= {"timeout": timeout, "limits": limits or {}}
+        request |= {"before": before, "full_exit": full_exit}
         with (
             open(stdin or os.devnull) as zero,
             open(streams / "out", "w") as one,
@@ -257,21 +242,17 @@ def wait_for(pid, timeout):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
-    left = True
+    ended = {"status": os.waitstatus_to_exitcode(status), "memory": usage.ru_maxrss * 1024}
+    ended |= {"timed_out": timed_out, "left_processes": True}
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        left = False
-    return {
-        "status": os.waitstatus_to_exitcode(status),
-        "memory": usage.ru_maxrss * 1024,
-        "timed_out": timed_out,
-        "left_processes": left,
-    }
+        ended["left_processes"] = False
+    return ended
 
 
 def become(request):
-    """Make this process what a shell starts for the command; the function to run."""
+    """Make this process what a shell starts for the command; the function that its script calls."""
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     os.chdir(request["folder"])
@@ -280,17 +261,12 @@ def become(request):
     for name, limit in request["limits"].items():
         # the second number kills, where the first is only a signal
         resource.setrlimit(getattr(resource, name), (limit, limit + (name == "RLIMIT_CPU")))
-    return entry_point(request["words"], request["before"])
-
-
-def entry_point(words, before):
-    """What the console script of a command line calls, with this process as the script would find it."""
-    name, *words = words
+    name, *words = request["words"]
     sys.argv[:] = [str(BIN / name), *words]
     sys.path[0] = str(BIN)
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
-    exec(before, {})
+    exec(request["before"], {})
     if name == "python":
         return functools.partial(exec, words[1], {"__name__": "__main__"})
     if name == "fairseq-doc":
@@ -301,7 +277,6 @@ def entry_point(words, before):
 
 def end_soon(main):
     """Run a function and end the process as Python would, without taking its modules apart."""
-    status = 0
     try:
         status = main()
     except SystemExit as exit_:
@@ -309,13 +284,11 @@ def end_soon(main):
         if isinstance(status, str):
             print(status, file=sys.stderr)
             status = 1
+    except KeyboardInterrupt:
+        raise  # Python ends itself by the signal
     except BaseException:
-        kind, error, trace = sys.exc_info()
-        if kind is KeyboardInterrupt:
-            raise  # Python ends itself by the signal
-        sys.excepthook(kind, error, trace)
+        sys.excepthook(*sys.exc_info())
         status = 1
-        del error, trace
     atexit._run_exitfuncs()
     gc.collect()
     for stream in (sys.stdout, sys.stderr):

@@ -87,11 +87,10 @@ def sample_lists(count, seed=0):
 
 def nbest_text(lists):
     """The text of an n-best file."""
-    lines = []
+    text = ""
     for number, rows in enumerate(lists):
-        lines.append(f"{len(rows)} {number}")
-        lines += [f"{score}\t{tree}" for score, tree in rows]
-    return "".join(f"{line}\n" for line in lines)
+        text += f"{len(rows)} {number}\n" + "".join(f"{score}\t{tree}\n" for score, tree in rows)
+    return text
 
 
 def write_corpus(folder, train=1500, dev=60, test=60):
@@ -102,9 +101,9 @@ def write_corpus(folder, train=1500, dev=60, test=60):
         trees, lists = sample_lists(count, seed)
         write_trees(folder / f"{split}.mrg", trees)
         (folder / f"{split}.nbest").write_text(nbest_text(lists), encoding="utf-8")
-    packed = gzip.compress((folder / "test.nbest").read_bytes())
-    (folder / "test.nbest.gz").write_bytes(packed)
-    (folder / "test.nbest").unlink()
+    plain = folder / "test.nbest"
+    (folder / "test.nbest.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
 
 
 def write_trees(path, trees):

@@ -1,23 +1,28 @@
 """Options that several commands share, and the objects they name."""
 
 import logging
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from fairseq.logging.progress_bar import progress_bar
 
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.cli.outputs import first_ten
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.cache import CacheSettings
 from fairseq_doc.evaluation.dynamic import DynamicSettings
 from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
 from fairseq_doc.evaluation.gradient_statistics import statistics_of
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scorer import ScorerSettings
+from fairseq_doc.evaluation.scoring import MAX_TOKENS, MAX_WORDS, STATES, check_sentences
+from fairseq_doc.files import text_lines
 from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.options import REQUIRED, group, option, positive
 from fairseq_doc.preparation.byte_tokens import BYTE
+from fairseq_doc.preparation.text_form import TextForm, form_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +75,13 @@ class AdaptationOptions(ProgressOptions, ModelOptions):
 
     def __post_init__(self) -> None:
         _ = self.scorer  # which checks itself
-        if self.dynamic is None:
-            return
-        if self.matmul_precision not in (None, "float32"):
-            raise FairseqDocError(
-                "--dynamic computes in float32: expected no --matmul-precision; got "
-                f"{self.matmul_precision}"
-            )
-        self.dynamic.statistics_paths(self.path)
+        if self.dynamic is not None:
+            if self.matmul_precision not in (None, "float32"):
+                raise FairseqDocError(
+                    "--dynamic computes in float32: expected no --matmul-precision; got "
+                    f"{self.matmul_precision}"
+                )
+            self.dynamic.statistics_paths(self.path)
 
     @property
     def scorer(self) -> ScorerSettings:
@@ -85,20 +89,14 @@ class AdaptationOptions(ProgressOptions, ModelOptions):
 
     def scorer_of(self, ensemble: Ensemble) -> ScorerSettings:
         """:attr:`scorer` with each model's gradient statistics, gathered where no file has them."""
-        if self.dynamic is None:
+        dynamic, progress = self.dynamic, progress_of(self)
+        if dynamic is None:
             return self.scorer
+        batches = dynamic.columns, dynamic.segment, dynamic.batches
+        paths = dynamic.statistics_paths(self.path)
         statistics = [
-            statistics_of(
-                Ensemble([model], ensemble.task),
-                path,
-                self.dynamic.columns,
-                self.dynamic.segment,
-                self.dynamic.batches,
-                progress=progress_of(self),
-            )
-            for model, path in zip(
-                ensemble.models, self.dynamic.statistics_paths(self.path), strict=True
-            )
+            statistics_of(Ensemble([model], ensemble.task), path, *batches, progress=progress)
+            for model, path in zip(ensemble.models, paths, strict=True)
         ]
         return replace(self.scorer, statistics=statistics)
 
@@ -127,6 +125,35 @@ class PictureOptions:
 
     picture: str | None = option("also draw the result into this file, such as NAME.png")
     overwrite: bool = option("replace existing outputs", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """Plain text, one sentence a line."""
+
+    input: str = option("file to read (default: standard input)", "-")
+    state: str = option(
+        "fresh: each sentence starts after </s> from zeros; carried: the lines are one text, as "
+        "eval-lm reads it, and its first word is not scored",
+        STATES[0],
+        choices=STATES,
+    )
+    empty_lines: bool = option("score the end mark of an empty line (default: an error)", False)
+    max_words: int = option("most words, or bytes, of a line", MAX_WORDS, type=positive)
+    max_tokens: int = option(
+        "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, type=positive
+    )
+
+    def read(self, data: str) -> tuple[list[str], TextForm]:
+        """The lines, and how text becomes tokens in the folder ``data``."""
+        form = form_of(data)
+        errors = "surrogateescape" if form.unit == BYTE else "strict"
+        return list(text_lines(self.input, errors=errors)), form
+
+    def sentences(self, lines: Sequence[str], form: TextForm) -> list[list[str]]:
+        """The tokens of each line."""
+        at = "" if self.input == "-" else f"{self.input}: "
+        return check_sentences(lines, self.state, self.empty_lines, self.max_words, at, form)
 
 
 def ensemble_of(
@@ -158,3 +185,12 @@ def progress_of(settings: ProgressOptions) -> Progress:
 def bits_a_character(unit: str, bits: float) -> dict[str, float]:
     """``bits``, the mean of a token, as an entry of a result if a token is a byte."""
     return {"bits_per_character": bits} if unit == BYTE else {}
+
+
+def unknown_words(unknown: Counter[str], unit: str) -> str:
+    """A line about words outside the dictionary, the most frequent first."""
+    words = (word if len(word) < 80 else shown(word) for word, _ in unknown.most_common())
+    return (
+        f"{unit}s outside the dictionary, scored as <unk>: {unknown.total():,}, of "
+        f"{len(unknown):,} types: {first_ten(words)}"
+    )

@@ -19,8 +19,6 @@ EXAMPLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PictureOptions, ModelOptions):
-    """Options of this command."""
-
     input: str = option("file with the sentence (default: standard input)", "-")
     line: int = option("which line of the input to read", 1, type=positive)
     beam: int = option("hypotheses kept at every step", 5, type=positive)
@@ -38,8 +36,7 @@ class Options(PictureOptions, ModelOptions):
             ("subword_nmt", "--bpe-codes", self.bpe_codes),
             ("sentencepiece", "--sentencepiece-model", self.sentencepiece_model),
         ):
-            chosen = self.bpe == bpe
-            if chosen != bool(path):
+            if (self.bpe == bpe) != bool(path):
                 raise FairseqDocError(
                     f"--bpe {bpe} and {name} belong together; got one without the other"
                 )
@@ -51,9 +48,7 @@ class Options(PictureOptions, ModelOptions):
         if self.tokenizer:
             text = make_tokenizer(self.tokenizer, language)(text)
         model = self.bpe_codes or self.sentencepiece_model
-        if self.bpe and model:
-            text = make_segmenter(self.bpe, model)(text)
-        return text
+        return make_segmenter(self.bpe, model)(text) if self.bpe and model else text
 
 
 def run(settings: Options) -> dict[str, Any]:
@@ -79,11 +74,10 @@ def run(settings: Options) -> dict[str, Any]:
 
 def _read_sentence(path: str, number: int) -> str:
     lines = list(text_lines(path))
-    line = lines[number - 1].strip() if number <= len(lines) else ""
-    if not line:
-        got = "an empty line" if number <= len(lines) else f"{len(lines)} lines"
-        raise FairseqDocError(f"expected a sentence in line {number} of the input; got {got}")
-    return line
+    if number <= len(lines) and lines[number - 1].strip():
+        return lines[number - 1].strip()
+    got = "an empty line" if number <= len(lines) else f"{len(lines)} lines"
+    raise FairseqDocError(f"expected a sentence in line {number} of the input; got {got}")
 
 
 def as_text(result: dict[str, Any]) -> str:

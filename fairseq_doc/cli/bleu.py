@@ -12,8 +12,6 @@ EXAMPLE = "fairseq-doc bleu plain.txt doc.txt --reference test.de --lang de"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ScoringOptions):
-    """Options of this command."""
-
     lang: str = option("language of the references, such as de", REQUIRED)
     lowercase: bool = option("ignore case", False)
 
@@ -30,12 +28,11 @@ def run(settings: Options) -> dict[str, Any]:
 def as_text(result: dict[str, Any]) -> str:
     """What was read, a line of scores for each output, then the signatures."""
     lines = list(result["read"])
-    for number, name in enumerate(system_names(result)):
-        cells = [name]
+    for number, line in enumerate(system_names(result)):
         for metric, scores in result["scores"].items():
             own = scores["systems"][number]
-            interval = f"({own['mean']:.2f} \u00b1 {own['interval']:.2f})"
-            cells.append(f"{metric} {own['score']:.2f} {interval}{p_text(own['p'])}")
-        lines.append("  ".join(cells))
+            score = "{score:.2f} ({mean:.2f} \u00b1 {interval:.2f})".format(**own)
+            line += f"  {metric} {score}{p_text(own['p'])}"
+        lines.append(line)
     lines += [f"{metric}|{scores['signature']}" for metric, scores in result["scores"].items()]
     return "\n".join(lines)

@@ -1,32 +1,22 @@
 """parse: n-best parse trees from what an encoder-decoder generated as symbols of trees."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.outputs import named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import trees_of
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.options import REQUIRED, option
-from fairseq_doc.parsing.outputs import (
-    DROPPED,
-    FLAT,
-    REPAIRED,
-    WELL_FORMED,
-    candidate_lists,
-    nbest_lines,
-)
+from fairseq_doc.parsing import outputs
+from fairseq_doc.parsing.outputs import candidate_lists, nbest_lines
 from fairseq_doc.scoring.generated import read_generated
 
 EXAMPLE = "fairseq-doc collect-parses test.out --sentences trees/test.mrg --output test.nbest"
-KINDS = (WELL_FORMED, REPAIRED, DROPPED)
+KINDS = (outputs.WELL_FORMED, outputs.REPAIRED, outputs.DROPPED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of this command."""
-
     generated: str = option(
         "fairseq-generate's output, --nbest or not", REQUIRED, positional=True, metavar="OUT"
     )
@@ -41,9 +31,7 @@ def run(settings: Options) -> dict[str, Any]:
     """``sentences``; ``outputs``, of them ``well_formed``, ``repaired`` (brackets or words) and
     ``dropped`` (another number of words); ``first_...``, the same of each sentence's first output;
     ``flat_trees``, sentences without any other tree; ``output``, the file."""
-    inputs = (settings.generated, settings.sentences)
-    if os.path.realpath(settings.output) in map(os.path.realpath, inputs):
-        raise FairseqDocError(f"{settings.output} is an input too; name another file to write")
+    check_distinct([settings.output], [settings.generated, settings.sentences])
     check_output(settings.output, settings.overwrite)
     sentences = trees_of(settings.sentences)
     found = candidate_lists(read_generated(settings.generated), sentences, settings.generated)
@@ -51,7 +39,7 @@ def run(settings: Options) -> dict[str, Any]:
     result: dict[str, Any] = {
         "sentences": len(found.lists),
         "outputs": sum(found.counts[kind] for kind in KINDS),
-        "flat_trees": found.counts[FLAT],
+        "flat_trees": found.counts[outputs.FLAT],
     }
     for kind in KINDS:
         result[kind] = found.counts[kind]
@@ -61,11 +49,11 @@ def run(settings: Options) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """The counts in one line; the file."""
-    outputs = _shares(result, "", result["outputs"])
-    first_outputs = _shares(result, "first_", result["sentences"])
+    every = _shares(result, "", result["outputs"])
+    firsts = _shares(result, "first_", result["sentences"])
     counts = (
-        f"{result['sentences']:,} sentences, {result['outputs']:,} outputs: {outputs}; first "
-        f"outputs: {first_outputs}; {result['flat_trees']:,} sentences have only a flat tree"
+        f"{result['sentences']:,} sentences, {result['outputs']:,} outputs: {every}; first "
+        f"outputs: {firsts}; {result['flat_trees']:,} sentences have only a flat tree"
     )
     return "\n".join([counts, *output_lines(result, "output")])
 

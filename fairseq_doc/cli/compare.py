@@ -1,22 +1,18 @@
 """train: train several systems with several seeds, and put them into one table."""
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fairseq_doc.cli.arguments import ProgressOptions, progress_of
+from fairseq_doc.cli.outputs import remark
 from fairseq_doc.evaluation.plotting import plot_curves
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option, positive
-from fairseq_doc.tuning.comparison import (
-    SPLITS,
-    chosen_systems,
-    compare,
-    mean_curves,
-)
+from fairseq_doc.tuning.comparison import SPLITS, chosen_systems, compare, mean_curves
 
 EXAMPLE = (
     "fairseq-doc compare --dir checkpoints/mine --systems softmax,mos,doc --seeds 3 --workers 2 -- "
@@ -26,8 +22,6 @@ EXAMPLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions):
-    """Of this command."""
-
     others: Sequence[str] | None = option(
         "systems of your own: a name, and the options of fairseq-train that make it",
         positional=True,
@@ -53,20 +47,11 @@ def run(settings: Options) -> dict[str, Any]:
     """``metric``; ``systems``, as :func:`fairseq_doc.tuning.comparison.compare` gives them: their
     commands, parameters, speeds, values by seed, means, deviations and distances from the first;
     ``files``, which a second call replaces."""
-    folder = Path(settings.dir)
-    usual, words = (settings.systems or "").split(","), list(settings.training or ())
-    systems = chosen_systems(
-        [name for name in usual if name], settings.others or (), words, _remark
-    )
-    rows = compare(
-        systems,
-        settings.seeds,
-        settings.workers,
-        folder,
-        settings.reference,
-        progress_of(settings),
-        _remark,
-    )
+    folder, say = Path(settings.dir), partial(remark, "compare")
+    usual = list(filter(None, (settings.systems or "").split(",")))
+    systems = chosen_systems(usual, settings.others or (), settings.training or (), say)
+    how = settings.seeds, settings.workers, folder, settings.reference
+    rows = compare(systems, *how, progress_of(settings), say)
     table, numbers, picture = (folder / f"comparison.{end}" for end in ("md", "json", "png"))
     result = {
         "metric": "BLEU" if settings.reference else "perplexity",
@@ -104,10 +89,6 @@ def _mean(values: dict[str, Any]) -> str:
 
 def _count(number: float | None) -> str:
     return "" if number is None else f"{number:,.0f}"
-
-
-def _remark(text: str) -> None:
-    print(f"fairseq-doc compare: {text}", file=sys.stderr, flush=True)
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """analyse: weight, posterior and most probable words of each mixture component, word by word."""
 
-import os
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,12 +8,13 @@ from typing import Any
 from fairseq_doc.cli.arguments import (
     PictureOptions,
     SingleModelOptions,
+    TextOptions,
     bits_a_character,
     ensemble_of,
     progress_of,
+    unknown_words,
 )
-from fairseq_doc.cli.outputs import named_outputs, output_lines
-from fairseq_doc.cli.text_arguments import TextOptions, unknown_words
+from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines, remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.components import (
     SentenceComponents,
@@ -25,11 +24,7 @@ from fairseq_doc.evaluation.components import (
     text_components,
 )
 from fairseq_doc.evaluation.perplexity import Evaluation
-from fairseq_doc.evaluation.plotting import (
-    MAX_HEAT_MAP_TOKENS,
-    check_plot_path,
-    plot_components,
-)
+from fairseq_doc.evaluation.plotting import MAX_HEAT_MAP_TOKENS, check_plot_path, plot_components
 from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.options import option, positive
 
@@ -38,15 +33,12 @@ EXAMPLE = (
     "--picture components.png"
 )
 OUTPUTS = ("tsv", "picture")
-COLUMNS = (
-    "line", "position", "word", "layer", "component", "weight", "posterior", "log_prob", "words",
-)  # fmt: skip
+SHARES = ("weight", "posterior", "log_prob")
+COLUMNS = ("line", "position", "word", "layer", "component", *SHARES, "words")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PictureOptions, TextOptions, SingleModelOptions):
-    """Options of this command."""
-
     top_words: int = option(
         "words listed for a component or a layer, at each word and in the summary", 5, type=positive
     )
@@ -64,11 +56,7 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
             check_plot_path(self.picture, self.overwrite)
         if self.tsv:
             check_output(self.tsv, self.overwrite)
-        written = [os.path.realpath(path) for path in (self.picture, self.tsv) if path]
-        if len(set(written)) < len(written):
-            raise FairseqDocError(
-                f"--picture and --tsv: expected two files; got {self.tsv} for both"
-            )
+        check_distinct([self.picture, self.tsv])
 
     def check_drawn_line(self, tokenized: Sequence[Sequence[str]]) -> None:
         if self.line > len(tokenized):
@@ -110,30 +98,28 @@ def run(settings: Options) -> dict[str, Any]:
     )
     unknown = Counter(w for words in tokenized for w in words if w not in text.dictionary)
     if unknown:
-        print(f"fairseq-doc components: {unknown_words(unknown, form.unit)}", file=sys.stderr)
+        remark("components", unknown_words(unknown, form.unit))
     if settings.tsv:
         write_lines(settings.tsv, _rows(text))
     if settings.picture:
         drawn = text.sentences[settings.line - 1]
         plot_components(drawn, text.component_layers, settings.picture)
     total = Evaluation(-text.log_prob, len(text.tokens))
-    result: dict[str, Any] = {
+    sentences = [
+        {"text": form.text(words), "tokens": list(_tokens(text, sentence))}
+        for words, sentence in zip(tokenized, text.sentences, strict=True)
+        if not settings.summary
+    ]
+    summaries = summarise(text, settings.min_count, settings.top_words)
+    parts = [{**n, **s} for n, s in zip(_numbers(text), summaries, strict=True)]
+    count = len(text.component_layers)
+    return {
         "tokens": total.tokens,
         "log_prob": -total.nll,
         "perplexity": total.perplexity,
         **bits_a_character(form.unit, total.bits),
         "unknown": dict(unknown.most_common()),
-    }
-    if not settings.summary:
-        result["sentences"] = [
-            {"text": form.text(words), "tokens": list(_tokens(text, sentence))}
-            for words, sentence in zip(tokenized, text.sentences, strict=True)
-        ]
-    summaries = summarise(text, settings.min_count, settings.top_words)
-    parts = [{**n, **s} for n, s in zip(_numbers(text), summaries, strict=True)]
-    count = len(text.component_layers)
-    return {
-        **result,
+        **({} if settings.summary else {"sentences": sentences}),
         "layers": parts[count:],
         "components": parts[:count],
         "min_count": settings.min_count,
@@ -157,25 +143,12 @@ def _tokens(text: TextComponents, sentence: SentenceComponents) -> Iterator[dict
     tables = (tensor.tolist() for tensor in sentence.parts.tensors)
     rows = zip(sentence.words, log_probs, *tables, strict=True)
     for position, (word, log_prob, *values) in enumerate(rows, start=sentence.first):
-        parts = [
-            {
-                **number,
-                "weight": weight,
-                "posterior": posterior,
-                "log_prob": own_log_prob,
-                "words": [text.dictionary[index] for index in indices],
-            }
-            for number, weight, posterior, own_log_prob, indices in zip(
-                numbers, *values, strict=True
-            )
-        ]
-        yield {
-            "position": position,
-            "word": word,
-            "log_prob": log_prob,
-            "layers": parts[count:],
-            "components": parts[:count],
-        }
+        parts = []
+        for number, *shares, indices in zip(numbers, *values, strict=True):
+            words = {"words": [text.dictionary[index] for index in indices]}
+            parts.append(number | dict(zip(SHARES, shares, strict=True)) | words)
+        token = {"position": position, "word": word, "log_prob": log_prob}
+        yield token | {"layers": parts[count:], "components": parts[:count]}
 
 
 def _rows(text: TextComponents) -> Iterator[str]:
@@ -203,12 +176,8 @@ def as_text(result: dict[str, Any]) -> str:
     lines.append(totals.format(**result))
     lines += ["", *_parts_table(result["components"], ["component", "layer"])]
     if shown == "layers":
-        lines += [
-            "",
-            *_parts_table(result["layers"], ["layer"]),
-            "",
-            *_kinds_table(result["kinds"]),
-        ]
+        lines += ["", *_parts_table(result["layers"], ["layer"])]
+        lines += ["", *_kinds_table(result["kinds"])]
     lines += ["", *_words_table(result[shown], shown[:-1], result["min_count"])]
     return "\n".join(lines + output_lines(result, *OUTPUTS))
 
@@ -256,16 +225,12 @@ def _words_table(parts: Sequence[dict[str, Any]], name: str, min_count: int) -> 
 
 
 def _shares(part: dict[str, Any]) -> list[str]:
-    return [f"{part[key]:.3f}" for key in ("weight", "posterior")]
+    return [f"{part[key]:.3f}" for key in SHARES[:2]]
 
 
 def _table(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
     """Rows in columns, each aligned to the left (<) or to the right (>)."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            f"{cell:{align}{width}}"
-            for cell, align, width in zip(row, alignments, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+    cells = zip(alignments, widths, strict=True)
+    line = "  ".join(f"{{:{align}{width}}}" for align, width in cells)
+    return [line.format(*row).rstrip() for row in rows]

@@ -22,8 +22,6 @@ EXAMPLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of this command."""
-
     file: str = option(
         "the picture to write, such as curves.png; with --check or --reference the reference, as "
         "JSON",
@@ -47,9 +45,7 @@ class Options:
         "write a reference of the runs, one a seed of the same training", False
     )
     made_by: str | None = option(
-        "of --reference: what was typed, and its commit",
-        metavar="TEXT",
-        needs="reference",
+        "of --reference: what was typed, and its commit", metavar="TEXT", needs="reference"
     )
     overwrite: bool = option("replace existing outputs", False)
 
@@ -93,9 +89,9 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _made_with() -> dict[str, str]:
-    rows = dict(line.partition(": ")[::2] for line in report())
     names = ("fairseq_doc", "Python", "torch", "processor", "matrix products")
-    return {name: rows[name].partition(", /")[0] for name in names if name in rows}
+    rows = report().items()
+    return {name: text.partition(", /")[0] for name, text in rows if name in names}
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -106,14 +102,11 @@ def as_text(result: dict[str, Any]) -> str:
             epochs = len(run["perplexity"])
             lines.append(f"{name}: {epochs} epochs, best validation perplexity {run['best']:g}")
         elif not run["departures"]:
-            lines.append(
-                f"{name}: inside the band of the reference at all {run['compared']} epochs"
-            )
+            count = f"all {run['compared']} epochs"
+            lines.append(f"{name}: inside the band of the reference at {count}")
         else:
             count = f"{len(run['departures'])} of {run['compared']} epochs"
             lines.append(f"{name}: outside the band of the reference at {count}:")
-            lines += map(
-                "  epoch {epoch}: {perplexity:g}, expected {low:g} to {high:g}".format_map,
-                run["departures"],
-            )
+            outside = "  epoch {epoch}: {perplexity:g}, expected {low:g} to {high:g}"
+            lines += map(outside.format_map, run["departures"])
     return "\n".join(lines + output_lines(result, "picture", "reference"))

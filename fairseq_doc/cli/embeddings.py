@@ -20,8 +20,6 @@ EXAMPLE = "fairseq-doc embeddings data-bin/ptb --path a.pt --output vectors.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(CheckpointOptions):
-    """Options of this command."""
-
     path: str = option("checkpoint", REQUIRED)
     output: str = option(
         "file to write: the number of words and the width, then a word and its numbers a line",
@@ -60,6 +58,5 @@ def run(settings: Options) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """The size and the file."""
-    return "\n".join(
-        ["{words:,} words, {width} wide".format(**result), *output_lines(result, "output")]
-    )
+    size = "{words:,} words, {width} wide".format(**result)
+    return "\n".join([size, *output_lines(result, "output")])

@@ -1,9 +1,9 @@
 """evaluate: perplexity of a model or an ensemble, with the state carried over the whole text."""
 
 import argparse
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,27 +15,18 @@ from fairseq_doc.cli.arguments import (
     ensemble_of,
     progress_of,
 )
+from fairseq_doc.cli.outputs import remark
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation import perplexity
 from fairseq_doc.evaluation.cache import GRIDS, SIMILARITIES
 from fairseq_doc.evaluation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.evaluation.perplexity import (
-    Search,
-    cache_points,
-    check_text,
-    evaluate,
-    perplexity_text,
-    search_dynamic,
-    search_in_one_pass,
-    temperatures,
-)
 from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings
 from fairseq_doc.options import group, option, positive
 
 EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
 SEARCH, SEARCHED_SPLIT = "search", "valid"
 SHOWN = 5  # of the settings that a search tried; --json has all
-SEARCHED_TOKENS = 30_000  # as in benkrause/dynamic-evaluation's fast grid
 
 
 def _temperature(text: str) -> float | str:
@@ -47,8 +38,6 @@ def _temperature(text: str) -> float | str:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SplitOptions, AdaptationOptions):
-    """Options of this command."""
-
     batch_size: int = option(
         "columns that the text is cut into; its remainder is left out", 1, type=positive
     )
@@ -76,7 +65,7 @@ class Options(SplitOptions, AdaptationOptions):
     )
     dynamic_search_tokens: int = option(
         f"tokens of {SEARCHED_SPLIT} that each pair is tried on",
-        SEARCHED_TOKENS,
+        30_000,  # as in benkrause/dynamic-evaluation's fast grid
         metavar="N",
         type=positive,
         needs="dynamic-search",
@@ -124,7 +113,7 @@ def run(settings: Options) -> dict[str, Any]:
     scale = samples.dropout_scale if samples else 1.0
     ensemble = ensemble_of(settings, settings.eval_window, scale)
     for name in {split, SEARCHED_SPLIT if settings.searches else split}:
-        check_text(ensemble, name, settings.scorer, columns)
+        perplexity.check_text(ensemble, name, settings.scorer, columns)
     start = time.perf_counter()
     torch.manual_seed(samples.seed if samples else 1)
     evaluated = settings.scorer_of(ensemble)
@@ -134,7 +123,8 @@ def run(settings: Options) -> dict[str, Any]:
     if search and not settings.dynamic_search and split == SEARCHED_SPLIT:
         result = search.best  # of the whole split
     else:
-        result = evaluate(ensemble, split, columns, progress_of(settings), evaluated)
+        progress = progress_of(settings)
+        result = perplexity.evaluate(ensemble, split, columns, progress, evaluated)
     return {
         "perplexity": result.perplexity,
         "nll": result.nll,
@@ -157,20 +147,19 @@ def run(settings: Options) -> dict[str, Any]:
     }
 
 
-def _search(settings: Options, ensemble: Ensemble, evaluated: ScorerSettings) -> Search | None:
+def _search(
+    settings: Options, ensemble: Ensemble, evaluated: ScorerSettings
+) -> perplexity.Search | None:
     if not settings.searches:
         return None
-    progress = progress_of(settings)
+    progress, split = progress_of(settings), SEARCHED_SPLIT
     if settings.dynamic_search:
-
-        def remark(text: str) -> None:
-            if not settings.no_progress_bar:
-                print(f"fairseq-doc eval-lm: {text}", file=sys.stderr)
-
+        say: Any = (lambda text: None) if settings.no_progress_bar else partial(remark, "eval-lm")
         tokens = settings.dynamic_search_tokens
-        return search_dynamic(ensemble, SEARCHED_SPLIT, evaluated, tokens, progress, remark)
-    candidates = cache_points(evaluated) if settings.cache_search else temperatures(evaluated)
-    return search_in_one_pass(ensemble, SEARCHED_SPLIT, candidates, settings.batch_size, progress)
+        return perplexity.search_dynamic(ensemble, split, evaluated, tokens, progress, say)
+    points = perplexity.cache_points if settings.cache_search else perplexity.temperatures
+    columns = settings.batch_size
+    return perplexity.search_in_one_pass(ensemble, split, points(evaluated), columns, progress)
 
 
 def _cache_as_json(settings: ScorerSettings) -> dict[str, Any] | None:
@@ -200,10 +189,9 @@ def as_text(result: dict[str, Any]) -> str:
     ]
     if result["samples"]:
         lines.append(f"mean of {result['samples']} samples of dropout masks")
-    if result["searched"]:
-        searched = result["searched"]
+    if searched := result["searched"]:
         best = sorted(searched, key=searched.__getitem__)[:SHOWN]
-        tried = "; ".join(f"{name}: {perplexity_text(searched[name])}" for name in best)
+        tried = "; ".join(f"{name}: {perplexity.perplexity_text(searched[name])}" for name in best)
         number, lost = len(searched) + len(result["given_up"]), len(result["given_up"])
         ending = f" ({lost} fell behind and were given up)" if lost else ""
         lines.append(f"perplexity on {SEARCHED_SPLIT}, the best of {number}{ending}: {tried}")

@@ -8,27 +8,18 @@ from fairseq_doc.cli.tree_arguments import TreeOptions, report_roots, trees_of, 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_input
 from fairseq_doc.options import REQUIRED, option
-from fairseq_doc.parsing.bracketing import (
-    ERROR,
-    SKIPPED,
-    Parameters,
-    SentenceResult,
-    compare,
-    f1,
-    summarize,
-)
+from fairseq_doc.parsing import bracketing
+from fairseq_doc.parsing.bracketing import Parameters, SentenceResult, compare, f1, summarize
 from fairseq_doc.parsing.nbest import Candidate, is_nbest, read_nbest
 from fairseq_doc.preparation.trees import Tree, parse_tree, tree_texts
 
 NAME = "evalb"
 EXAMPLE = "fairseq-doc evalb test.mrg test.best"
-EXCLUDED = ((ERROR, "their words differ"), (SKIPPED, "their parse is empty"))
+EXCLUDED = {bracketing.ERROR: "their words differ", bracketing.SKIPPED: "their parse is empty"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TreeOptions):
-    """Options of this command."""
-
     gold: str = option("gold trees in brackets", REQUIRED, positional=True)
     test: str = option(
         "trees of a parser, one for each gold tree, or an n-best file of them",
@@ -46,7 +37,7 @@ def run(settings: Options) -> dict[str, Any]:
     parameters = settings.parameters
     gold = trees_of(settings.gold)
     firsts, best, roots = _compare_all(settings, gold, parameters)
-    for status, why in EXCLUDED:
+    for status, why in EXCLUDED.items():
         numbers = [n for n, result in enumerate(firsts, start=1) if result.status == status]
         warn_excluded(numbers, len(firsts), why, NAME)
     report_roots(roots, parameters.delete_label, NAME)
@@ -63,9 +54,8 @@ def run(settings: Options) -> dict[str, Any]:
         "short": summarize([r for r in firsts if r.length <= parameters.cutoff_len]),
     }
     if settings.per_sentence:
-        result["per_sentence"] = [
-            asdict(r) | {"recall": r.recall, "precision": r.precision} for r in firsts
-        ]
+        rows = [asdict(r) | {"recall": r.recall, "precision": r.precision} for r in firsts]
+        result["per_sentence"] = rows
     return result
 
 
@@ -73,7 +63,7 @@ def _compare_all(
     settings: Options, gold: Sequence[Tree], parameters: Parameters
 ) -> tuple[list[SentenceResult], list[SentenceResult], set[str | None]]:
     """(results of the first candidates, of the best candidates, labels of the roots)."""
-    word_trees: Sequence[Tree | None] = [None] * len(gold)
+    word_trees: Sequence[Any] = [None] * len(gold)
     if settings.sentences:
         word_trees = trees_of(settings.sentences)
     if len(word_trees) != len(gold):
@@ -115,15 +105,13 @@ def as_text(result: dict[str, Any]) -> str:
     """EVALB's summaries; before them its table, with ``--per-sentence``."""
     lines = []
     if "per_sentence" in result:
-        lines.append(
-            "sentence length status recall precision matched gold test crossing words tags"
+        head = "sentence length status recall precision matched gold test crossing words tags"
+        row = (
+            "{:8} {length:6} {status:>7} {recall:6.2f} {precision:6.2f} {matched:5} {gold:5} "
+            "{test:5} {crossing:5} {words:5} {correct_tags:5}"
         )
-        for number, r in enumerate(result["per_sentence"], start=1):
-            lines.append(
-                f"{number:8} {r['length']:6} {r['status']:>7} {r['recall']:6.2f} "
-                f"{r['precision']:6.2f} {r['matched']:5} {r['gold']:5} {r['test']:5} "
-                f"{r['crossing']:5} {r['words']:5} {r['correct_tags']:5}"
-            )
+        rows = enumerate(result["per_sentence"], start=1)
+        lines += [head, *(row.format(number, **of) for number, of in rows)]
     for key, title in (("all", "all"), ("short", f"at most {result['cutoff_len']} words")):
         lines.append(f"-- {title}")
         for name, value in result[key].items():

@@ -9,6 +9,7 @@ from typing import Any
 from fairseq.utils import split_paths
 
 from fairseq_doc.cli.arguments import CheckpointOptions
+from fairseq_doc.cli.outputs import first_ten
 from fairseq_doc.errors import FairseqDocError, pip_install
 from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.export.contract import FORMS
@@ -24,8 +25,6 @@ PACKAGES = ("onnx", "onnxruntime")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(CheckpointOptions):
-    """Options of this command."""
-
     path: str = option("checkpoint", REQUIRED)
     onnx: str = option(
         f"file to write; the tokens' numbers go to NAME{TABLE_SUFFIX}, except with --tokens",
@@ -52,8 +51,8 @@ def run(settings: Options) -> dict[str, Any]:
     model's own over a few tokens; ``unknown``, the tokens of ``--tokens`` outside the dictionary;
     ``metadata`` of the model."""
     path = Path(settings.onnx)
-    table_path = None if settings.tokens else path.with_suffix(TABLE_SUFFIX)
-    _check(settings, [path, table_path] if table_path else [path])
+    outputs = [path] if settings.tokens else [path, path.with_suffix(TABLE_SUFFIX)]
+    _check(settings, outputs)
     dictionary = load_dictionary(Path(split_paths(settings.data)[0]) / "dict.txt")
     table = table_of(dictionary)
     if settings.tokens:
@@ -63,13 +62,13 @@ def run(settings: Options) -> dict[str, Any]:
     ensemble = load_ensemble(settings.path, settings.data, precision="float32")
     exported = exported_file(ensemble, settings.form, table, settings.int8)
     with ExitStack() as stack:  # the model, the last, is the first that gets its name
-        if table_path:
+        for table_path in outputs[1:]:
             lines = stack.enter_context(whole_file(table_path, settings.overwrite))
             lines.writelines(f"{line}\n" for line in table_lines(dictionary))
         file = stack.enter_context(whole_file(path, settings.overwrite, binary=True))
         file.write(exported.data)
     return {
-        "files": [str(written) for written in (path, table_path) if written],
+        "files": [str(written) for written in outputs],
         "bytes": len(exported.data),
         "int8": settings.int8,
         "difference": exported.difference,
@@ -88,8 +87,7 @@ def _check(settings: Options, outputs: list[Path]) -> None:
         raise FairseqDocError(
             f"--path: expected one checkpoint, since an ensemble cannot be exported; got {models}"
         )
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
         raise FairseqDocError(
             f"expected the packages {' and '.join(PACKAGES)}; {' and '.join(missing)} missing: "
             f"{pip_install('onnx', *PACKAGES)}"
@@ -98,18 +96,14 @@ def _check(settings: Options, outputs: list[Path]) -> None:
 
 def as_text(result: dict[str, Any]) -> str:
     """A line, one more for tokens outside the dictionary, and the files."""
+    kind = "int8" if result["int8"] else "float32"
+    size = "form {form}, {vocab_size} tokens, state ({num_layers}, N, {hidden_size})"
     lines = [
-        "{:,} bytes, {}; form {form}, {vocab_size} tokens, state ({num_layers}, N, {hidden_size}); "
-        "log P differs by at most {:.1e} from the model's".format(
-            result["bytes"],
-            "int8" if result["int8"] else "float32",
-            result["difference"],
-            **result["metadata"],
-        )
+        f"{result['bytes']:,} bytes, {kind}; {size.format(**result['metadata'])}; log P differs by "
+        f"at most {result['difference']:.1e} from the model's"
     ]
-    unknown = result["unknown"]
-    if unknown:
-        shown = ", ".join(unknown[:10]) + (", ..." if len(unknown) > 10 else "")
-        lines.append(f"{len(unknown)} tokens are not in the dictionary, scored as <unk>: {shown}")
+    if unknown := result["unknown"]:
+        scored = f"scored as <unk>: {first_ten(unknown)}"
+        lines.append(f"{len(unknown)} tokens are not in the dictionary, {scored}")
     lines += [f"wrote {name}" for name in result["files"]]
     return "\n".join(lines)

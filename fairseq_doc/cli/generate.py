@@ -1,10 +1,10 @@
 """evaluate: sample text from a model or an ensemble."""
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
+from fairseq_doc.cli.outputs import remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.options import option
@@ -14,8 +14,6 @@ EXAMPLE = 'fairseq-doc generate data-bin/ptb --path a.pt --prompt "the company" 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions, ModelOptions):
-    """Options of this command."""
-
     prompt: str = option("text to continue (default: none)", "")
     length: int = option("number of words, or bytes, to draw", 100)
     samples: int = option("number of texts", 1)
@@ -25,45 +23,30 @@ class Options(ProgressOptions, ModelOptions):
     )
     seed: int = option("equal seeds give equal texts", 1)
 
+    def __post_init__(self) -> None:
+        try:
+            self.prompt.encode("utf-8")
+        except UnicodeEncodeError as error:  # Python passes other bytes on as lone surrogates
+            raise FairseqDocError(
+                f"--prompt is not UTF-8: expected text, got {ascii(self.prompt[error.start])} at "
+                f"{error.start + 1}"
+            ) from None
+
 
 def run(settings: Options) -> dict[str, Any]:
     """``prompt``, its words or bytes; ``samples``, those drawn for each, with ``</s>``; ``end``,
     the end mark; ``texts``, the prompt and each sample as plain text."""
-    check_utf8(settings.prompt)
     ensemble = ensemble_of(settings)
-    dictionary, unit = ensemble.dictionary, ensemble.unit
-    form = ensemble.form
+    dictionary, unit, form = ensemble.dictionary, ensemble.unit, ensemble.form
     prompt = form.tokens(settings.prompt)
-    unknown = [word for word in prompt if word not in dictionary]
-    if unknown:
-        print(
-            f"fairseq-doc generate: {unit}s outside the dictionary, read as <unk>: "
-            f"{', '.join(unknown)}",
-            file=sys.stderr,
-        )
-    samples = sample_text(
-        ensemble,
-        prompt,
-        settings.length,
-        settings.samples,
-        settings.temperature,
-        settings.sampling_topk,
-        settings.seed,
-        progress_of(settings),
-    )
+    if unknown := [word for word in prompt if word not in dictionary]:
+        words = ", ".join(unknown)
+        remark("generate", f"{unit}s outside the dictionary, read as <unk>: {words}")
+    counts = settings.length, settings.samples
+    chances, progress = (settings.temperature, settings.sampling_topk), progress_of(settings)
+    samples = sample_text(ensemble, prompt, *counts, *chances, settings.seed, progress)
     texts = [form.text(prompt + sample) for sample in samples]
     return {"prompt": prompt, "samples": samples, "end": dictionary.eos_word, "texts": texts}
-
-
-def check_utf8(prompt: str) -> None:
-    """Refuse bytes that are not UTF-8, which Python passes on as lone surrogates."""
-    try:
-        prompt.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise FairseqDocError(
-            f"--prompt is not UTF-8: expected text, got {ascii(prompt[error.start])} at "
-            f"{error.start + 1}"
-        ) from None
 
 
 def as_text(result: dict[str, Any]) -> str:

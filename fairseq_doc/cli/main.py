@@ -1,8 +1,8 @@
 """``fairseq-doc``: text and trees into data, and what to do with a trained model.
 
 A command is a file of this folder. Its docstring begins with its group and what it is for; it has
-``EXAMPLE``; ``Options``, a dataclass, or ``add_arguments(parser)``; ``run(settings)``, whose result
-JSON can hold; and ``as_text(result)``. It is imported when called: fairseq and torch take seconds.
+``EXAMPLE``; ``Options``, a dataclass; ``run(settings)``, whose result JSON can hold; and
+``as_text(result)``. It is imported when called: fairseq and torch take seconds.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import Any
 
 from fairseq_doc import fairseq_warnings, installation, interruptions
 from fairseq_doc.cli.version import VersionAction
-from fairseq_doc.errors import FairseqDocError, first_usage_error, interruption
+from fairseq_doc.errors import first_usage_error, interruption
 from fairseq_doc.options import add_options, read_options
 
 GROUPS = ("prepare", "train", "evaluate", "analyse", "export", "parse")  # the order of work
@@ -91,10 +91,7 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
             continue
         command = module_of(name)
         own.epilog = f"example:\n  {command.EXAMPLE}"
-        if hasattr(command, "Options"):
-            add_options(own, command.Options)
-        else:
-            command.add_arguments(own)
+        add_options(own, command.Options)
         if "--json" not in own._option_string_actions:
             own.add_argument("--json", action="store_true", help="print one JSON object")
         own.set_defaults(command=command)
@@ -123,13 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(called: str, words: Sequence[str]) -> int:
     try:
-        parser = make_parser(only=called)
-    except Exception as error:
-        if interrupted := interruption(error):
-            raise interrupted from None
-        return _not_imported(called, error)
-    set_up_logging()  # once more: some packages that the command imports set up their own
-    try:
+        parser = _parser_of(called)
+        set_up_logging()  # once more: some packages that the command imports set up their own
         args = parser.parse_args(words)
         result = args.command.run(settings_of(args))
         text = json.dumps(_finite(result)) if args.json else args.command.as_text(result)
@@ -148,20 +140,17 @@ def _run(called: str, words: Sequence[str]) -> int:
     return 0
 
 
+def _parser_of(called: str) -> argparse.ArgumentParser:
+    try:
+        return make_parser(only=called)
+    except Exception:
+        installation.check()  # whose error is the reason, if there is one
+        raise
+
+
 def settings_of(args: argparse.Namespace) -> Any:
     """The settings of the command that was called."""
-    kind = getattr(args.command, "Options", None)
-    return read_options(kind, vars(args)) if kind else args
-
-
-def _not_imported(called: str, error: Exception) -> int:
-    """Status 1 and one line if the installation is the reason; else the error is raised again."""
-    try:
-        installation.check()
-    except FairseqDocError as problem:
-        print(f"fairseq-doc {called}: error: {problem}", file=sys.stderr)
-        return 1
-    raise error
+    return read_options(args.command.Options, vars(args))
 
 
 def set_up_output() -> None:

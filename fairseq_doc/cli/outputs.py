@@ -1,21 +1,34 @@
-"""The files that a command writes, and what it says about them; imports neither torch nor
-fairseq."""
+"""What a command writes, and what it says about it; imports neither torch nor fairseq."""
 
+import itertools
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
 
 
-def check_distinct(own: Iterable[str], others: Iterable[Any]) -> None:
+def remark(command: str, text: str) -> None:
+    """Print a line on standard error."""
+    print(f"fairseq-doc {command}: {text}", file=sys.stderr, flush=True)
+
+
+def first_ten(names: Iterable[Any]) -> str:
+    """The first ten names, and dots for the others."""
+    ten = [*map(str, itertools.islice(names, 11))]
+    return ", ".join(ten[:10]) + (", ..." if len(ten) > 10 else "")
+
+
+def check_distinct(own: Iterable[Any], others: Iterable[Any] = ()) -> None:
     """Refuse a file that is given twice: each of ``own``, such as the outputs, is one that no other
     option names. None is no file."""
-    paths = [os.path.realpath(path) for path in own if path]
-    if len(set(paths)) < len(paths) or {os.path.realpath(path) for path in others if path} & {
-        *paths
-    }:
-        raise FairseqDocError("expected other files for every input and output; got one twice")
+    paths, rest = ([os.path.realpath(path) for path in part if path] for part in (own, others))
+    for path in paths:
+        if paths.count(path) + (path in rest) > 1:
+            raise FairseqDocError(
+                f"expected other files for every input and output; got one twice: {path}"
+            )
 
 
 def named_outputs(settings: Any, *options: str) -> dict[str, str]:

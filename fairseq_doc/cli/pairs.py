@@ -14,8 +14,6 @@ EXAMPLE = "fairseq-doc pairs data-bin/mine blimp/*.jsonl --path a.pt"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions, ModelOptions):
-    """Options of this command."""
-
     files: list[str] = option(
         "pairs: JSON lines as BLiMP's, or two sentences a line with a tab between, the good one "
         "first",
@@ -50,10 +48,7 @@ def as_text(result: dict[str, Any]) -> str:
 
 
 def _rows(parts: dict[str, dict[str, Any]], width: int) -> Iterator[str]:
+    right, interval = "{pairs:7,} {accuracy:6.1f}", "  {low:5.1f} to {high:5.1f}"
     for name, of in parts.items():
-        line = f"{name:{width}} {of['pairs']:7,} {of['accuracy']:6.1f}"
-        line += f"  {of['low']:5.1f} to {of['high']:5.1f}"
-        known = of["known"]
-        if known is not None:
-            line += f"  {known['pairs']:7,} {known['accuracy']:6.1f}"
-        yield line
+        line = f"{name:{width}} " + (right + interval).format(**of)
+        yield line if of["known"] is None else f"{line}  {right.format(**of['known'])}"

@@ -59,9 +59,8 @@ def reporting(name: str, as_json: bool) -> Iterator[tuple[Say, list[str]]]:
         raise
     except OSError as error:
         at = "" if error.filename is None else f" at {error.filename}"
-        raise FairseqDocError(
-            f"{error.strerror or error}{at}; run the same command to continue"
-        ) from None
+        problem = f"{error.strerror or error}{at}"
+        raise FairseqDocError(f"{problem}; run the same command to continue") from None
 
 
 def closing_line(name: str, result: dict[str, Any]) -> str:

@@ -19,8 +19,6 @@ def _with_default(name: str, default: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(prepare_mt.Options):
-    """Options of this command."""
-
     source: str = "src"
     target: str = "tgt"
     folder: Path = option(

@@ -14,8 +14,6 @@ EXAMPLE = "fairseq-doc rank data-bin/ptb --path checkpoints/ptb/checkpoint_best.
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SplitOptions, SingleModelOptions):
-    """Options of this command."""
-
     tolerance: float | None = option(
         "count singular values above this times the largest (default: max(N, V) 2^-52, as "
         "numpy.linalg.matrix_rank; N tokens, V words)"

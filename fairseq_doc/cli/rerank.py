@@ -39,8 +39,6 @@ OUTPUTS = ("output", "output_nbest")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TreeOptions, ProgressOptions, ModelOptions):
-    """Options of this command."""
-
     nbest: str = option("n-best file of a parser, gzip or not", REQUIRED, positional=True)
     weight: float = option("weight of the parser's own score, beside the language model's", 0.0)
     score_base: str = option(
@@ -92,20 +90,18 @@ def run(settings: Options) -> dict[str, Any]:
     gold = _without_traces(settings.tune)
     word_trees = _without_traces(settings.sentences)
     ensemble = ensemble_of(settings)
-    keeping: Any = contextlib.nullcontext()
-    if settings.scores:
-        keeping = contextlib.closing(KeptScores(settings.scores, _stamp(settings, ensemble)))
-    with keeping as kept:
-        base = BASES[settings.score_base]
-        sentences = read_sentences(
-            settings.nbest, ensemble.dictionary, base, gold, parameters, word_trees
-        )
+    with contextlib.ExitStack() as stack:
+        kept = None
+        if settings.scores:
+            kept = KeptScores(settings.scores, _stamp(settings, ensemble))
+            stack.callback(kept.close)
+        base, most = BASES[settings.score_base], settings.max_candidates
+        trees = gold, parameters, word_trees
+        sentences = read_sentences(settings.nbest, ensemble.dictionary, base, *trees)
         if gold is not None:
             _check_gold(settings, sentences, gold, parameters.delete_label)
         start = time.perf_counter()
-        lm_scores = score_candidates(
-            ensemble, sentences, settings.max_candidates, kept, progress_of(settings)
-        )
+        lm_scores = score_candidates(ensemble, sentences, most, kept, progress_of(settings))
         seconds = time.perf_counter() - start
     distinct = sum(len(sentence.trees) for sentence in sentences)
     result: dict[str, Any] = {
@@ -137,9 +133,8 @@ def _check_files(settings: Options) -> None:
     for path in outputs:
         check_output(path, settings.overwrite or path == settings.scores)
     again = settings.scores is not None  # their checksums are in that file
-    check_input(settings.nbest, again)
-    if settings.sentences:
-        check_input(settings.sentences, again)
+    for path in filter(None, (settings.nbest, settings.sentences)):
+        check_input(path, again)
 
 
 def _without_traces(path: str | None) -> list[Tree] | None:
@@ -148,18 +143,13 @@ def _without_traces(path: str | None) -> list[Tree] | None:
 
 def _stamp(settings: Options, ensemble: Ensemble) -> dict[str, Any]:
     """What the language model's scores depend on."""
-    paths = [*split_paths(settings.path), settings.nbest]
-    if settings.sentences:
-        paths.append(settings.sentences)
-    symbols = "\n".join(ensemble.dictionary.symbols)
+    paths = [*split_paths(settings.path), settings.nbest, settings.sentences]
+    symbols, precisions = "\n".join(ensemble.dictionary.symbols), ensemble.matmul_precisions
     stamp = {
-        "sha256": [sha256_of(path) for path in paths],
+        "sha256": [sha256_of(path) for path in paths if path],
         "dictionary": hashlib.sha256(symbols.encode()).hexdigest(),
     }
-    precisions = ensemble.matmul_precisions
-    if set(precisions) != {"float32"}:
-        stamp["matmul_precision"] = precisions
-    return stamp
+    return stamp | ({} if {*precisions} == {"float32"} else {"matmul_precision": precisions})
 
 
 def _check_gold(
@@ -185,19 +175,15 @@ def as_text(result: dict[str, Any]) -> str:
     ]
     if "f1" in result:
         tried = [float(weight) for weight in result["tuning"]]
-        lines.append(
-            f"parser alone F1 {result['parser_f1']:.2f}, language model alone "
-            f"{result['lm_f1']:.2f}, best possible {result['oracle_f1']:.2f}"
-        )
-        found = (
+        lines += [
+            "parser alone F1 {parser_f1:.2f}, language model alone {lm_f1:.2f}, best possible "
+            "{oracle_f1:.2f}".format(**result),
             f"weight {result['weight']:g} F1 {result['f1']:.2f}, the best of {len(tried)} weights "
-            f"from {tried[0]:g} to {tried[-1]:g}"
-        )
+            f"from {tried[0]:g} to {tried[-1]:g}",
+        ]
         if result["weight"] == tried[-1] > 0:
-            found += "; it is the last of them: give --weights more"
-        lines.append(found)
+            lines[-1] += "; it is the last of them: give --weights more"
         if result["f1"] <= result["parser_f1"]:
-            lines.append(
-                "none of these weights is better than the parser alone: keep the parser's order"
-            )
+            advice = "keep the parser's order"
+            lines.append(f"none of these weights is better than the parser alone: {advice}")
     return "\n".join(lines + output_lines(result, *OUTPUTS))

@@ -7,9 +7,14 @@ from typing import Any
 
 from fairseq.utils import split_paths
 
-from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
+from fairseq_doc.cli.arguments import (
+    ModelOptions,
+    ProgressOptions,
+    ensemble_of,
+    progress_of,
+    unknown_words,
+)
 from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
-from fairseq_doc.cli.text_arguments import unknown_words
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.options import check_needs, option
@@ -24,8 +29,6 @@ GRIDS = {"weight": "--weights", "bonus": "--bonuses"}
 
 @dataclass(frozen=True, kw_only=True)
 class Options(rescoring.WeightOptions, nbest_lists.ListOptions, ProgressOptions, ModelOptions):
-    """Options of this command."""
-
     carry: bool = option(
         "start each utterance from the state after the last one's best candidate; without --weight "
         "or --tune after the first of the last list",
@@ -52,30 +55,27 @@ def run(settings: Options) -> dict[str, Any]:
     ``seconds`` of scoring and tuning; ``weight`` and ``bonus``. With --metric its name, its
     ``value``, that of the lists' ``first`` candidates and the ``gain``, above 0 if better, in
     points; with --tune ``tuning``, [weight, bonus, value] of each pair tried."""
-    written = [path for path in (settings.output, settings.scores) if path]
     read = [settings.reference, settings.first_pass, *split_paths(settings.path)]
-    check_distinct([*written, settings.nbest], read)
-    for path in written:
+    check_distinct([settings.output, settings.scores, settings.nbest], read)
+    for path in filter(None, (settings.output, settings.scores)):
         check_output(path, settings.overwrite)
     utterances, references = settings.read(plain=form_of(settings.data) != WORDS)
     judge = None
     if references is not None and settings.metric:
-        judge = rescoring.Judge(
-            metric_of(settings.metric, settings.lang or "en"), utterances, references
-        )
+        metric = metric_of(settings.metric, settings.lang or "en")
+        judge = rescoring.Judge(metric, utterances, references)
     ensemble, progress = ensemble_of(settings), progress_of(settings)
     encoded, unknown = rescoring.encode(ensemble, utterances)
     weights, start = settings.fixed, time.perf_counter()
     result: dict[str, Any] = {"utterances": len(utterances), "unit": ensemble.unit}
-    lists = (utterances, encoded)
+    lists, carry = (utterances, encoded), settings.carry
     if settings.tune:
         assert judge is not None, "--tune needs --metric"
-        grid = settings.grid
-        found, scored = rescoring.tune(ensemble, judge, *lists, grid, settings.carry, progress)
+        found, scored = rescoring.tune(ensemble, judge, *lists, settings.grid, carry, progress)
         weights = found.weights
         result["tuning"] = [[*pair, value] for pair, value in found.tried.items()]
     else:
-        scored = rescoring.score(ensemble, *lists, settings.carry, weights, progress)
+        scored = rescoring.score(ensemble, *lists, carry, weights, progress)
     result |= {"seconds": time.perf_counter() - start, "unknown": dict(unknown.most_common())}
     result["candidates"] = sum(map(len, encoded))
     if weights is not None:
@@ -110,9 +110,8 @@ def as_text(result: dict[str, Any]) -> str:
             lines[-1] += f", the best of {len(tuning):,} pairs"
             for name, tried in zip(GRIDS, zip(*tuning, strict=True), strict=False):
                 if result[name] in (min(tried), max(tried)) and result[name]:
-                    lines.append(
-                        f"this {name} is at an end of those tried: give other {GRIDS[name]}"
-                    )
+                    advice = f"give other {GRIDS[name]}"
+                    lines.append(f"this {name} is at an end of those tried: {advice}")
         if tuning and result["gain"] <= 0:
             lines.append("none is better than the first candidates: keep these")
     return "\n".join(lines + output_lines(result, *OUTPUTS))

@@ -29,16 +29,15 @@ def as_text(result: dict[str, Any]) -> str:
     lines = list(result["read"])
     if result["words_with_lost_characters"]:
         lines.append(
-            f"{result['words_with_lost_characters']:,} of {result['reference_words']:,} words of "
-            "the references hold letters outside a-z, or # for a digit: rouge-score leaves these "
-            "out"
+            "{words_with_lost_characters:,} of {reference_words:,} words of the references hold "
+            "letters outside a-z, or # for a digit: rouge-score leaves these out".format(**result)
         )
     for number, name in enumerate(system_names(result)):
         for stemming, kinds in result["scores"].items():
-            cells = [name, f"{stemming:9}"]
+            line = f"{name}  {stemming:9}"
             for kind, title in TYPES.items():
                 own = kinds[kind][number]
-                interval = f"[{own['low']:.2f}, {own['high']:.2f}]"
-                cells.append(f"{title} {own['f1']:.2f} {interval}{p_text(own['p'])}")
-            lines.append("  ".join(cells))
+                score = "{f1:.2f} [{low:.2f}, {high:.2f}]".format(**own)
+                line += f"  {title} {score}{p_text(own['p'])}"
+            lines.append(line)
     return "\n".join(lines)

@@ -1,15 +1,21 @@
 """evaluate: log-probabilities of plain text, one sentence a line (n-best lists: rescore)."""
 
-import sys
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fairseq_doc.cli.arguments import AdaptationOptions, bits_a_character, ensemble_of, progress_of
-from fairseq_doc.cli.text_arguments import TextOptions, unknown_words
+from fairseq_doc.cli.arguments import (
+    AdaptationOptions,
+    TextOptions,
+    bits_a_character,
+    ensemble_of,
+    progress_of,
+    unknown_words,
+)
+from fairseq_doc.cli.outputs import remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
-from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, TextScore, encoded_text, score_text
+from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, encoded_text, score_text
 from fairseq_doc.evaluation.written_words import parts_of, score_parts, table, without_marks
 from fairseq_doc.options import option
 from fairseq_doc.preparation.byte_tokens import BYTE
@@ -19,8 +25,6 @@ EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --pa
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TextOptions, AdaptationOptions):
-    """Options of this command."""
-
     output_word_probs: bool = option("print the log-probability of each word too", False)
     tsv: bool = option(
         "print a table instead, a row a word as written, between blanks: line, position, word, "
@@ -53,11 +57,10 @@ def run(settings: Options) -> dict[str, Any]:
     --output-word-probs also ``words`` and ``word_log_probs``, the end mark last (0 for an unscored
     first word); with --tsv also ``rows``, each a ``PartScore``."""
     lines, form = settings.read(settings.data)
-    counts = None
+    counts = written = None
     if settings.spans is not None:
         lines, counts = without_marks(lines, settings.spans)
     tokenized = settings.sentences(lines, form)
-    written = None
     if settings.tsv and not settings.units:
         written = parts_of(form, lines, tokenized, counts)
     ensemble = ensemble_of(settings)
@@ -71,17 +74,23 @@ def run(settings: Options) -> dict[str, Any]:
     )
     seconds = time.perf_counter() - start
     sentences = []
+    names = ["log_prob", "tokens", "unknown"]
+    names += ["words", "word_log_probs"] if settings.output_word_probs else []
     for number, (words, sentence) in enumerate(zip(tokenized, scored.sentences, strict=True)):
-        names = ["log_prob", "tokens", "unknown"]
-        if settings.output_word_probs:
-            names += ["words", "word_log_probs"]
         entry = {"text": form.text(words), **{name: getattr(sentence, name) for name in names}}
         if settings.tsv:
             parts = written[number] if written else [(word, 1) for word in words]
             entry["rows"] = list(map(asdict, score_parts(parts, sentence, dictionary)))
         sentences.append(entry)
     total = Evaluation(-scored.log_prob, scored.tokens)
-    _report(scored, total, form.unit, seconds)
+    bits = f", {total.bits:.4f} bits a character" if form.unit == BYTE else ""
+    remark(
+        "score",
+        f"{len(sentences):,} sentences, {scored.tokens:,} tokens, log-probability "
+        f"{scored.log_prob:.4f}, perplexity {total.perplexity:.2f}{bits}; {seconds:.1f} s",
+    )
+    if scored.unknown:
+        remark("score", unknown_words(scored.unknown, form.unit))
     return {
         "log_prob": scored.log_prob,
         "tokens": scored.tokens,
@@ -92,24 +101,12 @@ def run(settings: Options) -> dict[str, Any]:
     }
 
 
-def _report(scored: TextScore, total: Evaluation, unit: str, seconds: float) -> None:
-    bits = f", {total.bits:.4f} bits a character" if unit == BYTE else ""
-    lines = [
-        f"{len(scored.sentences):,} sentences, {scored.tokens:,} tokens, log-probability "
-        f"{scored.log_prob:.4f}, perplexity {total.perplexity:.2f}{bits}; {seconds:.1f} s"
-    ]
-    if scored.unknown:
-        lines.append(unknown_words(scored.unknown, unit))
-    for line in lines:
-        print(f"fairseq-doc score: {line}", file=sys.stderr)
-
-
 def as_text(result: dict[str, Any]) -> str:
     """A line a sentence: its log-probability, a tab, and its text or its words with their own."""
-    if any("rows" in sentence for sentence in result["sentences"]):
-        return table([sentence["rows"] for sentence in result["sentences"]])
-    lines = [f"{sentence['log_prob']:.4f}\t{_words(sentence)}" for sentence in result["sentences"]]
-    return "\n".join(lines)
+    sentences = result["sentences"]
+    if any("rows" in sentence for sentence in sentences):
+        return table([sentence["rows"] for sentence in sentences])
+    return "\n".join(f"{one['log_prob']:.4f}\t{_words(one)}" for one in sentences)
 
 
 def _words(sentence: dict[str, Any]) -> str:

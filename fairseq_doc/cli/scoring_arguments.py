@@ -8,8 +8,6 @@ from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.preparation.tokenization import moses_remark
 from fairseq_doc.scoring.hypotheses import ReadOptions, System, read_references, read_system
 
-MIN_BOOTSTRAP = 100  # resamples, so that some lie beyond each bound of an interval
-
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringOptions(ReadOptions):
@@ -30,10 +28,10 @@ class ScoringOptions(ReadOptions):
     )
 
     def __post_init__(self) -> None:
-        if self.bootstrap < MIN_BOOTSTRAP:
-            raise FairseqDocError(
-                f"--bootstrap: expected at least {MIN_BOOTSTRAP} resamples; got {self.bootstrap}"
-            )
+        least = 100  # so that some lie beyond each bound of an interval
+        if self.bootstrap < least:
+            problem = f"expected at least {least} resamples; got {self.bootstrap}"
+            raise FairseqDocError(f"--bootstrap: {problem}")
         if len({os.path.realpath(path) for path in self.outputs}) < len(self.outputs):
             raise FairseqDocError(f"expected different outputs; got {', '.join(self.outputs)}")
 

@@ -1,14 +1,12 @@
 """What ``rerank`` and ``evalb`` share: options, and reports about trees."""
 
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from fairseq_doc.cli.outputs import first_ten, remark
 from fairseq_doc.options import option
 from fairseq_doc.parsing.bracketing import Parameters, read_parameters
 from fairseq_doc.preparation.trees import ROOTS, Tree, read_trees
-
-SHOWN = 10  # excluded sentences that a warning names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +30,8 @@ class TreeOptions:
     @property
     def parameters(self) -> Parameters:
         parameters = read_parameters(self.prm) if self.prm else Parameters()
-        if self.strip_root:
-            parameters = replace(parameters, delete_label=(*parameters.delete_label, *ROOTS))
-        return parameters
+        more = ROOTS if self.strip_root else ()
+        return replace(parameters, delete_label=(*parameters.delete_label, *more))
 
 
 def trees_of(path: str) -> list[Tree]:
@@ -44,24 +41,20 @@ def trees_of(path: str) -> list[Tree]:
 
 def warn_excluded(numbers: Sequence[int], sentences: int, why: str, command: str) -> None:
     """Warn on standard error about sentences, numbered from 1, that the totals exclude."""
-    if not numbers:
-        return
-    named = ", ".join(map(str, numbers[:SHOWN]))
-    if len(numbers) > SHOWN:
-        named += ", ..."
-    print(
-        f"fairseq-doc {command}: WARNING: {len(numbers):,} of {sentences:,} sentences are excluded "
-        f"from the totals, since {why}: sentence {named}",
-        file=sys.stderr,
-    )
+    if numbers:
+        remark(
+            command,
+            f"WARNING: {len(numbers):,} of {sentences:,} sentences are excluded from the totals, "
+            f"since {why}: sentence {first_ten(numbers)}",
+        )
 
 
 def report_roots(labels: Iterable[str | None], deleted: Collection[str], command: str) -> None:
     """Report on standard error which roots, without those that are deleted, count as brackets."""
     counted = sorted({label for label in labels if label is not None and label not in deleted})
     if counted:
-        print(
-            f"fairseq-doc {command}: the root {', '.join(map(repr, counted))} counts as a bracket, "
-            "as in EVALB; --strip-root excludes it",
-            file=sys.stderr,
+        root = ", ".join(map(repr, counted))
+        remark(
+            command,
+            f"the root {root} counts as a bracket, as in EVALB; --strip-root excludes it",
         )

@@ -18,13 +18,13 @@ class VersionAction(argparse.Action):
         super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, **settings)
 
     def __call__(self, parser, namespace, values, option_string=None):
-        print("\n".join(report()))
+        print("\n".join(f"{name}: {value}" for name, value in report().items()))
         parser.exit()
 
 
-def report() -> list[str]:
-    """A line for each part of the installation, even if it is missing or cannot be used."""
-    providers = " and ".join(map(str, installation.distributions_of("fairseq")))
+def report() -> dict[str, str]:
+    """The parts of the installation, even those that are missing or cannot be used."""
+    providers = " and ".join(installation.distributions_of("fairseq"))
     folder = installation.folder_of("fairseq")
     rows = {
         "fairseq_doc": f"{fairseq_doc.__version__}, {Path(fairseq_doc.__file__).resolve().parent}",
@@ -37,7 +37,7 @@ def report() -> list[str]:
         installation.check()
     except FairseqDocError as error:
         rows["problem"] = str(error)
-    return [f"{name}: {value}" for name, value in rows.items()]
+    return rows
 
 
 def _version(name: str) -> str:

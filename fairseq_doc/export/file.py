@@ -4,7 +4,7 @@ Axes: N streams, L tokens, V tokens of the table, K layers, D width of the wides
 """
 
 import logging
-from dataclasses import dataclass
+import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,19 +23,20 @@ from fairseq_doc.export.tokens import TokenTable, table_of
 
 LARGEST_FILE = 2**31 - 1  # bytes; ONNX's limit for one file
 TOLERANCE = 1e-4  # of log P in float32, or of a sum of log P
-MATRIX_OPERATORS = ["MatMul", "Gather", "LSTM"]
 
 
 class ExportedModel:
-    """An ONNX model in memory; ``data``: the bytes of its file; ``threads``: for a call."""
+    """An ONNX model in memory that runs on one thread; ``data``: the bytes of its file;
+    ``difference``: see :func:`largest_difference`."""
 
-    def __init__(self, data: bytes, threads: int = 1) -> None:
+    def __init__(self, data: bytes) -> None:
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = threads
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors alone
         self._session = onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
         self._inputs = [value.name for value in self._session.get_inputs()]
         self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
+        self.data, self.difference = data, math.nan
 
     def zero_state(self, streams: int) -> list[np.ndarray]:
         """h and c before the first token, each (K, N, D)."""
@@ -57,7 +58,7 @@ def quantized(model: onnx.ModelProto) -> onnx.ModelProto:
             quantize_dynamic(
                 model,
                 path,
-                op_types_to_quantize=MATRIX_OPERATORS,
+                op_types_to_quantize=["MatMul", "Gather", "LSTM"],  # those with matrices
                 weight_type=QuantType.QInt8,
                 extra_options={"EnableSubgraph": True},
             )
@@ -96,27 +97,17 @@ def largest_difference(exported: ExportedModel, model: Any, table: TokenTable) -
         found = list(-exported(target, lengths)[0])
     difference = max(float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True))
     if not np.isfinite(difference):
-        raise FairseqDocError(
-            "the exported model's scores are not finite; has the training diverged?"
-        )
+        problem = "the exported model's scores are not finite; has the training diverged?"
+        raise FairseqDocError(problem)
     return difference
-
-
-@dataclass(frozen=True)
-class ExportedFile:
-    """An ONNX file that is not written yet; ``difference``: see :func:`largest_difference`."""
-
-    data: bytes
-    metadata: dict[str, str]
-    difference: float
 
 
 def exported_file(
     ensemble: Ensemble, form: str = LOG_PROBS, table: TokenTable | None = None, int8: bool = False
-) -> ExportedFile:
-    """Export the one model of an ensemble, on the CPU, and compare it with the file. Tokens are the
-    dictionary's by default. Raises ``FairseqDocError`` if the model is too large or of another
-    kind, or the file computes something else."""
+) -> ExportedModel:
+    """Export the one model of an ensemble, on the CPU, and compare it with the result. Tokens are
+    the dictionary's by default. Raises ``FairseqDocError`` if the model is too large or of another
+    kind, or the result computes something else."""
     model: Any = ensemble.single
     table = table or table_of(ensemble.dictionary)
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
@@ -127,16 +118,14 @@ def exported_file(
         )
     more = {"architecture": type(model).__name__, "unit": ensemble.unit}
     made = onnx_model(model.decoder, form, table, more)
-    data = made.SerializeToString()
-    exported = ExportedModel(data)
-    difference = largest_difference(exported, model, table)
-    if difference > TOLERANCE:
+    exported = ExportedModel(made.SerializeToString())
+    exported.difference = largest_difference(exported, model, table)
+    if exported.difference > TOLERANCE:
         raise FairseqDocError(
-            f"the ONNX model differs from the model by {difference:.2g} in log P, expected at most "
-            f"{TOLERANCE}: this version cannot export this model; nothing was written"
+            f"the ONNX model differs from the model by {exported.difference:.2g} in log P, expected "
+            f"at most {TOLERANCE}: this version cannot export this model; nothing was written"
         )
     if int8:
-        data = quantized(made).SerializeToString()
-        exported = ExportedModel(data)
-        difference = largest_difference(exported, model, table)
-    return ExportedFile(data, exported.metadata, difference)
+        exported = ExportedModel(quantized(made).SerializeToString())
+        exported.difference = largest_difference(exported, model, table)
+    return exported

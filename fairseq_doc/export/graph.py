@@ -105,15 +105,13 @@ class Graph:
         results = [body.new_name("after") for _ in (*state, sequence)]
         for name, value in zip(results, [*after, after[0]], strict=True):
             body.output(name, value)
-        made = helper.make_graph(
-            body._nodes,
-            body.new_name("step"),
-            [helper.make_tensor_value_info(x, TensorProto.FLOAT, None) for x in (*before, entry)],
-            [helper.make_tensor_value_info(x, TensorProto.FLOAT, None) for x in results],
-        )
-        *last, outputs = self.several(
-            "Scan", len(results), *state, sequence, body=made, num_scan_inputs=1
-        )
+        values = [
+            [helper.make_tensor_value_info(x, TensorProto.FLOAT, None) for x in names]
+            for names in ((*before, entry), results)
+        ]
+        made = helper.make_graph(body._nodes, body.new_name("step"), *values)
+        read = (*state, sequence)
+        *last, outputs = self.several("Scan", len(read), *read, body=made, num_scan_inputs=1)
         return outputs, last
 
     def model(
@@ -126,12 +124,8 @@ class Graph:
         ]
         arrays = list(self._arrays.values())
         graph = helper.make_graph(self._nodes, "language_model", *values, arrays)
-        model = helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid("", OPSET)],
-            ir_version=IR_VERSION,
-            producer_name="fairseq_doc",
-        )
+        about: Any = {"ir_version": IR_VERSION, "producer_name": "fairseq_doc"}
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], **about)
         helper.set_model_props(model, metadata)
         onnx.checker.check_model(model)
         return model

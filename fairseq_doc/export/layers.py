@@ -7,6 +7,7 @@ A matrix is kept transposed, (inputs, outputs), as ``MatMul`` reads it. So the e
 output matrix are one (D_0, V) matrix, of which the embedding takes columns.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,36 +67,25 @@ def add_layers(
             weights, gates = list(layer.parameters()), mogrifiers[n].rounds
             x, *state = _mogrifier(graph, weights, gates, "untied", x, *state)
         else:
-            x, *state = _torch_lstm(graph, layer, x, *state)
+            *matrices, input_bias, state_bias = layer.parameters()
+            graph.note(input_bias, state_bias)
+            x, *state = _lstm(graph, matrices, input_bias + state_bias, x, *state)
         behind = [0, 0, 0, 0, 0, max(widths) - width]
         after.append([graph("Pad", part, behind) for part in state])  # each (1, B, D)
         outputs.append(x)
     if isinstance(stack, RecurrentStack):
-        total = outputs[1]
-        for output in outputs[2:]:
-            total = graph("Add", total, output)
+        total = functools.reduce(functools.partial(graph, "Add"), outputs[1:])
         if stack.projection is not None:
             total = graph.linear(total, stack.projection)
         outputs.append(total)
     return outputs, [graph("Concat", *part, axis=0) for part in zip(*after, strict=True)]
 
 
-def _torch_lstm(graph: Graph, layer: torch.nn.LSTM, x: str, hidden: str, cell: str) -> list[str]:
-    input_weight, state_weight, input_bias, state_bias = layer.parameters()
-    graph.note(input_bias, state_bias)
-    return _lstm(graph, input_weight, state_weight, input_bias + state_bias, x, hidden, cell)
-
-
 def _mogrifier(
-    graph: Graph,
-    weights: Sequence[torch.Tensor],
-    gates: Any,
-    kind: str,
-    x: str,
-    hidden: str,
-    cell: str,
+    graph: Graph, weights: Sequence[torch.Tensor], gates: Any, kind: str, *values: str
 ) -> list[str]:
-    """See :mod:`fairseq_doc.ops.mogrifier`. ``weights``: W_x, W_h and one or two biases."""
+    """See :mod:`fairseq_doc.ops.mogrifier`. ``weights``: W_x, W_h and one or two biases;
+    ``values``: x, h and c."""
     input_weight, state_weight, *biases = weights
 
     def step(body: Graph, before: Sequence[str], x: str) -> Sequence[str]:
@@ -110,16 +100,11 @@ def _mogrifier(
                 hidden = body("Mul", factor, hidden)
             else:
                 x = body("Mul", factor, x)
-        z = body(
-            "Add",
-            body.linear(x, input_weight, biases[0]),
-            body.linear(hidden, state_weight, *biases[1:]),
-        )
-        *parts, o = body.several("Split", n_gates(kind) + 1, z, axis=1)
-        new = _gated_sum(body, parts, cell, kind)
-        return [body("Mul", body("Sigmoid", o), body("Tanh", new)), new]
+        products = body.linear(x, input_weight, biases[0])
+        z = body("Add", products, body.linear(hidden, state_weight, *biases[1:]))
+        return _lstm_cell(body, z, cell, kind)
 
-    return _scan(graph, x, [hidden, cell], step)
+    return _scan(graph, values[0], values[1:], step)
 
 
 def _scan(graph: Graph, sequence: str, state: Sequence[str], step: Any) -> list[str]:
@@ -129,29 +114,16 @@ def _scan(graph: Graph, sequence: str, state: Sequence[str], step: Any) -> list[
 
 
 def _lstm(
-    graph: Graph,
-    input_weight: torch.Tensor,
-    state_weight: torch.Tensor,
-    bias: torch.Tensor,
-    x: str,
-    hidden: str,
-    cell: str,
+    graph: Graph, matrices: Sequence[torch.Tensor], bias: torch.Tensor, x: str, *state: str
 ) -> list[str]:
-    """ONNX's LSTM, for untied gates in the order i, f, g, o: its output (T, B, D_n), h and c."""
+    """ONNX's LSTM, for untied gates in the order i, f, g, o: its output (T, B, D_n), h and c.
+    ``matrices``: W_x and W_h."""
     biases = torch.cat([_iofc(bias), torch.zeros_like(_iofc(bias))], dim=1)  # (1, 8 D_n)
-    output, hidden, cell = graph.several(
-        "LSTM",
-        3,
-        x,
-        graph.weight(input_weight, _iofc),
-        graph.weight(state_weight, _iofc),
-        biases.detach().float().cpu(),
-        "",  # all sequences have one length
-        hidden,
-        cell,
-        hidden_size=len(bias) // 4,
-    )
-    return [graph("Squeeze", output, [1]), hidden, cell]
+    weights = [graph.weight(matrix, _iofc) for matrix in matrices]
+    lengths, width = "", len(bias) // 4  # all sequences have one length
+    inputs = (x, *weights, biases.detach().float().cpu(), lengths, *state)
+    output, *after = graph.several("LSTM", 3, *inputs, hidden_size=width)
+    return [graph("Squeeze", output, [1]), *after]
 
 
 def _iofc(parts: torch.Tensor) -> torch.Tensor:
@@ -167,7 +139,8 @@ def _recurrent_layer(
     kind, biases = layer.cell, list(layer.biases)
     if kind.name == "lstm" and kind.gates == "untied":
         graph.note(biases[0])
-        return _lstm(graph, layer.input_weight, layer.state_weights[0], biases[0], x, hidden, cell)
+        matrices = layer.input_weight, layer.state_weights[0]
+        return _lstm(graph, matrices, biases[0], x, hidden, cell)
     inputs = graph.linear(x, layer.input_weight, biases[0] if biases else None)  # (T, B, G D_n)
 
     def step(body: Graph, before: Sequence[str], added: str) -> Sequence[str]:
@@ -180,17 +153,22 @@ def _recurrent_layer(
                 state = _nas_cell(body, added, product, *state)
                 continue
             gates = body("Add", product, added)
-            parts = body.several("Split", kind.parts, gates, axis=1)
             if kind.name == "rhn":
+                parts = body.several("Split", kind.parts, gates, axis=1)
                 state = [_gated_sum(body, parts, state[0], kind.gates)]
             else:
-                new = _gated_sum(body, parts[:-1], state[1], kind.gates)
-                o = body("Sigmoid", parts[-1])
-                state = [body("Mul", o, body("Tanh", new)), new]
+                state = _lstm_cell(body, gates, state[1], kind.gates)
         return state
 
     state = [hidden] if kind.name == "rhn" else [hidden, cell]
     return [*_scan(graph, inputs, state, step), cell][:3]  # an RHN leaves c as it is
+
+
+def _lstm_cell(graph: Graph, z: str, cell: str, kind: str) -> list[str]:
+    """h and c, each (B, D_n), from the gates before their activations, the output gate's last."""
+    *parts, o = graph.several("Split", n_gates(kind) + 1, z, axis=1)
+    new = _gated_sum(graph, parts, cell, kind)
+    return [graph("Mul", graph("Sigmoid", o), graph("Tanh", new)), new]
 
 
 def _gated_sum(graph: Graph, parts: Sequence[str], before: str, kind: str) -> str:

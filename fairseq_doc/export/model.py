@@ -8,16 +8,8 @@ from collections.abc import Sequence
 import onnx
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.export.contract import (
-    INPUTS,
-    LOG_PROBS,
-    NLL,
-    OUTPUTS,
-    SENTENCE,
-    STATE,
-    kinds,
-    metadata,
-)
+from fairseq_doc.export import contract
+from fairseq_doc.export.contract import LOG_PROBS, NLL, SENTENCE, STATE, kinds
 from fairseq_doc.export.graph import Graph
 from fairseq_doc.export.layers import add_layers, add_log_probs, layer_widths
 from fairseq_doc.export.tokens import TokenTable
@@ -31,7 +23,8 @@ def onnx_model(
     ``FairseqDocError`` for layers or parameters that cannot be exported."""
     builder = _Builder(decoder, table)
     add = {LOG_PROBS: builder.log_probs, NLL: builder.nll, SENTENCE: builder.sentence}
-    for name, value in zip(OUTPUTS[form], add[form](), strict=True):
+    inputs, outputs = contract.INPUTS[form], contract.OUTPUTS[form]
+    for name, value in zip(outputs, add[form](), strict=True):
         builder.graph.output(name, value)
     lacking = [name for name, p in decoder.named_parameters() if builder.graph.lacks(p)]
     if lacking:
@@ -40,10 +33,8 @@ def onnx_model(
         )
     widths = layer_widths(decoder)
     sizes = len(table.words), len(widths), max(widths)
-    about = metadata(form, *sizes, decoder.embedding.size(1), table.end)
-    return builder.graph.model(
-        kinds(INPUTS[form], *sizes), kinds(OUTPUTS[form], *sizes), about | more
-    )
+    about = contract.metadata(form, *sizes, decoder.embedding.size(1), table.end)
+    return builder.graph.model(kinds(inputs, *sizes), kinds(outputs, *sizes), about | more)
 
 
 class _Builder:
@@ -69,8 +60,7 @@ class _Builder:
         graph = self.graph
         words = self._words("x")
         end = [[self.table.words[self.table.end]]]
-        shape = graph("Shape", words)
-        batch, length = graph.several("Split", 2, shape, axis=0)  # each (1,): N and L
+        batch, length = graph.several("Split", 2, graph("Shape", words), axis=0)  # each (1,): N, L
         column = graph("Expand", end, graph("Concat", batch, [1], axis=0))  # (N, 1)
         source = graph("Concat", column, words, axis=1)  # (N, L + 1)
         count = graph("Add", graph("Squeeze", length, [0]), 1)
@@ -88,9 +78,8 @@ class _Builder:
 
     def _words(self, tokens: str) -> str:
         """The dictionary's words for tokens."""
-        if self.table.is_dictionary:
-            return tokens
-        return self.graph("Gather", self.table.words, tokens)
+        known = self.table.is_dictionary
+        return tokens if known else self.graph("Gather", self.table.words, tokens)
 
     def _of_targets(self, source: str, target: str, before: Sequence[str]) -> tuple[str, list[str]]:
         """-log P of targets (N, L) as (L, N), and the state after them."""

@@ -38,6 +38,7 @@ from fairseq_doc.options import option, positive
 PRECISIONS = ("float32", "tf32", "bfloat16")
 SEQ2SEQ_PRECISIONS = ("float32", "tf32")  # seq2seq.py has a row in bfloat16
 PARTS = ("output", "train", "seq2seq")
+BFLOAT16 = {"ours": "ours, bfloat16", "bare products": "products, bfloat16"}  # rows of output_layer
 PTB_TOKENS = 929_589  # of its training text, with the end marks
 TRAINED = {  # vocabulary, options
     "ptb": (10_000, "--batch-size 12"),
@@ -54,8 +55,6 @@ TINY_MODEL = "--arch lstm_doc_lm_small --layer-dims 12,12,12 --decoder-embed-dim
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of this benchmark."""
-
     parts: tuple[str, ...] = option("parts (default: all)", PARTS, nargs="+", choices=PARTS)
     device: str = option("where", "cuda", choices=("cuda", "cpu"))
     repeats: int = option("runs of the output operation", 5, type=positive)
@@ -64,14 +63,6 @@ class Options:
 
 
 # The output operation
-
-
-def output_rows(precision):
-    """{name printed: row of output_layer.py}."""
-    found = {name: name for name in output_layer.rows()[:-4]}
-    if precision == "bfloat16":
-        found.update({"ours": "ours, bfloat16", "bare products": "products, bfloat16"})
-    return found
 
 
 def measure_output(row, shape, precision, device, repeats):
@@ -103,17 +94,15 @@ def output_part(settings):
         of_shape = found[name] = {}
         for precision in PRECISIONS:
             print(f"\n{name}, {precision}: output operation", flush=True)
+            how = shape, precision, settings.device, settings.repeats
+            narrow = BFLOAT16 if precision == "bfloat16" else {}
             results = of_shape[precision] = {
-                printed: measure_output(row, shape, precision, settings.device, settings.repeats)
-                for printed, row in output_rows(precision).items()
+                row: measure_output(narrow.get(row, row), *how) for row in output_layer.rows()[:-4]
             }
             for row, result in results.items():
-                print(
-                    f"  {row:15} {result['ms']:9.2f} ms  "
-                    f"{result['ms'] / results['bare products']['ms']:5.2f} x the products' time  "
-                    f"{result['extra_bytes'] / 1e6:7.0f} MB extra",
-                    flush=True,
-                )
+                ratio = result["ms"] / results["bare products"]["ms"]
+                line = f"  {row:15} {result['ms']:9.2f} ms  {ratio:5.2f} x the products' time  "
+                print(f"{line}{result['extra_bytes'] / 1e6:7.0f} MB extra", flush=True)
         torch.set_float32_matmul_precision("highest")
         of_shape["errors"] = output_layer.errors(shape, settings.device)
         output_layer.print_errors(name, of_shape["errors"])
@@ -136,10 +125,8 @@ def train_part(settings):
                 words = f"{train_step.OURS} {options}"
                 words += " --matmul-precision bfloat16" if precision == "bfloat16" else ""
                 words += " --cpu" if settings.device == "cpu" else ""
-                place, environment = folder / precision, ENVIRONMENTS[precision]
-                speed, _ = train_step.train(
-                    data, train_step.PACKAGE, words, place, settings.updates, environment
-                )
+                how = folder / precision, settings.updates, ENVIRONMENTS[precision]
+                speed, _ = train_step.train(data, train_step.PACKAGE, words, *how)
                 found[size][precision] = speed
                 line = f"{size}, {precision}: fairseq-train {speed:,.0f} tokens/s"
                 if size == "ptb":
@@ -174,10 +161,8 @@ def parallel_data(folder, sentences):
     vocabulary = [f"w{number}" for number in range(7_900)]
     for split in ("train", "valid"):
         for side in "ab":
-            lines = (
-                " ".join(drawn.choices(vocabulary, k=drawn.randint(8, 20)))
-                for _ in range(sentences)
-            )
+            lengths = (drawn.randint(8, 20) for _ in range(sentences))
+            lines = (" ".join(drawn.choices(vocabulary, k=length)) for length in lengths)
             (folder / f"{split}.{side}").write_text("\n".join(lines) + "\n")
     command = f"""-s a -t b --trainpref {folder}/train --validpref {folder}/valid --joined-dictionary
         --destdir {folder}/bin"""

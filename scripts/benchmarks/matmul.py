@@ -27,19 +27,14 @@ from fairseq_doc.ops.mixture_nll import mixture_nll
 from fairseq_doc.ops.reference import Mixture
 from fairseq_doc.options import option, positive
 
-SIZES = {
-    "ptb": (280, 280, 10_000),
-    "wikitext2": (225, 300, 33_278),
-    "lstm": (840, 960, 3_840),
-}  # R, d, V
+# R, d, V
+SIZES = {"ptb": (280, 280, 10_000), "wikitext2": (225, 300, 33_278), "lstm": (840, 960, 3_840)}
 CHUNKS = (8, 16, 30)  # MiB
 TOKENS = {"ptb": 420, "wikitext2": 120}  # of the output operation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of this benchmark."""
-
     repeats: int = option("rounds", 5, type=positive)
 
 
@@ -47,19 +42,14 @@ def gflops(repeats, rows, width, words):
     """{product: {library or ``bfloat16``: GFLOP/s}}."""
     k, weight = torch.randn(rows, width), torch.randn(words, width)
     e = torch.rand(rows, words)
-    operands = {
-        "logits": (k, weight),
-        "d components": (e, weight.t()),
-        "d matrix": (k.t(), e.t()),
-    }
+    operands = {"logits": (k, weight), "d components": (e, weight.t()), "d matrix": (k.t(), e.t())}
     operations = 2e-9 * rows * width * words  # a multiplication and an addition each
     found: dict[str, dict[str, float]] = {}
     for product, (left, right) in operands.items():
-        narrow = left.bfloat16(), right.bfloat16()
         forms: dict[str, Callable[[], object]] = {
             library: partial(_by, library, left, right) for library in matmul.BACKENDS
         }
-        forms["bfloat16"] = partial(matmul.matmul, *narrow)
+        forms["bfloat16"] = partial(matmul.matmul, left.bfloat16(), right.bfloat16())
         seconds = fastest_in_turns(forms, repeats)
         found[product] = {form: operations / taken for form, taken in seconds.items()}
     return found

@@ -8,14 +8,14 @@ is the fastest.
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
 from benchmarks.tools import fastest_in_turns
 from fairseq_doc.evaluation.ensemble import load_ensemble, windows_of
+from fairseq_doc.evaluation.scorer import scorer
 from fairseq_doc.export.contract import LOG_PROBS, NLL
-from fairseq_doc.export.file import ExportedModel, exported_file
+from fairseq_doc.export.file import exported_file
 from fairseq_doc.options import REQUIRED, option, positive
 
 KINDS = {"ONNX float32": False, "ONNX int8": True}
@@ -23,8 +23,6 @@ KINDS = {"ONNX float32": False, "ONNX int8": True}
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of this benchmark."""
-
     data: str = option("folder of fairseq-preprocess", REQUIRED, positional=True)
     path: str = option("checkpoint", REQUIRED, positional=True)
     gen_subset: str = option("split", "valid")
@@ -36,13 +34,11 @@ class Options:
 def text_of(ensemble, split, words):
     """The first tokens of a split, (1, words + 1)."""
     window = next(iter(windows_of(ensemble, split, length=words)))
-    source, target = window["net_input"]["src_tokens"], window["target"]
-    return source, target
+    return window["net_input"]["src_tokens"], window["target"]
 
 
 def own_pass(ensemble, source, target, window, every_word):
     """A function that scores the text with our model, and gives -log P of it."""
-    from fairseq_doc.evaluation.scorer import scorer
 
     def score():
         nll = 0.0
@@ -77,11 +73,6 @@ def onnx_pass(run, source, target, window, every_word):
     return score
 
 
-def note(results, name, work):
-    """Keep what a function gives."""
-    results[name] = work()
-
-
 def run(settings):
     """``parameters``, ``words``, ``bytes``; {way: {form: perplexity and words a second}}."""
     torch.set_num_threads(1)
@@ -89,11 +80,11 @@ def run(settings):
     parameters = sum(p.numel() for p in ensemble.single.parameters())
     source, target = text_of(ensemble, settings.gen_subset, settings.words)
     files = {
-        (kind, form): exported_file(ensemble, form, int8=int8).data
+        (kind, form): exported_file(ensemble, form, int8=int8)
         for kind, int8 in KINDS.items()
         for form in (LOG_PROBS, NLL)
     }
-    sizes = {kind: len(files[kind, LOG_PROBS]) for kind in KINDS}
+    sizes = {kind: len(files[kind, LOG_PROBS].data) for kind in KINDS}
     found = {"parameters": parameters, "words": source.size(1), "bytes": sizes}
     print(f"{parameters:,} parameters, {source.size(1):,} words of {settings.gen_subset}")
     print(", ".join(f"{kind} {size:,} bytes" for kind, size in sizes.items()))
@@ -105,8 +96,7 @@ def run(settings):
     for way, (form, window) in ways.items():
         text = source, target, window, form == LOG_PROBS
         passes = {"ours": own_pass(ensemble, *text)}
-        for kind in KINDS:
-            passes[kind] = onnx_pass(ExportedModel(files[kind, form]), *text)
+        passes |= {kind: onnx_pass(files[kind, form], *text) for kind in KINDS}
         found[way] = compare(way, passes, source.size(1), settings.repeats)
     return found
 
@@ -114,16 +104,15 @@ def run(settings):
 def compare(way, passes, words, repeats):
     """{form: perplexity and words a second} of one way, printed."""
     nll: dict[str, float] = {}
-    noted = {kind: partial(note, nll, kind, work) for kind, work in passes.items()}
+    noted = {
+        kind: lambda kind=kind, work=work: nll.update({kind: work()})
+        for kind, work in passes.items()
+    }
     seconds = fastest_in_turns(noted, repeats)
     found = {}
     for kind, taken in seconds.items():
-        figures = {"perplexity": math.exp(nll[kind] / words), "words a second": words / taken}
-        found[kind] = figures
-        print(
-            f"{way:20}{kind:14}perplexity {figures['perplexity']:9.4f}"
-            f"{figures['words a second']:9,.0f} words a second"
-            f"{seconds['ours'] / taken:7.2f} times ours",
-            flush=True,
-        )
+        perplexity, speed = math.exp(nll[kind] / words), words / taken
+        found[kind] = {"perplexity": perplexity, "words a second": speed}
+        line = f"{way:20}{kind:14}perplexity {perplexity:9.4f}{speed:9,.0f} words a second"
+        print(f"{line}{seconds['ours'] / taken:7.2f} times ours", flush=True)
     return found

@@ -43,26 +43,15 @@ LARGE_SHAPES = {
     for n, v in ((600, 10_000), (300, 33_278), (200, 267_735), (102, 1_000_000))
 }
 LARGE_ROWS = ("ours", "sampled", "ours, bfloat16", "sampled, bfloat16")
-ALLOCATORS = {
+LARGE = {"MALLOC_MMAP_THRESHOLD_": "8589934592", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
+ALLOCATORS: dict[str, dict[str, str]] = {
     "default allocator": {},
-    "large malloc thresholds": {
-        "MALLOC_MMAP_THRESHOLD_": "8589934592",
-        "MALLOC_TRIM_THRESHOLD_": "17179869184",
-    },
+    "large malloc thresholds": LARGE,
 }
 CHUNKED = "torch, chunked"
-ROWS = (
-    "definition",
-    "probabilities",
-    CHUNKED,
-    "ours",
-    "bare products",
-    "ours, bfloat16",
-    "products, bfloat16",
-    "sampled",
-    "sampled, bfloat16",
-)
-PLAIN = ROWS[:2]
+PLAIN = ("definition", "probabilities")
+ROWS = (*PLAIN, CHUNKED, "ours", "bare products", "ours, bfloat16", "products, bfloat16", "sampled",
+        "sampled, bfloat16")  # fmt: skip
 # Log weights whose posteriors are spread like those of a trained model (docs/performance.md).
 SPREAD, SAMPLING = 4.0, 0.05
 INPUTS = ("components", "log weights", "matrix", "bias")
@@ -70,11 +59,7 @@ INPUTS = ("components", "log weights", "matrix", "bias")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of this benchmark."""
-
-    shapes: tuple[str, ...] = option(
-        "sizes (default: both)", tuple(SHAPES), nargs="+", choices=tuple(SHAPES)
-    )
+    shapes: tuple[str, ...] = option("sizes (default: both)", (*SHAPES,), nargs="+", choices=SHAPES)
     large: bool = option("large vocabularies: our rows alone", False)
     repeats: int = option("runs of a row", 5, type=positive)
 
@@ -88,18 +73,16 @@ def make_inputs(shape, device="cpu"):
     """[components, log weights, matrix, bias], which ask for gradients, and the targets."""
     torch.manual_seed(0)
     n, j, d, v = shape
-    inputs = [
-        torch.randn(n, j, d).tanh_(),
-        (SPREAD * torch.randn(n, j)).log_softmax(1),
-        torch.empty(v, d).uniform_(-0.1, 0.1),
-        torch.zeros(v),
-    ]
+    components, log_weights = torch.randn(n, j, d).tanh_(), SPREAD * torch.randn(n, j)
+    matrix = torch.empty(v, d).uniform_(-0.1, 0.1)
+    inputs = [components, log_weights.log_softmax(1), matrix, torch.zeros(v)]
     return [x.to(device).requires_grad_() for x in inputs], torch.randint(v, (n,)).to(device)
 
 
 def losses(mixture, target):
     """{row: a function that computes its loss}."""
     components, log_weights, weight, bias = mixture
+    sampled = {"gradient_sampling": SAMPLING}
 
     def loss(form, **settings):
         return form.mixture_nll(reference.Mixture(*mixture), target, **settings)
@@ -126,10 +109,8 @@ def losses(mixture, target):
         CHUNKED: torch_chunked,
         "ours": lambda: loss(ours_nll),
         "ours, bfloat16": lambda: loss(ours_nll, precision=torch.bfloat16),
-        "sampled": lambda: loss(ours_nll, gradient_sampling=SAMPLING),
-        "sampled, bfloat16": lambda: loss(
-            ours_nll, precision=torch.bfloat16, gradient_sampling=SAMPLING
-        ),
+        "sampled": lambda: loss(ours_nll, **sampled),
+        "sampled, bfloat16": lambda: loss(ours_nll, precision=torch.bfloat16, **sampled),
     }
 
 
@@ -203,19 +184,18 @@ def measure(row, shape, repeats):
 
 def ratios(results):
     """Ratios of the rows that are ours."""
-    plain = min((results[row] for row in PLAIN), key=lambda r: r["seconds"])
-    ours, half = results["ours"], results["ours, bfloat16"]
+    seconds = {row: result["seconds"] for row, result in results.items()}
+    plain = min(PLAIN, key=seconds.__getitem__)
+    ours, half, bare = seconds["ours"], seconds["ours, bfloat16"], seconds["bare products"]
     return {
-        "times_as_fast_as_plain": plain["seconds"] / ours["seconds"],
-        "time_over_bare_products": ours["seconds"] / results["bare products"]["seconds"],
-        "extra_memory_over_plain": ours["extra_bytes"] / plain["extra_bytes"],
-        "bfloat16_times_as_fast": ours["seconds"] / half["seconds"],
-        "bfloat16_time_over_its_products": half["seconds"]
-        / results["products, bfloat16"]["seconds"],
-        "sampled_times_as_fast": ours["seconds"] / results["sampled"]["seconds"],
-        "sampled_time_over_bare_products": results["sampled"]["seconds"]
-        / results["bare products"]["seconds"],
-        "bfloat16_sampled_times_as_fast": half["seconds"] / results["sampled, bfloat16"]["seconds"],
+        "times_as_fast_as_plain": seconds[plain] / ours,
+        "time_over_bare_products": ours / bare,
+        "extra_memory_over_plain": results["ours"]["extra_bytes"] / results[plain]["extra_bytes"],
+        "bfloat16_times_as_fast": ours / half,
+        "bfloat16_time_over_its_products": half / seconds["products, bfloat16"],
+        "sampled_times_as_fast": ours / seconds["sampled"],
+        "sampled_time_over_bare_products": seconds["sampled"] / bare,
+        "bfloat16_sampled_times_as_fast": half / seconds["sampled, bfloat16"],
     }
 
 
@@ -258,11 +238,9 @@ def run(settings):
     found: dict[str, dict] = {}
     for allocator, environment in ALLOCATORS.items():
         for name in settings.shapes:
+            how = SHAPES[name], settings.repeats
             results = {
-                row: measured_apart(
-                    measure, row, SHAPES[name], settings.repeats, environment=environment
-                )
-                for row in rows()
+                row: measured_apart(measure, row, *how, environment=environment) for row in rows()
             }
             found.setdefault(name, ratios(results))
             print_table(name, allocator, results)

@@ -26,8 +26,6 @@ ONE, LENGTH, TREE = "one at a time", "by length", "prefix tree"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of this benchmark."""
-
     data: str = option("folder that fairseq-doc prepare-parsing wrote", REQUIRED, positional=True)
     nbest: str = option("n-best file", REQUIRED, positional=True)
     path: str = option("checkpoint, or a.pt:b.pt", REQUIRED)
@@ -35,17 +33,11 @@ class Options:
     repeats: int = option("rounds", 3, type=positive)
 
 
-def one_at_a_time(ensemble, candidates):
-    """Each alone."""
-    return [score_text(ensemble, [candidate]).log_prob for candidate in candidates]
-
-
-def by_length(ensemble, candidates):
-    """In batches of like lengths."""
-    return [sentence.log_prob for sentence in score_text(ensemble, candidates).sentences]
-
-
-FORMS = {ONE: one_at_a_time, LENGTH: by_length, TREE: score_prefix_tree}
+FORMS = {
+    ONE: lambda ensemble, texts: [score_text(ensemble, [text]).log_prob for text in texts],
+    LENGTH: lambda ensemble, texts: [x.log_prob for x in score_text(ensemble, texts).sentences],
+    TREE: score_prefix_tree,
+}
 
 
 def measure(ensemble, candidates, repeats):

@@ -63,8 +63,6 @@ BEAMS = (1, 5)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of this benchmark."""
-
     data: str = option("folder of fairseq-preprocess", REQUIRED, positional=True)
     source_lang: str = option("source language", "en")
     target_lang: str = option("target language", "de")
@@ -115,37 +113,28 @@ class Worker:
         measure = self._products if self.system == "products" else self._system
         tokens = sum(batch["ntokens"] for batch in self.batches[self.args.warm_up :])
         found = measure()
-        return {**found, "tokens": tokens, "MB": self._peak() // 2**20}
+        on_gpu = self.device == "cuda"
+        peak = torch.cuda.max_memory_allocated() if on_gpu else resident_bytes()[1]
+        return {**found, "tokens": tokens, "MB": peak // 2**20}
 
-    def _peak(self):
-        """Bytes: of the GPU's memory, or the largest resident size."""
-        if self.device == "cuda":
-            return torch.cuda.max_memory_allocated()
-        return resident_bytes()[1]
-
-    def _over_batches(self, step):
-        for batch in self.batches[: self.args.warm_up]:
-            step(batch)
-        return sum(timed(partial(step, batch)) for batch in self.batches[self.args.warm_up :])
+    def _over_batches(self, seconds):
+        """The sum over the measured batches of what a function gives for a batch."""
+        return sum([seconds(batch) for batch in self.batches][self.args.warm_up :])
 
     def _system(self):
-        import torch
-
         self.trainer.lr_step_begin_epoch(1)
-        found = {"train": self._over_batches(lambda batch: self.trainer.train_step([batch]))}
-        model = self.trainer.model.eval()
+        train = self.trainer.train_step
+        found = {"train": self._over_batches(lambda batch: timed(lambda: train([batch])))}
+        model, words = self.trainer.model.eval(), self.task.target_dictionary
         for beam in BEAMS:
-            generator = SequenceGenerator(
-                [model],
-                self.task.target_dictionary,
-                beam_size=beam,
-                max_len_b=self.args.length,
-                min_len=self.args.length,
-            )
+            length = {"max_len_b": self.args.length, "min_len": self.args.length}
+            generator = SequenceGenerator([model], words, beam_size=beam, **length)
+
+            def generation(batch, generate=generator.generate):
+                return timed(lambda: generate([model], batch))
+
             with torch.no_grad():
-                found[f"beam {beam}"] = self._over_batches(
-                    lambda batch, generator=generator: generator.generate([model], batch)
-                )
+                found[f"beam {beam}"] = self._over_batches(generation)
         return found
 
     def _products(self):
@@ -154,13 +143,8 @@ class Worker:
         def training(batch):
             vectors = weight.new_empty(MORE_COMPONENTS * batch["ntokens"], WIDTH).normal_()
             gradients = weight.new_empty(len(vectors), len(weight)).normal_()
-            return timed(
-                lambda: (
-                    torch.mm(vectors, weight.t()),
-                    torch.mm(gradients, weight),
-                    torch.mm(gradients.t(), vectors),
-                )
-            )
+            products = (vectors, weight.t()), (gradients, weight), (gradients.t(), vectors)
+            return timed(lambda: [torch.mm(*factors) for factors in products])
 
         def generation(batch, beam):
             rows = MORE_COMPONENTS * beam * batch["nsentences"]
@@ -168,13 +152,9 @@ class Worker:
             steps = range(self.args.length + 1)
             return timed(lambda: [torch.mm(vectors, weight.t()) for _ in steps])
 
-        def total(seconds):
-            seconds = [seconds(batch) for batch in self.batches]
-            return sum(seconds[self.args.warm_up :])
-
-        found = {"train": total(training)}
+        found = {"train": self._over_batches(training)}
         for beam in BEAMS:
-            found[f"beam {beam}"] = total(lambda batch, beam=beam: generation(batch, beam))
+            found[f"beam {beam}"] = self._over_batches(partial(generation, beam=beam))
         return found
 
 

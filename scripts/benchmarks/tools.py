@@ -100,13 +100,8 @@ def compare_layers(
     rows: Mapping[str, Callable[[], Mapping[str, Callable[[], object]]]],
     ratios: Sequence[tuple[str, str]] = (),
 ) -> dict[str, dict[str, float]]:
-    """A whole benchmark: milliseconds of the forms of each row, and ratios of two forms.
-
-    Args:
-        settings: of the command line.
-        rows: {name: a function that makes its forms}.
-        ratios: pairs of forms, the second one the baseline.
-    """
+    """A whole benchmark: milliseconds of the forms of each row, and ratios of two forms. ``rows``:
+    {name: a function that makes its forms}; ``ratios``: pairs of forms, the baseline second."""
     if settings.threads:
         torch.set_num_threads(settings.threads)
     found = {}

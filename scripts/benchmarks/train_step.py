@@ -1,9 +1,9 @@
 """Tokens a second and peak memory of training at the paper's Penn Treebank size, on a CPU.
 
-Each row is one ``fairseq-train`` on the same random text of 10,000 words, batch 12, window 70. The rows take turns, once in every round, since a machine may become
-slower or faster in minutes. A row's speed is the median of the rounds, each the median after the first
-updates; a ratio is the median of the rounds' ratios. The peak resident size includes a validation and a
-checkpoint at the end. Rows:
+Each row is one ``fairseq-train`` on the same random text of 10,000 words, batch 12, window 70. The rows take
+turns, once in every round, since a machine may become slower or faster in minutes. A row's speed is the median
+of the rounds, each the median after the first updates; a ratio is the median of the rounds' ratios. The peak
+resident size includes a validation and a checkpoint at the end. Rows:
 
     ours                20 components, lstm_doc_lm_ptb
     ours, bfloat16      the same with --matmul-precision bfloat16
@@ -88,14 +88,12 @@ FAIRSEQ = f"""--task language_modeling --arch lstm_lm --decoder-embed-dim 280 --
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Of this benchmark."""
-
     updates: int = option("updates of a training", 40)
     rounds: int = option("trainings of a row", 3, type=positive)
 
     def __post_init__(self):
-        if self.updates < 4 * LOG_INTERVAL:
-            least = 4 * LOG_INTERVAL
+        least = 4 * LOG_INTERVAL
+        if self.updates < least:
             raise FairseqDocError(f"--updates must be at least {least}; got {self.updates}")
 
 
@@ -158,24 +156,17 @@ def lstm_speed(precision, repeats=7):
 
 
 def measure(rows, updates):
-    """One round: {row: (tokens a second, peak resident GB or None)}, printed on standard error.
-
-    Args:
-        rows: {row: (data, user_dir, options)} of :func:`train`; the rows of the LSTM alone are added.
-    """
+    """One round: {row: (tokens a second, peak resident GB or None)}, printed on standard error;
+    ``rows``: {row: (data, user_dir, options)} of :func:`train`, to which the LSTM alone is added."""
     found: dict[str, tuple] = {}
-
-    def report(row):
+    for row in (*rows, "LSTM alone, float32", "LSTM alone, bfloat16"):
+        if row in rows:
+            data, user_dir, options = rows[row]
+            with tempfile.TemporaryDirectory() as save_dir:
+                found[row] = train(data, user_dir, options, save_dir, updates)
+        else:
+            found[row] = measured_apart(lstm_speed, row.removeprefix("LSTM alone, ")), None
         print(f"{row}, {found[row][0]:.0f} tokens/s", file=sys.stderr, flush=True)
-
-    for row, (data, user_dir, options) in rows.items():
-        with tempfile.TemporaryDirectory() as save_dir:
-            found[row] = train(data, user_dir, options, save_dir, updates)
-        report(row)
-    for precision in ("float32", "bfloat16"):
-        row = f"LSTM alone, {precision}"
-        found[row] = measured_apart(lstm_speed, precision), None
-        report(row)
     return found
 
 

@@ -1,8 +1,8 @@
 """Tokens a second of training by two workers with one thread each, against one such worker, on a CPU.
 
 Each row is one training at the paper's Penn Treebank size on the same random text of 10,000 words, started
-by torchrun. The machine needs a core a worker. The speed is the median
-after the first updates, of all workers together. Rows:
+by torchrun. The machine needs a core a worker. The speed is the median after the first updates, of all
+workers together. Rows:
 
     one worker                  batch 12, one thread: the baseline
     two trainings               two of the baseline at once, which share nothing but the machine: no
@@ -34,8 +34,6 @@ ROWS = {  # trainings at once, workers of each, options
 
 @dataclass(frozen=True, kw_only=True)
 class Options(train_step.Options):
-    """Of this benchmark."""
-
     updates: int = option("updates of a training", 25)
     rounds: int = 1  # no option
     options: str = option("of fairseq-train, such as those of a smaller model", "")
@@ -48,10 +46,7 @@ def train(data, save_dir, workers, options, updates):
     folders = [data, "--save-dir", save_dir, "--user-dir", PACKAGE, "--no-save"]
     words = ["env", "OMP_NUM_THREADS=1", BIN / "torchrun", *launcher, *folders, *settings.split()]
     return subprocess.Popen(
-        list(map(str, words)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+        list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
 
 
@@ -70,11 +65,8 @@ def run(settings):
         folder = Path(name)
         data = prepare(folder)
         for row, (trainings, workers, options) in ROWS.items():
-            options = f"{settings.options} {options}"
-            started = [
-                train(data, folder / "empty", workers, options, settings.updates)
-                for _ in range(trainings)
-            ]
+            how = workers, f"{settings.options} {options}", settings.updates
+            started = [train(data, folder / "empty", *how) for _ in range(trainings)]
             speeds[row] = sum(speed(training, workers) for training in started)
             ratio = speeds[row] / speeds["one worker"]
             print(f"{row:25} {speeds[row]:7.0f} tokens/s  {ratio:5.2f}", flush=True)

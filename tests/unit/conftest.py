@@ -24,12 +24,8 @@ settings.register_profile("unit", deadline=None, max_examples=30, derandomize=Tr
 settings.load_profile("unit")
 
 NO_DROPOUT = {
-    "embed_dropout": 0.0,
-    "input_dropout": 0.0,
-    "hidden_dropout": 0.0,
-    "output_dropout": 0.0,
-    "component_dropout": 0.0,
-    "weight_dropout": 0.0,
+    f"{place}_dropout": 0.0
+    for place in ("embed", "input", "hidden", "output", "component", "weight")
 }
 
 

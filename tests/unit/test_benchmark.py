@@ -1,6 +1,8 @@
 """scripts/benchmark.py, on the CPU."""
 
+import importlib
 import json
+import sys
 
 import pytest
 import torch
@@ -8,33 +10,19 @@ from conftest import ROOT
 
 from fairseq_doc.ops import matmul
 
+sys.path.insert(0, str(ROOT / "scripts"))
+benchmark = importlib.import_module("benchmark")
+gpu, lstm, tools = (importlib.import_module(f"benchmarks.{x}") for x in ("gpu", "lstm", "tools"))
 
-@pytest.fixture
-def benchmark(monkeypatch):
-    """``benchmark.main``; the backend is restored at the end."""
-    monkeypatch.syspath_prepend(ROOT / "scripts")
+
+@pytest.fixture(autouse=True)
+def backend(monkeypatch):
+    """The backend is restored at the end."""
     monkeypatch.setattr(matmul, "backend", matmul.backend)
     monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
-    import benchmark
-
-    return benchmark
 
 
-@pytest.fixture
-def tools(benchmark):
-    from benchmarks import tools
-
-    return tools
-
-
-@pytest.fixture
-def gpu(benchmark):
-    from benchmarks import gpu
-
-    return gpu
-
-
-def test_every_subcommand_has_options(benchmark):
+def test_every_subcommand_has_options():
     for name in benchmark.SUBCOMMANDS:
         required = {"onnx": ["x", "y"], "rerank": ["x", "y", "--path", "z"], "seq2seq": ["x"]}
         words = [name, *required.get(name, ()), "--backend", "torch", "--json"]
@@ -42,20 +30,17 @@ def test_every_subcommand_has_options(benchmark):
         assert args.module.__doc__ and benchmark.read_options(args.module.Options, vars(args))
 
 
-def test_an_argument_forces_the_backend(benchmark, tools, monkeypatch, capfd):
-    from benchmarks import lstm
-
+def test_an_argument_forces_the_backend(monkeypatch, capfd):
     monkeypatch.setattr(lstm, "SIZES", ((3, 4),))
     benchmark.main("lstm --repeats 1 --backend torch --json".split())
     out, err = capfd.readouterr()
     (found,) = json.loads(out).values()
-    assert found["own, float32"] / found["torch, float32"] == pytest.approx(
-        found["own, float32 / torch, float32"]
-    )
+    own, baseline = "own, float32", "torch, float32"
+    assert found[own] / found[baseline] == pytest.approx(found[f"{own} / {baseline}"])
     assert "matmul backend: torch\n" in err and tools.machine().endswith("torch")
 
 
-def test_forms_take_turns_and_the_fastest_run_counts(tools, monkeypatch):
+def test_forms_take_turns_and_the_fastest_run_counts(monkeypatch):
     seconds = iter([9.0, 9.0, 3.0, 5.0, 4.0, 2.0])
     ran = []
 
@@ -69,7 +54,7 @@ def test_forms_take_turns_and_the_fastest_run_counts(tools, monkeypatch):
     assert ran == ["a", "b"] * 3
 
 
-def test_the_output_part_measures_every_form_in_every_precision(benchmark, gpu, capfd):
+def test_the_output_part_measures_every_form_in_every_precision(capfd):
     benchmark.main("gpu --device cpu --tiny --parts output --repeats 1 --json".split())
     figures = json.loads(capfd.readouterr().out)
     assert figures["gpu"] == "no GPU"
@@ -83,7 +68,7 @@ def test_the_output_part_measures_every_form_in_every_precision(benchmark, gpu, 
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_the_training_part_trains_in_its_precision(benchmark, gpu, monkeypatch, capfd):
+def test_the_training_part_trains_in_its_precision(monkeypatch, capfd):
     monkeypatch.setattr(gpu, "TRAINED", {"ptb": gpu.TRAINED["ptb"]})
     monkeypatch.setattr(gpu, "PRECISIONS", ("bfloat16",))
     benchmark.main("gpu --device cpu --tiny --parts train --updates 20 --json".split())
@@ -100,7 +85,7 @@ def test_the_training_part_trains_in_its_precision(benchmark, gpu, monkeypatch, 
         ("seq2seq .", "expected a folder of prepare-mt, got ."),
     ],
 )
-def test_what_cannot_be_measured_is_an_error(words, problem, benchmark, monkeypatch):
+def test_what_cannot_be_measured_is_an_error(words, problem, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit, match=problem):
         benchmark.main(words.split())

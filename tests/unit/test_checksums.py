@@ -1,8 +1,7 @@
 import os
-import subprocess
 
 import pytest
-from conftest import refusal
+from conftest import assert_refused, refusal, run
 
 from fairseq_doc import checksums
 
@@ -24,12 +23,9 @@ def test_files_as_they_were_prepared(data):
 
 
 def test_the_form_is_that_of_sha256sum(data):
-    subprocess.run(["sha256sum", "--strict", "-c", checksums.NAME], cwd=data, check=True)
+    run(f"sha256sum --strict -c {checksums.NAME}", cwd=data)
     written = (data / checksums.NAME).read_text()
-    made = subprocess.run(
-        ["sha256sum", "dict.txt", "train.bin"], cwd=data, capture_output=True, text=True
-    )
-    assert made.stdout == written
+    assert run("sha256sum dict.txt train.bin", cwd=data) == written
 
 
 def test_a_file_that_changed(data):
@@ -50,17 +46,13 @@ def test_a_file_that_changed(data):
 def test_sums_that_are_damaged(data, line):
     with open(data / checksums.NAME, "a") as file:
         file.write(f"{line}\n")
-    assert f"{checksums.NAME}: line 3: expected a SHA-256" in refusal(
-        checksums.check, data / "dict.txt"
-    )
+    assert_refused("SUMS: line 3: expected a SHA-256", checksums.check, data / "dict.txt")
 
 
 def test_a_pipe_in_the_place_of_the_sums_is_refused(data):
     (data / checksums.NAME).unlink()
     os.mkfifo(data / checksums.NAME)
-    assert f"{checksums.NAME}: expected a regular file" in refusal(
-        checksums.check, data / "dict.txt"
-    )
+    assert_refused("SUMS: expected a regular file", checksums.check, data / "dict.txt")
 
 
 def test_a_file_is_read_once(data, monkeypatch):

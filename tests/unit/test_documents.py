@@ -1,5 +1,6 @@
 """What the documents refer to exists, and what is generated in them is not stale."""
 
+import functools
 import importlib.util
 import re
 
@@ -17,16 +18,13 @@ PAGES = [
 ]
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 # Options of programs that are neither fairseq's nor ours: pip, pre-commit, hydra, torchrun, srun.
-FOREIGN = {"--editable", "--hook-type", "--config-dir", "--config-name"}
-FOREIGN |= {"--nproc-per-node", "--no-python", "--nnodes", "--rdzv-backend", "--rdzv-endpoint"}
-FOREIGN |= {"--nodes", "--ntasks", "--cpus-per-task", "--no-deps", "--upgrade", "--force-reinstall"}
-FOREIGN |= {
-    "--hypothesis-show-statistics",
-    "--no-build-isolation",
-    "--component-threshold",
-}  # the last was removed
+FOREIGN = """--editable --hook-type --config-dir --config-name --nproc-per-node --no-python --nnodes
+    --rdzv-backend --rdzv-endpoint --nodes --ntasks --cpus-per-task --no-deps --upgrade
+    --force-reinstall --hypothesis-show-statistics --no-build-isolation""".split()
+REMOVED = ["--component-threshold"]  # which the documents still name
 
 
+@functools.cache
 def script(name):
     """A module of ``scripts/``."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
@@ -35,14 +33,7 @@ def script(name):
     return module
 
 
-@pytest.fixture(scope="module")
-def make_options():
-    return script("make_options")
-
-
-@pytest.fixture(scope="module")
-def make_curves():
-    return script("make_curves")
+FOLDERS = "|".join(path.parent.name for path in ROOT.glob("fairseq_doc/*/__init__.py"))
 
 
 def without_blocks(text):
@@ -77,14 +68,10 @@ def test_every_file_named_in_the_documents_exists():
     for path in PAGES:
         if path.name == "CHANGELOG.md":  # names what is gone, too
             continue
-        words = re.findall(r"[\w/.-]+", path.read_text())
-        for word in words:
+        for word in re.findall(r"[\w/.-]+", path.read_text()):
             if re.fullmatch(r"(scripts|examples|tests|docs)/[\w/]+\.\w+", word):
                 assert (ROOT / word).exists() or (path.parent / word).exists(), word
-            folders = (
-                "preparation|data|ops|modules|models|optim|tasks|criterions|evaluation|scoring"
-            )
-            if re.fullmatch(rf"({folders}|parsing|tuning|cli|fairseq_patches)/\w+\.py", word):
+            if re.fullmatch(rf"({FOLDERS})/\w+\.py", word):
                 assert (ROOT / "fairseq_doc" / word).exists() or "NAME" in word, word
 
 
@@ -110,9 +97,9 @@ def fairseq_options(monkeypatch):
     return {name for parser in parsers for name in parser._option_string_actions}
 
 
-def test_commands_and_options_named_in_the_documents_exist(make_options, monkeypatch):
-    commands = dict(make_options.commands())
-    known = fairseq_options(monkeypatch) | FOREIGN | {"--version"}  # of fairseq-doc itself
+def test_commands_and_options_named_in_the_documents_exist(monkeypatch):
+    commands = dict(script("make_options").commands())
+    known = fairseq_options(monkeypatch) | {*FOREIGN, *REMOVED, "--version"}
     for parser in commands.values():
         known |= set(parser._option_string_actions)
     benchmark = script("benchmark")
@@ -136,25 +123,20 @@ def without_diagrams(text):
     return re.sub(r"--[a-z-]+-->", "", text)
 
 
-def test_options_page_is_what_the_code_says(make_options, capsys):
-    assert make_options.main(["--check"]) == 0, capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["make_options", "make_curves"])
-def test_a_stale_page_is_reported(name, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("name, page", [("make_options", "PAGE"), ("make_curves", "PICTURE")])
+def test_what_is_generated_is_what_the_code_says_and_a_stale_page_is_reported(
+    name, page, tmp_path, monkeypatch, capsys
+):
     module = script(name)
-    page = "PAGE" if name == "make_options" else "PICTURE"
+    assert module.main(["--check"]) == 0, capsys.readouterr().err
     monkeypatch.setattr(module, page, tmp_path / "page")
     assert module.main(["--check"]) == 1
     assert f"run python scripts/{name}.py" in capsys.readouterr().err
     assert module.main([]) == 0 and module.main(["--check"]) == 0
 
 
-def test_picture_is_what_its_numbers_say(make_curves, capsys):
-    assert make_curves.main(["--check"]) == 0, capsys.readouterr().err
-
-
-def test_numbers_of_the_picture_come_from_logs(make_curves, tmp_path, monkeypatch):
+def test_numbers_of_the_picture_come_from_logs(tmp_path, monkeypatch):
+    make_curves = script("make_curves")
     for name in ("NUMBERS", "PICTURE"):
         monkeypatch.setattr(make_curves, name, tmp_path / name)
     line = "epoch {0:03d} | valid on 'valid' subset | loss 6 | ppl {1} | wps 1\n"

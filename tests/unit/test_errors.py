@@ -1,58 +1,28 @@
 from importlib.metadata import PackageNotFoundError
+from unittest import mock
 
 import pytest
 
 from fairseq_doc import errors
-from fairseq_doc.errors import FairseqDocError, first_usage_error, pip_install, shown
+from fairseq_doc.errors import FairseqDocError, first_usage_error, interruption, pip_install, shown
 
 
-def caught(function):
-    with pytest.raises(Exception) as info:
-        function()
-    return info.value
+def during(link, *errors):
+    """The last of some errors, each raised ``from`` the one before (``__cause__``) or during it."""
+    for before, error in zip(errors, errors[1:], strict=False):
+        setattr(error, link, before)
+    return errors[-1]
 
 
-def usage_error():
-    raise FairseqDocError("--lr: expected 20; got x")
-
-
-def wrapped():
-    """As fairseq wraps what load_state_dict raises."""
-    try:
-        usage_error()
-    except Exception:
-        raise Exception("Cannot load model parameters")  # noqa: B904
-
-
-def chained():
-    try:
-        usage_error()
-    except Exception as error:
-        raise RuntimeError("no model") from error
-
-
-def deep():
-    try:
-        wrapped()
-    except Exception as error:
-        raise KeyError("model") from error
-
-
-def another():
-    try:
-        raise KeyError("model")
-    except KeyError:
-        raise ValueError("no model")  # noqa: B904
-
-
-@pytest.mark.parametrize("function", [usage_error, wrapped, chained, deep])
-def test_a_usage_error_is_found_wherever_it_is_in_the_chain(function):
-    assert str(first_usage_error(caught(function))) == "--lr: expected 20; got x"
-
-
-def test_every_other_chain_has_none():
-    assert first_usage_error(caught(another)) is None
-    assert first_usage_error(None) is None
+@pytest.mark.parametrize("link", ["__cause__", "__context__"])
+def test_an_error_is_found_wherever_it_is_in_the_chain(link):
+    usage, ctrl_c = FairseqDocError("--lr: expected 20; got x"), KeyboardInterrupt()
+    for found, search in ((usage, first_usage_error), (ctrl_c, interruption)):
+        assert search(found) is found
+        error = during(link, found, Exception("Cannot load model parameters"), KeyError("model"))
+        assert search(error) is search(error.__cause__ or error.__context__) is found
+    other = during(link, KeyError("model"), ValueError("no model"))
+    assert first_usage_error(other) is interruption(other) is first_usage_error(None) is None
 
 
 @pytest.mark.parametrize(
@@ -71,18 +41,20 @@ def test_input_is_quoted_on_one_short_line(text, quoted):
     assert shown(text) == quoted
 
 
-def test_the_installation_of_an_extra_names_its_requirements(monkeypatch):
-    lines = ["torch>=2", 'onnx>=1.23; extra == "onnx"', 'onnxruntime; extra == "onnx"']
-    monkeypatch.setattr(errors, "requires", lambda name: lines)
-    assert pip_install("onnx", "onnx", "onnxruntime") == "pip install 'onnx>=1.23' onnxruntime"
-    assert pip_install("tune", "optuna") == "pip install optuna"
-    monkeypatch.setattr(errors, "requires", lambda name: None)
-    assert pip_install("tune", "optuna") == "pip install optuna"
+LINES = ["torch>=2", 'onnx>=1.23; extra == "onnx"', 'onnxruntime; extra == "onnx"']
 
 
-def test_the_installation_where_this_package_is_not_installed(monkeypatch):
-    def requires(name):
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(errors, "requires", requires)
-    assert pip_install("onnx", "onnx", "onnxruntime") == "pip install onnx onnxruntime"
+@pytest.mark.parametrize(
+    "requirements, extra, command",
+    [
+        (LINES, "onnx", "pip install 'onnx>=1.23' onnxruntime"),
+        (LINES, "tune", "pip install onnx onnxruntime"),
+        (None, "onnx", "pip install onnx onnxruntime"),
+        (PackageNotFoundError("fairseq_doc"), "onnx", "pip install onnx onnxruntime"),
+    ],
+)
+def test_the_installation_of_an_extra_names_its_requirements(
+    monkeypatch, requirements, extra, command
+):
+    monkeypatch.setattr(errors, "requires", mock.Mock(side_effect=[requirements]))
+    assert pip_install(extra, "onnx", "onnxruntime") == command

@@ -1,5 +1,6 @@
 """Warnings about fairseq's own code are not shown; every other one is."""
 
+import itertools
 import os
 import warnings
 
@@ -31,17 +32,10 @@ def shown():
         yield found
 
 
+OLD = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, SyntaxWarning)
+MODULES = ("fairseq", "fairseq.trainer", "fairseq_cli.train")
 HIDDEN = [
-    *(
-        ("old", category, module)
-        for module in ("fairseq", "fairseq.trainer", "fairseq_cli.train")
-        for category in (
-            DeprecationWarning,
-            PendingDeprecationWarning,
-            FutureWarning,
-            SyntaxWarning,
-        )
-    ),
+    *(("old", *pair) for pair in itertools.product(OLD, MODULES)),
     (TORCH, UserWarning, "fairseq.distributed.utils"),
     *((message, UserWarning, "sys") for message in HYDRA),
     ("'pin_memory' argument is set as true but no", UserWarning, "sys"),

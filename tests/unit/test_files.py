@@ -10,9 +10,10 @@ import threading
 import time
 import tracemalloc
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
-from conftest import assert_refused
+from conftest import assert_refused, run
 
 from fairseq_doc import files
 from fairseq_doc.errors import FairseqDocError
@@ -127,9 +128,7 @@ def test_the_longest_line_is_still_read(tmp_path):
 def test_an_archive_that_expands_to_very_much_is_refused(monkeypatch, given):
     monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 20)
     bomb = gzip.compress(b"ten bytes\n" * 400_000, mtime=0)
-    with pytest.raises(FairseqDocError, match="expands to more than 100 times its size"):
-        for _ in text_lines(given(bomb)):
-            pass
+    assert_refused("expands to more than 100 times its size", list, text_lines(given(bomb)))
 
 
 def test_compressed_text_is_no_bomb(monkeypatch, tmp_path):
@@ -173,16 +172,15 @@ def test_a_small_file_is_bounded_and_no_pipe(tmp_path):
 @pytest.mark.parametrize("place", ["missing/file", "text/file"])
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(place, tmp_path):
     (tmp_path / "text").write_text("mine")
-    with pytest.raises(FairseqDocError, match="expected a file in a folder that exists"):
-        check_output(tmp_path / place, overwrite=True)
-    assert_refused("expected a file to write; got a folder", check_output, tmp_path, overwrite=True)
+    assert_refused("expected a file in a folder that exists", check_output, tmp_path / place, True)
+    assert_refused("expected a file to write; got a folder", check_output, tmp_path, True)
 
 
 def test_an_output_that_exists_is_kept_unless_asked(tmp_path):
     (tmp_path / "text").write_text("mine")
-    assert_refused("text exists; .* or give --overwrite", check_output, tmp_path / "text")
-    with pytest.raises(FairseqDocError, match="text exists; .* or give --overwrite"):
-        write_lines(tmp_path / "text", ["x"], overwrite=False)
+    problem = "text exists; .* or give --overwrite"
+    assert_refused(problem, check_output, tmp_path / "text")
+    assert_refused(problem, write_lines, tmp_path / "text", ["x"], overwrite=False)
     check_output(tmp_path / "text", overwrite=True)
     check_output(tmp_path / "other")
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
@@ -268,11 +266,7 @@ def test_permissions_are_the_umasks_or_the_old_files(tmp_path):
 @pytest.mark.parametrize("links", [True, False])
 def test_a_file_that_appears_meanwhile_is_kept_unless_asked(links, tmp_path, monkeypatch):
     if not links:
-
-        def no_links(*_):
-            raise OSError(errno.EPERM, "no links")
-
-        monkeypatch.setattr(os, "link", no_links)
+        monkeypatch.setattr(os, "link", Mock(side_effect=OSError(errno.EPERM, "no links")))
     write_lines(tmp_path / "first", ["mine"], overwrite=False)
     with pytest.raises(FairseqDocError, match="text exists"):
         with whole_file(tmp_path / "text", overwrite=False) as file:
@@ -288,16 +282,11 @@ def test_a_full_disk_is_one_line_and_changes_nothing(tmp_path):
         "import resource, signal, sys; from fairseq_doc.files import *\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
-        "for name in ('text', 'new'):\n"
+        "for name in ('text', 'new', '/dev/full'):\n"
         "    try: write_lines(name, ['x' * 60_000] * 3)\n"
         "    except FairseqDocError as error: print(error)\n"
-        "try: write_lines('/dev/full', ['x'])\n"
-        "except FairseqDocError as error: print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    assert done.stdout.splitlines() == [
+    assert run([sys.executable, "-c", code], tmp_path).splitlines() == [
         "cannot write text: File too large; nothing was changed",
         "cannot write new: File too large; nothing was changed",
         "cannot write /dev/full: No space left on device",
@@ -311,8 +300,8 @@ def test_a_copy_is_written_as_every_other_file(tmp_path):
     copy_file(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
     assert_refused("cannot read .*none: No such file", copy_file, tmp_path / "none", tmp_path / "b")
-    with pytest.raises(FairseqDocError, match="cannot write .*c: No such file"):
-        copy_file(tmp_path / "a", tmp_path / "missing" / "c")
+    missing = tmp_path / "missing" / "c"
+    assert_refused("cannot write .*c: No such file", copy_file, tmp_path / "a", missing)
 
 
 def test_a_lock_is_one_process_s_and_no_childs(tmp_path):
@@ -334,5 +323,6 @@ def test_a_lock_is_one_process_s_and_no_childs(tmp_path):
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
-    with pytest.raises(FairseqDocError, match="cannot write .*lock: No such file"):
-        lock(tmp_path / "missing" / "lock", "taken")
+    assert_refused(
+        "cannot write .*lock: No such file", lock, tmp_path / "missing" / "lock", "taken"
+    )

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 import pytest
 from conftest import refusal
 
-from fairseq_doc.options import REQUIRED, add_options, group, option, positive, read_options
+from fairseq_doc.options import (
+    REQUIRED,
+    add_options,
+    group,
+    option,
+    parse_grid,
+    positive,
+    read_options,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +86,26 @@ def test_the_help_has_every_option_with_its_default():
 )
 def test_options_that_do_not_belong_together(words, problem):
     assert refusal(read, f"d --path p {words}") == problem
+
+
+@pytest.mark.parametrize(
+    "text, values",
+    [
+        ("0:0.3:0.1", [0, 0.1, 0.2, 0.3]),
+        ("0:1:0.3", [0, 0.3, 0.6, 0.9]),
+        ("1e-1:3e-1:5e-2", [0.1, 0.15, 0.2, 0.25, 0.3]),
+        ("0:5:0.05", [round(n * 0.05, 2) for n in range(101)]),
+    ],
+)
+def test_the_values_of_a_grid_are_those_written(text, values):
+    assert parse_grid("--weights", text) == values
+
+
+@pytest.mark.parametrize(
+    "text", "0:2 0:2:0.1:3 0:2:0 0:2:-1 -1:2:1 2:1:0.5 0:inf:1 0:nan:1 0:a:1".split()
+)
+def test_a_grid_that_cannot_be_read(text):
+    assert refusal(parse_grid, "--weights", text, 0).startswith("--weights: expected FROM:TO:STEP")
 
 
 @pytest.mark.parametrize("words", ["d", "--path p", "d --path p --count 0", "d --path p --kind c"])

@@ -25,56 +25,48 @@ import fairseq_doc
 FOLDER = os.path.dirname(os.path.abspath(fairseq_doc.__file__))
 
 
-REGISTERED = [
-    (ARCH_MODEL_REGISTRY, "lstm_doc_lm"),
-    (ARCH_MODEL_REGISTRY, "lstm_luong_doc"),
-    (TASK_REGISTRY, "bptt_language_modeling"),
-    (CRITERION_REGISTRY, "doc_cross_entropy"),
-    (OPTIMIZER_REGISTRY, "nt_asgd"),
-    (LR_SCHEDULER_REGISTRY, "nt_asgd"),
-]
-
-
 def test_register_registers():
     fairseq_doc.register()
-    for registry, name in REGISTERED:
+    for registry, name in (
+        (ARCH_MODEL_REGISTRY, "lstm_doc_lm"),
+        (ARCH_MODEL_REGISTRY, "lstm_luong_doc"),
+        (TASK_REGISTRY, "bptt_language_modeling"),
+        (CRITERION_REGISTRY, "doc_cross_entropy"),
+        (OPTIMIZER_REGISTRY, "nt_asgd"),
+        (LR_SCHEDULER_REGISTRY, "nt_asgd"),
+    ):
         assert registry[name].__module__.startswith("fairseq_doc.")
 
 
 def python(code):
-    """What a fresh interpreter prints."""
-    return subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120
-    ).stdout.strip()
+    """The lines that a fresh interpreter prints on standard output."""
+    words = [sys.executable, "-c", code]
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+
+
+def imports(code, *packages):
+    """Those of the packages that the code imports."""
+    code = f"import contextlib, sys\nwith contextlib.suppress(SystemExit):\n    {code}\n"
+    return set(python(f"{code}print(*{packages} & sys.modules.keys())")[-1].split())
 
 
 def test_the_output_layer_does_not_import_fairseq():
-    imported = python(
-        "import sys, fairseq_doc.ops.mixture_nll, fairseq_doc.modules.mixture\n"
-        "print(sorted(name for name in sys.modules if name.startswith('fairseq.') or name == 'fairseq'))"
-    )
-    assert imported == "[]"
+    code = "import fairseq_doc.ops.mixture_nll, fairseq_doc.modules.mixture"
+    assert imports(code, "fairseq", "torch") == {"torch"}
 
 
 def test_the_command_line_does_not_import_the_packages_of_extras():
-    imported = python(
-        "import sys\nfrom fairseq_doc.cli.main import make_parser\nmake_parser()\n"
-        "print('fairseq' in sys.modules)\n"
-        "print({'optuna', 'onnx', 'onnxruntime', 'transformers'} & sys.modules.keys())"
-    )
-    assert imported.splitlines()[-2:] == ["True", "set()"]
+    code = "from fairseq_doc.cli.main import make_parser; make_parser()"
+    extras = "optuna", "onnx", "onnxruntime", "transformers"
+    assert imports(code, "fairseq", *extras) == {"fairseq"}
 
 
 @pytest.mark.parametrize(
     "words", ["--help", "evalb --help", "evalb none none", "bleu --help", "tune --help", "nothing"]
 )
 def test_what_needs_neither_fairseq_nor_torch_does_not_wait_for_them(words):
-    imported = python(
-        "import contextlib, sys\nfrom fairseq_doc.cli.main import main\n"
-        f"with contextlib.suppress(SystemExit):\n    main({words.split()})\n"
-        "print({'torch', 'fairseq'} & sys.modules.keys())"
-    )
-    assert imported.splitlines()[-1] == "set()"
+    code = f"from fairseq_doc.cli.main import main; main({words.split()})"
+    assert imports(code, "fairseq", "torch") == set()
 
 
 def test_the_output_layers_page_needs_torch_and_nothing_else():
@@ -86,7 +78,7 @@ def test_the_output_layers_page_needs_torch_and_nothing_else():
     missing = [name for name in (*names, "fairseq", "hydra") if name not in ("torch", "numpy")]
     assert len(missing) > 5
     code = f"import sys\nsys.modules |= dict.fromkeys({missing})\n{block}\nprint(log_probs.shape)"
-    assert python(code) == "torch.Size([8, 1, 1000])"
+    assert python(code) == ["torch.Size([8, 1, 1000])"]
 
 
 def test_importing_a_model_does_not_change_fairseq():
@@ -98,7 +90,7 @@ before = checkpoint_utils.load_checkpoint_to_cpu
 import fairseq_doc.models.lstm_doc_lm, fairseq_doc.models.lstm_luong_doc, fairseq_doc.optim.nt_asgd
 print(checkpoint_utils.load_checkpoint_to_cpu is before, "doc_cross_entropy" in CRITERION_REGISTRY)
 """
-    assert python(code) == "True False"
+    assert python(code) == ["True False"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +107,7 @@ try:
 except ValueError as error:
     print(error)
 """
-    assert "model.pt is not a whole checkpoint" in python(code)
+    assert "model.pt is not a whole checkpoint" in python(code)[-1]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +127,7 @@ import_user_module(Namespace(user_dir={FOLDER!r}))
 print("lstm_doc_lm" in ARCH_MODEL_REGISTRY, "doc_cross_entropy" in CRITERION_REGISTRY)
 print(sys.excepthook is hook)
 """
-    assert python(code).splitlines() == ["True True", "True"]
+    assert python(code) == ["True True", "True"]
 
 
 @pytest.mark.parametrize(

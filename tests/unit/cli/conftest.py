@@ -1,5 +1,6 @@
 """What the tests of ``rerank`` share: gold trees, lists of candidates, and models of their symbols."""
 
+import importlib.util
 import json
 from types import SimpleNamespace
 
@@ -66,6 +67,19 @@ def models(monkeypatch):
     monkeypatch.setattr(rerank, "ensemble_of", ensemble_of)
     monkeypatch.setattr(reranking, "score_prefix_tree", counting)
     return found
+
+
+@pytest.fixture
+def without_package(monkeypatch):
+    """Make a package one that is not installed."""
+
+    def hide(hidden):
+        find = importlib.util.find_spec
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name: None if name == hidden else find(name)
+        )
+
+    return hide
 
 
 def of_paths(models, path):

@@ -1,6 +1,5 @@
 """``fairseq-doc export``, with a model of two layers in place of the checkpoint."""
 
-import importlib.util
 import json
 
 import pytest
@@ -46,14 +45,10 @@ def names(folder):
 def test_a_model_and_the_numbers_of_its_tokens(folder, loaded):
     out, err = doc(*LINE.split())
     assert names(folder) == {"model.onnx", "model.tokens.txt"} and err == ""
-    assert (folder / "model.tokens.txt").read_text().splitlines()[2:5] == [
-        "</s> 2",
-        "<unk> 3",
-        "w0 4",
-    ]
+    numbers = (folder / "model.tokens.txt").read_text().splitlines()
+    assert numbers[2:5] == ["</s> 2", "<unk> 3", "w0 4"]
     assert out.splitlines()[-2:] == ["wrote model.onnx", "wrote model.tokens.txt"]
-    assert "20 tokens, state (2, N, 6)" in out
-    assert "log P differs by at most" in out
+    assert "20 tokens, state (2, N, 6); log P differs by at most" in out
     result = json.loads(doc(*LINE.split(), "--overwrite", "--int8", "--json")[0])
     assert result["int8"] and result["bytes"] == (folder / "model.onnx").stat().st_size
     assert result["files"] == ["model.onnx", "model.tokens.txt"] and result["unknown"] == []
@@ -66,26 +61,22 @@ def test_a_recognisers_numbers(folder, loaded):
     assert out.splitlines()[-2].endswith("scored as <unk>: <blk>, no\u2581word")
 
 
-def test_what_is_refused_before_a_model_is_loaded(folder, loaded, monkeypatch):
+def test_what_is_refused_before_a_model_is_loaded(folder, loaded, without_package):
     (folder / "model.tokens.txt").touch()
     assert "model.tokens.txt exists" in refused(*LINE.split())
     (folder / "model.onnx").touch()
-    assert "model.onnx exists" in refused(*LINE.split(), "--tokens", "tokens.txt")
-    before = names(folder)
-    assert "ends in .onnx; got b.pt" in refused(
-        "export", "data", "--path", "a.pt", "--onnx", "b.pt"
-    )
-    several = ("export", "data", "--path", "a.pt:b.pt", "--onnx", "b.onnx")
-    assert "an ensemble cannot be exported; got 2" in refused(*several)
-    new = ("export", "data", "--path", "a.pt", "--onnx", "b.onnx")
-    assert "cannot read nothing.txt" in refused(*new, "--tokens", "nothing.txt")
     (folder / "tokens.txt").write_text("a 0\n")
-    assert "expected one of <sos/eos>" in refused(*new, "--tokens", "tokens.txt")
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else find(name)
-    )
-    message = refused(*new)
+    before = names(folder)
+    for options, problem in (
+        ("--tokens tokens.txt", "model.onnx exists"),
+        ("--onnx b.pt", "ends in .onnx; got b.pt"),
+        ("--onnx b.onnx --path a.pt:b.pt", "an ensemble cannot be exported; got 2"),
+        ("--onnx b.onnx --tokens nothing.txt", "cannot read nothing.txt"),
+        ("--onnx b.onnx --tokens tokens.txt", "expected one of <sos/eos>"),
+    ):
+        assert problem in refused(*LINE.split(), *options.split())
+    without_package("onnxruntime")
+    message = refused(*LINE.split(), "--onnx", "b.onnx")
     assert f"onnxruntime missing: {pip_install('onnx', *export.PACKAGES)}" in message
     assert names(folder) == before and loaded == []
 

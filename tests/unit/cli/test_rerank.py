@@ -1,9 +1,7 @@
 """``rerank`` as the command line runs it, in this process; what it refuses."""
 
 import gzip
-import math
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,7 +22,7 @@ from fairseq_doc.parsing.reranking import (
 )
 from fairseq_doc.preparation.trees import parse_tree
 
-from ..evaluation.conftest import peaked_model
+from ..evaluation.conftest import ensemble, peaked_model
 from .conftest import (
     DICTIONARY,
     DISTINCT,
@@ -37,13 +35,11 @@ from .conftest import (
     result_of,
 )
 
-BASES = {"e": math.e, "2": 2, "10": 10}
-
 
 def expected_of(models, path="a.pt", base="e", parameters=None):
     """(sentences, ln P) by the functions below the command."""
     trees = [parse_tree(text, "") for text in TREES]
-    sentences = read_sentences("nbest", DICTIONARY, BASES[base], trees, parameters)
+    sentences = read_sentences("nbest", DICTIONARY, rerank.BASES[base], trees, parameters)
     return sentences, score_candidates(of_paths(models.both, path), sentences)
 
 
@@ -62,7 +58,7 @@ def test_tuning_finds_the_weight_and_gives_all_figures(folder, models, path):
     assert result["seconds"] > 0 and len(set(tuning.values())) > 1 and remarks == ""
 
 
-@pytest.mark.parametrize("base", ["e", "2", "10"])
+@pytest.mark.parametrize("base", rerank.BASES)
 @pytest.mark.parametrize("path", ["a.pt", "a.pt:b.pt"])
 def test_the_best_trees_and_the_whole_lists_are_written(folder, models, base, path):
     options = f"--weight 0.8 --score-base {base} --output best --output-nbest whole"
@@ -91,23 +87,10 @@ def test_tuning_writes_the_outputs_at_the_weight_found(folder, models):
     assert [row[0].text for row in read_nbest("whole")] == best
 
 
-@pytest.mark.parametrize(
-    "grid, weights",
-    [
-        ("0:0.3:0.1", ["0.0", "0.1", "0.2", "0.3"]),
-        ("0:1:0.3", ["0.0", "0.3", "0.6", "0.9"]),
-        ("1e-1:3e-1:5e-2", ["0.1", "0.15", "0.2", "0.25", "0.3"]),
-        (rerank.GRID, [str(round(n * 0.05, 2)) for n in range(101)]),
-    ],
-)
-def test_the_weights_tried_are_those_written(folder, models, grid, weights):
-    options = "" if grid == rerank.GRID else f"--weights {grid}"
-    assert list(result_of(f"{LINE} --tune gold {options}")[0]["tuning"]) == weights
-
-
 def test_brackets_are_compared_as_a_prm_file_says(folder, models):
     (folder / "own.prm").write_text("LABELED 1\nDELETE_LABEL TOP\nDELETE_LABEL NP\n")
     with_prm, _ = result_of(f"{LINE} --tune gold --prm own.prm")
+    assert list(with_prm["tuning"]) == [str(round(n * 0.05, 2)) for n in range(101)]
     parameters = Parameters(delete_label=("TOP", "NP"), delete_label_for_length=())
     sentences, _ = expected_of(models, parameters=parameters)
     assert with_prm["parser_f1"] == pytest.approx(corpus_f1(sentences, [0] * 6))
@@ -129,11 +112,9 @@ def test_a_root_that_counts_is_reported_and_can_be_excluded(folder, models):
 
 def test_the_text_says_the_counts_and_with_gold_trees_the_figures(folder, models):
     printed, remarks = doc(*f"{LINE} --output best".split())
-    counts, written = printed.splitlines()
-    for fact in ("6 sentences", f"{DISTINCT + 6} candidates", f"{DISTINCT} distinct", "0 of their"):
-        assert fact in counts
-    assert re.search(rf"{DISTINCT} scored in \d+\.\d s", counts) and remarks == ""
-    assert written == "wrote best"
+    counts = f"6 sentences, {DISTINCT + 6} candidates, {DISTINCT} distinct without tags, 0 of their"
+    end = rf".*; {DISTINCT} scored in \d+\.\d s\nwrote best\n"
+    assert re.fullmatch(counts + end, printed) and remarks == ""
     result = {
         "sentences": 2416, "candidates": 1208000, "distinct": 1000000, "weight": 0.25, "unknown": 7,
         "seconds": 100.04, "scored": 2000, "f1": 93.456, "parser_f1": 89.7,
@@ -239,17 +220,13 @@ def test_sentences_that_evalb_excludes_are_counted_with_a_warning(folder, models
     assert models.called == called
 
 
-GRID_ERROR = "--weights: expected FROM:TO:STEP"
-GRIDS = "0:2 0:2:0.1:3 0:2:0 0:2:-1 -1:2:1 2:1:0.5 0:inf:1 0:nan:1 0:a:1".split()
-
-
 @pytest.mark.parametrize(
     "options, problem",
     [
         ("", "expected --tune, --output, --output-nbest or --scores; got none"),
         *((f"--weight {w} --output best", f"--weight must be at least 0; got {w}") for w in (-0.1, "nan", "inf")),
         ("--weight 0.5 --tune gold", "expected --weight or --tune"),
-        *((f"--tune gold --weights={w}", f"{GRID_ERROR}") for w in GRIDS),
+        ("--tune gold --weights=-1:2:1", "--weights: expected FROM:TO:STEP with 0 <= FROM"),
         ("--tune gold --weights 0:9:0.0001", "expected at most 10,000 values"),
         ("--tune nbest", "got one twice"),
         ("--output best --output-nbest ./best", "got one twice"),
@@ -270,10 +247,6 @@ def test_options_that_do_not_fit_are_refused_before_any_work(folder, models, opt
     assert models.loaded == models.called == 0
 
 
-def lines_from(trees):
-    return "".join(f"{tree}\n" for tree in trees)
-
-
 @pytest.mark.parametrize(
     "name, change, problem",
     [
@@ -281,7 +254,7 @@ def lines_from(trees):
         ("nbest", lambda text: text.rstrip()[:-1], "nbest: line {last}: the tree is not closed"),
         ("nbest", lambda text: gzip.compress(text.encode())[:-20], "nbest is damaged: "),
         ("gold", None, "cannot read gold"),
-        ("gold", lambda text: lines_from([*TREES[:4], TREES[5], TREES[4]]), "other words than gold tree 5: at word"),
+        ("gold", lambda text: "\n".join([*TREES[:4], *TREES[:3:-1]]), "other words than gold tree 5: at word"),
         ("own.prm", lambda text: "LABELED 1\nDELETE_LABELS X\n", "own.prm: line 2: expected one of"),
         ("own.prm", None, "cannot read own.prm"),
     ],
@@ -295,10 +268,9 @@ def test_unusable_input_is_refused_and_nothing_is_left(folder, models, name, cha
     else:
         changed = change((folder / name).read_text())
         (folder / name).write_bytes(changed if isinstance(changed, bytes) else changed.encode())
-    options = (
-        "--tune gold --prm own.prm --output old --overwrite --output-nbest whole --scores kept"
-    )
-    assert problem.format(last=last) in refused_without_a_trace(f"{LINE} {options}", folder)
+    options = "--tune gold --prm own.prm --overwrite --output-nbest whole --scores kept"
+    line = f"{LINE} {options} --output old"
+    assert problem.format(last=last) in refused_without_a_trace(line, folder)
     assert models.called == 0
 
 
@@ -306,10 +278,7 @@ def test_unusable_models_are_refused(folder, models, monkeypatch):
     models.both[0].decoder.output.bias.data[:] = torch.nan
     line = f"{LINE} --output best --output-nbest whole"
     assert "not finite" in refused_without_a_trace(line, folder)
-    words = Ensemble(
-        [peaked_model()], SimpleNamespace(dictionary=peaked_model().decoder.dictionary)
-    )
-    monkeypatch.setattr(rerank, "ensemble_of", lambda args: words)
+    monkeypatch.setattr(rerank, "ensemble_of", lambda args: ensemble(peaked_model()))
     assert "expected a model of trees' symbols" in refused_without_a_trace(line, folder)
 
 

@@ -7,17 +7,15 @@ import json
 import math
 import shlex
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from conftest import assert_refused
 
 from fairseq_doc.cli import components, eval_lm, generate, score, weights
-from fairseq_doc.cli.arguments import ProgressOptions, progress_of
+from fairseq_doc.cli.arguments import ProgressOptions, progress_of, unknown_words
 from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, settings_of
-from fairseq_doc.cli.text_arguments import unknown_words
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.components import (
     by_frequency,
     mixture_weights,
@@ -35,14 +33,19 @@ from ..conftest import random_tokens, small_dictionary, small_model, write_split
 from ..evaluation.conftest import ensemble, peaked_model
 from ..preparation.conftest import contents
 
-DESCRIBING_ONE = ("rank", "weights", "components")  # the others take ensembles, or no model
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture
-def models(tmp_path, monkeypatch):
-    """Two models over a text; the number of paths in --path says how many of them are used."""
-    write_split(tmp_path, "test", random_tokens(4, 25).tolist())
-    small_dictionary().save(str(tmp_path / "dict.txt"))
+def models(folder, monkeypatch):
+    """Two models over a text in the working folder; the number of paths in --path says how many of
+    them are used."""
+    write_split(folder, "test", random_tokens(4, 25).tolist())
+    small_dictionary().save("./dict.txt")
     both = [peaked_model(seed=0), peaked_model(seed=1)]
 
     def of(settings, eval_window=None, dropout_scale=1.0):
@@ -52,15 +55,19 @@ def models(tmp_path, monkeypatch):
     for command in map(module_of, SUBCOMMANDS):
         if hasattr(command, "ensemble_of"):  # it reads a language model
             monkeypatch.setattr(command, "ensemble_of", of)
-    return SimpleNamespace(data=str(tmp_path), both=both)
+    return both
 
 
-def run(words):
+def result_of(words):
     """The result of a command line, as JSON and as text."""
-    silent = [] if words.startswith("curves") else ["--no-progress-bar"]
-    args = make_parser().parse_args([*shlex.split(words), *silent])
+    args = make_parser().parse_args(shlex.split(words))
     result = args.command.run(settings_of(args))
     return json.loads(json.dumps(result)), args.command.as_text(result)
+
+
+def run(command, options=""):
+    """The same of a command on the first model, or on those of a later --path."""
+    return result_of(f"{command} . --path a.pt --no-progress-bar {options}")
 
 
 # Command lines
@@ -85,36 +92,41 @@ def test_a_command_has_a_help_and_examples_that_its_parser_takes(name, capsys):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "words, problem",
     [
-        "",
-        "unheard-of",
-        "eval-lm",
-        "eval-lm data",
-        "eval-lm data --path a.pt --batch-size 0",
-        "eval-lm data --path a.pt --eval-window -3",
-        "score data --path a.pt --max-tokens 0",
-        "score data --path a.pt --state warm",
-        "score data --path a.pt --log-interval 0",
-        "score data --path a.pt --max-words many",
-        "generate data --path a.pt --length long",
-        "rank data --path a.pt --tolerance small",
-        "curves a.png",
-        "curves --check a.json",
+        ("", "required: COMMAND"),
+        ("unheard-of", "invalid choice: 'unheard-of'"),
+        ("eval-lm", "required: data, --path"),
+        ("eval-lm data", "required: --path"),
+        ("eval-lm data --path a.pt --batch-size 0", "--batch-size: invalid positive value: '0'"),
+        ("eval-lm data --path a.pt --eval-window -3", "--eval-window: invalid positive value: '-3'"),
+        ("score data --path a.pt --max-tokens 0", "--max-tokens: invalid positive value: '0'"),
+        ("score data --path a.pt --state warm", "--state: invalid choice: 'warm'"),
+        ("score data --path a.pt --log-interval 0", "--log-interval: invalid positive value: '0'"),
+        ("score data --path a.pt --max-words many", "--max-words: invalid positive value: 'many'"),
+        ("generate data --path a.pt --length long", "--length: invalid int value: 'long'"),
+        ("rank data --path a.pt --tolerance small", "--tolerance: invalid float value: 'small'"),
+        ("curves a.png", "required: NAME=LOG"),
+        ("curves --check a.json", "required: NAME=LOG"),
+        ("prepare-lm music raw", "argument CORPUS: invalid choice: 'music'"),
+        ("prepare-mt en de raw --workers 0", "--workers: invalid positive value: '0'"),
+        ("prepare-parsing raw --threshold 0", "--threshold: invalid positive value: '0'"),
+        ("tune a b --study s --storage u", "unrecognized arguments: b"),
+        *((f"tune --study s --storage u --{count} 0", f"--{count}: invalid positive value: '0'")
+          for count in ("trials", "workers", "startup-trials", "seeds")),
     ],
-)
-def test_a_line_that_cannot_be_read_ends_with_argparses_status(words, capsys):
+)  # fmt: skip
+def test_a_line_that_cannot_be_read_ends_with_argparses_status(words, problem, capsys):
     with pytest.raises(SystemExit) as caught:
         main(words.split())
     assert caught.value.code == 2
-    assert "error: " in capsys.readouterr().err
+    assert problem in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", DESCRIBING_ONE)
+@pytest.mark.parametrize("name", ["rank", "weights", "components"])
 def test_a_description_takes_one_model(name, models, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("w1"))
-    with pytest.raises(FairseqDocError, match="expected one checkpoint"):
-        run(f"{name} {models.data} --path a.pt:b.pt")
+    assert_refused("expected one checkpoint", run, name, "--path a.pt:b.pt")
 
 
 @pytest.mark.parametrize("silent", [True, False])
@@ -130,104 +142,117 @@ def test_progress_passes_everything_on_in_order(silent, capsys):
 
 @pytest.mark.parametrize("path, n_models", [("a.pt", 1), ("a.pt:b.pt", 2)])
 def test_eval_lm(models, path, n_models):
-    result, _ = run(f"eval-lm {models.data} --path {path} --batch-size 3")
-    expected = evaluate(ensemble(*models.both[:n_models], folder=models.data), "test", 3)
+    result, _ = run("eval-lm", f"--path {path} --batch-size 3")
+    expected = evaluate(ensemble(*models[:n_models], folder="."), "test", 3)
     assert result.pop("seconds") >= result.pop("seconds_before") >= 0
+    assert [result.pop(name) for name in ("perplexity", "nll", "bits")] == pytest.approx(
+        [expected.perplexity, expected.nll, expected.bits], rel=1e-12
+    )
     assert result == {
-        "perplexity": pytest.approx(expected.perplexity, rel=1e-12),
-        "nll": pytest.approx(expected.nll, rel=1e-12),
-        "bits": pytest.approx(expected.bits, rel=1e-12),
-        "tokens": 96,  # 3 (33 - 1) of 100
-        "left_out": 3,
-        "models": n_models,
-        "split": "test",
-        "columns": 3,
-        "temperature": 1.0,
-        "searched": {},
-        "given_up": {},
-        "at_ends": {},
-        "samples": 0,
-        "cache": None,
-        "dynamic": None,
-    }
+        "tokens": 96, "left_out": 3, "models": n_models, "split": "test", "columns": 3,  # 3 (33 - 1) of 100
+        "temperature": 1.0, "searched": {}, "given_up": {}, "at_ends": {}, "samples": 0,
+        "cache": None, "dynamic": None,
+    }  # fmt: skip
+
+
+def test_the_text_of_a_search_says_what_was_given_up_and_what_may_be_better():
+    lines = eval_lm.as_text(
+        {
+            "split": "valid", "perplexity": 10.0, "bits": 3.3, "nll": 23.0, "tokens": 10, "left_out": 0,
+            "models": 1, "seconds": 1.0, "samples": 0, "temperature": 1.0, "dynamic": None,
+            "cache": {"window": 5, "similarity": "dot", "theta": 4.0, "lambda": 0.2}, "given_up": {"theta 1, lambda 0.2": 3},
+            "searched": {"theta 4, lambda 0.2": 10.0}, "at_ends": {"theta": "largest"},
+        }
+    ).splitlines()  # fmt: skip
+    assert "the best of 2 (1 fell behind and were given up): theta 4, lambda 0.2: 10.00" in lines[1]
+    assert "the best theta is the largest that was tried; others may be better" in lines
 
 
 # score
 
 
-def write(folder, text):
-    (folder / "sentences").write_text(text)
-    return folder / "sentences"
+@pytest.fixture
+def write(folder):
+    """A function that writes the text that the commands read; the option that names it, and more."""
+
+    def make(text, options=""):
+        (folder / "text").write_bytes(text if isinstance(text, bytes) else text.encode())
+        return f"--input text {options}"
+
+    return make
+
+
+def cells(text):
+    """The rows of a table, split at tabs."""
+    return [row.split("\t") for row in text.split("\n")]
 
 
 @pytest.mark.parametrize("state", ["fresh", "carried"])
-def test_score(models, tmp_path, state, capsys):
-    path = write(tmp_path, "w1  w2\nw3 strange <unk>\nw4\n")
-    line = f"score {models.data} --path a.pt:b.pt --input {path} --state {state}"
-    result, text = run(line)
+def test_score(models, write, state, capsys):
+    options = write("w1  w2\nw3 strange <unk>\nw4\n", f"--path a.pt:b.pt --state {state}")
+    result, text = run("score", options)
     sentences = [["w1", "w2"], ["w3", "strange", "<unk>"], ["w4"]]
-    expected = score_text(ensemble(*models.both), sentences, state)
-    assert [s["text"] for s in result["sentences"]] == ["w1 w2", "w3 strange <unk>", "w4"]
-    log_probs = [s.log_prob for s in expected.sentences]
-    assert [s["log_prob"] for s in result["sentences"]] == pytest.approx(log_probs, rel=1e-12)
-    assert [s["tokens"] for s in result["sentences"]] == [3 if state == "fresh" else 2, 4, 2]
-    assert [s["unknown"] for s in result["sentences"]] == [[], ["strange"], []]
+    expected = score_text(ensemble(*models), sentences, state).sentences
+    log_probs = [s.log_prob for s in expected]
     assert result["log_prob"] == pytest.approx(sum(log_probs), rel=1e-12)
     assert result["tokens"] == (9 if state == "fresh" else 8)
     assert result["unknown"] == {"strange": 1}
-    assert all(set(s) == {"text", "log_prob", "tokens", "unknown"} for s in result["sentences"])
+    for found, words, one in zip(result["sentences"], sentences, expected, strict=True):
+        assert found.pop("log_prob") == pytest.approx(one.log_prob, rel=1e-12)
+        tokens = len(words) + 1 - (state == "carried" and words is sentences[0])
+        unknown = ["strange"] if "strange" in words else []
+        assert found == {"text": " ".join(words), "tokens": tokens, "unknown": unknown}
     totals, unknown = capsys.readouterr().err.splitlines()
     assert f"3 sentences, {result['tokens']} tokens" in totals and f"{sum(log_probs):.4f}" in totals
     assert unknown.endswith(": strange")
-    rows = [row.split("\t") for row in text.splitlines()]
-    assert [row[1] for row in rows] == ["w1 w2", "w3 strange <unk>", "w4"]
-    assert [row[0] for row in rows] == [f"{log_prob:.4f}" for log_prob in log_probs]
+    texts = map(" ".join, sentences)
+    assert cells(text) == [[f"{p:.4f}", t] for p, t in zip(log_probs, texts, strict=True)]
 
-    by_word, text = run(f"{line} --output-word-probs --max-tokens 2")
-    for sentence, other in zip(by_word["sentences"], expected.sentences, strict=True):
+    by_word, text = run("score", f"{options} --output-word-probs --max-tokens 2")
+    for sentence, other in zip(by_word["sentences"], expected, strict=True):
         assert sentence["words"] == other.words
         assert sentence["word_log_probs"] == pytest.approx(other.word_log_probs, abs=1e-9)
-    in_words = zip(("w4", "</s>"), expected.sentences[2].word_log_probs, strict=True)
+    in_words = zip(("w4", "</s>"), expected[2].word_log_probs, strict=True)
     expected_row = " ".join(f"{word} [{log_prob:.4f}]" for word, log_prob in in_words)
     assert text.splitlines()[2] == f"{log_probs[2]:.4f}\t{expected_row}"
 
 
-def test_ten_unknown_words_are_named_the_most_frequent_first(models, tmp_path, capsys):
+def test_unknown_words_are_counted_and_the_ten_most_frequent_named(models, write, capsys):
     names = [f"x{i}" for i in range(12)]
     text = "\n".join(" ".join([name] * (i + 1)) for i, name in enumerate(names))
-    result, _ = run(f"score {models.data} --path a.pt --input {write(tmp_path, text)}")
+    result, _ = run("score", write(text))
     assert result["unknown"] == {name: i + 1 for i, name in enumerate(names)}
     remark = capsys.readouterr().err.splitlines()[1]
     assert "78" in remark and "12 types" in remark
     assert remark.endswith(": " + ", ".join(names[:1:-1]) + ", ...")
+    assert unknown_words(Counter("abcdefghij"), "word").endswith(
+        ": 10, of 10 types: a, b, c, d, e, f, g, h, i, j"
+    )
 
 
-def test_empty_lines_where_asked_for(models, tmp_path):
-    path = write(tmp_path, "w1\n\n")
-    for options, first in (("--empty-lines", 2), ("--state carried", 1)):
-        result, text = run(f"score {models.data} --path a.pt --input {path} {options}")
+def test_empty_lines_where_asked_for(models, write):
+    options = write("w1\n\n")
+    for more, first in (("--empty-lines", 2), ("--state carried", 1)):
+        result, text = run("score", f"{options} {more}")
         assert [s["tokens"] for s in result["sentences"]] == [first, 1]
         assert text.splitlines()[1].endswith("\t")
-    with pytest.raises(FairseqDocError, match="sentences: line 2 is empty"):
-        run(f"score {models.data} --path a.pt --input {path}")
+    assert_refused("text: line 2 is empty", run, "score", options)
 
 
 @pytest.mark.parametrize("options, words", [("", ["w1,", "w2"]), ("--units", ["w1", ",", "w2"])])
 @pytest.mark.parametrize("state", ["fresh", "carried"])
-def test_score_joins_tokens_to_the_words_as_written(models, tmp_path, options, words, state):
+def test_score_joins_tokens_to_the_words_as_written(models, folder, write, options, words, state):
     settings = {"tokenizer": "moses", "lang": "en", "bpe": "none", "made by": {}}
-    (tmp_path / "settings.json").write_text(json.dumps(settings))
-    path = write(tmp_path, "w1, w2\nw3\n")
-    line = f"score {models.data} --path a.pt --tsv --input {path} --state {state} {options}"
-    result, text = run(line)
-    names, *rows = [row.split("\t") for row in text.splitlines()]
+    (folder / "settings.json").write_text(json.dumps(settings))
+    result, text = run("score", write("w1, w2\nw3\n", f"--tsv --state {state} {options}"))
+    names, *rows = cells(text)
     assert names == ["line", "position", "word", "surprisal", "entropy", "unknown", "tokens"]
     assert [row[2] for row in rows] == [*words, "</s>", "w3", "</s>"]
     assert [row[1] for row in rows] == [*map(str, range(1, len(words) + 2)), "1", "2"]
     unknown = [int("," in word) for word in words]
     assert [int(row[5]) for row in rows] == [*unknown, 0, 0, 0]
     assert (rows[0][3:5] == ["NA", "NA"]) == (state == "carried")
-    scored = score_text(ensemble(models.both[0]), [["w1", ",", "w2"], ["w3"]], state)
+    scored = score_text(ensemble(models[0]), [["w1", ",", "w2"], ["w3"]], state)
     bits = -sum(scored.sentences[0].word_log_probs) / math.log(2)
     if state == "carried" and not options:  # the comma is scored, but not its word
         bits += scored.sentences[0].word_log_probs[1] / math.log(2)
@@ -236,20 +261,16 @@ def test_score_joins_tokens_to_the_words_as_written(models, tmp_path, options, w
     assert result["tokens"] == scored.tokens
 
 
-def test_score_sums_spans_without_their_marks(models, tmp_path):
-    path, plain = write(tmp_path, "w1 w2 | | w3 w4\nw5\n"), tmp_path / "plain"
-    plain.write_text("w1 w2 w3 w4\nw5\n")
-    line = f"score {models.data} --path a.pt --tsv --input"
-    rows = [row.split("\t") for row in run(f"{line} {path} --spans '|'")[1].splitlines()[1:]]
-    words = [row.split("\t") for row in run(f"{line} {plain}")[1].splitlines()[1:]]
+def test_score_sums_spans_without_their_marks(models, write):
+    rows = cells(run("score", write("w1 w2 | | w3 w4\nw5\n", "--tsv --spans '|'"))[1])[1:]
+    words = cells(run("score", write("w1 w2 w3 w4\nw5\n", "--tsv"))[1])[1:]
     assert [row[2] for row in rows] == ["w1 w2", "", "w3 w4", "</s>", "w5", "</s>"]
     assert [row[6] for row in rows] == ["2", "0", "2", "1", "1", "1"] and rows[1][3] == "NA"
     for span, own in ((rows[0], words[:2]), (rows[2], words[2:4])):
         assert float(span[3]) == pytest.approx(sum(float(w[3]) for w in own), abs=1e-5)
         assert span[4] == own[0][4]
-    assert rows[3:] == [
-        [row[0], str(4 if row[0] == "1" else row[1]), *row[2:]] for row in words[4:]
-    ]
+    later = [[line, str(4 if line == "1" else at), *rest] for line, at, *rest in words[4:]]
+    assert rows[3:] == later
 
 
 @pytest.mark.parametrize(
@@ -264,12 +285,10 @@ def test_score_sums_spans_without_their_marks(models, tmp_path):
     ],
 )
 def test_tables_that_are_refused_before_a_model_is_loaded(
-    models, tmp_path, monkeypatch, options, problem
+    models, write, monkeypatch, options, problem
 ):
     monkeypatch.setattr(score, "ensemble_of", None)
-    path = write(tmp_path, "w1 w2\nw2\n")
-    with pytest.raises(FairseqDocError, match=problem):
-        run(f"score {models.data} --path a.pt --input {path} {options}")
+    assert_refused(problem, run, "score", write("w1 w2\nw2\n", options))
 
 
 # generate
@@ -277,17 +296,13 @@ def test_tables_that_are_refused_before_a_model_is_loaded(
 
 def test_generate(models, capsys):
     options = "--length 7 --samples 2 --temperature 0.5 --sampling-topk 3 --seed 4"
-    result, text = run(f'generate {models.data} --path a.pt:b.pt --prompt " w1  w2" {options}')
-    both = ensemble(*models.both)
-    expected = sample_text(both, ["w1", "w2"], 7, 2, 0.5, 3, 4)
+    result, text = run("generate", f'--path a.pt:b.pt --prompt " w1  w2" {options}')
+    expected = sample_text(ensemble(*models), ["w1", "w2"], 7, 2, 0.5, 3, 4)
     texts = [text_of(["w1", "w2", *sample], "word") for sample in expected]
     assert result == {"prompt": ["w1", "w2"], "samples": expected, "end": "</s>", "texts": texts}
     assert text == "\n\n".join(texts) and text.split()[:2] == ["w1", "w2"]
     assert capsys.readouterr() == ("", "")
-
-
-def test_unknown_words_of_a_prompt_are_named(models, capsys):
-    result, _ = run(f'generate {models.data} --path a.pt --prompt "w1 x y <unk>" --length 1')
+    result, _ = run("generate", '--prompt "w1 x y <unk>" --length 1')
     assert result["prompt"] == ["w1", "x", "y", "<unk>"]
     (remark,) = capsys.readouterr().err.splitlines()
     assert remark.endswith(": x, y")
@@ -309,86 +324,70 @@ def test_text_of_generate(texts, printed):
 
 # Bytes
 
+BYTES = "aé\naaé\n" * 5
+
 
 @pytest.fixture
-def model_of_bytes(tmp_path, monkeypatch):
+def model_of_bytes(folder, monkeypatch):
     """A model over the bytes of a text, ``a\\xc3\\xa9`` and the line feed, in place of checkpoints."""
     dictionary = make_dictionary(np.bincount(list("aaé".encode()), minlength=256))
-    dictionary.save(str(tmp_path / "dict.txt"))
-    text = tmp_path / "text"
-    text.write_bytes("aé\naaé\n".encode() * 5)
-    binarise_bytes(Part.whole(text), tmp_path / "test", dictionary)
+    dictionary.save("./dict.txt")
+    (folder / "whole").write_text(BYTES)
+    binarise_bytes(Part.whole(folder / "whole"), folder / "test", dictionary)
     model = small_model(len(dictionary), dictionary=dictionary).eval()
-    whole = ensemble(model, folder=tmp_path, dictionary=dictionary)
+    whole = ensemble(model, folder=".", dictionary=dictionary)
     for command in (eval_lm, score, generate):
         monkeypatch.setattr(command, "ensemble_of", lambda *_: whole)
-    return SimpleNamespace(data=tmp_path, ensemble=whole, text=text)
+    return whole
 
 
 def test_a_model_of_bytes_has_bits_a_character(model_of_bytes, capsys):
-    data, bits = model_of_bytes.data, evaluate(model_of_bytes.ensemble, "test").bits
-    result, text = run(f"eval-lm {data} --path a.pt")
+    bits = evaluate(model_of_bytes, "test").bits
+    result, text = run("eval-lm")
     assert result["bits_per_character"] == result["bits"] == pytest.approx(bits, rel=1e-12)
     assert f"{bits:.4f} bits a character" in text and "perplexity" in text
     # eval-lm does not score the first byte; score reads the same text.
-    line = f"score {data} --path a.pt --state carried --input {model_of_bytes.text}"
-    result, text = run(line)
+    result, text = run("score", "--state carried --input whole")
     assert result["bits_per_character"] == pytest.approx(bits, rel=1e-9)
     assert result["tokens"] == 44
-    assert [row.split("\t")[1] for row in text.splitlines()] == ["aé", "aaé"] * 5
+    assert [row[1] for row in cells(text)] == ["aé", "aaé"] * 5
     assert f"{bits:.4f} bits a character" in capsys.readouterr().err
 
 
-def test_the_most_frequent_unknown_words_are_named():
-    line = unknown_words(Counter([*"abcdefghijk", *"zzz"]), "word")
-    assert line.endswith(": 14, of 12 types: z, a, b, c, d, e, f, g, h, i, ...")
-
-
-def test_any_bytes_are_scored(model_of_bytes, capsys):
-    (model_of_bytes.data / "odd").write_bytes(b"\x61\xff \r\n")
-    result, _ = run(f"score {model_of_bytes.data} --path a.pt --input {model_of_bytes.data}/odd")
+def test_any_bytes_are_scored_and_joined_to_words(model_of_bytes, write, capsys):
+    result, _ = run("score", write(b"\x61\xff \r\n"))
     (sentence,) = result["sentences"]
     assert (sentence["text"], sentence["tokens"]) == ("a\ufffd \r", 5)
     assert result["unknown"] == {"<0xFF>": 1, "<0x20>": 1, "<0x0D>": 1}
     assert "bytes outside the dictionary" in capsys.readouterr().err
-    with pytest.raises(FairseqDocError, match="line 1 has 4 bytes"):
-        run(
-            f"score {model_of_bytes.data} --path a.pt --input {model_of_bytes.data}/odd --max-words 3"
-        )
-
-
-def test_bytes_are_joined_to_words(model_of_bytes):
-    path = model_of_bytes.data / "odd"
-    path.write_bytes("é  aa\n".encode() + b"\xff\r\n")
-    line = f"score {model_of_bytes.data} --path a.pt --input {path} --tsv"
-    rows = [row.split("\t") for row in run(line)[1].split("\n")[1:]]
-    assert [(row[2], int(row[6])) for row in rows] == [
-        ("é", 4), ("aa", 2), ("</s>", 1), ("\ufffd", 2), ("</s>", 1),
-    ]  # fmt: skip
-    units = [row.split("\t") for row in run(f"{line} --units")[1].split("\n")[1:]]
+    assert_refused("line 1 has 4 bytes", run, "score", "--input text --max-words 3")
+    options = write("é  aa\n".encode() + b"\xff\r\n")
+    rows, units = (
+        cells(run("score", f"{options} --tsv {more}")[1])[1:] for more in ("", "--units")
+    )
+    expected = [("é", "4"), ("aa", "2"), ("</s>", "1"), ("\ufffd", "2"), ("</s>", "1")]
+    assert [(row[2], row[6]) for row in rows] == expected
     assert [row[2] for row in units[:4]] == ["<0xC3>", "<0xA9>", "<0x20>", "<0x20>"]
     bits = sum(float(row[3]) for row in units[:4])
     assert float(rows[0][3]) == pytest.approx(bits, abs=1e-5)
 
 
 def test_a_model_of_bytes_continues_plain_text(model_of_bytes, capsys):
-    line = f"generate {model_of_bytes.data} --path a.pt --prompt 'aé\na b' --length 30 --samples 2"
-    result, text = run(line)
+    result, text = run("generate", "--prompt 'aé\na b' --length 30 --samples 2")
     assert result["prompt"] == ["<0x61>", "<0xC3>", "<0xA9>", "</s>", "<0x61>", "<0x20>", "<0x62>"]
-    assert result["samples"] == sample_text(model_of_bytes.ensemble, result["prompt"], 30, 2)
+    assert result["samples"] == sample_text(model_of_bytes, result["prompt"], 30, 2)
     assert all(part.startswith("aé\na b") for part in result["texts"])
     assert all(set(part) <= set("aé\n\ufffd b") for part in result["texts"])
     assert text == generate.as_text(result)
     assert capsys.readouterr().err.endswith(": <0x20>, <0x62>\n")
 
 
-# rank
+# rank and weights
 
 
 def test_rank(models):
-    result, text = run(f"rank {models.data} --path a.pt")
-    found = log_prob_rank(ensemble(models.both[0], folder=models.data), "test")
-    values = found.singular_values
+    result, text = run("rank")
+    values = log_prob_rank(ensemble(models[0], folder="."), "test").singular_values
     assert (result["rank"], result["tokens"], result["vocabulary"]) == (20, 99, 20)
     assert result["tolerance"] == 99 * 2**-52
     assert result["largest_singular_value"] == pytest.approx(values[0], rel=1e-9)
@@ -396,70 +395,64 @@ def test_rank(models):
     assert result["largest_not_counted"] is None and "not counted none" in text
 
     between = float((values[4] * values[5]) ** 0.5 / values[0])
-    result, _ = run(f"rank {models.data} --path a.pt --tolerance {between!r}")
+    result, _ = run("rank", f"--tolerance {between!r}")
     assert result["rank"] == 5
     assert result["smallest_counted"] == pytest.approx(values[4], rel=1e-6)
     assert result["largest_not_counted"] == pytest.approx(values[5], rel=1e-6)
 
 
 def test_rank_is_taken_in_double_precision(models):
-    models.both[0].to(torch.float32)
-    single, _ = run(f"rank {models.data} --path a.pt")
-    models.both[0].to(torch.float64)
-    assert run(f"rank {models.data} --path a.pt")[0] == single
+    models[0].to(torch.float32)
+    single, _ = run("rank")
+    models[0].to(torch.float64)
+    assert run("rank")[0] == single
 
 
-# weights
-
-
-def test_weights(models, tmp_path, monkeypatch):
-    picture = tmp_path / "weights.png"
+def test_weights(models, folder, monkeypatch):
+    picture = folder / "weights.png"
     picture.write_text("precious")
-    line = f"weights {models.data} --path a.pt --picture {picture}"
     with monkeypatch.context() as patch:  # refused before any work
         patch.setattr(weights, "mixture_weights", None)
-        with pytest.raises(FairseqDocError, match="exists"):
-            run(line)
+        assert_refused("exists", run, "weights", "--picture weights.png")
     assert picture.read_text() == "precious"
-    result, text = run(f"{line} --overwrite")
-    found = mixture_weights(ensemble(models.both[0], folder=models.data), "test")
+    result, text = run("weights", "--picture weights.png --overwrite")
+    found = mixture_weights(ensemble(models[0], folder="."), "test")
     assert [c["layer"] for c in result["components"]] == [0, 2, 2]
     assert [c["weight"] for c in result["components"]] == pytest.approx(found.weights)
     assert result["layers"] == pytest.approx({str(n): w for n, w in found.by_layer.items()})
     assert result["coefficient_of_variation"] == pytest.approx(found.coefficient_of_variation)
     assert result["tokens"] == 99
-    assert result["picture"] == str(picture) and text.endswith(f"\nwrote {picture}")
+    assert result["picture"] == "weights.png" and text.endswith("\nwrote weights.png")
     assert picture.read_bytes().startswith(b"\x89PNG")
-    result, text = run(f"weights {models.data} --path a.pt")
+    result, text = run("weights")
     assert "picture" not in result and "wrote" not in text
 
 
 # components
 
+LINES = [["w1", "w2", "w1"], ["w3", "strange"], ["w1"]]
+
 
 @pytest.fixture
-def lines(tmp_path):
-    """A text of three lines."""
-    (tmp_path / "lines").write_text("w1 w2 w1\nw3 strange\nw1\n")
-    return f"--input {tmp_path}/lines"
+def lines(models, write):
+    """A text of three lines, and models."""
+    return write("".join(f"{' '.join(words)}\n" for words in LINES))
 
 
-def test_components(models, lines, tmp_path):
+def test_components(models, lines):
     """The JSON object holds what the functions below the command give, layers after components."""
-    result, _ = run(f"components {models.data} --path a.pt {lines} --top-words 3 --min-count 2")
-    tokenized = [["w1", "w2", "w1"], ["w3", "strange"], ["w1"]]
-    found = text_components(ensemble(models.both[0], folder=models.data), tokenized, n_words=3)
+    result, _ = run("components", f"{lines} --top-words 3 --min-count 2")
+    found = text_components(ensemble(models[0], folder="."), LINES, n_words=3)
     assert result["tokens"] == 9 and result["unknown"] == {"strange": 1}
     assert result["log_prob"] == pytest.approx(found.log_prob)
-    assert [sentence["text"] for sentence in result["sentences"]] == list(map(" ".join, tokenized))
+    assert [sentence["text"] for sentence in result["sentences"]] == list(map(" ".join, LINES))
+    names = ("weight", "posterior", "log_prob")
     for sentence, expected in zip(result["sentences"], found.sentences, strict=True):
         tokens = sentence["tokens"]
         assert [token["word"] for token in tokens] == expected.words
         assert [token["position"] for token in tokens] == list(range(1, len(tokens) + 1))
         parts = [[*token["components"], *token["layers"]] for token in tokens]
-        for key, values in zip(
-            ("weight", "posterior", "log_prob"), expected.parts.tensors, strict=False
-        ):
+        for key, values in zip(names, expected.parts.tensors, strict=False):
             assert np.allclose([[part[key] for part in row] for row in parts], values, rtol=1e-12)
         assert [[part["words"] for part in row] for row in parts] == [
             [[found.dictionary[i] for i in best] for best in token]
@@ -475,13 +468,11 @@ def test_components(models, lines, tmp_path):
     assert result["kinds"] == by_frequency(found)
 
 
-def test_the_files_of_components(models, lines, tmp_path):
-    tsv, picture = tmp_path / "a.tsv", tmp_path / "a.png"
-    for path in (tsv, picture):
-        path.write_text("precious")
-    outputs = f"--tsv {tsv} --picture {picture} --line 2 --overwrite"
-    result, text = run(f"components {models.data} --path a.pt {lines} {outputs}")
-    with open(tsv, newline="") as file:
+def test_the_files_of_components(lines, folder):
+    for name in ("a.tsv", "a.png"):
+        (folder / name).write_text("precious")
+    result, text = run("components", f"{lines} --tsv a.tsv --picture a.png --line 2 --overwrite")
+    with open("a.tsv", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     assert list(rows[0]) == list(components.COLUMNS) and len(rows) == 9 * 3
     part = result["sentences"][1]["tokens"][1]["components"][2]
@@ -489,37 +480,33 @@ def test_the_files_of_components(models, lines, tmp_path):
     expected |= {key: f"{part[key]:.6g}" for key in ("weight", "posterior", "log_prob")}
     expected["words"] = " ".join(part["words"])
     assert rows[(4 + 1) * 3 + 2] == {key: str(value) for key, value in expected.items()}
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert (result["tsv"], result["picture"]) == (str(tsv), str(picture))
-    assert text.splitlines()[-2:] == [f"wrote {tsv}", f"wrote {picture}"]
+    assert (folder / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert (result["tsv"], result["picture"]) == ("a.tsv", "a.png")
+    assert text.splitlines()[-2:] == ["wrote a.tsv", "wrote a.png"]
+    # A carried text has no components at its first word.
+    result, _ = run("components", f"{lines} --state carried --tsv b.tsv")
+    assert result["tokens"] == 8
+    assert [token["position"] for token in result["sentences"][0]["tokens"]] == [2, 3, 4]
+    assert (folder / "b.tsv").read_text().splitlines()[1].split("\t")[:3] == ["1", "2", "w2"]
 
 
-def test_the_summary_alone_leaves_out_the_sentences(models, lines):
-    whole, _ = run(f"components {models.data} --path a.pt {lines}")
-    result, text = run(f"components {models.data} --path a.pt {lines} --summary")
+def test_the_summary_alone_leaves_out_the_sentences(lines):
+    whole, _ = run("components", lines)
+    result, text = run("components", f"{lines} --summary")
     del whole["sentences"]
     assert result == whole and "line 1" not in text
     assert "at least 10 times: none" in text
 
 
 def test_components_of_one_layer_are_shown_one_by_one(models, lines):
-    models.both[0] = peaked_model(doc_components="0,0,3")
-    result, text = run(f"components {models.data} --path a.pt {lines} --min-count 1")
+    models[0] = peaked_model(doc_components="0,0,3")
+    result, text = run("components", f"{lines} --min-count 1")
     token = result["sentences"][2]["tokens"][0]
     assert [part["weight"] for part in token["layers"]] == [pytest.approx(1)]
     part = token["components"][1]
     rows = [line.split() for line in text.splitlines()]
     assert ["2", f"{part['weight']:.3f}", f"{part['posterior']:.3f}"] in [row[:3] for row in rows]
     assert ["layer", "weight"] not in [row[:2] for row in rows] and "end mark" not in text
-
-
-def test_a_carried_text_has_no_components_at_its_first_word(models, lines, tmp_path):
-    tsv = tmp_path / "a.tsv"
-    options = f"{lines} --state carried --tsv {tsv}"
-    result, _ = run(f"components {models.data} --path a.pt {options}")
-    assert result["tokens"] == 8
-    assert [token["position"] for token in result["sentences"][0]["tokens"]] == [2, 3, 4]
-    assert tsv.read_text().splitlines()[1].split("\t")[:3] == ["1", "2", "w2"]
 
 
 @pytest.mark.parametrize(
@@ -529,7 +516,7 @@ def test_a_carried_text_has_no_components_at_its_first_word(models, lines, tmp_p
         ("--picture old.png", "old.png exists; .* give --overwrite"),
         ("--tsv old", "old exists; .* give --overwrite"),
         ("--tsv none/new", "none/new: expected a file in a folder that exists"),
-        ("--tsv new.png --picture new.png", "expected two files; got new.png for both"),
+        ("--tsv new.png --picture new.png", "got one twice: .*/new.png"),
         ("--line 2", "--line needs --picture"),
         ("--picture new.png --line 4", "--line 4: .* it has 3"),
         ("--picture new.png --line 3", "1 to 200 scored words and end marks; line 3 has 301"),
@@ -538,17 +525,15 @@ def test_a_carried_text_has_no_components_at_its_first_word(models, lines, tmp_p
         ("--max-words 2", "line 1 has 3 words"),
     ],
 )
-def test_components_that_cannot_be_shown(options, message, models, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_components_that_cannot_be_shown(options, message, models, folder, write, monkeypatch):
     monkeypatch.setattr(components, "ensemble_of", None)
-    for name in ("old", "old.png"):
-        (tmp_path / name).write_text("precious")
-    (tmp_path / "lines").write_text(f"w1 w2 w1\nw3\n{'w1 ' * 300}\n")
-    (tmp_path / "empty").write_text("\nw1\n")
-    before = contents(tmp_path)
-    with pytest.raises(FairseqDocError, match=message):
-        run(f"components {models.data} --path a.pt --input lines {options}")
-    assert contents(tmp_path) == before
+    texts = {"old": "precious", "old.png": "precious", "empty": "\nw1\n"}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    lines = write(f"w1 w2 w1\nw3\n{'w1 ' * 300}\n")
+    before = contents(folder)
+    assert_refused(message, run, "components", f"{lines} {options}")
+    assert contents(folder) == before
 
 
 # curves
@@ -559,49 +544,39 @@ VALID = (
 
 
 @pytest.fixture
-def logs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mos.log").write_text(VALID.format(1, 90.5) + VALID.format(2, 80.25))
-    (tmp_path / "doc.log").write_text(
-        VALID.format(1, 70)
-        + "2024-05-01 10:00:10 | INFO | fairseq_doc.optim.nt_asgd | averaging starts after epoch 1\n"
-        + VALID.format(2, 60)
-        + VALID.format(3, 65)
-    )
-    return tmp_path
+def logs(folder):
+    (folder / "mos.log").write_text(VALID.format(1, 90.5) + VALID.format(2, 80.25))
+    switch = "2024-05-01 10:00:10 | INFO | nt_asgd | averaging starts after epoch 1\n"
+    validations = [VALID.format(*pair) for pair in ((1, 70), (2, 60), (3, 65))]
+    (folder / "doc.log").write_text(switch.join(validations[:2]) + validations[2])
+    return folder
 
 
 def test_curves(logs):
     (logs / "curves.png").write_text("precious")
-    with pytest.raises(FairseqDocError, match="curves.png exists"):
-        run("curves curves.png DOC=doc.log")
+    assert_refused("curves.png exists", result_of, "curves curves.png DOC=doc.log")
     assert (logs / "curves.png").read_text() == "precious"
     (logs / "lr=20.log").write_text((logs / "mos.log").read_text())
-    result, _ = run("curves curves.png --overwrite MoS=lr=20.log DOC=doc.log")
-    mos = {"perplexity": {"1": 90.5, "2": 80.25}, "best": 80.25}
-    doc = {"perplexity": {"1": 70, "2": 60, "3": 65}, "best": 60}
-    assert result == {
-        "picture": "curves.png",
-        "runs": {
-            "MoS": mos | {"averaging_after": None, "stages_after": {}},
-            "DOC": doc | {"averaging_after": 1, "stages_after": {}},
-        },
-    }
+    result, _ = result_of("curves curves.png --overwrite MoS=lr=20.log DOC=doc.log")
+    mos = {"perplexity": {"1": 90.5, "2": 80.25}, "best": 80.25, "averaging_after": None}
+    doc = {"perplexity": {"1": 70, "2": 60, "3": 65}, "best": 60, "averaging_after": 1}
+    runs = {"MoS": mos | {"stages_after": {}}, "DOC": doc | {"stages_after": {}}}
+    assert result == {"picture": "curves.png", "runs": runs}
     assert list(result["runs"]) == ["MoS", "DOC"]
     assert (logs / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_reference_of_curves_and_runs_against_it(logs):
-    made, text = run("curves --reference ref.json --made-by train.sh seed1=mos.log doc.log")
+    made, text = result_of("curves --reference ref.json --made-by train.sh seed1=mos.log doc.log")
     assert text.splitlines()[-1] == "wrote ref.json" and made["runs"]["doc"]["best"] == 60
     content = json.loads((logs / "ref.json").read_text())
     assert content["command"] == "train.sh" and content["torch"].startswith(torch.__version__)
     assert content["runs"]["seed1"]["perplexity"] == {"1": 90.5, "2": 80.25}
-    same, text = run("curves --check ref.json doc.log mos.log")
+    same, text = result_of("curves --check ref.json doc.log mos.log")
     assert same["runs"]["doc.log"] == {"compared": 3, "departures": []}
     assert text.splitlines()[1] == "mos.log: inside the band of the reference at all 2 epochs"
     (logs / "bad.log").write_text(VALID.format(2, 70) + VALID.format(3, 200) + VALID.format(4, 1))
-    found, text = run("curves --check ref.json bad.log")
+    found, text = result_of("curves --check ref.json bad.log")
     (outside,) = found["runs"]["bad.log"]["departures"]
     assert found["runs"]["bad.log"]["compared"] == 2 and outside["epoch"] == 3
     assert text.splitlines()[0] == "bad.log: outside the band of the reference at 1 of 2 epochs:"
@@ -631,19 +606,5 @@ def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem)
     kind = "fairseq_doc reference curves"
     (logs / "empty.json").write_text(json.dumps({"kind": kind, "epochs": []}))
     before = contents(logs)
-    with pytest.raises(FairseqDocError, match=problem):
-        run(f"curves {words}")
+    assert_refused(problem, result_of, f"curves {words}")
     assert contents(logs) == before
-
-
-def test_the_text_of_a_search_says_what_was_given_up_and_what_may_be_better():
-    lines = eval_lm.as_text(
-        {
-            "split": "valid", "perplexity": 10.0, "bits": 3.3, "nll": 23.0, "tokens": 10, "left_out": 0,
-            "models": 1, "seconds": 1.0, "samples": 0, "temperature": 1.0, "dynamic": None,
-            "cache": {"window": 5, "similarity": "dot", "theta": 4.0, "lambda": 0.2}, "given_up": {"theta 1, lambda 0.2": 3},
-            "searched": {"theta 4, lambda 0.2": 10.0}, "at_ends": {"theta": "largest"},
-        }
-    ).splitlines()  # fmt: skip
-    assert "the best of 2 (1 fell behind and were given up): theta 4, lambda 0.2: 10.00" in lines[1]
-    assert "the best theta is the largest that was tried; others may be better" in lines
