@@ -259,7 +259,7 @@ def error_of(output):
     """The one-line error of one of fairseq's commands: the last line, without a traceback before it."""
     lines = [line for line in output.splitlines() if line.strip()]
     assert "Traceback" not in output and lines, output[-3000:]
-    assert lines[-1].startswith("fairseq_doc: error: "), output[-3000:]
+    assert "fairseq_doc: error: " in lines[-1], output[-3000:]
     return lines[-1]
 
 
@@ -267,7 +267,9 @@ def fail_here(command):
     """The error of one of fairseq's commands that must fail, in this process."""
     output, problem = call_here(command)
     assert problem is not None, f"{command}\n{output[-3000:]}"
-    return error_of(output)
+    error = error_of(output)
+    assert error.startswith("fairseq_doc: error: "), error
+    return error
 
 
 def training(data, save_dir, options="", model=SMALL_MODEL, schedule=SMALL_TRAINING):
