@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import io
+import json
 import logging
 import os
 import re
@@ -11,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,11 +104,11 @@ def start(command, cwd=ROOT, **changes):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=_heed_interrupts,
+        preexec_fn=heed_interrupts,
     )
 
 
-def _heed_interrupts():
+def heed_interrupts():
     """A background job, and so what it starts, ignores SIGINT."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -119,6 +122,23 @@ def run(command, cwd=ROOT, fails=False, **changes):
 
 
 fail = functools.partial(run, fails=True)
+
+
+def wait_until(condition, seconds=120):
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def has_ended(pid):
+    """Whether a process is gone, or waits to be collected."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
@@ -168,6 +188,11 @@ def doc(*words, stdin=b"", status=0):
     return _text(out), _text(err)
 
 
+def result_of(command, *words, **settings):
+    """The JSON object that a ``fairseq-doc`` prints."""
+    return json.loads(doc(command, "--json", *words, **settings)[0])
+
+
 def refused(*words, stdin=b""):
     """The error of a ``fairseq-doc`` that must fail: one line, and no result."""
     out, err = doc(*words, stdin=stdin, status=1)
@@ -190,9 +215,9 @@ def assert_refused(pattern, function, *arguments, **keywords):
     assert re.search(pattern, message), message
 
 
-def run_here(command, fails=False):
-    """As :func:`run`, for one of fairseq's commands in this process, which saves the seconds of its
-    imports."""
+def call_here(command):
+    """(output, exception or None) of one of fairseq's commands in this process, which saves the
+    seconds of its imports."""
     from fairseq_doc.fairseq_patches import text_files
 
     words = shlex.split(command)
@@ -207,12 +232,7 @@ def run_here(command, fails=False):
         except (Exception, SystemExit) as error:
             problem = error
             _print_as_its_process_would(error)
-    output = _text(stream)
-    assert (problem is not None) == fails, f"{command}\n{output[-3000:]}"
-    return output
-
-
-fail_here = functools.partial(run_here, fails=True)
+    return _text(stream), problem
 
 
 def _print_as_its_process_would(error):
@@ -223,12 +243,34 @@ def _print_as_its_process_would(error):
         sys.excepthook(type(error), error, error.__traceback__)
 
 
-def training(data, save_dir, options="", model=SMALL_MODEL):
+def run_here(command):
+    """As :func:`run`, for one of fairseq's commands, in this process."""
+    output, problem = call_here(command)
+    assert problem is None, f"{command}\n{output[-3000:]}"
+    return output
+
+
+def error_of(output):
+    """The one-line error of a command of fairseq: the last line, no traceback before it."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    assert "Traceback" not in output and lines, output[-3000:]
+    assert "fairseq_doc: error: " in lines[-1], output[-3000:]
+    return lines[-1]
+
+
+def fail_here(command):
+    """The error of one of fairseq's commands that must fail, in this process."""
+    output, problem = call_here(command)
+    assert problem is not None, f"{command}\n{output[-3000:]}"
+    error = error_of(output)
+    assert error.startswith("fairseq_doc: error: "), error
+    return error
+
+
+def training(data, save_dir, options="", model=SMALL_MODEL, schedule=SMALL_TRAINING):
     """The command line of a small training run."""
-    return (
-        f"fairseq-train {data} --user-dir {PACKAGE} {model} {SMALL_TRAINING} --save-dir {save_dir} "
-        f"{options}"
-    )
+    command = f"fairseq-train {data} --user-dir {PACKAGE}"
+    return f"{command} {model} {schedule} --save-dir {save_dir} {options}"
 
 
 def load(path):
@@ -236,16 +278,34 @@ def load(path):
     return torch.load(path)
 
 
+def digest_of(value):
+    """Of tensors and other values in dictionaries, lists and tuples."""
+    digest = hashlib.sha256()
+
+    def add(value):
+        if isinstance(value, torch.Tensor):
+            digest.update(str(value.dtype).encode() + value.contiguous().numpy().tobytes())
+        elif isinstance(value, dict):
+            for key, part in value.items():
+                digest.update(repr(key).encode())
+                add(part)
+        elif isinstance(value, (list, tuple)):
+            for part in value:
+                add(part)
+        else:
+            digest.update(repr(value).encode())
+
+    add(value)
+    return digest.hexdigest()
+
+
 def assert_same_run(one, other):
-    """Equal weights, raw and averaged, stages and counters."""
+    """Equal weights, raw and averaged, and equal optimizers, schedules, stages and counters."""
     one, other = load(one), load(other)
-    assert one["model"].keys() == other["model"].keys()
-    assert all(torch.equal(one["model"][k], other["model"][k]) for k in one["model"])
-    a, b = one["last_optimizer_state"], other["last_optimizer_state"]
-    assert a["trigger"] == b["trigger"] and a["param_groups"] == b["param_groups"]
-    assert a["state"].keys() == b["state"].keys()
-    for index, tensors in a["state"].items():
-        assert all(torch.equal(t, b["state"][index][name]) for name, t in tensors.items())
+    for name in ("model", "last_optimizer_state"):
+        assert digest_of(one[name]) == digest_of(other[name]), name
+    for name in ("num_updates", "lr_scheduler_state"):
+        assert one["optimizer_history"][-1][name] == other["optimizer_history"][-1][name]
 
 
 SMALL_TRANSLATION = """--arch lstm_luong_doc --encoder-embed-dim 24 --decoder-embed-dim 20

@@ -3,10 +3,12 @@
 The server is one process that imports torch and fairseq once and forks for every command. The child takes over
 the client's folder, environment and standard streams, sets its limits, and runs the command as its console
 script would: the package is imported after ``sys.argv`` is set, and errors go through ``sys.excepthook``.
-``ForkServer`` is the client for tests. ``ForkServer.programs`` are clients for shell scripts, which find them
-in ``PATH``:
+``ForkServer`` is the client for tests. The files in ``ForkServer.programs`` are clients for shell scripts,
+which find them in ``PATH``, and for programs that start trainings; they pass SIGTERM on:
 
     python tests/fork_server.py SOCKET NAME ARGUMENTS...
+
+A command is killed where its client ends before it.
 """
 
 import atexit
@@ -31,7 +33,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
-TIMEOUT = 60  # seconds of a command
+TIMEOUT = 300  # seconds of a command
 PROGRAMS = "train generate interactive eval-lm validate preprocess score doc".split()
 
 # What the commands import besides fairseq, and nothing of this package.
@@ -57,7 +59,7 @@ class Result:
 
 
 class ForkServer:
-    """Runs commands; a context manager."""
+    """Runs commands; a context manager. ``programs`` is a folder of programs ``fairseq-train`` and so on."""
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory()  # short, as a socket's path is
@@ -70,22 +72,19 @@ class ForkServer:
             cwd="/",
         )
         assert self._process.stdout.readline() == b"ready\n", "the fork server ended"
+        self.programs = Path(self._folder.name, "programs")
+        self.programs.mkdir()
+        for name in PROGRAMS:
+            program = self.programs / f"fairseq-{name}"
+            client = f'"{sys.executable}" -I -S "{__file__}" "{self._socket}" {program.name}'
+            program.write_text(f'#!/bin/sh\nexec {client} "$@"\n')
+            program.chmod(0o755)
         return self
 
     def __exit__(self, *error):
         self._process.terminate()
         self._process.wait(timeout=60)
         self._folder.cleanup()
-
-    def programs(self):
-        """A folder of programs ``fairseq-train`` and so on, to precede the others in ``PATH``."""
-        folder = Path(self._folder.name, "programs")
-        folder.mkdir()
-        for program in (folder / f"fairseq-{name}" for name in PROGRAMS):
-            client = f'"{sys.executable}" -I -S "{__file__}" "{self._socket}" {program.name}'
-            program.write_text(f'#!/bin/sh\nexec {client} "$@"\n')
-            program.chmod(0o755)
-        return folder
 
     def run(self, words, folder, **settings):
         """Run a command to its end; the :class:`Result`. See :meth:`start`."""
@@ -161,12 +160,17 @@ class Running:
 
     def kill(self, number=signal.SIGKILL):
         """Send it a signal."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+        kill(self.pid, number)
 
     def output(self, stream="out"):
         """What it has written to standard output, or to ``err``, so far."""
         return (self.streams / stream).read_text("utf-8", "backslashreplace")
+
+
+def kill(pid, number):
+    """Send a signal to a process that may be gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def call(path, words):
@@ -174,8 +178,9 @@ def call(path, words):
     request = {"words": words, "folder": os.getcwd(), "environment": dict(os.environ)}
     request |= {"timeout": 600, "limits": {}, "before": "", "full_exit": False}
     with send(path, request, [0, 1, 2]) as answers:
-        _, ended = answers.readlines()
-    status = json.loads(ended)["status"]
+        pid = json.loads(answers.readline())["pid"]
+        signal.signal(signal.SIGTERM, lambda number, _: kill(pid, number))
+        status = json.loads(answers.readline())["status"]
     return status if status >= 0 else 128 - status  # as a shell has it
 
 
@@ -226,18 +231,19 @@ def serve(path):
     start = time.monotonic()
     with contextlib.suppress(BrokenPipeError), connection.makefile("w") as answers:
         print(json.dumps({"pid": pid}), file=answers, flush=True)
-        ended = wait_for(pid, request["timeout"])
+        ended = wait_for(pid, request["timeout"], connection)
         ended["seconds"] = time.monotonic() - start
         print(json.dumps(ended), file=answers)
     os._exit(0)
 
 
-def wait_for(pid, timeout):
-    """Wait for a child, and kill what it left behind."""
+def wait_for(pid, timeout, client):
+    """Wait for a child while its client waits, and kill what it left behind."""
     handle = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(handle, select.POLLIN)
-    timed_out = not poll.poll(1000 * timeout)
+    poll.register(client, 0)  # its end
+    timed_out = handle not in dict(poll.poll(1000 * timeout))
     if timed_out:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)

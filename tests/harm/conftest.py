@@ -2,7 +2,7 @@
 
 import pytest
 from harm.campaign import Campaign
-from harm.inputs import Builder
+from harm.inputs import build
 
 
 @pytest.fixture(scope="session")
@@ -13,7 +13,7 @@ def inputs(server, tmp_path_factory):
     def of(group):
         if group not in made:
             made[group] = tmp_path_factory.mktemp(group)
-            Builder(server, made[group]).build(group)
+            build(server, made[group], group)
         return made[group]
 
     return of

@@ -3,10 +3,10 @@
 import random
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from conftest import PACKAGE
+from conftest import PACKAGE, has_ended
 from harm.inputs import LM_MODEL, LM_TRAINING
 from harm.targets import checkpoint
 
@@ -26,17 +26,11 @@ def training(data, *options):
 
 @dataclass
 class Undisturbed:
-    """A training that nothing ended early.
+    """A training that nothing ended early."""
 
-    Attributes:
-        checkpoints: {name: digest} of what it left.
-        updates: how many it made.
-        starts: {phase: the number of updates before it}.
-    """
-
-    checkpoints: dict[str, str]
-    updates: int
-    starts: dict[str, int] = field(default_factory=dict)
+    checkpoints: dict[str, str]  # {name: digest} of what it left
+    updates: int  # how many it made
+    starts: dict[str, int]  # {phase: the number of updates before it}
 
     def phase(self, update):
         """The phase in which this update is made."""
@@ -45,7 +39,7 @@ class Undisturbed:
 
 def undisturbed(server, folder, words):
     """Run a training to its end."""
-    result = server.run(words, folder, timeout=300, full_exit=True)
+    result = server.run(words, folder, full_exit=True)
     assert result.status == 0, result.err[-2000:]
     starts, updates = {SGD: 0}, 0
     for line in result.out.splitlines():
@@ -86,32 +80,22 @@ def moments(reference, count, seed):
 
 
 def end_at(running, update, number, rng, during_a_save=False):
-    """Send a signal when a training has made this update and a random moment has passed; whether it
-    was still running. With ``during_a_save`` that moment is in the next save."""
+    """Send a signal when a training has made this update and a random moment has passed, which with
+    ``during_a_save`` is in the next save; nothing, where it ends before."""
     pattern = re.compile(r"num_updates=(\d+)")
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         made = pattern.findall(running.output()[-4000:])
         if made and int(made[-1]) >= update:
             break
-        if "done training" in running.output()[-4000:] or ended(running.pid):
-            return False
+        if "done training" in running.output()[-4000:] or has_ended(running.pid):
+            return
         time.sleep(0.003)
     folder = Path(running.request["folder"])
-    while during_a_save and not unfinished_files(folder) and not ended(running.pid):
+    while during_a_save and not unfinished_files(folder) and not has_ended(running.pid):
         time.sleep(0.0005)
     time.sleep(rng.uniform(0, SAVE if during_a_save else PAUSE))
     running.kill(number)
-    return True
-
-
-def ended(pid):
-    """Whether a process is gone, or waits to be collected."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def unfinished_files(folder):

@@ -12,23 +12,18 @@ MARKER = "ran"
 
 
 class Call:
-    """Unpickled, it makes a file."""
+    """Unpickled, it makes a file, or calls another function."""
 
-    def __init__(self, marker):
-        self.marker = str(marker)
+    def __init__(self, argument, function=os.mkdir):
+        self.call = (function, (str(argument),))
 
     def __reduce__(self):
-        return (os.mkdir, (self.marker,))
+        return self.call
 
 
-class Evaluated:
+def evaluated(marker):
     """Unpickled, it evaluates Python."""
-
-    def __init__(self, marker):
-        self.marker = str(marker)
-
-    def __reduce__(self):
-        return (eval, (code(self.marker),))
+    return Call(code(marker), eval)
 
 
 def code(marker):
@@ -63,9 +58,9 @@ def _at(name, keys, value):
 
 PLACES = [
     _at("in_the_model", ["model", "decoder.harmless"], Call),
-    _at("in_the_optimizer", ["last_optimizer_state", "param_groups", 0, "harmless"], Evaluated),
+    _at("in_the_optimizer", ["last_optimizer_state", "param_groups", 0, "harmless"], evaluated),
     _at("in_the_settings", ["cfg"], Call),
-    _at("inside_the_settings", ["cfg", "task", "harmless"], lambda m: [{"deeper": Evaluated(m)}]),
+    _at("inside_the_settings", ["cfg", "task", "harmless"], lambda m: [{"deeper": evaluated(m)}]),
     _at("in_the_position", ["extra_state", "train_iterator", "harmless"], Call),
     _at("in_a_namespace", ["args"], lambda m: argparse.Namespace(task="t", harmless=Call(m))),
 ]

@@ -14,6 +14,7 @@ import re
 import struct
 import zipfile
 
+import torch
 from hypothesis import strategies as st
 
 NUMBERS = [b"99999999999999999999", b"9" * 400, b"9" * 5000, b"1e999", b"-1", b"nan", b"inf", b"0"]
@@ -63,15 +64,14 @@ def place(path, recipe):
 # Steps on bytes
 
 
-def _at(data, at):
-    return at % (len(data) + 1)
+def _split(change):
+    """A step that changes what comes before and after a place."""
 
+    def step(data, at, *arguments):
+        at %= len(data) + 1
+        return change(data[:at], data[at:], *arguments)
 
-def _flip(data, at, bit):
-    if not data:
-        return data
-    at %= len(data)
-    return data[:at] + bytes([data[at] ^ (1 << bit)]) + data[at + 1 :]
+    return step
 
 
 def _byte(data, at, value):
@@ -79,37 +79,46 @@ def _byte(data, at, value):
     return data[:at] + bytes([value]) + data[at + 1 :]
 
 
-def _insert(data, at, text):
-    at = _at(data, at)
-    return data[:at] + text.encode("utf-8", "surrogateescape") + data[at:]
-
-
-def _delete(data, at, count):
-    at = _at(data, at)
-    return data[:at] + data[at + count :]
-
-
-def _repeat(data, at, count, times):
-    at = _at(data, at)
-    return data[:at] + data[at : at + count] * times + data[at + count :]
-
-
-def _zero(data, at, count):
-    at = _at(data, at)
-    return data[:at] + bytes(min(count, len(data) - at)) + data[at + count :]
-
-
-def _exchange(data, at, count):
-    """Two neighbouring blocks in the other order."""
-    at = _at(data, at)
-    end, last = at + count, at + 2 * count
-    return data[:at] + data[end:last] + data[at:end] + data[last:]
+def _flip(data, at, bit):
+    return _byte(data, at, data[at % len(data)] ^ (1 << bit)) if data else data
 
 
 def _field(data, at, value):
     """A little-endian 64-bit integer, where the file has one."""
     at = at % max(1, len(data) - 7)
     return data[:at] + struct.pack("<q", value) + data[at + 8 :]
+
+
+@_split
+def _insert(head, tail, text):
+    return head + text.encode("utf-8", "surrogateescape") + tail
+
+
+@_split
+def _repeat(head, tail, count, times):
+    return head + tail[:count] * times + tail[count:]
+
+
+@_split
+def _zero(head, tail, count):
+    return head + bytes(min(count, len(tail))) + tail[count:]
+
+
+@_split
+def _exchange(head, tail, count):
+    """Two neighbouring blocks in the other order."""
+    return head + tail[count : 2 * count] + tail[:count] + tail[2 * count :]
+
+
+@_split
+def _nest(head, tail, depth, brackets):
+    opening, closing = (part.encode() * depth for part in brackets.split("|"))
+    return head + opening + closing + tail
+
+
+@_split
+def _long_line(head, tail, megabytes, text):
+    return head + text.encode() * (megabytes * MB // len(text)) + tail
 
 
 # Steps on lines
@@ -159,25 +168,6 @@ def _number(data, which, value):
     return data[: match.start()] + NUMBERS[value] + data[match.end() :]
 
 
-def _encode(data, encoding):
-    try:
-        return data.decode("utf-8", "replace").encode(encoding, "replace")
-    except LookupError:
-        return data
-
-
-def _nest(data, at, depth, brackets):
-    at = _at(data, at)
-    opening, closing = (part.encode() * depth for part in brackets.split("|"))
-    return data[:at] + opening + closing + data[at:]
-
-
-def _long_line(data, at, megabytes, text):
-    at = _at(data, at)
-    text = text.encode()
-    return data[:at] + text * (megabytes * MB // len(text)) + data[at:]
-
-
 def _bomb(data, gigabytes, text):
     """Compressed: the text, then gigabytes of one line or of many."""
     block = gzip.compress(text.encode() * (16 * MB // len(text)), 6)
@@ -213,8 +203,6 @@ def _zip_member(data, which, recipe):
 
 
 def _saved(state):
-    import torch
-
     out = io.BytesIO()
     torch.save(state, out)
     return out.getvalue()
@@ -222,8 +210,6 @@ def _saved(state):
 
 def _entry(data, keys, which):
     """A checkpoint whose entry at ``keys`` is something else (or is not there)."""
-    import torch
-
     state = torch.load(io.BytesIO(data))
     inner = state
     for key in keys[:-1]:
@@ -236,11 +222,11 @@ def _entry(data, keys, which):
 
 
 STEPS = {
-    "cut": lambda data, at: data[: _at(data, at)],
+    "cut": _split(lambda head, tail: head),
     "flip": _flip,
     "byte": _byte,
     "insert": _insert,
-    "delete": _delete,
+    "delete": _split(lambda head, tail, count: head + tail[count:]),
     "repeat": _repeat,
     "zero": _zero,
     "exchange": _exchange,
@@ -254,7 +240,7 @@ STEPS = {
     "drop field": _drop_field,
     "number": _number,
     "mark": lambda data, which: MARKS[which] + data,
-    "encode": _encode,
+    "encode": lambda data, encoding: data.decode("utf-8", "replace").encode(encoding, "replace"),
     "character": lambda data, at, which: _insert(data, at, CHARACTERS[which]),
     "line ends": lambda data, end: data.replace(b"\n", end.encode()),
     "nest": _nest,
@@ -302,9 +288,8 @@ def _common(size):
 
 def _mostly_one(steps):
     """Recipes: one step, sometimes two."""
-    return st.lists(st.one_of(steps), min_size=1, max_size=2) | st.lists(
-        st.one_of(steps), min_size=1, max_size=1
-    )
+    one, two = (st.lists(st.one_of(steps), min_size=1, max_size=most) for most in (1, 2))
+    return two | one
 
 
 def binary(data):
@@ -365,7 +350,6 @@ def checkpoint(data):
 
 def _entries(data):
     """The keys of a checkpoint's entries, three levels deep."""
-    import torch
 
     def inside(value, path):
         if isinstance(value, dict):

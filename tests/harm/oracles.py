@@ -2,8 +2,8 @@
 
 It either refused the input: a status that is not zero, one clear line at the end, no result; or it gave the
 result of the unharmed input; or the mutilated file has a meaning of its own, as an independent reader here finds,
-and the result fits that. Each function ``fits_*`` (original, mutilated, result, expected) returns what is wrong,
-None for nothing; each is called only where the result differs from the unharmed one.
+and the result fits that. Each function ``fits_*`` (original, mutilated, result, expected) asserts so; it is called
+only where the result differs from the unharmed one. An AssertionError says what is wrong.
 """
 
 import gzip
@@ -23,81 +23,65 @@ MEMORY = 2 * 10**9
 _WRONG_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
-class Unreadable(Exception):
-    """A file without a meaning, and why."""
+def wrong(check, *arguments):
+    """What is wrong, as a check says it; None for nothing."""
+    try:
+        return check(*arguments)
+    except AssertionError as error:
+        return str(error)
 
 
 # A refusal
 
 
-def problem_of_ending(result, printed_on_failure):
-    """What is wrong with how a command ended, whatever its result; None for nothing.
+def check_ending(result, printed_on_failure=True):
+    """How a command must end, whatever its result.
 
     Args:
         result: a :class:`fork_server.Result`.
         printed_on_failure: whether a command that fails may have written to standard output.
     """
-    if result.timed_out or result.status == -signal.SIGXCPU:
-        return f"hung: ended after {result.seconds:.0f} s"
-    if result.memory > MEMORY:
-        return f"{result.memory / 1e9:.2f} GB of memory"
-    for name, text in (("standard output", result.out), ("standard error", result.err)):
-        if "Traceback (most recent call last)" in text or "Exception ignored in" in text:
-            return f"a traceback on {name}"
-        if re.search(r"(?m)^(Fatal Python error|terminate called|Segmentation fault)", text):
-            return f"a crash, on {name}"
-    if result.left_processes:
-        return "left processes behind"
-    if result.status < 0:
-        return f"ended by signal {-result.status}"
-    return None if result.status == 0 else _problem_of_refusal(result, printed_on_failure)
+    hung = result.timed_out or result.status == -signal.SIGXCPU
+    assert not hung, f"hung: ended after {result.seconds:.0f} s"
+    assert result.memory <= MEMORY, f"{result.memory / 1e9:.2f} GB of memory"
+    for text in (result.out, result.err):
+        traceback = "Traceback (most recent call last)" in text or "Exception ignored in" in text
+        assert not traceback, f"a traceback\n{result.err[-2000:]}"
+        crash = re.search(r"(?m)^(Fatal Python error|terminate called|Segmentation fault)", text)
+        assert not crash, "a crash"
+    assert not result.left_processes, "left processes behind"
+    assert result.status >= 0, f"ended by signal {-result.status}"
+    if result.status != 0:
+        _check_refusal(result, printed_on_failure)
 
 
-def _problem_of_refusal(result, printed_on_failure):
+def _check_refusal(result, printed_on_failure):
     lines = [line for line in result.err.splitlines() if line.strip()]
-    if not lines:
-        return f"status {result.status} without a word"
-    program = result.words[0]
-    last = lines[-1]
-    beginnings = ["fairseq_doc: error: ", f"{program}: error: "]
+    assert lines, f"status {result.status} without a word"
+    program, last = result.words[0], lines[-1]
+    beginnings = ("fairseq_doc: error: ", f"{program}: error: ")
     if program == "fairseq-doc":
-        beginnings = [f"fairseq-doc {result.words[1]}: error: "]
-    if not last.startswith(tuple(beginnings)):
-        return "its last line is no error of ours"
-    if len(last) > CLEAR + 2 * max(map(len, result.words)):
-        return f"an error of {len(last):,} characters"
-    if any(unicodedata.category(character) in ("Cc", "Zl", "Zp", "Cs") for character in last):
-        return "control characters in its error"
-    if re.search(r"memory", last, re.IGNORECASE):
-        return "blames the memory, not the file"
-    if result.out and not printed_on_failure:
-        return "printed a result and failed"
-    return None
+        beginnings = f"fairseq-doc {result.words[1]}: error: "
+    assert last.startswith(beginnings), f"its last line is no error of ours: {last[:300]}"
+    clear = len(last) <= CLEAR + 2 * max(map(len, result.words))
+    assert clear, f"an error of {len(last):,} characters"
+    controls = any(unicodedata.category(c) in ("Cc", "Zl", "Zp", "Cs") for c in last)
+    assert not controls, "control characters in its error"
+    assert not re.search(r"memory", last, re.IGNORECASE), "blames the memory, not the file"
+    assert printed_on_failure or not result.out, "printed a result and failed"
 
 
 # Readers of their own
 
 
-def unpacked(data):
-    """The bytes of a text file, decompressed."""
-    if not data.startswith(b"\x1f\x8b"):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise Unreadable(f"damaged gzip: {error}") from None
-
-
 def decoded(data):
     """The text of a UTF-8 file, compressed or not, without its byte order mark."""
-    data = unpacked(data)
-    for mark in _WRONG_MARKS:
-        if data.startswith(mark):
-            raise Unreadable("UTF-16 or UTF-32")
     try:
+        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        assert not data.startswith(_WRONG_MARKS), "UTF-16 or UTF-32"
         return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Unreadable(str(error)) from None
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise AssertionError(f"a result from a file without a meaning: {error}") from None
 
 
 def lines_of(data):
@@ -115,16 +99,9 @@ def tokens_of_trees(data):
     tokens = re.findall(r"[()]|[^()\s]+", decoded(data))
     depth = 0
     for token in tokens:
-        if token == "(":
-            depth += 1
-        elif token == ")":
-            depth -= 1
-        elif depth == 0:
-            raise Unreadable(f"{token[:40]!r} outside of brackets")
-        if depth < 0:
-            raise Unreadable("a bracket that closes nothing")
-    if depth:
-        raise Unreadable(f"{depth} brackets left open")
+        assert depth or token == "(", f"{token[:40]!r} outside of brackets"
+        depth += {"(": 1, ")": -1}.get(token, 0)
+    assert depth == 0, f"{depth} brackets left open"
     return tokens
 
 
@@ -134,29 +111,20 @@ def lists_of(data):
     found = []
     while lines:
         header = re.fullmatch(r"\s*(\d{1,9})\s+(\S+)\s*", lines.pop(0))
-        if header is None:
-            raise Unreadable("no header where one belongs")
-        rows = [lines.pop(0) for _ in range(int(header[1])) if lines]
-        if len(rows) != int(header[1]) or not rows:
-            raise Unreadable("fewer candidates than its header says")
-        found.append([_candidate(row) for row in rows])
+        assert header, "no header where one belongs"
+        rows = [lines.pop(0).strip().partition("\t") for _ in range(int(header[1])) if lines]
+        assert rows and len(rows) == int(header[1]), "fewer candidates than its header says"
+        assert all(tree for _, _, tree in rows), "a candidate without a tree"
+        found.append([(_finite(score), tokens_of_trees(tree.encode())) for score, _, tree in rows])
     return found
-
-
-def _candidate(row):
-    score, _, tree = row.strip().partition("\t")
-    if not tree:
-        raise Unreadable("a candidate without a tree")
-    return _finite(score), tokens_of_trees(tree.encode())
 
 
 def _finite(text):
     try:
         number = float(text)
     except ValueError:
-        raise Unreadable(f"{text[:40]!r} is no number") from None
-    if not math.isfinite(number):
-        raise Unreadable(f"{text[:40]!r} is not finite")
+        number = math.nan
+    assert math.isfinite(number), f"{text[:40]!r} is no finite number"
     return number
 
 
@@ -168,17 +136,13 @@ def generated_of(data):
         if match:
             found.setdefault((match[1], int(match[2])), []).append(match[3])
     numbers = {number for _, number in found}
-    if not numbers or numbers != set(range(len(numbers))):
-        raise Unreadable("sentences are missing")
+    assert numbers and numbers == set(range(len(numbers))), "sentences are missing"
     for kind in {kind for kind, _ in found}:
-        if any((kind, number) not in found for number in numbers):
-            raise Unreadable(f"lines of {kind} are missing")
+        assert all((kind, n) in found for n in numbers), f"lines of {kind} are missing"
     for (kind, _), rows in found.items():
-        if kind in "HD" and any("\t" not in row for row in rows):
-            raise Unreadable("a hypothesis that is cut off")
+        assert kind not in "HD" or all("\t" in row for row in rows), "a hypothesis that is cut off"
         if kind == "P":
-            for row in rows:
-                [_finite(number) for number in row.split()]
+            [_finite(number) for row in rows for number in row.split()]
     return found
 
 
@@ -187,52 +151,45 @@ def generated_of(data):
 
 def never(original, mutilated, result, expected):
     """Nothing but the unharmed input's result."""
-    return "another result than of the unharmed file"
+    raise AssertionError("another result than of the unharmed file")
 
 
 def fits_scored_lines(original, mutilated, result, expected):
     """``score --json`` of a text: its lines' words, and equal scores for equal lines."""
     lines = [words_of(line) for line in lines_of(mutilated)]
     got = json.loads(result.out)["sentences"]
-    if [entry["text"].split() for entry in got] != lines:
-        return "other words than the text's"
+    assert [entry["text"].split() for entry in got] == lines, "other words than the text's"
     before = {entry["text"]: entry["log_prob"] for entry in json.loads(expected)["sentences"]}
     for entry in got:
-        if not (math.isfinite(entry["log_prob"]) and entry["log_prob"] < 0):
-            return "a log-probability that is none"
-        if abs(entry["log_prob"] - before.get(entry["text"], entry["log_prob"])) > 1e-4:
-            return "another score for an equal line"
-    return None
+        log_prob = entry["log_prob"]
+        assert -math.inf < log_prob < 0, "a log-probability that is none"
+        difference = abs(log_prob - before.get(entry["text"], log_prob))
+        assert difference <= 1e-4, "another score for an equal line"
 
 
 def fits_pairs(original, mutilated, result, expected):
     """``pairs`` of JSON lines: as many pairs, of the same kinds."""
-    rows = [json.loads(line) for line in lines_of(mutilated)]
-    if rows == [json.loads(line) for line in lines_of(original)]:
-        return "another result for equal pairs"
+    rows, before = ([json.loads(line) for line in lines_of(data)] for data in (mutilated, original))
+    assert rows != before, "another result for equal pairs"
     got, kinds = json.loads(result.out), Counter(row.get("UID") for row in rows)
-    counts = {name: kind["pairs"] for name, kind in got["kinds"].items()}
-    if got["all"]["pairs"] != len(rows) or sorted(counts.values()) != sorted(kinds.values()):
-        return "other counts than the pairs'"
+    counts = sorted(kind["pairs"] for kind in got["kinds"].values())
+    same = got["all"]["pairs"] == len(rows) and counts == sorted(kinds.values())
+    assert same, "other counts than the pairs'"
     accuracies = [got["all"]["accuracy"], *(kind["accuracy"] for kind in got["kinds"].values())]
-    right = all(0 <= accuracy <= 100 for accuracy in accuracies)
-    return None if right else "an accuracy that is none"
+    assert all(0 <= accuracy <= 100 for accuracy in accuracies), "an accuracy that is none"
 
 
 def fits_kaldi(original, mutilated, result, expected):
     """``rescore`` with another list, other scores or references of its six utterances."""
-    rows = [(line.split() or [""]) for line in lines_of(mutilated)]
-    before = [line.split() for line in lines_of(original)]
-    if rows == before:
-        return "another result for equal lines"
-    keys = Counter(row[0] for row in rows)
-    if keys != Counter(row[0] for row in before):
-        return "other candidates or utterances than the other files'"
+    rows, before = ([line.split() for line in lines_of(data)] for data in (mutilated, original))
+    assert rows != before, "another result for equal lines"
+    keys, known = (Counter("".join(row[:1]) for row in of) for of in (rows, before))
+    assert keys == known, "other candidates or utterances than the other files'"
     got = json.loads(result.out)
-    if (got["utterances"], got["candidates"]) != (6, 12):
-        return "another number of utterances or candidates"
-    finite = all(math.isfinite(got[name]) for name in ("value", "first", "weight", "bonus"))
-    return None if finite else "a number that is none"
+    counts = (got["utterances"], got["candidates"])
+    assert counts == (6, 12), "another number of utterances or candidates"
+    numbers = [got[name] for name in ("value", "first", "weight", "bonus")]
+    assert all(map(math.isfinite, numbers)), "a number that is none"
 
 
 def fits_prepared_text(split):
@@ -241,100 +198,81 @@ def fits_prepared_text(split):
     def fits(original, mutilated, result, expected):
         lines = [words_of(line) for line in lines_of(mutilated)]
         got, before = json.loads(result.out)["splits"], json.loads(expected)["splits"]
-        tokens = sum(len(words) + 1 for words in lines)
-        if (got[split]["sentences"], got[split]["tokens"]) != (len(lines), tokens):
-            return "other counts than the text's"
-        others = [name for name in got if name != split]
-        return (
-            None if all(got[n] == before[n] for n in others) else "another count of another split"
-        )
+        counts = {"sentences": len(lines), "tokens": sum(len(words) + 1 for words in lines)}
+        assert counts.items() <= got[split].items(), "other counts than the text's"
+        assert {**got, split: 0} == {**before, split: 0}, "another count of another split"
 
     return fits
 
 
 def fits_parallel_text(original, mutilated, result, expected):
     """``prepare-mt --json`` with another training text: the other splits keep their sentences."""
-    lines = lines_of(mutilated)
-    got, before = json.loads(result.out)["sides"], json.loads(expected)["sides"]
+    got, before = (json.loads(text)["sides"] for text in (result.out, expected))
     counts = {side["splits"]["train"]["sentences"] for side in got.values()}
-    if len(counts) != 1 or max(counts) > len(lines):
-        return "more training pairs than lines"
+    fit = len(counts) == 1 and max(counts) <= len(lines_of(mutilated))
+    assert fit, "more training pairs than lines"
     for side in got:
         for split in ("valid", "test"):
             was, is_ = (sides[side]["splits"][split]["sentences"] for sides in (before, got))
-            if was != is_:
-                return "another number of sentences in another split"
-    return None
+            assert was == is_, "another number of sentences in another split"
 
 
 def fits_interactive(original, mutilated, result, expected):
     """fairseq-interactive: one translation a line; Python's text files end lines at CR too."""
-    text = decoded(mutilated)
+    text = decoded(mutilated).replace("\r\n", "\n").replace("\r", "\n")
     numbers = {int(number) for number in re.findall(r"(?m)^H-(\d+)\t", result.out)}
-    counts = {
-        len(lines_of(mutilated)),
-        len(text.replace("\r\n", "\n").replace("\r", "\n").splitlines()),
-    }
-    counts.add(len(text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")))
-    return None if numbers in ({*range(n)} for n in counts) else "another number of lines"
+    lines = (lines_of(mutilated), text.splitlines(), text.removesuffix("\n").split("\n"))
+    assert any(numbers == {*range(len(of))} for of in lines), "another number of lines"
 
 
 def fits_first_line(original, mutilated, result, expected):
     """``attention``: equal for an equal first line."""
-    first, before = lines_of(mutilated)[0], lines_of(original)[0]
-    return "another result for an equal line" if words_of(first) == words_of(before) else None
+    first, before = (words_of(lines_of(data)[0]) for data in (mutilated, original))
+    assert first != before, "another result for an equal line"
 
 
 def fits_references(original, mutilated, result, expected):
     """``bleu`` and ``rouge``: as many references as before, and other ones."""
-    lines, before = lines_of(mutilated), lines_of(original)
-    if len(lines) != len(before):
-        return f"{len(lines)} references for {len(before)} hypotheses"
-    if [words_of(line) for line in lines] == [words_of(line) for line in before]:
-        return "another result for equal words"
-    return _problem_of_numbers(json.loads(result.out)["scores"])
+    lines, before = (list(map(words_of, lines_of(data))) for data in (mutilated, original))
+    assert len(lines) == len(before), f"{len(lines)} references for {len(before)} hypotheses"
+    assert lines != before, "another result for equal words"
+    _check_percents(json.loads(result.out)["scores"])
 
 
 def fits_generated(original, mutilated, result, expected):
     """``bleu``, ``rouge`` and ``collect-parses`` of a generated file."""
     found, before = generated_of(mutilated), generated_of(original)
-    if found == before:
-        return "another result for equal hypotheses"
-    if {number for _, number in found} != {number for _, number in before}:
-        return "another number of sentences than there are references"
-    return _problem_of_numbers(json.loads(result.out).get("scores", {}))
+    assert found != before, "another result for equal hypotheses"
+    same = {number for _, number in found} == {number for _, number in before}
+    assert same, "another number of sentences than there are references"
+    _check_percents(json.loads(result.out).get("scores", {}))
 
 
 def fits_trees(original, mutilated, result, expected):
     """``evalb`` of a file of trees."""
-    if tokens_of_trees(mutilated) == tokens_of_trees(original):
-        return "another result for equal trees"
+    assert tokens_of_trees(mutilated) != tokens_of_trees(original), "another result for equal trees"
     got = json.loads(result.out)
-    if got.get("sentences", 6) != 6:
-        return "another number of sentences"
-    return _problem_of_numbers({name: got[name] for name in ("f1", "precision") if name in got})
+    assert got.get("sentences", 6) == 6, "another number of sentences"
+    _check_percents([got.get("f1"), got.get("precision")])
 
 
 def fits_prepared_trees(original, mutilated, result, expected):
     """``prepare-parsing --json``."""
-    if tokens_of_trees(mutilated) == tokens_of_trees(original):
-        return "another result for equal trees"
+    assert tokens_of_trees(mutilated) != tokens_of_trees(original), "another result for equal trees"
     got, before = json.loads(result.out)["splits"], json.loads(expected)["splits"]
     same = all(got[name] == before[name] for name in ("valid", "test"))
-    return None if same else "another count of another split"
+    assert same, "another count of another split"
 
 
 def fits_lists(original, mutilated, result, expected):
     """``rerank`` and ``evalb`` of an n-best file."""
     found = lists_of(mutilated)
-    if found == lists_of(original):
-        return "another result for equal lists"
+    assert found != lists_of(original), "another result for equal lists"
     got = json.loads(result.out)
-    if got["sentences"] != len(found):
-        return f"{got['sentences']} sentences for {len(found)} lists"
-    if "candidates" in got and got["candidates"] != sum(map(len, found)):
-        return "another number of candidates"
-    return _problem_of_numbers({name: got[name] for name in ("f1",) if name in got})
+    assert got["sentences"] == len(found), f"{got['sentences']} sentences for {len(found)} lists"
+    candidates = sum(map(len, found))
+    assert got.get("candidates", candidates) == candidates, "another number of candidates"
+    _check_percents(got.get("f1"))
 
 
 def fits_parameters(original, mutilated, result, expected):
@@ -345,28 +283,21 @@ def fits_parameters(original, mutilated, result, expected):
         words = line.split()
         if not words or words[0].startswith("#") or words[0] in ("DEBUG", "MAX_ERROR"):
             continue
-        if known.get(words[0]) != len(words) - 1:
-            return f"{line[:40]!r} is no parameter"
-        if words[0] in ("LABELED", "CUTOFF_LEN") and not words[1].isdecimal():
-            return f"{line[:40]!r} is no number"
-    return None
+        assert known.get(words[0]) == len(words) - 1, f"{line[:40]!r} is no parameter"
+        whole = words[0] not in ("LABELED", "CUTOFF_LEN") or words[1].isdecimal()
+        assert whole, f"{line[:40]!r} is no number"
 
 
 def fits_vectors(original, mutilated, result, expected):
     """A training with a file of embeddings: a header, and as many rows of as many numbers."""
-    lines = [line.rstrip().split(" ") for line in lines_of(mutilated)]
-    if not lines or len(lines[0]) != 2:
-        return "no header"
-    rows = [line for line in lines[1:] if line != [""]]
-    if len(rows) != int(lines[0][0]):
-        return f"{len(rows)} rows, and the header says {lines[0][0]}"
+    header, *rows = [line.rstrip().split(" ") for line in lines_of(mutilated)] or [[]]
+    assert len(header) == 2, "no header"
+    rows = [row for row in rows if row != [""]]
+    assert len(rows) == int(header[0]), f"{len(rows)} rows, and the header says {header[0]}"
     for row in rows:
-        if len(row) != 9:
-            return "a row of another width"
+        assert len(row) == 9, "a row of another width"
         [_finite(number) for number in row[1:]]
-    if len({row[0] for row in rows}) != len(rows):
-        return "a word with two rows"
-    return None
+    assert len({row[0] for row in rows}) == len(rows), "a word with two rows"
 
 
 def fits_log(original, mutilated, result, expected):
@@ -374,23 +305,20 @@ def fits_log(original, mutilated, result, expected):
     text = mutilated.decode("utf-8", "replace")
     (run,) = json.loads(result.out)["runs"].values()
     for epoch, perplexity in run["perplexity"].items():
-        if not (math.isfinite(perplexity) and perplexity > 0 and epoch in text):
-            return f"epoch {epoch} has perplexity {perplexity}"
-    return None
+        fits = 0 < perplexity < math.inf and epoch in text
+        assert fits, f"epoch {epoch} has perplexity {perplexity}"
 
 
 def fits_merges(original, mutilated, result, expected):
     """A file of subword_nmt's merges: two units a line after the version; empty lines at the end."""
     lines = decoded(mutilated).rstrip("\n").split("\n")
-    rest = lines[1:] if lines and lines[0].startswith("#version") else lines
-    if any(len(line.split(" ")) != 2 for line in rest):
-        return "a line that is no merge"
-    return None
+    rest = lines[1:] if lines[0].startswith("#version") else lines
+    assert all(len(line.split(" ")) == 2 for line in rest), "a line that is no merge"
 
 
 def fits_pieces(original, mutilated, result, expected):
     """A model of sentencepiece, which has no checksum: as long as before, so that nothing is missing."""
-    return "a model that was cut off" if len(mutilated) < len(original) else None
+    assert len(mutilated) >= len(original), "a model that was cut off"
 
 
 def fits_yaml(original, mutilated, result, expected):
@@ -398,49 +326,43 @@ def fits_yaml(original, mutilated, result, expected):
     try:
         found = yaml.safe_load(decoded(mutilated))
     except yaml.YAMLError as error:
-        return f"no YAML: {str(error)[:60]}"
-    if found == yaml.safe_load(decoded(original)):
-        return "another result for equal settings"
-    return None if isinstance(found, dict) else "no mapping"
+        raise AssertionError(f"no YAML: {str(error)[:60]}") from None
+    assert found != yaml.safe_load(decoded(original)), "another result for equal settings"
+    assert isinstance(found, dict), "no mapping"
 
 
 def fits_dictionary(original, mutilated, result, expected):
     """A dictionary without a checksum: a word and its count a line, no word twice."""
-    words = []
-    for line in lines_of(mutilated):
-        parts = line.rsplit(" ", 1)
-        if len(parts) != 2 or not parts[0].strip() or not re.fullmatch(r"[0-9]+", parts[1].strip()):
-            return f"{line[:40]!r} is no word with its count"
-        words.append(parts[0])
-    if len(set(words)) != len(words):
-        return "a word twice"
-    before = [line.rsplit(" ", 1)[0] for line in lines_of(original)]
-    return "another result for equal words" if words == before else None
+    rows, before = ([line.rpartition(" ") for line in lines_of(x)] for x in (mutilated, original))
+    for word, _, count in rows:
+        counted = word.strip() and re.fullmatch(r"[0-9]+", count.strip())
+        assert counted, f"{word[:40]!r} is no word with its count"
+    words = [word for word, *_ in rows]
+    assert len(set(words)) == len(words), "a word twice"
+    assert words != [word for word, *_ in before], "another result for equal words"
 
 
 def fits_index(original, mutilated, result, expected):
     """An .idx without a checksum: nothing but the original's contents describes the .bin."""
-    return "sizes or offsets that are not the data's"
+    raise AssertionError("sizes or offsets that are not the data's")
 
 
 def fits_tokens(vocabulary):
     """A .bin without a checksum, of 16-bit tokens: as long as before, other words of the vocabulary."""
 
     def fits(original, mutilated, result, expected):
-        if len(mutilated) != len(original):
-            return "another length than the index says"
+        assert len(mutilated) == len(original), "another length than the index says"
         tokens = np.frombuffer(mutilated, dtype="<u2")
-        return "tokens outside the dictionary" if tokens.max() >= vocabulary else None
+        assert tokens.max() < vocabulary, "tokens outside the dictionary"
 
     return fits
 
 
-def _problem_of_numbers(value):
-    """A number in nested lists and dicts that is no score in percent."""
+def _check_percents(value):
+    """Every number in nested lists and dicts must be a score in percent."""
     if isinstance(value, dict):
-        return next(filter(None, (_problem_of_numbers(v) for v in value.values())), None)
+        value = list(value.values())
     if isinstance(value, list):
-        return next(filter(None, map(_problem_of_numbers, value)), None)
-    if isinstance(value, float) and not -1e-6 <= value <= 100 + 1e-6:
-        return f"a score of {value}"
-    return None
+        for part in value:
+            _check_percents(part)
+    assert not isinstance(value, float) or -1e-6 <= value <= 100 + 1e-6, f"a score of {value}"

@@ -5,9 +5,10 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
-from conftest import PACKAGE
+from conftest import PACKAGE, digest_of
 from harm import mutilations, oracles
 from harm.inputs import COMPARED, DYNAMIC, LM_MODEL, LM_TRAINING, TRANSLATION
 
@@ -16,30 +17,19 @@ import fairseq_doc.registration  # noqa: F401  # so that torch.load accepts what
 
 @dataclass(frozen=True)
 class Target:
-    """One file for one command.
+    """One file for one command."""
 
-    Attributes:
-        kind: of the file, for the counts.
-        file: relative to the folder of its group.
-        words: the command line, run in that folder.
-        fits: of :mod:`harm.oracles`.
-        reads: (result, folder) -> the command's result as text.
-        writes: what the command may write, a regular expression of relative paths.
-        draws: the unharmed bytes -> a strategy of recipes.
-    """
-
-    kind: str
-    file: str
-    words: tuple[str, ...]
-    fits: Callable
-    reads: Callable
-    writes: str | None = None
-    draws: Callable = mutilations.text
+    file: str  # relative to the folder of its group
+    words: tuple[str, ...]  # the command line, run in that folder
+    fits: Callable  # of harm.oracles
+    reads: Callable  # (result, folder) -> the command's result as text
+    writes: str | None = None  # what it may write, a regular expression of relative paths
+    draws: Callable = mutilations.text  # the unharmed bytes -> a strategy of recipes
 
     @property
     def name(self):
         command = self.words[1] if self.words[0] == "fairseq-doc" else self.words[0]
-        options = [w for w, v in zip(self.words, self.words[1:], strict=False) if v == self.file]
+        options = [w for w, v in pairwise(self.words) if v == self.file]
         how = "".join(o for o in options if o.startswith("--") and o not in ("--path", "--input"))
         return f"{command}{how}:{self.file}"
 
@@ -84,25 +74,9 @@ def translations(result, folder):
 def checkpoint(path):
     """A digest of a checkpoint's weights, optimizer state and position in the data."""
     state = torch.load(path)
-    digest = hashlib.sha256()
-
-    def add(value):
-        if isinstance(value, torch.Tensor):
-            digest.update(str(value.dtype).encode() + value.contiguous().numpy().tobytes())
-        elif isinstance(value, dict):
-            for key in value:
-                digest.update(repr(key).encode())
-                add(value[key])
-        elif isinstance(value, (list, tuple)):
-            for part in value:
-                add(part)
-        else:
-            digest.update(repr(value).encode())
-
     extra = state["extra_state"]
-    add([state["model"], state["last_optimizer_state"]])
-    add([extra["train_iterator"], extra.get("val_loss"), extra.get("best")])
-    return digest.hexdigest()
+    position = [extra["train_iterator"], extra.get("val_loss"), extra.get("best")]
+    return digest_of([state["model"], state["last_optimizer_state"], position])
 
 
 def trained(result, folder):
@@ -202,38 +176,34 @@ def _lm_targets():
     yield _data("data/test.idx", analysis("rank"), json_of())
     yield _data("data/SHA256SUMS", eval_lm(), perplexity)
 
-    yield Target("text", "lines.txt", SCORE, oracles.fits_scored_lines, json_of())
+    yield Target("lines.txt", SCORE, oracles.fits_scored_lines, json_of())
     prepare = doc("prepare-lm", "text", "text", "new")
     for split in ("train", "valid"):
         fits = oracles.fits_prepared_text(split)
-        yield Target("text", f"text/{split}.txt", prepare, fits, _prepared, "new/.*")
+        yield Target(f"text/{split}.txt", prepare, fits, _prepared, "new/.*")
     writes = f"{SAVES}|hydra_train.log"
-    yield Target("YAML", "run.yaml", HYDRA, oracles.fits_yaml, trained, writes, _settings)
-    yield Target("pairs", "pairs.jsonl", PAIRS, oracles.fits_pairs, json_of())
+    yield Target("run.yaml", HYDRA, oracles.fits_yaml, trained, writes, _settings)
+    yield Target("pairs.jsonl", PAIRS, oracles.fits_pairs, json_of())
     for file in ("lists", "first", "said"):
-        fits = oracles.fits_kaldi
-        yield Target("n-best lists", file, RESCORE, fits, json_of("new"), "new")
-    for file in ("data.SHA256SUMS", "a-seed1/evaluation.json"):
-        writes, draws = "compared/.*", mutilations.text
-        fits = oracles.never
-        yield Target("compared", f"compared/{file}", COMPARE, fits, json_of(), writes, draws)
-    words, kind = analysis("eval-lm", "data", "a.pt", *DYNAMIC), "gradient statistics"
-    reads, draws = json_of(), mutilations.binary
-    yield Target(kind, "a.npz", words, oracles.never, reads, r"a\.npz", draws)
+        yield Target(file, RESCORE, oracles.fits_kaldi, json_of("new"), "new")
+    for file in ("compared/data.SHA256SUMS", "compared/a-seed1/evaluation.json"):
+        yield Target(file, COMPARE, oracles.never, json_of(), "compared/.*")
+    words, draws = analysis("eval-lm", "data", "a.pt", *DYNAMIC), mutilations.binary
+    yield Target("a.npz", words, oracles.never, json_of(), r"a\.npz", draws)
     for log in ("train.log", "train.json"):
         words = doc("curves", "new.png", f"a={log}")
-        yield Target("logs", log, words, oracles.fits_log, json_of(), r"new\.png")
+        yield Target(log, words, oracles.fits_log, json_of(), r"new\.png")
 
 
 def _trees_targets():
     best = doc(*RERANK, "--output", "new")
     yield _checkpoint("lm.pt", best, json_of("new"), "new")
     yield _data("data/dict.txt", best, json_of("new"), "new")
-    kind, fits = "n-best lists", oracles.fits_lists
-    yield Target(kind, "dev.nbest", best, fits, json_of("new"), "new")
-    yield Target(kind, "dev.nbest", doc("evalb", "dev.mrg", "dev.nbest"), fits, json_of())
+    fits = oracles.fits_lists
+    yield Target("dev.nbest", best, fits, json_of("new"), "new")
+    yield Target("dev.nbest", doc("evalb", "dev.mrg", "dev.nbest"), fits, json_of())
     words, draws = doc("evalb", "test.mrg", "test.nbest.gz"), mutilations.packed_text
-    yield Target(kind, "test.nbest.gz", words, fits, json_of(), None, draws)
+    yield Target("test.nbest.gz", words, fits, json_of(), None, draws)
     lists = (*RERANK, "--output-nbest", "new")
     collect = doc("collect-parses", "test.out", "--sentences", "test.mrg", "--output", "new")
     for file, words in (
@@ -243,20 +213,18 @@ def _trees_targets():
         ("dev.mrg", doc(*lists, "--sentences", "dev.mrg")),
         ("test.mrg", collect),
     ):
-        yield Target("trees", file, words, oracles.fits_trees, json_of("new"), "new")
+        yield Target(file, words, oracles.fits_trees, json_of("new"), "new")
     words = doc("prepare-parsing", ".", "new", "--threshold", "2")
-    yield Target("trees", "train.mrg", words, oracles.fits_prepared_trees, _prepared, "new/.*")
-    kind, fits = "generate's outputs", oracles.fits_generated
-    yield Target(kind, "test.out", collect, fits, json_of("new"), "new")
+    yield Target("train.mrg", words, oracles.fits_prepared_trees, _prepared, "new/.*")
+    yield Target("test.out", collect, oracles.fits_generated, json_of("new"), "new")
     words = doc(*RERANK, "--scores", "dev.scores", "--output", "new")
-    kind, reads, writes = "score caches", _scores_and_output, "new|dev.scores"
-    yield Target(kind, "dev.scores", words, oracles.never, reads, writes, _caches)
+    reads, writes = _scores_and_output, "new|dev.scores"
+    yield Target("dev.scores", words, oracles.never, reads, writes, _caches)
     for words in (
         doc("evalb", "dev.mrg", "best.mrg", "--prm", "words.prm"),
         doc(*lists, "--tune", "dev.mrg", "--prm", "words.prm"),
     ):
-        fits = oracles.fits_parameters
-        yield Target(".prm files", "words.prm", words, fits, json_of("new"), "new")
+        yield Target("words.prm", words, oracles.fits_parameters, json_of("new"), "new")
 
 
 def _translation_targets():
@@ -279,46 +247,44 @@ def _translation_targets():
         yield _stored(f"plain/test.en-de.en.{end}", generate("plain"), translations, 32)
         yield _stored(f"plain/train.en-de.en.{end}", train_mt("plain"), trained, 32, SAVES)
 
-    yield Target("text", "lines.txt", INTERACTIVE, oracles.fits_interactive, translations)
-    yield Target("text", "lines.txt", ATTENTION, oracles.fits_first_line, json_of())
+    yield Target("lines.txt", INTERACTIVE, oracles.fits_interactive, translations)
+    yield Target("lines.txt", ATTENTION, oracles.fits_first_line, json_of())
     words = doc("prepare-mt", "en", "de", "raw", "new", "--merges", "40", "--joint")
-    yield Target("text", "raw/train.en", words, oracles.fits_parallel_text, _prepared, "new/.*")
+    yield Target("raw/train.en", words, oracles.fits_parallel_text, _prepared, "new/.*")
     for command in (BLEU, ROUGE):
-        words, kind = (*command, *FEW), "generate's outputs"
-        yield Target("text", "raw/test.de", words, oracles.fits_references, json_of())
-        yield Target(kind, "generated.out", words, oracles.fits_generated, json_of())
+        words = (*command, *FEW)
+        yield Target("raw/test.de", words, oracles.fits_references, json_of())
+        yield Target("generated.out", words, oracles.fits_generated, json_of())
     words = train_mt("plain", "--encoder-embed-path", "vectors.txt")
-    yield Target("embeddings", "vectors.txt", words, oracles.fits_vectors, trained, SAVES)
+    yield Target("vectors.txt", words, oracles.fits_vectors, trained, SAVES)
     pieces = ("--bpe", "sentencepiece", "--sentencepiece-model", "pieces.model")
-    kind, fits, draws = "sentencepiece models", oracles.fits_pieces, mutilations.binary
+    fits, draws = oracles.fits_pieces, mutilations.binary
     words = ("fairseq-interactive", "data", *PAIR, *DECODING, *pieces, *READING)
-    yield Target(kind, "pieces.model", words, fits, translations, None, draws)
-    yield Target(kind, "pieces.model", (*ATTENTION, *pieces), fits, json_of(), None, draws)
+    yield Target("pieces.model", words, fits, translations, None, draws)
+    yield Target("pieces.model", (*ATTENTION, *pieces), fits, json_of(), None, draws)
     for words, reads in ((INTERACTIVE, translations), (ATTENTION_BPE, json_of())):
-        yield Target("BPE merges", "data/bpe.codes", words, oracles.fits_merges, reads)
+        yield Target("data/bpe.codes", words, oracles.fits_merges, reads)
 
 
 def _checkpoint(file, words, reads, writes=None):
-    draws = mutilations.checkpoint
-    return Target("checkpoints", file, words, oracles.never, reads, writes, draws)
+    return Target(file, words, oracles.never, reads, writes, mutilations.checkpoint)
 
 
 def _data(file, words, reads, writes=None):
     """A file that preparation wrote a checksum of."""
     draws = mutilations.text if file.endswith("txt") else mutilations.binary
-    kind = "dictionaries" if file.endswith("txt") else ".bin and .idx"
-    return Target(kind, file, words, oracles.never, reads, writes, draws)
+    return Target(file, words, oracles.never, reads, writes, draws)
 
 
 def _dictionary(file, words, reads, writes=None):
     """A dictionary without a checksum."""
-    return Target("dictionaries", file, words, oracles.fits_dictionary, reads, writes)
+    return Target(file, words, oracles.fits_dictionary, reads, writes)
 
 
 def _stored(file, words, reads, vocabulary, writes=None):
     """A .bin or .idx without a checksum."""
     fits = oracles.fits_index if file.endswith("idx") else oracles.fits_tokens(vocabulary)
-    return Target(".bin and .idx", file, words, fits, reads, writes, mutilations.binary)
+    return Target(file, words, fits, reads, writes, mutilations.binary)
 
 
 def _settings(data):

@@ -17,8 +17,8 @@ from harm.interruptions import (
     unfinished_files,
 )
 
-KILLS = 20 if WHOLE else 3
-SIGNALS = [signal.SIGTERM, signal.SIGINT]
+ENDS = 32 if WHOLE else 5
+SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT]
 
 
 @pytest.fixture(scope="module")
@@ -31,58 +31,38 @@ def reference(server, data, tmp_path_factory):
     return undisturbed(server, tmp_path_factory.mktemp("undisturbed"), training(data))
 
 
-def test_a_killed_training_ends_with_the_same_bits(server, data, reference, tmp_path):
+def test_an_ended_training_goes_on_to_the_same_bits(server, data, reference, tmp_path):
+    """One that is asked to end, by SIGTERM or Ctrl-C, ends without a traceback or an unfinished file."""
     rng = random.Random(17)
     phases = Counter()
-    for number, update in enumerate(moments(reference, KILLS, seed=17)):
-        running = server.start(training(data), tmp_path, timeout=300)
-        end_at(running, update, signal.SIGKILL, rng, during_a_save=number % 2 == 1)
-        status = running.wait().status
-        assert status in (0, -signal.SIGKILL)
-        if status == 0:  # it had reached its end
+    for place, update in enumerate(moments(reference, ENDS, seed=17)):
+        number = SIGNALS[place % 4]
+        left = set(unfinished_files(tmp_path))
+        running = server.start(training(data), tmp_path, full_exit=True)
+        end_at(running, update, number, rng, during_a_save=place % 3 == 1)
+        result = running.wait()
+        assert result.status in (0, -number, 128 + number), result.err[-2000:]
+        if result.status == 0:  # it had reached its end
             continue
         phases["cases"] += 1
         phases[f"in {reference.phase(update)}"] += 1
-        phases["during a save"] += bool(unfinished_files(tmp_path))
-    result = server.run(training(data), tmp_path, timeout=300, full_exit=True)
+        phases["during a save"] += bool(set(unfinished_files(tmp_path)) - left)
+        if number != signal.SIGKILL:
+            assert "Traceback" not in result.out + result.err, result.err[-2000:]
+            assert not result.timed_out and set(unfinished_files(tmp_path)) <= left
+        if (tmp_path / "save").exists():
+            checkpoints_of(tmp_path)  # every one is whole
+    result = server.run(training(data), tmp_path, full_exit=True)
     assert result.status == 0, result.err[-2000:]
     assert checkpoints_of(tmp_path) == reference.checkpoints
-    assert phases["cases"] >= KILLS - 1
+    assert phases["cases"] >= ENDS - 1
     assert all(phases[f"in {phase}"] for phase in reference.starts)
     assert phases["during a save"] or not WHOLE
 
 
-def test_a_training_that_is_asked_to_end_ends_cleanly(server, data, reference, tmp_path):
-    """By SIGTERM or Ctrl-C: without a traceback, every checkpoint whole, and the same command goes on."""
-    rng = random.Random(5)
-    updates = moments(reference, 12, seed=5) if WHOLE else moments(reference, 3, seed=5)[:2]
-    waiting = [(SIGNALS[place % 2], update) for place, update in enumerate(updates)]
-    starts = 0
-    while waiting:
-        starts += 1
-        assert starts <= 2 * len(updates)
-        number, update = waiting.pop(0)
-        in_a_save, from_nothing = starts % 2 == 1, not (tmp_path / "save").exists()
-        running = server.start(training(data), tmp_path, timeout=120, full_exit=True)
-        end_at(running, update, number, rng, during_a_save=in_a_save)
-        result = running.wait()
-        assert "Traceback" not in result.out + result.err, result.err[-2000:]
-        if result.status == 0:  # it had reached its end: once more from the beginning, and sooner
-            assert "done training" in result.out
-            shutil.rmtree(tmp_path / "save")
-            waiting.append((number, updates[0]))
-            continue
-        assert result.status in (128 + number, -number), result.err[-2000:]
-        assert not result.timed_out and not unfinished_files(tmp_path)
-        # reads every one of them; the very first save may be the one that was ended
-        assert checkpoints_of(tmp_path) or (in_a_save and from_nothing)
-    result = server.run(training(data), tmp_path, timeout=300)
-    assert result.status == 0, result.err[-2000:]
-    assert checkpoints_of(tmp_path) == reference.checkpoints
-
-
 COMMANDS = {
     "prepare-lm": ("lm", "prepare-lm text text new"),
+    "prepare-lm of bytes": ("lm", "prepare-lm text text new --unit byte"),
     "prepare-mt": ("translation", "prepare-mt en de raw new --merges 40 --joint"),
     "prepare-parsing": ("trees", "prepare-parsing . new --pairs --threshold 2"),
     "rerank": (
@@ -94,7 +74,7 @@ COMMANDS = {
 
 
 SHORT_FORM = [("prepare-lm", signal.SIGKILL), ("rerank", signal.SIGINT)]
-WHOLE_FORM = [(name, number) for name in COMMANDS for number in (signal.SIGKILL, *SIGNALS)]
+WHOLE_FORM = [(name, number) for name in COMMANDS for number in sorted(set(SIGNALS))]
 
 
 @pytest.mark.parametrize("name, number", WHOLE_FORM if WHOLE else SHORT_FORM)

@@ -2,7 +2,8 @@ from types import SimpleNamespace
 
 import pytest
 import toy_language
-from conftest import doc, run_here, training
+import toy_translation
+from conftest import doc, preprocessing, run_here, training
 
 SAVES = "--save-interval-updates 25 --keep-interval-updates 99"
 
@@ -11,11 +12,9 @@ SAVES = "--save-interval-updates 25 --keep-interval-updates 99"
 def corpus(tmp_path_factory):
     """A small text and its data folder."""
     folder = tmp_path_factory.mktemp("toy")
-    entropy = toy_language.write_corpus(folder / "text")
+    toy_language.write_corpus(folder / "text")
     output = "".join(doc("prepare-lm", "text", folder / "text", folder / "bin"))
-    return SimpleNamespace(
-        text=folder / "text", data=folder / "bin", output=output, entropy=entropy
-    )
+    return SimpleNamespace(text=folder / "text", data=folder / "bin", output=output)
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +25,12 @@ def trained(corpus, tmp_path_factory):
     options = f"--lr 60 --max-epoch 6 --nonmono 0 {SAVES}"
     output = run_here(training(corpus.data, folder, options))
     return SimpleNamespace(folder=folder, options=options, output=output)
+
+
+@pytest.fixture(scope="session")
+def parallel(tmp_path_factory):
+    """A small parallel text and its data folder."""
+    folder = tmp_path_factory.mktemp("parallel")
+    toy_translation.write_corpus(folder / "text", "reverse", 600, 60, 60)
+    run_here(preprocessing(folder / "text", folder / "bin"))
+    return SimpleNamespace(text=folder / "text", data=folder / "bin")

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import toy_translation
@@ -13,7 +14,10 @@ from conftest import (
     SMALL_TRANSLATION,
     doc,
     refused,
+    result_of,
 )
+
+from fairseq_doc.tuning import comparison
 
 TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
 SYSTEMS = [
@@ -22,19 +26,26 @@ SYSTEMS = [
 ]
 
 
-def shared(data):
-    return ["--", *f"fairseq-train {data} --user-dir {PACKAGE} {TRAINING}".split()]
+@pytest.fixture(scope="module")
+def shared(server):
+    """``shared(data, training)``: the end of a command line. The trainings are forks."""
+
+    def words(data, training=TRAINING):
+        line = f"-- {server.programs}/fairseq-train {data} --user-dir {PACKAGE} {training}"
+        return [*line.split(), "--max-epoch", "1"]
+
+    return words
 
 
 @pytest.fixture(scope="module")
-def compared(corpus, tmp_path_factory):
+def compared(corpus, shared, tmp_path_factory):
     """The words of a comparison of two systems; its results with one seed, and then with two."""
     folder = tmp_path_factory.mktemp("compare")
     doc_system, one = SYSTEMS
     systems = [doc_system, f"{one} --log-file {folder}/log-{{seed}}"]
     words = ["compare", "--dir", str(folder / "runs"), *systems]
     words += ["--workers", "2", "--json", "--no-progress-bar"]
-    training = [*shared(corpus.data), "--max-epoch", "1"]
+    training = shared(corpus.data)
     first, _ = doc(*words, "--seeds", "1", *training)
     second, err = doc(*words, "--seeds", "2", *training)
     return words, training, json.loads(first), json.loads(second), err
@@ -54,7 +65,7 @@ def test_systems_with_seeds(compared, corpus):
     assert doc_row["parameters"] > one["parameters"]
     assert one["test"]["distance"] == one["test"]["mean"] - doc_row["test"]["mean"]
     checkpoint = f"{words[2]}/one-seed2/checkpoints/checkpoint_best.pt"
-    evaluated = json.loads(doc("eval-lm", corpus.data, "--path", checkpoint, "--json")[0])
+    evaluated = result_of("eval-lm", corpus.data, "--path", checkpoint)
     assert evaluated["perplexity"] == one["test"]["values"][1]
 
 
@@ -72,7 +83,7 @@ def test_a_second_start_adds_a_seed_and_repeats_nothing(compared):
         assert file.read(4) == b"\x89PNG"
 
 
-def test_what_is_refused(compared, corpus, tmp_path):
+def test_what_is_refused(compared, corpus, shared, tmp_path):
     words, training, *_ = compared
     start = ["compare", "--dir", tmp_path / "new"]
     for added, problem in (
@@ -94,18 +105,18 @@ def test_what_is_refused(compared, corpus, tmp_path):
     assert not (tmp_path / "new" / "comparison.md").exists()
 
 
-def test_translations_by_bleu(tmp_path):
+def test_translations_by_bleu(server, shared, tmp_path, monkeypatch):
     toy_translation.write_corpus(tmp_path / "text", "copy", train=300, valid=20, test=20)
-    data = tmp_path / "bin"
-    doc(
-        "prepare-mt", "src", "tgt", tmp_path / "text", data, "--bpe", "subword_nmt", "--merges", "5"
-    )
-    translation = SMALL_TRANSLATION.replace("--seed 3", "")
-    training = f"fairseq-train {data} --user-dir {PACKAGE} {translation} --max-epoch 1".split()
-    reference = ["--reference", tmp_path / "text" / "test.tgt", "--seeds", "1", "--json"]
+    data, python = tmp_path / "bin", tmp_path / "python"
+    doc("prepare-mt", "src", "tgt", tmp_path / "text", data, "--merges", "5")
+    lines = '[ "$1 $2" = "-m fairseq_cli.generate" ] && shift 2'
+    python.write_text(f'#!/bin/sh\n{lines} && exec {server.programs}/fairseq-generate "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(comparison, "sys", SimpleNamespace(executable=python))
+    reference = ["--reference", tmp_path / "text" / "test.tgt", "--seeds", "1"]
     systems = ["doc=", "mos=--doc-components 0,0,0,2"]
-    out, _ = doc("compare", "--dir", tmp_path / "runs", *systems, *reference, "--", *training)
-    result = json.loads(out)
+    training = shared(data, SMALL_TRANSLATION.replace("--seed 3", ""))
+    result = result_of("compare", "--dir", tmp_path / "runs", *systems, *reference, *training)
     assert result["metric"] == "BLEU"
     for row in result["systems"].values():
         assert 0 <= row["test"]["mean"] <= 100 and row["valid"]["mean"] > 0

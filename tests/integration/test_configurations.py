@@ -1,11 +1,10 @@
 """A recipe as YAML gives the configuration that its command line gives."""
 
-import subprocess
 import sys
 from argparse import Namespace
 
 import pytest
-from conftest import PACKAGE, ROOT, environment, run
+from conftest import PACKAGE, ROOT
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -43,6 +42,7 @@ def test_both_forms_give_the_same_configuration(path, tmp_path, monkeypatch):
         with pytest.raises(SystemExit, match="SGD"):
             as_yaml.as_yaml(words)
         return
+    monkeypatch.setattr(as_yaml, "configuration", lambda words: expected)  # computed once
     found = by_yaml(as_yaml.as_yaml(words), tmp_path)
     assert found.keys() == expected.keys()
     for group in found.keys() - {"scoring"}:  # of BLEU, which only the command line fills in
@@ -54,13 +54,13 @@ def test_both_forms_give_the_same_configuration(path, tmp_path, monkeypatch):
         assert schedule["lr_patience"] < schedule["stop_patience"]
 
 
-def test_a_recipe_trains_by_hydra(corpus, tmp_path):
-    """Both commands as they are typed."""
+def test_a_recipe_trains_by_hydra(corpus, server, tmp_path, monkeypatch):
+    monkeypatch.setenv("DATA", str(corpus.data))
+    monkeypatch.setattr("sys.argv", ["fairseq-train"])
     small = "--batch-size 4 --decoder-embed-dim 16 --layer-dims 24,24,20 --doc-components 0,0,1,2"
     recipe = [ROOT / "examples/penn_treebank/train.sh", "--cpu", "--max-update", "3"]
-    recipe += ["--user-dir", PACKAGE, *small.split()]
-    command = [sys.executable, ROOT / "scripts/as_yaml.py", *recipe]
-    made = subprocess.run(command, env=environment(DATA=str(corpus.data)), stdout=subprocess.PIPE)
-    (tmp_path / "small.yaml").write_bytes(made.stdout)
-    run("fairseq-hydra-train --config-dir . --config-name small", cwd=tmp_path)
+    words = as_yaml.words_of([*recipe, "--user-dir", PACKAGE, *small.split()])
+    (tmp_path / "small.yaml").write_text(as_yaml.as_yaml(words))
+    result = server.run("fairseq-hydra-train --config-dir . --config-name small", tmp_path)
+    assert result.status == 0, result.err[-3000:]
     assert (tmp_path / "checkpoints" / "ptb" / "checkpoint_last.pt").exists()

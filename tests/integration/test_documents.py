@@ -1,9 +1,9 @@
 """The commands of README, of ``docs/`` and of the examples, at a small size and on toy data.
 
 The blocks of a page run in one shell, in a folder that looks like a checkout. The programs that they
-call are found first as shims, which add the small size. README's blocks call the programs themselves, the
-other pages' forks of one process, which saves the seconds of their imports. ```` ```sh no-test ````
-marks a block that is not run: published sizes, benchmarks, whole installations.
+call are found first as shims, which add the small size to forks of one process, which saves the seconds of
+their imports. ```` ```sh no-test ```` marks a block that is not run: published sizes, benchmarks, whole
+installations.
 """
 
 import json
@@ -101,7 +101,6 @@ def write_stories(folder):
 def checkout(server, tmp_path_factory):
     """A folder that looks like a checkout, with the shims and toy data; ``shell(text)`` runs text there
     and returns its output. README's blocks have run in it: other pages use its model."""
-    warm = server.programs()
     folder = tmp_path_factory.mktemp("a checkout")
     for name in ("scripts", "examples", "fairseq_doc"):
         (folder / name).symlink_to(ROOT / name)
@@ -115,18 +114,18 @@ def checkout(server, tmp_path_factory):
     write_data_sets(data)
     places = {
         "FAIRSEQ_DOC_DATA": str(data),
-        "PATH": f"{shims}:{warm}:{BIN}:{os.environ['PATH']}",
+        "PATH": f"{shims}:{server.programs}:{BIN}:{os.environ['PATH']}",
         "CUDA_VISIBLE_DEVICES": "",
     }
 
-    def shell(text, programs=warm):
+    def shell(text, programs=server.programs):
         bash = ["bash", "-e", "-o", "pipefail", "-c", text]
         process = start(bash, cwd=folder, PROGRAMS=str(programs), **places)
         output, _ = process.communicate(timeout=1200)  # up to eighteen programs on a busy machine
         assert process.returncode == 0, f"{text}\n{output[-3000:]}"
         return output
 
-    readme = shell("\n".join(blocks(ROOT / "README.md", RUN)), BIN)
+    readme = shell("\n".join(blocks(ROOT / "README.md", RUN)))
     return SimpleNamespace(folder=folder, shell=shell, data=data, readme=readme, ran={})
 
 
@@ -414,11 +413,7 @@ def test_evaluation_translates_with_an_ensemble_and_scores(example, command, sco
     model = "a model.pt:b.pt"
     for name in (*model.split(":"), "reference"):
         (tmp_path / name).touch()
-    places = {
-        "MODEL": model,
-        "RAW": "reference",
-        "OUT": "out.txt",
-    }
+    places = {"MODEL": model, "RAW": "reference", "OUT": "out.txt"}
     places["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
     places |= {"SCORE": score} if command == "rouge" else {}
     evaluate = ROOT / "examples" / example / "evaluate.sh"
@@ -434,9 +429,7 @@ def test_evaluation_translates_with_an_ensemble_and_scores(example, command, sco
 def test_evaluation_refuses_missing_files_before_any_work(example, tmp_path):
     evaluate = ROOT / "examples" / example / "evaluate.sh"
     trained = words_of(evaluate.parent / "train_plain.sh", tmp_path)
-    saved = [
-        word for before, word in zip(trained, trained[1:], strict=False) if before == "--save-dir"
-    ][-1]
+    saved = [word for before, word in pairwise(trained) if before == "--save-dir"][-1]
     reference = tmp_path / "reference"
     reference.touch()
     missing = fail([evaluate], cwd=tmp_path, RAW=str(reference), SYSTEM="plain")

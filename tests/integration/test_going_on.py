@@ -1,10 +1,8 @@
 """Going on with another text and with more words, as docs/going_on.md does."""
 
-import json
-
 import pytest
 import torch
-from conftest import doc, fail_here, load, refused, run_here, training
+from conftest import doc, fail_here, load, refused, result_of, run_here, training
 
 from fairseq_doc.preparation.binarisation import load_dictionary
 
@@ -39,16 +37,16 @@ def test_another_text_begins_with_the_averages_and_forgets_the_rest(
     state = after["last_optimizer_state"]
     assert len(state["trigger"]["losses"]) <= 1 and state["trigger"]["stage"] == -1
     assert not state["param_groups"][0]["averaging"]
-    lm = [str(folders / "like"), "--path", str(last), "--gen-subset", "valid", "--cpu", "--json"]
-    assert json.loads(doc("eval-lm", *lm, "--batch-size", "4")[0])["perplexity"] > 1
-    other = fail_here(training(folders / "more", tmp_path / "refused", options))
-    assert "another dictionary: expected" in other.splitlines()[-1]
+    lm = ["eval-lm", folders / "like", "--path", last, "--gen-subset", "valid", "--cpu"]
+    assert result_of(*lm, "--batch-size", "4")["perplexity"] > 1
+    error = fail_here(training(folders / "more", tmp_path / "refused", options))
+    assert "another dictionary: expected" in error
 
 
 def test_more_words_begin_with_the_embeddings(corpus, folders, trained, tmp_path):
     best, vectors = trained.folder / "checkpoint_best.pt", tmp_path / "vectors.txt"
     words = [corpus.data, "--path", best, "--output", vectors]
-    result = json.loads(doc("embeddings", *words, "--json")[0])
+    result = result_of("embeddings", *words)
     first, more = (load_dictionary(f / "dict.txt") for f in (corpus.data, folders / "more"))
     matrix = load(best)["model"]["decoder.embedding"]
     assert result == {"words": len(first), "width": matrix.size(1), "output": str(vectors)}

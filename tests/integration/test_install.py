@@ -10,15 +10,11 @@ import zipfile
 
 import pytest
 import toy_translation
-import toy_trees
 from conftest import BIN, PACKAGE, ROOT, fail, run
 
 import fairseq_doc
 
 PIP = "python -m pip --disable-pip-version-check"
-LANGUAGE_MODEL = """--task bptt_language_modeling --arch lstm_doc_lm --decoder-embed-dim 8
-    --layer-dims 8,8 --doc-components 0,1,1 --criterion doc_cross_entropy --optimizer nt_asgd
-    --lr-scheduler nt_asgd --lr 10 --batch-size 4 --max-update 3 --cpu --num-workers 0"""
 TRANSLATION = """--task translation -s src -t tgt --arch lstm_luong_doc --encoder-embed-dim 8
     --decoder-embed-dim 8 --hidden-size 8 --criterion doc_cross_entropy --sentence-avg
     --optimizer sgd --lr 1 --batch-size 32 --max-update 3 --cpu --num-workers 0"""
@@ -97,23 +93,6 @@ def test_from_raw_text_to_bleu(installed):
         """,
     )
     assert re.search(r"BLEU \d+\.\d\d", output)
-
-
-def test_from_trees_to_f1(installed):
-    folder = installed[0]
-    toy_trees.write_corpus(folder / "tree bank", train=150, dev=12, test=12)
-    output = shell(
-        installed,
-        f"""
-        fairseq-doc prepare-parsing "tree bank" "data bin/trees"
-        fairseq-train "data bin/trees" --user-dir "$(python -m fairseq_doc)" \\
-            {one_line(LANGUAGE_MODEL)} --save-dir lm
-        fairseq-doc rerank "data bin/trees" "tree bank/test.nbest.gz" --path lm/checkpoint_last.pt \\
-            --cpu --output best.mrg
-        fairseq-doc evalb "data bin/trees/trees/test.mrg" best.mrg
-        """,
-    )
-    assert re.search(r"^f1 +\d+\.\d\d", output, re.MULTILINE)
 
 
 def test_the_wheel_brings_no_second_fairseq(installed):

@@ -1,19 +1,17 @@
 """``--matmul-precision`` through the commands, on any processor: the variable forces both answers."""
 
-import json
 import shutil
 
 import pytest
-import toy_translation
 from conftest import (
-    doc,
+    digest_of,
     evaluated,
     evaluation,
     generate,
     generated,
     last_validation,
     load,
-    preprocessing,
+    result_of,
     run_here,
     training,
     translation_training,
@@ -38,9 +36,9 @@ def processor(monkeypatch):
     bfloat16_is_faster.cache_clear()
 
 
-def same_weights(one, other):
-    one, other = load(one)["model"], load(other)["model"]
-    return all(one[name].equal(other[name]) for name in one)
+def same_weights(*paths):
+    one, other = (digest_of(load(path)["model"]) for path in paths)
+    return one == other
 
 
 def test_training_and_scoring(corpus, tmp_path, processor, monkeypatch):
@@ -56,8 +54,8 @@ def test_training_and_scoring(corpus, tmp_path, processor, monkeypatch):
 
     def bits(further=""):
         """As ``fairseq-doc eval-lm`` gives them, in all digits."""
-        line = f"eval-lm {corpus.data} --path {last} {options} {further} --cpu --json"
-        return json.loads(doc(*line.split(), "--no-progress-bar")[0])["bits"]
+        line = f"eval-lm {corpus.data} --path {last} {options} {further} --cpu --no-progress-bar"
+        return result_of(*line.split())["bits"]
 
     def rounded_bits(further=""):
         """As ``fairseq-eval-lm`` prints them."""
@@ -83,21 +81,20 @@ def test_a_processor_without_bfloat16_trains_in_float32_and_says_so(corpus, tmp_
     assert same_weights(*(tmp_path / name / "checkpoint_last.pt" for name in "ab"))
 
 
-def test_an_encoder_decoder_trains_resumes_and_generates(tmp_path, processor, monkeypatch):
+def test_an_encoder_decoder_trains_resumes_and_generates(
+    parallel, tmp_path, processor, monkeypatch
+):
     processor("yes")
     monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
-    toy_translation.write_corpus(tmp_path / "text", "reverse", 200, 20, 20)
-    data = tmp_path / "bin"
-    run_here(preprocessing(tmp_path / "text", data))
     options = "--matmul-precision bfloat16 --save-interval-updates 3 --max-update 6"
-    run_here(translation_training(data, tmp_path / "a", options))
+    run_here(translation_training(parallel.data, tmp_path / "a", options))
     last = tmp_path / "a" / "checkpoint_last.pt"
-    run_here(translation_training(data, tmp_path / "exact", "--max-update 6"))
+    run_here(translation_training(parallel.data, tmp_path / "exact", "--max-update 6"))
     assert not same_weights(last, tmp_path / "exact" / "checkpoint_last.pt")
 
     (tmp_path / "b").mkdir()
     middle = next((tmp_path / "a").glob("checkpoint_*_3.pt"))
     shutil.copy(middle, tmp_path / "b" / "checkpoint_last.pt")
-    run_here(translation_training(data, tmp_path / "b", options))
+    run_here(translation_training(parallel.data, tmp_path / "b", options))
     assert same_weights(last, tmp_path / "b" / "checkpoint_last.pt")
-    assert len(generated(generate(data, last, "--beam 2 --max-len-b 5"))) == 20
+    assert len(generated(generate(parallel.data, last, "--beam 2 --max-len-b 5"))) == 60

@@ -1,18 +1,21 @@
 """The models and the training of Melis et al. (2018), by the commands that a user types."""
 
-import json
+import functools
+import math
 import re
 
 import pytest
 import torch
 from conftest import (
-    SMALL_TRAINING,
+    assert_same_run,
     doc,
     evaluated,
     evaluation,
     fail_here,
+    last_validation,
     load,
     refused,
+    result_of,
     run_here,
     training,
 )
@@ -26,21 +29,7 @@ TRAINING = """--task bptt_language_modeling --criterion doc_cross_entropy --sent
     --log-format simple --log-interval 10"""
 
 
-def melis_training(data, save_dir, options=""):
-    """The command line of a small training run."""
-    own = training(data, save_dir, options, model=MODEL)
-    return own.replace(SMALL_TRAINING, TRAINING)
-
-
-def same_run(one, other):
-    one, other = load(one), load(other)
-    assert all(torch.equal(one["model"][name], x) for name, x in other["model"].items())
-    for key in ("num_updates", "lr_scheduler_state"):
-        assert one["optimizer_history"][-1][key] == other["optimizer_history"][-1][key]
-    states = [run["last_optimizer_state"]["state"] for run in (one, other)]
-    for index, tensors in states[0].items():
-        for name, x in tensors.items():
-            assert torch.equal(torch.as_tensor(x), torch.as_tensor(states[1][index][name]))
+melis_training = functools.partial(training, model=MODEL, schedule=TRAINING)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +65,7 @@ def test_a_run_cut_at_a_check_or_inside_an_epoch_goes_on_equally(corpus, melis, 
     if "--max-update" in first:  # whose extra validation of update 50 is no check
         assert load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 50
     run_here(melis_training(corpus.data, tmp_path, "--max-checks 6 --lr-patience 1"))
-    same_run(tmp_path / "checkpoint_last.pt", melis[0] / "checkpoint_last.pt")
+    assert_same_run(tmp_path / "checkpoint_last.pt", melis[0] / "checkpoint_last.pt")
 
 
 def test_the_best_validation_is_kept_between_checkpoints(corpus, melis, tmp_path):
@@ -87,7 +76,7 @@ def test_the_best_validation_is_kept_between_checkpoints(corpus, melis, tmp_path
     assert best["extra_state"]["best"] == expected["extra_state"]["best"]
     for name, x in expected["model"].items():
         assert torch.equal(best["model"][name], x)
-    same_run(tmp_path / "checkpoint_last.pt", melis[0] / "checkpoint_last.pt")
+    assert_same_run(tmp_path / "checkpoint_last.pt", melis[0] / "checkpoint_last.pt")
     output = run_here(melis_training(corpus.data, tmp_path, options))
     assert not losses_of(output)  # it has ended
 
@@ -107,7 +96,7 @@ def test_other_cells_train_and_evaluate(corpus, tmp_path, cell):
     assert losses_of(output)[1] < losses_of(output)[0]
     checkpoint = tmp_path / "checkpoint_last.pt"
     perplexity, _, _ = evaluated(run_here(evaluation(corpus.data, checkpoint)))
-    found = json.loads(doc("eval-lm", corpus.data, "--path", checkpoint, "--json", "--cpu")[0])
+    found = result_of("eval-lm", corpus.data, "--path", checkpoint, "--cpu")
     assert found["perplexity"] == pytest.approx(perplexity, abs=0.006)
 
 
@@ -122,29 +111,38 @@ def test_mogrifier_and_doc_with_averaged_adam(corpus, tmp_path):
     second = run_here(melis_training(corpus.data, tmp_path / "cut", options))
     assert losses_of(second)[-1] == losses_of(whole)[-1] and "averaging starts" not in second
     paths = [tmp_path / name / "checkpoint_last.pt" for name in ("whole", "cut")]
-    same_run(*paths)
+    assert_same_run(*paths)
     state = load(paths[0])["last_optimizer_state"]
     assert state["param_groups"][0]["averaged_steps"] == 60
     raw = state["state"][0]["shadow"]  # since the averages are in the model
     assert any(
         w.shape == raw.shape and not torch.equal(w, raw) for w in load(paths[0])["model"].values()
     )
-    found = json.loads(
-        doc("eval-lm", corpus.data, "--path", paths[0], "--gen-subset", "valid", "--batch-size", "4",
-            "--eval-window", "4000", "--json", "--cpu")[0]
-    )  # fmt: skip
+    words = f"eval-lm {corpus.data} --path {paths[0]} --gen-subset valid --batch-size 4 --cpu"
+    found = result_of(*words.split(), "--eval-window", 4000)
     assert found["bits"] == pytest.approx(losses_of(whole)[-1], abs=2e-3)
     assert losses_of(first) == losses_of(whole)[: len(losses_of(first)) - 1] + losses_of(first)[-1:]
 
 
-def test_every_evaluation_of_language_models_takes_them(corpus, melis, trained):
+@pytest.fixture(scope="module")
+def gated(corpus, tmp_path_factory):
+    """A model of the AWD-LSTM with a Mogrifier's gates."""
+    folder = tmp_path_factory.mktemp("mogrifier")
+    gates = "--mogrifier-rounds 3 --mogrifier-rank 4 --max-update 30"
+    output = run_here(training(corpus.data, folder, gates))
+    assert last_validation(output)["nll_loss"] < math.log2(len("wwww/")) + 0.3
+    return folder, output
+
+
+@pytest.mark.parametrize("name", ["melis", "gated"])
+def test_every_evaluation_of_language_models_takes_them(corpus, name, request, trained):
     """fairseq-eval-lm and eval-lm agree; scores, an ensemble with an AWD-LSTM, rank, text."""
-    checkpoint = melis[0] / "checkpoint_best.pt"
+    checkpoint = request.getfixturevalue(name)[0] / "checkpoint_best.pt"
     perplexity, _, tokens = evaluated(run_here(evaluation(corpus.data, checkpoint)))
     settings = [corpus.data, "--cpu", "--path"]
 
     def json_of(command, *options, stdin=b""):
-        return json.loads(doc(command, *settings, *options, "--json", stdin=stdin)[0])
+        return result_of(command, *settings, *options, stdin=stdin)
 
     alone = json_of("eval-lm", checkpoint)
     assert alone["tokens"] == tokens
@@ -154,32 +152,26 @@ def test_every_evaluation_of_language_models_takes_them(corpus, melis, trained):
     assert both["models"] == 2
     assert both["perplexity"] < max(alone["perplexity"], json_of("eval-lm", other)["perplexity"])
     text = (corpus.text / "test.txt").read_bytes()
-    assert json_of("score", checkpoint, "--state", "carried", stdin=text)["tokens"] > 0
+    carried = json_of("score", checkpoint, "--state", "carried", stdin=text)
+    assert carried["log_prob"] == pytest.approx(-alone["nll"], rel=1e-5)
     assert json_of("rank", checkpoint, "--gen-subset", "valid")["rank"] > 1
     assert doc("generate", *settings, checkpoint, "--length", "5")[0].strip()
 
 
 def test_samples_and_temperature(corpus, melis):
-    settings = [
-        "eval-lm",
-        corpus.data,
-        "--cpu",
-        "--path",
-        melis[0] / "checkpoint_best.pt",
-        "--json",
-    ]
-    plain = json.loads(doc(*settings)[0])
-    searched = json.loads(doc(*settings, "--temperature", "search")[0])
+    settings = ["eval-lm", corpus.data, "--cpu", "--path", melis[0] / "checkpoint_best.pt"]
+    plain = result_of(*settings)
+    searched = result_of(*settings, "--temperature", "search")
     assert len(searched["searched"]) == 14
     temperature = f"{searched['temperature']:.4f}"
     assert searched["searched"][temperature] == min(searched["searched"].values())
     samples = [*settings, "--samples", "5", "--batch-size", "2"]
     first, again, other, none = (
-        json.loads(doc(*samples, *more)[0])["nll"]
+        result_of(*samples, *more)["nll"]
         for more in ([], [], ["--seed", "2"], ["--dropout-scale", "0"])
     )
     assert first == again != other
-    two = json.loads(doc(*settings, "--batch-size", "2")[0])
+    two = result_of(*settings, "--batch-size", "2")
     assert none == pytest.approx(two["nll"], rel=1e-5)
     assert abs(first / two["nll"] - 1) < 0.1 and plain["samples"] == 0
 
@@ -198,8 +190,7 @@ def test_samples_and_temperature(corpus, melis):
     ],
 )
 def test_bad_settings(corpus, tmp_path, options, problem):
-    output = fail_here(melis_training(corpus.data, tmp_path, f"--max-update 1 {options}"))
-    assert problem in output.splitlines()[-1]
+    assert problem in fail_here(melis_training(corpus.data, tmp_path, f"--max-update 1 {options}"))
 
 
 @pytest.mark.parametrize(
@@ -217,9 +208,5 @@ def test_bad_evaluations(corpus, melis, options, problem):
 
 
 def test_a_checkpoint_of_the_other_architecture_is_refused(corpus, trained, tmp_path):
-    output = fail_here(
-        melis_training(
-            corpus.data, tmp_path, f"--restore-file {trained.folder / 'checkpoint_best.pt'}"
-        )
-    )
-    assert "another architecture" in output.splitlines()[-1]
+    restored = f"--restore-file {trained.folder / 'checkpoint_best.pt'}"
+    assert "another architecture" in fail_here(melis_training(corpus.data, tmp_path, restored))

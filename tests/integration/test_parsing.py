@@ -1,11 +1,10 @@
 """Trees in, reranked trees and their F1 out: the commands of a parser's reranking, one after another."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 import toy_trees
-from conftest import PACKAGE, doc, run_here, training, translation_training
+from conftest import PACKAGE, doc, result_of, run_here, training, translation_training
 
 # What learns in so few updates.
 QUICK = "--optimizer adam --clip-norm 1 --no-epoch-checkpoints"
@@ -13,7 +12,7 @@ QUICK_LM = f"""{QUICK} --adam-betas (0.9,0.98) --lr-scheduler fixed --lr 0.02 --
     --ar-alpha 0 --tar-beta 0 --embed-dropout 0 --input-dropout 0 --hidden-dropout 0
     --output-dropout 0 --component-dropout 0 --weight-dropout 0 --batch-size 32 --max-epoch 4"""
 QUICK_PARSER = f"""{QUICK} -s words -t symbols --lr 0.01 --dropout 0 --hidden-size 48
-    --doc-components 0,0,0,1 --doc-lambda 0 --batch-size 12 --max-epoch 2 --disable-validation"""
+    --doc-components 0,0,0,1 --doc-lambda 0 --batch-size 12 --max-epoch 1 --disable-validation"""
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +30,6 @@ def language_model(treebank, tmp_path_factory):
     folder = tmp_path_factory.mktemp("symbols")
     run_here(training(treebank.data, folder, QUICK_LM))
     return folder / "checkpoint_last.pt"
-
-
-def result_of(*words):
-    """The JSON object that a command prints."""
-    return json.loads(doc(*words, "--json")[0])
 
 
 def rerank(treebank, nbest, model, *options):
@@ -90,15 +84,15 @@ def test_what_an_encoder_decoder_writes_is_collected_and_reranked(
     run_here(translation_training(pairs, tmp_path, QUICK_PARSER))
     output = run_here(
         f"fairseq-generate {pairs} --user-dir {PACKAGE} -s words -t symbols --num-workers 0 --cpu "
-        f"--path {tmp_path}/checkpoint_last.pt --beam 10 --nbest 10 --max-len-a 4 --max-len-b 9"
+        f"--path {tmp_path}/checkpoint_last.pt --beam 4 --nbest 4 --max-len-a 2 --max-len-b 9"
     )
     (tmp_path / "generated").write_text(output)
     nbest, best = tmp_path / "test.nbest", tmp_path / "best"
     words = ("collect-parses", tmp_path / "generated", "--sentences", trees, "--output", nbest)
     collected = result_of(*words)
-    assert (collected["sentences"], collected["outputs"]) == (60, 600)
+    assert (collected["sentences"], collected["outputs"]) == (60, 240)
     usable = collected["well_formed"] + collected["repaired"]
-    assert usable + collected["dropped"] == 600
+    assert usable + collected["dropped"] == 240
     assert usable > 0 or collected["flat_trees"] == 60
     result = rerank(treebank, nbest, language_model, "--tune", trees, "--output", best)
     assert result["candidates"] == usable + collected["flat_trees"]

@@ -1,48 +1,18 @@
-"""Preparations that are killed, and real text."""
+"""A text in one file, and real text."""
 
 import gzip
-import json
-import multiprocessing
-import time
 
 import pytest
 import toy_language
-from conftest import doc, run
-
-from fairseq_doc.preparation.corpora import Settings
-from fairseq_doc.preparation.language_model import prepare
-
-
-@pytest.mark.parametrize(
-    "unit, seconds",
-    [("word", 0), ("word", 0.05), ("word", 0.2), ("word", 0.5), ("byte", 0), ("byte", 0.02)],
-)
-def test_a_preparation_that_is_killed_goes_on(tmp_path, unit, seconds):
-    """Wherever it is killed: the files are those of a whole preparation."""
-    toy_language.write_corpus(tmp_path / "text", 30_000, 3_000, 3_000)
-    settings = Settings("text", tmp_path / "text", unit=unit)
-    work = multiprocessing.get_context("fork").Process(
-        target=prepare, args=(settings, tmp_path / "bin")
-    )
-    work.start()
-    while work.is_alive() and not (tmp_path / "bin.part").exists():
-        time.sleep(0.001)
-    time.sleep(seconds)
-    work.kill()
-    work.join()
-    if not (tmp_path / "bin").exists():
-        prepare(settings, tmp_path / "bin")
-    prepare(settings, tmp_path / "whole")
-    for path in (tmp_path / "whole").iterdir():
-        assert (tmp_path / "bin" / path.name).read_bytes() == path.read_bytes()
+from conftest import doc, result_of
 
 
 def test_one_file_is_split_by_the_command(tmp_path):
     toy_language.write_corpus(tmp_path / "text", 2_000, 20, 20)
     lines = (tmp_path / "text" / "train.txt").read_bytes().splitlines(keepends=True)[:101]
     (tmp_path / "all.gz").write_bytes(gzip.compress(b"".join(lines)))
-    command = f"fairseq-doc prepare-lm text {tmp_path}/all.gz {tmp_path}/bin --split 80,10.5,9.5"
-    result = json.loads(run([*command.split(), "--json"]).splitlines()[-1])
+    words = ["prepare-lm", "text", tmp_path / "all.gz", tmp_path / "bin"]
+    result = result_of(*words, "--split", "80,10.5,9.5")
     sizes = [split["sentences"] for split in result["splits"].values()]
     assert sizes == [80, 11, 10]  # ends at 80.8 and 91.405 lines
     tokens = [split["tokens"] for split in result["splits"].values()]

@@ -8,10 +8,9 @@ import shlex
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, has_ended, heed_interrupts, wait_until
 
 from fairseq_doc.cli.main import make_parser, settings_of
 
@@ -60,8 +59,7 @@ def start(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # a suite in the background ignores Ctrl-C, and its children inherit that
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=heed_interrupts,
         )
         started.append(process)
         return process
@@ -72,19 +70,9 @@ def start(tmp_path):
         process.wait()
 
 
-def has_ended(folder, name, patience=10):
-    """Whether a training ends, or has ended."""
+def wait_for_the_end(folder, name):
     pid = (folder / f"{name}.pid").read_text().strip()
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().rsplit(")", 1)[1].split()[0] == "Z":
-                    return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.05)
-    return False
+    wait_until(lambda: has_ended(pid), 10)
 
 
 def test_its_commands_are_read_by_fairseq_doc(start, tmp_path):
@@ -115,18 +103,16 @@ def test_a_training_that_fails_ends_the_script_with_its_last_lines(start, tmp_pa
     out, err = process.communicate(timeout=40)
     assert process.returncode == 1 and "error: no room" in err and "quickstart: one" not in out
     for path in tmp_path.glob("*.pid"):
-        assert has_ended(tmp_path, path.stem)
+        wait_for_the_end(tmp_path, path.stem)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_no_training_outlives_the_script(start, tmp_path, number):
     process = start(WAITS="1")
     names = ["one_softmax", "doc"] if len(os.sched_getaffinity(0)) > 1 else ["one_softmax"]
-    deadline = time.monotonic() + 30
-    while not all((tmp_path / f"{name}.pid").exists() for name in names):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: all((tmp_path / f"{name}.pid").exists() for name in names), 30)
     os.killpg(process.pid, number)  # as a terminal does: the script's group, not the jobs'
     process.communicate(timeout=30)
     assert process.returncode != 0
-    assert all(has_ended(tmp_path, name) for name in names)
+    for name in names:
+        wait_for_the_end(tmp_path, name)

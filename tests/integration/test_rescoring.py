@@ -1,11 +1,10 @@
 """``fairseq-doc rescore`` on lists of a recogniser that hears words wrongly, and of a translator."""
 
-import json
 import random
 from types import SimpleNamespace
 
 import pytest
-from conftest import BIN, doc, refused, run
+from conftest import doc, refused, result_of
 from generated_text import block, write
 
 RATE = 0.3  # of the words that are heard as noise
@@ -54,21 +53,17 @@ def lists(corpus, trained, tmp_path_factory):
     return SimpleNamespace(folder=folder, words=words, wer=wer)
 
 
-def by_json(words):
-    return json.loads(doc(*words, "--json")[0])
-
-
 @pytest.mark.parametrize("carry", [(), ("--carry",)])
 def test_tuned_weights_hear_better(lists, tmp_path, carry):
-    tuned = by_json(
-        lists.words("dev", *lists.wer("dev"), "--tune", "--weights", "0:2:0.25", *carry)
+    tuned = result_of(
+        *lists.words("dev", *lists.wer("dev"), "--tune", "--weights", "0:2:0.25", *carry)
     )
     weights = ("--weight", tuned["weight"], f"--bonus={tuned['bonus']}", *carry)
     assert tuned["weight"] > 0 and tuned["gain"] > 0 and tuned["value"] < 0.8 * tuned["first"]
-    again = by_json(lists.words("dev", *lists.wer("dev"), *weights))
+    again = result_of(*lists.words("dev", *lists.wer("dev"), *weights))
     assert again["value"] == tuned["value"] and again["first"] == tuned["first"]
-    other = by_json(
-        lists.words("eval", *lists.wer("eval"), *weights, "--output", tmp_path / "best")
+    other = result_of(
+        *lists.words("eval", *lists.wer("eval"), *weights, "--output", tmp_path / "best")
     )
     assert other["value"] < 0.85 * other["first"]
     found = dict(line.split(" ", 1) for line in (tmp_path / "best").read_text().splitlines())
@@ -85,10 +80,10 @@ def test_tuned_weights_hear_better(lists, tmp_path, carry):
     )
 
 
-def test_the_process_writes_kaldis_scores(lists, corpus, trained, tmp_path):
+def test_kaldis_scores(lists, corpus, trained, tmp_path):
     """They are those of ``score``, in the order of the list, whose keys are no words."""
     words = lists.words("dev", "--scores", tmp_path / "nll", scored=False)
-    printed = run([BIN / "fairseq-doc", *words])
+    printed, _ = doc(*words)
     assert "60 utterances" in printed and f"wrote {tmp_path}/nll" in printed
     nbest = [line.split() for line in (lists.folder / "dev.nbest").read_text().splitlines()]
     scores = [line.split() for line in (tmp_path / "nll").read_text().splitlines()]
@@ -96,7 +91,7 @@ def test_the_process_writes_kaldis_scores(lists, corpus, trained, tmp_path):
     assert [len(own) for own in scores] == [len(own) + 1 for own in nbest]  # and the end mark
     text = "".join(f"{' '.join(own[1:])}\n" for own in nbest).encode()
     path = trained.folder / "checkpoint_best.pt"
-    single = json.loads(doc("score", corpus.data, "--path", path, "--cpu", "--json", stdin=text)[0])
+    single = result_of("score", corpus.data, "--path", path, "--cpu", stdin=text)
     expected = [-sentence["log_prob"] for sentence in single["sentences"]]
     assert [sum(map(float, own[1:])) for own in scores] == pytest.approx(expected, abs=2e-3)
     doc(*words, "--totals", "--overwrite")

@@ -1,11 +1,10 @@
 """Generated text in, scores out: ``bleu`` and ``rouge`` on what fairseq-generate writes."""
 
 import csv
-import json
 import re
 
 import pytest
-from conftest import PACKAGE, doc, refused, run, run_here
+from conftest import PACKAGE, doc, refused, result_of, run, run_here
 from generated_text import blocks, write
 from rouge_score import io
 from rouge_score.rouge_scorer import RougeScorer
@@ -145,12 +144,8 @@ def line_of(command, folder, *outputs, reference="ref", more=()):
     return (command, *outputs, "--reference", folder / reference, "--lang", "de", *more)
 
 
-def scores_of(*line):
-    return json.loads(doc(*line, "--json")[0])
-
-
 def test_bleu_is_what_sacrebleu_prints(scored):
-    result = scores_of(*line_of("bleu", scored))
+    result = result_of(*line_of("bleu", scored))
     texts = f"-i {scored}/a.txt {scored}/b.txt"
     table = run(f"sacrebleu {scored}/ref {texts} -m bleu chrf --paired-bs -q -nc -f text -w 6")
     theirs = re.findall(r"(\d+\.\d{6}) \((\d+\.\d{6}) ± (\d+\.\d{6})\)", table)
@@ -163,23 +158,23 @@ def test_bleu_is_what_sacrebleu_prints(scored):
     for scores in result["scores"].values():
         assert scores["signature"] in table
     more = ("--lowercase", "--bootstrap", 100)
-    lower = scores_of(*line_of("bleu", scored, "a.out", more=more))["scores"]["BLEU"]
+    lower = result_of(*line_of("bleu", scored, "a.out", more=more))["scores"]["BLEU"]
     assert "case:lc" in lower["signature"] and lower["systems"][0]["p"] is None
 
 
 def test_the_same_text_differs_from_itself_by_chance(scored):
     (scored / "copy.out").write_bytes((scored / "a.out").read_bytes())
     outputs = {"more": ("--bootstrap", 100)}
-    result = scores_of(*line_of("bleu", scored, "a.out", "copy.out", **outputs))
+    result = result_of(*line_of("bleu", scored, "a.out", "copy.out", **outputs))
     assert result["scores"]["BLEU"]["systems"][1]["p"] == 1.0
-    result = scores_of(*line_of("rouge", scored, "a.out", "copy.out", **outputs))
+    result = result_of(*line_of("rouge", scored, "a.out", "copy.out", **outputs))
     assert result["scores"]["stemmed"]["rouge1"][1]["p"] == 1.0
 
 
 def test_rouge_is_what_rouge_score_prints(scored):
     line = line_of("rouge", scored, more=("--bootstrap", 500))
-    result = scores_of(*line)
-    assert result == scores_of(*line)
+    result = result_of(*line)
+    assert result == result_of(*line)
     for stemmed in ("unstemmed", "stemmed"):
         scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=stemmed == "stemmed")
         texts = f"{scored}/ref", f"{scored}/a.txt"
@@ -218,7 +213,7 @@ def test_what_would_make_scores_wrong_is_refused(command, scored):
     write(scored / "unknown", blocks(["<unk>", *lines[1:]], lines))
     assert "the first of 1, holds <unk>" in message("unknown")
     more = ("--allow-unknown", "--bootstrap", 100)
-    read = scores_of(*line_of(command, scored, "unknown", more=more))["read"]
+    read = result_of(*line_of(command, scored, "unknown", more=more))["read"]
     assert "1 hypotheses with an unknown unit, scored as they are" in read[1]
 
 
@@ -226,7 +221,7 @@ def test_tokenised_references_are_compared_with_tokenised_text(scored):
     lines = (scored / "ref").read_text("utf-8").splitlines()
     write(scored / "tokens", [moses("de").encode(line) for line in lines])
     more = ("--tokenized-reference", "--bootstrap", 100)
-    read = scores_of(*line_of("rouge", scored, "a.out", reference="tokens", more=more))["read"]
+    read = result_of(*line_of("rouge", scored, "a.out", reference="tokens", more=more))["read"]
     assert "60 lines, tokenised" in read[0]
     assert "undone here: nothing; 60 of 60 targets" in read[1]
 

@@ -7,7 +7,6 @@ import torch
 from conftest import (
     PACKAGE,
     SMALL_MODEL,
-    doc,
     evaluated,
     evaluation,
     last_validation,
@@ -29,16 +28,6 @@ def test_prepared_text_keeps_every_token_and_word(corpus):
     for split in ("train", "valid", "test"):
         tokens = count_tokens(corpus.text / f"{split}.txt")
         assert f"{tokens} tokens binarised" in corpus.output
-
-
-def test_the_unknown_word_of_a_text_is_the_dictionarys(tmp_path):
-    text = "a <unk> b\n<unk> a\n" * 3
-    for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.txt").write_text(text)
-    doc("prepare-lm", "text", tmp_path, tmp_path / "bin")
-    dictionary = Dictionary.load(str(tmp_path / "bin" / "dict.txt"))
-    assert len(dictionary) == dictionary.nspecial + 2
-    assert dictionary.index("<unk>") == dictionary.unk()
 
 
 def test_evaluation_agrees_with_validation_and_scores_every_token(corpus, trained):
@@ -84,32 +73,29 @@ hydra: {{run: {{dir: {folder}/log}}}}
 """
 
 
-def test_hydra_trains_a_preset_to_the_same_loss(corpus, tmp_path):
+def test_hydra_trains_a_preset_to_the_same_loss(corpus, server, tmp_path):
     model = SMALL_MODEL.replace("--arch lstm_doc_lm ", "--arch lstm_doc_lm_small ")
     by_arguments = run_here(training(corpus.data, tmp_path / "a", "--max-epoch 1", model))
     config = HYDRA.format(package=PACKAGE, data=corpus.data, folder=tmp_path)
     (tmp_path / "toy.yaml").write_text(config)
-    by_hydra = run(f"fairseq-hydra-train --config-dir {tmp_path} --config-name toy", cwd=tmp_path)
-    logged = by_hydra + (tmp_path / "log" / "hydra_train.log").read_text()
+    result = server.run("fairseq-hydra-train --config-dir . --config-name toy", tmp_path)
+    logged = result.out + (tmp_path / "log" / "hydra_train.log").read_text()
     assert last_validation(logged)["nll_loss"] == last_validation(by_arguments)["nll_loss"]
 
 
-def test_tensorboard_and_another_directory(corpus, tmp_path):
-    command = training(corpus.data, tmp_path / "c", "--max-update 12 --tensorboard-logdir tb")
-    run(command.replace(str(PACKAGE), "fairseq_doc"), cwd=tmp_path)
-    assert list((tmp_path / "tb").rglob("events.out.tfevents.*"))
-
-
-def test_commands_show_no_warnings_about_fairseqs_own_code(corpus, trained, tmp_path):
+def test_processes_in_another_directory_show_no_warnings_about_fairseqs_own_code(
+    corpus, trained, tmp_path
+):
     checkpoint = trained.folder / "checkpoint_last.pt"
     for command in (
-        training(corpus.data, tmp_path, "--max-update 2"),
+        training(corpus.data, tmp_path / "c", "--max-update 12 --tensorboard-logdir tb"),
         evaluation(corpus.data, checkpoint),
     ):
-        output = run(command)
+        output = run(command.replace(str(PACKAGE), "fairseq_doc"), cwd=tmp_path)
         # torch 2.15 has one about the import of fairseq, which comes before that of --user-dir.
         output = "".join(re.split(r".*`torch\.jit\.script` is deprecated.*\n.*\n", output))
         assert "Warning" not in output and "deprecat" not in output
+    assert list((tmp_path / "tb").rglob("events.out.tfevents.*"))
 
 
 def test_several_windows_make_one_update(corpus, trained, tmp_path):

@@ -54,24 +54,13 @@ def transformers(head):
 def configs(transformers):
     """A model whose output matrix is its embedding, and one whose output matrix is its own; no dropout."""
     words = {"vocab_size": V, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-    gpt2 = transformers.GPT2Config(
-        n_positions=20,
-        n_embd=D,
-        n_layer=LAYERS,
-        n_head=2,
-        embd_pdrop=0,
-        resid_pdrop=0,
-        attn_pdrop=0,
-        **words,
-    )
-    llama = transformers.LlamaConfig(
-        hidden_size=D,
-        intermediate_size=2 * D,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=2,
-        **words,
-    )
-    return {"gpt2": gpt2, "llama": llama}
+    none = dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop"), 0)
+    sizes = {"hidden_size": D, "intermediate_size": 2 * D, "num_hidden_layers": LAYERS}
+    gpt2 = {"n_positions": 20, "n_embd": D, "n_layer": LAYERS, "n_head": 2}
+    return {
+        "gpt2": transformers.GPT2Config(**gpt2, **none, **words),
+        "llama": transformers.LlamaConfig(num_attention_heads=2, **sizes, **words),
+    }
 
 
 both = pytest.mark.parametrize("name", ["gpt2", "llama"])
@@ -80,11 +69,8 @@ both = pytest.mark.parametrize("name", ["gpt2", "llama"])
 def make_model(head, config, components=(1, 0, 2, 2), activation="linear"):
     """In float64, in evaluation mode, with weights large enough that components and words differ."""
     torch.manual_seed(0)
-    model = head.MixtureHeadForCausalLM(
-        head.MixtureHeadConfig(
-            text_config=config, components=list(components), activation=activation
-        )
-    )
+    settings = {"components": list(components), "activation": activation}
+    model = head.MixtureHeadForCausalLM(head.MixtureHeadConfig(text_config=config, **settings))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(6)
@@ -110,9 +96,7 @@ def test_logits_are_the_mixtures_log_probabilities(head, configs, name, activati
     pi = output.mixture_weights(found.hidden_states[-1]).softmax(-1)
     for n, h in enumerate(found.hidden_states):
         if n < LAYERS:
-            h = (h - h.mean(-1, keepdim=True)) / (
-                h.var(-1, correction=0, keepdim=True) + 1e-5
-            ).sqrt()
+            h = F.layer_norm(h, (D,))
         for _ in range(output.components[n]):
             row = slice(D * (j - sum(output.components[:n])), None)
             projection = output.projections[str(n)]
@@ -233,16 +217,8 @@ def test_a_trained_head_is_exchanged(head, transformers, configs, name):
 
 
 def test_heads_that_cannot_be_exchanged(head, transformers, configs):
-    capped = transformers.Gemma2Config(
-        vocab_size=V,
-        hidden_size=D,
-        intermediate_size=2 * D,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=8,
-        final_logit_softcapping=0.01,
-    )
+    sizes = {"vocab_size": V, "hidden_size": D, "num_hidden_layers": 1}
+    capped = transformers.Gemma2Config(final_logit_softcapping=0.01, **sizes)
     exchange = head.MixtureHeadForCausalLM.from_causal_lm
     message = refusal(exchange, transformers.Gemma2ForCausalLM(capped), 2)
     assert "W h^N + b; those of Gemma2ForCausalLM are another function" in message

@@ -1,7 +1,6 @@
 """``fairseq-doc tune`` with real trainings: killed, continued by two processes at once, reported,
 rerun."""
 
-import json
 import random
 import re
 import signal
@@ -9,60 +8,49 @@ import time
 from types import SimpleNamespace
 
 import pytest
-import toy_translation
 from conftest import (
     PACKAGE,
     SMALL_MODEL,
     SMALL_TRAINING,
     SMALL_TRANSLATION,
     doc,
-    preprocessing,
     refused,
-    run_here,
-    start,
+    result_of,
+    wait_until,
 )
 
+from fairseq_doc.tuning import training
 from fairseq_doc.tuning.slots import slots_of
 from fairseq_doc.tuning.storage import load_study, open_storage
 
 SPACE = "lr: {low: 3, high: 60.0, log: true}\noutput-dropout: {low: 0, high: 0.5}\n"
-TRIALS = 4
-
-
-def base(data, options=""):
-    """The training to tune: two epochs, without what the space gives."""
-    training = SMALL_TRAINING.replace("--lr 10 ", "")
-    words = f"fairseq-train {data} --user-dir {PACKAGE} {SMALL_MODEL} {training} --max-epoch 2"
-    return [*words.split(), *options.split()]
+TRIALS = 3
 
 
 def slots(url):
     return slots_of(load_study(open_storage(url, create=False), "s")[0].get_trials())
 
 
-def wait_for(folder, pattern, process):
-    """Wait until a training has written a file."""
-    deadline = time.monotonic() + 120
-    while not list(folder.glob(pattern)):
-        assert time.monotonic() < deadline and process.poll() is None, process.communicate()[0]
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="module")
-def tuned(corpus, tmp_path_factory):
-    """A study that was interrupted by Ctrl-C, killed at a random moment, and continued by two
-    processes at once."""
+def tuned(corpus, server, tmp_path_factory):
+    """A study of trainings of two epochs that was interrupted by Ctrl-C, killed at a random moment, and
+    continued by two processes at once."""
     folder = tmp_path_factory.mktemp("tune")
     (folder / "space.yaml").write_text(SPACE)
     url = f"sqlite:///{folder}/tune.db"
     study = ["--study", "s", "--storage", url, "--dir", str(folder / "trials")]
+    words = f"{server.programs}/fairseq-train {corpus.data} --user-dir {PACKAGE} {SMALL_MODEL}"
+    words += f" {SMALL_TRAINING.replace('--lr 10 ', '')} --max-epoch 2"
     command = ["fairseq-doc", "tune", str(folder / "space.yaml"), *study, "--trials", TRIALS]
-    command += ["--workers", 2, "--", *base(corpus.data)]
+    command += ["--workers", 2, "--", *words.split()]
 
-    process = start(command, folder)
-    wait_for(folder, "trials/*/checkpoints/checkpoint_last.pt", process)
-    process.send_signal(signal.SIGINT)
-    interrupted = process.communicate(timeout=60)[0], process.returncode
+    def start(streams):
+        return server.start(command, folder, folder / streams)
+
+    process = start("streams")
+    wait_until(lambda: list(folder.glob("trials/*/checkpoints/checkpoint_last.pt")))
+    process.kill(signal.SIGINT)
+    interrupted = process.wait()
     before = slots(url)
     unfinished = [
         path.parent.parent / "log.txt"
@@ -70,18 +58,15 @@ def tuned(corpus, tmp_path_factory):
         if "done training" not in (path.parent.parent / "log.txt").read_text()
     ]
 
-    process = start(command, folder)
-    wait_for(folder, "trials/*/command.txt", process)
-    time.sleep(random.uniform(0, 8))
+    process = start("streams")
+    time.sleep(random.uniform(0, 4))
     process.kill()
-    process.communicate()
+    process.wait()
     killed = slots(url)
 
-    both = [start(command, folder) for _ in range(2)]
-    outputs = [process.communicate(timeout=300)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
+    both = [process.wait() for process in [start("streams"), start("streams2")]]
+    assert [process.status for process in both] == [0, 0], both
     return SimpleNamespace(
-        folder=folder,
         trials=folder / "trials",
         url=url,
         study=study,
@@ -89,14 +74,21 @@ def tuned(corpus, tmp_path_factory):
         before=before,
         unfinished=unfinished,
         killed=killed,
-        outputs=outputs,
+        outputs=[process.out for process in both],
         command=command,
     )
 
 
+@pytest.fixture(autouse=True)
+def forked(server, monkeypatch):
+    """A rerun in this process starts trainings as forks, too."""
+    program = [f"{server.programs}/fairseq-train"]
+    monkeypatch.setattr(training, "program_for", lambda words: program)
+
+
 def test_an_interruption_leaves_a_study_that_goes_on(tuned):
-    output, status = tuned.interrupted
-    assert status == 130 and "Traceback" not in output
+    found = tuned.interrupted
+    assert found.status == 130 and "Traceback" not in found.out + found.err
     assert any(slot.state == "interrupted" for slot in tuned.before)
     for log in tuned.unfinished:
         assert "terminated; the same command continues" in log.read_text()
@@ -124,9 +116,7 @@ def test_no_trial_is_lost_or_doubled(tuned):
 
 def test_a_further_call_trains_nothing(tuned):
     before = {path: path.stat().st_mtime_ns for path in tuned.trials.rglob("log.txt")}
-    words = [str(word) for word in tuned.command[1:]]
-    place = words.index("--")
-    result = json.loads(doc(*words[:place], "--json", *words[place:])[0])
+    result = result_of(*tuned.command[1:])
     assert result["complete"] == TRIALS
     assert {path: path.stat().st_mtime_ns for path in tuned.trials.rglob("log.txt")} == before
     best = result["best"]
@@ -149,15 +139,15 @@ def test_the_best_trial_with_other_seeds(tuned):
     assert "got one with --log-interval 7: remove" in refused("tune", *tuned.study, *plain)
 
 
-def test_a_translation_by_its_bleu(tmp_path, monkeypatch):
+def test_a_translation_by_its_bleu(parallel, tmp_path, monkeypatch):
     """A metric that is maximised, and a ready space."""
     monkeypatch.chdir(tmp_path)
-    toy_translation.write_corpus(tmp_path / "text", "copy", 200, 20, 20)
-    run_here(preprocessing(tmp_path / "text", tmp_path / "data"))
-    training = SMALL_TRANSLATION.replace("--lr 1 --clip-norm 5", "--max-epoch 1 --eval-bleu")
-    words = f"fairseq-train data --user-dir {PACKAGE} {training} --best-checkpoint-metric bleu "
+    words = SMALL_TRANSLATION.replace("--lr 1 --clip-norm 5", "--max-epoch 1 --eval-bleu")
+    words = (
+        f"fairseq-train {parallel.data} --user-dir {PACKAGE} {words} --best-checkpoint-metric bleu "
+    )
     words += "--maximize-best-checkpoint-metric"
-    study = ["--study", "s", "--storage", "tune.journal", "--trials", 1, "--json", "--"]
-    result = json.loads(doc("tune", "luong", *study, *words.split())[0])
+    study = ["--study", "s", "--storage", "tune.journal", "--trials", 1, "--"]
+    result = result_of("tune", "luong", *study, *words.split())
     assert result["metric"] == "bleu" and result["complete"] == 1
     assert result["best"]["value"] >= 0

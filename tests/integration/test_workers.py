@@ -6,14 +6,25 @@ import re
 import shutil
 import signal
 import textwrap
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import toy_language
-from conftest import BIN, PACKAGE, doc, evaluation, fail_here, run_here, start, training
+from conftest import (
+    BIN,
+    PACKAGE,
+    digest_of,
+    doc,
+    error_of,
+    evaluation,
+    fail_here,
+    run_here,
+    start,
+    training,
+    wait_until,
+)
 from worker_processes import free_port, of_srun, of_torchrun
 
 from fairseq_doc import files
@@ -177,9 +188,8 @@ def test_two_workers_resume_to_the_same_bits(start_two, data, tmp_path):
     (tmp_path / "b").mkdir()
     shutil.copy(tmp_path / "a" / "checkpoint_1_5.pt", tmp_path / "b" / "checkpoint_last.pt")
     ended_well(start_two(data, tmp_path / "b", SHORT))
-    resumed = torch.load(tmp_path / "b" / "checkpoint_last.pt")["model"]
-    for name, tensor in torch.load(tmp_path / "a" / "checkpoint_last.pt")["model"].items():
-        assert torch.equal(resumed[name], tensor), name
+    one, other = (torch.load(tmp_path / name / "checkpoint_last.pt")["model"] for name in "ab")
+    assert digest_of(one) == digest_of(other)
 
 
 def test_two_workers_give_the_papers_balance_of_one(start_two, data, tmp_path):
@@ -241,20 +251,6 @@ def test_fairseq_hydra_train_joins_the_workers(worker, data, tmp_path):
 # How they end
 
 
-def assert_one_error(output, text):
-    """The last line is ours, and there is no traceback before it."""
-    assert "Traceback" not in output
-    last = output.splitlines()[-1]
-    assert "fairseq_doc: error: " in last and text in last
-
-
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_worker_ends_the_other(worker, killed, data, tmp_path):
     """One command a worker, with a method to meet."""
@@ -267,11 +263,11 @@ def test_a_killed_worker_ends_the_other(worker, killed, data, tmp_path):
         worker(f"{command} --distributed-rank {rank}", tmp_path / f"output{rank}")
         for rank in range(2)
     ]
-    wait_for((tmp_path / "checkpoint_last.pt").exists)
+    wait_until((tmp_path / "checkpoint_last.pt").exists)
     workers[killed].kill()
     other = workers[1 - killed]
     assert other.wait().status == 1
-    assert_one_error(output_of(other), "another worker ended")
+    assert "another worker ended" in error_of(output_of(other))
 
 
 def test_torchrun_trains_and_reports_a_killed_worker(one, data, tmp_path):
@@ -279,7 +275,7 @@ def test_torchrun_trains_and_reports_a_killed_worker(one, data, tmp_path):
     train = training(data, tmp_path, f"{OPTIONS} --max-epoch 300 --batch-size 6")
     program, _, options = train.partition(" ")
     process = start(f"torchrun --nproc-per-node 2 {BIN / program} {options}", TEST=str(tmp_path))
-    wait_for((tmp_path / "checkpoint_last.pt").exists)
+    wait_until((tmp_path / "checkpoint_last.pt").exists)
     os.kill(process_with(f"TEST={tmp_path}", "RANK=1"), signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
     assert process.returncode != 0
@@ -309,7 +305,7 @@ def test_a_worker_does_not_wait_for_one_that_never_comes(worker, data, tmp_path)
     ]
     for lonely in alone:
         assert lonely.wait().status == 1
-        assert_one_error(output_of(lonely), "did not start in time")
+        assert "did not start in time" in error_of(output_of(lonely))
 
 
 def test_all_workers_end_where_the_first_refuses(start_two, data, tmp_path):
@@ -318,12 +314,12 @@ def test_all_workers_end_where_the_first_refuses(start_two, data, tmp_path):
     first, second = start_two(data, tmp_path, SHORT)
     assert (first.wait().status, second.wait().status) == (1, 1)
     lock.close()
-    assert_one_error(output_of(first), "another training writes to")
-    assert_one_error(output_of(second), "another worker ended")
+    assert "another training writes to" in error_of(output_of(first))
+    assert "another worker ended" in error_of(output_of(second))
 
 
 def test_columns_that_leave_a_worker_without_its_share_are_an_error(data, one):
     checkpoint = one.folder / "checkpoint_last.pt"
     shards = "--gen-subset valid --num-shards 2 --shard-id 0 --batch-size 3"
-    output = fail_here(evaluation(data, checkpoint, shards))
-    assert "3 columns of split 'valid' do not divide over the workers" in output
+    error = fail_here(evaluation(data, checkpoint, shards))
+    assert "3 columns of split 'valid' do not divide over the workers" in error
