@@ -1,4 +1,5 @@
-"""A language of known probabilities is learned by the commands that a user types."""
+"""A language of known probabilities is learned by the commands that a user types, to 1.02 times
+its bits. With its LSTM layers detached, or words shuffled in training, a model has 1.37 times."""
 
 import pytest
 import toy_language
@@ -9,7 +10,7 @@ DOC = f"""{SMALL_MODEL} --decoder-embed-dim 32 --layer-dims 64,48 --doc-componen
     --embed-dropout 0 --input-dropout 0 --hidden-dropout 0 --output-dropout 0
     --component-dropout 0 --weight-dropout 0 --ar-alpha 0 --tar-beta 0 --weight-decay 0
     --lr 3 --clip-norm 1 --bptt 10 --max-length-delta 4 --batch-size 20 --batch-size-valid 10
-    --nonmono 3 --no-epoch-checkpoints --max-epoch 7"""
+    --nonmono 3 --no-epoch-checkpoints --max-epoch 9"""
 # As published: Adam without momentum, every column reads the text round and round.
 MELIS = """--arch lstm_melis_lm --hidden-size 32 --embedding-ratio 0.5 --input-dropout 0 --state-dropout 0
     --output-dropout 0 --task bptt_language_modeling --criterion doc_cross_entropy --sentence-avg
