@@ -243,9 +243,11 @@ def compared(script, tmp_path, monkeypatch):
     """The systems of each comparison of a script, as ``fairseq-doc compare`` reads them."""
     monkeypatch.chdir(ROOT)
     words = words_of(script, tmp_path, "fairseq-doc")
-    starts = [i for i, word in enumerate(words) if word == "compare"] + [len(words)]
+    starts = [i for i, word in enumerate(words) if word in ("compare", "bleu")] + [len(words)]
     comparisons = []
     for first, end in pairwise(starts):
+        if words[first] != "compare":
+            continue
         dashes = words.index("--", first)
         systems = [word for word in words[first:dashes] if "=" in word]
         comparisons.append(chosen_systems([], systems, words[dashes + 1 : end], print))
@@ -317,6 +319,32 @@ def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
     ):
         unknown = fail([EQUAL_TUNING / script[0], *script[1:]])
         assert "expected lstm1, lstm2, rhn5, nas1, mos3 or doc3; got lstm9" in unknown
+
+
+def test_the_systems_of_translation_are_accepted_by_fairseq(tmp_path, monkeypatch):
+    scripts, studies = ROOT / "examples" / "multi30k", tmp_path / "studies"
+    names = ["fairseq", "softmax", "i3", "i2i3"]
+    for name in names:
+        report = studies / name / "report" / "report.json"
+        report.parent.mkdir(parents=True)
+        settings = {"lr": 0.004, "label-smoothing": 0.1}
+        report.write_text(json.dumps({"best": {"settings": settings}}))
+        for seed in (1, 2, 3):  # the second test set's output, already there
+            run_of_seed = studies / "final" / f"{name}-seed{seed}"
+            run_of_seed.mkdir(parents=True)
+            (run_of_seed / "generate-test1.txt").touch()
+    monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")  # python
+    script = [scripts / "compare.sh", "data.en-de", studies, "raw1", "raw2", *names]
+    [systems] = compared(script, tmp_path, monkeypatch)
+    for name in names:
+        tune = [scripts / "tune.sh", name, "data.en-de", studies]
+        words = words_of(tune, tmp_path, "fairseq-doc")
+        words = words[words.index("fairseq-train") + 1 : words.index("tune", 1)]
+        args, best = by_fairseq(words, monkeypatch), systems[name].args
+        assert (args.source_lang, args.target_lang, args.max_update) == ("en", "de", 1814)
+        assert args.arch == best.arch and best.lr == [0.004] and best.max_update == 9070
+        assert best.label_smoothing == 0.1
+        assert ("doc-lambda" in (studies / f"{name}.yaml").read_text()) == name.startswith("i")
 
 
 @pytest.fixture

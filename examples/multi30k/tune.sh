@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Tune one system on Multi30k:
+#     examples/multi30k/tune.sh SYSTEM DATA STUDIES [options of fairseq-doc tune]
+# SYSTEM: fairseq, softmax, i3 or i2i3; DATA: the folder of fairseq-doc prepare-mt, NAME.en-de or NAME.de-en; STUDIES: a
+# folder for the studies. A second call resumes.
+set -euo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+source "$here/systems.sh"
+system="$1" data="$2" studies="$3"
+shift 3
+model=$(model_of "$system")
+pair="${data##*.}"
+mkdir -p "$studies"
+space="$studies/$system.yaml"
+cp "$here/space.yaml" "$space"
+case "$system" in i*) echo "doc-lambda: {low: 1e-3, high: 0.3, log: true}" >>"$space" ;; esac
+study=(--study "$system" --storage "sqlite:///$studies/tune.db" --dir "$studies/$system")
+fairseq-doc tune "$space" "${study[@]}" --trials 13 --startup-trials 6 "$@" -- \
+    fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $model $training $(updates 2) --seed 1
+fairseq-doc tune "${study[@]}" --report "$studies/$system/report" --overwrite
