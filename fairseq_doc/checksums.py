@@ -42,7 +42,7 @@ def check(path: str | os.PathLike) -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _check(path: Path, sums: Path, *versions: tuple) -> None:
+def _check(path: Path, sums: Path, *versions: tuple) -> None:  # versions: of the cache's key
     expected = _read(sums).get(path.name)
     if expected is not None and sha256_of(path) != expected:
         raise FairseqDocError(

@@ -325,7 +325,9 @@ def _moved_into_place(
 def _move_to_a_free_name(new: Path, path: Path) -> None:
     try:
         os.link(new, path)  # the second name; the caller removes the first
-    except OSError:  # it exists, or the disk has no links
+    except FileExistsError:
+        raise FairseqDocError(_exists(path)) from None
+    except OSError:  # a disk without links
         if os.path.lexists(path):
             raise FairseqDocError(_exists(path)) from None
         os.replace(new, path)

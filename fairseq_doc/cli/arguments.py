@@ -92,10 +92,16 @@ class AdaptationOptions(ProgressOptions, ModelOptions):
         dynamic, progress = self.dynamic, progress_of(self)
         if dynamic is None:
             return self.scorer
-        batches = dynamic.columns, dynamic.segment, dynamic.batches
         paths = dynamic.statistics_paths(self.path)
         statistics = [
-            statistics_of(Ensemble([model], ensemble.task), path, *batches, progress=progress)
+            statistics_of(
+                Ensemble([model], ensemble.task),
+                path,
+                columns=dynamic.columns,
+                segment=dynamic.segment,
+                batches=dynamic.batches,
+                progress=progress,
+            )
             for model, path in zip(ensemble.models, paths, strict=True)
         ]
         return replace(self.scorer, statistics=statistics)

@@ -50,8 +50,15 @@ def run(settings: Options) -> dict[str, Any]:
     folder, say = Path(settings.dir), partial(remark, "compare")
     usual = list(filter(None, (settings.systems or "").split(",")))
     systems = chosen_systems(usual, settings.others or (), settings.training or (), say)
-    how = settings.seeds, settings.workers, folder, settings.reference
-    rows = compare(systems, *how, progress_of(settings), say)
+    rows = compare(
+        systems,
+        seeds=settings.seeds,
+        workers=settings.workers,
+        folder=folder,
+        reference=settings.reference,
+        progress=progress_of(settings),
+        remark=say,
+    )
     table, numbers, picture = (folder / f"comparison.{end}" for end in ("md", "json", "png"))
     result = {
         "metric": "BLEU" if settings.reference else "perplexity",

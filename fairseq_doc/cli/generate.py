@@ -42,9 +42,16 @@ def run(settings: Options) -> dict[str, Any]:
     if unknown := [word for word in prompt if word not in dictionary]:
         words = ", ".join(unknown)
         remark("generate", f"{unit}s outside the dictionary, read as <unk>: {words}")
-    counts = settings.length, settings.samples
-    chances, progress = (settings.temperature, settings.sampling_topk), progress_of(settings)
-    samples = sample_text(ensemble, prompt, *counts, *chances, settings.seed, progress)
+    samples = sample_text(
+        ensemble,
+        prompt,
+        settings.length,
+        samples=settings.samples,
+        temperature=settings.temperature,
+        top_k=settings.sampling_topk,
+        seed=settings.seed,
+        progress=progress_of(settings),
+    )
     texts = [form.text(prompt + sample) for sample in samples]
     return {"prompt": prompt, "samples": samples, "end": dictionary.eos_word, "texts": texts}
 

@@ -143,8 +143,10 @@ def _run(called: str, words: Sequence[str]) -> int:
 def _parser_of(called: str) -> argparse.ArgumentParser:
     try:
         return make_parser(only=called)
-    except Exception:
+    except Exception as error:
         installation.check()  # whose error is the reason, if there is one
+        if isinstance(error, OSError):  # a library of torch is missing, say; no error of a command
+            raise ImportError(str(error)) from error
         raise
 
 

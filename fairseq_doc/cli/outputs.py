@@ -23,9 +23,14 @@ def first_ten(names: Iterable[Any]) -> str:
 def check_distinct(own: Iterable[Any], others: Iterable[Any] = ()) -> None:
     """Refuse a file that is given twice: each of ``own``, such as the outputs, is one that no other
     option names. None is no file."""
-    paths, rest = ([os.path.realpath(path) for path in part if path] for part in (own, others))
-    for path in paths:
-        if paths.count(path) + (path in rest) > 1:
+    named = [path for path in own if path]
+    paths, rest = (
+        [os.path.realpath(path) for path in named],
+        map(os.path.realpath, filter(None, others)),
+    )
+    taken = [*paths, *set(rest)]
+    for path, place in zip(named, paths, strict=True):
+        if taken.count(place) > 1:
             raise FairseqDocError(
                 f"expected other files for every input and output; got one twice: {path}"
             )

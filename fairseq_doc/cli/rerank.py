@@ -96,8 +96,9 @@ def run(settings: Options) -> dict[str, Any]:
             kept = KeptScores(settings.scores, _stamp(settings, ensemble))
             stack.callback(kept.close)
         base, most = BASES[settings.score_base], settings.max_candidates
-        trees = gold, parameters, word_trees
-        sentences = read_sentences(settings.nbest, ensemble.dictionary, base, *trees)
+        sentences = read_sentences(
+            settings.nbest, ensemble.dictionary, base, gold, parameters, word_trees
+        )
         if gold is not None:
             _check_gold(settings, sentences, gold, parameters.delete_label)
         start = time.perf_counter()

@@ -51,7 +51,8 @@ def load_stream(
     path: str, split: str, dictionary: Dictionary, combine: bool = False
 ) -> TokenStream:
     """Read a binarised split (``fairseq-preprocess --only-source``); ``FairseqDocError`` for a
-    missing, empty or damaged one, or words outside ``dictionary``."""
+    missing or damaged one, or words outside ``dictionary``, and for an empty one, which
+    ``fairseq_patches/binarised_data.py`` refuses."""
     dataset: Any = data_utils.load_indexed_dataset(path, dictionary, combine=combine)
     if dataset is None:
         raise FairseqDocError(

@@ -33,8 +33,8 @@ class PretrainedLanguageModel(Ensemble):
         max_tokens: int = MAX_TOKENS,
     ) -> SentenceScore | list[SentenceScore]:
         """Score a sentence or a list: words separated by blanks, or any text where the model reads
-        bytes; of an empty one, with ``empty_sentences``, the end mark. ``state`` and
-        ``max_tokens``: see :mod:`fairseq_doc.evaluation.scoring`."""
+        bytes; of an empty one, with ``empty_sentences``, the end mark; else it is refused. ``state``
+        and ``max_tokens``: see :mod:`fairseq_doc.evaluation.scoring`."""
         lines = [sentences] if isinstance(sentences, str) else sentences
         tokenized = check_sentences(lines, state, empty_sentences, max_words=None, form=self.form)
         scores = score_text(self, tokenized, state, max_tokens).sentences

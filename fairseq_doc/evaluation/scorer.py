@@ -49,8 +49,9 @@ class SampleSettings:
 @dataclass(frozen=True, kw_only=True)
 class ScorerSettings:
     """What evaluation adds to the models; None: nothing. The temperature T turns each model's P
-    into P^(1/T), renormalised, before all else; outside [.01, 100] float64 would know only even or
-    certain words."""
+    into P^(1/T), renormalised, before all else; outside [.01, 100], where float64 knows only even
+    or certain words, it is refused, and so are samples together with a cache or dynamic
+    evaluation."""
 
     temperature: float = 1.0
     samples: SampleSettings | None = None

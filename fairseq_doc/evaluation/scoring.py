@@ -133,8 +133,9 @@ def score_text(
     settings: ScorerSettings = USUAL,
     entropies: bool = False,
 ) -> TextScore:
-    """Score sentences. Raises ``FairseqDocError`` for a carried text of one token, a setting that
-    does not apply, and a score that is not finite.
+    """Score sentences, ``fresh`` or ``carried`` (see above). Raises ``FairseqDocError`` for another
+    state, ``max_tokens`` below 1, a carried text of one token, a setting that does not apply, and a
+    score that is not finite.
 
     Args:
         tokenized: lists of words, see :func:`check_sentences`.

@@ -8,6 +8,8 @@ import sys
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 from fairseq_doc import fairseq_warnings, interruptions
+
+# An import registers a file's replacements; where two replace one function, the later is outermost.
 from fairseq_doc.fairseq_patches import (  # noqa: F401
     amp_scaling,
     best_checkpoint,

@@ -60,7 +60,7 @@ class Place:
     rank: int
     workers: int
     local_rank: int
-    init_method: str
+    init_method: str = "env://"
     per_machine: int | None = None  # workers a machine, where the launcher says it
 
 
@@ -71,7 +71,8 @@ def place_of(environ: Mapping[str, str], port: int = -1) -> Place | None:
     if all(name in environ for name in TORCHRUN):
         rank = int(environ["RANK"])
         local_rank = int(environ.get("LOCAL_RANK", rank))
-        place = Place("torchrun", rank, int(environ["WORLD_SIZE"]), local_rank, "env://")
+        workers = int(environ["WORLD_SIZE"])
+        place = Place("torchrun", rank=rank, workers=workers, local_rank=local_rank)
     elif "SLURM_STEP_NODELIST" in environ and "SLURM_PROCID" in environ:  # a task of srun
         place = _place_by_srun(environ, port)
     else:
@@ -91,7 +92,14 @@ def _place_by_srun(environ, port):
         port = 10_000 + job % 20_000
     rank, local_rank = int(environ["SLURM_PROCID"]), int(environ.get("SLURM_LOCALID", "0"))
     per_machine = workers // machines if workers % machines == 0 else None
-    return Place("srun", rank, workers, local_rank, f"tcp://{nodes}:{port}", per_machine)
+    return Place(
+        "srun",
+        rank=rank,
+        workers=workers,
+        local_rank=local_rank,
+        init_method=f"tcp://{nodes}:{port}",
+        per_machine=per_machine,
+    )
 
 
 def command_of(argv: list[str]) -> str:

@@ -28,6 +28,6 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[.
 
 
 def apply() -> None:
-    """Make the replacements, in the order of their decorators."""
+    """Make the replacements, in the order in which their files were imported."""
     for replace in _replacements:
         replace()

@@ -36,7 +36,8 @@ class Parameters:
     cutoff_len: int = 40  # most words of a sentence in the second summary
     # Tags whose words, and labels whose brackets, are deleted
     delete_label: tuple[str, ...] = ("TOP", TRACE, ",", ":", "``", "''", ".")
-    delete_label_for_length: tuple[str, ...] = (TRACE,)  # tags whose words do not count in it
+    # Tags whose words do not count in a sentence's length
+    delete_label_for_length: tuple[str, ...] = (TRACE,)
     # Where one tree deletes a quote by such a tag and the other does not, both keep it.
     quote_label: tuple[str, ...] = ("``", "''", "POS")
     eq_label: tuple[tuple[str, str], ...] = (("ADVP", "PRT"),)  # pairs that count as equal

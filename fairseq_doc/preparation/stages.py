@@ -85,7 +85,8 @@ class StagedFolder:
     def run(self, name: str, stage: Stage) -> Path:
         """Run a stage unless it is finished, and report its lines; gives the stage's folder."""
         folder, log = self.part / name, self.part / f"{name}.log"
-        if log.exists():
+        finished = log.exists()
+        if finished:
             self.say(f"{name}: done before")
             lines = text_lines(log)
         else:
@@ -96,7 +97,8 @@ class StagedFolder:
         for line in lines:
             self.say(line)
             self.report.append(line)
-        write_lines(log, self.report[begin:])
+        if not finished:
+            write_lines(log, self.report[begin:])
         return folder
 
     def finish(self, data: Path, destination: Path, copies: Iterable[Path] = ()) -> None:

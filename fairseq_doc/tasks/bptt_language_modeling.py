@@ -79,7 +79,7 @@ class BpttLanguageModelingTask(FairseqTask):
         self.datasets[split] = load_stream(path, split, self.dictionary, combine)
 
     def get_batch_iterator(
-        self, dataset, max_sentences=None, num_shards=1, shard_id=0, epoch=1, **more
+        self, dataset, *, max_sentences=None, num_shards=1, shard_id=0, epoch=1, **more
     ):
         """The same windows in order on every worker; each worker has its own columns."""
         check_batches(max_sentences, **more)

@@ -33,8 +33,8 @@ def slots(url):
 
 @pytest.fixture(scope="module")
 def tuned(corpus, server, tmp_path_factory):
-    """A study of trainings of two epochs that was interrupted by Ctrl-C, killed at a random moment, and
-    continued by two processes at once."""
+    """A study of trainings of two epochs that was interrupted by Ctrl-C, killed at a random moment,
+    and continued by two processes at once."""
     folder = tmp_path_factory.mktemp("tune")
     (folder / "space.yaml").write_text(SPACE)
     url = f"sqlite:///{folder}/tune.db"
@@ -58,10 +58,15 @@ def tuned(corpus, server, tmp_path_factory):
         if "done training" not in (path.parent.parent / "log.txt").read_text()
     ]
 
+    def written():
+        return sum(log.stat().st_size for log in folder.glob("trials/*/log.txt"))
+
+    size = written()
     process = start("streams")
-    time.sleep(random.uniform(0, 4))
+    wait_until(lambda: written() > size)
+    time.sleep(random.uniform(0, 2))
     process.kill()
-    process.wait()
+    assert process.wait().status == -signal.SIGKILL
     killed = slots(url)
 
     both = [process.wait() for process in [start("streams"), start("streams2")]]

@@ -13,6 +13,7 @@ from fairseq_doc.ops import matmul
 sys.path.insert(0, str(ROOT / "scripts"))
 benchmark = importlib.import_module("benchmark")
 gpu, lstm, tools = (importlib.import_module(f"benchmarks.{x}") for x in ("gpu", "lstm", "tools"))
+sys.path.remove(str(ROOT / "scripts"))
 
 
 @pytest.fixture(autouse=True)

@@ -237,6 +237,8 @@ def test_empty_lines_where_asked_for(models, write):
         assert [s["tokens"] for s in result["sentences"]] == [first, 1]
         assert text.splitlines()[1].endswith("\t")
     assert_refused("text: line 2 is empty", run, "score", options)
+    assert_refused("line 2 is not UTF-8", run, "score", write(b"w1\nw\xff2\n"))
+    assert_refused("cannot read none", run, "score", "--input none")
 
 
 @pytest.mark.parametrize("options, words", [("", ["w1,", "w2"]), ("--units", ["w1", ",", "w2"])])
@@ -336,7 +338,7 @@ def model_of_bytes(folder, monkeypatch):
     binarise_bytes(Part.whole(folder / "whole"), folder / "test", dictionary)
     model = small_model(len(dictionary), dictionary=dictionary).eval()
     whole = ensemble(model, folder=".", dictionary=dictionary)
-    for command in (eval_lm, score, generate):
+    for command in (components, eval_lm, score, generate):
         monkeypatch.setattr(command, "ensemble_of", lambda *_: whole)
     return whole
 
@@ -370,6 +372,15 @@ def test_any_bytes_are_scored_and_joined_to_words(model_of_bytes, write, capsys)
     assert [row[2] for row in units[:4]] == ["<0xC3>", "<0xA9>", "<0x20>", "<0x20>"]
     bits = sum(float(row[3]) for row in units[:4])
     assert float(rows[0][3]) == pytest.approx(bits, abs=1e-5)
+
+
+def test_components_of_a_model_of_bytes(model_of_bytes, write):
+    result, text = run("components", write("é\n".encode()))
+    (sentence,) = result["sentences"]
+    names = [token["word"] for token in sentence["tokens"]]
+    assert (sentence["text"], names) == ("é", ["<0xC3>", "<0xA9>", "</s>"])
+    bits = -result["log_prob"] / 3 / math.log(2)
+    assert result["bits_per_character"] == pytest.approx(bits) and f"{bits:.4f} bits" in text
 
 
 def test_a_model_of_bytes_continues_plain_text(model_of_bytes, capsys):

@@ -66,6 +66,12 @@ def test_an_error_that_the_user_can_correct_is_one_line(ended, error, facts):
     assert line.startswith("fairseq_doc: error: ") and all(fact in line for fact in facts)
 
 
+@pytest.mark.parametrize("beginning", error_messages._OF_FAIRSEQ)
+def test_an_error_of_fairseq_that_needs_no_traceback_is_one_line(ended, beginning):
+    line = ended(ValueError(f"{beginning} x"))
+    assert line.startswith(f"fairseq_doc: error: {beginning}")
+
+
 @pytest.mark.parametrize(
     "text, facts",
     [

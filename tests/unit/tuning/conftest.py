@@ -1,7 +1,8 @@
 """Studies whose trainings are a small program instead of fairseq-train."""
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
@@ -27,10 +28,18 @@ def choosing(*actions):
 
 
 def at_once(*functions):
-    """Call each in a thread of its own; an error of one is raised here."""
-    with ThreadPoolExecutor(len(functions)) as pool:
-        calls = [pool.submit(function) for function in functions]
-        return [call.result(120) for call in calls]
+    """Call each in a thread of its own; an error of one is raised here, or that one hangs."""
+    calls = [Future() for _ in functions]
+
+    def call(function, future):
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    for pair in zip(functions, calls, strict=True):
+        threading.Thread(target=call, args=pair, daemon=True).start()
+    return [future.result(120) for future in calls]
 
 
 class Lines:
