@@ -124,11 +124,11 @@ def run(command, cwd=ROOT, fails=False, **changes):
 fail = functools.partial(run, fails=True)
 
 
-def wait_until(condition, seconds=120):
-    """Wait until a condition holds."""
+def wait_until(condition, seconds=120, pid=None):
+    """Wait until a condition holds, while a process lives."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline and (pid is None or not has_ended(pid))
         time.sleep(0.02)
 
 

@@ -5,16 +5,9 @@
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
+source "$here/../studies.sh"
 data="$1" studies="$2"
 shift 2
-# best_of SYSTEM [WITHOUT...]: its best settings as options.
-best_of() {
-    python - "$studies/$1/report/report.json" "${@:2}" <<'PYTHON'
-import json, sys
-settings = json.load(open(sys.argv[1]))["best"]["settings"]
-print(*(f"--{name} {value}" for name, value in settings.items() if name not in sys.argv[2:]))
-PYTHON
-}
 tuned=() averaged=()
 for system in "$@"; do
     model=$(model_of "$system")

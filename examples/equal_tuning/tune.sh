@@ -7,12 +7,11 @@
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
+source "$here/../studies.sh"
 system="$1" data="$2" studies="$3"
 shift 3
 model=$(model_of "$system")
 mkdir -p "$studies"
-study=(--study "$system" --storage "sqlite:///$studies/tune.db" --dir "$studies/$system")
 # 7 bits are a perplexity of 128.
-fairseq-doc tune "$here/space.yaml" "${study[@]}" --trials 12 --startup-trials 6 "$@" -- \
+tune "$system" "$here/space.yaml" --trials 12 --startup-trials 6 "$@" -- \
     fairseq-train "$data" $model $tuned_training --stop-above 7.0,6.95 --seed 1
-fairseq-doc tune "${study[@]}" --report "$studies/$system/report" --overwrite

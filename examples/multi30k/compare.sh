@@ -5,17 +5,15 @@
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
+source "$here/../studies.sh"
 data="$1" studies="$2" raw1="$3" raw2="$4"
 shift 4
 pair="${data##*.}"
 systems=()
 for system in "$@"; do
-    systems+=("$system=$(model_of "$system") $(python - "$studies/$system/report/report.json" <<'PYTHON'
-import json, sys
-settings = json.load(open(sys.argv[1]))["best"]["settings"]
-print(*(f"--{name} {value}" for name, value in settings.items()))
-PYTHON
-    )")
+    model=$(model_of "$system")
+    best=$(best_of "$system")
+    systems+=("$system=$model $best")
 done
 fairseq-doc compare --dir "$studies/final" --reference "$raw1" "${systems[@]}" -- \
     fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $training $(updates 10)

@@ -6,6 +6,7 @@
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
+source "$here/../studies.sh"
 system="$1" data="$2" studies="$3"
 shift 3
 model=$(model_of "$system")
@@ -14,7 +15,5 @@ mkdir -p "$studies"
 space="$studies/$system.yaml"
 cp "$here/space.yaml" "$space"
 case "$system" in i*) echo "doc-lambda: {low: 1e-3, high: 0.3, log: true}" >>"$space" ;; esac
-study=(--study "$system" --storage "sqlite:///$studies/tune.db" --dir "$studies/$system")
-fairseq-doc tune "$space" "${study[@]}" --trials 13 --startup-trials 6 "$@" -- \
+tune "$system" "$space" --trials 13 --startup-trials 6 "$@" -- \
     fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $model $training $(updates 2) --seed 1
-fairseq-doc tune "${study[@]}" --report "$studies/$system/report" --overwrite

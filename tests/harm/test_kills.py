@@ -73,7 +73,11 @@ COMMANDS = {
 }
 
 
-SHORT_FORM = [("prepare-lm", signal.SIGKILL), ("rerank", signal.SIGINT)]
+SHORT_FORM = [
+    ("prepare-lm", signal.SIGKILL),
+    ("prepare-lm of bytes", signal.SIGKILL),
+    ("rerank", signal.SIGINT),
+]
 WHOLE_FORM = [(name, number) for name in COMMANDS for number in sorted(set(SIGNALS))]
 
 

@@ -1,10 +1,11 @@
 """A recipe as YAML gives the configuration that its command line gives."""
 
+import subprocess
 import sys
 from argparse import Namespace
 
 import pytest
-from conftest import PACKAGE, ROOT
+from conftest import PACKAGE, ROOT, environment
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -54,13 +55,14 @@ def test_both_forms_give_the_same_configuration(path, tmp_path, monkeypatch):
         assert schedule["lr_patience"] < schedule["stop_patience"]
 
 
-def test_a_recipe_trains_by_hydra(corpus, server, tmp_path, monkeypatch):
-    monkeypatch.setenv("DATA", str(corpus.data))
-    monkeypatch.setattr("sys.argv", ["fairseq-train"])
+def test_a_recipe_trains_by_hydra(corpus, server, tmp_path):
+    """Both commands as they are typed."""
     small = "--batch-size 4 --decoder-embed-dim 16 --layer-dims 24,24,20 --doc-components 0,0,1,2"
     recipe = [ROOT / "examples/penn_treebank/train.sh", "--cpu", "--max-update", "3"]
-    words = as_yaml.words_of([*recipe, "--user-dir", PACKAGE, *small.split()])
-    (tmp_path / "small.yaml").write_text(as_yaml.as_yaml(words))
+    recipe += ["--user-dir", PACKAGE, *small.split()]
+    command = [sys.executable, ROOT / "scripts/as_yaml.py", *recipe]
+    made = subprocess.run(command, env=environment(DATA=str(corpus.data)), stdout=subprocess.PIPE)
+    (tmp_path / "small.yaml").write_bytes(made.stdout)
     result = server.run("fairseq-hydra-train --config-dir . --config-name small", tmp_path)
     assert result.status == 0, result.err[-3000:]
     assert (tmp_path / "checkpoints" / "ptb" / "checkpoint_last.pt").exists()

@@ -312,6 +312,19 @@ def test_the_systems_of_equal_tuning_are_accepted_by_fairseq(tmp_path, monkeypat
         )
 
 
+def test_translation_refuses_what_it_cannot_do(tmp_path):
+    scripts = ROOT / "examples" / "multi30k"
+    for script in (
+        ["tune.sh", "i9", "a.en-de", tmp_path],
+        ["compare.sh", "a.en-de", tmp_path, 1, 2, "i9"],
+    ):
+        assert "expected fairseq, softmax, i3 or i2i3; got i9" in fail(
+            [scripts / script[0], *script[1:]]
+        )
+    output = fail([scripts / "compare.sh", "a.en-de", tmp_path, 1, 2, "softmax"])
+    assert f"expected {tmp_path}/softmax/report/report.json, which tune.sh softmax writes" in output
+
+
 def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
     for script in (
         ["tune.sh", "lstm9", "data", tmp_path],

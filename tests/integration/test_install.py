@@ -10,6 +10,7 @@ import zipfile
 
 import pytest
 import toy_translation
+import toy_trees
 from conftest import BIN, PACKAGE, ROOT, fail, run
 
 import fairseq_doc
@@ -93,6 +94,18 @@ def test_from_raw_text_to_bleu(installed):
         """,
     )
     assert re.search(r"BLEU \d+\.\d\d", output)
+
+
+def test_from_trees_to_f1(installed):
+    toy_trees.write_corpus(installed[0] / "tree bank", train=150, dev=12, test=12)
+    output = shell(
+        installed,
+        """
+        fairseq-doc prepare-parsing "tree bank" "data bin/trees"
+        fairseq-doc evalb "data bin/trees/trees/test.mrg" "tree bank/test.nbest.gz"
+        """,
+    )
+    assert re.search(r"^f1 +\d+\.\d\d", output, re.MULTILINE)
 
 
 def test_the_wheel_brings_no_second_fairseq(installed):

@@ -41,7 +41,7 @@ def test_resumed_run_equals_the_uninterrupted_one(moment, corpus, trained, tmp_p
 def test_a_killed_process_goes_on_to_the_same_result(corpus, server, trained, tmp_path):
     command = training(corpus.data, tmp_path, trained.options)
     running = server.start(command, tmp_path, tmp_path / "streams")
-    wait_until(lambda: list(tmp_path.glob("checkpoint_2_*.pt")))
+    wait_until(lambda: list(tmp_path.glob("checkpoint_2_*.pt")), pid=running.pid)
     assert f"another training writes to {tmp_path}: wait" in fail_here(command)
     running.kill()
     assert running.wait().status == -signal.SIGKILL

@@ -48,7 +48,9 @@ def tuned(corpus, server, tmp_path_factory):
         return server.start(command, folder, folder / streams)
 
     process = start("streams")
-    wait_until(lambda: list(folder.glob("trials/*/checkpoints/checkpoint_last.pt")))
+    wait_until(
+        lambda: list(folder.glob("trials/*/checkpoints/checkpoint_last.pt")), pid=process.pid
+    )
     process.kill(signal.SIGINT)
     interrupted = process.wait()
     before = slots(url)
@@ -63,7 +65,7 @@ def tuned(corpus, server, tmp_path_factory):
 
     size = written()
     process = start("streams")
-    wait_until(lambda: written() > size)
+    wait_until(lambda: written() > size, pid=process.pid)
     time.sleep(random.uniform(0, 2))
     process.kill()
     assert process.wait().status == -signal.SIGKILL

@@ -21,6 +21,8 @@ def test_an_error_is_found_wherever_it_is_in_the_chain(link):
         assert search(found) is found
         error = during(link, found, Exception("Cannot load model parameters"), KeyError("model"))
         assert search(error) is search(error.__cause__ or error.__context__) is found
+        mixed = during("__cause__", during("__context__", found, Exception("")), KeyError(""))
+        assert search(mixed) is found
     other = during(link, KeyError("model"), ValueError("no model"))
     assert first_usage_error(other) is interruption(other) is first_usage_error(None) is None
 

@@ -84,6 +84,12 @@ def test_lists_are_described_by_the_first_candidates_and_the_best(trees):
     assert result["oracle_f1"] == pytest.approx(100 * 2 * 7 / 16)
 
 
+def test_ten_excluded_sentences_are_all_named(trees):
+    toy_trees.write_trees(trees / "gold", [GOLD[0]] * 10)
+    toy_trees.write_trees(trees / "test", [GOLD[1]] * 10)
+    assert result_of("evalb gold test")[1].endswith("8, 9, 10\n")
+
+
 def test_sentences_are_excluded_with_a_warning(trees):
     clean, _ = result_of("evalb gold test")
     toy_trees.write_trees(trees / "gold", [GOLD[1], *GOLD, *[GOLD[0]] * 11])

@@ -42,6 +42,10 @@ def test_sentences_that_are_refused_or_asked_for(lm):
     assert len(lm.score("w1 " * 20_001, max_tokens=30_000).words) == 20_002  # of any length
 
 
+def test_the_text_of_words_has_blanks_and_line_ends(lm):
+    assert lm.unit == "word" and lm.text(["w1", "w2", "</s>", "w3"]) == "w1 w2\nw3"
+
+
 def test_perplexity_and_samples_are_the_ensembles(lm):
     assert lm.perplexity("test", 2) == evaluate(lm, "test", 2)
     assert lm.perplexity("test").tokens == 59

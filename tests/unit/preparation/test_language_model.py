@@ -393,6 +393,11 @@ def test_an_empty_part_is_refused(one_file, tmp_path, split, lines, none, unit):
     )
 
 
+def test_only_a_text_is_cut(one_file, tmp_path):
+    message = refusal(tmp_path, prepared, one_file, tmp_path / "bin", "ptb", split=SIXTY)
+    assert "expected the corpus text and a file, which it cuts in three; got ptb" in message
+
+
 @pytest.mark.parametrize("split", ["90,5", "90,5,4", "110,-5,-5", "nan,50,50", "inf,5,5", "90,x,5"])
 def test_percentages_that_cannot_be_used_are_refused(one_file, tmp_path, split):
     message = refusal(tmp_path, prepared, one_file, tmp_path / "bin", split=split)

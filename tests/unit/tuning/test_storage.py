@@ -90,26 +90,44 @@ def journal(tmp_path, monkeypatch):
     return path
 
 
-def test_the_lock_of_a_dead_process_is_free(journal):
-    def die_with_the_lock():
+@pytest.fixture
+def holder(journal):
+    """A process that holds the lock of the journal."""
+
+    def hold(held):
         lock = JournalLock(journal)
         assert lock.acquire()
-        os.kill(os.getpid(), signal.SIGKILL)
+        held.set()
+        signal.pause()
 
-    process = multiprocessing.get_context("fork").Process(target=die_with_the_lock)
+    context = multiprocessing.get_context("fork")
+    held = context.Event()
+    process = context.Process(target=hold, args=(held,))
     process.start()
+    assert held.wait(30)
+    yield process
+    process.kill()
     process.join()
-    assert process.exitcode == -signal.SIGKILL
+
+
+def test_the_lock_of_a_dead_process_is_free(holder, journal):
+    holder.kill()
+    holder.join()
+    assert holder.exitcode == -signal.SIGKILL
     assert load_study(open_storage(journal, create=False), "s")
 
 
-def test_the_lock_of_another_is_waited_for(journal, monkeypatch):
-    other = JournalLock(journal)
-    assert other.acquire() and other.acquire()  # as after a signal before the release
+def test_the_lock_of_another_is_waited_for(holder, journal, monkeypatch):
     assert "a.journal to be free within" in refusal(open_storage, journal, False)
     monkeypatch.setattr(journal_module, "GRACE", 30)
-    threading.Timer(0.3, other.release).start()
+    threading.Timer(0.3, holder.kill).start()
     assert load_study(open_storage(journal, create=False), "s")
+
+
+def test_a_lock_that_was_taken_when_a_signal_came_is_this_one(journal):
+    lock = JournalLock(journal)
+    assert lock.acquire() and lock.acquire()
+    lock.release()
 
 
 def test_another_space_or_command_is_refused(storage):

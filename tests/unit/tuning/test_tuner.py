@@ -1,6 +1,7 @@
 """Tuning with trainings that take no time: values, failures, resuming, several tuners at once."""
 
 import math
+import shutil
 import signal
 import time
 
@@ -36,6 +37,23 @@ def test_every_trial_has_its_value_and_only_the_best_its_checkpoints(kind, study
     assert [p.parent.name for p in tuned.folder.glob("*/checkpoints")] == [f"trial-{best:04d}"]
     assert len(tuned.shown.lines) == 5 and tuned.shown.complete == 5
     assert tuned.shown.lines[0].startswith("trial ") and " --lr " in tuned.shown.lines[0]
+
+
+def test_checkpoints_behind_a_link_are_not_removed(study_in, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "thesis.tex").touch()
+    tuned = study_in()
+    run = tuned.tuner(2, workers=1)
+    finish = run._finish
+
+    def link_then_finish(trial, training, outcome):
+        shutil.rmtree(training.folder / "checkpoints")
+        (training.folder / "checkpoints").symlink_to(tmp_path / "elsewhere")
+        finish(trial, training, outcome)
+
+    run._finish = link_then_finish
+    run.run()
+    assert (tmp_path / "elsewhere" / "thesis.tex").exists()
 
 
 @pytest.mark.parametrize("maximize", [False, True])
