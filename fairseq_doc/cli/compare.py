@@ -12,7 +12,7 @@ from fairseq_doc.cli.outputs import remark
 from fairseq_doc.evaluation.plotting import plot_curves
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option, positive
-from fairseq_doc.tuning.comparison import SPLITS, chosen_systems, compare, mean_curves
+from fairseq_doc.tuning.comparison import SPLITS, chosen_systems, compare, curves_of
 
 EXAMPLE = (
     "fairseq-doc compare --dir checkpoints/mine --systems softmax,mos,doc --seeds 3 --workers 2 -- "
@@ -67,7 +67,7 @@ def run(settings: Options) -> dict[str, Any]:
     }
     write_lines(table, _table(rows))
     write_lines(numbers, [json.dumps(result, indent=1)])
-    plot_curves(mean_curves(rows, folder), picture)
+    plot_curves(curves_of(rows, folder), picture)
     return result
 
 

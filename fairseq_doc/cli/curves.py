@@ -8,14 +8,14 @@ from typing import Any
 from fairseq_doc.cli.outputs import output_lines
 from fairseq_doc.cli.version import report
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.learning_curves import LearningCurve, read_log
+from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve, read_log
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_curves
-from fairseq_doc.evaluation.reference_curves import departures, read_band, reference
+from fairseq_doc.evaluation.reference_curves import departures, read_reference, reference
 from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.options import REQUIRED, option
 
 EXAMPLE = (
-    "fairseq-doc curves curves.png MoS=mos.log DOC=doc.log\n"
+    "fairseq-doc curves curves.png MoS=mos.log DOC=doc.json\n"
     "  fairseq-doc curves --check reference.json doc.log"
 )
 
@@ -30,12 +30,12 @@ class Options:
         metavar="PICTURE",
     )
     runs: list[str] = option(
-        "name of a run, and the output of its fairseq-train; with --check the output alone, with "
-        "--reference the name is by default the file's",
+        "name of a run, and the output of its fairseq-train or, .json, a reference of several "
+        "seeds; with --check the output alone, with --reference the name is by default the file's",
         REQUIRED,
         positional=True,
         nargs="+",
-        metavar="NAME=LOG",
+        metavar="NAME=FILE",
         type=str,
     )
     check: bool = option(
@@ -61,7 +61,7 @@ def run(settings: Options) -> dict[str, Any]:
     ``best``, and the epochs ``averaging_after`` and ``stages_after``. With --check the file
     ``check``, and ``runs``, each with ``compared``, the number of epochs, and ``departures``."""
     if settings.check:
-        band = read_band(settings.file)
+        _, band = read_reference(settings.file)
         runs = {}
         for path in settings.runs:
             outside, compared = departures(read_log(path), band)
@@ -69,23 +69,25 @@ def run(settings: Options) -> dict[str, Any]:
         return {"check": settings.file, "runs": runs}
     check = check_output if settings.reference else check_plot_path
     check(settings.file, settings.overwrite)
-    curves: dict[str, LearningCurve] = {}
+    curves: dict[str, list[LearningCurve]] = {}
     for run in settings.runs:
         name, equals, path = run.partition("=")
         if settings.reference and not equals:
             name, path = Path(run).stem, run
         elif not equals or not name:
-            raise FairseqDocError(f"expected NAME=LOG; got {run}")
+            raise FairseqDocError(f"expected NAME=FILE; got {run}")
         if name in curves:
-            raise FairseqDocError(f"expected logs of different names; got {name} twice")
-        curves[name] = read_log(path)
+            raise FairseqDocError(f"expected runs of different names; got {name} twice")
+        drawn = path.endswith(".json") and not settings.reference
+        curves[name] = read_reference(path)[0] if drawn else [read_log(path)]
+    means = {name: mean_curve(seeds) for name, seeds in curves.items()}
     if settings.reference:
-        content = reference(curves, settings.made_by or "", _made_with())
+        content = reference(means, settings.made_by or "", _made_with())
         write_lines(settings.file, [json.dumps(content, ensure_ascii=False, indent=1)])
     else:
         plot_curves(curves, settings.file)
     kind = "reference" if settings.reference else "picture"
-    return {kind: settings.file, "runs": {name: curve.facts() for name, curve in curves.items()}}
+    return {kind: settings.file, "runs": {name: curve.facts() for name, curve in means.items()}}
 
 
 def _made_with() -> dict[str, str]:

@@ -5,8 +5,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -39,6 +40,14 @@ class LearningCurve:
             "averaging_after": self.averaging_after,
             "stages_after": self.stages_after,
         }
+
+
+def mean_curve(seeds: Sequence[LearningCurve]) -> LearningCurve:
+    """The mean perplexity of the epochs that all seeds have; averaging and stages start where they
+    do for the first."""
+    epochs = sorted(set.intersection(*(set(curve.perplexities) for curve in seeds)))
+    means = {e: statistics.fmean(curve.perplexities[e] for curve in seeds) for e in epochs}
+    return replace(seeds[0], perplexities=means)
 
 
 def read_log(path: str | os.PathLike) -> LearningCurve:

@@ -2,14 +2,15 @@
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import Attention
 from fairseq_doc.evaluation.components import MixtureWeights, SentenceComponents
-from fairseq_doc.evaluation.learning_curves import LearningCurve
+from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve
 from fairseq_doc.files import check_output, whole_file
 
 FORMATS = ("png", "pdf", "svg", "jpg")
@@ -25,23 +26,31 @@ def check_plot_path(path: str | os.PathLike, overwrite: bool = False) -> None:
     check_output(path, overwrite)
 
 
-def plot_curves(curves: dict[str, LearningCurve], path: str | os.PathLike) -> None:
-    """Plot perplexity over epochs, one curve for each name: a ring where averaging starts, a
-    diamond where a fine-tuning stage starts."""
+def plot_curves(curves: Mapping[str, Sequence[LearningCurve]], path: str | os.PathLike) -> None:
+    """Plot perplexity over epochs, for each name the mean of its seeds, and the range of several
+    as a band: a ring where averaging starts, a diamond where a fine-tuning stage starts."""
     figure, axes = new_figure()
-    for name, curve in curves.items():
-        epochs, perplexities = list(curve.perplexities), list(curve.perplexities.values())
-        (line,) = axes.plot(epochs, perplexities, marker=".", label=name)
-        style = {"color": line.get_color(), "markerfacecolor": "none", "markersize": 10}
-        for what, marker, after in (
-            ("averaging", "o", [curve.averaging_after]),
-            ("fine-tuning", "D", curve.stages_after.values()),
-        ):
-            validated = {e: y for e, y in curve.perplexities.items() if e in after}
-            if validated:
-                label = f"{name}: {what} starts"
-                axes.plot(list(validated), list(validated.values()), marker, label=label, **style)
-    drawn = [value for curve in curves.values() for value in curve.perplexities.values()]
+    drawn: list[float] = []
+    marks: dict[str, tuple[str, list[tuple[int, float]]]] = {
+        "averaging starts": ("o", []),
+        "fine-tuning starts": ("D", []),
+    }
+    for name, seeds in curves.items():
+        curve = mean_curve(seeds)
+        means, epochs = curve.perplexities, list(curve.perplexities)
+        (line,) = axes.plot(epochs, list(means.values()), marker=".", label=name)
+        ranges = [[seed.perplexities[epoch] for seed in seeds] for epoch in epochs]
+        if len(seeds) > 1:
+            lowest, highest = list(map(min, ranges)), list(map(max, ranges))
+            axes.fill_between(epochs, lowest, highest, color=line.get_color(), alpha=0.25, lw=0)
+        drawn += chain.from_iterable(ranges)
+        starts = [curve.averaging_after], curve.stages_after.values()
+        for (_, points), after in zip(marks.values(), starts, strict=True):
+            points += [(epoch, means[epoch]) for epoch in epochs if epoch in after]
+    for label, (marker, points) in marks.items():
+        if points:
+            style = {"color": "black", "markerfacecolor": "none", "markersize": 10}
+            axes.plot(*zip(*points, strict=True), marker, label=label, **style)
     _use_log_scale(axes, min(drawn), max(drawn))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="epoch", ylabel="validation perplexity")
@@ -161,8 +170,11 @@ def new_figure(width: float = 7, height: float = 4.5, rows: int = 1) -> tuple[An
 
 
 def save_figure(figure: Any, path: str | os.PathLike) -> None:
-    """Write a figure in the format of the name's ending."""
+    """Write a figure in the format of the name's ending; SVG in the reader's own font."""
+    from matplotlib import rc_context
+
     drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=130, format=Path(path).suffix[1:].lower())
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(drawn, dpi=130, format=Path(path).suffix[1:].lower())
     with whole_file(path, binary=True) as file:
         file.write(drawn.getvalue())

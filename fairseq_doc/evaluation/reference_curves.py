@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.learning_curves import LearningCurve
+from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve
 from fairseq_doc.files import read_text
 
 MAX_BYTES = 1 << 22  # of a file
@@ -56,20 +56,36 @@ def reference(
     }
 
 
-def read_band(path: str | os.PathLike) -> dict[int, tuple[float, float]]:
-    """{epoch: (low, high)} of a reference file."""
+def read_reference(
+    path: str | os.PathLike,
+) -> tuple[list[LearningCurve], dict[int, tuple[float, float]]]:
+    """The seeds' curves, and {epoch: (low, high)}, of a reference file."""
     text = read_text(path, MAX_BYTES)
     try:
         content = json.loads(text)
         band = {int(row["epoch"]): (row["low"], row["high"]) for row in content["epochs"]}
-        if content["kind"] != KIND or not all(0 < a <= b < math.inf for a, b in band.values()):
+        seeds = [
+            LearningCurve(
+                _by_number(run["perplexity"], float),
+                run["averaging_after"],
+                _by_number(run["stages_after"], int),
+            )
+            for run in content["runs"].values()
+        ]
+        pairs = [*band.values(), *((x, x) for seed in seeds for x in seed.perplexities.values())]
+        whole = content["kind"] == KIND and band and mean_curve(seeds).perplexities
+        if not whole or not all(0 < low <= high < math.inf for low, high in pairs):
             raise ValueError
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise FairseqDocError(
             f"{path}: expected a reference that fairseq-doc curves --reference wrote; got another "
             "file"
         ) from None
-    return band
+    return seeds, band
+
+
+def _by_number(items: Mapping[str, Any], kind: type) -> dict[int, Any]:
+    return {int(number): kind(value) for number, value in items.items()}
 
 
 def departures(
@@ -80,7 +96,7 @@ def departures(
     shared = sorted(curve.perplexities.keys() & band.keys())
     if not shared:
         raise FairseqDocError(
-            f"expected epochs of the reference, {min(band, default=0)} to {max(band, default=0)}; "
+            f"expected epochs of the reference, {min(band)} to {max(band)}; "
             f"the run has {min(curve.perplexities)} to {max(curve.perplexities)}"
         )
     outside = []

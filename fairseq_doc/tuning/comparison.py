@@ -348,13 +348,9 @@ def summary(values: Sequence[float], baseline: Sequence[float]) -> dict[str, flo
     }
 
 
-def mean_curves(rows: dict[str, dict[str, Any]], folder: Path) -> dict[str, LearningCurve]:
-    """{system: the mean validation perplexity of the epochs that all its seeds have}, with the
-    start of averaging of the first seed."""
-    curves = {}
-    for name, row in rows.items():
-        own = [read_log(folder_of(folder, name, seed) / LOG) for seed in row["seeds"]]
-        epochs = sorted(set.intersection(*(set(curve.perplexities) for curve in own)))
-        means = {e: statistics.mean(curve.perplexities[e] for curve in own) for e in epochs}
-        curves[name] = LearningCurve(means, own[0].averaging_after, {})
-    return curves
+def curves_of(rows: dict[str, dict[str, Any]], folder: Path) -> dict[str, list[LearningCurve]]:
+    """{system: the learning curve of each seed}."""
+    return {
+        name: [read_log(folder_of(folder, name, seed) / LOG) for seed in row["seeds"]]
+        for name, row in rows.items()
+    }

@@ -264,22 +264,35 @@ def test_the_variants_beyond_the_paper_are_accepted_by_fairseq(tmp_path, monkeyp
 
 
 def test_the_converged_systems_have_one_size_and_other_options_follow(tmp_path, monkeypatch):
-    script = [ROOT / "examples/converged/compare.sh", "data", "checkpoints"]
-    [systems] = compared(
-        [*script, "--seeds", "1", "--", "--max-epoch", "60"], tmp_path, monkeypatch
+    """Fine-tuned, from its own model, and with another lambda, a system is the same model."""
+    scripts, own = ROOT / "examples" / "converged", ["--seeds", "1", "--", "--max-epoch", "60"]
+    [first], [tuned], [strengths] = (
+        compared([scripts / script, "data", *folders, *own], tmp_path, monkeypatch)
+        for script, *folders in (
+            ["compare.sh", "first"],
+            ["fine_tune.sh", "first", "second"],
+            ["lambda.sh", "lambda"],
+        )
     )
     words = 10_002
-    for system in systems.values():
+    doc2 = first["doc2"].args
+    for name, system in [*first.items(), *tuned.items(), *strengths.items()]:
         args = system.args
         assert args.max_epoch == 60 and args.seed == 1
         widths = [args.decoder_embed_dim, *eval(args.layer_dims)]
         size = words * (widths[0] + 1)
         size += sum(4 * out * (inp + out + 2) for inp, out in pairwise(widths))
         counts = getattr(args, "doc_components", None)
+        assert counts == getattr(first.get(name, first["doc2"]).args, "doc_components", None)
         if counts:
             size += sum(i * (d * 100 + 100) for i, d in zip(eval(counts), widths, strict=True))
             size += widths[-1] * sum(eval(counts))
         assert abs(size - 1.6e6) < 0.005e6, size
+    for name, system in tuned.items():
+        start = f"first/{name}-seed{{seed}}/checkpoints/checkpoint_best.pt"
+        assert system.args.finetune_from_model == start and system.args.average_at == 1
+    lambdas = [system.args.doc_lambda for system in strengths.values()]
+    assert [*lambdas, doc2.doc_lambda] == [0, 0.01, 0.001]
 
 
 EQUAL_TUNING = ROOT / "examples" / "equal_tuning"

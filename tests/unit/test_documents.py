@@ -123,32 +123,12 @@ def without_diagrams(text):
     return re.sub(r"--[a-z-]+-->", "", text)
 
 
-@pytest.mark.parametrize("name, page", [("make_options", "PAGE"), ("make_curves", "PICTURE")])
-def test_what_is_generated_is_what_the_code_says_and_a_stale_page_is_reported(
-    name, page, tmp_path, monkeypatch, capsys
+def test_the_options_page_is_what_the_code_says_and_a_stale_one_is_reported(
+    tmp_path, monkeypatch, capsys
 ):
-    module = script(name)
+    module = script("make_options")
     assert module.main(["--check"]) == 0, capsys.readouterr().err
-    monkeypatch.setattr(module, page, tmp_path / "page")
+    monkeypatch.setattr(module, "PAGE", tmp_path / "page")
     assert module.main(["--check"]) == 1
-    assert f"run python scripts/{name}.py" in capsys.readouterr().err
+    assert "run python scripts/make_options.py" in capsys.readouterr().err
     assert module.main([]) == 0 and module.main(["--check"]) == 0
-
-
-def test_numbers_of_the_picture_come_from_logs(tmp_path, monkeypatch):
-    make_curves = script("make_curves")
-    for name in ("NUMBERS", "PICTURE"):
-        monkeypatch.setattr(make_curves, name, tmp_path / name)
-    line = "epoch {0:03d} | valid on 'valid' subset | loss 6 | ppl {1} | wps 1\n"
-    for name, perplexities in (("a", (300, 200, 44.5)), ("b", (250, 90, 44.25))):
-        lines = [line.format(n, p) for n, p in enumerate(perplexities, start=1)]
-        lines[2:2] = ["averaging starts after epoch 2\n"] if name == "b" else []
-        (tmp_path / f"{name}.log").write_text("".join(lines))
-    logs = [f"one & two={tmp_path}/a.log", f"DOC={tmp_path}/b.log"]
-    assert make_curves.main(["--note", "a machine", "--logs", *logs]) == 0
-    note, curves = make_curves.read_numbers((tmp_path / "NUMBERS").read_text())
-    assert note == "a machine" and list(curves) == ["one & two", "DOC"]
-    assert curves["DOC"].perplexities == {1: 250, 2: 90, 3: 44.25}
-    assert curves["DOC"].averaging_after == 2 and curves["one & two"].averaging_after is None
-    picture = (tmp_path / "PICTURE").read_text()
-    assert picture.count("<circle") == 1 and "one &amp; two" in picture and "44.25" in picture

@@ -22,8 +22,10 @@ from fairseq_doc.evaluation.components import (
     summarise,
     text_components,
 )
+from fairseq_doc.evaluation.learning_curves import LearningCurve
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.rank import log_prob_rank
+from fairseq_doc.evaluation.reference_curves import reference
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.preparation.byte_text import Part, binarise_bytes, make_dictionary
@@ -106,8 +108,8 @@ def test_a_command_has_a_help_and_examples_that_its_parser_takes(name, capsys):
         ("score data --path a.pt --max-words many", "--max-words: invalid positive value: 'many'"),
         ("generate data --path a.pt --length long", "--length: invalid int value: 'long'"),
         ("rank data --path a.pt --tolerance small", "--tolerance: invalid float value: 'small'"),
-        ("curves a.png", "required: NAME=LOG"),
-        ("curves --check a.json", "required: NAME=LOG"),
+        ("curves a.png", "required: NAME=FILE"),
+        ("curves --check a.json", "required: NAME=FILE"),
         ("prepare-lm music raw", "argument CORPUS: invalid choice: 'music'"),
         ("prepare-mt en de raw --workers 0", "--workers: invalid positive value: '0'"),
         ("prepare-parsing raw --threshold 0", "--threshold: invalid positive value: '0'"),
@@ -583,6 +585,9 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
     content = json.loads((logs / "ref.json").read_text())
     assert content["command"] == "train.sh" and content["torch"].startswith(torch.__version__)
     assert content["runs"]["seed1"]["perplexity"] == {"1": 90.5, "2": 80.25}
+    mean, _ = result_of("curves both.png both=ref.json MoS=mos.log")
+    assert mean["runs"]["both"]["perplexity"] == {"1": 80.25, "2": 70.125}
+    assert mean["runs"]["MoS"]["best"] == 80.25
     same, text = result_of("curves --check ref.json doc.log mos.log")
     assert same["runs"]["doc.log"] == {"compared": 3, "departures": []}
     assert text.splitlines()[1] == "mos.log: inside the band of the reference at all 2 epochs"
@@ -597,7 +602,7 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
 @pytest.mark.parametrize(
     "words, problem",
     [
-        ("new.png doc.log", "expected NAME=LOG; got doc.log"),
+        ("new.png doc.log", "expected NAME=FILE; got doc.log"),
         ("new.png =doc.log", "got =doc.log"),
         ("new.png A=doc.log A=mos.log", "different names; got A twice"),
         ("new.png A=none.log", "cannot read none.log: No such file"),
@@ -609,13 +614,14 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("--check none.json doc.log", "cannot read none.json: No such file"),
         ("--check doc.log doc.log", "doc.log: expected a reference that fairseq-doc curves"),
         ("--check list.json doc.log", "list.json: expected a reference that fairseq-doc curves"),
-        ("--check empty.json doc.log", "epochs of the reference, 0 to 0; the run has 1 to 3"),
+        ("new.png A=list.json", "list.json: expected a reference that fairseq-doc curves"),
+        ("--check later.json doc.log", "epochs of the reference, 7 to 7; the run has 1 to 3"),
     ],
 )
 def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem):
     (logs / "list.json").write_text("[1]")
-    kind = "fairseq_doc reference curves"
-    (logs / "empty.json").write_text(json.dumps({"kind": kind, "epochs": []}))
+    later = reference({"a": LearningCurve({7: 60.0}, None, {})}, "x", {})
+    (logs / "later.json").write_text(json.dumps(later))
     before = contents(logs)
     assert_refused(problem, result_of, f"curves {words}")
     assert contents(logs) == before

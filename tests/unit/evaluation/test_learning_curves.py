@@ -11,7 +11,7 @@ from fairseq.logging import progress_bar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.evaluation.learning_curves import LearningCurve, read_log
+from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve, read_log
 from fairseq_doc.optim import nt_asgd
 
 SIMPLE = """\
@@ -111,6 +111,13 @@ def test_what_the_optimizer_logs_is_read_back(tmp_path, command):
 
     curve = read(tmp_path, fairseqs_own_log(command, "simple", [7.0] * 9, train))
     assert (curve.averaging_after, curve.stages_after) == (2, {1: 5, 2: 7})
+
+
+def test_the_mean_of_seeds_has_the_epochs_of_all():
+    first = LearningCurve({1: 90.0, 2: 70.0, 3: 60.0}, 2, {1: 2})
+    second = LearningCurve({1: 110.0, 2: 90.0}, 1, {})
+    assert mean_curve([first, second]) == LearningCurve({1: 100.0, 2: 80.0}, 2, {1: 2})
+    assert mean_curve([first]) == first
 
 
 def test_bytes_that_are_no_utf_8(tmp_path):

@@ -4,9 +4,10 @@ import json
 import math
 
 import pytest
+from conftest import assert_refused
 
 from fairseq_doc.evaluation.learning_curves import LearningCurve
-from fairseq_doc.evaluation.reference_curves import departures, read_band, reference
+from fairseq_doc.evaluation.reference_curves import departures, read_reference, reference
 
 
 def curve(*perplexities, averaging_after=None):
@@ -46,12 +47,36 @@ def test_seeds_of_different_lengths():
     assert set(band) == {1, 2} and band[2][0] < 50 < 100 < band[2][1]
 
 
-def test_a_file_gives_the_band_back(tmp_path):
-    content, band = band_of(curve(100, 50.123), curve(101, 51))
+def test_a_file_gives_the_seeds_and_the_band_back(tmp_path):
+    seeds = [
+        curve(100, 50.123, averaging_after=1),
+        LearningCurve({1: 101.0, 2: 51.0}, None, {1: 2}),
+    ]
+    content, band = band_of(*seeds)
     (tmp_path / "r.json").write_text(json.dumps(content))
-    assert read_band(tmp_path / "r.json") == band
+    assert read_reference(tmp_path / "r.json") == (seeds, band)
     assert content["command"] == "x" and content["torch"] == "2"
     assert content["runs"]["seed1"]["perplexity"] == {1: 100, 2: 50.123}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "other"},
+        {"runs": {}},
+        {"runs": []},
+        {"runs": {"a": {}}},
+        {"runs": {"a": {"perplexity": {"1": -1}, "averaging_after": None, "stages_after": {}}}},
+        {"runs": {"a": {"perplexity": {}, "averaging_after": None, "stages_after": {}}}},
+        {"epochs": [{"epoch": 1, "low": 9, "high": 8}]},
+    ],
+)
+def test_another_file_is_refused(tmp_path, change):
+    content, _ = band_of(curve(100))
+    (tmp_path / "r.json").write_text(json.dumps({**content, **change}))
+    assert_refused(
+        "r.json: expected a reference .* got another file", read_reference, tmp_path / "r.json"
+    )
 
 
 def test_every_seed_is_inside_and_what_is_not_is_named():

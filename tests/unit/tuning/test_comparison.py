@@ -6,7 +6,7 @@ import pytest
 from conftest import PACKAGE, SMALL_MODEL, SMALL_TRAINING, refusal
 
 from fairseq_doc.tuning import comparison
-from fairseq_doc.tuning.comparison import chosen_systems, completed, mean_curves, summary
+from fairseq_doc.tuning.comparison import chosen_systems, completed, curves_of, summary
 
 TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
 BASE = f"fairseq-train data --user-dir {PACKAGE} {TRAINING}".split()
@@ -99,7 +99,7 @@ def test_the_distance_in_deviations():
     assert summary([2.0, 2.0], [2.0, 2.0])["distance_in_deviations"] is None
 
 
-def test_the_mean_curve_has_the_epochs_of_all_seeds(tmp_path):
+def test_the_curves_of_a_system_are_its_seeds_logs(tmp_path):
     for seed, perplexities in ((1, [90, 70, 60]), (2, [110, 90])):
         folder = tmp_path / f"a-seed{seed}"
         folder.mkdir()
@@ -108,5 +108,5 @@ def test_the_mean_curve_has_the_epochs_of_all_seeds(tmp_path):
             for epoch, perplexity in enumerate(perplexities, start=1)
         ]
         (folder / "log.txt").write_text("\n".join(lines))
-    curves = mean_curves({"a": {"seeds": [1, 2]}}, tmp_path)
-    assert curves["a"].perplexities == {1: 100, 2: 80}
+    first, second = curves_of({"a": {"seeds": [1, 2]}}, tmp_path)["a"]
+    assert first.perplexities == {1: 90, 2: 70, 3: 60} and second.perplexities == {1: 110, 2: 90}

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# What the finished models of a comparison show, for each system: the seeds as an ensemble, and of seed 1 the rank of the
+# log-probabilities, the mixture weights by layer, a cache and dynamic evaluation.
+#     examples/converged/evaluate.sh DATA DIR SYSTEM...
+# DATA, DIR: as of compare.sh or fine_tune.sh. What takes long stays in DIR and beside the models; a second call goes on.
+set -euo pipefail
+here="$(dirname "$0")"
+data="$1" folder="$2"
+for system in "${@:3}"; do
+    echo "# $system"
+    models=("$folder/$system"-seed*/checkpoints/checkpoint_best.pt)
+    first="$folder/$system-seed1/checkpoints/checkpoint_best.pt"
+    for split in valid test; do
+        fairseq-doc eval-lm "$data" --path "$(IFS=:; echo "${models[*]}")" --gen-subset $split
+    done
+    rank="$folder/$system.rank.txt"
+    if ! [ "$rank" -nt "$first" ]; then
+        fairseq-doc rank "$data" --path "$first" --gen-subset valid >"$rank.part"
+        mv "$rank.part" "$rank"
+    fi
+    cat "$rank"
+    [ "$system" = softmax ] || fairseq-doc weights "$data" --path "$first" --gen-subset valid
+    "$here/../beyond/evaluate.sh" "$first" "$data" 20
+done

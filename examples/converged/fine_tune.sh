@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Fine-tune the models of compare.sh: the same training once more from each, averaged from its first check on.
+#     examples/converged/fine_tune.sh DATA FIRST DIR [options of fairseq-doc compare] [-- options of fairseq-train]
+# FIRST: compare.sh's folder; DIR: another one, for these trainings and their table. A second call goes on.
+set -euo pipefail
+source "$(dirname "$0")/systems.sh"
+further=()
+for system in "${systems[@]}"; do
+    start="$2/${system%%=*}-seed{seed}/checkpoints/checkpoint_best.pt"
+    further+=("$system --average-at 1 --max-checks 14 --finetune-from-model '$start'")
+done
+compare "$1" "$3" "${further[@]}" "${@:4}"

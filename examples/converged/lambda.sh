@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Train DOC with other strengths of the term that balances the mixture weights, for the paper's Table 4:
+#     examples/converged/lambda.sh DATA DIR [options of fairseq-doc compare] [-- options of fairseq-train]
+# DIR: a folder for these trainings and their table; lambda .001 is doc2 of compare.sh. A second call goes on.
+set -euo pipefail
+source "$(dirname "$0")/systems.sh"
+doc2="${systems[2]#*=}"
+compare "$1" "$2" "lambda0=$doc2 --doc-lambda 0" "lambda.01=$doc2 --doc-lambda 0.01" --seeds 1 "${@:3}"
