@@ -13,7 +13,13 @@ from torch.nn import functional as F
 
 from fairseq_doc.ops.gradient_sampling import KeptRows
 from fairseq_doc.ops.matmul import add_matmul_, can_branch_on, matmul, of_a_size
-from fairseq_doc.ops.mixture_chunks import chunk_size, rows_per_product, smallest_sum, with_column
+from fairseq_doc.ops.mixture_chunks import (
+    chunk_size,
+    rows_per_product,
+    smallest_sum,
+    tokens_per_block,
+    with_column,
+)
 from fairseq_doc.ops.reference import Mixture, sum_dtype
 from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_
 
@@ -72,10 +78,11 @@ class _Chunk(NamedTuple):
     tokens: Tokens
     components: Tensor  # (R, d)
     row_target: Tensor  # (c J, 1): each row's target
-    rows: Tensor  # (R, V): logits; then Z_j e_jv; with smoothed labels s_jv, then dL/d l_jv
-    sums: Tensor | float  # (c J, 1): Z_j; 1 where the rows are e_jv
-    joint: Tensor  # (c, J): a_j
+    rows: Tensor  # (R, V): logits; then Z_j e_jv; with smoothed labels dL/d l_jv
+    sums: Tensor | float  # (c J, 1): Z_j; 1 where the rows are e_jv or dL/d l_jv
+    posterior: Tensor  # (c, J): r_j
     nll: Tensor  # (c,)
+    g: Tensor | None = None  # (c, J): g_j, with smoothed labels
 
 
 class ChunkedLoss:
@@ -85,9 +92,7 @@ class ChunkedLoss:
         mixture, target, settings, self.wanted, self.draw, token_scale = task
         self.settings = settings
         self.dtype, self.sum_dtype = settings.dtype, sum_dtype(settings.dtype)
-        # Smoothed labels need the logits widened.
-        of_logits = self.sum_dtype if settings.smoothing else self.dtype
-        self.chunk = chunk_size(mixture, of_logits, settings.chunk_bytes, settings.sampling > 0)
+        self.chunk = chunk_size(mixture, self.dtype, settings.chunk_bytes, settings.sampling > 0)
         n, self.n_components, self.width = mixture.components.shape
         self.components = mixture.components.to(self.dtype)
         self.log_weights = mixture.log_weights.to(self.sum_dtype)
@@ -141,7 +146,7 @@ class ChunkedLoss:
         for tokens in self.chunks:
             chunk = self._forward(tokens)
             self.nll[tokens] = chunk.nll
-            if any(self.wanted) or self.label_of_word:
+            if any(self.wanted):
                 self._backward(chunk)
             del chunk  # its logits, before the next one's
         if self.kept is not None:
@@ -161,6 +166,10 @@ class ChunkedLoss:
         count, k = len(k), of_a_size(k, self.dtype, most=self.chunk * j)
         row_target = self.target[tokens].repeat_interleave(j).unsqueeze(1)  # (c J, 1)
         rows = self._logits(k)
+        if self.label_of_word:
+            posterior, nll, g = self._smooth(tokens, k, rows[:count], row_target)
+            rows[count:].zero_()
+            return _Chunk(tokens, k, row_target, rows, 1.0, posterior, nll, g)
         sums: Tensor | float = 1.0
         if self.by_exp:
             write = any(self.wanted) and self.draw is None
@@ -170,46 +179,49 @@ class ChunkedLoss:
                 rows = self._logits(k)
         if not self.by_exp:
             sums = 1.0
-            minus_one = any(self.wanted) and not self.label_of_word
-            log_softmax = softmax_(rows[:count], row_target, minus_one)  # (c J, 1)
+            log_softmax = softmax_(rows[:count], row_target, any(self.wanted))  # (c J, 1)
         rows[count:].zero_()
-        joint = self.log_weights[tokens] + log_softmax.view(-1, j)
-        return _Chunk(tokens, k, row_target, rows, sums, joint, -joint.logsumexp(1))
+        posterior, nll = self._posterior(tokens, log_softmax)
+        return _Chunk(tokens, k, row_target, rows, sums, posterior, nll)
+
+    def _posterior(self, tokens: Tokens, log_softmax: Tensor) -> tuple[Tensor, Tensor]:
+        """r_j, (c, J), and the NLL, (c,), of log-softmaxes at the targets, (c J, 1)."""
+        joint = self.log_weights[tokens] + log_softmax.view(-1, self.n_components)
+        nll = -joint.logsumexp(1)
+        posterior = (joint + nll.unsqueeze(1)).exp()
+        posterior.masked_fill_(posterior < NEGLIGIBLE[self.sum_dtype], 0)
+        if self.ignored is not None:
+            posterior.masked_fill_(self.ignored[tokens], 0)
+        return posterior, nll
 
     def _logits(self, components: Tensor) -> Tensor:
         """Logits (R, V) of components (R, d) in memory that all chunks share. oneDNN's float32
         product returns memory of its own; the shared one, never touched, then costs nothing."""
         if self.memory is None:
             self.memory = self.weight.new_empty(len(components), len(self.weight))
-        rows = matmul(components, self.weight, self.bias, self.memory[: len(components)])
-        return rows.to(self.sum_dtype) if self.label_of_word else rows
+        return matmul(components, self.weight, self.bias, self.memory[: len(components)])
 
     def _backward(self, chunk: _Chunk) -> None:
-        """Add the chunk to the gradients and to the smoothing loss."""
-        posterior = (chunk.joint + chunk.nll.unsqueeze(1)).exp()  # (c, J): r_j
-        posterior.masked_fill_(posterior < NEGLIGIBLE[self.sum_dtype], 0)
-        if self.ignored is not None:
-            posterior.masked_fill_(self.ignored[chunk.tokens], 0)
+        """Add the chunk to the gradients."""
         scale = 1.0 if self.token_scale is None else self.token_scale[chunk.tokens]
-        scaled = posterior * scale
-        g = self._smooth(chunk, scaled) if self.label_of_word else scaled
+        factor = chunk.posterior * scale
         if self.d_log_weights is not None:
-            self.d_log_weights[chunk.tokens] = -g
+            self.d_log_weights[chunk.tokens] = -(factor if chunk.g is None else chunk.g)
         if self.d_components is None and self.transposed is None:
             return
-        if self.draw is None:
-            self._add_chunk(chunk, scaled)
-        else:
-            self._keep_rows(chunk, self.draw, posterior, scale)
-
-    def _add_chunk(self, chunk: _Chunk, posterior: Tensor) -> None:
-        rows, factor = chunk.rows.to(self.dtype), posterior.view(-1, 1) / chunk.sums
-        factor = F.pad(factor, (0, 0, 0, len(rows) - len(factor)))
-        if self.label_of_word:
+        if chunk.g is not None:
             factor = torch.ones_like(factor)  # the rows have it already
-        d_k = self._multiply(rows, chunk.components, factor)
+        if self.draw is None:
+            self._add_chunk(chunk, factor)
+        else:
+            self._keep_rows(chunk, self.draw, chunk.posterior, scale)
+
+    def _add_chunk(self, chunk: _Chunk, of_component: Tensor) -> None:
+        factor = of_component.view(-1, 1) / chunk.sums
+        factor = F.pad(factor, (0, 0, 0, len(chunk.rows) - len(factor)))
+        d_k = self._multiply(chunk.rows, chunk.components, factor)
         if self.d_components is not None:
-            d_k = d_k[: posterior.numel()].view(*posterior.shape, self.width)
+            d_k = d_k[: of_component.numel()].view(*of_component.shape, self.width)
             self.d_components[chunk.tokens] = d_k
 
     def _keep_rows(
@@ -258,29 +270,59 @@ class ChunkedLoss:
             add_matmul_(self.transposed, torch.cat(left).to(self.dtype), rows.t())
         return d_k
 
-    def _smooth(self, chunk: _Chunk, posterior: Tensor) -> Tensor:
-        """g, (c, J). Adds to the smoothing loss; the chunk's softmaxes become dL/dl."""
-        rows = chunk.rows[: posterior.numel()]
+    def _smooth(
+        self, tokens: Tokens, components: Tensor, rows: Tensor, row_target: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """r_j (c, J), the NLL (c,) and g_j (c, J) of the logits (c J, V), which become dL/dl in
+        blocks of tokens, rounded at the end. Adds to the smoothing loss."""
+        j, vocabulary = self.n_components, rows.size(1)
+        of_tokens = torch.arange(len(self.target), device=rows.device)[tokens]
+        size = len(of_tokens)
+        if rows.device.type == "cpu":
+            size = tokens_per_block(2 * j, vocabulary)  # the softmaxes, and numbers for each
+        scratch = rows.new_empty(2, min(size * j, len(rows)), vocabulary, dtype=self.sum_dtype)
+        results = []
+        for start in range(0, len(of_tokens), size):
+            of_rows = slice(start * j, (start + size) * j)
+            part = rows[of_rows]
+            softmax, numbers = scratch[:, : len(part)]
+            log_softmax = softmax_(softmax.copy_(part), row_target[of_rows])
+            own = of_tokens[start : start + size]
+            posterior, nll = self._posterior(own, log_softmax)
+            g = self._smooth_block(own, components[of_rows], softmax, numbers, posterior)
+            softmax.scatter_add_(
+                1, row_target[of_rows], posterior.view(-1, 1).mul(-self.label_of_target)
+            )
+            part.copy_(softmax)
+            results.append((posterior, nll, g))
+        posteriors, nlls, gs = map(torch.cat, zip(*results, strict=True))
+        return posteriors, nlls, gs
+
+    def _smooth_block(
+        self, tokens: Tensor, components: Tensor, rows: Tensor, numbers: Tensor, posterior: Tensor
+    ) -> Tensor:
+        """g, (c, J). The softmaxes become dL/dl but for the target's own term; ``numbers``, of
+        their shape, is memory to compute in."""
         by_token = rows.view(*posterior.shape, -1)  # (c, J, V)
-        pi = self.log_weights[chunk.tokens].exp().unsqueeze(2)  # (c, J, 1)
+        pi = self.log_weights[tokens].exp().unsqueeze(2)  # (c, J, 1)
         target = self.label_of_target * posterior.unsqueeze(2)  # (c, J, 1): a r_j
         word: Any = self.label_of_word  # u
         if self.ignored is not None:
-            word = word * (~self.ignored[chunk.tokens]).unsqueeze(2).to(pi.dtype)  # (c, 1, 1)
+            word = word * (~self.ignored[tokens]).unsqueeze(2).to(pi.dtype)  # (c, 1, 1)
         probs = torch.bmm(pi.transpose(1, 2), by_token)  # (c, 1, V)
         if can_branch_on(probs) and probs.min() > smallest_sum(probs):
             inverse = probs.reciprocal()
             g = target + word * pi * torch.bmm(by_token, inverse.transpose(1, 2))  # (c, J, 1)
-            by_token.mul_(g - word * pi * inverse)
+            of_word = torch.mul(word * pi, inverse, out=numbers.view_as(by_token))
+            by_token.mul_(torch.sub(g, of_word, out=of_word))
             log_probs = probs.log_()
         else:  # some word has almost no probability in any component: in log space
-            logits = matmul(chunk.components[: len(rows)], self.weight, self.bias)
+            logits = matmul(components, self.weight, self.bias)
             log_softmax = logits.to(self.sum_dtype).view_as(by_token).log_softmax(2)
-            joint = self.log_weights[chunk.tokens].unsqueeze(2) + log_softmax
+            joint = self.log_weights[tokens].unsqueeze(2) + log_softmax
             log_probs = joint.logsumexp(1, keepdim=True)  # (c, 1, V)
             posteriors = (joint - log_probs).exp()  # (c, J, V)
             g = target + word * posteriors.sum(2, keepdim=True)
             by_token.mul_(g).sub_(posteriors * word)
-        rows.scatter_add_(1, chunk.row_target, -target.view(-1, 1))
         self.smoothing_loss -= (word * log_probs.sum(2, keepdim=True)).sum()
         return g.squeeze(2)
