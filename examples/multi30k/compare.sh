@@ -16,7 +16,7 @@ for system in "$@"; do
     systems+=("$system=$model $best")
 done
 fairseq-doc compare --dir "$studies/final" --reference "$raw1" "${systems[@]}" -- \
-    fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $training
+    fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $training $(updates 8)
 # The second test set; each seed's systems against the first by paired bootstrap, on both.
 for seed in 1 2 3; do
     outputs=() others=()

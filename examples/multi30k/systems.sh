@@ -16,7 +16,9 @@ model_of() {
     esac
 }
 
-updates=$((5 * 907)) # five epochs; the learning rate falls to zero on a straight line
+# updates N: N epochs of 907 updates; the learning rate falls to zero on a straight line.
+updates() { echo "--max-update $((907 * $1)) --total-num-update $((907 * $1))"; }
+
 training="--user-dir fairseq_doc --task translation --sentence-avg --optimizer adam --adam-betas (0.9,0.98)
-    --lr-scheduler polynomial_decay --max-update $updates --total-num-update $updates --batch-size 32 --best-checkpoint-metric nll_loss --num-workers 0
+    --lr-scheduler polynomial_decay --batch-size 32 --best-checkpoint-metric nll_loss --num-workers 0
     --distributed-world-size 1 --no-epoch-checkpoints --log-format simple --log-interval 907"
