@@ -277,32 +277,36 @@ class ChunkedLoss:
         blocks of tokens, rounded at the end. Adds to the smoothing loss."""
         j, vocabulary = self.n_components, rows.size(1)
         of_tokens = torch.arange(len(self.target), device=rows.device)[tokens]
-        size = len(of_tokens)
-        if rows.device.type == "cpu":
-            size = tokens_per_block(2 * j, vocabulary)  # the softmaxes, and numbers for each
-        scratch = rows.new_empty(2, min(size * j, len(rows)), vocabulary, dtype=self.sum_dtype)
+        size, on_cpu = len(of_tokens), rows.device.type == "cpu"
+        if on_cpu:
+            size = tokens_per_block(
+                2 * j, vocabulary
+            )  # a softmax and a number for each of its words
+        height = min(size * j, len(rows))
+        scratch = rows.new_empty(1 + on_cpu, height, vocabulary, dtype=self.sum_dtype)
         results = []
         for start in range(0, len(of_tokens), size):
-            of_rows = slice(start * j, (start + size) * j)
-            part = rows[of_rows]
-            softmax, numbers = scratch[:, : len(part)]
-            log_softmax = softmax_(softmax.copy_(part), row_target[of_rows])
-            own = of_tokens[start : start + size]
-            posterior, nll = self._posterior(own, log_softmax)
-            g = self._smooth_block(own, components[of_rows], softmax, numbers, posterior)
-            softmax.scatter_add_(
-                1, row_target[of_rows], posterior.view(-1, 1).mul(-self.label_of_target)
-            )
+            own, of_rows = of_tokens[start : start + size], slice(start * j, (start + size) * j)
+            part, target = rows[of_rows], row_target[of_rows]
+            softmax, *numbers = scratch[:, : len(part)]
+            posterior, nll = self._posterior(own, softmax_(softmax.copy_(part), target))
+            g = self._smooth_block(own, components[of_rows], softmax, posterior, *numbers)
+            softmax.scatter_add_(1, target, posterior.view(-1, 1) * -self.label_of_target)
             part.copy_(softmax)
             results.append((posterior, nll, g))
         posteriors, nlls, gs = map(torch.cat, zip(*results, strict=True))
         return posteriors, nlls, gs
 
     def _smooth_block(
-        self, tokens: Tensor, components: Tensor, rows: Tensor, numbers: Tensor, posterior: Tensor
+        self,
+        tokens: Tensor,
+        components: Tensor,
+        rows: Tensor,
+        posterior: Tensor,
+        numbers: Tensor | None = None,
     ) -> Tensor:
-        """g, (c, J). The softmaxes become dL/dl but for the target's own term; ``numbers``, of
-        their shape, is memory to compute in."""
+        """g, (c, J). The softmaxes become dL/dl but for the target's own term; ``numbers``, as many
+        as they have, is memory to compute in."""
         by_token = rows.view(*posterior.shape, -1)  # (c, J, V)
         pi = self.log_weights[tokens].exp().unsqueeze(2)  # (c, J, 1)
         target = self.label_of_target * posterior.unsqueeze(2)  # (c, J, 1): a r_j
@@ -313,7 +317,8 @@ class ChunkedLoss:
         if can_branch_on(probs) and probs.min() > smallest_sum(probs):
             inverse = probs.reciprocal()
             g = target + word * pi * torch.bmm(by_token, inverse.transpose(1, 2))  # (c, J, 1)
-            of_word = torch.mul(word * pi, inverse, out=numbers.view_as(by_token))
+            memory = None if numbers is None else numbers.view_as(by_token)
+            of_word = torch.mul(word * pi, inverse, out=memory)
             by_token.mul_(torch.sub(g, of_word, out=of_word))
             log_probs = probs.log_()
         else:  # some word has almost no probability in any component: in log space

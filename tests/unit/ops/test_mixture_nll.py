@@ -104,6 +104,24 @@ def test_edges(form, kind, sizes, ignored):
     check_against_truth(form, kind, random_mixture(*sizes), target, -100, chunk_bytes(3, j, v))
 
 
+@pytest.mark.parametrize("unlikely", [False, True])
+@pytest.mark.parametrize("ignored", [[], [0, 3, 6]])
+def test_smoothed_labels_take_chunks_in_blocks(ignored, unlikely, monkeypatch):
+    """Chunks of five tokens in blocks of two; a word of about e^-620 needs one block in log space."""
+    monkeypatch.setattr(mixture_chunks, "CPU_BLOCK_BYTES", 2 * chunk_bytes(2, 3, 6))
+    mixture, target = random_mixture(7, 3, 4, 6), random_targets(7, 6, ignored=ignored)
+    if unlikely:
+        components, _, weight, _ = mixture
+        components[2] = components[2, 0]
+        logits = weight @ components[2, 0]
+        components[2] *= 620 / (logits.max() - logits.min())
+    inputs, exact = leaves(mixture), leaves(mixture)
+    loss, _ = smoothed_of("chunked", inputs, target, SMOOTHING, chunk_bytes=chunk_bytes(5, 3, 6))
+    truth, _ = smoothed_of("plain", exact, target, SMOOTHING)
+    assert_close(loss, truth)
+    assert_close(gradients(loss, inputs), gradients(truth, exact))
+
+
 @pytest.mark.parametrize("kind", ["none", "sum", "smoothed"])
 def test_gradients_go_only_to_inputs_that_require_them(kind):
     mixture, target = random_mixture(5, 3, 4, 6), random_targets(5, 6, ignored=[2])
