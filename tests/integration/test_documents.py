@@ -439,6 +439,26 @@ def test_the_evaluation_beyond_the_paper_goes_on(beyond, tmp_path):
     assert made == calls and not statistics.exists()  # which would be read
 
 
+@pytest.mark.usefixtures("beyond")
+def test_the_converged_models_are_evaluated_as_an_ensemble_and_seed_1_alone(tmp_path):
+    """The rank, which takes minutes, is counted once."""
+    models = [tmp_path / f"softmax-seed{n}/checkpoints/checkpoint_best.pt" for n in (1, 2)]
+    for model in models:
+        model.parent.mkdir(parents=True)
+        model.touch()
+    script = [ROOT / "examples/converged/evaluate.sh", "data", tmp_path, "softmax"]
+    for again in (False, True):
+        (tmp_path / "calls").write_text("")
+        output = run(script, cwd=tmp_path, PATH=f"{tmp_path}:{BIN}:{os.environ['PATH']}")
+        calls = (tmp_path / "calls").read_text().splitlines()
+        for split in ("valid", "test"):
+            both = f"{models[0]}:{models[1]}"
+            assert f"eval-lm data --path {both} --gen-subset {split}" in calls
+        ranks = [call for call in calls if call.startswith("rank")]
+        assert ranks == [f"rank data --path {models[0]} --gen-subset valid"] * (not again)
+        assert "| dynamic20 |" in output and not any(call.startswith("weights") for call in calls)
+
+
 @pytest.mark.parametrize("example", ["penn_treebank", "wikitext2", "wikitext103"])
 def test_a_recipe_is_evaluated_where_it_was_saved(example, tmp_path, monkeypatch):
     recipe = ROOT / "examples" / example
