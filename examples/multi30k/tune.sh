@@ -16,4 +16,4 @@ space="$studies/$system.yaml"
 cp "$here/space.yaml" "$space"
 case "$system" in i*) echo "doc-lambda: {low: 1e-3, high: 0.3, log: true}" >>"$space" ;; esac
 tune "$system" "$space" --trials 13 --startup-trials 6 "$@" -- \
-    fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $model $training $(updates 3) --seed 1
+    fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $model $training $(updates 2) --seed 1

@@ -367,7 +367,7 @@ def test_the_systems_of_translation_are_accepted_by_fairseq(tmp_path, monkeypatc
         words = words_of(tune, tmp_path, "fairseq-doc")
         words = words[words.index("fairseq-train") + 1 : words.index("tune", 1)]
         args, best = by_fairseq(words, monkeypatch), systems[name].args
-        assert (args.source_lang, args.target_lang, args.max_update) == ("en", "de", 2721)
+        assert (args.source_lang, args.target_lang, args.max_update) == ("en", "de", 1814)
         assert args.arch == best.arch and best.lr == [0.004] and best.max_update == 7256
         assert best.label_smoothing == 0.1
         assert ("doc-lambda" in (studies / f"{name}.yaml").read_text()) == name.startswith("i")
