@@ -167,7 +167,7 @@ class ChunkedLoss:
         row_target = self.target[tokens].repeat_interleave(j).unsqueeze(1)  # (c J, 1)
         rows = self._logits(k)
         if self.label_of_word:
-            posterior, nll, g = self._smooth(tokens, k, rows[:count], row_target)
+            posterior, nll, g = self._smooth(tokens, k[:count], rows[:count], row_target)
             rows[count:].zero_()
             return _Chunk(tokens, k, row_target, rows, 1.0, posterior, nll, g)
         sums: Tensor | float = 1.0
