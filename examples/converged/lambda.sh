@@ -4,5 +4,4 @@
 # DIR: a folder for these trainings and their table; lambda .001 is doc2 of compare.sh. A second call goes on.
 set -euo pipefail
 source "$(dirname "$0")/systems.sh"
-doc2="${systems[2]#*=}"
 compare "$1" "$2" "lambda0=$doc2 --doc-lambda 0" "lambda.01=$doc2 --doc-lambda 0.01" --seeds 1 "${@:3}"

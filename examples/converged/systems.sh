@@ -1,10 +1,11 @@
 # The systems that are compared, to be sourced. Embedding and components are 100 wide; the widths of the layers give each
 # system 1.60M parameters. They share one learning rate and one set of dropouts, as in the paper's Table 6.
 mixture="--arch lstm_doc_lm --doc-balance published --doc-lambda 0.001"
+doc2="$mixture --layer-dims 166,166,120 --doc-components 0,0,1,3"
 systems=(
     "softmax=--arch lstm_awd_lm_ptb --layer-dims 183,183,100"
     "mos=$mixture --layer-dims 167,167,120 --doc-components 0,0,0,4"
-    "doc2=$mixture --layer-dims 166,166,120 --doc-components 0,0,1,3"
+    "doc2=$doc2"
     "doc1=$mixture --layer-dims 166,166,120 --doc-components 0,1,0,3"
 )
 

@@ -10,7 +10,12 @@ from fairseq_doc.cli.version import report
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve, read_log
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_curves
-from fairseq_doc.evaluation.reference_curves import departures, read_reference, reference
+from fairseq_doc.evaluation.reference_curves import (
+    departures,
+    is_reference,
+    read_reference,
+    reference,
+)
 from fairseq_doc.files import check_output, write_lines
 from fairseq_doc.options import REQUIRED, option
 
@@ -78,8 +83,8 @@ def run(settings: Options) -> dict[str, Any]:
             raise FairseqDocError(f"expected NAME=FILE; got {run}")
         if name in curves:
             raise FairseqDocError(f"expected runs of different names; got {name} twice")
-        drawn = path.endswith(".json") and not settings.reference
-        curves[name] = read_reference(path)[0] if drawn else [read_log(path)]
+        several = not settings.reference and is_reference(path)
+        curves[name] = read_reference(path)[0] if several else [read_log(path)]
     means = {name: mean_curve(seeds) for name, seeds in curves.items()}
     if settings.reference:
         content = reference(means, settings.made_by or "", _made_with())

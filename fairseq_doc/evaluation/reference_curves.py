@@ -12,11 +12,12 @@ import math
 import os
 import statistics
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve
-from fairseq_doc.files import read_text
+from fairseq_doc.files import read_text, text_lines
 
 MAX_BYTES = 1 << 22  # of a file
 DEVIATIONS, LEAST_DEVIATION = 3.0, 0.01
@@ -54,6 +55,13 @@ def reference(
         "runs": {name: curve.facts() for name, curve in curves.items()},
         "epochs": epochs,
     }
+
+
+def is_reference(path: str | os.PathLike) -> bool:
+    """Whether a file, whose name ends in .json, is a reference; else it is a log."""
+    if not str(path).endswith(".json"):
+        return False
+    return any(KIND in line for line in islice(text_lines(path, MAX_BYTES, errors="replace"), 2))
 
 
 def read_reference(

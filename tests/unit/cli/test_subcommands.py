@@ -588,6 +588,8 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
     mean, _ = result_of("curves both.png both=ref.json MoS=mos.log")
     assert mean["runs"]["both"]["perplexity"] == {"1": 80.25, "2": 70.125}
     assert mean["runs"]["MoS"]["best"] == 80.25
+    (logs / "log.json").write_text((logs / "mos.log").read_text())
+    assert result_of("curves log.png A=log.json")[0]["runs"]["A"] == mean["runs"]["MoS"]
     same, text = result_of("curves --check ref.json doc.log mos.log")
     assert same["runs"]["doc.log"] == {"compared": 3, "departures": []}
     assert text.splitlines()[1] == "mos.log: inside the band of the reference at all 2 epochs"
@@ -614,7 +616,9 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("--check none.json doc.log", "cannot read none.json: No such file"),
         ("--check doc.log doc.log", "doc.log: expected a reference that fairseq-doc curves"),
         ("--check list.json doc.log", "list.json: expected a reference that fairseq-doc curves"),
-        ("new.png A=list.json", "list.json: expected a reference that fairseq-doc curves"),
+        ("new.png A=cut.json", "cut.json: expected a reference that fairseq-doc curves"),
+        ("new.png A=list.json", "list.json has no validation line"),
+        ("new.png A=none.json", "cannot read none.json: No such file"),
         ("--check later.json doc.log", "epochs of the reference, 7 to 7; the run has 1 to 3"),
     ],
 )
@@ -622,6 +626,7 @@ def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem)
     (logs / "list.json").write_text("[1]")
     later = reference({"a": LearningCurve({7: 60.0}, None, {})}, "x", {})
     (logs / "later.json").write_text(json.dumps(later))
+    (logs / "cut.json").write_text(json.dumps(later)[:-9])
     before = contents(logs)
     assert_refused(problem, result_of, f"curves {words}")
     assert contents(logs) == before
