@@ -6,6 +6,8 @@ import shutil
 import pytest
 from conftest import doc, refused, result_of
 
+from fairseq_doc.evaluation.dynamic import grid
+
 
 @pytest.fixture(scope="module")
 def model(trained, tmp_path_factory):
@@ -54,7 +56,7 @@ def test_dynamic_evaluation_and_its_search(lm, model):
     searched = lm("eval-lm", search)
     statistics = model.with_name("model.pt.10x20.npz")
     written = statistics.read_bytes()
-    assert len(searched["searched"]) + len(searched["given_up"]) == 20
+    assert len(searched["searched"]) + len(searched["given_up"]) == len(grid(5))
     chosen = searched["dynamic"]
     assert min(searched["searched"], key=searched["searched"].get) == (
         f"rate {chosen['rate']:g}, decay {chosen['decay']:g}"
