@@ -51,6 +51,7 @@ for name in ("static", "cache_dot", "cache_cosine", *dynamic):
         end = valid["at_ends"].get(key)
         settings.append(f"{key} {value}" + (f" (the {end} tried)" if end else ""))
     spent = f"{valid['seconds_before']:.0f}" if valid["searched"] else ""
-    perplexities = (f"{found['perplexity']:.2f}" for found in (valid, test))
+    found = (valid["perplexity"], test["perplexity"])  # None: infinite
+    perplexities = ("ran away" if one is None else f"{one:.2f}" for one in found)
     print("|", " | ".join([name, ", ".join(settings), *perplexities, f"{test['seconds']:.0f}", spent]), "|")
 PYTHON

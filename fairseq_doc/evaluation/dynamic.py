@@ -31,7 +31,7 @@ from fairseq_doc.options import option, positive
 
 ADAPTED = ("all", "output-weights")
 # (eta, lambda) at segments of five steps that --dynamic-search tries; both grow with the segment.
-RATES = (1e-5, 3e-5, 6e-5, 1e-4, 2e-4, 4e-4, 8e-4)
+RATES = (1e-5, 3e-5, 6e-5, 1e-4, 2e-4, 4e-4)
 DECAYS = (3e-4, 1e-3, 3e-3, 1e-2)
 USUAL_SEGMENT, USUAL_RATE, USUAL_DECAY = 5, 1e-4, 1e-3
 

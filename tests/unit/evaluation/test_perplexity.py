@@ -115,7 +115,7 @@ def named(lines):
 
 def test_a_pair_that_is_worse_at_first_only_can_win(nll_of):
     """2 % behind at a fifth of the text, ahead at its end."""
-    late = (8e-4, 1e-2)
+    late = (4e-4, 1e-2)
 
     def cost(rate, decay, before):
         if (rate, decay) == late:
