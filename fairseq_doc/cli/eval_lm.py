@@ -1,6 +1,7 @@
 """evaluate: perplexity of a model or an ensemble, with the state carried over the whole text."""
 
 import argparse
+import math
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -199,6 +200,8 @@ def as_text(result: dict[str, Any]) -> str:
         lines.append(f"the best {name} is the {end} that was tried; others may be better")
     if result["temperature"] != 1.0:
         lines.append(f"temperature {result['temperature']:.4f}")
+    if result["dynamic"] and result["perplexity"] == math.inf:
+        lines.append("the weights ran away: try a smaller --dynamic-rate")
     for name in ("cache", "dynamic"):
         if result[name]:
             lines.append(f"{name}: " + ", ".join(f"{k} {v}" for k, v in result[name].items()))

@@ -56,7 +56,7 @@ def test_dynamic_evaluation_and_its_search(lm, model):
     searched = lm("eval-lm", search)
     statistics = model.with_name("model.pt.10x20.npz")
     written = statistics.read_bytes()
-    assert len(searched["searched"]) + len(searched["given_up"]) == len(grid(5))
+    assert len(searched["searched"]) + len(searched["given_up"]) == len(grid(20))
     chosen = searched["dynamic"]
     assert min(searched["searched"], key=searched["searched"].get) == (
         f"rate {chosen['rate']:g}, decay {chosen['decay']:g}"

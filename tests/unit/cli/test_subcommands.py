@@ -158,16 +158,19 @@ def test_eval_lm(models, path, n_models):
 
 
 def test_the_text_of_a_search_says_what_was_given_up_and_what_may_be_better():
-    lines = eval_lm.as_text(
-        {
-            "split": "valid", "perplexity": 10.0, "bits": 3.3, "nll": 23.0, "tokens": 10, "left_out": 0,
-            "models": 1, "seconds": 1.0, "samples": 0, "temperature": 1.0, "dynamic": None,
-            "cache": {"window": 5, "similarity": "dot", "theta": 4.0, "lambda": 0.2}, "given_up": {"theta 1, lambda 0.2": 3},
-            "searched": {"theta 4, lambda 0.2": 10.0}, "at_ends": {"theta": "largest"},
-        }
-    ).splitlines()  # fmt: skip
+    result = {
+        "split": "valid", "perplexity": 10.0, "bits": 3.3, "nll": 23.0, "tokens": 10, "left_out": 0,
+        "models": 1, "seconds": 1.0, "samples": 0, "temperature": 1.0, "dynamic": None,
+        "cache": {"window": 5, "similarity": "dot", "theta": 4.0, "lambda": 0.2}, "given_up": {"theta 1, lambda 0.2": 3},
+        "searched": {"theta 4, lambda 0.2": 10.0}, "at_ends": {"theta": "largest"},
+    }  # fmt: skip
+    lines = eval_lm.as_text(result).splitlines()
     assert "the best of 2 (1 fell behind and were given up): theta 4, lambda 0.2: 10.00" in lines[1]
     assert "the best theta is the largest that was tried; others may be better" in lines
+    dynamic = {"cache": None, "dynamic": {"rate": 0.1}}
+    far = "the weights ran away: try a smaller --dynamic-rate"
+    assert far in eval_lm.as_text(result | dynamic | {"perplexity": math.inf}).splitlines()
+    assert far not in eval_lm.as_text(result | dynamic)
 
 
 # score
