@@ -2,17 +2,19 @@
 
 Each segment of T steps is scored; then the model learns from it:
 
-    theta <- theta - eta g / (M + epsilon) + lambda D (theta_0 - theta)
+    theta <- theta - s eta g / (M + epsilon) + lambda D (theta_0 - theta)
     D      = min(M / mean of M over all adapted numbers, 1 / lambda)
+    s      = min(1, bound sqrt(B) |M / (M + epsilon)| / |g / (M + epsilon)|)
 
 g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the
 training text (:mod:`fairseq_doc.evaluation.gradient_statistics`), theta_0 the trained weights, to
-which theta returns at the end. The next segment starts from the state that the older weights
+which theta returns at the end. s is ours: M is of means over B columns, so a typical gradient of
+one stream is sqrt(B) as long, and no update is longer than ``bound`` of its updates. The next segment starts from the state that the older weights
 computed. Each model of an ensemble learns from its own NLL. D's mean is over all numbers, as in
 deepmind/lamb; benkrause/dynamic-evaluation takes the mean of the tensors' means, which depends on
 how a model's weights are cut into tensors.
 
-Axes: B streams, here 1, T steps of a segment.
+Axes: one stream, T steps of a segment; B columns of the gradient statistics.
 """
 
 import itertools
@@ -49,6 +51,10 @@ class DynamicSettings:
         f"lambda, how fast weights return to the trained ones (default: {USUAL_DECAY} T / 5)"
     )
     epsilon: float = option("epsilon", 2e-5)
+    bound: float = option(
+        "longest update, in lengths of a typical one on the training text; inf: none, as published",
+        1.5,
+    )
     adapt: str = option(
         "which weights learn; output-weights: W_pi and the output's bias",
         ADAPTED[0],
@@ -80,6 +86,8 @@ class DynamicSettings:
                 raise FairseqDocError(
                     f"--dynamic-{name} must be positive; got {getattr(self, name)}"
                 )
+        if not self.bound > 0:
+            raise FairseqDocError(f"--dynamic-bound must be positive; got {self.bound}")
         assert self.decay is not None
         if not 0 <= self.decay <= 1:
             raise FairseqDocError(f"--dynamic-decay must be in [0, 1]; got {self.decay}")
@@ -152,6 +160,8 @@ class Adaptation:
         # lambda D, and eta / (M + epsilon)
         self._pulls: Any = [(m / mean.to(m)).clamp_(max=most).mul_(decay) for m in means]
         self._steps = [rate / (m + settings.epsilon) for m in means]
+        typical = _length(torch._foreach_mul(means, self._steps)) * math.sqrt(settings.columns)
+        self._longest = settings.bound * typical
 
     @contextmanager
     def learning(self) -> Iterator[None]:
@@ -173,5 +183,13 @@ class Adaptation:
         with torch.enable_grad():
             loss = mean_nll(self._model, net_output, target)
         gradients = torch.autograd.grad(loss, self._adapted, materialize_grads=True)
+        updates = torch._foreach_mul(gradients, self._steps)
+        length = _length(updates)
+        share = self._longest / length if length > self._longest else 1.0
         torch._foreach_lerp_(self._adapted, self._trained, self._pulls)
-        torch._foreach_addcmul_(self._adapted, self._steps, list(gradients), -1.0)
+        torch._foreach_add_(self._adapted, updates, alpha=-share)
+
+
+def _length(tensors: Any) -> float:
+    """The Euclidean norm of all their numbers together."""
+    return torch.stack(torch._foreach_norm(tensors)).norm().item()

@@ -21,6 +21,7 @@ from fairseq_doc.fairseq_patches import (  # noqa: F401
     last_batch,
     launchers,
     loader_threads,
+    resumed_batches,
     save_dir_lock,
     text_files,
     wrapping,

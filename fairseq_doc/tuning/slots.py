@@ -154,6 +154,11 @@ def slots_of(trials: Iterable[FrozenTrial]) -> list[Slot]:
     return [Slot(number, tuple(slots[number])) for number in sorted(slots)]
 
 
+def slots_begun(trials: Iterable[FrozenTrial]) -> int:
+    """How many of the trials began a slot; the others went on with one."""
+    return sum(SLOT not in trial.user_attrs for trial in trials)
+
+
 def is_one_too_many(trial: FrozenTrial, trials: Sequence[FrozenTrial], wanted: int) -> bool:
     """Whether a trial that has just begun must not train: its slot has another trial or has ended,
     enough lower slots are live, or one of them has the same ``ORIGIN``."""

@@ -149,7 +149,8 @@ def as_json(space: Space) -> dict[str, dict[str, Any]]:
 
 
 def make_sampler(settings: Options, number: int, space: Space) -> BaseSampler:
-    """A trial's sampler, seeded by study and trial number, so that no two processes draw alike."""
+    """The sampler of a study's draw ``number``, seeded by both, so that no two processes draw
+    alike and an interrupted study draws as an uninterrupted one."""
     kind, startup = settings.sampler, settings.startup_trials
     seed = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0]) % 2**31
     if kind == "gp":

@@ -202,7 +202,8 @@ class Tuner:
             user_attrs=attributes,
         )
         made = self._storage.create_new_trial(self._study._study_id, template_trial=begun)
-        place = self._storage.get_trial(made).number
+        own = self._storage.get_trial(made).number
+        place = kept.slots_begun(trial for trial in self._trials() if trial.number < own)
         self._study.sampler = make_sampler(self._settings, place, space)
         trial = Trial(self._study, made)
         for name, distribution in space.items():

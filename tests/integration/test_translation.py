@@ -52,8 +52,10 @@ def test_validation_is_repeated_with_processes_that_load(parallel, server, tmp_p
     assert last_validation(output)["ppl"] > 1 and output.count("| valid | epoch") == 2
 
 
-def test_a_resumed_run_ends_as_the_uninterrupted_one(parallel, translator, tmp_path):
-    first = translator.folder / "checkpoint_1_10.pt"
+@pytest.mark.parametrize("moment", ["1_10", "1", "2_30"])
+def test_a_resumed_run_ends_as_the_uninterrupted_one(moment, parallel, translator, tmp_path):
+    """In the first epoch, at its end, and in the second."""
+    first = translator.folder / f"checkpoint{moment if moment == '1' else '_' + moment}.pt"
     assert first.exists()
     options = f"{translator.options} --restore-file {first}"
     output = run_here(translation_training(parallel.data, tmp_path, options))

@@ -34,24 +34,31 @@ def dynamic(*models, **settings):
     return ScorerSettings(dynamic=DynamicSettings(**settings), statistics=of_models)
 
 
-def by_hand(model, tokens, rate, decay, epsilon=2e-5, segment=4, names=None):
-    """The NLL of each target; the model's weights change as the equations say."""
+def by_hand(model, tokens, rate, decay, bound=1.5, epsilon=2e-5, segment=4, names=None):
+    """The NLL of each target, and how many updates were shortened; the model's weights change as
+    the equations say."""
     stats, trained = statistics(model), copies(model)
     names = list(stats) if names is None else names
     mean = sum(stats[name].sum() for name in names) / sum(stats[name].numel() for name in names)
-    parameters, found = trained_parameters(model), []
+    parameters, found, shortened = trained_parameters(model), [], 0
+    flat_m = torch.cat([stats[name].flatten() for name in names])
+    longest = bound * math.sqrt(100) * (flat_m / (flat_m + epsilon)).norm()
     for nll in nlls_by_hand(model, torch.tensor([tokens]), segment):
         found += nll[0].tolist()
         gradients = torch.autograd.grad(nll.mean(), [parameters[name] for name in names])
+        length = (torch.cat([g.flatten() for g in gradients]) / (flat_m + epsilon)).norm()
+        shortened += bool(length > longest)
         with torch.no_grad():
             for name, g in zip(names, gradients, strict=True):
                 m, p = stats[name], parameters[name]
                 d = torch.minimum(m / mean, torch.full_like(m, 1 / decay if decay else math.inf))
-                p += -rate * g / (m + epsilon) + decay * d * (trained[name] - p)
+                p += -min(1, longest / length) * rate * g / (m + epsilon) + decay * d * (
+                    trained[name] - p
+                )
     with torch.no_grad():
         for name, p in parameters.items():
             p.copy_(trained[name])
-    return found
+    return found, shortened
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.02, 1.0])
@@ -61,7 +68,7 @@ def test_updates_are_those_of_the_equations(text, decay, components):
     before = copies(model)
     it = ensemble(model, folder=text.folder)
     found = evaluate(it, "test", settings=dynamic(model, decay=decay))
-    expected = by_hand(model, text.tokens, 0.01, decay)
+    expected, _ = by_hand(model, text.tokens, 0.01, decay)
     assert found.nll == pytest.approx(sum(expected), rel=1e-4)
     assert found.tokens == 120 and found.left_out == 0
     assert found.nll != pytest.approx(evaluate(it, "test").nll, rel=1e-3)
@@ -71,6 +78,20 @@ def test_updates_are_those_of_the_equations(text, decay, components):
     assert all(torch.equal(p, before[name]) for name, p in trained_parameters(model).items())
     assert all(p.requires_grad for p in model.parameters())
     assert not any(part.training for part in model.modules())
+
+
+@pytest.mark.parametrize("adapt", ADAPTED)
+def test_longer_updates_are_shortened(text, adapt):
+    model = peaked_model()
+    names = adapted_names(model, adapt)
+    it, found = ensemble(model, folder=text.folder), {}
+    for bound in (0.01, 0.02, math.inf):
+        settings = dynamic(model, rate=0.1, adapt=adapt, bound=bound)
+        found[bound] = evaluate(it, "test", settings=settings).nll
+        expected, shortened = by_hand(model, text.tokens, 0.1, 0.02, bound, names=names)
+        assert found[bound] == pytest.approx(sum(expected), rel=1e-4)
+        assert (shortened > 0) == (bound < 1)
+    assert len(set(found.values())) == 3
 
 
 def in_segments(settings, models, tokens, segments, name="log_probs"):
@@ -110,7 +131,7 @@ def test_output_weights_alone(text):
     assert trained_parameters(one_softmax)[name] is one_softmax.decoder.output.bias
     it = ensemble(model, folder=text.folder)
     found = evaluate(it, "test", settings=dynamic(model, adapt="output-weights"))
-    expected = by_hand(model, text.tokens, 0.01, 0.02, names=names)
+    expected, _ = by_hand(model, text.tokens, 0.01, 0.02, names=names)
     assert found.nll == pytest.approx(sum(expected), rel=1e-4)
     assert all(p.requires_grad for p in model.parameters())
 
@@ -156,6 +177,8 @@ def test_several_columns_are_refused(text):
         ({"rate": 0.0}, "--dynamic-rate must be positive; got 0.0"),
         ({"rate": math.inf}, "--dynamic-rate must be positive; got inf"),
         ({"epsilon": -1.0}, "--dynamic-epsilon must be positive; got -1.0"),
+        ({"bound": 0.0}, "--dynamic-bound must be positive; got 0.0"),
+        ({"bound": math.nan}, "--dynamic-bound must be positive; got nan"),
         ({"decay": 1.1}, r"--dynamic-decay must be in \[0, 1\]; got 1.1"),
         ({"decay": math.nan}, r"--dynamic-decay must be in \[0, 1\]; got nan"),
         ({"adapt": "some"}, f"expected {' or '.join(ADAPTED)}; got 'some'"),

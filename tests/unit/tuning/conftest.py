@@ -11,7 +11,7 @@ from conftest import ROOT
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning import tuner as tuner_module
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.settings import Options
+from fairseq_doc.tuning.settings import LEARNING, Options
 from fairseq_doc.tuning.slots import slots_of
 from fairseq_doc.tuning.space import parse_space
 from fairseq_doc.tuning.storage import claim_folder, open_storage, open_study, silence, trials_of
@@ -68,16 +68,17 @@ def quick(monkeypatch):
 def study_in(tmp_path):
     """``study_in(url)``: a study there, ``tuner(trials, ...)`` on it, and ``slots()``."""
 
-    def opened(url=None, space=SPACE, command=COMMAND, name="s"):
+    def opened(url=None, space=SPACE, command=COMMAND, name="s", folder=tmp_path / "tune"):
         storage = open_storage(url or f"sqlite:///{tmp_path}/tune.db", create=True)
         study, stamp = open_study(storage, name, space, command)
-        folder = tmp_path / "tune"
         claim_folder(folder, stamp)
         shown = Lines()
 
-        def tuner(trials, workers=1, keep="best"):
+        def tuner(trials, workers=1, keep="best", sampler="random"):
             where = {"study": name, "storage": "", "space": "", "dir": str(folder)}
-            given = {"trials": trials, "workers": workers, "keep": keep, "sampler": "random"}
+            given = {"trials": trials, "workers": workers, "keep": keep, "sampler": sampler}
+            if sampler in LEARNING:
+                given["startup_trials"] = 2
             return Tuner(study, stamp, Options(**where, **given), shown)
 
         return SimpleNamespace(

@@ -12,6 +12,7 @@ from optuna.trial import TrialState
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning import tuner as tuner_module
 from fairseq_doc.tuning.command import Command
+from fairseq_doc.tuning.settings import SAMPLERS
 from fairseq_doc.tuning.slots import ENDED, OWNER, UNUSED, this_process
 
 from .conftest import at_once, choosing
@@ -115,6 +116,29 @@ def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch, error):
     names = [f"trial-{slot.number:04d}" for slot in tuned.slots()]
     assert sorted(path.name for path in tuned.folder.glob("trial*")) == names
     assert names[:2] == ["trial-0000", "trial-0001"]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_an_interrupted_tuning_has_the_trials_of_an_uninterrupted_one(
+    sampler, study_in, monkeypatch, tmp_path
+):
+    found = []
+    for name, interruptions in (("whole", ()), ("interrupted", (1, 1, 3))):
+        tuned = study_in(name=name, folder=tmp_path / name)
+        for number in interruptions:
+
+            def interrupt(slots, maximize, number=number):
+                if len(slots) > number:
+                    raise KeyboardInterrupt
+
+            tuned.shown.update = interrupt
+            with pytest.raises(KeyboardInterrupt):
+                tuned.tuner(5, sampler=sampler).run()
+        tuned.shown.update = lambda slots, maximize: None
+        tuned.tuner(5, sampler=sampler).run()
+        found.append([(slot.settings, slot.value) for slot in tuned.slots()])
+    assert len(tuned.study.get_trials()) == 5 + len(interruptions)
+    assert found[0] == found[1]
 
 
 def test_a_dead_trial_that_had_finished_is_read_not_trained(study_in):
