@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compare DOC with DOC and one thing added, and with MoS and one softmax, at the small size on Penn Treebank:
+# Compare DOC with DOC and one thing added, at the small size on Penn Treebank:
 #     examples/beyond/compare.sh DATA DIR [options of fairseq-doc compare]
 # DATA: the folder of fairseq-doc prepare-lm ptb; DIR: a folder for the trainings and the table. A second call goes on.
 set -euo pipefail
@@ -8,9 +8,7 @@ shift 2
 doc="--arch lstm_doc_lm_small --doc-components 0,0,1,3 --lr 20"
 fairseq-doc compare --dir "$folder" plain="$doc" partial_shuffle="$doc --partial-shuffle" \
     weight_norm="$doc --weight-norm 0.1 --weight-norm-target 2" \
-    mogrifier="$doc --mogrifier-rounds 5 --mogrifier-rank 21" \
-    mos="--arch lstm_mos_lm_small --doc-components 0,0,0,4 --lr 20" \
-    one_softmax="--arch lstm_awd_lm_small --lr 30" "$@" -- \
+    mogrifier="$doc --mogrifier-rounds 5 --mogrifier-rank 21" "$@" -- \
     fairseq-train "$data" --user-dir fairseq_doc --task bptt_language_modeling --matmul-precision bfloat16 \
     --criterion doc_cross_entropy --doc-balance published --doc-lambda 0.001 --ar-alpha 2 --tar-beta 1 \
     --optimizer nt_asgd --lr-scheduler nt_asgd --weight-decay 1.2e-6 --clip-norm 0.25 \
