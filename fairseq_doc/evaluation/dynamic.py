@@ -8,11 +8,14 @@ Each segment of T steps is scored; then the model learns from it:
 
 g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the
 training text (:mod:`fairseq_doc.evaluation.gradient_statistics`), theta_0 the trained weights, to
-which theta returns at the end. s is ours: M is of means over B columns, so a typical gradient of
-one stream is sqrt(B) as long, and no update is longer than ``bound`` of its updates. The next segment starts from the state that the older weights
-computed. Each model of an ensemble learns from its own NLL. D's mean is over all numbers, as in
-deepmind/lamb; benkrause/dynamic-evaluation takes the mean of the tensors' means, which depends on
-how a model's weights are cut into tensors.
+which theta returns at the end. The factor s is not published. M averages over B columns, so a
+typical gradient of one stream is sqrt(B) times as long; no update is longer than ``bound`` times
+the update that such a gradient makes.
+
+The next segment starts from the state that the older weights computed. Each model of an ensemble
+learns from its own NLL. D's mean is over all numbers, as in deepmind/lamb;
+benkrause/dynamic-evaluation takes the mean of the tensors' means, which depends on how a model's
+weights are cut into tensors.
 
 Axes: one stream, T steps of a segment; B columns of the gradient statistics.
 """
