@@ -2,7 +2,7 @@
 
 # model_of SYSTEM: its options of fairseq-train.
 model_of() {
-    local size=128 ours mixture="--doc-activation linear --doc-components"
+    local size=128 ours
     ours="--arch lstm_luong_doc --encoder-embed-dim $size --decoder-embed-dim $size --hidden-size $size"
     ours="$ours --param-init 0.3 --criterion doc_cross_entropy --matmul-precision bfloat16"
     case "$1" in
@@ -10,9 +10,10 @@ model_of() {
             --encoder-embed-dim $size --encoder-hidden-size $size --decoder-embed-dim $size \
             --decoder-hidden-size $size --decoder-out-embed-dim $size --criterion label_smoothed_cross_entropy ;;
         softmax) echo "$ours --plain-output --doc-components 0,0,0,1" ;;
-        i3) echo "$ours $mixture 0,0,0,2" ;;
-        i2i3) echo "$ours $mixture 0,0,2,2" ;;
-        *) echo "expected fairseq, softmax, i3 or i2i3; got $1" >&2; return 1 ;;
+        linear) echo "$ours --doc-activation linear --doc-components 0,0,0,1" ;;
+        i3) echo "$ours --doc-activation linear --doc-components 0,0,0,2" ;;
+        i2i3) echo "$ours --doc-activation linear --doc-components 0,0,2,2" ;;
+        *) echo "expected fairseq, softmax, linear, i3 or i2i3; got $1" >&2; return 1 ;;
     esac
 }
 

@@ -14,6 +14,6 @@ pair="${data##*.}"
 mkdir -p "$studies"
 space="$studies/$system.yaml"
 cp "$here/space.yaml" "$space"
-case "$system" in i*) echo "doc-lambda: {low: 1e-3, high: 0.3, log: true}" >>"$space" ;; esac
+case "$system" in i*) echo "doc-lambda: {low: 1e-2, high: 1.0, log: true}" >>"$space" ;; esac
 tune "$system" "$space" --trials 13 --startup-trials 6 "$@" -- \
     fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $model $training $(updates 2) --seed 1

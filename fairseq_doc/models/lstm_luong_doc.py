@@ -210,7 +210,7 @@ class LSTMLuongDocConfig(MixtureConfig):
     )
     param_init: float = option(
         "all parameters begin uniformly in [-R, R]; the published .1 is too little for narrow "
-        "layers, which learn to align late or never: .3 at 128 wide",
+        "layers, which learn to align late or never: .2 at 256 wide, .3 at 128",
         0.1,
         least=1e-3,
     )
@@ -270,7 +270,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "lstm_luong_doc": {},
     "lstm_luong_doc_iwslt16": {},
     "lstm_luong_doc_gigaword": dict.fromkeys(WIDTHS, 400),
-    "lstm_luong_doc_small": dict.fromkeys(WIDTHS, 256),
+    "lstm_luong_doc_small": {**dict.fromkeys(WIDTHS, 256), "param_init": 0.2},
 }
 
 register_presets(LSTMLuongDoc, LSTMLuongDocConfig, PRESETS)

@@ -331,7 +331,7 @@ def test_translation_refuses_what_it_cannot_do(tmp_path):
         ["tune.sh", "i9", "a.en-de", tmp_path],
         ["compare.sh", "a.en-de", tmp_path, 1, 2, "i9"],
     ):
-        assert "expected fairseq, softmax, i3 or i2i3; got i9" in fail(
+        assert "expected fairseq, softmax, linear, i3 or i2i3; got i9" in fail(
             [scripts / script[0], *script[1:]]
         )
     output = fail([scripts / "compare.sh", "a.en-de", tmp_path, 1, 2, "softmax"])
@@ -349,7 +349,7 @@ def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
 
 def test_the_systems_of_translation_are_accepted_by_fairseq(tmp_path, monkeypatch):
     scripts, studies = ROOT / "examples" / "multi30k", tmp_path / "studies"
-    names = ["fairseq", "softmax", "i3", "i2i3"]
+    names = ["fairseq", "softmax", "linear", "i3", "i2i3"]
     for name in names:
         report = studies / name / "report" / "report.json"
         report.parent.mkdir(parents=True)
