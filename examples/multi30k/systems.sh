@@ -4,7 +4,7 @@
 model_of() {
     local size=128 ours
     ours="--arch lstm_luong_doc --encoder-embed-dim $size --decoder-embed-dim $size --hidden-size $size"
-    ours="$ours --param-init 0.3 --criterion doc_cross_entropy --matmul-precision bfloat16"
+    ours="$ours --init-range 0.3 --criterion doc_cross_entropy --matmul-precision bfloat16"
     case "$1" in
         fairseq) echo --arch lstm_luong_wmt_en_de --encoder-bidirectional --encoder-layers 2 --decoder-layers 2 \
             --encoder-embed-dim $size --encoder-hidden-size $size --decoder-embed-dim $size \

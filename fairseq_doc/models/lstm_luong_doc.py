@@ -208,7 +208,7 @@ class LSTMLuongDocConfig(MixtureConfig):
     component_dim: Optional[int] = option(
         "width d of the component vectors (default: the layers')", least=1
     )
-    param_init: float = option(
+    init_range: float = option(
         "all parameters begin uniformly in [-R, R]; the published .1 is too little for narrow "
         "layers, which learn to align late or never: .2 at 256 wide, .3 at 128",
         0.1,
@@ -241,7 +241,7 @@ class LSTMLuongDoc(MixtureModel, FairseqEncoderDecoderModel):
         model = cls(encoder, LuongDocDecoder(cfg, target, target_embedding))
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.uniform_(-cfg.param_init, cfg.param_init)
+                parameter.uniform_(-cfg.init_range, cfg.init_range)
             if cfg.encoder_embed_path:
                 load_embedding_file(source_embedding, cfg.encoder_embed_path, source)
             if cfg.decoder_embed_path:
@@ -270,7 +270,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "lstm_luong_doc": {},
     "lstm_luong_doc_iwslt16": {},
     "lstm_luong_doc_gigaword": dict.fromkeys(WIDTHS, 400),
-    "lstm_luong_doc_small": {**dict.fromkeys(WIDTHS, 256), "param_init": 0.2},
+    "lstm_luong_doc_small": {**dict.fromkeys(WIDTHS, 256), "init_range": 0.2},
 }
 
 register_presets(LSTMLuongDoc, LSTMLuongDocConfig, PRESETS)

@@ -69,13 +69,15 @@ def test_output_matrix_is_the_embedding_unless_untied():
     assert_close(log_probs(narrow, random_tokens(B, T)).exp().sum(-1), torch.ones(B, T))
 
 
+@pytest.mark.parametrize("settings, reach", [({}, 0.1), ({"init_range": 0.3}, 0.3)])
 @pytest.mark.parametrize("untie", [False, True])
-def test_initialisation(untie):
-    """Output and embedding uniform in +-.1, biases of the output and the W_j zero."""
-    decoder = small_model(400, decoder_embed_dim=50, untie_output=untie).decoder
+def test_initialisation(untie, settings, reach):
+    """Output and embedding uniform in +-R, biases of the output and the W_j zero."""
+    settings = {**settings, "decoder_embed_dim": 50, "untie_output": untie}
+    decoder = small_model(400, **settings).decoder
     for matrix in (decoder.embedding, decoder.output.weight):
-        assert 0.099 < matrix.max() <= 0.1 and -0.1 <= matrix.min() < -0.099
-        assert abs(matrix.std() - 0.2 / math.sqrt(12)) < 0.001
+        assert 0.99 * reach < matrix.max() <= reach and -reach <= matrix.min() < -0.99 * reach
+        assert abs(matrix.std() - 2 * reach / math.sqrt(12)) < 0.01 * reach
     assert not decoder.output.bias.any()
     assert not any(p.bias.any() for p in decoder.output.projections.values())
 

@@ -35,7 +35,7 @@ def test_parameters_of_the_papers_model():
 
 
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("settings, reach", [({}, 0.1), ({"param_init": 0.3}, 0.3)])
+@pytest.mark.parametrize("settings, reach", [({}, 0.1), ({"init_range": 0.3}, 0.3)])
 def test_every_parameter_starts_uniform(score, settings, reach):
     """In +-R: mean 0 and deviation 2 R / sqrt(12), within six deviations of a sample's."""
     widths = dict.fromkeys(("encoder_embed_dim", "decoder_embed_dim", "hidden_size"), 32)
@@ -87,7 +87,7 @@ PLAIN, TIED = OPTIONS["plain output"], OPTIONS["tied"]
         ({"plain_output": True}, "--plain-output .* expected --doc-components 0,0,0,1"),
         ({**PLAIN, "component_dim": 3}, "--plain-output .* a last layer 3 wide"),
         ({**TIED, "component_dim": 5}, "--component-dim must be the embedding's width, 4; got 5"),
-        ({"param_init": 0.0}, "--param-init must be at least 0.001; got 0.0"),
+        ({"init_range": 0.0}, "--init-range must be at least 0.001; got 0.0"),
         ({"mix_directions": True, "unidirectional_encoder": True}, "--mix-directions"),
         ({"share_all_embeddings": True}, "--joined-dictionary"),
         (
