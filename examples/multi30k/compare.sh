@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Train the best settings of systems with three seeds, and compare them on two test sets:
-#     examples/multi30k/compare.sh DATA STUDIES RAW1 RAW2 SYSTEM...
-# after tune.sh of each. RAW1, RAW2: the raw references of the splits test and test1. A second call resumes.
+#     examples/multi30k/compare.sh DATA STUDIES RAW1 RAW2 SYSTEM... [options of fairseq-doc compare]
+# after tune.sh of each. RAW1, RAW2: the raw references of the splits test and test1. A second call resumes. The system
+# linear is not tuned: it has the best settings of i3.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
@@ -9,18 +10,20 @@ source "$here/../studies.sh"
 data="$1" studies="$2" raw1="$3" raw2="$4"
 shift 4
 pair="${data##*.}"
-systems=()
-for system in "$@"; do
-    model=$(model_of "$system")
-    best=$(best_of "$system")
-    systems+=("$system=$model $best")
+names=() systems=()
+while [ $# -gt 0 ] && [[ $1 != -* ]]; do
+    model=$(model_of "$1")
+    best=$(best_of "${1/linear/i3}")
+    names+=("$1") systems+=("$1=$model $best")
+    shift
 done
-fairseq-doc compare --dir "$studies/final" --reference "$raw1" "${systems[@]}" -- \
+fairseq-doc compare --dir "$studies/final" --reference "$raw1" "${systems[@]}" "$@" -- \
     fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $training $(updates 8)
 # The second test set; each seed's systems against the first by paired bootstrap, on both.
-for seed in 1 2 3; do
+for seed in "$studies/final/${names[0]}"-seed*; do
+    seed="${seed##*-seed}"
     outputs=() others=()
-    for system in "$@"; do
+    for system in "${names[@]}"; do
         run="$studies/final/$system-seed$seed"
         outputs+=("$run/generate-test.txt") others+=("$run/generate-test1.txt")
         [ -e "$run/generate-test1.txt" ] || {
@@ -30,6 +33,6 @@ for seed in 1 2 3; do
             mv "$run/generate-test1.part" "$run/generate-test1.txt"
         }
     done
-    fairseq-doc bleu "${outputs[@]}" --data "$data" --reference "$raw1"
-    fairseq-doc bleu "${others[@]}" --data "$data" --reference "$raw2"
+    fairseq-doc bleu "${outputs[@]}" --lang "${pair#*-}" --data "$data" --reference "$raw1"
+    fairseq-doc bleu "${others[@]}" --lang "${pair#*-}" --data "$data" --reference "$raw2"
 done

@@ -21,6 +21,7 @@ import toy_trees
 from conftest import BIN, ROOT, evaluated, fail, run, start
 from fairseq import options
 
+from fairseq_doc.cli.main import make_parser
 from fairseq_doc.tuning.comparison import chosen_systems
 
 SMALL = (
@@ -246,6 +247,7 @@ def compared(script, tmp_path, monkeypatch):
     starts = [i for i, word in enumerate(words) if word in ("compare", "bleu")] + [len(words)]
     comparisons = []
     for first, end in pairwise(starts):
+        make_parser(words[first]).parse_args(words[first:end])
         if words[first] != "compare":
             continue
         dashes = words.index("--", first)
