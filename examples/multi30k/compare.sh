@@ -10,6 +10,9 @@ source "$here/../studies.sh"
 data="$1" studies="$2" raw1="$3" raw2="$4"
 shift 4
 pair="${data##*.}"
+for file in "$raw2" "$data/test1.$pair.${pair#*-}.bin"; do # used last, after hours
+    [ -s "$file" ] || { echo "expected $file, for the second test set; got no such file, or an empty one" >&2; exit 1; }
+done
 names=() systems=()
 while [ $# -gt 0 ] && [[ $1 != -* ]]; do
     model=$(model_of "$1")
@@ -20,8 +23,9 @@ done
 fairseq-doc compare --dir "$studies/final" --reference "$raw1" "${systems[@]}" "$@" -- \
     fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $training $(updates 8)
 # The second test set; each seed's systems against the first by paired bootstrap, on both.
-for seed in "$studies/final/${names[0]}"-seed*; do
-    seed="${seed##*-seed}"
+seeds=$(python -c 'import json, sys; print(*json.load(open(sys.argv[1]))["systems"][sys.argv[2]]["seeds"])' \
+    "$studies/final/comparison.json" "${names[0]}")
+for seed in $seeds; do
     outputs=() others=()
     for system in "${names[@]}"; do
         run="$studies/final/$system-seed$seed"

@@ -329,14 +329,18 @@ def test_the_systems_of_equal_tuning_are_accepted_by_fairseq(tmp_path, monkeypat
 
 def test_translation_refuses_what_it_cannot_do(tmp_path):
     scripts = ROOT / "examples" / "multi30k"
-    for script in (
-        ["tune.sh", "i9", "a.en-de", tmp_path],
-        ["compare.sh", "a.en-de", tmp_path, 1, 2, "i9"],
-    ):
-        assert "expected fairseq, softmax, linear, i3 or i2i3; got i9" in fail(
-            [scripts / script[0], *script[1:]]
-        )
-    output = fail([scripts / "compare.sh", "a.en-de", tmp_path, 1, 2, "softmax"])
+    data, raw = tmp_path / "a.en-de", tmp_path / "raw2"
+    second = data / "test1.en-de.de.bin"
+    compare = [scripts / "compare.sh", data, tmp_path, "raw1", raw]
+    data.mkdir()
+    for missing in (raw, second):
+        assert f"expected {missing}, for the second test set; got no" in fail([*compare, "softmax"])
+        missing.touch()
+        assert "or an empty one" in fail([*compare, "softmax"])
+        missing.write_text("Ein Haus .")
+    for script in ([scripts / "tune.sh", "i9", data, tmp_path], [*compare, "i9"]):
+        assert "expected fairseq, softmax, linear, i3 or i2i3; got i9" in fail(script)
+    output = fail([*compare, "softmax"])
     assert f"expected {tmp_path}/softmax/report/report.json, which tune.sh softmax writes" in output
 
 
@@ -350,27 +354,38 @@ def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
 
 
 def test_the_systems_of_translation_are_accepted_by_fairseq(tmp_path, monkeypatch):
+    """``linear`` is not tuned: it has the settings of ``i3``."""
     scripts, studies = ROOT / "examples" / "multi30k", tmp_path / "studies"
     names = ["fairseq", "softmax", "linear", "i3", "i2i3"]
+    rates = dict(zip(names, (0.001, 0.002, 0.004, 0.004, 0.005), strict=True))
+    data, raw = tmp_path / "data.en-de", tmp_path / "raw2"
+    data.mkdir()
+    for file in (data / "test1.en-de.de.bin", raw):
+        file.write_text("Ein Haus .")
     for name in names:
-        report = studies / name / "report" / "report.json"
-        report.parent.mkdir(parents=True)
-        settings = {"lr": 0.004, "label-smoothing": 0.1}
-        report.write_text(json.dumps({"best": {"settings": settings}}))
-        for seed in (1, 2, 3):  # the second test set's output, already there
-            run_of_seed = studies / "final" / f"{name}-seed{seed}"
-            run_of_seed.mkdir(parents=True)
-            (run_of_seed / "generate-test1.txt").touch()
+        if name != "linear":
+            report = studies / name / "report" / "report.json"
+            report.parent.mkdir(parents=True)
+            settings = {"lr": rates[name], "label-smoothing": 0.1}
+            report.write_text(json.dumps({"best": {"settings": settings}}))
+        run_of_seed = (
+            studies / "final" / f"{name}-seed2"
+        )  # the second test set's output, already there
+        run_of_seed.mkdir(parents=True)
+        (run_of_seed / "generate-test1.txt").touch()
+    (studies / "final" / "softmax-seed3").mkdir()  # of an earlier call with more seeds
+    compared_now = {"systems": {name: {"seeds": [2]} for name in names}}
+    (studies / "final" / "comparison.json").write_text(json.dumps(compared_now))
     monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")  # python
-    script = [scripts / "compare.sh", "data.en-de", studies, "raw1", "raw2", *names]
+    script = [scripts / "compare.sh", data, studies, "raw1", raw, *names, "--workers", 2]
     [systems] = compared(script, tmp_path, monkeypatch)
     for name in names:
-        tune = [scripts / "tune.sh", name, "data.en-de", studies]
+        tune = [scripts / "tune.sh", name, data, studies]
         words = words_of(tune, tmp_path, "fairseq-doc")
         words = words[words.index("fairseq-train") + 1 : words.index("tune", 1)]
         args, best = by_fairseq(words, monkeypatch), systems[name].args
         assert (args.source_lang, args.target_lang, args.max_update) == ("en", "de", 1814)
-        assert args.arch == best.arch and best.lr == [0.004] and best.max_update == 7256
+        assert args.arch == best.arch and best.lr == [rates[name]] and best.max_update == 7256
         assert best.label_smoothing == 0.1
         assert ("doc-lambda" in (studies / f"{name}.yaml").read_text()) == name.startswith("i")
 
