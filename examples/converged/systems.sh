@@ -1,9 +1,11 @@
 # The systems that are compared, to be sourced. Embedding and components are 100 wide; the widths of the layers give each
-# system 1.60M parameters. They share one learning rate and one set of dropouts, as in the paper's Table 6.
-mixture="--arch lstm_doc_lm --doc-balance published --doc-lambda 0.001"
+# system 1.60M parameters. They share one learning rate and one set of dropouts, as in the paper's Table 6. Each has the
+# initial range that is best for it after one epoch. projected is one softmax of a component vector, no mixture.
+mixture="--arch lstm_doc_lm --init-range 0.3 --doc-balance published --doc-lambda 0.001"
 doc2="$mixture --layer-dims 166,166,120 --doc-components 0,0,1,3"
 systems=(
-    "softmax=--arch lstm_awd_lm_ptb --layer-dims 183,183,100"
+    "softmax=--arch lstm_awd_lm_ptb --init-range 0.6 --layer-dims 183,183,100"
+    "projected=$mixture --layer-dims 174,174,120 --doc-components 0,0,0,1"
     "mos=$mixture --layer-dims 167,167,120 --doc-components 0,0,0,4"
     "doc2=$doc2"
     "doc1=$mixture --layer-dims 166,166,120 --doc-components 0,1,0,3"
