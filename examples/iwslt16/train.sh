@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The published translation run with i_2 = i_3 = 2 (Table 9), from SRC (en) to TGT (de), with gradients
-# clipped at 2 instead of 5, see docs/translation.md. DATA is the folder that fairseq-doc prepare-mt wrote. Further
-# options go to fairseq-train and override these.
+# The published translation run with i_2 = i_3 = 2 (Table 9), from SRC (en) to TGT (de). DATA is the folder that
+# fairseq-doc prepare-mt wrote. Further options go to fairseq-train and override these.
 set -euo pipefail
 pair=${SRC:-en}-${TGT:-de}
 fairseq-train "${DATA:-data-bin/iwslt16.$pair}" --user-dir fairseq_doc \

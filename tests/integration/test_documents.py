@@ -256,15 +256,6 @@ def compared(script, tmp_path, monkeypatch):
     return comparisons
 
 
-def test_the_variants_beyond_the_paper_are_accepted_by_fairseq(tmp_path, monkeypatch):
-    script = [ROOT / "examples/beyond/compare.sh", "data", "checkpoints", "--seeds", "2"]
-    [systems] = compared(script, tmp_path, monkeypatch)
-    added = ["partial_shuffle", "weight_norm", "mogrifier_rounds"]
-    for name, system in systems.items():
-        given = [option for option in added if getattr(system.args, option, None)]
-        assert given == [option for option in added if option.startswith(name)]
-
-
 def test_the_converged_systems_have_one_size_and_other_options_follow(tmp_path, monkeypatch):
     """Fine-tuned, from its own model, and with another lambda, a system is the same model."""
     scripts, own = ROOT / "examples" / "converged", ["--seeds", "1", "--", "--max-epoch", "60"]
