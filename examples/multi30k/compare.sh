@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Train the best settings of systems with three seeds, and compare them on two test sets:
+# Train systems for eight epochs, each with the best settings of every study; the best of these with three seeds, compared on
+# two test sets:
 #     examples/multi30k/compare.sh DATA STUDIES RAW1 RAW2 SYSTEM... [options of fairseq-doc compare]
-# after tune.sh of each. RAW1, RAW2: the raw references of the splits test and test1. A second call resumes. The system
-# linear is not tuned: it has the best settings of i3.
+# after tune.sh of each. RAW1, RAW2: the raw references of the splits test and test1. A training is named
+# SYSTEM.STUDY-seedN. The system linear is not tuned: it has the settings of i3. A second call resumes.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
@@ -13,22 +14,63 @@ pair="${data##*.}"
 for file in "$raw2" "$data/test1.$pair.${pair#*-}.bin"; do # used last, after hours
     [ -s "$file" ] || { echo "expected $file, for the second test set; got no such file, or an empty one" >&2; exit 1; }
 done
-names=() systems=()
+names=() tuned=()
 while [ $# -gt 0 ] && [[ $1 != -* ]]; do
-    model=$(model_of "$1")
-    best=$(best_of "${1/linear/i3}")
-    names+=("$1") systems+=("$1=$model $best")
+    model_of "$1" >/dev/null
+    best_of "${1/linear/i3}" >/dev/null
+    names+=("$1")
+    [ "$1" = linear ] || tuned+=("$1")
     shift
 done
-fairseq-doc compare --dir "$studies/final" --reference "$raw1" "${systems[@]}" "$@" -- \
-    fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $training $(updates 8)
+if [[ " ${names[*]} " = *" linear "* && " ${tuned[*]} " != *" i3 "* ]]; then
+    echo "linear has the settings of i3: expected i3 among the systems; got ${names[*]}" >&2
+    exit 1
+fi
+
+# candidate SYSTEM STUDY: a system of fairseq-doc compare. A mixture takes its own lambda where the study has none.
+candidate() {
+    local model settings
+    model=$(model_of "$1")
+    settings=$(best_of "$2" doc-lambda)
+    case "$1:$2" in
+        i*:i* | linear:i*) settings=$(best_of "$2") ;;
+        i*:*) settings="$settings $(best_of "$1" lr clip-norm dropout label-smoothing)" ;;
+        linear:*) settings="$settings $(best_of i3 lr clip-norm dropout label-smoothing)" ;;
+    esac
+    echo "$1.$2=$model $settings"
+}
+
+# train SYSTEM... [options of fairseq-doc compare]: all in one folder, so what is done already is not trained again.
+train() {
+    fairseq-doc compare --dir "$studies/final" --reference "$raw1" "$@" -- \
+        fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $training $(updates 8)
+}
+
+candidates=()
+for name in "${tuned[@]}"; do
+    for study in "${tuned[@]}"; do candidates+=("$(candidate "$name" "$study")"); done
+done
+train "${candidates[@]}" "$@" --seeds 1
+table="$studies/final/comparison.json"
+chosen=$(python - "$table" "${names[@]}" <<'PYTHON'
+import json, sys
+valid = {name: of["valid"]["values"][0] for name, of in json.load(open(sys.argv[1]))["systems"].items()}
+for system in sys.argv[2:]:
+    tuned = "i3" if system == "linear" else system
+    best = min((name for name in valid if name.split(".")[0] == tuned), key=valid.get)
+    print(system, best.split(".")[1])
+PYTHON
+)
+finals=()
+while read -r name study; do finals+=("$(candidate "$name" "$study")"); done <<<"$chosen"
+train "${finals[@]}" "$@"
 # The second test set; each seed's systems against the first by paired bootstrap, on both.
 seeds=$(python -c 'import json, sys; print(*json.load(open(sys.argv[1]))["systems"][sys.argv[2]]["seeds"])' \
-    "$studies/final/comparison.json" "${names[0]}")
+    "$table" "${finals[0]%%=*}")
 for seed in $seeds; do
     outputs=() others=()
-    for system in "${names[@]}"; do
-        run="$studies/final/$system-seed$seed"
+    for system in "${finals[@]}"; do
+        run="$studies/final/${system%%=*}-seed$seed"
         outputs+=("$run/generate-test.txt") others+=("$run/generate-test1.txt")
         [ -e "$run/generate-test1.txt" ] || {
             fairseq-generate "$data" --user-dir fairseq_doc --task translation -s "${pair%-*}" -t "${pair#*-}" \

@@ -88,7 +88,7 @@ def write_report(name: str, stamp: Stamp, slots: Sequence[Slot], folder: Path) -
 
 
 def best_of_half(slots: Sequence[Slot], maximize: bool) -> dict[str, Any]:
-    """How much the search's own luck is worth: the best value of a random half of the trials.
+    """The search's own noise: the best value of a random half of the trials.
 
     Of n values, sorted from the best, the k-th is the best of m drawn without repetition with the
     probability C(n - k, m - 1) / C(n, m). Diverged trials count as the worst; halves that diverged

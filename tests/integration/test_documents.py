@@ -333,6 +333,10 @@ def test_translation_refuses_what_it_cannot_do(tmp_path):
         assert "expected fairseq, softmax, linear, i3 or i2i3; got i9" in fail(script)
     output = fail([*compare, "softmax"])
     assert f"expected {tmp_path}/softmax/report/report.json, which tune.sh softmax writes" in output
+    report = tmp_path / "i3" / "report" / "report.json"
+    report.parent.mkdir(parents=True)
+    report.write_text('{"best": {"settings": {"lr": 0.01}}}')
+    assert "linear has the settings of i3" in fail([*compare, "linear"])
 
 
 def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
@@ -345,39 +349,50 @@ def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
 
 
 def test_the_systems_of_translation_are_accepted_by_fairseq(tmp_path, monkeypatch):
-    """``linear`` is not tuned: it has the settings of ``i3``."""
+    """Each tries the best settings of every study; ``linear`` is not tuned: it has those of ``i3``."""
     scripts, studies = ROOT / "examples" / "multi30k", tmp_path / "studies"
     names = ["fairseq", "softmax", "linear", "i3", "i2i3"]
-    rates = dict(zip(names, (0.001, 0.002, 0.004, 0.004, 0.005), strict=True))
+    tuned = [name for name in names if name != "linear"]
+    rates = dict(zip(tuned, (0.001, 0.002, 0.004, 0.005), strict=True))
     data, raw = tmp_path / "data.en-de", tmp_path / "raw2"
     data.mkdir()
     for file in (data / "test1.en-de.de.bin", raw):
         file.write_text("Ein Haus .")
-    for name in names:
-        if name != "linear":
-            report = studies / name / "report" / "report.json"
-            report.parent.mkdir(parents=True)
-            settings = {"lr": rates[name], "label-smoothing": 0.1}
-            report.write_text(json.dumps({"best": {"settings": settings}}))
-        run_of_seed = (
-            studies / "final" / f"{name}-seed2"
-        )  # the second test set's output, already there
-        run_of_seed.mkdir(parents=True)
-        (run_of_seed / "generate-test1.txt").touch()
-    (studies / "final" / "softmax-seed3").mkdir()  # of an earlier call with more seeds
-    compared_now = {"systems": {name: {"seeds": [2]} for name in names}}
-    (studies / "final" / "comparison.json").write_text(json.dumps(compared_now))
+    for name in tuned:
+        report = studies / name / "report" / "report.json"
+        report.parent.mkdir(parents=True)
+        settings = {"lr": rates[name], "label-smoothing": 0.1}
+        if name.startswith("i"):
+            settings["doc-lambda"] = rates[name]
+        report.write_text(json.dumps({"best": {"settings": settings}}))
+        for other in names:  # the second test set's output, already there
+            (studies / "final" / f"{other}.{name}-seed2").mkdir(parents=True)
+            (studies / "final" / f"{other}.{name}-seed2" / "generate-test1.txt").touch()
+    crossed = [f"{name}.{study}" for name in tuned for study in tuned]
+    values = {name: 3.0 - 0.1 * name.endswith(".softmax") for name in crossed}
+    values |= {"i3.i2i3": 2.5, "softmax.fairseq": 2.5}
+    table = {name: {"seeds": [2], "valid": {"values": [value]}} for name, value in values.items()}
+    (studies / "final" / "comparison.json").write_text(json.dumps({"systems": table}))
     monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")  # python
     script = [scripts / "compare.sh", data, studies, "raw1", raw, *names, "--workers", 2]
-    [systems] = compared(script, tmp_path, monkeypatch)
-    for name in names:
+    every, finals = compared(script, tmp_path, monkeypatch)
+    assert list(every) == crossed
+    assert list(finals) == [
+        "fairseq.softmax", "softmax.fairseq", "linear.i2i3", "i3.i2i3", "i2i3.softmax",
+    ]  # fmt: skip
+    for label, system in [*every.items(), *finals.items()]:
+        name, study = label.split(".")
+        assert system.args.lr == [rates[study]] and system.args.max_update == 7256
+        assert system.args.label_smoothing == 0.1
+        if name.startswith("i"):
+            assert system.args.doc_lambda == rates[study if study.startswith("i") else name]
+    for name in tuned:
         tune = [scripts / "tune.sh", name, data, studies]
         words = words_of(tune, tmp_path, "fairseq-doc")
         words = words[words.index("fairseq-train") + 1 : words.index("tune", 1)]
-        args, best = by_fairseq(words, monkeypatch), systems[name].args
+        args = by_fairseq(words, monkeypatch)
         assert (args.source_lang, args.target_lang, args.max_update) == ("en", "de", 1814)
-        assert args.arch == best.arch and best.lr == [rates[name]] and best.max_update == 7256
-        assert best.label_smoothing == 0.1
+        assert args.arch == every[f"{name}.{name}"].args.arch
         assert ("doc-lambda" in (studies / f"{name}.yaml").read_text()) == name.startswith("i")
 
 
