@@ -2,8 +2,9 @@
 # Train systems for eight epochs, each with the best settings of every study; the best of these with three seeds, compared on
 # two test sets:
 #     examples/multi30k/compare.sh DATA STUDIES RAW1 RAW2 SYSTEM... [options of fairseq-doc compare]
-# after tune.sh of each. RAW1, RAW2: the raw references of the splits test and test1. A training is named
-# SYSTEM.STUDY-seedN. The system linear is not tuned: it has the settings of i3. A second call resumes.
+# after tune.sh of each, with this or the other direction. RAW1, RAW2: the raw references of the splits test and test1. A
+# training is STUDIES/final.PAIR/SYSTEM.STUDY-seedN. The system linear is not tuned: it has the settings of i3. A second
+# call resumes.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
@@ -11,6 +12,7 @@ source "$here/../studies.sh"
 data="$1" studies="$2" raw1="$3" raw2="$4"
 shift 4
 pair="${data##*.}"
+folder="$studies/final.$pair" table="$studies/final.$pair/comparison.json"
 for file in "$raw2" "$data/test1.$pair.${pair#*-}.bin"; do # used last, after hours
     [ -s "$file" ] || { echo "expected $file, for the second test set; got no such file, or an empty one" >&2; exit 1; }
 done
@@ -42,7 +44,7 @@ candidate() {
 
 # train SYSTEM... [options of fairseq-doc compare]: all in one folder, so what is done already is not trained again.
 train() {
-    fairseq-doc compare --dir "$studies/final" --reference "$raw1" "$@" -- \
+    fairseq-doc compare --dir "$folder" --reference "$raw1" "$@" -- \
         fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $training $(updates 8)
 }
 
@@ -51,7 +53,6 @@ for name in "${tuned[@]}"; do
     for study in "${tuned[@]}"; do candidates+=("$(candidate "$name" "$study")"); done
 done
 train "${candidates[@]}" "$@" --seeds 1
-table="$studies/final/comparison.json"
 chosen=$(python - "$table" "${names[@]}" <<'PYTHON'
 import json, sys
 valid = {name: of["valid"]["values"][0] for name, of in json.load(open(sys.argv[1]))["systems"].items()}
@@ -70,7 +71,7 @@ seeds=$(python -c 'import json, sys; print(*json.load(open(sys.argv[1]))["system
 for seed in $seeds; do
     outputs=() others=()
     for system in "${finals[@]}"; do
-        run="$studies/final/${system%%=*}-seed$seed"
+        run="$folder/${system%%=*}-seed$seed"
         outputs+=("$run/generate-test.txt") others+=("$run/generate-test1.txt")
         [ -e "$run/generate-test1.txt" ] || {
             fairseq-generate "$data" --user-dir fairseq_doc --task translation -s "${pair%-*}" -t "${pair#*-}" \

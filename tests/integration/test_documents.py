@@ -366,13 +366,14 @@ def test_the_systems_of_translation_are_accepted_by_fairseq(tmp_path, monkeypatc
             settings["doc-lambda"] = rates[name]
         report.write_text(json.dumps({"best": {"settings": settings}}))
         for other in names:  # the second test set's output, already there
-            (studies / "final" / f"{other}.{name}-seed2").mkdir(parents=True)
-            (studies / "final" / f"{other}.{name}-seed2" / "generate-test1.txt").touch()
+            run_of_seed = studies / "final.en-de" / f"{other}.{name}-seed2"
+            run_of_seed.mkdir(parents=True)
+            (run_of_seed / "generate-test1.txt").touch()
     crossed = [f"{name}.{study}" for name in tuned for study in tuned]
     values = {name: 3.0 - 0.1 * name.endswith(".softmax") for name in crossed}
     values |= {"i3.i2i3": 2.5, "softmax.fairseq": 2.5}
     table = {name: {"seeds": [2], "valid": {"values": [value]}} for name, value in values.items()}
-    (studies / "final" / "comparison.json").write_text(json.dumps({"systems": table}))
+    (studies / "final.en-de" / "comparison.json").write_text(json.dumps({"systems": table}))
     monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")  # python
     script = [scripts / "compare.sh", data, studies, "raw1", raw, *names, "--workers", 2]
     every, finals = compared(script, tmp_path, monkeypatch)
