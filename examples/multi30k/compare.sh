@@ -33,11 +33,10 @@ fi
 candidate() {
     local model settings
     model=$(model_of "$1")
-    settings=$(best_of "$2" doc-lambda)
     case "$1:$2" in
-        i*:i* | linear:i*) settings=$(best_of "$2") ;;
-        i*:*) settings="$settings $(best_of "$1" lr clip-norm dropout label-smoothing)" ;;
-        linear:*) settings="$settings $(best_of i3 lr clip-norm dropout label-smoothing)" ;;
+        i*:i*) settings=$(best_of "$2") ;;
+        i*:*) settings="$(best_of "$2") $(best_of "$1" lr clip-norm dropout label-smoothing)" ;;
+        *) settings=$(best_of "$2" doc-lambda) ;;
     esac
     echo "$1.$2=$model $settings"
 }

@@ -377,6 +377,9 @@ def test_the_systems_of_translation_are_accepted_by_fairseq(tmp_path, monkeypatc
     monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")  # python
     script = [scripts / "compare.sh", data, studies, "raw1", raw, *names, "--workers", 2]
     every, finals = compared(script, tmp_path, monkeypatch)
+    words = words_of(script, tmp_path, "fairseq-doc")
+    assert words.count("--seeds") == 1 and words[words.index("--seeds") + 1] == "1"  # the first
+    assert words.index("--seeds") < words.index("compare", 1)
     assert list(every) == crossed
     assert list(finals) == [
         "fairseq.softmax", "softmax.fairseq", "linear.i2i3", "i3.i2i3", "i2i3.softmax",
