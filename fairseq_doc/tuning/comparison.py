@@ -194,12 +194,13 @@ def compare(
     ``reference`` is the raw test references of a translation; None for language models.
 
     Returns:
-        {system: ``command``; ``seeds``, those that did not diverge; ``parameters``;
+        {system: ``command``; ``seeds``, those that did not diverge (a system without any is left
+        out); ``parameters``;
         ``tokens_per_second``; ``valid`` and ``test``: ``values`` and their :func:`summary`}.
 
     Raises:
-        FairseqDocError: a training failed, all of a system's diverged, a folder has a training with
-            other options or on other data, or another process is at work.
+        FairseqDocError: a training failed, all diverged, a folder has a training with other options
+            or on other data, or another process is at work.
     """
     for system in systems.values():
         _check(system.args, reference)
@@ -210,16 +211,16 @@ def compare(
     with lock(folder / "compare.lock", busy):
         _check_data(next(iter(systems.values())).args.data, folder)
         values = train_seeds(systems, seeds, workers, folder, remark)
-        trained = _ended(values)
         rows: dict[str, dict[str, Any]] = {}
-        for name, system in systems.items():
+        for name, ended in _ended(values, remark).items():
+            system = systems[name]
             found = [
                 _evaluation(system, folder_of(folder, name, seed), reference, progress)
-                for seed in trained[name]
+                for seed in ended
             ]
             rows[name] = {
                 "command": system.line({}),
-                "seeds": trained[name],
+                "seeds": ended,
                 "parameters": found[0]["parameters"],
                 "tokens_per_second": found[0]["tokens_per_second"],
             }
@@ -230,14 +231,18 @@ def compare(
     return rows
 
 
-def _ended(values: dict[str, dict[int, float]]) -> dict[str, list[int]]:
-    """{system: its seeds that did not diverge}, at least one."""
+def _ended(
+    values: dict[str, dict[int, float]], remark: Callable[[str], None]
+) -> dict[str, list[int]]:
+    """{system: its seeds that did not diverge}, without the systems that have none."""
     ended = {}
     for name, own in values.items():
         ended[name] = [seed for seed, value in own.items() if math.isfinite(value)]
         if not ended[name]:
-            raise FairseqDocError(f"{name}: expected a seed that does not diverge; got none")
-    return ended
+            remark(f"{name}: every training diverged: it is left out")
+    if not any(ended.values()):
+        raise FairseqDocError("expected a training that does not diverge; got none")
+    return {name: seeds for name, seeds in ended.items() if seeds}
 
 
 def _check(args: Namespace, reference: str | None) -> None:

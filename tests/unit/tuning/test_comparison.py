@@ -6,7 +6,13 @@ import pytest
 from conftest import PACKAGE, SMALL_MODEL, SMALL_TRAINING, refusal
 
 from fairseq_doc.tuning import comparison
-from fairseq_doc.tuning.comparison import chosen_systems, completed, curves_of, summary
+from fairseq_doc.tuning.comparison import (
+    chosen_systems,
+    compare,
+    completed,
+    curves_of,
+    summary,
+)
 
 TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
 BASE = f"fairseq-train data --user-dir {PACKAGE} {TRAINING}".split()
@@ -87,6 +93,33 @@ def test_the_text_gives_models_and_epochs(text_of, tokens, size, epochs, nonmono
 )
 def test_what_cannot_be_compared_is_refused(system, words, problem):
     assert problem in refusal(chosen_systems, [], [system, "b="], words, print)
+
+
+def test_trainings_that_diverge_do_not_count(tmp_path, monkeypatch):
+    names = [f"{name}={SMALL_MODEL}" for name in "abc"]
+    systems = chosen_systems([], names, BASE, print)
+    values = {"a": {1: math.inf}, "b": {1: 2.0, 2: math.inf}, "c": {1: 4.0, 2: 6.0}}
+    monkeypatch.setattr(comparison, "_check", lambda *_: None)
+    monkeypatch.setattr(comparison, "train_seeds", lambda *_: values)
+    monkeypatch.setattr(
+        comparison,
+        "_evaluation",
+        lambda system, folder, *_: {
+            "valid": values[folder.name[0]][int(folder.name[-1])],
+            "test": 1.0,
+            "parameters": 1,
+            "tokens_per_second": 1.0,
+        },
+    )
+    remarks = []
+    rows = compare(systems, 2, 1, tmp_path, None, None, remarks.append)
+    assert {name: row["seeds"] for name, row in rows.items()} == {"b": [1], "c": [1, 2]}
+    assert rows["b"]["valid"]["distance"] == 0 and rows["c"]["valid"]["distance"] == 3
+    assert remarks == ["a: every training diverged: it is left out"]
+    del values["b"], values["c"]
+    assert "expected a training that does not diverge" in refusal(
+        compare, systems, 2, 1, tmp_path, None, None, print
+    )
 
 
 def test_the_distance_in_deviations():
