@@ -2,9 +2,9 @@
 # Train systems for eight epochs, each with the best settings of every study; the best of these with three seeds, compared on
 # two test sets:
 #     examples/multi30k/compare.sh DATA STUDIES RAW1 RAW2 SYSTEM... [options of fairseq-doc compare]
-# after tune.sh of each, with this or the other direction. RAW1, RAW2: the raw references of the splits test and test1. A
-# training is STUDIES/final.PAIR/SYSTEM.STUDY-seedN. The system linear is not tuned: it has the settings of i3. A second
-# call resumes.
+# after tune.sh of each. The settings are chosen on NAME.en-de; NAME.de-en, after it, has the same. RAW1, RAW2: the raw
+# references of the splits test and test1. A training is STUDIES/final.PAIR/SYSTEM.STUDY-seedN. The system linear is not
+# tuned: it has the settings of i3. A second call resumes.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"
@@ -12,7 +12,7 @@ source "$here/../studies.sh"
 data="$1" studies="$2" raw1="$3" raw2="$4"
 shift 4
 pair="${data##*.}"
-folder="$studies/final.$pair" table="$studies/final.$pair/comparison.json"
+folder="$studies/final.$pair" chosen_by="$studies/final.en-de/comparison.json"
 for file in "$raw2" "$data/test1.$pair.${pair#*-}.bin"; do # used last, after hours
     [ -s "$file" ] || { echo "expected $file, for the second test set; got no such file, or an empty one" >&2; exit 1; }
 done
@@ -47,12 +47,17 @@ train() {
         fairseq-train "$data" -s "${pair%-*}" -t "${pair#*-}" $training $(updates 8)
 }
 
-candidates=()
-for name in "${tuned[@]}"; do
-    for study in "${tuned[@]}"; do candidates+=("$(candidate "$name" "$study")"); done
-done
-train "${candidates[@]}" "$@" --seeds 1
-chosen=$(python - "$table" "${names[@]}" <<'PYTHON'
+if [ "$pair" = en-de ]; then
+    candidates=()
+    for name in "${tuned[@]}"; do
+        for study in "${tuned[@]}"; do candidates+=("$(candidate "$name" "$study")"); done
+    done
+    train "${candidates[@]}" "$@" --seeds 1
+elif [ ! -f "$chosen_by" ]; then
+    echo "expected $chosen_by, of the settings' choice on en-de; got none" >&2
+    exit 1
+fi
+chosen=$(python - "$chosen_by" "${names[@]}" <<'PYTHON'
 import json, sys
 valid = {name: of["valid"]["values"][0] for name, of in json.load(open(sys.argv[1]))["systems"].items()}
 for system in sys.argv[2:]:
@@ -66,7 +71,7 @@ while read -r name study; do finals+=("$(candidate "$name" "$study")"); done <<<
 train "${finals[@]}" "$@"
 # The second test set; each seed's systems against the first by paired bootstrap, on both.
 seeds=$(python -c 'import json, sys; print(*json.load(open(sys.argv[1]))["systems"][sys.argv[2]]["seeds"])' \
-    "$table" "${finals[0]%%=*}")
+    "$folder/comparison.json" "${finals[0]%%=*}")
 for seed in $seeds; do
     outputs=() others=()
     for system in "${finals[@]}"; do

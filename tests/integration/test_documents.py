@@ -337,6 +337,10 @@ def test_translation_refuses_what_it_cannot_do(tmp_path):
     report.parent.mkdir(parents=True)
     report.write_text('{"best": {"settings": {"lr": 0.01}}}')
     assert "linear has the settings of i3" in fail([*compare, "linear"])
+    reverse = data.rename(tmp_path / "a.de-en")
+    (reverse / "test1.de-en.en.bin").write_text("A house .")
+    output = fail([scripts / "compare.sh", reverse, tmp_path, "raw1", raw, "i3"])
+    assert f"expected {tmp_path}/final.en-de/comparison.json, of the settings' choice" in output
 
 
 def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
@@ -390,6 +394,16 @@ def test_the_systems_of_translation_are_accepted_by_fairseq(tmp_path, monkeypatc
         assert system.args.label_smoothing == 0.1
         if name.startswith("i"):
             assert system.args.doc_lambda == rates[study if study.startswith("i") else name]
+    other = tmp_path / "data.de-en"  # has the settings that were chosen for en-de
+    other.mkdir()
+    (other / "test1.de-en.en.bin").write_text("A house .")
+    script[1] = other
+    (studies / "final.de-en").symlink_to("final.en-de")
+    (same,) = compared(script, tmp_path, monkeypatch)
+    assert {name: system.args.lr for name, system in same.items()} == {
+        name: system.args.lr for name, system in finals.items()
+    }
+    assert all(system.args.source_lang == "de" for system in same.values())
     for name in tuned:
         tune = [scripts / "tune.sh", name, data, studies]
         words = words_of(tune, tmp_path, "fairseq-doc")
