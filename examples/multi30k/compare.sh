@@ -62,20 +62,27 @@ import json, sys
 valid = {name: of["valid"]["values"][0] for name, of in json.load(open(sys.argv[1]))["systems"].items()}
 for system in sys.argv[2:]:
     tuned = "i3" if system == "linear" else system
-    best = min((name for name in valid if name.split(".")[0] == tuned), key=valid.get)
-    print(system, best.split(".")[1])
+    own = [name for name in valid if name.split(".")[0] == tuned]
+    if not own:
+        sys.exit(f"{sys.argv[1]}: expected trainings of {tuned} on en-de that did not diverge; got none")
+    print(system, min(own, key=valid.get).split(".")[1])
 PYTHON
 )
 finals=()
 while read -r name study; do finals+=("$(candidate "$name" "$study")"); done <<<"$chosen"
 train "${finals[@]}" "$@"
 # The second test set; each seed's systems against the first by paired bootstrap, on both.
-seeds=$(python -c 'import json, sys; print(*json.load(open(sys.argv[1]))["systems"][sys.argv[2]]["seeds"])' \
-    "$folder/comparison.json" "${finals[0]%%=*}")
-for seed in $seeds; do
+{ read -ra systems; read -ra seeds; } < <(python - "$folder/comparison.json" <<'PYTHON'
+import json, sys
+systems = json.load(open(sys.argv[1]))["systems"]  # without those whose trainings diverged
+print(*systems)
+print(*sorted(set.intersection(*(set(of["seeds"]) for of in systems.values()))))
+PYTHON
+)
+for seed in "${seeds[@]}"; do
     outputs=() others=()
-    for system in "${finals[@]}"; do
-        run="$folder/${system%%=*}-seed$seed"
+    for system in "${systems[@]}"; do
+        run="$folder/$system-seed$seed"
         outputs+=("$run/generate-test.txt") others+=("$run/generate-test1.txt")
         [ -e "$run/generate-test1.txt" ] || {
             fairseq-generate "$data" --user-dir fairseq_doc --task translation -s "${pair%-*}" -t "${pair#*-}" \

@@ -194,9 +194,9 @@ def compare(
     ``reference`` is the raw test references of a translation; None for language models.
 
     Returns:
-        {system: ``command``; ``seeds``, those that did not diverge (a system without any is left
-        out); ``parameters``;
-        ``tokens_per_second``; ``valid`` and ``test``: ``values`` and their :func:`summary`}.
+        {system: ``command``; ``seeds``, those that did not diverge; ``parameters``;
+        ``tokens_per_second``; ``valid`` and ``test``: ``values`` and their :func:`summary`}. A
+        system all of whose trainings diverged is left out.
 
     Raises:
         FairseqDocError: a training failed, all diverged, a folder has a training with other options

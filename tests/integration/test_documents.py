@@ -339,8 +339,12 @@ def test_translation_refuses_what_it_cannot_do(tmp_path):
     assert "linear has the settings of i3" in fail([*compare, "linear"])
     reverse = data.rename(tmp_path / "a.de-en")
     (reverse / "test1.de-en.en.bin").write_text("A house .")
-    output = fail([scripts / "compare.sh", reverse, tmp_path, "raw1", raw, "i3"])
-    assert f"expected {tmp_path}/final.en-de/comparison.json, of the settings' choice" in output
+    compare[1] = reverse
+    table = tmp_path / "final.en-de" / "comparison.json"
+    assert f"expected {table}, of the settings' choice on en-de" in fail([*compare, "i3"])
+    table.parent.mkdir()
+    table.write_text('{"systems": {"softmax.i3": {"valid": {"values": [3.0]}}}}')
+    assert f"{table}: expected trainings of i3 on en-de that did" in fail([*compare, "i3"])
 
 
 def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
