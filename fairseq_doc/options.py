@@ -73,15 +73,16 @@ def rate(help: str, default: float) -> Any:
     return option(help, default, least=0, below=1)
 
 
-def check_ranges(kind: type, settings: Any) -> None:
+def check_ranges(kind: type, settings: Any, prefix: str = "") -> None:
     """Raise ``FairseqDocError`` for a value outside the range that the dataclass ``kind`` declares.
-    ``settings`` is an object of that class or a configuration of OmegaConf."""
+    ``settings`` is an object of that class or a configuration of OmegaConf; ``prefix`` is that of
+    the group's options."""
     for entry in fields(kind):
         rules, value = entry.metadata.get(_OPTION, {}), getattr(settings, entry.name)
         least, below = rules.get("least"), rules.get("below", math.inf)
         if least is not None and value is not None and not least <= value < below:
             expected = f"at least {least}" if below == math.inf else f"in [{least}, {below})"
-            raise FairseqDocError(f"--{_written(entry)} must be {expected}; got {value}")
+            raise FairseqDocError(f"--{prefix}{_written(entry)} must be {expected}; got {value}")
 
 
 def check_needs(option: str, needs: Mapping[str, object], given: object = True) -> None:

@@ -44,21 +44,17 @@ class Options:
         type=str,
     )
     check: bool = option(
-        "say whether each run is inside the band of the reference, and where it leaves it", False
+        "say whether each run is inside the band of the reference, and where it leaves it",
+        False,
+        without=("reference",),
     )
     reference: bool = option(
-        "write a reference of the runs, one a seed of the same training", False
+        "write a reference of the runs, one a seed of the same training", False, needs="made-by"
     )
     made_by: str | None = option(
         "of --reference: what was typed, and its commit", metavar="TEXT", needs="reference"
     )
     overwrite: bool = option("replace existing outputs", False)
-
-    def __post_init__(self) -> None:
-        if self.check and self.reference:
-            raise FairseqDocError("expected --check or --reference; got both")
-        if self.reference and self.made_by is None:
-            raise FairseqDocError("--reference: expected --made-by TEXT, what was typed to train")
 
 
 def run(settings: Options) -> dict[str, Any]:

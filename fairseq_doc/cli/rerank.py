@@ -18,7 +18,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
 from fairseq_doc.files import check_input, check_output, write_lines
-from fairseq_doc.options import REQUIRED, option, parse_grid, positive
+from fairseq_doc.options import REQUIRED, check_ranges, option, parse_grid, positive
 from fairseq_doc.parsing.kept_scores import KeptScores
 from fairseq_doc.parsing.reranking import (
     Sentence,
@@ -40,7 +40,9 @@ OUTPUTS = ("output", "output_nbest")
 @dataclass(frozen=True, kw_only=True)
 class Options(TreeOptions, ProgressOptions, ModelOptions):
     nbest: str = option("n-best file of a parser, gzip or not", REQUIRED, positional=True)
-    weight: float = option("weight of the parser's own score, beside the language model's", 0.0)
+    weight: float = option(
+        "weight of the parser's own score, beside the language model's", 0.0, least=0
+    )
     score_base: str = option(
         "base of the logarithms that the parser's scores are", "e", choices=list(BASES)
     )
@@ -68,8 +70,7 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
                 "expected --tune, --output, --output-nbest or --scores; got none, so there is "
                 "nothing to do"
             )
-        if not (self.weight >= 0 and math.isfinite(self.weight)):
-            raise FairseqDocError(f"--weight must be at least 0; got {self.weight}")
+        check_ranges(Options, self)
         if self.tune and self.weight:
             raise FairseqDocError("expected --weight or --tune, which finds the weight; got both")
         parse_grid("--weights", self.weights, least=0)

@@ -30,24 +30,22 @@ class Options(TextOptions, AdaptationOptions):
         "print a table instead, a row a word as written, between blanks: line, position, word, "
         "surprisal in bits, entropy of its first token in bits, whether a token is unknown, tokens",
         False,
+        without=("output-word-probs", "json"),
     )
-    units: bool = option("a row a token: a unit, a word of Moses, a byte", False, needs="tsv")
+    units: bool = option(
+        "a row a token: a unit, a word of Moses, a byte", False, needs="tsv", without=("spans",)
+    )
     spans: str | None = option(
         "a row a span of words: MARK, such as |, is between two spans, with blanks around it; the "
         "model does not read it",
         metavar="MARK",
         needs="tsv",
     )
-    json: bool = option("print one JSON object", False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.state == "fresh" and (self.cache or self.dynamic):
             raise FairseqDocError(NEEDS_CARRIED)
-        if self.tsv and (self.output_word_probs or self.json):
-            raise FairseqDocError("expected --tsv without --json and --output-word-probs")
-        if self.units and self.spans is not None:
-            raise FairseqDocError("expected --units without --spans")
 
 
 def run(settings: Options) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.options import REQUIRED, option
+from fairseq_doc.options import REQUIRED, check_ranges, option
 from fairseq_doc.preparation.tokenization import moses_remark
 from fairseq_doc.scoring.hypotheses import ReadOptions, System, read_references, read_system
 
@@ -24,14 +24,14 @@ class ScoringOptions(ReadOptions):
     )
     reference: str = option("raw references, one a line", REQUIRED, metavar="RAW")
     bootstrap: int = option(
-        "resamples of the sentences for intervals and significance", 1000, metavar="N"
+        "resamples of the sentences for intervals and significance",
+        1000,
+        metavar="N",
+        least=100,  # so that some lie beyond each bound of an interval
     )
 
     def __post_init__(self) -> None:
-        least = 100  # so that some lie beyond each bound of an interval
-        if self.bootstrap < least:
-            problem = f"expected at least {least} resamples; got {self.bootstrap}"
-            raise FairseqDocError(f"--bootstrap: {problem}")
+        check_ranges(ScoringOptions, self)
         if len({os.path.realpath(path) for path in self.outputs}) < len(self.outputs):
             raise FairseqDocError(f"expected different outputs; got {', '.join(self.outputs)}")
 

@@ -18,6 +18,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from omegaconf import II
+from torch.distributed.nn.functional import all_reduce
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.mixture import check_finite
@@ -30,21 +31,12 @@ BALANCES = ("paper", "published")
 USUAL_NORM = 2.0  # that --weight-norm pulls rows to
 
 
-class _SumOverWorkers(torch.autograd.Function):
+def _over_workers(x: torch.Tensor) -> torch.Tensor:
     """The sum of a tensor over the workers, on each of them. All workers' losses depend on every
     summand, so its gradient is the sum of the workers' gradients."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return distributed_utils.all_reduce(x.clone(), distributed_utils.get_data_parallel_group())
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        return _SumOverWorkers.apply(grad_output)
-
-
-def _over_workers(x):
-    return _SumOverWorkers.apply(x) if torch.distributed.is_initialized() else x
+    if not torch.distributed.is_initialized():
+        return x
+    return all_reduce(x, group=distributed_utils.get_data_parallel_group())
 
 
 def balance(

@@ -43,9 +43,6 @@ class TokenStream(FairseqDataset):
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return self.tokens[index]
-
 
 def load_stream(
     path: str, split: str, dictionary: Dictionary, combine: bool = False
@@ -210,12 +207,6 @@ class BpttWindows(torch.utils.data.Dataset):
             "target": _copy(tokens[:, 1:]),
             "drawn_length": self.lengths[index],
         }
-
-    @staticmethod
-    def collater(samples: list[dict[str, Any]]) -> dict[str, Any]:
-        """A window is a batch already."""
-        (sample,) = samples
-        return sample
 
 
 def _copy(tokens: torch.Tensor) -> torch.Tensor:

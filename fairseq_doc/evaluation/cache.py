@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import torch
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops.reference import sum_dtype
-from fairseq_doc.options import REQUIRED, option
+from fairseq_doc.options import REQUIRED, check_ranges, option
 
 SIMILARITIES = ("dot", "cosine")
 _SHARES = (0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
@@ -45,28 +44,25 @@ class CacheSettings:
         "mix in a cache of the words that followed the last N states (default: no cache)",
         REQUIRED,
         metavar="N",
+        least=1,
     )
     theta: float = option(
         "factor of the states' similarities; the larger, the more the most similar states count",
         1.0,
+        least=0,
     )
     similarity: str = option(
         "of states: their dot product, as published, or their cosine",
         SIMILARITIES[0],
         choices=SIMILARITIES,
     )
-    share: float = option("share of the cache in P, from 0 to below 1", 0.1, name="lambda")
+    # At 1 a word that the cache lacks would have no probability.
+    share: float = option(
+        "share of the cache in P, from 0 to below 1", 0.1, name="lambda", least=0, below=1
+    )
 
     def __post_init__(self) -> None:
-        if self.window < 1:
-            raise FairseqDocError(f"--cache-window must be at least 1; got {self.window}")
-        if not 0 <= self.theta < math.inf:
-            raise FairseqDocError(f"--cache-theta must be at least 0; got {self.theta}")
-        if not 0 <= self.share < 1:
-            raise FairseqDocError(
-                "--cache-lambda must be at least 0 and below 1, where a word that the cache lacks "
-                f"would have no probability; got {self.share}"
-            )
+        check_ranges(CacheSettings, self, "cache-")
 
 
 class Shares(NamedTuple):

@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from fairseq.utils import split_paths
+from torch.nn.utils import get_total_norm
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.gradient_statistics import differentiable, mean_nll, trained_parameters
@@ -163,8 +164,8 @@ class Adaptation:
         # lambda D, and eta / (M + epsilon)
         self._pulls: Any = [(m / mean.to(m)).clamp_(max=most).mul_(decay) for m in means]
         self._steps = [rate / (m + settings.epsilon) for m in means]
-        typical = _length(torch._foreach_mul(means, self._steps)) * math.sqrt(settings.columns)
-        self._longest = settings.bound * typical
+        typical = get_total_norm(torch._foreach_mul(means, self._steps)).item()
+        self._longest = settings.bound * typical * math.sqrt(settings.columns)
 
     @contextmanager
     def learning(self) -> Iterator[None]:
@@ -187,12 +188,7 @@ class Adaptation:
             loss = mean_nll(self._model, net_output, target)
         gradients = torch.autograd.grad(loss, self._adapted, materialize_grads=True)
         updates = torch._foreach_mul(gradients, self._steps)
-        length = _length(updates)
+        length = get_total_norm(updates).item()
         share = self._longest / length if length > self._longest else 1.0
         torch._foreach_lerp_(self._adapted, self._trained, self._pulls)
         torch._foreach_add_(self._adapted, updates, alpha=-share)
-
-
-def _length(tensors: Any) -> float:
-    """The Euclidean norm of all their numbers together."""
-    return torch.stack(torch._foreach_norm(tensors)).norm().item()

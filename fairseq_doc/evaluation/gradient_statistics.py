@@ -66,7 +66,6 @@ def statistics_of(
     columns: int,
     segment: int,
     batches: int | None = None,
-    split: str = "train",
     progress: Progress = no_progress,
 ) -> dict[str, torch.Tensor]:
     """{name: M} of the ensemble's only model, read from the file ``path``. If it is missing or
@@ -75,7 +74,7 @@ def statistics_of(
     header = {
         "kind": KIND,
         "model": weights_digest(model),
-        "split": split,
+        "split": "train",
         "columns": columns,
         "segment": segment,
         "batches": batches,

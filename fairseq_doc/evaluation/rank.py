@@ -27,6 +27,7 @@ from scipy.linalg import lapack
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.modules.mixture import check_finite
 
 logger = logging.getLogger(__name__)
 
@@ -56,14 +57,8 @@ class StreamedMatrix:
     def _fold(self) -> None:
         piece = self._piece[: self._filled]
         self._filled = 0
-        if not np.isfinite(piece).all():
-            raise FairseqDocError(
-                "a log-probability is not finite: expected every word to have one; has the "
-                "training diverged?"
-            )
+        check_finite(torch.from_numpy(piece))
         width = self._factor.shape[1]
-        if len(piece) < len(self._piece):
-            piece = np.asfortranarray(piece)
         self._factor, *_ = lapack.dtpqrt(
             0, min(PANEL, width), self._factor, piece, overwrite_a=1, overwrite_b=1
         )

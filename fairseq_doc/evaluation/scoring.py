@@ -64,12 +64,6 @@ class TextScore:
         return sum(sentence.log_prob for sentence in self.sentences)
 
 
-def check_state(state: str) -> None:
-    """Raise ``FairseqDocError`` unless ``state`` is ``fresh`` or ``carried``."""
-    if state not in STATES:
-        raise FairseqDocError(f"--state: expected {' or '.join(STATES)}; got {state!r}")
-
-
 def check_sentences(
     sentences: Sequence[str],
     state: str = "fresh",
@@ -87,7 +81,6 @@ def check_sentences(
         max_words: in a sentence, or bytes; None: any number.
         at: beginning of an error message, such as the name of a file.
     """
-    check_state(state)
     if not sentences:
         raise FairseqDocError(f"{at}expected at least one sentence, got none")
     tokenized = []
@@ -112,7 +105,8 @@ def encoded_text(
 ) -> list[torch.Tensor]:
     """The indices of each sentence's words and end mark; arguments and errors as of
     :func:`score_text`."""
-    check_state(state)
+    if state not in STATES:
+        raise FairseqDocError(f"--state: expected {' or '.join(STATES)}; got {state!r}")
     if max_tokens < 1:
         raise FairseqDocError(f"--max-tokens must be at least 1; got {max_tokens}")
     encoded = [

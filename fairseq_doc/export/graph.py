@@ -28,7 +28,6 @@ class Graph:
         self._root: Graph = self if parent is None else parent._root
         self._nodes: list[onnx.NodeProto] = []
         self._arrays: dict[Any, onnx.TensorProto] = {}
-        self._read: set[int] = set()
         self._count = 0
 
     def __call__(self, operator: str, *inputs: Any, **attributes: Any) -> str:
@@ -67,20 +66,12 @@ class Graph:
             changed = weight.detach() if change is None else change(weight.detach())
             return changed.float().cpu().contiguous().numpy()
 
-        self.note(weight)
         return self._held((id(weight), change), "weight", array)
 
     def linear(self, x: str, weight: torch.Tensor, bias: torch.Tensor | None = None) -> str:
         """x W^T + b."""
         product = self("MatMul", x, self.weight(weight, transposed))
         return product if bias is None else self("Add", product, self.weight(bias))
-
-    def note(self, *parameters: torch.Tensor) -> None:
-        """Note parameters that the graph holds, other than by :meth:`weight`."""
-        self._root._read.update(map(id, parameters))
-
-    def lacks(self, parameter: torch.Tensor) -> bool:
-        return id(parameter) not in self._root._read
 
     def _held(self, key: Any, stem: str, array: Callable[[], np.ndarray]) -> str:
         """The name of an array in the file; ``array`` makes it if the key is new."""

@@ -68,7 +68,6 @@ def add_layers(
             x, *state = _mogrifier(graph, weights, gates, "untied", x, *state)
         else:
             *matrices, input_bias, state_bias = layer.parameters()
-            graph.note(input_bias, state_bias)
             x, *state = _lstm(graph, matrices, input_bias + state_bias, x, *state)
         behind = [0, 0, 0, 0, 0, max(widths) - width]
         after.append([graph("Pad", part, behind) for part in state])  # each (1, B, D)
@@ -138,7 +137,6 @@ def _recurrent_layer(
     """See :mod:`fairseq_doc.ops.recurrence`."""
     kind, biases = layer.cell, list(layer.biases)
     if kind.name == "lstm" and kind.gates == "untied":
-        graph.note(biases[0])
         matrices = layer.input_weight, layer.state_weights[0]
         return _lstm(graph, matrices, biases[0], x, hidden, cell)
     inputs = graph.linear(x, layer.input_weight, biases[0] if biases else None)  # (T, B, G D_n)

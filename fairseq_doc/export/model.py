@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import onnx
 
-from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.export import contract
 from fairseq_doc.export.contract import LOG_PROBS, NLL, SENTENCE, STATE, kinds
 from fairseq_doc.export.graph import Graph
@@ -20,17 +19,12 @@ def onnx_model(
     decoder: RecurrentDecoder, form: str, table: TokenTable, more: dict[str, str]
 ) -> onnx.ModelProto:
     """A model of one of ``FORMS``; ``more`` is added to the contract's metadata. Raises
-    ``FairseqDocError`` for layers or parameters that cannot be exported."""
+    ``FairseqDocError`` for layers that cannot be exported."""
     builder = _Builder(decoder, table)
     add = {LOG_PROBS: builder.log_probs, NLL: builder.nll, SENTENCE: builder.sentence}
     inputs, outputs = contract.INPUTS[form], contract.OUTPUTS[form]
     for name, value in zip(outputs, add[form](), strict=True):
         builder.graph.output(name, value)
-    lacking = [name for name, p in decoder.named_parameters() if builder.graph.lacks(p)]
-    if lacking:
-        raise FairseqDocError(
-            f"this version cannot export this model: expected no parameters such as {lacking[0]}"
-        )
     widths = layer_widths(decoder)
     sizes = len(table.words), len(widths), max(widths)
     about = contract.metadata(form, *sizes, decoder.embedding.size(1), table.end)

@@ -43,7 +43,6 @@ from fairseq_doc.ops.matmul import (
     autocast_off,
     backward_without_autocast,
     matrix_gradient,
-    needs_gradient,
 )
 from fairseq_doc.ops.recurrence import RecurrenceResult
 
@@ -86,44 +85,22 @@ def mogrifier_reference(
     return RecurrenceResult(torch.stack(outputs), cell)
 
 
-class _AllSteps:
-    """Makes memory for all steps, (T, R, columns); without a backward all steps share one row."""
-
-    def __init__(self, inputs: Tensor, keep: bool) -> None:
-        self._inputs, self._keep = inputs, keep
-
-    def new(self, columns: int, more: int = 0) -> Tensor:  # for T + more steps
-        time, rows = self._inputs.shape[:2]
-        length = time + more if self._keep else 1
-        return self._inputs.new_empty(length, rows, columns).expand(time + more, -1, -1)
-
-    def filled(self, bias: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Memory with the bias in it; if shared, also the bias, which each step copies there."""
-        memory = self.new(len(bias))
-        if self._keep:
-            memory.copy_(bias)
-        return memory, None if self._keep else bias
-
-
 class _RoundSteps:
     """A round at every step, from the first to the last; ``results``: (T, R, to)."""
 
-    def __init__(self, of_round: Round, memory: _AllSteps, results: Tensor, zeros: Tensor) -> None:
-        self.gates, self._bias = memory.filled(of_round.bias)
-        self.narrow = [memory.new(len(matrix)) for matrix in of_round.matrices[1:]]
-        self.results, self._zeros = results, zeros
+    def __init__(self, of_round: Round, results: Tensor, zeros: Tensor) -> None:
         time, rows = results.shape[:2]
+        self.gates = of_round.bias.repeat(time, rows, 1)
+        self.narrow = [results.new_empty(time, rows, len(x)) for x in of_round.matrices[1:]]
+        self.results, self._zeros = results, zeros
         self._products = [StepMatmul(matrix, rows, steps=time) for matrix in of_round.matrices]
         self._gates, self._results = self.gates.unbind(0), results.unbind(0)
         self._narrow = [x.unbind(0) for x in self.narrow]
 
     def step(self, t: int, gated: Tensor, source: Tensor) -> Tensor:
-        gate = self._gates[t]
-        if self._bias is not None:
-            gate.copy_(self._bias)
         if self._narrow:
             source = self._products[1].of(source, out=self._narrow[0][t])
-        self._products[0].add(source, gate).sigmoid_()
+        gate = self._products[0].add(source, self._gates[t]).sigmoid_()
         return torch.addcmul(self._zeros, gated, gate, value=2, out=self._results[t])
 
 
@@ -168,22 +145,24 @@ def _over_steps(d: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
 class _Mogrifier(torch.autograd.Function):
     @staticmethod
     def forward(ctx, options, inputs, hidden, cell, input_weight, state_weight, bias, *of_rounds):
-        counts, dtype, keep, lstm, state_mask, recurrent_mask = options
+        counts, dtype, lstm, state_mask, recurrent_mask = options
         (time, rows, below), width = inputs.shape, hidden.size(1)
-        memory = _AllSteps(inputs, keep)
-        hiddens, cells = inputs.new_empty(time + 1, rows, width), memory.new(width, more=1)
-        gates, bias = memory.filled(bias)
+        new = inputs.new_empty
+        hiddens, cells = new(time + 1, rows, width), new(time + 1, rows, width)
+        gates = bias.repeat(time, rows, 1)
         hiddens[0], cells[0] = hidden, cell
         steps = lstm.steps(lstm, Memory(gates, cells, hiddens[1:], recurrent_mask))
         by_step = gates.unbind(0)
-        both = memory.new(below + width)
+        both = new(time, rows, below + width)
         read = both.split([below, width], dim=2)  # by the cell: x and h after all rounds
         zeros = [torch.zeros_like(inputs[0]), torch.zeros_like(hidden)]
         parameters, rounds = iter(of_rounds), []
         for number, count in enumerate(counts):
             of_round, side = Round(tuple(islice(parameters, count)), next(parameters)), number % 2
-            results = read[side] if number + 2 >= len(counts) else memory.new(zeros[side].size(1))
-            rounds.append(_RoundSteps(of_round, memory, results, zeros[side]))
+            results = read[side]
+            if number + 2 < len(counts):
+                results = new(results.shape)
+            rounds.append(_RoundSteps(of_round, results, zeros[side]))
         weights, operands = [input_weight, state_weight], list(read)
         if time >= LEAST_STEPS:  # fewer do not pay for the joint copy of the weights
             weights, operands = [torch.cat(weights, dim=1)], [both]
@@ -202,16 +181,14 @@ class _Mogrifier(torch.autograd.Function):
                 xs[t].copy_(x)
             if len(rounds) < 2:
                 hs[t].copy_(hidden)
-            z = by_step[t] if bias is None else by_step[t].copy_(bias)
             for product, operand in zip(products, operands_by_step[t], strict=True):
-                product.add(operand, z)
+                product.add(operand, by_step[t])
             hidden = steps.step(t)
         ctx.options = options
         saved = [tensor for one in rounds for tensor in (one.gates, one.results, *one.narrow)]
-        if keep:
-            ctx.save_for_backward(
-                inputs, hiddens, cells, gates, both, input_weight, state_weight, *of_rounds, *saved
-            )
+        ctx.save_for_backward(
+            inputs, hiddens, cells, gates, both, input_weight, state_weight, *of_rounds, *saved
+        )
         return hiddens[1:], cells[-1]
 
     @staticmethod
@@ -219,7 +196,7 @@ class _Mogrifier(torch.autograd.Function):
     @backward_without_autocast
     def backward(ctx, d_output, d_cell):
         inputs, hiddens, cells, gates, both, input_weight, state_weight, *saved = ctx.saved_tensors
-        counts, dtype, _, lstm, state_mask, recurrent_mask = ctx.options
+        counts, dtype, lstm, state_mask, recurrent_mask = ctx.options
         (time, rows, below), width = inputs.shape, hiddens.size(2)
         parameters, activations = iter(saved), iter(saved[sum(counts) + len(counts) :])
         zeros = [torch.zeros_like(inputs[0]), torch.zeros_like(hiddens[0])]
@@ -274,8 +251,7 @@ def mogrifier(
     counts = [len(one.matrices) for one in rounds]
     of_rounds = [tensor for one in rounds for tensor in (*one.matrices, one.bias)]
     tensors = [inputs, hidden, cell, input_weight, state_weight, bias, *of_rounds]
-    keep = any(map(needs_gradient, tensors))
-    options = counts, dtype or inputs.dtype, keep, LSTMCell(kind), state_mask, recurrent_mask
+    options = counts, dtype or inputs.dtype, LSTMCell(kind), state_mask, recurrent_mask
     with autocast_off(inputs):
         output, last = _Mogrifier.apply(options, *tensors)
     return RecurrenceResult(output, last.clone())

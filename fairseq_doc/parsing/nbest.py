@@ -26,7 +26,6 @@ from fairseq_doc.files import text_lines
 BAR = " ||| "
 MAX_SCORE = 1e12  # absolute
 _HEADER = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s*")
-_INDEX = re.compile(r"\s*(\d{1,9})\s*")
 _NUMBERS = re.compile(r"^(?:[-+.\deE]+\t)+")
 
 
@@ -110,7 +109,7 @@ def _read_with_bars(path: str, lines: _Lines) -> _Lists:
 def _read_row(path: str, number: int, line: str) -> tuple[int, Candidate]:
     """(number of the sentence, candidate) of a line."""
     index, score, text = map(str.strip, [*line.split(BAR.rstrip(), 2), "", ""][:3])
-    if not _INDEX.fullmatch(index) or not text.startswith("("):
+    if not re.fullmatch(r"\d{1,9}", index) or not text.startswith("("):
         raise FairseqDocError(
             f"{path}: line {number}: expected 'INDEX ||| SCORE ||| TREE'; got {shown(line.strip())}"
         )

@@ -95,7 +95,9 @@ class Settings:
         "drop training pairs with more words on a side", 250, type=positive, metavar="N"
     )
     max_ratio: float | None = option(
-        "drop training pairs with a side more than X times as long as the other", metavar="X"
+        "drop training pairs with a side more than X times as long as the other",
+        metavar="X",
+        least=1,
     )
     threshold: int = option(
         "units that occur less often in training become <unk>", 0, metavar="N", least=0
@@ -143,8 +145,6 @@ class Settings:
         files = list(self.splits.values())
         if len(set(files)) < len(files) or not all(files):
             raise FairseqDocError(f"expected other files for every split; got {', '.join(files)}")
-        if self.max_ratio is not None and not self.max_ratio >= 1:  # nan is refused too
-            raise FairseqDocError(f"--max-ratio: expected at least 1; got {self.max_ratio}")
         check_ranges(Settings, self)
 
 

@@ -1,6 +1,7 @@
 """``bptt_language_modeling``: one stream, ordered windows, the state carried across them."""
 
 import logging
+import operator
 from typing import Any
 
 import torch
@@ -244,7 +245,7 @@ def _iterator(windows, num_shards, shard_id, num_workers, buffer_size=0, epoch=1
     windows = windows.share(num_shards, shard_id)
     return iterators.EpochBatchIterator(
         dataset=windows,
-        collate_fn=windows.collater,
+        collate_fn=operator.itemgetter(0),  # a window is a batch already
         batch_sampler=[[i] for i in range(len(windows))],
         num_workers=num_workers,
         buffer_size=buffer_size,

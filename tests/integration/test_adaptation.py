@@ -175,8 +175,8 @@ def test_scores_that_cannot_be(corpus, model):
     for options, problem in (
         ("--cache-window 5", "expected --state carried; got fresh"),
         ("--dynamic", "expected --state carried; got fresh"),
-        ("--tsv --output-word-probs", "expected --tsv without --json"),
-        ("--tsv --json", "expected --tsv without --json"),
+        ("--tsv --output-word-probs", "--tsv has no use for output-word-probs"),
+        ("--tsv --json", "--tsv has no use for json"),
         ("--tsv --spans |", "--spans: expected the mark | between spans; no line has it"),
         ("--units", "--units needs --tsv"),
     ):

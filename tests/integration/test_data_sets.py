@@ -3,7 +3,7 @@
 import pytest
 from conftest import doc, evaluated, evaluation, run_here, training
 
-MODEL = "--arch lstm_doc_lm --decoder-embed-dim 4 --layer-dims 4,4 --doc-components 0,1,1"
+MODEL = "--arch lstm_doc_lm --decoder-embed-dim 4 --layer-dims 4,4 --doc-components 0,0,1"
 # The columns are counted before the first update; nothing is validated after it.
 COUNTED = "--max-update 1 --batch-size-valid 1 --valid-subset valid,test --validate-after-updates 9"
 

@@ -29,7 +29,7 @@ def installed(tmp_path_factory):
     source = folder / "source"
     shutil.copytree(PACKAGE, source / "fairseq_doc", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "hydra_plugins", source / "hydra_plugins")
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source]
     run([*PIP.split(), *build])

@@ -285,7 +285,7 @@ def test_score_sums_spans_without_their_marks(models, write):
     [
         ("--units", "--units needs --tsv"),
         ("--spans '|'", "--spans needs --tsv"),
-        ("--tsv --units --spans '|'", "expected --units without --spans"),
+        ("--tsv --units --spans '|'", "--units has no use for spans"),
         ("--tsv --spans '|'", "no line has it"),
         ("--tsv --spans ''", "expected a mark without blanks"),
         ("--tsv --spans w2", "line 2 is empty"),
@@ -613,7 +613,7 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("new.png A=none.log", "cannot read none.log: No such file"),
         ("--check a --reference b doc.log", "got both"),
         ("--made-by x curves.png A=doc.log", "--made-by needs --reference"),
-        ("--reference r.json doc.log", "expected --made-by TEXT"),
+        ("--reference r.json doc.log", "--reference needs --made-by"),
         ("--reference doc.log --made-by x doc.log", "doc.log exists"),
         ("--reference r.json --made-by x doc.log ./doc.log", "got doc twice"),
         ("--check none.json doc.log", "cannot read none.json: No such file"),

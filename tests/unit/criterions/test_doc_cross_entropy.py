@@ -4,7 +4,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import assert_refused
-from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,15 +75,6 @@ def test_equal_weights_have_no_imbalance_and_finite_gradients(shape, dtype):
         beta = balance(scores.log_softmax(-1))[form]
         assert_close(beta.item(), 0.0, atol=1e-12)
         assert_close(gradients(beta, [scores])[0], torch.zeros(shape), atol=1e-12)
-
-
-def test_the_sum_over_workers_sends_back_every_workers_gradient(monkeypatch):
-    """Two workers of equal tensors: the sum is twice one's, and so is the gradient."""
-    monkeypatch.setattr(distributed_utils, "all_reduce", lambda x, group: 2 * x)
-    x = torch.arange(3.0, requires_grad=True)
-    total = doc_cross_entropy._SumOverWorkers.apply(x)
-    assert_close(total, 2 * x)
-    assert_close(gradients(total @ torch.tensor([1.0, 2.0, 3.0]), [x])[0].tolist(), [2.0, 4.0, 6.0])
 
 
 # The loss

@@ -117,7 +117,7 @@ def test_offsets_are_uniform_independent_and_follow_from_seed_and_epoch():
 
 def test_a_window_is_a_whole_fairseq_batch():
     windows = BpttWindows(torch.arange(22).view(2, 11), [4, 4, 4], first_column=6)
-    sample = windows.collater([windows[1]])
+    sample = windows[1]
     assert sample["net_input"]["src_tokens"].tolist() == [[4, 5, 6, 7], [15, 16, 17, 18]]
     assert sample["target"].tolist() == [[5, 6, 7, 8], [16, 17, 18, 19]]
     assert sample["net_input"]["src_lengths"].tolist() == [4, 4]
@@ -189,7 +189,7 @@ def test_lines_of_one_file_or_of_several_are_one_stream(tmp_path):
     write_split(tmp_path, "train1", [[8, 9, 9, 2]])
     stream = load_stream(path, "train", small_dictionary())
     assert stream.tokens.tolist() == [5, 6, 2, 7, 2] and stream.tokens.dtype == torch.int64
-    assert (len(stream), stream.split, stream[3]) == (5, "train", 7)
+    assert (len(stream), stream.split, stream.tokens[3]) == (5, "train", 7)
     both = load_stream(path, "train", small_dictionary(), combine=True)
     assert both.tokens.tolist() == [5, 6, 2, 7, 2, 8, 9, 9, 2]
 

@@ -73,7 +73,7 @@ def test_singular_values_above_the_tolerance_times_the_largest_are_counted(toler
 def test_what_is_not_finite_is_refused(value, row):
     matrix = np.ones((30, 3))
     matrix[row, 1] = value
-    assert_refused("a log-probability is not finite", lambda: streamed(matrix).singular_values())
+    assert_refused("a score is not finite", lambda: streamed(matrix).singular_values())
 
 
 def one_softmax():
