@@ -37,7 +37,7 @@ TIMEOUT = 300  # seconds of a command
 PROGRAMS = "train generate interactive eval-lm validate preprocess score doc".split()
 
 # What the commands import besides fairseq, and nothing of this package.
-WARM = """torch fairseq fairseq.tasks fairseq.models fairseq.criterions fairseq.optim
+WARM = """torch torch._dynamo fairseq fairseq.tasks fairseq.models fairseq.criterions fairseq.optim
     fairseq.optim.lr_scheduler fairseq.trainer fairseq.options fairseq.data.encoders
     fairseq.sequence_generator fairseq.sequence_scorer fairseq.dataclass.initialize hydra scipy.linalg
     matplotlib.figure matplotlib.backends.backend_agg sacrebleu rouge_score.rouge_scorer sacremoses

@@ -17,7 +17,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -229,7 +229,8 @@ def open_study(
                 f"study {name} has another {what}: expected {found[0]}; got {found[1]}; give what "
                 "the study was made with, or another --study"
             )
-    return study, stamp
+    # The program is the caller's own: the study does not keep its path.
+    return study, replace(stamp, command=replace(stamp.command, words=command.words))
 
 
 def _space_words(space: Space) -> list[str]:

@@ -44,7 +44,11 @@ esac""",
     "fairseq-doc": f"""
 case "$*" in
   tune*--trials*)
-    for word; do shift; [ "$word" = 60 ] && word=2; set -- "$@" "$word"; done
+    for word; do
+      shift
+      case $word in 60) word=2 ;; fairseq-train) word=$PROGRAMS/fairseq-train ;; esac
+      set -- "$@" "$word"
+    done
     set -- "$@" {SMALL} ;;
 esac
 case $1 in

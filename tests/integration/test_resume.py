@@ -2,12 +2,11 @@
 
 import re
 import shutil
-import signal
 from itertools import pairwise
 
 import pytest
 import torch
-from conftest import assert_same_run, fail_here, load, run_here, training, wait_until
+from conftest import assert_same_run, fail_here, load, run_here, training
 
 from fairseq_doc.ops.matmul import BFLOAT16_VARIABLE, bfloat16_is_faster
 
@@ -35,17 +34,6 @@ def test_resumed_run_equals_the_uninterrupted_one(moment, corpus, trained, tmp_p
     shutil.copy(checkpoint, tmp_path / "checkpoint_last.pt")
     output = run_here(training(corpus.data, tmp_path, trained.options))
     assert "Loaded checkpoint" in output
-    assert_same_run(trained.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
-
-
-def test_a_killed_process_goes_on_to_the_same_result(corpus, server, trained, tmp_path):
-    command = training(corpus.data, tmp_path, trained.options)
-    running = server.start(command, tmp_path, tmp_path / "streams")
-    wait_until(lambda: list(tmp_path.glob("checkpoint_2_*.pt")), pid=running.pid)
-    assert f"another training writes to {tmp_path}: wait" in fail_here(command)
-    running.kill()
-    assert running.wait().status == -signal.SIGKILL
-    run_here(command)
     assert_same_run(trained.folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
 
 

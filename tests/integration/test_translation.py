@@ -212,8 +212,6 @@ def test_a_model_of_the_other_direction_or_another_size_is_refused(parallel, tra
     [
         ("--doc-components 0,0,2", "expected 4 numbers, for layers 0 (the embedding) to 3"),
         ("--ar-alpha 2", "--ar-alpha and --tar-beta are penalties of a language model"),
-        ("--label-smoothing 1", "--label-smoothing must be in [0, 1); got 1"),
-        ("--plain-output", "expected --doc-components 0,0,0,1"),
     ],
 )
 def test_settings_that_do_not_fit(options, problem, parallel, tmp_path):

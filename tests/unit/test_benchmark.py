@@ -69,7 +69,8 @@ def test_the_output_part_measures_every_form_in_every_precision(capfd):
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_the_training_part_trains_in_its_precision(monkeypatch, capfd):
+def test_the_training_part_trains_in_its_precision(server, monkeypatch, capfd):
+    monkeypatch.setattr(gpu.train_step, "BIN", server.programs)
     monkeypatch.setattr(gpu, "TRAINED", {"ptb": gpu.TRAINED["ptb"]})
     monkeypatch.setattr(gpu, "PRECISIONS", ("bfloat16",))
     benchmark.main("gpu --device cpu --tiny --parts train --updates 20 --json".split())

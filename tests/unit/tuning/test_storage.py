@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import threading
+from dataclasses import replace
 from unittest.mock import Mock
 
 import optuna
@@ -46,6 +47,8 @@ def test_a_study_is_found_again(url, tmp_path, monkeypatch):
     again, same = open_study(open_storage(url, create=False), "s", SPACE, COMMAND)
     assert same == stamp and again.study_name == "s"
     assert load_study(open_storage(url, create=False), "s")[1] == stamp
+    typed = replace(COMMAND, words=("/opt/fairseq-train", *COMMAND.words[1:]))
+    assert open_study(open_storage(url, create=False), "s", SPACE, typed)[1].command == typed
     assert "in the storage, 's'; got 't'" in refusal(load_study, open_storage(url, False), "t")
 
 
