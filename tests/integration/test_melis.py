@@ -89,17 +89,6 @@ def test_a_run_that_promises_too_little_ends_early(corpus, tmp_path):
     )
 
 
-@pytest.mark.parametrize("cell", ["rhn", "nas"])
-def test_other_cells_train_and_evaluate(corpus, tmp_path, cell):
-    options = f"--max-checks 2 --cell {cell} --layers 1"
-    output = run_here(melis_training(corpus.data, tmp_path, options))
-    assert losses_of(output)[1] < losses_of(output)[0]
-    checkpoint = tmp_path / "checkpoint_last.pt"
-    perplexity, _, _ = evaluated(run_here(evaluation(corpus.data, checkpoint)))
-    found = result_of("eval-lm", corpus.data, "--path", checkpoint, "--cpu")
-    assert found["perplexity"] == pytest.approx(perplexity, abs=0.006)
-
-
 def test_mogrifier_and_doc_with_averaged_adam(corpus, tmp_path):
     """An interrupted run is equal; the averages are validated and saved."""
     options = """--optimizer averaged_adam --average-at 2 --lr-patience 100 --save-interval 1
