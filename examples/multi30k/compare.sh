@@ -29,13 +29,12 @@ if [[ " ${names[*]} " = *" linear "* && " ${tuned[*]} " != *" i3 "* ]]; then
     exit 1
 fi
 
-# candidate SYSTEM STUDY: a system of fairseq-doc compare. A mixture takes its own lambda where the study has none.
+# candidate SYSTEM STUDY: a system of fairseq-doc compare. A mixture has its own lambda where the study has none.
 candidate() {
     local model settings
     model=$(model_of "$1")
-    case "$1:$2" in
-        i*:i*) settings=$(best_of "$2") ;;
-        i*:*) settings="$(best_of "$2") $(best_of "$1" lr clip-norm dropout label-smoothing)" ;;
+    case "$1" in
+        i*) settings="$(best_of "$1") $(best_of "$2")" ;; # the second wins
         *) settings=$(best_of "$2" doc-lambda) ;;
     esac
     echo "$1.$2=$model $settings"
