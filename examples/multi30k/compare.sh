@@ -32,11 +32,11 @@ fi
 # candidate SYSTEM STUDY: a system of fairseq-doc compare. A mixture has its own lambda where the study has none.
 candidate() {
     local model settings
-    model=$(model_of "$1")
+    model=$(model_of "$1") || return # set -e does not hold in $(...)
     case "$1" in
         i*) settings="$(best_of "$1") $(best_of "$2")" ;; # the second wins
         *) settings=$(best_of "$2" doc-lambda) ;;
-    esac
+    esac || return
     echo "$1.$2=$model $settings"
 }
 
