@@ -351,7 +351,9 @@ def test_translation_refuses_what_it_cannot_do(tmp_path):
     assert f"{table}: expected trainings of i3 on en-de that did" in fail([*compare, "i3"])
     table.write_text('{"systems": {"i3.softmax": {"valid": {"values": [3.0]}}}}')
     output = fail([*compare, "i3"])
-    assert output.count("expected ") == 1 and output.startswith(f"expected {tmp_path}/softmax/report")
+    assert output.count("expected ") == 1 and output.startswith(
+        f"expected {tmp_path}/softmax/report"
+    )
 
 
 def test_equal_tuning_refuses_what_it_cannot_do(tmp_path):
