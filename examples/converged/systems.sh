@@ -1,6 +1,6 @@
 # The systems that are compared, to be sourced. Embedding and components are 100 wide; the widths of the layers give each
 # system 1.60M parameters. They share one learning rate and one set of dropouts, as in the paper's Table 6. The initial
-# ranges are those of README.md's last table. projected is one softmax of a component vector: no mixture, but its layer W_1.
+# ranges are those of README.md's first table. projected is one softmax of a component vector: no mixture, but its layer W_1.
 mixture="--arch lstm_doc_lm --init-range 0.3 --doc-balance published --doc-lambda 0.001"
 doc2="$mixture --layer-dims 166,166,120 --doc-components 0,0,1,3"
 systems=(
