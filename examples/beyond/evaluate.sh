@@ -52,6 +52,6 @@ for name in ("static", "cache_dot", "cache_cosine", *dynamic):
         settings.append(f"{key} {value}" + (f" (the {end} tried)" if end else ""))
     spent = f"{valid['seconds_before']:.0f}" if valid["searched"] else ""
     found = (valid["perplexity"], test["perplexity"])  # None: infinite
-    perplexities = ("ran away" if one is None else f"{one:.2f}" for one in found)
+    perplexities = ("infinite" if one is None else f"{one:.2f}" for one in found)
     print("|", " | ".join([name, ", ".join(settings), *perplexities, f"{test['seconds']:.0f}", spent]), "|")
 PYTHON

@@ -1,10 +1,11 @@
 # The systems that are compared, to be sourced. Embedding and components are 100 wide; the widths of the layers give each
 # system 1.60M parameters. They share one learning rate and one set of dropouts, as in the paper's Table 6. The initial
-# ranges are those of README.md's first table. projected is one softmax of a component vector: no mixture, but its layer W_1.
-mixture="--arch lstm_doc_lm --init-range 0.3 --doc-balance published --doc-lambda 0.001"
+# ranges are those of README.md's first table; INIT_RANGE sets one for all. projected is one softmax of a component vector:
+# no mixture, but its layer W_1.
+mixture="--arch lstm_doc_lm --init-range ${INIT_RANGE:-0.3} --doc-balance published --doc-lambda 0.001"
 doc2="$mixture --layer-dims 166,166,120 --doc-components 0,0,1,3"
 systems=(
-    "softmax=--arch lstm_awd_lm_ptb --init-range 0.6 --layer-dims 183,183,100"
+    "softmax=--arch lstm_awd_lm_ptb --init-range ${INIT_RANGE:-0.6} --layer-dims 183,183,100"
     "projected=$mixture --layer-dims 174,174,120 --doc-components 0,0,0,1"
     "mos=$mixture --layer-dims 167,167,120 --doc-components 0,0,0,4"
     "doc2=$doc2"

@@ -3,7 +3,7 @@
 #     examples/equal_tuning/tune.sh SYSTEM DATA STUDIES [options of fairseq-doc tune]
 # SYSTEM: lstm1, lstm2, rhn5, nas1 (one softmax), mos3 or doc3 (three components on the LSTM of two layers);
 # DATA: the folder of fairseq-doc prepare-lm ptb; STUDIES: a folder for the studies. A second call resumes.
-# When all systems are tuned, --trials 14 --enqueue OTHER --enqueue OTHER tries the best settings of others too.
+# When all systems are tuned, --trials 17 --enqueue OTHER --enqueue OTHER ... tries the best settings of others too.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 source "$here/systems.sh"

@@ -24,7 +24,7 @@ from fairseq_doc.options import REQUIRED, check_ranges, option
 SIMILARITIES = ("dot", "cosine")
 _SHARES = (0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 _THETAS = {
-    "dot": (0.2, 0.5, 1.0, 1.4, 2.0, 4.0, 6.0, 10.0, 16.0, 32.0, 64.0),
+    "dot": (0.2, 0.5, 1.0, 1.4, 2.0, 4.0, 6.0, 10.0, 16.0, 32.0, 64.0, 128.0, 256.0),
     "cosine": (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0),
 }
 # (theta, lambda) that --cache-search tries.

@@ -93,7 +93,7 @@ class LSTMDocLanguageModelConfig(LanguageModelConfig):
     )
     init_range: float = option(
         "embedding and output matrix begin uniformly in [-R, R]; the published .1 is too little for "
-        "narrow ones, which learn late with some seeds: .3 at 100 wide",
+        "mixtures of narrow ones, some of which learn late: .3 at 100 wide",
         0.1,
         least=1e-3,
     )

@@ -9,6 +9,7 @@ from conftest import ROOT
 from fairseq import options
 
 import fairseq_doc
+from fairseq_doc.evaluation.reference_curves import departures, read_reference
 
 PAGES = [
     path
@@ -61,6 +62,18 @@ def test_links_lead_somewhere(path):
         place = (path.parent / file).resolve() if file else path
         assert place.exists(), link
         assert not anchor or anchor in anchors(place), link
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(ROOT.glob("examples/*/reference/**/*.json")),
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_reference_curves_are_inside_their_own_band(path):
+    seeds, band = read_reference(path)
+    assert seeds
+    for seed in seeds:
+        assert departures(seed, band) == ([], len(band))
 
 
 def test_every_file_named_in_the_documents_exists():
