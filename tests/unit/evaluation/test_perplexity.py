@@ -159,6 +159,6 @@ def test_temperatures_and_points_are_tried_in_one_pass(monkeypatch):
 def test_ends_of_what_was_tried_are_named():
     points = cache_points(ScorerSettings(cache=CacheSettings(window=5)))
     assert ends(points, "theta 1, lambda 0.1") == {}
-    assert ends(points, "theta 64, lambda 0.01") == {"theta": "largest", "lambda": "smallest"}
+    assert ends(points, "theta 256, lambda 0.01") == {"theta": "largest", "lambda": "smallest"}
     pairs = dynamic_pairs(SETTINGS)
     assert ends(pairs, "rate 1e-05, decay 0.003") == {"rate": "smallest"}
