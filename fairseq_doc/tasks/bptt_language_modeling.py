@@ -2,6 +2,8 @@
 
 import logging
 import operator
+import time
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -49,6 +51,8 @@ class BpttLanguageModelingTask(FairseqTask):
         self._layout: Any = None  # of the training windows; a resume in mid-epoch needs the same
         self._windows_done = 0
         self._end_of_epoch = 0  # the number of the window after the epoch's last
+        self._start: float | None = None  # of this process's first epoch, in seconds
+        self._windows_read = 0  # by this process
         self._drawn_lengths: list[int] = []  # of the windows in this update
         self._carried: torch.Tensor | None = None  # the training state of all workers' columns
         self._valid_epoch: int | None = None
@@ -156,6 +160,20 @@ class BpttLanguageModelingTask(FairseqTask):
             self._logged.add((split, n_columns))
             logger.info(f"{split}: {sizes}")
 
+    def begin_epoch(self, epoch, model):
+        """Log how long the training has left at this process's pace, validations included."""
+        super().begin_epoch(epoch, model)
+        if self._start is None:
+            self._start = time.monotonic()
+        elif self._windows_read and epoch <= self.cfg.max_epoch:
+            pace = (time.monotonic() - self._start) / self._windows_read
+            per_epoch = pace * self._layout["windows"]
+            left = timedelta(seconds=round((self.cfg.max_epoch - epoch + 1) * per_epoch))
+            logger.info(
+                f"epoch {epoch} of {self.cfg.max_epoch} begins; {per_epoch / 60:.0f} minutes an "
+                f"epoch, {left} left"
+            )
+
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         _show(model, average=False)
         self._valid_loss = None  # a validation before this step was not at the epoch's end
@@ -163,6 +181,7 @@ class BpttLanguageModelingTask(FairseqTask):
         if not self._drawn_lengths:
             self._model.decoder.begin_update(window)
         self._windows_done = window + 1
+        self._windows_read += 1
         self._drawn_lengths.append(sample["drawn_length"])
         try:
             return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)

@@ -39,6 +39,7 @@ class BpttLanguageModelingConfig(FairseqDataclass):
     )
     seed: int = II("common.seed")
     update_freq: List[int] = II("optimization.update_freq")
+    max_epoch: int = II("optimization.max_epoch")
     train_subset: str = II("dataset.train_subset")
     valid_subset: str = II("dataset.valid_subset")
     valid_metric: str = II("checkpoint.best_checkpoint_metric")

@@ -161,8 +161,8 @@ def test_the_forked_programs_end_as_others_do(checkout):
 def test_readme_trains_evaluates_and_uses_a_model(checkout):
     assert evaluated(checkout.readme)[2] > 900
     assert "the company" in checkout.readme
-    (block,) = blocks(ROOT / "README.md", "python")
-    output = checkout.shell(f"{BIN}/python -c {shlex.quote(block)}")
+    code = "\n".join(blocks(ROOT / "README.md", "python"))
+    output = checkout.shell(f"{BIN}/python -c {shlex.quote(code)}")
     assert len(re.findall(r"-\d+\.\d+", output.splitlines()[-1])) == 2
 
 

@@ -1,3 +1,4 @@
+from datetime import timedelta
 from types import SimpleNamespace
 from unittest import mock
 
@@ -13,6 +14,7 @@ from fairseq_doc import registration  # noqa: F401
 from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyConfig, DocCrossEntropyCriterion
 from fairseq_doc.data.bptt_stream import TokenStream, draw_lengths, endless_columns
 from fairseq_doc.optim.nt_asgd import NTASGD
+from fairseq_doc.tasks import bptt_language_modeling
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
 from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig
 
@@ -334,6 +336,21 @@ def test_at_an_epochs_end_its_loss_is_saved_and_is_observed_on_a_resume(trained)
     it.set_checkpoint_dict(state)
     it.set_checkpoint_dict(state)
     assert trained.optimizer.stages.losses == [4.5]
+
+
+def test_the_time_left_is_that_of_the_epochs_left(trained, monkeypatch, caplog):
+    clock = iter([0.0, 2.0 * len(trained.windows)])
+    monkeypatch.setattr(bptt_language_modeling.time, "monotonic", lambda: next(clock))
+    trained.task.cfg.max_epoch = 3
+    with caplog.at_level("INFO"):
+        trained.task.begin_epoch(1, trained.model)
+        assert not caplog.messages
+        for window in trained.windows:
+            trained.update(window)
+        trained.task.begin_epoch(2, trained.model)
+    seconds = 2 * 2 * len(trained.windows)  # two epochs of windows of two seconds each
+    assert "epoch 2 of 3 begins" in caplog.messages[-1]
+    assert f"{timedelta(seconds=seconds)} left" in caplog.messages[-1]
 
 
 @pytest.mark.parametrize(

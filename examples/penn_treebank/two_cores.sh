@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# The published size on two cores: one cycle of the learning rate instead of 500 epochs of NT-ASGD.
+#     examples/penn_treebank/two_cores.sh softmax|doc|mos [EPOCHS [options of fairseq-train]]
+# EPOCHS: 60 if not given; 12 is an evening. The same command resumes. FAIRSEQ_DOC_DATA holds ptb/.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+system=${1:-} epochs=${2:-60}
+mixture="--doc-balance published --doc-lambda 0.001 --gradient-sampling 0.01"
+case $system in
+softmax) options="--arch lstm_awd_lm_ptb" ;;
+doc) options="--arch lstm_doc_lm_ptb $mixture" ;;
+mos) options="--arch lstm_mos_lm_ptb $mixture" ;;
+*) echo "expected softmax, doc or mos; got ${system:-nothing}" >&2; exit 2 ;;
+esac
+[[ $epochs =~ ^[1-9][0-9]*$ ]] || { echo "expected a number of epochs; got $epochs" >&2; exit 2; }
+data=${DATA:-data-bin/ptb} run=${DIR:-checkpoints}/two_cores_${system}_$epochs
+[ -f "$data/dict.txt" ] || fairseq-doc prepare-lm ptb "$FAIRSEQ_DOC_DATA/ptb" "$data"
+
+# 20 columns of 46,479 tokens, in windows of 68.25 steps on average: 681 updates an epoch.
+updates=$((681 * epochs))
+mkdir -p "$run"
+# shellcheck disable=SC2086
+fairseq-train "$data" --user-dir fairseq_doc \
+    --task bptt_language_modeling --bptt 70 --max-length-delta 40 $options \
+    --criterion doc_cross_entropy --ar-alpha 2 --tar-beta 1 --matmul-precision bfloat16 \
+    --optimizer adam --adam-betas "(0.9,0.99)" --lr 0.003 --clip-norm 0.25 \
+    --lr-scheduler polynomial_decay --warmup-updates $((updates * 3 / 10)) --total-num-update $updates \
+    --batch-size 20 --batch-size-valid 10 --max-epoch "$epochs" --seed 28 --num-workers 0 \
+    --distributed-world-size 1 --save-dir "$run" --no-epoch-checkpoints \
+    --save-interval-updates 200 --keep-interval-updates 1 --validate-interval-updates 0 \
+    --log-format simple --log-interval 100 --log-file "$run/train.log" "${@:3}"
+
+curve=examples/penn_treebank/reference/two_cores_${system}_$epochs.json
+[ ! -f "$curve" ] || fairseq-doc curves --check "$curve" "$run/train.log"
+for split in valid test; do
+    fairseq-doc eval-lm "$data" --path "$run/checkpoint_best.pt" --gen-subset $split
+done
