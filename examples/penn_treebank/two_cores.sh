@@ -3,7 +3,6 @@
 #     examples/penn_treebank/two_cores.sh softmax|doc|mos [EPOCHS [options of fairseq-train]]
 # EPOCHS: 60 if not given; 12 is an evening. The same command resumes. FAIRSEQ_DOC_DATA holds ptb/.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
 system=${1:-} epochs=${2:-60}
 mixture="--doc-balance published --doc-lambda 0.001 --gradient-sampling 0.01"
 case $system in
@@ -27,10 +26,9 @@ fairseq-train "$data" --user-dir fairseq_doc \
     --lr-scheduler polynomial_decay --warmup-updates $((updates * 3 / 10)) --total-num-update $updates \
     --batch-size 20 --batch-size-valid 10 --max-epoch "$epochs" --seed 28 --num-workers 0 \
     --distributed-world-size 1 --save-dir "$run" --no-epoch-checkpoints \
-    --save-interval-updates 200 --keep-interval-updates 1 --validate-interval-updates 0 \
-    --log-format simple --log-interval 100 --log-file "$run/train.log" "${@:3}"
+    --log-format simple --log-interval 100 "${@:3}" 2>&1 | tee -a "$run/train.log"
 
-curve=examples/penn_treebank/reference/two_cores_${system}_$epochs.json
+curve=$(dirname "$0")/reference/two_cores_${system}_$epochs.json
 [ ! -f "$curve" ] || fairseq-doc curves --check "$curve" "$run/train.log"
 for split in valid test; do
     fairseq-doc eval-lm "$data" --path "$run/checkpoint_best.pt" --gen-subset $split

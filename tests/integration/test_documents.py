@@ -166,6 +166,14 @@ def test_readme_trains_evaluates_and_uses_a_model(checkout):
     assert len(re.findall(r"-\d+\.\d+", output.splitlines()[-1])) == 2
 
 
+def test_the_published_size_is_trained_by_one_command_which_resumes(checkout):
+    command = "DIR=two examples/penn_treebank/two_cores.sh doc 2"
+    for output in (checkout.shell(command), checkout.shell(command)):
+        assert output.count("perplexity") == 2
+    log = (checkout.folder / "two" / "two_cores_doc_2" / "train.log").read_text()
+    assert re.search(r"checkpoint_last.pt \(epoch \d @ 3 updates\)", log)
+
+
 def test_an_exported_model_gives_the_score_of_the_package(checkout, ran):
     """The Python of docs/export.md, which runs after its commands."""
     ran(ROOT / "docs" / "export.md")
