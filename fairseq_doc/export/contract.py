@@ -2,24 +2,23 @@
 
 Axes: N streams or sentences, L tokens, V tokens of the table, K layers, D the largest width.
 
-    log-probs   x (N, L), h0, c0            ->  log_softmax (N, V), next_h0, next_c0
-    nll         x (N, L), y (N, L), h0, c0  ->  nll (N,), next_h0, next_c0
-    sentence    x (N, L), x_lens (N,)       ->  nll (N,)
+    log-probs   x (N, L), h0, c0       ->  log_softmax (N, V), next_h0, next_c0
+    sentence    x (N, L), x_lens (N,)  ->  nll (N,)
 
-x, y and x_lens are int64, all else float32; h0, c0, next_h0 and next_c0 are (K, N, D).
-``log_softmax`` is log P of every token after the last of x. ``nll`` is the sum over L of -log P(y),
-each y after the x up to its place. The third form adds the end mark before and behind a sentence,
-and starts from zeros. Natural logarithms.
+x and x_lens are int64, all else float32; h0, c0, next_h0 and next_c0 are (K, N, D).
+``log_softmax`` is log P of every token after the last of x. ``nll`` is the sum of -log P of a
+sentence's tokens; the form adds the end mark before and behind it, and starts from zeros. Natural
+logarithms.
 """
 
 from collections.abc import Sequence
 
 import fairseq_doc
 
-LOG_PROBS, NLL, SENTENCE = FORMS = ("log-probs", "nll", "sentence")
-STATE, _NEXT_STATE = ("h0", "c0"), ("next_h0", "next_c0")
-INPUTS = {LOG_PROBS: ("x", *STATE), NLL: ("x", "y", *STATE), SENTENCE: ("x", "x_lens")}
-OUTPUTS = {LOG_PROBS: ("log_softmax", *_NEXT_STATE), NLL: ("nll", *_NEXT_STATE), SENTENCE: ("nll",)}
+LOG_PROBS, SENTENCE = FORMS = ("log-probs", "sentence")
+STATE = ("h0", "c0")
+INPUTS = {LOG_PROBS: ("x", *STATE), SENTENCE: ("x", "x_lens")}
+OUTPUTS = {LOG_PROBS: ("log_softmax", "next_h0", "next_c0"), SENTENCE: ("nll",)}
 FORM = "form"  # the metadata's key
 
 Kind = tuple[str, list[str | int]]  # dtype and shape; a name is an axis of any length
@@ -30,12 +29,11 @@ def kinds(names: Sequence[str], tokens: int, layers: int, width: int) -> dict[st
     state: list[str | int] = [layers, "N", width]
     shapes: dict[str, list[str | int]] = {
         "x": ["N", "L"],
-        "y": ["N", "L"],
         "x_lens": ["N"],
         "log_softmax": ["N", tokens],
         "nll": ["N"],
     }
-    integers = ("x", "y", "x_lens")
+    integers = ("x", "x_lens")
     dtypes = {name: "int64" if name in integers else "float32" for name in names}
     return {name: (dtypes[name], shapes.get(name, state)) for name in names}
 

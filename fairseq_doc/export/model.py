@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx
 
 from fairseq_doc.export import contract
-from fairseq_doc.export.contract import LOG_PROBS, NLL, SENTENCE, STATE, kinds
+from fairseq_doc.export.contract import LOG_PROBS, SENTENCE, STATE, kinds
 from fairseq_doc.export.graph import Graph
 from fairseq_doc.export.layers import add_layers, add_log_probs, layer_widths
 from fairseq_doc.export.tokens import TokenTable
@@ -21,7 +21,7 @@ def onnx_model(
     """A model of one of ``FORMS``; ``more`` is added to the contract's metadata. Raises
     ``FairseqDocError`` for layers that cannot be exported."""
     builder = _Builder(decoder, table)
-    add = {LOG_PROBS: builder.log_probs, NLL: builder.nll, SENTENCE: builder.sentence}
+    add = {LOG_PROBS: builder.log_probs, SENTENCE: builder.sentence}
     inputs, outputs = contract.INPUTS[form], contract.OUTPUTS[form]
     for name, value in zip(outputs, add[form](), strict=True):
         builder.graph.output(name, value)
@@ -39,20 +39,16 @@ class _Builder:
 
     def log_probs(self) -> list[str]:
         graph, output = self.graph, self.decoder.output
-        outputs, after = add_layers(graph, self.decoder, self._words("x"), STATE)
+        outputs, after = add_layers(graph, self.decoder, self._words(), STATE)
         last = [graph("Gather", h, -1, axis=0) for h in outputs]  # each (N, D_n)
         log_probs = add_log_probs(graph, output, last)
         if not self.table.is_dictionary:
             log_probs = graph("Gather", log_probs, self.table.words, axis=1)
         return [log_probs, *after]
 
-    def nll(self) -> list[str]:
-        nll, after = self._of_targets(self._words("x"), self._words("y"), STATE)
-        return [self.graph("ReduceSum", nll, [0], keepdims=0), *after]
-
     def sentence(self) -> list[str]:
         graph = self.graph
-        words = self._words("x")
+        words = self._words()
         end = [[self.table.words[self.table.end]]]
         batch, length = graph.several("Split", 2, graph("Shape", words), axis=0)  # each (1,): N, L
         column = graph("Expand", end, graph("Concat", batch, [1], axis=0))  # (N, 1)
@@ -65,22 +61,22 @@ class _Builder:
         widths = layer_widths(self.decoder)
         shape_of_state = graph("Concat", [len(widths)], batch, [max(widths)], axis=0)
         zeros = graph("Expand", 0.0, shape_of_state)
-        nll, _ = self._of_targets(source, target, [zeros, zeros])  # (L + 1, N)
+        nll = self._of_targets(source, target, [zeros, zeros])  # (L + 1, N)
         counted = graph("LessOrEqual", graph("Unsqueeze", places, [1]), "x_lens")
         scored = graph("Where", counted, nll, 0.0)
         return [graph("ReduceSum", scored, [0], keepdims=0)]
 
-    def _words(self, tokens: str) -> str:
-        """The dictionary's words for tokens."""
+    def _words(self) -> str:
+        """The dictionary's words for the tokens x."""
         known = self.table.is_dictionary
-        return tokens if known else self.graph("Gather", self.table.words, tokens)
+        return "x" if known else self.graph("Gather", self.table.words, "x")
 
-    def _of_targets(self, source: str, target: str, before: Sequence[str]) -> tuple[str, list[str]]:
-        """-log P of targets (N, L) as (L, N), and the state after them."""
+    def _of_targets(self, source: str, target: str, before: Sequence[str]) -> str:
+        """-log P of targets (N, L) as (L, N)."""
         graph, output = self.graph, self.decoder.output
-        outputs, after = add_layers(graph, self.decoder, source, before)
+        outputs, _ = add_layers(graph, self.decoder, source, before)
         rows = [graph("Flatten", h, axis=2) for h in outputs]  # each (L N, D_n)
         by_time = graph("Transpose", target, perm=[1, 0])  # (L, N)
         flat = graph("Reshape", by_time, [-1])
         log_probs = add_log_probs(graph, output, rows, flat)
-        return graph("Reshape", graph("Neg", log_probs), graph("Shape", by_time)), after
+        return graph("Reshape", graph("Neg", log_probs), graph("Shape", by_time))

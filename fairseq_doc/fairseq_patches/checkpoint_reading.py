@@ -9,7 +9,6 @@ that a stranger's file runs no code; ``SAFE_TYPES`` are what fairseq itself puts
 import argparse
 import contextlib
 import errno
-import logging
 import os
 import pickle
 import zipfile
@@ -41,8 +40,6 @@ SAFE_TYPES = (
 )
 torch.serialization.add_safe_globals(list(SAFE_TYPES))
 
-logger = logging.getLogger(__name__)
-
 
 @replaces(checkpoint_utils, "load_checkpoint")
 def load_named_file(load, cfg, trainer, **arguments):
@@ -63,7 +60,7 @@ def load_checked(load, path, *args, **kwargs):
     problem = _problem(state)
     if problem:
         raise _not_whole(path, problem)
-    _adapt_settings(path, state, args[0] if args else kwargs.get("arg_overrides"))
+    _adapt_settings(state, args[0] if args else kwargs.get("arg_overrides"))
     if "load_on_all_ranks" in kwargs:  # which only the trainer passes
         # It sends the state through torch.load, which refuses omegaconf; it reads no settings.
         state["cfg"] = OmegaConf.to_container(state["cfg"])
@@ -148,19 +145,13 @@ def _problem(state):
     return None
 
 
-def _adapt_settings(path, state, overrides):
+def _adapt_settings(state, overrides):
     """Settings of a model that fairseq would drop, or not override, without a word."""
     model: Any = state["cfg"]["model"]
     for settings in (state.get("args"), model):  # the embeddings' file may be gone
         for name in ("encoder_embed_path", "decoder_embed_path"):
             if getattr(settings, name, None) is not None:
                 setattr(settings, name, None)
-    threshold = getattr(model, "component_threshold", 0)
-    if threshold:
-        logger.warning(
-            f"{path} was saved with --component-threshold {threshold}, an option that is gone: all "
-            "components are used, so results differ from those of before"
-        )
     known = MODEL_DATACLASS_REGISTRY.get(getattr(model, "_name", None))
     for name in set(overrides or ()) & set(getattr(known, "__dataclass_fields__", ())):
         if not hasattr(model, name):  # an option that is newer than the checkpoint

@@ -251,12 +251,6 @@ def test_the_file_of_embeddings_is_forgotten(path, legacy):
         assert settings.encoder_embed_path is None and settings.decoder_embed_path is None
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.4])
-def test_a_component_threshold_is_named_and_left_out(path, caplog, threshold):
-    reloaded(path, model={"_name": "lstm_doc_lm", "component_threshold": threshold})
-    assert ("--component-threshold 0.4" in caplog.text) == (threshold > 0)
-
-
 @pytest.mark.parametrize("kind", [dict, argparse.Namespace])
 def test_an_option_younger_than_the_checkpoint_can_be_overridden(path, kind):
     settings = kind(_name="lstm_doc_lm", layer_dims="6,5")
