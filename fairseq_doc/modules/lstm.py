@@ -10,7 +10,7 @@ from fairseq_doc.ops.recurrence import recurrence
 
 State = tuple[Tensor, ...]  # (h, c), each (1, B, D)
 
-# Weights in a layer from which bfloat16 pays; docs/performance.md has the measurement.
+# Weights in a layer from which bfloat16 pays; docs/experiments/speed.md has the measurement.
 LEAST_WEIGHTS = 1_000_000
 
 

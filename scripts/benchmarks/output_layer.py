@@ -52,7 +52,7 @@ CHUNKED = "torch, chunked"
 PLAIN = ("definition", "probabilities")
 ROWS = (*PLAIN, CHUNKED, "ours", "bare products", "ours, bfloat16", "products, bfloat16", "sampled",
         "sampled, bfloat16")  # fmt: skip
-# Log weights whose posteriors are spread like those of a trained model (docs/performance.md).
+# Log weights whose posteriors are spread like those of a trained model (docs/experiments/speed.md).
 SPREAD, SAMPLING = 4.0, 0.05
 INPUTS = ("components", "log weights", "matrix", "bias")
 
