@@ -92,6 +92,20 @@ def check_needs(option: str, needs: Mapping[str, object], given: object = True) 
         raise FairseqDocError(f"{option} needs {'; '.join(missing)}")
 
 
+def refuse_options(parser: argparse.ArgumentParser, refusals: Mapping[str, str]) -> None:
+    """Let a parser answer options that users of fairseq expect: {name without dashes: what to do
+    instead}. They are not in its help."""
+
+    class Refuse(argparse.Action):
+        def __call__(self, parser, namespace, values, option_string=None):
+            name = str(option_string).removeprefix("--")
+            raise FairseqDocError(f"{option_string} is no option here: {refusals[name]}")
+
+    for name in refusals:
+        unseen = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+        parser.add_argument(f"--{name}", action=Refuse, nargs="*", **unseen)
+
+
 def add_options(
     parser: argparse.ArgumentParser, kind: type, prefix: str = "", needed: bool = True
 ) -> None:

@@ -6,9 +6,9 @@
 OPTIONS override the recipe's own. fairseq reads the settings of its own SGD from the command line alone.
 """
 
+import argparse
 import os
 import subprocess
-import sys
 import tempfile
 from argparse import Namespace
 from pathlib import Path
@@ -62,5 +62,16 @@ def as_yaml(words: list[str]) -> str:
     return OmegaConf.to_yaml(OmegaConf.create(groups))
 
 
+def main() -> None:
+    """Run the script with the words of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("recipe", help="script that calls fairseq-train")
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="the script's own arguments")
+    args = parser.parse_args()
+    print(as_yaml(words_of([args.recipe, *args.options])), end="")
+
+
 if __name__ == "__main__":
-    print(as_yaml(words_of(sys.argv[1:])), end="")
+    main()

@@ -16,7 +16,6 @@ from fairseq_doc.export.contract import FORMS
 from fairseq_doc.export.tokens import match_tokens, read_tokens, table_lines, table_of
 from fairseq_doc.files import check_output, whole_file
 from fairseq_doc.options import REQUIRED, option
-from fairseq_doc.preparation.binarisation import load_dictionary
 
 EXAMPLE = "fairseq-doc export data-bin/ptb --path a.pt --onnx model.onnx"
 SUFFIX, TABLE_SUFFIX = ".onnx", ".tokens.txt"
@@ -53,13 +52,13 @@ def run(settings: Options) -> dict[str, Any]:
     path = Path(settings.onnx)
     outputs = [path] if settings.tokens else [path, path.with_suffix(TABLE_SUFFIX)]
     _check(settings, outputs)
-    dictionary = load_dictionary(Path(split_paths(settings.data)[0]) / "dict.txt")
+    ensemble = load_ensemble(settings.path, settings.data, precision="float32")
+    dictionary = ensemble.dictionary
     table = table_of(dictionary)
     if settings.tokens:
         table = match_tokens(read_tokens(settings.tokens), dictionary, settings.tokens)
     from fairseq_doc.export.file import exported_file
 
-    ensemble = load_ensemble(settings.path, settings.data, precision="float32")
     exported = exported_file(ensemble, settings.form, table, settings.int8)
     with ExitStack() as stack:  # the model, the last, is the first that gets its name
         for table_path in outputs[1:]:

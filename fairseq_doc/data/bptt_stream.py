@@ -21,6 +21,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from fairseq_doc.errors import FairseqDocError
 
+TASK = "bptt_language_modeling"  # the task that reads a stream in this way
 HALVING_PROBABILITY = 0.05
 LENGTH_DEVIATION = 5
 SHORTEST_DRAW = 5

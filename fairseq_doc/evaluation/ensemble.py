@@ -12,12 +12,13 @@ from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from fairseq.utils import split_paths
 
+from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.errors import FairseqDocError, first_usage_error
 from fairseq_doc.ops.matmul import PRECISIONS, matmul_dtype
-from fairseq_doc.optim.nt_asgd import TASK
 from fairseq_doc.preparation.byte_tokens import unit_of
 from fairseq_doc.preparation.text_form import TextForm, form_of
 
+_KINDS = {TASK: "a language model", "translation": "a translation model"}
 Paths: TypeAlias = str | Sequence[str]  # "a.pt:b.pt" or ["a.pt", "b.pt"]
 
 
@@ -143,8 +144,9 @@ def _model_settings(path: str, state: dict[str, Any], expected: str) -> Any:
     task = getattr(settings.get("task"), "_name", None) or getattr(state.get("args"), "task", None)
     if task != expected:
         raise FairseqDocError(
-            f"{path} is a model of another task: expected a checkpoint of --task {expected}; got "
-            f"one of --task {task}"
+            f"{path} is {_KINDS.get(task, 'another model')}: expected "
+            f"{_KINDS.get(expected, 'one')}, a checkpoint of --task {expected}; got one of --task "
+            f"{task}"
         )
     return settings["model"]
 

@@ -18,11 +18,15 @@ from fairseq_doc.fairseq_patches import (  # noqa: F401
     checkpoint_writing,
     error_messages,
     evaluated_settings,
+    foreign_checkpoints,
+    language_models,
     last_batch,
     launchers,
     loader_threads,
+    moving_average,
     resumed_batches,
     save_dir_lock,
+    sentence_blocks,
     text_files,
     wrapping,
 )
@@ -34,6 +38,7 @@ def apply_all() -> None:
     fairseq_warnings.apply()
     wrapping.apply()
     evaluated_settings.apply()
+    sentence_blocks.apply()
     text_files.apply()
     error_messages.apply()
     launchers.refuse_copies(sys.argv)  # now its error is one line

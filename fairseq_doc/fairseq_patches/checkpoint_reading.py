@@ -23,6 +23,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.fairseq_patches.foreign_checkpoints import foreign_error
 from fairseq_doc.fairseq_patches.wrapping import replaces
 from fairseq_doc.files import check_input
 
@@ -112,6 +113,9 @@ def clear_errors(path):
         elif isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             message = f"cannot read {path}: {error.strerror}"
         elif isinstance(error, pickle.UnpicklingError) and "weights_only" in text:
+            foreign = foreign_error(path)
+            if foreign:
+                raise foreign from None
             message = (
                 f"{path} was refused: expected tensors and plain values; got more, which could run "
                 f"code ({text.partition('WeightsUnpickler error: ')[2][:200]})"
@@ -122,7 +126,7 @@ def clear_errors(path):
 
 
 def _not_whole(path, got):
-    return FairseqDocError(
+    return foreign_error(path) or FairseqDocError(
         f"{path} is not a whole checkpoint: expected an archive that fairseq-train finished "
         f"writing; got one that is cut off, damaged, or of another kind ({got})"
     )

@@ -15,6 +15,7 @@ from types import TracebackType
 
 import yaml
 from fairseq import options, registry
+from fairseq.criterions import adaptive_loss
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from torch.distributed import DistNetworkError, DistStoreError
@@ -22,12 +23,17 @@ from torch.distributed import DistNetworkError, DistStoreError
 from fairseq_doc.errors import FairseqDocError, causes, first_usage_error, interruption, shown
 from fairseq_doc.interruptions import how_it_ended, runs_a_command
 
+_NO_ADAPTIVE_SOFTMAX = (
+    "models of this package have no adaptive softmax: give --criterion doc_cross_entropy"
+)
 # {how a message of fairseq begins: what is added to it}
 _OF_FAIRSEQ = {
     "Must specify batch size": "; a language model here needs --batch-size",
     "optimizer is required!": " give --optimizer nt_asgd --lr-scheduler nt_asgd, or another of "
     "fairseq's",
-    "Could not infer language pair": "; for a language model give --task bptt_language_modeling",
+    "Could not infer language pair": "; for a language model give --task bptt_language_modeling, "
+    "or draw text from it by fairseq-doc generate",
+    "AdaptiveLoss is not compatible": f"; {_NO_ADAPTIVE_SOFTMAX}",
     "Seed must be between": "",
     "Optimizer does not match": "",
     "Criterion does not match": "",
@@ -37,6 +43,14 @@ _OF_FAIRSEQ = {
     "Model file not found": "",
     "Dataset not found": "",
     "Size of sample": ", or give --max-source-positions and --max-target-positions",
+}
+# {(type, file) of an error without a message, or whose message is {}: what is printed}
+_RAISED_IN = {
+    (KeyError, registry.__file__): "expected a name that is registered with fairseq; got {}",
+    (RuntimeError, options.__file__): (
+        "expected --arch, such as lstm_doc_lm or lstm_luong_doc; got none"
+    ),
+    (AssertionError, adaptive_loss.__file__): f"--criterion adaptive_loss: {_NO_ADAPTIVE_SOFTMAX}",
 }
 _OF_YAML = (yaml.YAMLError, HydraException, OmegaConfBaseException, UnicodeDecodeError)
 LONGEST = 500  # characters of a message of fairseq
@@ -83,7 +97,7 @@ def message_of(error: BaseException, traceback: TracebackType | None = None) -> 
     ):
         reason = " ".join(str(error.__cause__ or "").split())
         return f"settings in YAML: {text} {reason}"[:LONGEST].rstrip()
-    return _of_lost_worker(error) or _of_unknown_name(error, traceback)
+    return _of_lost_worker(error) or _by_place(error, traceback)
 
 
 def _of_lost_worker(error):
@@ -98,17 +112,14 @@ def _of_lost_worker(error):
     return None
 
 
-def _of_unknown_name(error, traceback):
-    """For a name that fairseq's registries do not have, or no --arch."""
+def _by_place(error, traceback):
     if traceback is None:
         return None
     *_, (frame, _) = walk_tb(traceback)
-    raised = type(error), frame.f_code.co_filename
-    if raised == (KeyError, registry.__file__):
-        return f"expected a name that is registered with fairseq; got {shown(str(error.args[0]))}"
-    if raised == (RuntimeError, options.__file__) and not error.args:
-        return "expected --arch, such as lstm_doc_lm or lstm_luong_doc; got none"
-    return None
+    message = _RAISED_IN.get((type(error), frame.f_code.co_filename))
+    if message is None or ("{}" in message) != bool(error.args):
+        return None
+    return message.format(*(shown(str(argument)) for argument in error.args))
 
 
 def check_settings_file(argv: Sequence[str]) -> None:

@@ -143,11 +143,11 @@ def _check_sixteen_bits(cfg, on_cpu):
     if not (common.fp16 or common.bf16):
         return
     name = "--fp16" if common.fp16 else "--bf16"
+    needed = "a GPU" if common.fp16 else "a GPU, or a TPU with torch_xla"
     on_tpu = common.tpu and not common.cpu
     if find_spec("torch_xla") is None if on_tpu else on_cpu:
         raise FairseqDocError(
-            f"{name}: expected a GPU, or for --bf16 a TPU with torch_xla; got none: give "
-            "--matmul-precision bfloat16, or --amp on a GPU"
+            f"{name} needs {needed}; on a CPU give --matmul-precision bfloat16 instead"
         )
     if getattr(cfg.model, "matmul_precision", "float32") != "float32":
         raise FairseqDocError(

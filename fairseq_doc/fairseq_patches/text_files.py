@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 
+from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE
@@ -37,6 +38,17 @@ def add_from_text(add_from_file, dictionary, file):
         raise FairseqDocError(f"{path}: {' '.join(str(error).split())[:300]}") from None
     if not lines or "" in dictionary:
         raise FairseqDocError(f"{path}: expected a word and its count a line; got none")
+
+
+@replaces(utils, "load_align_dict")
+def refuse_replacing(load, replace_unk):
+    """fairseq 0.12 gives a hypothesis no alignment, and fails at the first unknown word."""
+    if replace_unk is not None:
+        raise FairseqDocError(
+            "--replace-unk needs each hypothesis' alignment, which fairseq 0.12 does not keep: "
+            "leave it out; with subwords (fairseq-doc prepare-mt --bpe) no word is unknown"
+        )
+    return load(replace_unk)
 
 
 @replaces(SubwordNMTBPE, "__init__")

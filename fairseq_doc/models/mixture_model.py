@@ -94,8 +94,11 @@ class MixtureModel:
         """-log P(target) in nats; arguments from the target on as in :meth:`MixtureOutput.nll`."""
         return self.decoder.output.nll(net_output[0], *arguments, **settings)
 
-    def load_state_dict(self, state_dict: dict[str, Tensor], *arguments: Any, **named: Any) -> Any:
-        """Raises ``FairseqDocError`` for another architecture, size or dictionary."""
+    def load_state_dict(
+        self, state_dict: dict[str, Tensor], strict: bool = True, *arguments: Any, **named: Any
+    ) -> Any:
+        """If ``strict``, raises ``FairseqDocError`` for another architecture, size or dictionary."""
         model: Any = super()  # the class after this one, a fairseq model
-        check_state_dict(model.state_dict(), state_dict)
-        return model.load_state_dict(state_dict, *arguments, **named)
+        if strict:
+            check_state_dict(model.state_dict(), state_dict)
+        return model.load_state_dict(state_dict, strict, *arguments, **named)

@@ -7,6 +7,7 @@ scheduler only. While averaging, the averages are validated and saved: ``average
 import logging
 import math
 import os
+from argparse import ArgumentParser
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, List, Optional
@@ -19,17 +20,18 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
+from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import copy_file
 from fairseq_doc.optim.averaged_weights import AveragedWeights, FoundByModel
 from fairseq_doc.optim.training_stages import TrainingStages
-from fairseq_doc.options import check_needs, check_ranges, option
+from fairseq_doc.options import check_needs, check_ranges, option, refuse_options
 
 logger = logging.getLogger(__name__)
 
 NAME = "nt_asgd"
-TASK = "bptt_language_modeling"
 LAST_CHECKPOINT = "checkpoint_last.pt"
+FOR_A_SCHEDULE = "for a schedule give --optimizer sgd and --lr-scheduler fixed or another"
 
 
 class AveragedSGD(AveragedWeights, torch.optim.Optimizer):
@@ -238,7 +240,9 @@ def check_settings(cfg: Any) -> None:
         "a loss as --best-checkpoint-metric, not --maximize-best-checkpoint-metric": (
             not cfg.maximize_best_checkpoint_metric
         ),
-        f"one --lr, which stays constant, not {','.join(map(str, cfg.lr))}": len(cfg.lr) == 1,
+        f"one --lr, which stays constant, not {','.join(map(str, cfg.lr))}; {FOR_A_SCHEDULE}": (
+            len(cfg.lr) == 1
+        ),
     }
     check_needs(f"--optimizer {NAME}", needs)
     if cfg.disable_validation:
@@ -267,6 +271,13 @@ class NTASGDScheduleConfig(FairseqDataclass):
 class NTASGDSchedule(FairseqLRScheduler):
     """A constant learning rate, after the last stage ``--stop-min-lr``, at which fairseq stops.
     It passes the validation loss to the optimizer."""
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        super().add_args(parser)
+        refuse_options(
+            parser, {"warmup-updates": f"the rate of {NAME} is constant; {FOR_A_SCHEDULE}"}
+        )
 
     def __init__(self, cfg: Any, optimizer: Any) -> None:
         # With --amp fairseq wraps the optimizer.

@@ -15,9 +15,9 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
+from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.optim.averaged_adam import NAME as AVERAGED_ADAM
 from fairseq_doc.optim.averaged_weights import FoundByModel
-from fairseq_doc.optim.nt_asgd import TASK
 from fairseq_doc.options import check_needs, check_ranges, option
 
 logger = logging.getLogger(__name__)

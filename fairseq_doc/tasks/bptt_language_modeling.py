@@ -13,6 +13,7 @@ from fairseq.tasks import FairseqTask, register_task
 from fairseq.utils import split_paths
 
 from fairseq_doc.data.bptt_stream import (
+    TASK,
     BpttWindows,
     column_offsets,
     columns_of,
@@ -23,9 +24,11 @@ from fairseq_doc.data.bptt_stream import (
 )
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.optim.averaged_adam import AveragedAdam
-from fairseq_doc.optim.nt_asgd import NTASGD, TASK
+from fairseq_doc.optim.nt_asgd import NTASGD
 from fairseq_doc.optim.plateau import PlateauSchedule
+from fairseq_doc.options import refuse_options
 from fairseq_doc.tasks.bptt_options import (
+    NOT_OF_THIS_TASK,
     BpttLanguageModelingConfig,
     check_batches,
     check_options,
@@ -57,6 +60,11 @@ class BpttLanguageModelingTask(FairseqTask):
         self._carried: torch.Tensor | None = None  # the training state of all workers' columns
         self._valid_epoch: int | None = None
         self._valid_loss: float | None = None
+
+    @classmethod
+    def add_args(cls, parser):
+        super().add_args(parser)
+        refuse_options(parser, NOT_OF_THIS_TASK)
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):

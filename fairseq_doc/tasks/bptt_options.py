@@ -7,7 +7,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.utils import split_paths
 from omegaconf import II, MISSING
 
-from fairseq_doc.optim.nt_asgd import TASK
+from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.options import check_needs, check_ranges, option
 
 
@@ -47,6 +47,16 @@ class BpttLanguageModelingConfig(FairseqDataclass):
     tokens_per_sample: int = II("task.bptt")  # fairseq-eval-lm lowers it by --context-window
 
 
+# {option of fairseq's task for language models: what replaces it}
+NOT_OF_THIS_TASK = {
+    "tokens-per-sample": "--bptt is the length of a training window, --eval-window of evaluation",
+    "sample-break-mode": "the text is one stream, cut into windows of --bptt steps; fairseq-doc "
+    "score scores each sentence from a zero state",
+    "add-bos-token": "</s> of the line before precedes a line, and the first token is not scored",
+    "shorten-method": "no line is too long, since the text is one stream",
+}
+
+
 def check_options(cfg: Any) -> None:
     """Raise ``FairseqDocError`` for options that do not fit together."""
     check_ranges(BpttLanguageModelingConfig, cfg)
@@ -81,7 +91,9 @@ def check_batches(max_sentences: int | None, **others: Any) -> None:
         "all batches, since each has targets: expected no --skip-remainder-batch": (
             not others.get("skip_remainder_batch")
         ),
-        f"--batch-size, the columns, and no --max-tokens; got --batch-size {max_sentences}, "
-        f"--max-tokens {max_tokens}": max_sentences is not None and max_tokens is None,
+        f"--batch-size, the columns that a batch reads, and --bptt, its steps, for --max-tokens; "
+        f"got --batch-size {max_sentences}, --max-tokens {max_tokens}": (
+            max_sentences is not None and max_tokens is None
+        ),
     }
     check_needs(f"--task {TASK}", needs)

@@ -4,8 +4,9 @@ import torch
 from hypothesis import strategies as st
 from torch import nn
 
+from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.optim.averaged_weights import AveragedWeights
-from fairseq_doc.optim.nt_asgd import TASK, NTASGDConfig
+from fairseq_doc.optim.nt_asgd import NTASGDConfig
 
 from ..conftest import config_of
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fairseq_doc.optim.nt_asgd import LAST_CHECKPOINT, NTASGD, TASK, NTASGDSchedule
+from fairseq_doc.data.bptt_stream import TASK
+from fairseq_doc.optim.nt_asgd import LAST_CHECKPOINT, NTASGD, NTASGDSchedule
 
 from ..conftest import assert_close
 from .runs import config, new_parameters, plan, quadratic, run, scripts

@@ -9,7 +9,7 @@ from fairseq.optim import FairseqOptimizer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.optim.nt_asgd import TASK
+from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.optim.plateau import Plateau, PlateauSchedule, PlateauScheduleConfig
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
 
