@@ -26,6 +26,7 @@ The data goes through the files in this order, and each imports only from what l
     data/bptt_stream.py              stream -> columns -> (source, target) windows
     ops/processor.py                 what the processor has for matrix products
     ops/matmul.py                    matrix products by the fastest kernel torch carries
+    ops/mixture.py                   what a mixture is
     ops/reference.py                 the mixture NLL in its plain form: the definition
     ops/mixture_chunks.py            how many tokens the chunked forms take at once
     ops/gradient_sampling.py         which rows of the mixture's gradients are computed

@@ -51,6 +51,15 @@ TASK_NOTES = """Options of fairseq that have a meaning of their own under this t
 | `--batch-size` | in training the columns of each worker; in `fairseq-eval-lm` the columns, 1 by default |
 | `--batch-size-valid` | columns of the validation during training, over all workers |
 | `--update-freq` k | k successive windows make one update; their total length / (k bptt) scales its learning rate |
+
+Options of fairseq's task `language_modeling` that this task refuses:
+
+| option | instead |
+|---|---|
+| `--max-tokens` | `--batch-size` columns, `--bptt` steps |
+| `--tokens-per-sample` | `--bptt` in training, `--eval-window` in evaluation |
+| `--sample-break-mode` | the text is one stream; `fairseq-doc score` scores each sentence from a zero state |
+| `--add-bos-token` | the end mark of the line before precedes a line |
 """
 CRITERION_NOTES = """Label smoothing is exact for a mixture, in both architectures. The published lambda of .001 was
 tuned for `--doc-balance published`; `paper` is Eq. 13, about J - 1 times weaker.

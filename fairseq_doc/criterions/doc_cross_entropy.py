@@ -22,7 +22,7 @@ from torch.distributed.nn.functional import all_reduce
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.mixture import check_finite
-from fairseq_doc.ops.reference import sum_dtype
+from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.options import check_ranges, option, rate
 
 logger = logging.getLogger(__name__)

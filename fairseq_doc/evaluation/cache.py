@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import torch
 
-from fairseq_doc.ops.reference import sum_dtype
+from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.options import REQUIRED, check_ranges, option
 
 SIMILARITIES = ("dot", "cosine")

@@ -26,8 +26,8 @@ from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, encoded_text
 from fairseq_doc.modules.mixture import MixtureOutput, check_finite
 from fairseq_doc.ops.matmul import linear
+from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.ops.mixture_chunks import even_chunk_size
-from fairseq_doc.ops.reference import sum_dtype
 
 # Kinds of words by their rank in the training text: 1 to 10, 11 to 100, and so on.
 FREQUENCY_RANKS = (10, 100, 1000)

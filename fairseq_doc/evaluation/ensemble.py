@@ -144,9 +144,8 @@ def _model_settings(path: str, state: dict[str, Any], expected: str) -> Any:
     task = getattr(settings.get("task"), "_name", None) or getattr(state.get("args"), "task", None)
     if task != expected:
         raise FairseqDocError(
-            f"{path} is {_KINDS.get(task, 'another model')}: expected "
-            f"{_KINDS.get(expected, 'one')}, a checkpoint of --task {expected}; got one of --task "
-            f"{task}"
+            f"{path} is {_KINDS.get(task, 'a model of another task')}: expected a checkpoint of "
+            f"--task {expected}, {_KINDS[expected]}; got one of --task {task}"
         )
     return settings["model"]
 

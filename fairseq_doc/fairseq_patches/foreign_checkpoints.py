@@ -7,7 +7,7 @@ from fairseq_doc.errors import FairseqDocError
 HEAD = 1 << 20  # bytes; torch writes the names of classes and tensors before the tensors
 # {program: names of which a file of its has one}
 _NAMES = {
-    "fastai's AWD_LSTM": (b"0.rnns.0.", b"0.encoder.weight", b"fastai"),
+    "fastai's AWD_LSTM": (b"0.rnns.0.", b"0.encoder.weight", b"fastai.text."),
     "awd-lstm-lm or mos": (b"rnns.0.", b"RNNModel", b"SplitCrossEntropyLoss"),
 }
 

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.dropout import dropout, dropout_mask
 from fairseq_doc.ops.matmul import can_branch_on, linear
+from fairseq_doc.ops.mixture import Mixture, sum_dtype
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
 from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
-from fairseq_doc.ops.reference import Mixture, sum_dtype
 
 # Functions that pickle finds by their names.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "linear": torch.positive}

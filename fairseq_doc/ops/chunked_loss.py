@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from fairseq_doc.ops.gradient_sampling import KeptRows
 from fairseq_doc.ops.matmul import add_matmul_, can_branch_on, matmul, of_a_size
+from fairseq_doc.ops.mixture import Mixture, sum_dtype
 from fairseq_doc.ops.mixture_chunks import (
     chunk_size,
     rows_per_product,
@@ -20,7 +21,6 @@ from fairseq_doc.ops.mixture_chunks import (
     tokens_per_block,
     with_column,
 )
-from fairseq_doc.ops.reference import Mixture, sum_dtype
 from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_
 
 # A posterior below this is set to zero: its products would be denormal numbers, with which a CPU

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.ops.matmul import can_branch_on, rows_of_a_size
-from fairseq_doc.ops.reference import sum_dtype
+from fairseq_doc.ops.mixture import sum_dtype
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from fairseq_doc.ops.matmul import (
     matmul_dtype,
     matrix_gradient,
 )
-from fairseq_doc.ops.reference import sum_dtype
+from fairseq_doc.ops.mixture import sum_dtype
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fairseq_doc.ops.matmul import LARGEST_PRODUCT, matmul_dtype
-from fairseq_doc.ops.reference import Mixture
+from fairseq_doc.ops.mixture import Mixture
 
 # Bytes of a chunk's logits on a CPU: within these bounds as many as the output matrix has, since
 # each chunk reads it; twice as many with 16-bit products, which take half the time.

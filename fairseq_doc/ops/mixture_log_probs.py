@@ -6,13 +6,13 @@ from torch import Tensor
 
 from fairseq_doc.ops import reference
 from fairseq_doc.ops.matmul import autocast_off, can_branch_on, matmul, needs_gradient
+from fairseq_doc.ops.mixture import Mixture, sum_dtype
 from fairseq_doc.ops.mixture_chunks import (
     even_chunk_size,
     mixture_matmul_dtype,
     smallest_sum,
     tokens_per_block,
 )
-from fairseq_doc.ops.reference import Mixture, sum_dtype
 
 
 def mixture_log_probs(

@@ -37,8 +37,8 @@ from fairseq_doc.ops import reference
 from fairseq_doc.ops.chunked_loss import ChunkedLoss, Losses, Settings, Task, Wanted
 from fairseq_doc.ops.gradient_sampling import check_gradient_sampling, threshold_on
 from fairseq_doc.ops.matmul import autocast_off, can_branch_on, needs_gradient
+from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_chunks import mixture_matmul_dtype, takes_tiles
-from fairseq_doc.ops.reference import Mixture
 from fairseq_doc.ops.tiled_loss import TiledLoss
 
 

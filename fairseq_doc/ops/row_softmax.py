@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from fairseq_doc.ops.matmul import can_branch_on
+from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.ops.mixture_chunks import tokens_per_block
-from fairseq_doc.ops.reference import sum_dtype
 
 # From its inverse to this number, a sum of exp(l) has neither overflowed nor lost a word that
 # matters, and a posterior divided by it does not vanish.

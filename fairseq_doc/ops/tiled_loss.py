@@ -19,8 +19,8 @@ from torch import Tensor
 
 from fairseq_doc.ops.chunked_loss import NEGLIGIBLE, Losses, Task
 from fairseq_doc.ops.matmul import matmul, of_a_size
+from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.ops.mixture_chunks import tokens_per_chunk, with_column
-from fairseq_doc.ops.reference import sum_dtype
 from fairseq_doc.ops.row_softmax import are_moderate, at_target, exp_sums
 
 TILE_ROWS = 1024

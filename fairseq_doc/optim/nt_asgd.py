@@ -240,7 +240,7 @@ def check_settings(cfg: Any) -> None:
         "a loss as --best-checkpoint-metric, not --maximize-best-checkpoint-metric": (
             not cfg.maximize_best_checkpoint_metric
         ),
-        f"one --lr, which stays constant, not {','.join(map(str, cfg.lr))}; {FOR_A_SCHEDULE}": (
+        f"one --lr, which stays constant, not {','.join(map(str, cfg.lr))} ({FOR_A_SCHEDULE})": (
             len(cfg.lr) == 1
         ),
     }

@@ -23,8 +23,8 @@ import torch
 
 from benchmarks.tools import fastest_in_turns
 from fairseq_doc.ops import matmul
+from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_nll import mixture_nll
-from fairseq_doc.ops.reference import Mixture
 from fairseq_doc.options import option, positive
 
 # R, d, V

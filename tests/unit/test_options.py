@@ -14,6 +14,7 @@ from fairseq_doc.options import (
     parse_grid,
     positive,
     read_options,
+    refuse_options,
 )
 
 
@@ -113,3 +114,12 @@ def test_a_line_that_cannot_be_read(words, capsys):
     with pytest.raises(SystemExit):
         read(words)
     assert "error:" in capsys.readouterr().err
+
+
+def test_an_option_that_is_refused_says_what_to_do_instead():
+    parser = argparse.ArgumentParser()
+    refuse_options(parser, {"max-tokens": "give --bptt"})
+    assert vars(parser.parse_args([])) == {} and "max-tokens" not in parser.format_help()
+    for words in (["--max-tokens"], ["--max-tokens", "9"]):
+        message = refusal(parser.parse_args, words)
+        assert "--max-tokens" in message and "give --bptt" in message

@@ -23,7 +23,7 @@ from fairseq_doc.ops import (
     reference,
     row_softmax,
 )
-from fairseq_doc.ops.reference import Mixture
+from fairseq_doc.ops.mixture import Mixture
 
 from ..conftest import (
     NO_DROPOUT,

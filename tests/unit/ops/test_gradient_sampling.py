@@ -10,8 +10,8 @@ from conftest import refusal
 from fairseq_doc.ops import gradient_sampling as module
 from fairseq_doc.ops import mixture_nll as operation
 from fairseq_doc.ops import reference
+from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_nll import mixture_nll
-from fairseq_doc.ops.reference import Mixture
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_chunks import (
     chunk_size,
     even_chunk,
@@ -10,7 +11,6 @@ from fairseq_doc.ops.mixture_chunks import (
     takes_tiles,
     tokens_per_chunk,
 )
-from fairseq_doc.ops.reference import Mixture
 
 MIB = 2**20
 

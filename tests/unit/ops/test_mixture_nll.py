@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fairseq_doc.ops import matmul, mixture_chunks, reference
 from fairseq_doc.ops import mixture_nll as chunked
+from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
-from fairseq_doc.ops.reference import Mixture
 
 from ..conftest import (
     assert_close,

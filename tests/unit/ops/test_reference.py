@@ -9,9 +9,9 @@ from conftest import refusal
 from hypothesis import given
 
 from fairseq_doc.ops import mixture_chunks, reference
+from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
 from fairseq_doc.ops.mixture_nll import mixture_nll
-from fairseq_doc.ops.reference import Mixture
 
 from ..conftest import (
     assert_close,

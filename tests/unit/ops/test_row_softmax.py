@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fairseq_doc.ops import mixture_chunks, reference, row_softmax
+from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_nll import mixture_nll
-from fairseq_doc.ops.reference import Mixture
 from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets

@@ -5,8 +5,8 @@ import torch
 
 from fairseq_doc.ops import matmul, mixture_chunks, reference, tiled_loss
 from fairseq_doc.ops import mixture_nll as ours
+from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
-from fairseq_doc.ops.reference import Mixture
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
 

@@ -1,5 +1,6 @@
 """fairseq's wrappers, and the best model of each stage."""
 
+import argparse
 import copy
 import math
 from types import SimpleNamespace
@@ -60,6 +61,14 @@ def test_stages_whose_best_models_could_not_be_kept_are_refused(stages):
 def test_without_validation_a_warning_is_given(disabled, caplog):
     NTASGD(config(disable_validation=disabled), new_parameters())
     assert ("averaging never starts" in caplog.text) == disabled
+
+
+def test_a_warm_up_is_refused():
+    parser = argparse.ArgumentParser()
+    NTASGDSchedule.add_args(parser)
+    assert_refused(
+        "--warmup-updates .*--lr-scheduler", parser.parse_args, ["--warmup-updates", "9"]
+    )
 
 
 class OtherOptimizer(FairseqOptimizer):

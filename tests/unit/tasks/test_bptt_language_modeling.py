@@ -1,3 +1,4 @@
+import argparse
 from datetime import timedelta
 from types import SimpleNamespace
 from unittest import mock
@@ -16,7 +17,7 @@ from fairseq_doc.data.bptt_stream import TokenStream, draw_lengths, endless_colu
 from fairseq_doc.optim.nt_asgd import NTASGD
 from fairseq_doc.tasks import bptt_language_modeling
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
-from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig
+from fairseq_doc.tasks.bptt_options import NOT_OF_THIS_TASK, BpttLanguageModelingConfig
 
 from ..conftest import assert_close, config_of, small_dictionary, small_model, write_split
 from ..optim.runs import config as nt_asgd_config
@@ -107,6 +108,14 @@ def trained():
 )
 def test_options_that_cannot_be_honoured(changes, problem):
     assert_refused(problem, BpttLanguageModelingTask.setup_task, config(**changes))
+
+
+@pytest.mark.parametrize("name", NOT_OF_THIS_TASK)
+def test_options_of_fairseqs_task_are_refused(name):
+    parser = argparse.ArgumentParser()
+    BpttLanguageModelingTask.add_args(parser)
+    assert parser.parse_args(["data"]).bptt == 70
+    assert_refused(f"--{name} ", parser.parse_args, ["data", f"--{name}", "9"])
 
 
 def test_setup_reads_the_first_folders_dictionary_and_epochs_rotate_the_folders(tmp_path):

@@ -1,0 +1,42 @@
+"""The mixtures of a batch's tokens, and in which dtype their sums are taken.
+
+Axes: N tokens, J mixture components, d width of a component's vector, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairseq_doc.errors import FairseqDocError
+
+
+class Mixture(NamedTuple):
+    """The mixtures of N tokens."""
+
+    components: Tensor  # k, (N, J, d)
+    log_weights: Tensor  # log pi, (N, J); -inf is a weight of zero
+    weight: Tensor  # W, (V, d)
+    bias: Tensor | None = None  # b, (V,)
+
+    def check(self, target: Tensor | None = None) -> None:
+        """Raise ``FairseqDocError`` unless the shapes fit together, with targets (N,) too."""
+        k, log_weights, weight, bias = self
+        if (
+            k.dim() != 3
+            or log_weights.shape != k.shape[:2]
+            or weight.shape[1:] != k.shape[2:]
+            or (bias is not None and bias.shape != weight.shape[:1])
+            or (target is not None and target.shape != k.shape[:1])
+        ):
+            tensors = {**self._asdict(), "target": target}
+            shapes = {name: tuple(x.shape) for name, x in tensors.items() if x is not None}
+            raise FairseqDocError(
+                "the mixture expects components (N, J, d), log_weights (N, J), weight (V, d), "
+                f"bias (V,) and target (N,); got {shapes}"
+            )
+
+
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype for sums and normalisers: float32 if ``dtype`` has 16 bits, else ``dtype``."""
+    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype

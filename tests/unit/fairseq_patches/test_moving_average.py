@@ -1,0 +1,96 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import refusal
+from fairseq import checkpoint_utils
+from fairseq.dataclass.configs import EMAConfig
+from fairseq.models.ema import EMA
+
+from fairseq_doc import registration  # noqa: F401
+from fairseq_doc.fairseq_patches.moving_average import load_with_average
+from fairseq_doc.models.state_dict import CHECKSUM
+
+from ..conftest import assert_close, small_model, small_translation_model
+
+CHECKPOINT = {
+    "args": None,
+    "cfg": {"model": {"_name": "lstm_doc_lm"}, "task": {"_name": "bptt_language_modeling"}},
+    "model": {"decoder.embedding": torch.zeros(2)},
+    "optimizer_history": [{"optimizer_name": "NTASGD", "lr_scheduler_state": {}, "num_updates": 1}],
+}
+
+
+def moved(model, amount):
+    """Add a number to every weight."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(amount)
+    return model
+
+
+def average_of(model, fp32=False):
+    return EMA(model, EMAConfig(ema_decay=0.5, ema_fp32=fp32))
+
+
+@pytest.mark.parametrize("fp32", [False, True])
+@pytest.mark.parametrize("make", [small_model, small_translation_model])
+def test_every_tensor_is_averaged_once(make, fp32):
+    """The tied output matrix too; a dictionary's checksum stays."""
+    model = make().float()
+    average = average_of(model, fp32)
+    average.step(moved(model, 1.0))
+    got = average.get_model().state_dict()
+    for name, tensor in model.state_dict().items():
+        expected = tensor if name.endswith(CHECKSUM) else tensor - 0.5
+        assert_close(got[name], expected, 1e-5, 1e-5)
+    assert len({name for name in got if name.endswith(CHECKSUM)}) == len(
+        {name for name in model.state_dict() if name.endswith(CHECKSUM)}
+    )
+
+
+@pytest.mark.parametrize("fp32", [False, True])
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_resume_has_the_saved_average_or_starts_one(saved, fp32):
+    model = small_model().float()
+    before = average_of(model, fp32)
+    before.step(moved(model, 1.0))
+    extra_state = {"epoch": 1}
+    if saved:
+        extra_state["ema"] = before.get_model().state_dict()
+        extra_state["ema_fp32_params"] = before.fp32_params
+    settings = EMAConfig(store_ema=True, ema_decay=0.5, ema_fp32=fp32)
+    trainer = SimpleNamespace(
+        cfg=SimpleNamespace(ema=settings), ema=EMA(moved(small_model().float(), 1.0), settings)
+    )
+
+    def load(trainer, filename):
+        assert not trainer.cfg.ema.store_ema  # else it would read deleted weights
+        return extra_state
+
+    assert load_with_average(load, trainer, "last.pt") == extra_state and settings.store_ema
+    trainer.ema.step(moved(model, 2.0))
+    expected = model.decoder.embedding - (1.25 if saved else 1.0)
+    assert_close(trainer.ema.get_model().decoder.embedding, expected, 1e-5, 1e-5)
+
+
+def test_a_new_training_starts_its_average_after_the_first_update():
+    trainer = SimpleNamespace(cfg=SimpleNamespace(ema=EMAConfig(store_ema=True)))  # no ema yet
+    assert load_with_average(lambda *args: None, trainer, "none.pt") is None
+
+
+def test_the_average_as_a_checkpoint(tmp_path):
+    weights = {"decoder.embedding": torch.ones(2)}
+    path, copy = (str(tmp_path / name) for name in ("last.pt", "average.pt"))
+    torch.save({**CHECKPOINT, "extra_state": {"epoch": 1, "ema": weights}}, path)
+    checkpoint_utils.save_ema_as_checkpoint(path, copy)
+    state = checkpoint_utils.load_checkpoint_to_cpu(copy)
+    assert_close(state["model"], weights)
+    assert state["cfg"]["task"]["_name"] == "bptt_language_modeling"
+    assert "ema" not in state["extra_state"]
+
+
+def test_a_checkpoint_without_an_average(tmp_path):
+    path = str(tmp_path / "last.pt")
+    torch.save({**CHECKPOINT, "extra_state": {"epoch": 1}}, path)
+    assert "--store-ema" in refusal(checkpoint_utils.load_ema_from_checkpoint, path)
