@@ -18,6 +18,10 @@ from fairseq_doc import fairseq_patches
 # First, so that an error of the imports below is already printed in one line.
 fairseq_patches.apply_all()
 
+from fairseq_doc.ops import matmul
+
+matmul.check_environment()
+
 from fairseq_doc.criterions import doc_cross_entropy  # noqa: F401
 from fairseq_doc.models import lstm_doc_lm, lstm_luong_doc, lstm_melis_lm  # noqa: F401
 from fairseq_doc.optim import averaged_adam, nt_asgd, plateau  # noqa: F401

@@ -52,6 +52,8 @@ def _torch_rows() -> dict[str, str]:
         import torch
 
         from fairseq_doc.ops import matmul, processor
+
+        matmul.check_environment()
     except Exception as error:  # a damaged torch raises others than ImportError
         return {"torch": f"{_version('torch')}; {error}"}
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
@@ -59,6 +61,6 @@ def _torch_rows() -> dict[str, str]:
     return {
         "torch": f"{torch.__version__}, {torch.get_num_threads()} threads",
         "processor": f"{processor.description()}, {os.cpu_count()} cores",
-        "matrix products": f"{matmul.backend}; bfloat16 is {bfloat16} on the processor",
+        "matrix products": f"{matmul.backend()}; bfloat16 is {bfloat16} on the processor",
         "GPU": ", ".join(gpus) or "none",
     }

@@ -31,8 +31,8 @@ _Backward = TypeVar("_Backward", bound=Callable[..., Any])
 
 # oneDNN compiles a kernel for every shape, which takes longer than the product. By default it keeps
 # 1,024 of them, a megabyte or more each; a training step of three layers needs about 40. It reads
-# this variable when it makes the first one.
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "160")
+# its variable when it makes the first one.
+CACHE_VARIABLE, KERNELS_KEPT = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "160"
 # From this many rows on, their number is rounded to one of four in an octave, for fewer shapes.
 LEAST_ROWS_OF_A_SIZE = 64
 
@@ -75,13 +75,22 @@ def choose_backend(named: str = "") -> str:
     return "onednn" if has_onednn and not prefers_mkl else "torch"
 
 
-backend = choose_backend(os.environ.get(BACKEND_VARIABLE, ""))
+_backend: str | None = None  # none chosen yet
+
+
+def backend() -> str:
+    """``onednn`` or ``torch``, for float32 products on a CPU."""
+    global _backend
+    if _backend is None:
+        _backend = choose_backend(os.environ.get(BACKEND_VARIABLE, ""))
+        os.environ.setdefault(CACHE_VARIABLE, KERNELS_KEPT)
+    return _backend
 
 
 def force_backend(name: str) -> None:
     """Use ``onednn`` or ``torch`` from now on, in this process and in those that it starts."""
-    global backend
-    backend = choose_backend(name)
+    global _backend
+    _backend = choose_backend(name)
     os.environ[BACKEND_VARIABLE] = name
 
 
@@ -124,7 +133,11 @@ def _forced_bfloat16() -> str:
     return named
 
 
-_forced_bfloat16()  # a wrong value is an error at the start, not at the first product
+def check_environment() -> None:
+    """Raise ``FairseqDocError`` for a wrong value of one of the environment variables: at the start
+    of a command, not at its first product."""
+    backend()
+    _forced_bfloat16()
 
 
 def has_bfloat16(device_type: str) -> bool:
@@ -172,7 +185,7 @@ def backward_without_autocast(backward: _Backward) -> _Backward:
 
 def _onednn_applies(left: Tensor, right: Tensor) -> bool:
     return (
-        backend == "onednn"
+        backend() == "onednn"
         and left.device.type == "cpu"
         and left.dtype == right.dtype == torch.float32
         and min(left.numel(), right.numel()) > 0

@@ -80,7 +80,7 @@ def seconds_by_chunk(size, repeats):
 
 def run(settings):
     """``products``: {size and threads: {product: {form: GFLOP/s}}}; ``chunks``: {size: {chunk: seconds}}."""
-    own = matmul.backend
+    own = matmul.backend()
     found: dict[str, dict[str, dict]] = {"products": {}, "chunks": {}}
     for threads in sorted({1, os.cpu_count() or 1}):
         torch.set_num_threads(threads)

@@ -22,7 +22,7 @@ def machine() -> str:
     """The processor, its cores and the library for matrix products: one line above every table."""
     return (
         f"{processor.description()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads; torch "
-        f"{torch.__version__}; matmul backend: {matmul.backend}"
+        f"{torch.__version__}; matmul backend: {matmul.backend()}"
     )
 
 

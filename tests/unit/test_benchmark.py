@@ -19,7 +19,7 @@ sys.path.remove(str(ROOT / "scripts"))
 @pytest.fixture(autouse=True)
 def backend(monkeypatch):
     """The backend is restored at the end."""
-    monkeypatch.setattr(matmul, "backend", matmul.backend)
+    monkeypatch.setattr(matmul, "_backend", matmul.backend())
     monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
 
 

@@ -65,7 +65,7 @@ def test_empty_factors(kernel, m, n, k):
     [("onednn", "contiguous"), ("onednn", "transposed"), ("torch", "a slice of columns")],
 )
 def test_an_operand_that_the_kernel_reads_fast_is_not_copied(monkeypatch, backend, form):
-    monkeypatch.setattr(matmul, "backend", backend)
+    monkeypatch.setattr(matmul, "_backend", backend)
     matrix = STRIDES[form](numbers(5, 7))
     assert matmul.dense_operand(matrix) is matrix
 
@@ -93,22 +93,39 @@ def test_a_torch_without_the_operator_takes_its_own_products(monkeypatch):
 
 def test_a_forced_backend_holds_here_and_in_processes_that_are_started(monkeypatch):
     for name in matmul.BACKENDS:
-        monkeypatch.setattr(matmul, "backend", "another")  # restored at the end
+        monkeypatch.setattr(matmul, "_backend", "another")  # restored at the end
         monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
         matmul.force_backend(name)
-        assert matmul.backend == name
+        assert matmul.backend() == name
         if name != matmul.choose_backend():
-            command = "from fairseq_doc.ops import matmul; print(matmul.backend)"
+            command = "from fairseq_doc.ops import matmul; print(matmul.backend())"
             started = subprocess.check_output([sys.executable, "-c", command], text=True)
             assert started.strip() == name
 
 
 def test_force_backend_refuses_another_name(monkeypatch):
-    before = matmul.backend
+    before = matmul.backend()
     monkeypatch.setenv(matmul.BACKEND_VARIABLE, "")
     message = refusal(matmul.force_backend, "blas")
     assert "expected onednn or torch, or nothing for the faster one; got 'blas'" in message
-    assert (matmul.backend, os.environ[matmul.BACKEND_VARIABLE]) == (before, "")
+    assert (matmul.backend(), os.environ[matmul.BACKEND_VARIABLE]) == (before, "")
+
+
+@pytest.mark.parametrize("variable", [matmul.BACKEND_VARIABLE, matmul.BFLOAT16_VARIABLE])
+def test_a_wrong_variable_is_an_error_at_the_start(monkeypatch, variable):
+    monkeypatch.setattr(matmul, "_backend", None)
+    monkeypatch.setenv(variable, "blas")
+    assert variable in refusal(matmul.check_environment)
+
+
+@pytest.mark.parametrize("given", [None, "7"])
+def test_the_first_product_limits_the_kernels_that_are_kept(monkeypatch, given):
+    monkeypatch.setattr(matmul, "_backend", None)
+    monkeypatch.setenv(matmul.CACHE_VARIABLE, "7")  # restored at the end
+    if given is None:
+        monkeypatch.delenv(matmul.CACHE_VARIABLE)
+    matmul.matmul(numbers(2, 3), numbers(4, 3))
+    assert os.environ[matmul.CACHE_VARIABLE] == (given or matmul.KERNELS_KEPT)
 
 
 @pytest.fixture
@@ -247,7 +264,7 @@ def test_numbers_of_rows_are_few_and_little_larger():
 def test_rows_of_a_size(kernel, dtype, rows, most, size):
     x = numbers(rows, 3)
     found = matmul.of_a_size(x, dtype, most)
-    if dtype == torch.float32 and matmul.backend == "torch":
+    if dtype == torch.float32 and matmul.backend() == "torch":
         size = rows
     assert found.dtype == dtype and found.shape == (size, 3)
     assert torch.equal(found[:rows], x.to(dtype)) and not found[rows:].any()
