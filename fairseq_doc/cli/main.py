@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import fairseq_doc
 from fairseq_doc import fairseq_warnings, installation, interruptions
 from fairseq_doc.cli.version import VersionAction
 from fairseq_doc.errors import first_usage_error, interruption
@@ -123,6 +124,8 @@ def _run(called: str, words: Sequence[str]) -> int:
         parser = _parser_of(called)
         set_up_logging()  # once more: some packages that the command imports set up their own
         args = parser.parse_args(words)
+        if "fairseq" in sys.modules:  # the command's file imports it
+            fairseq_doc.register()
         result = args.command.run(settings_of(args))
         text = json.dumps(_finite(result)) if args.json else args.command.as_text(result)
         print(text, flush=True)

@@ -12,6 +12,7 @@ from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 from fairseq.utils import split_paths
 
+import fairseq_doc
 from fairseq_doc.data.bptt_stream import TASK
 from fairseq_doc.errors import FairseqDocError, first_usage_error
 from fairseq_doc.ops.matmul import PRECISIONS, matmul_dtype
@@ -99,7 +100,8 @@ def load_models(
     precision: str | None = None,
     dropout_scale: float = 1.0,
 ) -> tuple[list[torch.nn.Module], FairseqTask]:
-    """Load checkpoints of the task ``task_name``, over one dictionary a side. Raises
+    """Register the package, and load checkpoints of the task ``task_name``, over one dictionary a
+    side. Raises
     ``FairseqDocError`` for no such file or precision, and for another task or dictionary.
 
     Args:
@@ -107,6 +109,7 @@ def load_models(
         precision: of the large products, ``float32`` or ``bfloat16``; None: as trained.
         dropout_scale: factor of all dropout rates.
     """
+    fairseq_doc.register()
     if precision is not None:
         if precision not in PRECISIONS:
             raise FairseqDocError(

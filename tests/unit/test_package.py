@@ -88,13 +88,14 @@ def test_the_output_layers_page_needs_torch_and_nothing_else():
     assert python(code) == ["torch.Size([8, 1, 1000])"]
 
 
-def test_importing_a_model_does_not_change_fairseq(server, tmp_path):
+def test_importing_a_file_does_not_change_fairseq(server, tmp_path):
     code = """
 import torch
 from fairseq import checkpoint_utils
 from fairseq.criterions import CRITERION_REGISTRY
 before = checkpoint_utils.load_checkpoint_to_cpu
 import fairseq_doc.models.lstm_doc_lm, fairseq_doc.models.lstm_luong_doc, fairseq_doc.optim.nt_asgd
+import fairseq_doc.evaluation.hub_interface, fairseq_doc.evaluation.perplexity
 print(checkpoint_utils.load_checkpoint_to_cpu is before, "doc_cross_entropy" in CRITERION_REGISTRY)
 """
     assert forked(server, tmp_path, code) == "True False"
