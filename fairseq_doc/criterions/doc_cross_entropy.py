@@ -158,7 +158,7 @@ class DocCrossEntropyCriterion(FairseqCriterion):
         """The loss, summed over the sample size; the sample size; what to log. Raises
         ``FairseqDocError`` in evaluation if the NLL is not finite."""
         target = sample["target"]
-        if target is None:  # a validation split; that of training was checked
+        if target is None:
             raise FairseqDocError(
                 "a split has sources without targets: expected the .bin and .idx files of both "
                 "languages; got none of the target's; prepare the data again"

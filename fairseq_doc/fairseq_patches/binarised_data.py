@@ -11,7 +11,6 @@ import os
 import numpy as np
 from fairseq.data import indexed_dataset
 from fairseq.data.indexed_dataset import MMapIndexedDataset
-from fairseq.tasks.translation import TranslationTask
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
@@ -52,17 +51,6 @@ def make_checked(make_dataset, path, impl, fix_lua_indexing=False, dictionary=No
         if dictionary is not None:
             _check_words(path, dataset, len(dictionary))
     return dataset
-
-
-@replaces(TranslationTask, "load_dataset")
-def load_both_sides(load_dataset, task, split, *args, **kwargs):
-    """fairseq takes a training split without its target side, and fails at the first update."""
-    load_dataset(task, split, *args, **kwargs)
-    if split == task.cfg.train_subset and getattr(task.datasets[split], "tgt", 0) is None:
-        raise FairseqDocError(
-            f"split {split!r} in {task.cfg.data} has sources without targets: expected the files "
-            f"of {task.cfg.source_lang} and {task.cfg.target_lang}; prepare the data again"
-        )
 
 
 @replaces(MMapIndexedDataset, "__del__")

@@ -1,6 +1,5 @@
 import gc
 import struct
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from fairseq_doc import checksums, registration  # noqa: F401
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.fairseq_patches.binarised_data import load_both_sides
 
 from ..conftest import small_dictionary, write_split
 
@@ -137,14 +135,3 @@ def test_what_fairseq_could_not_open_is_closed_without_a_word(tmp_path, monkeypa
             kind(f"{tmp_path}/nothing")
     gc.collect()
     assert not noise
-
-
-def test_a_training_split_needs_its_targets():
-    cfg = SimpleNamespace(train_subset="train", data="bin", source_lang="en", target_lang="de")
-    task = SimpleNamespace(cfg=cfg, datasets={})
-
-    def load(task, split):
-        task.datasets[split] = SimpleNamespace(tgt=None)
-
-    assert "the files of en and de" in refusal(load_both_sides, load, task, "train")
-    load_both_sides(load, task, "test")  # to be translated
