@@ -33,6 +33,7 @@ _OF_FAIRSEQ = {
     "fairseq's",
     "Could not infer language pair": "; for a language model give --task bptt_language_modeling, "
     "or draw text from it by fairseq-doc generate",
+    "--replace-unk requires": "; leave it out: fairseq 0.12 keeps no alignment for it",
     "AdaptiveLoss is not compatible": f"; {_NO_ADAPTIVE_SOFTMAX}",
     "Seed must be between": "",
     "Optimizer does not match": "",

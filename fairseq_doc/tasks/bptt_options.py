@@ -91,7 +91,7 @@ def check_batches(max_sentences: int | None, **others: Any) -> None:
         "all batches, since each has targets: expected no --skip-remainder-batch": (
             not others.get("skip_remainder_batch")
         ),
-        f"--batch-size, the columns that a batch reads, and --bptt, its steps, for --max-tokens; "
+        f"--batch-size, the columns, and --bptt, the steps of a batch, and no --max-tokens; "
         f"got --batch-size {max_sentences}, --max-tokens {max_tokens}": (
             max_sentences is not None and max_tokens is None
         ),
