@@ -92,7 +92,7 @@ def message_of(error: BaseException, traceback: TracebackType | None = None) -> 
     text = " ".join(str(error).split())
     for beginning, advice in _OF_FAIRSEQ.items():
         if text.startswith(beginning):
-            return text[:LONGEST] + advice
+            return text[:LONGEST].rstrip(".") + advice
     if Path(sys.argv[0]).stem in ("fairseq-hydra-train", "hydra_train") and isinstance(
         error, _OF_YAML
     ):
