@@ -102,7 +102,7 @@ def refuse_options(parser: argparse.ArgumentParser, refusals: Mapping[str, str])
             raise FairseqDocError(f"{option_string} is no option here: {refusals[name]}")
 
     for name in refusals:
-        unseen = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+        unseen: dict[str, Any] = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
         parser.add_argument(f"--{name}", action=Refuse, nargs="*", **unseen)
 
 

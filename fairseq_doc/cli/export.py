@@ -52,12 +52,13 @@ def run(settings: Options) -> dict[str, Any]:
     path = Path(settings.onnx)
     outputs = [path] if settings.tokens else [path, path.with_suffix(TABLE_SUFFIX)]
     _check(settings, outputs)
-    tokens = read_tokens(settings.tokens) if settings.tokens else None
+    path_of_tokens = settings.tokens
+    tokens = read_tokens(path_of_tokens) if path_of_tokens else []
     ensemble = load_ensemble(settings.path, settings.data, precision="float32")
     dictionary = ensemble.dictionary
     table = table_of(dictionary)
-    if tokens is not None:
-        table = match_tokens(tokens, dictionary, settings.tokens)
+    if path_of_tokens:
+        table = match_tokens(tokens, dictionary, path_of_tokens)
     from fairseq_doc.export.file import exported_file
 
     exported = exported_file(ensemble, settings.form, table, settings.int8)

@@ -147,7 +147,7 @@ def _model_settings(path: str, state: dict[str, Any], expected: str) -> Any:
     task = getattr(settings.get("task"), "_name", None) or getattr(state.get("args"), "task", None)
     if task != expected:
         raise FairseqDocError(
-            f"{path} is {_KINDS.get(task, 'a model of another task')}: expected a checkpoint of "
+            f"{path} is {_KINDS.get(str(task), 'a model of another task')}: expected a checkpoint of "
             f"--task {expected}, {_KINDS[expected]}; got one of --task {task}"
         )
     return settings["model"]
