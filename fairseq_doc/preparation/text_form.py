@@ -1,4 +1,4 @@
-"""Plain text <-> a language model's tokens, by what the data folder says of its preparation."""
+"""Plain text <-> a model's tokens, by what the data folder says of its preparation."""
 
 import html
 import re
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import post_process
@@ -18,12 +19,12 @@ from fairseq_doc.preparation.stages import SETTINGS, read_settings
 from fairseq_doc.preparation.tokenization import (
     BPE_KINDS,
     CONTROL,
-    MODELS,
     TOKENIZERS,
     UNKNOWN,
     clean,
     make_segmenter,
     make_tokenizer,
+    model_name,
     moses,
 )
 
@@ -43,9 +44,11 @@ class TextForm:
 
     @cached_property
     def words(self) -> Callable[[str], str]:
-        """Line -> its words, with single blanks between them; ``<unk>`` stays."""
+        """Line -> its words, with single blanks between them; ``<unk>`` stays. Without a tokenizer
+        they are what fairseq takes for words: white space of any kind, such as a tab or a no-break
+        space, is between them."""
         if self.tokenizer == "none":
-            return str
+            return lambda line: " ".join(tokens_of(line, WORD))
         tokenize = make_tokenizer(self.tokenizer, self.language)
         return _around_unknown(lambda line: tokenize(clean(line)))
 
@@ -112,21 +115,68 @@ def _taken(tokenized: Iterator[str], written: str) -> Iterator[str]:
 WORDS = TextForm()
 
 
+@dataclass(frozen=True)
+class SideForm(TextForm):
+    """A side of parallel text as prepare-mt makes it: control characters are blanks too, and
+    ``<unk>`` is text like any other."""
+
+    @cached_property
+    def words(self) -> Callable[[str], str]:
+        """Line -> its words, with single blanks between them."""
+        tokenize = make_tokenizer(self.tokenizer, self.language)
+        return lambda line: tokenize(clean(line))
+
+    @cached_property
+    def units(self) -> Callable[[str], str]:
+        """Line of words -> its units."""
+        return str if self.model is None else make_segmenter(self.bpe, self.model)
+
+
+def form_settings(folder: Path) -> dict[str, Any] | None:
+    """The settings of a preparation of text, with a known ``tokenizer`` and ``bpe``; None without a
+    file of them."""
+    settings = read_settings(folder)
+    if settings is None:
+        return None
+    tokenizer, bpe = settings.get("tokenizer"), settings.get("bpe")
+    if tokenizer not in TOKENIZERS or bpe not in BPE_KINDS:
+        raise _other_settings(folder, f"tokenizer {tokenizer!r} and BPE {bpe!r}")
+    return settings
+
+
+def _other_settings(folder: Path, got: str) -> FairseqDocError:
+    return FairseqDocError(
+        f"{folder / SETTINGS}: expected the settings of prepare-lm, prepare-mt or "
+        f"prepare-headline; got {got}"
+    )
+
+
+def form_of_side(data: str | Path, side: str) -> TextForm:
+    """That of a side, such as ``en``, of a folder of ``prepare-mt`` or ``prepare-headline``; plain
+    words without their settings."""
+    folder = Path(split_paths(str(data))[0])
+    settings = form_settings(folder)
+    if settings is None:
+        return WORDS
+    joint, bpe = settings.get("joint"), settings["bpe"]
+    if not isinstance(joint, bool) or side not in (settings.get("source"), settings.get("target")):
+        raise _other_settings(folder, f"no side {side}, or joint {joint!r}")
+    model = None if bpe == "none" else folder / model_name(bpe, None if joint else side)
+    return SideForm(WORD, settings["tokenizer"], side, bpe, model)
+
+
 def form_of(data: str | Path, dictionary: Dictionary | None = None) -> TextForm:
     """That of a folder of ``prepare-lm`` or of ``fairseq-preprocess --only-source``."""
     folder = Path(split_paths(str(data))[0])
     unit = unit_of(dictionary or load_dictionary(folder / "dict.txt"))
-    settings = read_settings(folder) or {}
-    if unit == BYTE or "tokenizer" not in settings:
+    settings = form_settings(folder)
+    if settings is None or unit == BYTE:
         return TextForm(unit)
-    tokenizer, language, bpe = (settings.get(key) for key in ("tokenizer", "lang", "bpe"))
-    if tokenizer not in TOKENIZERS or bpe not in BPE_KINDS or not isinstance(language, str):
-        raise FairseqDocError(
-            f"{folder / SETTINGS}: expected the settings of prepare-lm; got tokenizer "
-            f"{tokenizer!r}, language {language!r} and BPE {bpe!r}"
-        )
-    model = folder / MODELS[bpe] if bpe in MODELS else None
-    return TextForm(unit, tokenizer, language, bpe, model)
+    language, bpe = settings.get("lang"), settings["bpe"]
+    if not isinstance(language, str):
+        raise _other_settings(folder, f"language {language!r}")
+    model = None if bpe == "none" else folder / model_name(bpe)
+    return TextForm(unit, settings["tokenizer"], language, bpe, model)
 
 
 def _around_unknown(function: Callable[[str], str]) -> Callable[[str], str]:
@@ -134,6 +184,6 @@ def _around_unknown(function: Callable[[str], str]) -> Callable[[str], str]:
 
     def apply(line: str) -> str:
         parts = (function(part.strip()) for part in _UNKNOWN.split(line))
-        return f" {UNKNOWN} ".join(parts).strip()
+        return " ".join(filter(None, f" {UNKNOWN} ".join(parts).split(" ")))
 
     return apply
