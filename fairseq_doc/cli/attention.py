@@ -26,11 +26,14 @@ class Options(PictureOptions, ModelOptions):
     line: int = option("which line of the input to read", 1, type=positive)
     beam: int = option("hypotheses kept at every step", 5, type=positive)
     tokenizer: str | None = option(
-        "tokenise the sentence first; this and the next replace what settings.json of the data "
-        "folder says, as none does for a sentence in its units (default: by settings.json)",
+        "tokenise the sentence first (default: as the data folder's settings.json says)",
         choices=TOKENIZERS,
     )
-    bpe: str | None = option("then split its words into units", choices=BPE_KINDS)
+    bpe: str | None = option(
+        "then split its words into units; this or --tokenizer replaces both settings of the "
+        "folder (default: as they say)",
+        choices=BPE_KINDS,
+    )
     bpe_codes: str | None = option("file of merges, for --bpe subword_nmt")
     sentencepiece_model: str | None = option("file of the model, for --bpe sentencepiece")
 
