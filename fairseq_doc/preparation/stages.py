@@ -20,6 +20,7 @@ from typing import IO, Any
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import MAX_LINE, flush, lock, read_text, text_lines, write_lines
+from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS
 
 Say = Callable[[str], object]  # takes one line of a report
 Lines = Iterator[str]  # a stage's report, line by line
@@ -79,6 +80,25 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
             f'"{MADE_BY}"; got {shown(text)}: prepare the data again'
         )
     return settings
+
+
+def text_settings(folder: Path) -> dict[str, Any] | None:
+    """:func:`read_settings` of a preparation of text, with a known ``tokenizer`` and ``bpe``."""
+    settings = read_settings(folder)
+    if settings is None:
+        return None
+    tokenizer, bpe = settings.get("tokenizer"), settings.get("bpe")
+    if tokenizer not in TOKENIZERS or bpe not in BPE_KINDS:
+        raise other_settings(folder, f"tokenizer {tokenizer!r} and BPE {bpe!r}")
+    return settings
+
+
+def other_settings(folder: Path, got: str) -> FairseqDocError:
+    """The error of settings that are not those of prepared text."""
+    return FairseqDocError(
+        f"{folder / SETTINGS}: expected the settings of prepare-lm, prepare-mt or "
+        f"prepare-headline; got {got}"
+    )
 
 
 @dataclass

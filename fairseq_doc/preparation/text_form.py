@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import post_process
@@ -15,11 +14,9 @@ from fairseq.utils import split_paths
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.preparation.binarisation import load_dictionary
 from fairseq_doc.preparation.byte_tokens import BYTE, WORD, text_of, tokens_of, unit_of
-from fairseq_doc.preparation.stages import SETTINGS, read_settings
+from fairseq_doc.preparation.stages import other_settings, text_settings
 from fairseq_doc.preparation.tokenization import (
-    BPE_KINDS,
     CONTROL,
-    TOKENIZERS,
     UNKNOWN,
     clean,
     make_segmenter,
@@ -132,35 +129,16 @@ class SideForm(TextForm):
         return str if self.model is None else make_segmenter(self.bpe, self.model)
 
 
-def form_settings(folder: Path) -> dict[str, Any] | None:
-    """The settings of a preparation of text, with a known ``tokenizer`` and ``bpe``; None without a
-    file of them."""
-    settings = read_settings(folder)
-    if settings is None:
-        return None
-    tokenizer, bpe = settings.get("tokenizer"), settings.get("bpe")
-    if tokenizer not in TOKENIZERS or bpe not in BPE_KINDS:
-        raise _other_settings(folder, f"tokenizer {tokenizer!r} and BPE {bpe!r}")
-    return settings
-
-
-def _other_settings(folder: Path, got: str) -> FairseqDocError:
-    return FairseqDocError(
-        f"{folder / SETTINGS}: expected the settings of prepare-lm, prepare-mt or "
-        f"prepare-headline; got {got}"
-    )
-
-
 def form_of_side(data: str | Path, side: str) -> TextForm:
     """That of a side, such as ``en``, of a folder of ``prepare-mt`` or ``prepare-headline``; plain
     words without their settings."""
     folder = Path(split_paths(str(data))[0])
-    settings = form_settings(folder)
+    settings = text_settings(folder)
     if settings is None:
         return WORDS
     joint, bpe = settings.get("joint"), settings["bpe"]
     if not isinstance(joint, bool) or side not in (settings.get("source"), settings.get("target")):
-        raise _other_settings(folder, f"no side {side}, or joint {joint!r}")
+        raise other_settings(folder, f"no side {side}, or joint {joint!r}")
     model = None if bpe == "none" else folder / model_name(bpe, None if joint else side)
     return SideForm(WORD, settings["tokenizer"], side, bpe, model)
 
@@ -169,12 +147,12 @@ def form_of(data: str | Path, dictionary: Dictionary | None = None) -> TextForm:
     """That of a folder of ``prepare-lm`` or of ``fairseq-preprocess --only-source``."""
     folder = Path(split_paths(str(data))[0])
     unit = unit_of(dictionary or load_dictionary(folder / "dict.txt"))
-    settings = form_settings(folder)
+    settings = text_settings(folder)
     if settings is None or unit == BYTE:
         return TextForm(unit)
     language, bpe = settings.get("lang"), settings["bpe"]
     if not isinstance(language, str):
-        raise _other_settings(folder, f"language {language!r}")
+        raise other_settings(folder, f"language {language!r}")
     model = None if bpe == "none" else folder / model_name(bpe)
     return TextForm(unit, settings["tokenizer"], language, bpe, model)
 
