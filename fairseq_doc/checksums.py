@@ -31,6 +31,13 @@ def write(folder: Path, names: Iterable[str]) -> None:
     write_lines(folder / NAME, [f"{sha256_of(folder / name)}  {name}" for name in sorted(names)])
 
 
+def add(folder: Path, names: Iterable[str]) -> None:
+    """Add these files of a folder to its SHA256SUMS; nothing is done in a folder without it."""
+    if (folder / NAME).exists():
+        digests = _read(folder / NAME) | {name: sha256_of(folder / name) for name in names}
+        write_lines(folder / NAME, [f"{digests[name]}  {name}" for name in sorted(digests)])
+
+
 def check(path: str | os.PathLike) -> None:
     """Raise ``FairseqDocError`` if a file differs from the one in its folder's SHA256SUMS. Unlisted
     files are not checked, and a file that does not change is checked once in a process."""

@@ -1,16 +1,19 @@
 """analyse: attention of a translation: source words against output words, as a heat map."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fairseq_doc.cli.arguments import ModelOptions, PictureOptions
-from fairseq_doc.cli.outputs import named_outputs, output_lines
+from fairseq_doc.cli.outputs import first_ten, named_outputs, output_lines, remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import load_translator
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_attention
 from fairseq_doc.files import check_input, text_lines
 from fairseq_doc.options import option, positive
-from fairseq_doc.preparation.tokenization import make_segmenter, make_tokenizer
+from fairseq_doc.preparation.byte_tokens import WORD
+from fairseq_doc.preparation.text_form import SideForm, TextForm, form_of_side
+from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, why_unusable
 
 EXAMPLE = (
     'echo "two men sit" | fairseq-doc attention data-bin/en-de --path a.pt --picture attention.png'
@@ -23,10 +26,13 @@ class Options(PictureOptions, ModelOptions):
     line: int = option("which line of the input to read", 1, type=positive)
     beam: int = option("hypotheses kept at every step", 5, type=positive)
     tokenizer: str | None = option(
-        "tokenise the sentence first (default: as it is)", choices=["moses"]
+        "tokenise the sentence first (default: as the data folder's settings.json says)",
+        choices=TOKENIZERS,
     )
     bpe: str | None = option(
-        "then split its words into units (default: no)", choices=["subword_nmt", "sentencepiece"]
+        "then split its words into units; this or --tokenizer replaces both settings of the "
+        "folder (default: as they say)",
+        choices=BPE_KINDS,
     )
     bpe_codes: str | None = option("file of merges, for --bpe subword_nmt")
     sentencepiece_model: str | None = option("file of the model, for --bpe sentencepiece")
@@ -43,12 +49,13 @@ class Options(PictureOptions, ModelOptions):
             if path:
                 check_input(path)
 
-    def segmented(self, text: str, language: str) -> str:
-        """The sentence in the symbols of the model, as fairseq's own tokenizers split it."""
-        if self.tokenizer:
-            text = make_tokenizer(self.tokenizer, language)(text)
+    def form(self, language: str) -> TextForm:
+        """How a sentence becomes the symbols of the model, by the options or by the data folder."""
+        if self.tokenizer is None and self.bpe is None:
+            return form_of_side(self.data, language)
         model = self.bpe_codes or self.sentencepiece_model
-        return make_segmenter(self.bpe, model)(text) if self.bpe and model else text
+        tokenizer, bpe = self.tokenizer or "none", self.bpe or "none"
+        return SideForm(WORD, tokenizer, language, bpe, Path(model) if model else None)
 
 
 def run(settings: Options) -> dict[str, Any]:
@@ -60,7 +67,17 @@ def run(settings: Options) -> dict[str, Any]:
     translator = load_translator(
         settings.path, settings.data, settings.beam, settings.device, settings.matmul_precision
     )
-    attention = translator.attend(settings.segmented(sentence, translator.task.cfg.source_lang))
+    form = settings.form(translator.task.cfg.source_lang)
+    if reason := why_unusable(form.words(sentence), form.bpe):
+        raise FairseqDocError(
+            f"line {settings.line} of the input {reason}; expected plain text: for a sentence in "
+            "its units give --tokenizer none --bpe none"
+        )
+    symbols = form.tokens(sentence)
+    unknown = [word for word in symbols if word not in translator.task.source_dictionary]
+    if unknown:
+        remark("attention", f"outside the dictionary, read as <unk>: {first_ten(unknown)}")
+    attention = translator.attend(symbols)
     if settings.picture:
         plot_attention(attention, settings.picture)
     return {

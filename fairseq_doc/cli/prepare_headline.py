@@ -29,7 +29,7 @@ class Options(prepare_mt.Options):
     )
     merges: int = _with_default("merges", 5000)
     joint: bool = _with_default("joint", True)
-    tokenizer: str = "none"  # the words of these corpora are apart already
+    tokenizer: str = _with_default("tokenizer", "none")  # these corpora are tokenised already
 
 
 def run(settings: Options) -> dict[str, Any]:

@@ -22,7 +22,7 @@ TRANSLATION = "translation"
 class Attention:
     """A sentence, its best output and the attention between them."""
 
-    source: list[str]  # S symbols, the last </s>
+    source: list[str]  # S symbols as the models read them, <unk> among them, the last </s>
     output: list[str]  # T symbols, the last </s>
     weights: torch.Tensor  # (T, S), rows sum to one; for an ensemble, the mean
     log_prob: float  # of the output, natural logarithm
@@ -40,11 +40,12 @@ class Translator:
             self.models, task.target_dictionary, beam_size=beam, max_len=longest
         )
 
-    def attend(self, text: str) -> Attention:
-        """Translate one sentence: symbols separated by blanks, without an end mark."""
+    def attend(self, symbols: Sequence[str]) -> Attention:
+        """Translate one sentence, given by its symbols without an end mark."""
         dictionary = self.task.source_dictionary
         device = next(self.models[0].parameters()).device
-        tokens = dictionary.encode_line(text, add_if_not_exist=False).long().to(device)
+        indices = [*map(dictionary.index, symbols), dictionary.eos()]
+        tokens = torch.tensor(indices, device=device)
         longest = self.task.cfg.max_source_positions
         if len(tokens) > longest:
             raise FairseqDocError(
@@ -57,7 +58,7 @@ class Translator:
         best = self.generator.generate(self.models, sample)[0][0]
         target = self.task.target_dictionary
         return Attention(
-            source=[*text.split(), dictionary.symbols[dictionary.eos()]],
+            source=[dictionary.symbols[index] for index in indices],
             output=[target.symbols[word] for word in best["tokens"].tolist()],
             weights=best["attention"].t().float().cpu(),  # (T, S)
             log_prob=best["positional_scores"].sum().item(),

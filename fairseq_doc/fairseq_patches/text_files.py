@@ -21,12 +21,12 @@ from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches.wrapping import replaces
 from fairseq_doc.files import text_lines
-from fairseq_doc.preparation.tokenization import make_segmenter
+from fairseq_doc.preparation.tokenization import clean, make_segmenter
 
 
 @replaces(Dictionary, "add_from_file")
 def add_from_text(add_from_file, dictionary, file):
-    """Read a path as text; fairseq takes the lines."""
+    """Read a path as text; fairseq takes the lines. ``<unk>`` has one place."""
     if not isinstance(file, str | os.PathLike):
         return add_from_file(dictionary, file)
     path = PathManager.get_local_path(os.fspath(file))
@@ -35,7 +35,15 @@ def add_from_text(add_from_file, dictionary, file):
     try:
         add_from_file(dictionary, io.StringIO("".join(lines), newline="\n"))
     except (ValueError, RuntimeError) as error:
+        special = dictionary.symbols[: dictionary.nspecial]
+        twice = next((word for word in special if f"'{word}'" in str(error)), None)
+        if twice is not None:
+            raise FairseqDocError(
+                f"{path}: expected no line for {twice}, which fairseq adds itself: remove it"
+            ) from None
         raise FairseqDocError(f"{path}: {' '.join(str(error).split())[:300]}") from None
+    # #fairseq:overwrite gives <unk> another place; words outside the dictionary belong there too.
+    dictionary.unk_index = dictionary.index(dictionary.unk_word)
     if not lines or "" in dictionary:
         raise FairseqDocError(f"{path}: expected a word and its count a line; got none")
 
@@ -73,7 +81,8 @@ def apply() -> None:
 
 
 def read_in_buffers(path: str, size: int) -> Iterator[list[str]]:
-    """The lines of a file (``-``: standard input, as they come), ``size`` at a time."""
-    lines = map(str.strip, text_lines(path))
+    """The lines of a file (``-``: standard input, as they come), ``size`` at a time; clean, as
+    prepare-mt reads them."""
+    lines = map(clean, text_lines(path))
     while buffer := list(itertools.islice(lines, size)):
         yield buffer

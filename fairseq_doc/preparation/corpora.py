@@ -8,7 +8,7 @@ from fairseq_doc.files import check_input
 from fairseq_doc.options import REQUIRED, option, positive
 from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
 from fairseq_doc.preparation.text_form import TextForm, form_of
-from fairseq_doc.preparation.tokenization import BPE_KINDS, MODELS, TOKENIZERS
+from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, check_merges, model_name
 
 SPLITS = ("train", "valid", "test")
 
@@ -98,8 +98,8 @@ class Settings:
         if self.like is None:
             return {}
         files = {"dictionary": self.like / "dict.txt"}
-        if self.bpe in MODELS:
-            files["units"] = self.like / MODELS[self.bpe]
+        if self.form.bpe != "none":
+            files["units"] = self.like / model_name(self.form.bpe)
         return files
 
     def _form_of_like(self, folder: Path) -> TextForm:
@@ -119,6 +119,7 @@ class Settings:
         formed = replace(self, tokenizer=form.tokenizer, lang=form.language, bpe=form.bpe)
         if self.like is not None:
             return replace(formed, unit=form.unit, threshold=0)
+        check_merges(form.bpe, self.merges)
         unit = self.unit or (BYTE if self.corpus == ENWIK8 else WORD)
         least = 2 if (self.corpus, unit) == (PYDOC, WORD) else 0
         return replace(

@@ -3,7 +3,7 @@ bptt_language_modeling``."""
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
@@ -33,7 +33,14 @@ from fairseq_doc.preparation.stages import (
     staged,
 )
 from fairseq_doc.preparation.text_form import WORDS, TextForm
-from fairseq_doc.preparation.tokenization import MODELS, UNKNOWN, learn_model, moses_remark
+from fairseq_doc.preparation.tokenization import (
+    UNKNOWN,
+    learn_model,
+    model_name,
+    moses_remark,
+    untokenised,
+    why_unusable,
+)
 
 # Names of any text's files, those of Mikolov's Penn Treebank and of WikiText-2.
 _NAMED = [
@@ -130,46 +137,42 @@ def shares_of(path: Path, lines: int, split: str) -> list[int]:
 
 
 def write_text(settings: Settings, files: dict[str, Path], folder: Path) -> Lines:
-    """Stage ``text``: three uncompressed files, without a byte order mark, which would join the
-    first word. Yields a warning about untokenised text."""
+    """Stage ``text``: three uncompressed files of words with single blanks between them, without a
+    byte order mark, which would join the first word. Yields a warning about untokenised text."""
     if settings.split is None:
-        texts = {split: text_lines(path) for split, path in files.items()}
+        texts = {split: (path, _numbered(path)) for split, path in files.items()}
     else:
         path = files[settings.corpus]
         shares = shares_of(path, sum(1 for _ in text_lines(path)), settings.split)
-        whole = text_lines(path)
-        texts = {name: islice(whole, share) for name, share in zip(SPLITS, shares, strict=True)}
-    words = settings.form.words
-    for split, lines in texts.items():
+        whole, named = _numbered(path), zip(SPLITS, shares, strict=True)
+        texts = {split: (path, islice(whole, share)) for split, share in named}
+    for split, (path, lines) in texts.items():
         copy = folder / f"{split}.txt"
-        write_lines(copy, map(words, lines))
+        write_lines(copy, _words(settings.form, path, lines))
         if copy.stat().st_size == 0:
-            raise FairseqDocError(f"expected text in {files[split]}; got an empty file")
+            raise FairseqDocError(f"expected text in {path}; got an empty file")
     if settings.tokenizer == "moses":
         yield from filter(None, [moses_remark(settings.form.language)])
     elif settings.corpus == TEXT:
         yield from untokenised(text_lines(folder / "train.txt"))
 
 
-def untokenised(lines: Iterable[str]) -> Lines:
-    """A warning if more commas are attached to words than separate. Other marks do not show it:
-    abbreviations keep their full stop, and French sets ? ! : ; apart."""
-    separate = attached = 0
-    for line in lines:
-        for word in line.split():
-            separate += word == ","
-            attached += word != "," and word.endswith(",")
-    if attached > separate:
-        yield (
-            f"warning: train looks untokenised: {attached} commas are attached to words, "
-            f"{separate} separate; text is split at blanks only, so a word with a comma is "
-            "another word; --tokenizer moses makes it a word of its own"
-        )
+def _numbered(path: Path) -> Iterator[tuple[int, str]]:
+    return enumerate(text_lines(path), start=1)
+
+
+def _words(form: TextForm, path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[str]:
+    """The words of numbered lines of a file, each line usable; a line may be empty."""
+    for number, line in lines:
+        words = form.words(line)
+        if words and (reason := why_unusable(words, form.bpe)):
+            raise FairseqDocError(f"{path}: line {number} {reason}; remove it from the text")
+        yield words
 
 
 def learn(settings: Settings, text: Path, folder: Path) -> Lines:
     """Stage ``bpe``, a model learned from the text or an earlier one; yields its report."""
-    model = folder / MODELS[settings.form.bpe]
+    model = folder / model_name(settings.form.bpe)
     if settings.like is not None:
         copy_file(settings.files_of_like["units"], model)
         return
@@ -297,7 +300,7 @@ def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = 
         if settings.form.bpe != "none":
             words = text
             models = stages.run("bpe", lambda folder: learn(settings, words, folder))
-            form = replace(settings.form, model=models / MODELS[settings.form.bpe])
+            form = replace(settings.form, model=models / model_name(settings.form.bpe))
             text = stages.run("segmented", lambda folder: segment(form, words, folder))
             copies += models.iterdir()
         if settings.unit == BYTE:

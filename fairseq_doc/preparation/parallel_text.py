@@ -35,11 +35,14 @@ from fairseq_doc.preparation.tokenization import (
     BPE_KINDS,
     TOKENIZERS,
     UNKNOWN,
+    check_merges,
     clean,
     learn_model,
     make_segmenter,
     make_tokenizer,
+    model_name,
     moses_remark,
+    untokenised,
     why_unusable,
 )
 
@@ -123,10 +126,9 @@ class Settings:
     @property
     def models(self) -> dict[str, tuple[str, ...]]:
         """{file of merges or of a model: the sides that it is learned on}."""
-        form = "bpe.codes{}" if self.bpe == "subword_nmt" else "sentencepiece{}.model"
         if self.joint:
-            return {form.format(""): self.sides}
-        return {form.format(f".{side}"): (side,) for side in self.sides}
+            return {model_name(self.bpe): self.sides}
+        return {model_name(self.bpe, side): (side,) for side in self.sides}
 
     def raw(self, split: str) -> list[Path]:
         return [self.folder / f"{self.splits[split]}.{side}" for side in self.sides]
@@ -140,8 +142,7 @@ class Settings:
                 "expected two sides' names without . / , - or blanks, as the files end; got "
                 f"{self.source!r} and {self.target!r}"
             )
-        if self.bpe == "none" and self.merges != type(self).merges:
-            raise FairseqDocError(f"--merges {self.merges}: expected none with --bpe none")
+        check_merges(self.bpe, None if self.merges == type(self).merges else self.merges)
         files = list(self.splits.values())
         if len(set(files)) < len(files) or not all(files):
             raise FairseqDocError(f"expected other files for every split; got {', '.join(files)}")
@@ -185,6 +186,9 @@ def write_text(settings: Settings, folder: Path) -> Lines:
     with open(folder / "dropped.tsv", "w", encoding="utf-8") as dropped:
         for split in reversed(settings.splits):  # training text, the longest, last
             yield from _write_split(settings, split, folder, dropped)
+    if settings.tokenizer == "none":
+        for name in (f"train.{side}" for side in settings.sides):
+            yield from untokenised(made_lines(folder / name), name)
 
 
 def _write_split(settings: Settings, split: str, folder: Path, dropped: IO[str]) -> Lines:

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from fairseq_doc import checksums
-from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import MAX_LINE, flush, lock, read_text, text_lines, write_lines
+from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS
 
 Say = Callable[[str], object]  # takes one line of a report
 Lines = Iterator[str]  # a stage's report, line by line
@@ -62,12 +63,42 @@ def made_lines(path: Path) -> Iterator[str]:
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """The settings that a preparation wrote into a folder; None without them."""
-    try:
-        settings = json.loads(read_text(folder / SETTINGS, MAX_SETTINGS))
-    except (ValueError, RecursionError):
+    """The settings that a preparation wrote into a folder; None without a file of them. Raises
+    ``FairseqDocError`` for a damaged one, and for one of something else."""
+    path = folder / SETTINGS
+    if not os.path.lexists(path):
         return None
-    return settings if isinstance(settings, dict) and MADE_BY in settings else None
+    checksums.check(path)
+    text = read_text(path, MAX_SETTINGS)
+    try:
+        settings = json.loads(text)
+    except (ValueError, RecursionError):
+        settings = None
+    if not isinstance(settings, dict) or MADE_BY not in settings:
+        raise FairseqDocError(
+            f"{path}: expected the settings that preparation wrote, a JSON object with "
+            f'"{MADE_BY}"; got {shown(text)}: prepare the data again'
+        )
+    return settings
+
+
+def text_settings(folder: Path) -> dict[str, Any] | None:
+    """:func:`read_settings` of a preparation of text, with a known ``tokenizer`` and ``bpe``."""
+    settings = read_settings(folder)
+    if settings is None:
+        return None
+    tokenizer, bpe = settings.get("tokenizer"), settings.get("bpe")
+    if tokenizer not in TOKENIZERS or bpe not in BPE_KINDS:
+        raise other_settings(folder, f"tokenizer {tokenizer!r} and BPE {bpe!r}")
+    return settings
+
+
+def other_settings(folder: Path, got: str) -> FairseqDocError:
+    """The error of settings that are not those of prepared text."""
+    return FairseqDocError(
+        f"{folder / SETTINGS}: expected the settings of prepare-lm, prepare-mt or "
+        f"prepare-headline; got {got}"
+    )
 
 
 @dataclass
@@ -103,12 +134,15 @@ class StagedFolder:
 
     def finish(self, data: Path, destination: Path, copies: Iterable[Path] = ()) -> None:
         """Rename a stage's folder to the destination, with ``prepare.log`` and copies of these
-        files and folders; remove the rest."""
+        files, whose checksums are added, and folders; remove the rest."""
+        files = []
         for path in copies:
             if path.is_dir():
                 shutil.copytree(path, data / path.name, dirs_exist_ok=True)
             else:
                 shutil.copy(path, data)
+                files.append(path.name)
+        checksums.add(data, files)
         write_lines(data / "prepare.log", self.report)
         for path in [*data.rglob("*"), data]:
             flush(path)
@@ -165,4 +199,7 @@ def _is_ours(part: Path) -> bool:
         return False
     names = [path.name for path in part.iterdir() if path.name != LOCK or path.stat().st_size]
     begun = all(name.startswith(f".{SETTINGS}.") for name in names)  # and killed
-    return begun or read_settings(part) is not None
+    try:
+        return begun or read_settings(part) is not None
+    except FairseqDocError:
+        return False

@@ -1,4 +1,4 @@
-"""Plain text <-> a language model's tokens, by what the data folder says of its preparation."""
+"""Plain text <-> a model's tokens, by what the data folder says of its preparation."""
 
 import html
 import re
@@ -14,16 +14,14 @@ from fairseq.utils import split_paths
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.preparation.binarisation import load_dictionary
 from fairseq_doc.preparation.byte_tokens import BYTE, WORD, text_of, tokens_of, unit_of
-from fairseq_doc.preparation.stages import SETTINGS, read_settings
+from fairseq_doc.preparation.stages import other_settings, text_settings
 from fairseq_doc.preparation.tokenization import (
-    BPE_KINDS,
     CONTROL,
-    MODELS,
-    TOKENIZERS,
     UNKNOWN,
     clean,
     make_segmenter,
     make_tokenizer,
+    model_name,
     moses,
 )
 
@@ -43,9 +41,11 @@ class TextForm:
 
     @cached_property
     def words(self) -> Callable[[str], str]:
-        """Line -> its words, with single blanks between them; ``<unk>`` stays."""
+        """Line -> its words, with single blanks between them; ``<unk>`` stays. Without a tokenizer
+        they are what fairseq takes for words: white space of any kind, such as a tab or a no-break
+        space, is between them."""
         if self.tokenizer == "none":
-            return str
+            return lambda line: " ".join(tokens_of(line, WORD))
         tokenize = make_tokenizer(self.tokenizer, self.language)
         return _around_unknown(lambda line: tokenize(clean(line)))
 
@@ -112,21 +112,49 @@ def _taken(tokenized: Iterator[str], written: str) -> Iterator[str]:
 WORDS = TextForm()
 
 
+@dataclass(frozen=True)
+class SideForm(TextForm):
+    """A side of parallel text as prepare-mt makes it: control characters are blanks too, and
+    ``<unk>`` is text like any other."""
+
+    @cached_property
+    def words(self) -> Callable[[str], str]:
+        """Line -> its words, with single blanks between them."""
+        tokenize = make_tokenizer(self.tokenizer, self.language)
+        return lambda line: tokenize(clean(line))
+
+    @cached_property
+    def units(self) -> Callable[[str], str]:
+        """Line of words -> its units."""
+        return str if self.model is None else make_segmenter(self.bpe, self.model)
+
+
+def form_of_side(data: str | Path, side: str) -> TextForm:
+    """That of a side, such as ``en``, of a folder of ``prepare-mt`` or ``prepare-headline``; plain
+    words without their settings."""
+    folder = Path(split_paths(str(data))[0])
+    settings = text_settings(folder)
+    if settings is None:
+        return WORDS
+    joint, bpe = settings.get("joint"), settings["bpe"]
+    if not isinstance(joint, bool) or side not in (settings.get("source"), settings.get("target")):
+        raise other_settings(folder, f"no side {side}, or joint {joint!r}")
+    model = None if bpe == "none" else folder / model_name(bpe, None if joint else side)
+    return SideForm(WORD, settings["tokenizer"], side, bpe, model)
+
+
 def form_of(data: str | Path, dictionary: Dictionary | None = None) -> TextForm:
     """That of a folder of ``prepare-lm`` or of ``fairseq-preprocess --only-source``."""
     folder = Path(split_paths(str(data))[0])
     unit = unit_of(dictionary or load_dictionary(folder / "dict.txt"))
-    settings = read_settings(folder) or {}
-    if unit == BYTE or "tokenizer" not in settings:
+    settings = text_settings(folder)
+    if settings is None or unit == BYTE:
         return TextForm(unit)
-    tokenizer, language, bpe = (settings.get(key) for key in ("tokenizer", "lang", "bpe"))
-    if tokenizer not in TOKENIZERS or bpe not in BPE_KINDS or not isinstance(language, str):
-        raise FairseqDocError(
-            f"{folder / SETTINGS}: expected the settings of prepare-lm; got tokenizer "
-            f"{tokenizer!r}, language {language!r} and BPE {bpe!r}"
-        )
-    model = folder / MODELS[bpe] if bpe in MODELS else None
-    return TextForm(unit, tokenizer, language, bpe, model)
+    language, bpe = settings.get("lang"), settings["bpe"]
+    if not isinstance(language, str):
+        raise other_settings(folder, f"language {language!r}")
+    model = None if bpe == "none" else folder / model_name(bpe)
+    return TextForm(unit, settings["tokenizer"], language, bpe, model)
 
 
 def _around_unknown(function: Callable[[str], str]) -> Callable[[str], str]:
@@ -134,6 +162,6 @@ def _around_unknown(function: Callable[[str], str]) -> Callable[[str], str]:
 
     def apply(line: str) -> str:
         parts = (function(part.strip()) for part in _UNKNOWN.split(line))
-        return f" {UNKNOWN} ".join(parts).strip()
+        return " ".join(filter(None, f" {UNKNOWN} ".join(parts).split(" ")))
 
     return apply

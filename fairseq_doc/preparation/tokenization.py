@@ -5,10 +5,11 @@ import contextlib
 import io
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import check_input, text_lines
 
@@ -21,11 +22,15 @@ BPE_MARKS = {
     "sentencepiece": re.compile("\u2581"),  # begins every word
     "subword_nmt": re.compile("@@(?= |$)"),  # ends every unit except a word's last
 }
-# A data folder's files
-MODELS = {"subword_nmt": "bpe.codes", "sentencepiece": "sentencepiece.model"}
+_MODELS = {"subword_nmt": "bpe.codes{}", "sentencepiece": "sentencepiece{}.model"}
 MAX_WORD = 5_000  # characters
 SENTENCEPIECE_LINE = 1 << 24  # bytes; sentencepiece skips longer lines in training
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def model_name(bpe: str, side: str | None = None) -> str:
+    """The file of a data folder with the model of units of all its text, or of one side's."""
+    return _MODELS[bpe].format("" if side is None else f".{side}")
 
 
 def clean(line: str) -> str:
@@ -67,6 +72,7 @@ def make_tokenizer(name: str, language: str) -> Callable[[str], str]:
 def make_segmenter(bpe: str, model: str | Path) -> Callable[[str], str]:
     """A function from a line of words to its units. ``model`` is a file of subword-nmt's codes or
     sentencepiece's model; raises ``FairseqDocError`` for an unusable one."""
+    checksums.check(model)
     if bpe == "subword_nmt":
         from subword_nmt.apply_bpe import BPE
 
@@ -105,6 +111,12 @@ def _read_codes(path: str | Path) -> io.StringIO:
                 f"line; got {shown(merge)}"
             )
     return io.StringIO(text)
+
+
+def check_merges(bpe: str, merges: int | None) -> None:
+    """Refuse a number of merges that was given (None: by default) where there are no units."""
+    if bpe == "none" and merges is not None:
+        raise FairseqDocError(f"--merges {merges}: expected none with --bpe none")
 
 
 def learn_model(bpe: str, lines: Iterator[str], model: Path, merges: int) -> str:
@@ -159,6 +171,22 @@ def learn_sentencepiece(lines: Iterator[str], model: Path, size: int) -> str:
     return f"{pieces:,} pieces learned"
 
 
+def untokenised(lines: Iterable[str], name: str = "train") -> Iterator[str]:
+    """A warning if more commas are attached to words than separate. Other marks do not show it:
+    abbreviations keep their full stop, and French sets ? ! : ; apart."""
+    separate = attached = 0
+    for line in lines:
+        for word in line.split():
+            separate += word == ","
+            attached += word != "," and word.endswith(",")
+    if attached > separate:
+        yield (
+            f"warning: {name} looks untokenised: {attached} commas are attached to words, "
+            f"{separate} separate; text is split at blanks only, so a word with a comma is "
+            "another word; --tokenizer moses makes it a word of its own"
+        )
+
+
 def holds_long_word(line: str) -> bool:
     """Whether a word is so long that Moses or subword-nmt would take very long."""
     return len(line) > MAX_WORD and any(len(word) > MAX_WORD for word in line.split())
@@ -173,7 +201,7 @@ def why_unusable(line: str, bpe: str) -> str | None:
     # sentencepiece joins unknown characters into one unit, also within a word.
     units = line if bpe == "sentencepiece" else line.split()
     if any(symbol in units for symbol in RESERVED):
-        return f"holds one of fairseq's own symbols, {', '.join(RESERVED)}"
+        return f"holds one of fairseq's own symbols, {', '.join(RESERVED)}, which preparation adds"
     if bpe in BPE_MARKS and BPE_MARKS[bpe].search(line):  # undoing it would change the line
         mark = "a word that ends in @@" if bpe == "subword_nmt" else "\u2581"
         return f"holds {mark}, the mark of --bpe {bpe}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import option
-from fairseq_doc.preparation.stages import read_settings
+from fairseq_doc.preparation.stages import text_settings
 from fairseq_doc.preparation.tokenization import BPE_KINDS, BPE_MARKS, TOKENIZERS, moses
 from fairseq_doc.scoring.generated import read_generated
 
@@ -176,8 +176,8 @@ def find_undoing(
     """What the data folder or the options say. For ``AUTO``: BPE by its marks, and tokenisation if
     undoing it turns more of the targets into the references."""
     if options.data is not None:
-        prepared = read_settings(options.data)
-        if prepared is None or "tokenizer" not in prepared:
+        prepared = text_settings(options.data)
+        if prepared is None or not isinstance(prepared.get("target"), str):
             raise FairseqDocError(
                 f"{options.data}: expected a folder of prepare-mt or prepare-headline, with their "
                 "settings.json"

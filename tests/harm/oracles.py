@@ -309,13 +309,6 @@ def fits_log(original, mutilated, result, expected):
         assert fits, f"epoch {epoch} has perplexity {perplexity}"
 
 
-def fits_merges(original, mutilated, result, expected):
-    """A file of subword_nmt's merges: two units a line after the version; empty lines at the end."""
-    lines = decoded(mutilated).rstrip("\n").split("\n")
-    rest = lines[1:] if lines[0].startswith("#version") else lines
-    assert all(len(line.split(" ")) == 2 for line in rest), "a line that is no merge"
-
-
 def fits_pieces(original, mutilated, result, expected):
     """A model of sentencepiece, which has no checksum: as long as before, so that nothing is missing."""
     assert len(mutilated) >= len(original), "a model that was cut off"

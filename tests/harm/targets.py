@@ -239,7 +239,8 @@ def _translation_targets():
     for side in ("en", "de"):
         yield _data(f"data/dict.{side}.txt", generate(), translations)
     yield _data("data/dict.de.txt", INTERACTIVE, translations)
-    yield _data("data/dict.en.txt", ATTENTION, json_of())
+    for file in ("dict.en.txt", "settings.json"):
+        yield _data(f"data/{file}", ATTENTION, json_of())
     yield _dictionary("plain/dict.en.txt", generate("plain"), translations)
     for end in ("bin", "idx"):
         yield _data(f"data/test.en-de.en.{end}", generate(), translations)
@@ -263,7 +264,7 @@ def _translation_targets():
     yield Target("pieces.model", words, fits, translations, None, draws)
     yield Target("pieces.model", (*ATTENTION, *pieces), fits, json_of(), None, draws)
     for words, reads in ((INTERACTIVE, translations), (ATTENTION_BPE, json_of())):
-        yield Target("data/bpe.codes", words, oracles.fits_merges, reads)
+        yield _data("data/bpe.codes", words, reads)
 
 
 def _checkpoint(file, words, reads, writes=None):

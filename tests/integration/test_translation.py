@@ -229,7 +229,7 @@ def test_attention_as_text_json_and_picture(parallel, translator, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
     result = result_of(*words, "--line", 2)
     assert "picture" not in result
-    assert result["source"] == ["w5", "nowhere", "$x$", "w4", "</s>"]
+    assert result["source"] == ["w5", "<unk>", "<unk>", "w4", "</s>"]
     assert [sum(row) for row in result["weights"]] == pytest.approx([1] * len(result["output"]))
     assert "exists" in refused(*words, "--line", 2, "--picture", picture)
     assert "a sentence in line 3 of the input; got 2 lines" in refused(*words, "--line", 3)

@@ -34,8 +34,8 @@ def scored(model, found):
 
 
 def test_attention_is_that_of_the_output_in_one_pass(model):
-    found = translator(model).attend("s1 s4 nowhere s2")
-    assert found.source == ["s1", "s4", "nowhere", "s2", "</s>"]
+    found = translator(model).attend(["s1", "s4", "nowhere", "s2"])
+    assert found.source == ["s1", "s4", "<unk>", "s2", "</s>"]
     assert found.output[-1] == "</s>"
     weights, log_prob = scored(model, found)
     assert_close(found.weights, weights, rtol=1e-5, atol=1e-5)
@@ -45,10 +45,10 @@ def test_attention_is_that_of_the_output_in_one_pass(model):
 
 def test_of_an_ensemble_the_mean_is_shown(model):
     other = small_translation_model(seed=1, doc_components="0,0,0,2").eval()
-    found = translator(model, other).attend("s1 s4 s2")
+    found = translator(model, other).attend(["s1", "s4", "s2"])
     both = scored(model, found)[0] + scored(other, found)[0]
     assert_close(found.weights, both / 2, rtol=1e-5, atol=1e-5)
 
 
 def test_a_sentence_longer_than_the_models_read(model):
-    assert_refused("at most 12 symbols a sentence.*; got 21", translator(model).attend, "s1 " * 20)
+    assert_refused("at most 12 symbols a sentence.*; got 21", translator(model).attend, ["s1"] * 20)

@@ -58,6 +58,8 @@ def test_other_forms_of_a_dictionary(load, tmp_path):
     assert expected.index("madeupword0000") == 6
     with open(tmp_path / "dict.txt") as file:
         assert Dictionary.load(file).indices == expected.indices
+    overwritten = load("the 12\n<unk> 3 #fairseq:overwrite\n")
+    assert overwritten.index("<unk>") == overwritten.unk() == overwritten.index("nowhere")
     assert load(b"\xef\xbb\xbf" + GOOD.encode()).indices == expected.indices
     assert load(packed).indices == expected.indices
     assert "dict.txt is damaged" in refusal(load, packed[:-9])
@@ -81,7 +83,7 @@ def test_other_forms_of_a_dictionary(load, tmp_path):
         ("the 1.5\n", [f'{FORMAT}: "the"']),
         ("the 12\n\nof 7\n", [FORMAT]),
         ("the 12\nof 7\nthe 3\n", ["Duplicate word", "'the'"]),
-        ("<unk> 3\n", ["Duplicate word"]),
+        ("the 12\n<unk> 3\n", ["expected no line for <unk>", "remove it"]),
         ("the 12 #fairseq:over\n", [FORMAT]),
         ("the " + 5000 * "5" + "\n", [FORMAT]),
         ("x" * 3 * 2**20, ["line 1 is longer than"]),
@@ -127,7 +129,7 @@ def test_codes_of_bpe(tmp_path):
     [(1, [["a b"], ["c"], [""]]), (2, [["a b", "c"], [""]]), (9, [["a b", "c", ""]])],
 )
 def test_lines_come_in_buffers(tmp_path, monkeypatch, size, buffers):
-    (tmp_path / "in").write_bytes(b"\xef\xbb\xbfa b \r\n c\n\n")
+    (tmp_path / "in").write_bytes(b"\xef\xbb\xbfa\tb \r\n c\n\n")
     assert list(read_in_buffers(str(tmp_path / "in"), size)) == buffers
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a b\nc\n\n")))
     assert list(read_in_buffers("-", size)) == buffers

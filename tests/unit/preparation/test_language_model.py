@@ -16,13 +16,9 @@ from fairseq_doc.files import text_lines
 from fairseq_doc.preparation import language_model
 from fairseq_doc.preparation.byte_tokens import NAMES
 from fairseq_doc.preparation.corpora import PUBLISHED, SPLITS, Counts, Settings
-from fairseq_doc.preparation.language_model import (
-    parts_of,
-    prepare,
-    untokenised,
-    write_text,
-)
+from fairseq_doc.preparation.language_model import parts_of, prepare, write_text
 from fairseq_doc.preparation.text_form import form_of
+from fairseq_doc.preparation.tokenization import untokenised
 
 from .conftest import binarised, contents, lines_of, made, refusal, spoil, write, write_splits
 
@@ -97,9 +93,10 @@ def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, setti
         (gzip.compress(b"a\n", mtime=0)[:-1], {}, ["test.txt", "is damaged"]),
         (bytes(range(256)), {}, ["test.txt: line 2 is not UTF-8: byte 0x80 at 118"]),
         ("a\n".encode("utf-16"), {}, ["test.txt is UTF-16", "iconv"]),
-        ("a\n3\u00a0500 b\n".encode(), {}, ["test.txt: line 2", "3 tokens", "binarised 4"]),
-        ("a\u2028b\n".encode(), {}, ["line 1", "2 tokens", "binarised 3"]),
-        (b"a b\rc\n", {}, ["line 1", "4 tokens", "binarised 3", "carriage return"]),
+        (b"a\n\n<s> b </s>\n", {}, ["{text}/test.txt: line 3 holds", "<s>"]),
+        (b"a\tb@@ c\n", {"bpe": "subword_nmt"}, ["{text}/test.txt: line 1 holds", "@@"]),
+        (b"a\n" + b"x" * 5001, {"bpe": "subword_nmt"}, ["test.txt: line 2", "5,000 characters"]),
+        (b"a\n", {"bpe": "none", "merges": 9}, ["--merges 9", "--bpe none"]),
         (b"", {"unit": "byte"}, ["test.txt", "got an empty file"]),
         (gzip.compress(b"a\n", mtime=0), {"unit": "byte"}, ["test.txt: expected the text itself", "gzip"]),
         (b"a\n", {"threshold": -1}, ["threshold", "got -1"]),
@@ -110,7 +107,25 @@ def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, setti
 def test_text_that_cannot_be_used_is_refused(text, tmp_path, content, settings, facts):
     spoil(text, {"test.txt": content})
     message = refusal(tmp_path, prepared, text, tmp_path / "bin", **settings)
-    assert all(fact in message for fact in facts)
+    assert all(fact.format(text=text) in message for fact in facts)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"bpe": "subword_nmt", "merges": 3}, {"bpe": "sentencepiece", "merges": 12}],
+    ids=str,
+)
+def test_white_space_of_any_kind_is_a_blank(tmp_path, settings):
+    lines = ["a bab ab", "abba ab b"] * 4
+    odd = ["\ta\u00a0bab\u3000 ab\r", "abba\u2028ab\x0c\x85b\x1f"] * 4
+    expected, found = (
+        prepared(write_splits(tmp_path / name, dict.fromkeys(SPLITS, own)), tmp_path / f"{name} bin", **settings)[1]
+        for name, own in (("plain", lines), ("odd", odd))
+    )  # fmt: skip
+    for files in (expected, found):  # which have the checksums of the text
+        files.pop("settings.json", None)
+        files["SHA256SUMS"] = re.sub(rb".*settings.json\n", b"", files["SHA256SUMS"])
+    assert found == expected
 
 
 def test_places_that_cannot_be_used_are_refused(text, tmp_path):
@@ -366,14 +381,20 @@ def test_the_parts_are_the_file_as_cut(tmp_path_factory, lines, first_two, last_
     settings = Settings("ptb", path, split=",".join(map(str, split)))
     assert not list(write_text(settings, {"ptb": path}, folder))
     words = [list(text_lines(folder / f"{name}.txt")) for name in SPLITS]
-    assert sum(words, []) == lines
+    assert sum(words, []) == [line.removesuffix("\r") for line in lines]
     for part, share in zip(words, split, strict=True):
         assert abs(len(part) - len(lines) * share / 100) < 1
     parts = parts_of(settings, {"ptb": path}).values()
     of_bytes = [b"".join(chunk.tobytes() for chunk in part.chunks()) for part in parts]
     assert b"".join(of_bytes) == path.read_bytes()
     for part, kept in zip(words, of_bytes, strict=True):
-        assert part == kept.decode().removesuffix("\n").split("\n")
+        assert part == kept.decode().removesuffix("\n").replace("\r", "").split("\n")
+
+
+def test_a_line_that_cannot_be_used_is_named_as_in_the_file(one_file, tmp_path):
+    write(one_file, [*LINES[:7], "<s> d", *LINES[8:]])
+    message = refusal(tmp_path, prepared, one_file, tmp_path / "bin", split=SIXTY)
+    assert message.startswith(f"{one_file}: line 8 holds")
 
 
 @pytest.mark.parametrize("unit", ["word", "byte"])

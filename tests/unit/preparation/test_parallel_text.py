@@ -9,6 +9,7 @@ from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE, SubwordNMTBPECo
 from fairseq_doc.preparation import parallel_text
 from fairseq_doc.preparation.corpora import SPLITS
 from fairseq_doc.preparation.parallel_text import Settings, prepare
+from fairseq_doc.preparation.text_form import form_of_side
 from fairseq_doc.preparation.tokenization import moses
 
 from .conftest import binarised, lines_of, made, refusal, sentence, spoil, write
@@ -84,6 +85,10 @@ def test_what_was_read_is_what_was_binarised(raw, tmp_path, bpe, joint, tokenize
         if tokenizer == "moses":
             words = list(map(moses(side).encode, words))
         assert found == list(map(encode, words))
+        read = form_of_side(bin, side)
+        assert [line.split() for line in found] == list(
+            map(read.tokens, lines_of(raw / f"{split}.{side}"))
+        )
         assert [post_process(line, bpe) for line in found] == words
 
 
@@ -102,6 +107,15 @@ def test_every_pair_that_is_dropped_is_listed(raw, tmp_path):
     reasons = {reason for _, reason in dropped}
     assert {f"train: {2 if 'empty' in r else 1} dropped: {r}" for r in reasons} <= set(said)
     assert len(units(tmp_path / "bin", "train", "en")) == 40
+
+
+def test_untokenised_text_is_a_warning(raw, tmp_path):
+    replace(raw, "train.de", ["Nun, ja, a"])
+    said, _ = prepared(raw, tmp_path / "raw bin", **AS_IT_IS)
+    (warning,) = (line for line in said if line.startswith("warning: "))
+    assert "train.de" in warning and "--tokenizer moses" in warning
+    said, _ = prepared(raw, tmp_path / "bin", bpe="none")
+    assert not any(line.startswith("warning: ") for line in said)
 
 
 def test_a_long_line_outside_training_is_kept_and_reported(raw, tmp_path):

@@ -5,8 +5,14 @@ from dataclasses import dataclass
 import pytest
 from conftest import assert_refused
 
+from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.preparation.stages import check_destination, make_stamp, staged
+from fairseq_doc.preparation.stages import (
+    check_destination,
+    make_stamp,
+    read_settings,
+    staged,
+)
 
 from .conftest import contents
 
@@ -58,6 +64,29 @@ WHOLE = {
 def test_the_last_stage_with_copies_and_the_report_becomes_the_destination(tmp_path):
     assert attempt(tmp_path, write_b) == ["wrote a", "wrote b"]
     assert contents(tmp_path) == WHOLE
+
+
+def test_copies_get_checksums_beside_those_of_the_data(tmp_path):
+    def with_sums(folder):
+        yield from write_b(folder)
+        checksums.write(folder, ["b"])
+
+    attempt(tmp_path, with_sums)
+    listed = (tmp_path / "dest" / "SHA256SUMS").read_text().splitlines()
+    assert [line.split()[1] for line in listed] == ["a", "b"]
+    (tmp_path / "dest" / "a").write_text("other")
+    assert_refused("dest/a is damaged", checksums.check, tmp_path / "dest" / "a")
+
+
+def test_settings_that_are_there_and_cannot_be_read_are_refused(tmp_path):
+    path = tmp_path / "settings.json"
+    assert read_settings(tmp_path) is None
+    for text in ("", '{"made by": {', "[]", '{"tokenizer": "moses"}', "[" * 100_000, "\0"):
+        path.write_text(text)
+        assert_refused(f"{path}: expected the settings", read_settings, tmp_path)
+    path.unlink()
+    path.mkdir()
+    assert_refused(f"{path}: expected a regular file; got a folder", read_settings, tmp_path)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("disk full"), ZeroDivisionError()])

@@ -1,7 +1,10 @@
 """Text by what a data folder says: tokens as in training, and back."""
 
 import html
+import json
 import re
+import shutil
+from dataclasses import replace
 
 import pytest
 from conftest import refusal
@@ -29,7 +32,8 @@ def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("form")
     text = write_splits(folder / "text", dict.fromkeys(SPLITS, LINES))
     for bpe in BPE_KINDS:
-        settings = Settings("text", text, tokenizer="moses", bpe=bpe, merges=40)
+        merges = None if bpe == "none" else 40
+        settings = Settings("text", text, tokenizer="moses", bpe=bpe, merges=merges)
         prepare(settings, folder / bpe, say=lambda line: None)
     return {bpe: folder / bpe for bpe in BPE_KINDS}
 
@@ -82,6 +86,17 @@ def test_words_as_written_have_the_tokens_of_their_characters(folders, kind, wor
         expected = word if kind in ("plain", "byte") else word.replace("\x01", "")
         assert undone(own, kind) == expected
     assert tokens == []
+
+
+@pytest.mark.parametrize("kind", KINDS[2:])
+@pytest.mark.parametrize("tokenizer", ["moses", "none"])
+@given(words=st.lists(written, max_size=4), blanks=st.text("\t\r \u00a0\u2028\x1f", min_size=1))
+def test_white_space_of_any_kind_is_a_blank(folders, kind, tokenizer, words, blanks):
+    form = replace(form_of(folders[kind]), tokenizer=tokenizer)
+    for line in ([*words, "<unk>", *words], ["<unk>", "<unk>"]):
+        assert form.tokens(f"{blanks}{blanks.join(line)}{blanks}") == form.tokens(" ".join(line))
+        assert form.text(form.tokens(blanks.join(line))).count("<unk>") == line.count("<unk>")
+        assert "  " not in form.units(form.words(blanks.join(line)))
 
 
 @pytest.mark.parametrize(
@@ -138,10 +153,23 @@ def test_the_data_folder_has_what_is_needed(folders):
     assert form_of(folders["none"]) == TextForm(tokenizer="moses")
 
 
-def test_other_settings_are_refused(folders, tmp_path):
-    for name in ("dict.txt", "settings.json"):
-        (tmp_path / name).write_text((folders["none"] / name).read_text().replace("moses", "x"))
-    assert "expected the settings of prepare-lm; got tokenizer 'x'" in refusal(form_of, tmp_path)
+@pytest.mark.parametrize("data", [{"tokenizer": "x"}, {"bpe": ["none"]}, {"lang": 1}])
+def test_other_settings_are_refused(folders, tmp_path, data):
+    shutil.copy(folders["none"] / "dict.txt", tmp_path)
+    settings = json.loads((folders["none"] / "settings.json").read_text())
+    (tmp_path / "settings.json").write_text(json.dumps(settings | data))
+    assert refusal(form_of, tmp_path).startswith(f"{tmp_path}/settings.json: expected the settings")
+    (tmp_path / "settings.json").unlink()
+    assert form_of(tmp_path) == WORDS
+
+
+@pytest.mark.parametrize("name", ["settings.json", "bpe.codes"])
+def test_what_changed_after_it_was_prepared_is_refused(folders, tmp_path, name):
+    folder = shutil.copytree(folders["subword_nmt"], tmp_path / "data")
+    assert form_of(folder).tokens("a")
+    with open(folder / name, "a") as file:
+        file.write(" ")
+    assert f"{folder}/{name} is damaged" in refusal(lambda: form_of(folder).tokens("a"))
 
 
 @pytest.mark.parametrize("settings", [{"tokenizer": "moses"}, {"bpe": "sentencepiece"}])

@@ -156,10 +156,13 @@ def test_the_data_folder_says_what_is_undone(tmp_path, bpe, joined):
     assert system.hypotheses == RAW["de"] and system.undoing == Undoing(bpe, "moses", "de")
 
 
-@pytest.mark.parametrize("settings", [None, "{", "{}", '{"made by": {}}'])
+OF_LANGUAGE_MODEL = {"bpe": "none", "tokenizer": "moses", "lang": "de", "made by": {}}
+
+
+@pytest.mark.parametrize("settings", [None, "{", '{"made by": {}}', json.dumps(OF_LANGUAGE_MODEL)])
 def test_a_folder_without_settings_of_parallel_text_is_refused(tmp_path, settings):
     if settings is not None:
         (tmp_path / "settings.json").write_text(settings)
     path = generated(tmp_path, RAW["en"])
     message = refusal(read_system, path, RAW["en"], ReadOptions(data=tmp_path))
-    assert "expected a folder of prepare-mt or prepare-headline" in message
+    assert str(tmp_path) in message and "prepare" in message
