@@ -172,12 +172,12 @@ def _tune(
     warn(NAME, numbers, len(lists), f"are excluded from the totals, since {why}")
     return {
         "weight": found.weights.first_pass,
-        "errors": len(numbers),
         "f1": found.value,
         "parser_f1": judge([0] * len(lists)),
         "lm_f1": judge(choose(lists, log_probs, LANGUAGE_MODEL)),
         "oracle_f1": judge(judge.oracle),
         "tuning": {str(weights.first_pass): value for weights, value in found.tried.items()},
+        "errors": len(numbers),
     }
 
 

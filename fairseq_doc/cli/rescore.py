@@ -134,7 +134,7 @@ def run(settings: Options) -> dict[str, Any]:
         check_output(path, settings.overwrite)
     lists, references = _read(settings)
     tokenized = tokenize(lists, form_of(settings.data), settings.max_words)
-    judge = None if references is None else _judge_of(settings, lists, references)
+    judge = _judge_of(settings, lists, references)
     ensemble, progress, carry = ensemble_of(settings), progress_of(settings), settings.carry
     encoded, unknown = rescoring.encode(ensemble.dictionary, tokenized)
     start = time.perf_counter()
@@ -178,9 +178,11 @@ def _read(settings: Options) -> tuple[list[NBestList], list[str] | None]:
     return read_translations(settings.nbest, settings.nbest_data, settings.reference, plain)
 
 
-def _judge_of(settings: Options, lists: list[NBestList], references: list[str]) -> Judge | None:
-    """The metric of any choice among the candidates."""
-    if settings.metric is None:
+def _judge_of(
+    settings: Options, lists: list[NBestList], references: list[str] | None
+) -> Judge | None:
+    """The metric of any choice among the candidates; None without references."""
+    if references is None or settings.metric is None:
         return None
     if settings.metric == "wer" and not any(map(str.split, references)):
         raise FairseqDocError("expected references with words; got empty ones")

@@ -113,7 +113,7 @@ def test_trees_are_no_lists(tmp_path):
         (("1 0", TAB, TAB), 3, "expected 'N INDEX'"),
         (("1 0", "-1", A, "-1", A), 4, "expected 'N INDEX'"),
         (("1 0", f"good\t{A}"), 2, "expected a score, a number; got 'good'"),
-        (("1 0", "nan", "", A), 2, "expected a score, a number; got 'nan'"),
+        (("1 0", "nan", "", A), 4, "expected a score, a number; got 'nan'"),
         (("1 0", f"-inf\t{A}"), 2, "expected a score, a number; got '-inf'"),
         ((f"0 ||| nan ||| {A}",), 1, "expected a score, a number; got 'nan'"),
         ((BARS, "", f"0 |||  ||| {A}"), 3, "expected a score, a number; got ''"),
@@ -134,7 +134,7 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path, lines, line, problem):
 
 def test_a_short_an_empty_and_a_cut_off_file(tmp_path):
     path = write(tmp_path / "n", "2 0", TAB, "1 1", TAB)
-    assert "got 1, then ''" in refusal(list, read_nbest(path))
+    assert "got 1, then '-1" in refusal(list, read_nbest(path))
     for lines in ((), ("", " ")):
         assert f"{path}: expected n-best lists" in refusal(list, read_nbest(write(path, *lines)))
     path.write_bytes(gzip.compress(f"1 0\n-1\t{A}\n".encode())[:-9])
