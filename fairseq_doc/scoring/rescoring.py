@@ -1,7 +1,8 @@
 """N-best lists rescored by language models: scores, the best candidates, tuned weights.
 
 A candidate's score is a s + w ln P + b n, with the first pass's score s, the language models' P of
-its tokens and the end mark, and its number of words n.
+its tokens and the end mark, and its number of words n. ``rescore`` has a = 1 and tunes w and b;
+``rerank``, whose first pass is a parser, has w = 1 and b = 0, and tunes a.
 
 Axes: U lists, n candidates of one, N of the longest list.
 """
@@ -43,7 +44,7 @@ FIRST_PASS, LANGUAGE_MODEL = Weights(), Weights(0.0, 1.0)
 
 
 def encode(
-    dictionary: Dictionary, tokenized: Iterable[Sequence[list[str] | None]]
+    dictionary: Dictionary, tokenized: Iterable[Sequence[Sequence[str] | None]]
 ) -> tuple[list[list[list[int]]], Counter[str]]:
     """The indices of each candidate's tokens and end mark, and the tokens outside the dictionary,
     which are scored as ``<unk>``. A candidate that is None has neither; its ln P is -inf."""
@@ -69,9 +70,9 @@ def score(
 ) -> Iterator[Rows]:
     """Yields ln P of the tokens of each list's candidates, which start after ``</s>`` from a state
     of zeros; with ``carry`` from the state after the last list's best candidate at the weights
-    (None: after its first one, as Kaldi's script does).
-    ``at_once``: candidates scored together, or as many as one list has; it changes memory and
-    speed, and results by rounding only. Progress counts the tokens of the longest candidates."""
+    (None: after its first one, as Kaldi's script does). ``at_once``: candidates scored together, or
+    as many as one list has; it changes memory and speed, and results by rounding only. Progress
+    counts the tokens of the longest candidates."""
     end = ensemble.dictionary.eos()
     chunks = chunks_of(encoded, 1 if carry else at_once)
     tokens = sum(max(map(len, chain(*chunk))) for chunk in chunks)
