@@ -89,14 +89,13 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/hub_interface.py      ``from_pretrained``: all that from Python
     scoring/generated.py             fairseq-generate's output, read
     scoring/hypotheses.py            hypotheses -> plain text, beside its references
-    scoring/metrics.py               WER and BLEU of any choice among candidates
+    scoring/metrics.py               metrics from statistics that add up over sentences
     scoring/nbest_lists.py           n-best lists of recognisers and translators, read
-    scoring/rescoring.py             language models' scores of such lists; tuned weights
+    scoring/rescoring.py             language models' scores of n-best lists; choice, tuned weights
     scoring/bleu.py, rouge.py        the scores, and whether systems differ: bootstrap resampling
     parsing/nbest.py                 n-best lists of trees, as parsers print them
     parsing/bracketing.py            bracketing F1, as EVALB computes it
-    parsing/kept_scores.py           scores in a file, so that an interrupted run goes on
-    parsing/reranking.py             lists, scored by language models and by the parser (Table 11)
+    parsing/reranking.py             such lists as symbols of a language model (Table 11)
     parsing/outputs.py               an encoder-decoder's outputs -> lists of trees
     tuning/                          which options of a training are best
         settings.py                  options of a tuning; settings as words of a command line

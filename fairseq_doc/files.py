@@ -18,7 +18,7 @@ import shutil
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -244,8 +244,16 @@ def copy_file(source: _Path, destination: _Path) -> None:
 
 def write_lines(path: _Path, lines: Iterable[str], overwrite: bool = True) -> None:
     """Write lines, as :func:`whole_file` writes."""
-    with whole_file(path, overwrite) as file:
-        file.writelines(f"{line}\n" for line in lines)
+    write_files({path: lines}, overwrite)
+
+
+def write_files(contents: Mapping[Any, Iterable[str]], overwrite: bool = True) -> None:
+    """Write the lines of {path: lines}: all files, or none if one of them cannot be written."""
+    with contextlib.ExitStack() as files:
+        for path, lines in contents.items():
+            file = files.enter_context(whole_file(path, overwrite))
+            file.writelines(f"{line}\n" for line in lines)
+            file.flush()  # a full disk is noticed before the first file is renamed
 
 
 def lock(path: _Path, message: str) -> IO[str]:

@@ -17,7 +17,7 @@ done
 
 mkdir -p "$out"
 fairseq-doc rerank "$data" "$DEV" --path "$model" --tune "$data/trees/valid.mrg" --strip-root \
-    --scores "$out/dev.scores" --json "$@" >"$out/dev.json.part"
+    --json "$@" >"$out/dev.json.part"
 mv "$out/dev.json.part" "$out/dev.json"
 weight=$(python -c '
 import json, sys
@@ -26,7 +26,7 @@ print("rerank: tuned on {}: F1 of the parser {parser_f1:.2f}, the language model
       "the best of each list {oracle_f1:.2f}".format(sys.argv[2], **result), file=sys.stderr)
 print(result["weight"])' "$out/dev.json" "$DEV")
 for at in 0 "$weight"; do # the language model alone, then with the parser's score
-    fairseq-doc rerank "$data" "$TEST" --path "$model" --weight "$at" --scores "$out/test.scores" \
+    fairseq-doc rerank "$data" "$TEST" --path "$model" --weight "$at" \
         --output "$out/test.best" --overwrite --strip-root "$@" >/dev/null
     echo "rerank: $TEST, weight $at:"
     fairseq-doc evalb "$data/trees/test.mrg" "$out/test.best" --strip-root

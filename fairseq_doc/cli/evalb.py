@@ -1,17 +1,17 @@
 """parse: bracketing F1 of parse trees, as EVALB with COLLINS.prm computes it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fairseq_doc.cli.tree_arguments import TreeOptions, report_roots, trees_of, warn_excluded
+from fairseq_doc.cli.tree_arguments import TreeOptions, are_tagged, report_roots, trees_of, warn
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_input
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.parsing import bracketing
 from fairseq_doc.parsing.bracketing import Parameters, SentenceResult, compare, f1, summarize
-from fairseq_doc.parsing.nbest import Candidate, is_nbest, read_nbest
-from fairseq_doc.preparation.trees import Tree, parse_tree, tree_texts
+from fairseq_doc.parsing.nbest import is_nbest, parse_lists, read_lists
+from fairseq_doc.preparation.trees import Tree
 
 NAME = "evalb"
 EXAMPLE = "fairseq-doc evalb test.mrg test.best"
@@ -39,7 +39,7 @@ def run(settings: Options) -> dict[str, Any]:
     firsts, best, roots = _compare_all(settings, gold, parameters)
     for status, why in EXCLUDED.items():
         numbers = [n for n, result in enumerate(firsts, start=1) if result.status == status]
-        warn_excluded(numbers, len(firsts), why, NAME)
+        warn(NAME, numbers, len(firsts), f"are excluded from the totals, since {why}")
     report_roots(roots, parameters.delete_label, NAME)
     whole = summarize(firsts)
     result: dict[str, Any] = {
@@ -63,26 +63,21 @@ def _compare_all(
     settings: Options, gold: Sequence[Tree], parameters: Parameters
 ) -> tuple[list[SentenceResult], list[SentenceResult], set[str | None]]:
     """(results of the first candidates, of the best candidates, labels of the roots)."""
-    word_trees: Sequence[Any] = [None] * len(gold)
-    if settings.sentences:
-        word_trees = trees_of(settings.sentences)
-    if len(word_trees) != len(gold):
+    sentences = trees_of(settings.sentences) if settings.sentences else None
+    if sentences is not None and len(sentences) != len(gold):
         raise FairseqDocError(
             f"{settings.sentences}: expected {len(gold):,} trees, as in {settings.gold}; got "
-            f"{len(word_trees):,}"
+            f"{len(sentences):,}"
         )
+    tagged = are_tagged(settings.test, settings.sentences, NAME)
     firsts: list[SentenceResult] = []
     best: list[SentenceResult] = []
     roots = {tree.root for tree in gold}
-    lists = _lists(settings.test)
-    for expected, word_tree, candidates in zip(gold, word_trees, lists, strict=False):
-        results: list[SentenceResult] = []
-        for candidate in candidates:
-            where = f"{settings.test}: line {candidate.line}"
-            tree = parse_tree(candidate.text, where, allow_empty=True, sentence=word_tree)
-            if not results:
-                roots.add(tree.root)
-            results.append(compare(expected, tree, parameters))
+    lists = read_lists(settings.test)
+    parsed = parse_lists(settings.test, lists, sentences, tagged)
+    for expected, parses in zip(gold, parsed, strict=False):
+        results = [compare(expected, tree, parameters) for _, tree in parses]
+        roots.add(parses[0][1].root)
         firsts.append(results[0])
         best.append(max(results, key=lambda r: f1(r.matched, r.gold, r.test)))
     count = len(firsts) + sum(1 for _ in lists)
@@ -92,13 +87,6 @@ def _compare_all(
             f"in {settings.test} (write (()) where the parser failed)"
         )
     return firsts, best, roots
-
-
-def _lists(path: str) -> Iterator[list[Candidate]]:
-    """The candidates of each sentence; a file of trees has one."""
-    if is_nbest(path):
-        return read_nbest(path)
-    return ([Candidate(0.0, text, line)] for line, text in tree_texts(path))
 
 
 def as_text(result: dict[str, Any]) -> str:

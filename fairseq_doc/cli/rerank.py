@@ -1,34 +1,42 @@
 """parse: n-best parse trees in the order of a language model's scores."""
 
-import contextlib
-import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+import numpy as np
 from fairseq.utils import split_paths
 
-from fairseq_doc.checksums import sha256_of
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
 from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
-from fairseq_doc.cli.tree_arguments import TreeOptions, report_roots, trees_of, warn_excluded
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
-from fairseq_doc.files import check_input, check_output, write_lines
-from fairseq_doc.options import REQUIRED, check_ranges, option, parse_grid, positive
-from fairseq_doc.parsing.kept_scores import KeptScores
-from fairseq_doc.parsing.reranking import (
-    Sentence,
-    best_trees,
-    read_sentences,
-    score_candidates,
-    scored_lists,
-    tune,
+from fairseq_doc.cli.tree_arguments import (
+    TreeOptions,
+    are_tagged,
+    report_roots,
+    trees_of,
+    warn,
 )
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
+from fairseq_doc.files import check_input, check_output, write_files
+from fairseq_doc.options import REQUIRED, check_ranges, option, parse_grid, positive
+from fairseq_doc.parsing.bracketing import EXCLUDED, bracketing_f1
+from fairseq_doc.parsing.reranking import TreeLists, read_tree_lists, scored_lines
 from fairseq_doc.preparation.trees import Tree, without_traces
+from fairseq_doc.scoring.metrics import Metric
+from fairseq_doc.scoring.nbest_lists import NBestList, best_lines
+from fairseq_doc.scoring.rescoring import (
+    LANGUAGE_MODEL,
+    Judge,
+    Weights,
+    choose,
+    score,
+    search,
+    totals,
+)
 
 NAME = "rerank"
 EXAMPLE = "fairseq-doc rerank data-bin/wsj dev.nbest.gz --path a.pt --score-base 2 --tune dev.mrg"
@@ -55,117 +63,122 @@ class Options(TreeOptions, ProgressOptions, ModelOptions):
         "file for all candidates that differ in more than tags, best first: score, ln P of the "
         "language model, parser's score, tree"
     )
-    scores: str | None = option(
-        "file that keeps the language model's scores: the same command, also with another weight, "
-        "continues from it"
-    )
     max_candidates: int = option(
         "scored at once; memory and speed, not results", MAX_SEQUENCES, type=positive
     )
     overwrite: bool = option("replace existing outputs", False)
 
     def __post_init__(self) -> None:
-        if not (self.tune or self.files_written):
+        if not (self.tune or self.output or self.output_nbest):
             raise FairseqDocError(
-                "expected --tune, --output, --output-nbest or --scores; got none, so there is "
-                "nothing to do"
+                "expected --tune, --output or --output-nbest; got none, so there is nothing to do"
             )
         check_ranges(Options, self)
         if self.tune and self.weight:
             raise FairseqDocError("expected --weight or --tune, which finds the weight; got both")
-        parse_grid("--weights", self.weights, least=0)
+        _ = self.grid
 
     @property
-    def files_written(self) -> list[str]:
-        return [path for path in (self.output, self.output_nbest, self.scores) if path]
+    def grid(self) -> list[Weights]:
+        """The weights to try, the smallest first."""
+        return [Weights(weight, 1.0) for weight in parse_grid("--weights", self.weights, least=0)]
 
 
 def run(settings: Options) -> dict[str, Any]:
     """``sentences``, ``candidates``, ``distinct`` (in more than tags), ``unknown`` (symbols outside
-    the dictionary), ``scored`` (not found in ``--scores``), ``seconds`` of scoring, ``weight``, and
-    the files ``output`` and ``output_nbest``. With ``--tune`` also ``errors`` (sentences excluded
-    at that weight), ``f1``, ``parser_f1`` (first candidates), ``lm_f1`` (weight 0), ``oracle_f1``
-    and ``tuning``, F1 by weight."""
+    the dictionary), ``scored`` (distinct without failed parses), ``seconds`` of scoring, ``weight``,
+    and the files ``output`` and ``output_nbest``. With ``--tune`` also ``errors`` (sentences
+    excluded at that weight), ``f1``, ``parser_f1`` (first candidates), ``lm_f1`` (weight 0),
+    ``oracle_f1`` and ``tuning``, F1 by weight."""
     _check_files(settings)
-    parameters = settings.parameters
-    gold = _without_traces(settings.tune)
-    word_trees = _without_traces(settings.sentences)
-    ensemble = ensemble_of(settings)
-    with contextlib.ExitStack() as stack:
-        kept = None
-        if settings.scores:
-            kept = KeptScores(settings.scores, _stamp(settings, ensemble))
-            stack.callback(kept.close)
-        base, most = BASES[settings.score_base], settings.max_candidates
-        sentences = read_sentences(
-            settings.nbest, ensemble.dictionary, base, gold, parameters, word_trees
-        )
-        if gold is not None:
-            _check_gold(settings, sentences, gold, parameters.delete_label)
-        start = time.perf_counter()
-        lm_scores = score_candidates(ensemble, sentences, most, kept, progress_of(settings))
-        seconds = time.perf_counter() - start
-    distinct = sum(len(sentence.trees) for sentence in sentences)
+    metric = bracketing_f1(settings.parameters)
+    gold, sentences = _without_traces(settings.tune), _without_traces(settings.sentences)
+    tagged = are_tagged(settings.nbest, settings.sentences, NAME)
+    ensemble, base = ensemble_of(settings), BASES[settings.score_base]
+    read = read_tree_lists(
+        settings.nbest, ensemble.dictionary, base, metric, gold, sentences, tagged
+    )
+    failed = [n for n, own in enumerate(read.encoded, start=1) if not any(own)]
+    warn(NAME, failed, len(read.lists), "keep their failed parse, (())")
+    judge = None if gold is None else _judge_of(settings, read, metric, gold)
+    start = time.perf_counter()
+    rows = score(
+        ensemble,
+        read.lists,
+        read.encoded,
+        progress=progress_of(settings),
+        at_once=settings.max_candidates,
+    )
+    log_probs = list(map(totals, rows))
     result: dict[str, Any] = {
-        "sentences": len(sentences),
-        "candidates": sum(sentence.candidates for sentence in sentences),
-        "distinct": distinct,
-        "unknown": sum(sentence.unknown for sentence in sentences),
+        "sentences": len(read.lists),
+        "candidates": read.candidates,
+        "distinct": sum(map(len, read.encoded)),
+        "unknown": read.unknown,
         "weight": settings.weight,
-        "seconds": seconds,
-        "scored": distinct - (kept.taken if kept else 0),
+        "seconds": time.perf_counter() - start,
+        "scored": sum(map(bool, chain(*read.encoded))),
     }
-    if gold is not None:
-        found = tune(sentences, lm_scores, parse_grid("--weights", settings.weights))
-        excluded = found.pop("excluded")
-        why = "the words that EVALB scores differ from the gold tree's, or there are none"
-        warn_excluded(excluded, len(sentences), why, NAME)
-        tuning = {str(weight): f1 for weight, f1 in found["tuning"].items()}
-        result |= found | {"errors": len(excluded), "tuning": tuning}
-    for path, lines in ((settings.output, best_trees), (settings.output_nbest, scored_lists)):
-        if path:
-            write_lines(path, lines(sentences, lm_scores, result["weight"]), settings.overwrite)
+    if judge is not None:
+        result |= _tune(settings, judge, read.lists, log_probs)
+    written: dict[str, Iterable[str]] = {}
+    if settings.output:
+        chosen = choose(read.lists, log_probs, Weights(result["weight"], 1.0))
+        written[settings.output] = best_lines(read.lists, chosen)
+    if settings.output_nbest:
+        written[settings.output_nbest] = scored_lines(read.lists, log_probs, result["weight"])
+    write_files(written, settings.overwrite)
     return result | named_outputs(settings, *OUTPUTS)
 
 
 def _check_files(settings: Options) -> None:
-    outputs = settings.files_written
+    outputs = [path for path in (settings.output, settings.output_nbest) if path]
     others = (settings.tune, settings.sentences, settings.prm, *split_paths(settings.path))
     check_distinct([*outputs, settings.nbest], others)
     for path in outputs:
-        check_output(path, settings.overwrite or path == settings.scores)
-    again = settings.scores is not None  # their checksums are in that file
-    for path in filter(None, (settings.nbest, settings.sentences)):
-        check_input(path, again)
+        check_output(path, settings.overwrite)
+    # With --sentences the list is read twice.
+    check_input(settings.nbest, again=settings.sentences is not None)
+    if settings.sentences:
+        check_input(settings.sentences)
 
 
 def _without_traces(path: str | None) -> list[Tree] | None:
     return list(map(without_traces, trees_of(path))) if path else None
 
 
-def _stamp(settings: Options, ensemble: Ensemble) -> dict[str, Any]:
-    """What the language model's scores depend on."""
-    paths = [*split_paths(settings.path), settings.nbest, settings.sentences]
-    symbols, precisions = "\n".join(ensemble.dictionary.symbols), ensemble.matmul_precisions
-    stamp = {
-        "sha256": [sha256_of(path) for path in paths if path],
-        "dictionary": hashlib.sha256(symbols.encode()).hexdigest(),
-    }
-    return stamp | ({} if {*precisions} == {"float32"} else {"matmul_precision": precisions})
-
-
-def _check_gold(
-    settings: Options, sentences: Sequence[Sentence], gold: Sequence[Tree], deleted: Sequence[str]
-) -> None:
-    """Refuse gold trees for which EVALB excludes every candidate; report which roots count."""
-    if not any(sentence.valid is not None and sentence.valid.any() for sentence in sentences):
+def _judge_of(settings: Options, read: TreeLists, metric: Metric, gold: Sequence[Tree]) -> Judge:
+    """F1 of any choice. Refuses gold trees for which EVALB excludes every candidate; reports which
+    roots count."""
+    if all(rows[:, EXCLUDED].all() for rows in read.statistics):
         raise FairseqDocError(
             f"{settings.nbest}: EVALB excludes every candidate, since the words that it scores "
             "differ from the gold trees'; if the tags of the lists do not mark punctuation, "
             "--sentences TREES uses those of other trees"
         )
-    roots = {tree.root for tree in gold} | {sentence.root for sentence in sentences}
-    report_roots(roots, deleted, NAME)
+    roots = {tree.root for tree in gold} | read.roots
+    report_roots(roots, settings.parameters.delete_label, NAME)
+    return Judge(metric, read.statistics)
+
+
+def _tune(
+    settings: Options, judge: Judge, lists: Sequence[NBestList], log_probs: Sequence[np.ndarray]
+) -> dict[str, Any]:
+    """The part of the result that ``--tune`` adds."""
+    found = search(judge, lists, log_probs, settings.grid)
+    excluded = judge.chosen(choose(lists, log_probs, found.weights))[:, EXCLUDED]
+    numbers = (np.flatnonzero(excluded) + 1).tolist()
+    why = "the words that EVALB scores differ from the gold tree's, or there are none"
+    warn(NAME, numbers, len(lists), f"are excluded from the totals, since {why}")
+    return {
+        "weight": found.weights.first_pass,
+        "f1": found.value,
+        "parser_f1": judge([0] * len(lists)),
+        "lm_f1": judge(choose(lists, log_probs, LANGUAGE_MODEL)),
+        "oracle_f1": judge(judge.oracle),
+        "tuning": {str(weights.first_pass): value for weights, value in found.tried.items()},
+        "errors": len(numbers),
+    }
 
 
 def as_text(result: dict[str, Any]) -> str:

@@ -2,9 +2,14 @@
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
+from math import isfinite
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from fairseq.utils import split_paths
 
 from fairseq_doc.cli.arguments import (
@@ -16,19 +21,66 @@ from fairseq_doc.cli.arguments import (
 )
 from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import check_output, write_lines
-from fairseq_doc.options import check_needs, option
+from fairseq_doc.evaluation.scoring import MAX_WORDS
+from fairseq_doc.files import check_output, write_files
+from fairseq_doc.options import REQUIRED, check_needs, option, parse_grid, positive
 from fairseq_doc.preparation.text_form import WORDS, form_of
-from fairseq_doc.scoring import nbest_lists, rescoring
-from fairseq_doc.scoring.metrics import metric_of
+from fairseq_doc.scoring import rescoring
+from fairseq_doc.scoring.metrics import METRICS, metric_of
+from fairseq_doc.scoring.nbest_lists import (
+    FORMATS,
+    GENERATED,
+    KALDI,
+    NBestList,
+    best_lines,
+    read_kaldi,
+    read_translations,
+    score_lines,
+    tokenize,
+)
+from fairseq_doc.scoring.rescoring import Judge, Weights
 
 EXAMPLE = "fairseq-doc rescore data-bin/mine words_text --path a.pt --scores lmwt.nn"
 OUTPUTS = ("output", "scores")
 GRIDS = {"weight": "--weights", "bonus": "--bonuses"}
+WEIGHTS, BONUSES = "0:1:0.05", "-2:4:0.25"  # tried by default
+MAX_PAIRS = 1_000_000  # of weights and bonuses
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(rescoring.WeightOptions, nbest_lists.ListOptions, ProgressOptions, ModelOptions):
+class Options(ProgressOptions, ModelOptions):
+    nbest: str = option("n-best lists, the best candidate first", REQUIRED, positional=True)
+    format: str = option(
+        "kaldi: lines of UTT-K word word ...; or fairseq-generate's output", KALDI, choices=FORMATS
+    )
+    first_pass: str | None = option(
+        "Kaldi: the first pass's scores, lines of UTT-K number, the larger the better"
+    )
+    costs: bool = option(
+        "they are costs, as Kaldi's own: the smaller the better", False, needs="first-pass"
+    )
+    nbest_data: Path | None = option(
+        "fairseq-generate: the folder of prepare-mt that was generated from, whose settings say "
+        "which units and tokenisation to undo (default: the D- lines as they are)"
+    )
+    reference: str | None = option(
+        "Kaldi: lines of UTT word word ...; fairseq-generate: raw text, one sentence a line",
+        needs="metric",
+    )
+    max_words: int = option("most words, or bytes, of a candidate", MAX_WORDS, type=positive)
+    weight: float | None = option("of the language model beside the first pass")
+    bonus: float | None = option("added for each word; without one short candidates win")
+    metric: str | None = option("of the best candidates", choices=METRICS, needs="reference")
+    lang: str | None = option(
+        "language of the references, for sacrebleu's tokenizer (default: en)", needs="metric"
+    )
+    tune: bool = option("find weight and bonus by the metric", False, needs="metric")
+    weights: str | None = option(
+        f"tried by --tune (default: {WEIGHTS})", needs="tune", metavar="FROM:TO:STEP"
+    )
+    bonuses: str | None = option(
+        f"tried by --tune (default: {BONUSES})", needs="tune", metavar="FROM:TO:STEP"
+    )
     carry: bool = option(
         "start each utterance from the state after the last one's best candidate; without --weight "
         "or --tune after the first of the last list",
@@ -42,12 +94,33 @@ class Options(rescoring.WeightOptions, nbest_lists.ListOptions, ProgressOptions,
     overwrite: bool = option("replace existing outputs", False)
 
     def __post_init__(self) -> None:
-        if not (self.output or self.metric or self.scores):
+        chooses, is_kaldi = bool(self.output or self.metric), self.format == KALDI
+        if not (chooses or self.scores):
             raise FairseqDocError("expected --output, --metric or --scores; got none of them")
-        self.check_format()
-        self.check_weights(bool(self.output or self.metric), self.carry)
-        scored = self.first_pass or self.format == nbest_lists.GENERATED
+        check_needs("--first-pass", {f"--format {KALDI}": is_kaldi}, self.first_pass)
+        check_needs("--nbest-data", {f"--format {GENERATED}": not is_kaldi}, self.nbest_data)
+        scored = self.first_pass or not is_kaldi
         check_needs("--tune of Kaldi's lists", {"--first-pass": scored}, self.tune)
+        given = [x for x in (self.weight, self.bonus) if x is not None]
+        expected = {0} if self.tune else {2} if chooses else {0, 2} if self.carry else {0}
+        if len(given) not in expected or not all(map(isfinite, given)):
+            raise FairseqDocError(
+                "expected numbers for --weight and --bonus beside --output or --metric, or --tune, "
+                f"which finds both; got weight {self.weight}, bonus {self.bonus}, tune {self.tune}"
+            )
+        _ = self.grid
+
+    @property
+    def grid(self) -> list[Weights]:
+        """The weights to try, the smallest first."""
+        bonuses = sorted(parse_grid("--bonuses", self.bonuses or BONUSES), key=abs)
+        weights = parse_grid("--weights", self.weights or WEIGHTS, least=0)
+        if len(weights) * len(bonuses) > MAX_PAIRS:
+            raise FairseqDocError(
+                f"--weights and --bonuses: expected at most {MAX_PAIRS:,} pairs; got "
+                f"{len(weights):,} times {len(bonuses):,}: give one of them a larger step"
+            )
+        return [Weights(1.0, *pair) for pair in product(weights, bonuses)]
 
 
 def run(settings: Options) -> dict[str, Any]:
@@ -59,39 +132,69 @@ def run(settings: Options) -> dict[str, Any]:
     check_distinct([settings.output, settings.scores, settings.nbest], read)
     for path in filter(None, (settings.output, settings.scores)):
         check_output(path, settings.overwrite)
-    utterances, references = settings.read(plain=form_of(settings.data) != WORDS)
-    judge = None
-    if references is not None and settings.metric:
-        metric = metric_of(settings.metric, settings.lang or "en")
-        judge = rescoring.Judge(metric, utterances, references)
-    ensemble, progress = ensemble_of(settings), progress_of(settings)
-    encoded, unknown = rescoring.encode(ensemble, utterances)
-    weights, start = settings.fixed, time.perf_counter()
-    result: dict[str, Any] = {"utterances": len(utterances), "unit": ensemble.unit}
-    lists, carry = (utterances, encoded), settings.carry
+    lists, references = _read(settings)
+    tokenized = tokenize(lists, form_of(settings.data), settings.max_words)
+    judge = _judge_of(settings, lists, references)
+    ensemble, progress, carry = ensemble_of(settings), progress_of(settings), settings.carry
+    encoded, unknown = rescoring.encode(ensemble.dictionary, tokenized)
+    start = time.perf_counter()
+    result: dict[str, Any] = {"utterances": len(lists), "unit": ensemble.unit}
+    weights = None
     if settings.tune:
         assert judge is not None, "--tune needs --metric"
-        found, scored = rescoring.tune(ensemble, judge, *lists, settings.grid, carry, progress)
+        found, scored = rescoring.tune(
+            ensemble, judge, lists, encoded, settings.grid, carry, progress
+        )
         weights = found.weights
-        result["tuning"] = [[*pair, value] for pair, value in found.tried.items()]
+        result["tuning"] = [[*pair[1:], value] for pair, value in found.tried.items()]
     else:
-        scored = rescoring.score(ensemble, *lists, carry, weights, progress)
+        if settings.weight is not None and settings.bonus is not None:
+            weights = Weights(1.0, settings.weight, settings.bonus)
+        scored = list(rescoring.score(ensemble, lists, encoded, carry, weights, progress))
     result |= {"seconds": time.perf_counter() - start, "unknown": dict(unknown.most_common())}
     result["candidates"] = sum(map(len, encoded))
+    written: dict[str, Iterable[str]] = {}
     if weights is not None:
-        chosen = rescoring.choose(utterances, scored, weights)
-        result |= weights._asdict()
+        chosen = rescoring.choose(lists, list(map(rescoring.totals, scored)), weights)
+        result |= {"weight": weights.language_model, "bonus": weights.words}
         if judge is not None:
-            first, value = judge([0] * len(utterances)), judge(chosen)
+            first, value = judge([0] * len(lists)), judge(chosen)
             gain = judge.metric.sign * (value - first)
             result |= {"metric": judge.metric.name, "first": first, "value": value, "gain": gain}
         if settings.output:
-            best = nbest_lists.best_lines(utterances, chosen, settings.format)
-            write_lines(settings.output, best, settings.overwrite)
+            written[settings.output] = best_lines(lists, chosen, settings.format == KALDI)
     if settings.scores:
-        lines = rescoring.score_lines(utterances, scored, settings.totals)
-        write_lines(settings.scores, lines, settings.overwrite)
+        written[settings.scores] = score_lines(lists, scored, settings.totals)
+    write_files(written, settings.overwrite)
     return result | named_outputs(settings, *OUTPUTS)
+
+
+def _read(settings: Options) -> tuple[list[NBestList], list[str] | None]:
+    """The lists, and a reference for each."""
+    if settings.format == KALDI:
+        of_kaldi = settings.first_pass, settings.costs, settings.reference
+        return read_kaldi(settings.nbest, *of_kaldi)
+    plain = form_of(settings.data) != WORDS
+    return read_translations(settings.nbest, settings.nbest_data, settings.reference, plain)
+
+
+def _judge_of(
+    settings: Options, lists: list[NBestList], references: list[str] | None
+) -> Judge | None:
+    """The metric of any choice among the candidates; None without references."""
+    if references is None or settings.metric is None:
+        return None
+    if settings.metric == "wer" and not any(map(str.split, references)):
+        raise FairseqDocError("expected references with words; got empty ones")
+    metric = metric_of(settings.metric, settings.lang or "en")
+    statistics = [
+        np.array([metric.statistics(text, reference) for text in one.texts])
+        for one, reference in zip(lists, references, strict=True)
+    ]
+    judge = Judge(metric, statistics)
+    if settings.tune:
+        judge.check_tunable()
+    return judge
 
 
 def as_text(result: dict[str, Any]) -> str:

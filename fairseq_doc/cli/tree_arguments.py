@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from fairseq_doc.cli.outputs import first_ten, remark
 from fairseq_doc.options import option
 from fairseq_doc.parsing.bracketing import Parameters, read_parameters
-from fairseq_doc.preparation.trees import ROOTS, Tree, read_trees
+from fairseq_doc.parsing.nbest import every_word_is_tagged
+from fairseq_doc.preparation.trees import NO_TAG, ROOTS, Tree, read_trees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +23,8 @@ class TreeOptions:
     )
     sentences: str | None = option(
         "trees, one a sentence, whose words and tags are used, for a parser that writes none of "
-        "its own (RNNG): a bracket around a single word is a tag where it is XX or the sentence's "
-        "own",
+        "its own (RNNG), or UNK for every tag: where some words have no tag, a bracket around a "
+        "single word is a tag if it is XX or the sentence's own",
         metavar="TREES",
     )
 
@@ -39,13 +40,26 @@ def trees_of(path: str) -> list[Tree]:
     return [tree for _, tree in read_trees(path)]
 
 
-def warn_excluded(numbers: Sequence[int], sentences: int, why: str, command: str) -> None:
-    """Warn on standard error about sentences, numbered from 1, that the totals exclude."""
+def are_tagged(path: str, sentences: str | None, command: str) -> bool:
+    """Whether ``--sentences`` replaces the tags of a file of trees, in which every word has its
+    own; a remark says how brackets around a single word are read if some have none."""
+    tagged = sentences is not None and every_word_is_tagged(path)
+    if sentences is not None and not tagged:
+        remark(
+            command,
+            f"{path}: some words have no tag; a bracket around a single word is a tag where it is "
+            f"{NO_TAG} or the tag in {sentences}, else a constituent",
+        )
+    return tagged
+
+
+def warn(command: str, numbers: Sequence[int], sentences: int, what: str) -> None:
+    """Warn on standard error about sentences, numbered from 1."""
     if numbers:
         remark(
             command,
-            f"WARNING: {len(numbers):,} of {sentences:,} sentences are excluded from the totals, "
-            f"since {why}: sentence {first_ten(numbers)}",
+            f"WARNING: {len(numbers):,} of {sentences:,} sentences {what}: sentence "
+            f"{first_ten(numbers)}",
         )
 
 

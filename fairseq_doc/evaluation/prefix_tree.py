@@ -7,7 +7,8 @@ a row for every edge. All sequences advance together, one token at a time.
 Axes: n sequences in sorted order, T tokens of the longest.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,16 +21,6 @@ from fairseq_doc.modules.awd_lstm import States
 PAD = -1  # after the end of a shorter sequence
 MAX_SEQUENCES = 2000  # scored together
 _List = TypeVar("_List", bound=Sequence[Any])
-
-
-def score_prefix_tree(ensemble: Ensemble, sentences: Sequence[Sequence[str]]) -> np.ndarray:
-    """log P of sentences with their end marks, each from a state of zeros after ``</s>``: (n,),
-    float64. Up to rounding these are the sums of :func:`fairseq_doc.evaluation.scoring.score_text`,
-    whichever sentences are scored together."""
-    dictionary = ensemble.dictionary
-    encoded = [[*map(dictionary.index, words), dictionary.eos()] for words in sentences]
-    rows = sequence_log_probs(ensemble, encoded, dictionary.eos())
-    return np.array([row.cumsum()[-1] for row in rows])
 
 
 def chunks_of(lists: Iterable[_List], at_once: int) -> list[list[_List]]:
@@ -51,16 +42,19 @@ def sequence_log_probs(
     sequences: Sequence[list[int]],
     before: int,
     states: Sequence[States] | None = None,
+    steps: Iterator[Any] | None = None,
 ) -> list[np.ndarray]:
     """log P of each token of n continuations of one text, float64; equal beginnings are read once.
     The token ``before`` is read first. ``states``: of each model before it, of one stream, as
-    :func:`states_after` gives them; None: zeros."""
+    :func:`states_after` gives them; None: zeros. ``steps`` advances by one for each token of the
+    longest sequence, to show progress."""
     order = sorted(range(len(sequences)), key=sequences.__getitem__)  # equal prefixes side by side
     rows = [np.empty(0)] * len(sequences)
     if sequences:
         with scorer(ensemble) as one:
             first = _continue_from(ensemble, states)
-            table = _scored(one, [sequences[index] for index in order], before, first)
+            ordered = [sequences[index] for index in order]
+            table = _scored(one, ordered, before, first, repeat(None) if steps is None else steps)
         for index, row in zip(order, table, strict=True):
             rows[index] = row[: len(sequences[index])]
     return rows
@@ -87,7 +81,9 @@ def _continue_from(ensemble: Ensemble, states: Sequence[States] | None) -> int:
     return 1
 
 
-def _scored(one: Scorer, sequences: list[list[int]], before: int, first: int) -> np.ndarray:
+def _scored(
+    one: Scorer, sequences: list[list[int]], before: int, first: int, steps: Iterator[Any]
+) -> np.ndarray:
     """log P of the tokens of sorted sequences, (n, T); 0 after a sequence's end."""
     lengths = np.array([len(sequence) for sequence in sequences])
     tokens = np.full((len(sequences), lengths.max()), PAD)
@@ -102,6 +98,7 @@ def _scored(one: Scorer, sequences: list[list[int]], before: int, first: int) ->
     # The streams of the last step that go on, and the token that each of them reads next.
     streams, source = np.zeros(1, dtype=int), np.full(1, before)
     for t in range(tokens.shape[1]):
+        next(steps, None)
         live = np.flatnonzero(lengths > t)
         # An edge for each distinct prefix of t + 1 tokens; its first sequence has node and token.
         prefix_number = np.cumsum(new_prefix[:, t])[live]

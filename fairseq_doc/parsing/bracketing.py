@@ -7,7 +7,6 @@ sentence whose words then differ is an error and excluded from all totals. One w
 score is skipped.
 """
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -18,12 +17,14 @@ from typing import Any
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import read_text
 from fairseq_doc.preparation.trees import TRACE, Tree
+from fairseq_doc.scoring.metrics import Metric
 
 QUOTES = ("'", '"', "/")  # the words that EVALB treats as quotes
 MAX_PRM = 1 << 16  # bytes of a .prm file; COLLINS.prm has 1,500
 MAX_DIGITS = 9
 _CUT = re.compile("[-=].*")
 VALID, ERROR, SKIPPED = "valid", "error", "skipped"
+EXCLUDED = 3  # which of bracketing_f1's statistics is whether EVALB excludes the sentence
 _Bracket = tuple[str, int, int]  # (label, start, end)
 
 
@@ -183,19 +184,10 @@ def _matched(
 
 
 def _crossing(gold: Iterable[_Bracket], test: Iterable[_Bracket]) -> int:
-    """How many brackets of ``test`` cross one of ``gold``.
-
-    Of the brackets around a place between two words the innermost ends first and starts last: if it
-    crosses none that starts or ends at this place, no other does.
-    """
+    """How many brackets of ``test`` cross one of ``gold``."""
     spans = {(start, end) for _, start, end in gold}
-    length = max((end for _, end in spans), default=0)
-    around: list[tuple[float, float]] = [(-math.inf, math.inf)] * length
-    for start, end in sorted(spans, key=lambda span: span[0] - span[1]):  # the innermost last
-        around[start + 1 : end] = [(start, end)] * (end - start - 1)
     return sum(
-        (start < length and around[start][1] < end) or (end < length and around[end][0] > start)
-        for _, start, end in test
+        any(s < start < e < end or start < s < end < e for s, e in spans) for _, start, end in test
     )
 
 
@@ -206,6 +198,17 @@ def _percent(part: int, whole: int) -> float:
 def f1(matched: int, gold: int, test: int) -> float:
     """F1 of numbers of brackets, in percent."""
     return _percent(2 * matched, gold + test)
+
+
+def bracketing_f1(parameters: Parameters) -> Metric:
+    """F1 of the brackets of a :class:`Tree` against a gold tree. Its statistics are the brackets
+    matched, of gold and of test, 0 if EVALB excludes the sentence, and whether it does so."""
+
+    def statistics(test: Tree, gold: Tree) -> tuple[int, int, int, bool]:
+        result = compare(gold, test, parameters)
+        return result.matched, result.gold, result.test, result.status != VALID
+
+    return Metric("F1", 1, statistics, lambda sums: f1(*sums[:3].tolist()))
 
 
 def summarize(results: Sequence[SentenceResult]) -> dict[str, Any]:

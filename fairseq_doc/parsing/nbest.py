@@ -1,7 +1,6 @@
 """N-best lists of parse trees as parsers print them, gzip or not.
 
-The first line decides which of three forms a file has (N candidates of sentence I, which counts
-from 0 or 1)::
+Three forms, for N candidates of sentence I, which counts from 0 or 1::
 
     N I               N I               I ||| SCORE ||| TREE
     SCORE<TAB>TREE    SCORE             I ||| SCORE ||| TREE
@@ -10,23 +9,35 @@ from 0 or 1)::
 
 The second form is the Charniak parser's, with blank lines between sentences. The third is that of
 recurrent neural network grammars (RNNG): unordered samples, which may repeat each other, without
-tags and rare words; see ``sentence`` of :func:`fairseq_doc.preparation.trees.parse_tree`.
+tags and rare words; see ``sentence`` of :func:`fairseq_doc.preparation.trees.parse_tree`. Where the
+parser failed there is the tree ``(())``, whatever its score, or no candidate.
 """
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
+from fairseq_doc.preparation.trees import (
+    EMPTY,
+    Tree,
+    bracketed,
+    is_tagged,
+    parse_tree,
+    tree_texts,
+)
 
 BAR = " ||| "
 MAX_SCORE = 1e12  # absolute
 _HEADER = re.compile(r"\s*(\d{1,9})\s+(\d{1,9})\s*")
-_NUMBERS = re.compile(r"^(?:[-+.\deE]+\t)+")
+_ROW = re.compile(r"\s*(\d{1,9})\s*\|\|\|(.*?)\|\|\|\s*(\(.*)")
+_NUMBERS = re.compile(r"^(?:[-+.\deEinf]+\t)+")
+_WITHOUT_WORDS = re.compile(r"[\s()]*")
+_FORMS = "'N INDEX', then a score and a tree N times, or 'INDEX ||| SCORE ||| TREE'"
 
 
 @dataclass(frozen=True)
@@ -38,9 +49,7 @@ class Candidate:
     line: int  # the number of the line with the tree
 
 
-_Lines = Iterator[tuple[int, str]]  # (number, line) of a file's lines that are not blank
-# (first line, number of the sentence, its list)
-_Lists = Iterator[tuple[int, int, list[Candidate]]]
+Parses = list[tuple[Candidate, Tree]]  # of one list
 
 
 def is_nbest(path: str) -> bool:
@@ -51,78 +60,94 @@ def is_nbest(path: str) -> bool:
 
 def read_nbest(path: str) -> Iterator[list[Candidate]]:
     """Yield the candidates of each sentence, in the file's order."""
-    lines = ((n, line) for n, line in enumerate(text_lines(path), start=1) if line.strip())
-    first = next(lines, None)
-    if first is None:
-        raise FairseqDocError(f"{path}: expected n-best lists of trees; got an empty file")
-    read = _read_with_bars if BAR in first[1] else _read_with_headers
     expected = None
-    for number, index, candidates in read(path, chain([first], lines)):
+    for (_, index), rows in groupby(_rows(path), key=itemgetter(0, 1)):
+        candidates = [candidate for _, _, candidate in rows]
         if expected is None:
             expected = int(index == 1)
         if index != expected:
             raise FairseqDocError(
-                f"{path}: line {number}: expected sentence {expected}, since sentences are "
-                f"numbered one after another from 0 or 1; got {index}"
+                f"{path}: line {candidates[0].line}: expected sentence {expected}, since sentences "
+                f"are numbered one after another from 0 or 1; got {index}"
             )
         expected += 1
         yield candidates
+    if expected is None:
+        raise FairseqDocError(f"{path}: expected n-best lists of trees; got an empty file")
 
 
-def _read_with_headers(path: str, lines: _Lines) -> _Lists:
+def _rows(path: str) -> Iterator[tuple[int, int, Candidate]]:
+    """(line of the list's header, 0 without; number of its sentence; candidate)."""
+    lines = ((n, line) for n, line in enumerate(text_lines(path), start=1) if line.strip())
     for number, line in lines:
+        if row := _ROW.fullmatch(line):
+            yield 0, int(row[1]), _candidate(path, number, row[2], row[3])
+            continue
         header = _HEADER.fullmatch(line)
         if header is None:
             raise FairseqDocError(
-                f"{path}: line {number}: expected 'N INDEX', the number of candidates that follow "
-                "and that of their sentence, or 'INDEX ||| SCORE ||| TREE'; got "
-                f"{shown(line.strip())}"
+                f"{path}: line {number}: expected {_FORMS}; got {shown(line.strip())}"
             )
         count, index = int(header[1]), int(header[2])
         if not count:
-            raise FairseqDocError(f"{path}: line {number}: sentence {index} has no candidate")
-        candidates: list[Candidate] = []
-        while len(candidates) < count:
+            yield number, index, Candidate(0.0, bracketed(EMPTY), number)
+        for found in range(count):
             at, line = next(lines, (0, ""))
             score, tab, text = line.partition("\t")
             text = _NUMBERS.sub("", text)  # rerank --output-nbest writes more scores
-            score_at = at
-            if at and not tab:  # the tree is on a line of its own
+            if not tab:  # the tree is on a line of its own
                 at, text = next(lines, (0, ""))
             if not text.lstrip().startswith("("):
-                place = f", then line {at}" if at else ""
                 raise FairseqDocError(
-                    f"{path}: line {number}: expected {count} candidates of sentence {index}, each "
-                    f"a score and a tree; got {len(candidates)}{place}"
+                    f"{path}: line {number}: expected {count} candidates of sentence {index}; got "
+                    f"{found}, then {shown(text.strip())}"
                 )
-            candidates.append(Candidate(_read_score(path, score_at, score), text.strip(), at))
-        yield number, index, candidates
+            yield number, index, _candidate(path, at, score, text)
 
 
-def _read_with_bars(path: str, lines: _Lines) -> _Lists:
-    rows = (_read_row(path, number, line) for number, line in lines)
-    for index, of_sentence in groupby(rows, key=itemgetter(0)):
-        candidates = [candidate for _, candidate in of_sentence]
-        yield candidates[0].line, index, candidates
-
-
-def _read_row(path: str, number: int, line: str) -> tuple[int, Candidate]:
-    """(number of the sentence, candidate) of a line."""
-    index, score, text = map(str.strip, [*line.split(BAR.rstrip(), 2), "", ""][:3])
-    if not re.fullmatch(r"\d{1,9}", index) or not text.startswith("("):
-        raise FairseqDocError(
-            f"{path}: line {number}: expected 'INDEX ||| SCORE ||| TREE'; got {shown(line.strip())}"
-        )
-    return int(index), Candidate(_read_score(path, number, score), text, number)
-
-
-def _read_score(path: str, line: int, text: str) -> float:
+def _candidate(path: str, line: int, score: str, text: str) -> Candidate:
     try:
-        score = float(text)
+        number = float(score)
     except ValueError:
-        score = math.nan
-    if not abs(score) < MAX_SCORE:
-        raise FairseqDocError(
-            f"{path}: line {line}: expected a score, a number; got {shown(text.strip())}"
-        )
-    return score
+        number = math.nan
+    if not abs(number) < MAX_SCORE:
+        if not _WITHOUT_WORDS.fullmatch(text):
+            raise FairseqDocError(
+                f"{path}: line {line}: expected a score, a number; got {shown(score.strip())}"
+            )
+        number = 0.0
+    return Candidate(number, text.strip(), line)
+
+
+def read_lists(path: str) -> Iterator[list[Candidate]]:
+    """The candidates of each sentence; a file of trees has one."""
+    if is_nbest(path):
+        return read_nbest(path)
+    return ([Candidate(0.0, text, line)] for line, text in tree_texts(path))
+
+
+def every_word_is_tagged(path: str) -> bool:
+    """Whether each word in a file of trees or of n-best lists has a bracket of its own."""
+    return all(is_tagged(one.text) for candidates in read_lists(path) for one in candidates)
+
+
+def parse_lists(
+    path: str,
+    lists: Iterable[list[Candidate]],
+    sentences: Sequence[Tree] | None = None,
+    tagged: bool = False,
+) -> Iterator[Parses]:
+    """Yield the lists of a file with each candidate's tree, ``EMPTY`` where the parser failed.
+    ``sentences``: trees, one a list, whose words and tags are used; ``tagged`` as of
+    :func:`fairseq_doc.preparation.trees.parse_tree`."""
+    for number, candidates in enumerate(lists):
+        if sentences is not None and number >= len(sentences):
+            raise FairseqDocError(
+                f"{path}: line {candidates[0].line}: expected lists of {len(sentences):,} "
+                "sentences; got more"
+            )
+        sentence = None if sentences is None else sentences[number]
+        yield [
+            (one, parse_tree(one.text, f"{path}: line {one.line}", True, sentence, tagged))
+            for one in candidates
+        ]

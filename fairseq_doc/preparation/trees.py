@@ -62,8 +62,17 @@ class TreeBuilder:
         return self.brackets[place]
 
 
+def is_tagged(text: str) -> bool:
+    """Whether every word of a tree's text is alone in its innermost bracket: ``(TAG word)``."""
+    return not any(part[5] for part in _PART.finditer(text))
+
+
 def parse_tree(
-    text: str, where: str, allow_empty: bool = False, sentence: Tree | None = None
+    text: str,
+    where: str,
+    allow_empty: bool = False,
+    sentence: Tree | None = None,
+    tagged: bool = False,
 ) -> Tree:
     """Read one tree, on one line or several; its root bracket may lack a label.
 
@@ -72,19 +81,20 @@ def parse_tree(
         allow_empty: accept a tree without words, as parsers write when they fail, ``(())``, and
             leave out constituents without words, as EVALB does.
         sentence: gives the words and tags, for trees without tags or with other marks of unknown
-            words. A bracket around one word is its tag if it is XX or the sentence's own tag, else
-            a constituent. None: every word needs its tag.
+            words. None: every word needs its tag.
+        tagged: with a sentence, the bracket around one word is its tag; else it is a tag only if
+            it is XX or the sentence's own, and a constituent otherwise.
 
     Raises:
         FairseqDocError: a damaged or too large tree; not as many words as the sentence has.
     """
     try:
-        return _parse(text, allow_empty, sentence)
+        return _parse(text, allow_empty, sentence, tagged)
     except FairseqDocError as error:
         raise FairseqDocError(f"{where}: {error}") from None
 
 
-def _parse(text: str, allow_empty: bool, sentence: Tree | None) -> Tree:
+def _parse(text: str, allow_empty: bool, sentence: Tree | None, tagged: bool) -> Tree:
     tree, tags = TreeBuilder(), []
     lack = None  # the first one; no error if the tree has no words at all
     for part in _PART.finditer(text):
@@ -98,7 +108,8 @@ def _parse(text: str, allow_empty: bool, sentence: Tree | None) -> Tree:
                 f"or more than {MAX_DEPTH:,} brackets inside each other"
             )
         if tag is not None:
-            if sentence is not None and tag not in (NO_TAG, *sentence.tags[place : place + 1]):
+            own = None if sentence is None or tagged else sentence.tags[place : place + 1]
+            if own is not None and tag not in (NO_TAG, *own):
                 tree.brackets.append((tag, place, place + 1))
             tree.words.append(word)
             tags.append(tag)

@@ -1,5 +1,5 @@
-"""WER and BLEU as functions of statistics that add up over sentences, so that many choices among
-the same candidates are scored without reading them again."""
+"""Metrics as functions of statistics that add up over sentences, so that many choices among the same
+candidates are scored without reading them again."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Metric:
 
     name: str
     sign: int  # 1: the larger the better; -1: the smaller
-    statistics: Callable[[str, str], Sequence[int]]  # (hypothesis, reference) -> (S,)
+    statistics: Callable[[Any, Any], Sequence[int]]  # (hypothesis, reference) -> (S,)
     value: Callable[[np.ndarray], float]  # (S,) sums over sentences -> percent
 
 
@@ -38,8 +38,8 @@ def bleu_of(language: str, **settings: Any) -> "BLEU":
 
 
 def metric_of(name: str, language: str = "") -> Metric:
-    """``wer``: substitutions, deletions and insertions (nltk's edit distance) for 100 words of the
-    references, words as they are. ``bleu``: sacrebleu's, with its tokenizer of the language."""
+    """``wer``: substitutions, deletions and insertions for 100 words of the references, words as
+    they are. ``bleu``: sacrebleu's, with its tokenizer of the language."""
     if name == "wer":
         return Metric("WER", -1, _errors, lambda sums: 100 * sums[0].item() / sums[1].item())
     # effective_order: no warning; of a sentence only the counts are used.
@@ -62,7 +62,7 @@ def metric_of(name: str, language: str = "") -> Metric:
 
 
 def _errors(hypothesis: str, reference: str) -> tuple[int, int]:
-    from nltk.metrics.distance import edit_distance  # seconds
+    from rapidfuzz.distance import Levenshtein
 
     words = reference.split()
-    return edit_distance(words, hypothesis.split()), len(words)
+    return Levenshtein.distance(words, hypothesis.split()), len(words)

@@ -1,4 +1,4 @@
-"""N-best lists of recognisers and translators -> utterances with their candidates.
+"""N-best lists of recognisers and translators -> the candidates of each, and back.
 
 ::
 
@@ -12,15 +12,17 @@ fairseq-generate's output is the other form: candidate K of sentence N is ``N-K`
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import text_lines
-from fairseq_doc.options import REQUIRED, check_needs, option
+from fairseq_doc.preparation.text_form import TextForm
 from fairseq_doc.scoring.generated import LINE, read_generated
 from fairseq_doc.scoring.hypotheses import (
     BPE_MARK,
@@ -33,16 +35,17 @@ from fairseq_doc.scoring.hypotheses import (
 )
 
 KALDI, GENERATED = FORMATS = ("kaldi", "fairseq-generate")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Utterance:
+class NBestList:
     """The n >= 1 candidates of an utterance or a sentence, the first pass's best first."""
 
     name: str
-    keys: list[str]  # (n,) of the candidates
-    texts: list[str]  # (n,) plain text
+    texts: list[str]  # (n,) plain text, or trees in brackets
     first_pass: np.ndarray  # (n,) natural logarithms of P, or other scores: the larger the better
+    keys: Sequence[str] = ()  # (n,) of the candidates, in files that name them
 
     @property
     def words(self) -> np.ndarray:
@@ -50,83 +53,58 @@ class Utterance:
         return np.array([len(text.split()) for text in self.texts])
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListOptions:
-    """The lists and what belongs to them."""
-
-    nbest: str = option("n-best lists, the best candidate first", REQUIRED, positional=True)
-    format: str = option(
-        "kaldi: lines of UTT-K word word ...; or fairseq-generate's output", KALDI, choices=FORMATS
-    )
-    first_pass: str | None = option(
-        "Kaldi: the first pass's scores, lines of UTT-K number, the larger the better"
-    )
-    costs: bool = option(
-        "they are costs, as Kaldi's own: the smaller the better", False, needs="first-pass"
-    )
-    nbest_data: Path | None = option(
-        "fairseq-generate: the folder of prepare-mt that was generated from, whose settings say "
-        "which units and tokenisation to undo (default: the D- lines as they are)"
-    )
-    reference: str | None = option(
-        "Kaldi: lines of UTT word word ...; fairseq-generate: raw text, one sentence a line",
-        needs="metric",
-    )
-
-    def check_format(self) -> None:
-        """Refuse an option of the other format."""
-        is_kaldi = self.format == KALDI
-        check_needs("--first-pass", {f"--format {KALDI}": is_kaldi}, self.first_pass)
-        check_needs("--nbest-data", {f"--format {GENERATED}": not is_kaldi}, self.nbest_data)
-
-    def read(self, plain: bool) -> tuple[list[Utterance], list[str] | None]:
-        """The lists, and a reference for each; ``plain`` as of :func:`read_translations`."""
-        if self.format == GENERATED:
-            return read_translations(self.nbest, self.nbest_data, self.reference, plain)
-        utterances = read_kaldi(self.nbest, self.first_pass, self.costs)
-        if self.reference is None:
-            return utterances, None
-        return utterances, kaldi_references(self.reference, self.nbest, utterances)
-
-
-def read_kaldi(path: str, first_pass: str | None = None, costs: bool = False) -> list[Utterance]:
-    """Read Kaldi's list. Raises ``FairseqDocError`` for a line without candidate's number, an
-    utterance in two places, other candidates in the first pass, and an empty file.
+def read_kaldi(
+    path: str, first_pass: str | None = None, costs: bool = False, reference: str | None = None
+) -> tuple[list[NBestList], list[str] | None]:
+    """Read Kaldi's lists, and a reference for each. Raises ``FairseqDocError`` for a line without
+    candidate's number, an utterance in two places, other candidates or utterances in another file,
+    and an empty file.
 
     Args:
         first_pass: file of a number for each candidate; None: they are all 0.
         costs: these numbers are costs, as Kaldi's are: the smaller the better.
+        reference: file of a reference for each utterance, in any order.
     """
-    candidates = _archive(path, "an n-best list, lines such as utt1-1 the words")
+    candidates = _archive(path, "an n-best list, lines such as utt1-1 the words", str)
     numbers = dict.fromkeys(candidates, 0.0)
     if first_pass is not None:
-        numbers = _numbers(first_pass, -1.0 if costs else 1.0)
-        _check_same(path, candidates, first_pass, numbers, "candidate")
-    grouped: dict[str, list[str]] = {}
-    before = None
-    for line, key in enumerate(candidates, start=1):
-        name, dash, number = key.rpartition("-")
-        if not (name and dash and number.isdecimal()):
+        numbers = _archive(
+            first_pass, "a number for each candidate, such as utt1-1 -310.2", _finite
+        )
+        _check_same("candidate", path, candidates, first_pass, numbers)
+    lists: dict[str, NBestList] = {}
+    for name, own in groupby(candidates, key=_utterance):
+        keys = list(own)
+        if not name or name in lists:
             raise FairseqDocError(
-                f"{path}: line {line}: expected a candidate such as utt1-1 the words: the "
-                f"utterance, - and the candidate's number; got {shown(key)}"
+                f"{path}: expected the candidates of an utterance one below the other, each UTT-K "
+                f"with a number K, such as utt1-1 the words; got {shown(keys[0])}"
             )
-        if name != before and name in grouped:
-            raise FairseqDocError(
-                f"{path}: line {line}: {shown(name)} is there twice; expected its candidates one "
-                "below the other"
-            )
-        grouped.setdefault(name, []).append(key)
-        before = name
-    return [
-        Utterance(name, keys, [candidates[k] for k in keys], np.array([numbers[k] for k in keys]))
-        for name, keys in grouped.items()
-    ]
+        texts, scores = [candidates[key] for key in keys], [numbers[key] for key in keys]
+        lists[name] = NBestList(name, texts, np.array(scores) * (-1.0 if costs else 1.0), keys)
+    if reference is None:
+        return list(lists.values()), None
+    references = _archive(reference, "references, lines such as utt1 the words", str)
+    _check_same("utterance", path, lists, reference, references)
+    return list(lists.values()), [references[name] for name in lists]
 
 
-def _archive(path: str, expected: str) -> dict[str, str]:
-    """{first word: the others} of the lines of a file."""
-    found: dict[str, str] = {}
+def _utterance(key: str) -> str:
+    """UTT of ``UTT-K``; nothing without a number K."""
+    name, _, number = key.rpartition("-")
+    return name if number.isdecimal() else ""
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _archive(path: str, expected: str, convert: Callable[[str], _T]) -> dict[str, _T]:
+    """{first word: the others, converted} of the lines of a file."""
+    found: dict[str, _T] = {}
     for number, line in enumerate(text_lines(path), start=1):
         if LINE.fullmatch(line):
             raise FairseqDocError(
@@ -134,53 +112,35 @@ def _archive(path: str, expected: str) -> dict[str, str]:
                 f"output: give --format {GENERATED}"
             )
         key, *rest = line.split(maxsplit=1) or [""]
+        try:
+            value = convert(rest[0].strip() if rest else "")
+        except ValueError:
+            key = ""
         if not key or key in found:
-            problem = f"{shown(key)} a second time" if key else "an empty line"
-            raise FairseqDocError(f"{path}: line {number}: expected {expected}; got {problem}")
-        found[key] = rest[0].strip() if rest else ""
+            again = " a second time" if key else ""
+            raise FairseqDocError(
+                f"{path}: line {number}: expected {expected}; got {shown(line.strip())}{again}"
+            )
+        found[key] = value
     if not found:
         raise FairseqDocError(f"{path}: expected {expected}; got an empty file")
     return found
 
 
-def _numbers(path: str, sign: float) -> dict[str, float]:
-    expected = "a number for each candidate, lines such as utt1-1 -310.2"
-    numbers = {}
-    for line, (key, text) in enumerate(_archive(path, expected).items(), start=1):
-        try:
-            number = sign * float(text)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise FairseqDocError(f"{path}: line {line}: expected {expected}; got {shown(text)}")
-        numbers[key] = number
-    return numbers
-
-
-def _check_same(
-    path: str, own: Sequence[str] | dict, other: str, theirs: Sequence[str] | dict, what: str
-) -> None:
-    """Refuse a file ``other`` that is not about the candidates or utterances of a list."""
-    for wanted, where, there, whose in ((theirs, path, own, other), (own, other, theirs, path)):
+def _check_same(what: str, path: str, own: dict, other: str, theirs: dict) -> None:
+    """Refuse two files that are not about the same candidates or utterances."""
+    for wanted, where, there in ((theirs, path, own), (own, other, theirs)):
         missing = [name for name in wanted if name not in there]
         if missing:
             raise FairseqDocError(
-                f"{where}: expected every {what} of {whose}; {len(missing):,} of "
+                f"{where}: expected every {what} of {path} and {other}; {len(missing):,} of "
                 f"{len(wanted):,} are missing, the first is {shown(missing[0])}"
             )
 
 
-def kaldi_references(path: str, lists: str, utterances: Sequence[Utterance]) -> list[str]:
-    """The reference of each utterance of ``lists``, from a file of the same ones in any order."""
-    references = _archive(path, "references, lines such as utt1 the words")
-    names = [utterance.name for utterance in utterances]
-    _check_same(lists, dict.fromkeys(names), path, references, "utterance")
-    return [references[name] for name in names]
-
-
 def read_translations(
     path: str, data: Path | None = None, reference: str | None = None, plain: bool = True
-) -> tuple[list[Utterance], list[str] | None]:
+) -> tuple[list[NBestList], list[str] | None]:
     """Read fairseq-generate's output; the first pass is ln P of the whole candidate.
 
     Args:
@@ -191,26 +151,23 @@ def read_translations(
     """
     generated = read_generated(path)
     undo = find_undoing(path, (), (), (), ReadOptions(data=data, bpe="none", tokenizer="none"))
-    utterances = []
+    lists = []
     for number, sentence in enumerate(generated):
-        texts, scores = [], []
-        for one in sentence.hypotheses:
-            if one.log2_probs is None:
-                raise FairseqDocError(
-                    f"{path}: expected the P- lines of fairseq-generate; got none"
-                )
-            texts.append(one.text if data is None else one.words)
-            scores.append(sum(one.log2_probs) * math.log(2))
+        numbers = [one.log2_probs for one in sentence.hypotheses]
+        if None in numbers:
+            raise FairseqDocError(f"{path}: expected the P- lines of fairseq-generate; got none")
+        scores = np.array([sum(x or ()) for x in numbers]) * math.log(2)
+        texts = undo([one.text if data is None else one.words for one in sentence.hypotheses])
         keys = [f"{number}-{k}" for k in range(1, len(texts) + 1)]
-        utterances.append(Utterance(str(number), keys, undo(texts), np.array(scores)))
-    firsts = [utterance.texts[0] for utterance in utterances]
+        lists.append(NBestList(str(number), texts, scores, keys))
+    firsts = [one.texts[0] for one in lists]
     if (plain or reference) and (any(map(BPE_MARK.search, firsts)) or looks_tokenized(firsts)):
         raise FairseqDocError(
             f"{path}: the candidates hold marks of BPE, or look tokenised; expected plain text: "
             "give --nbest-data, the folder that they were generated from"
         )
     if reference is None:
-        return utterances, None
+        return lists, None
     references = read_references(reference)
     check_count(path, generated, references)
     targets = [sentence.target for sentence in generated if sentence.target is not None]
@@ -218,11 +175,39 @@ def read_translations(
         if data is None:  # T- lines are as the data was prepared, whatever the D- lines are
             undo = find_undoing(path, (), targets, references)
         count_agreeing(path, undo(targets), references)
-    return utterances, references
+    return lists, references
 
 
-def best_lines(utterances: Sequence[Utterance], chosen: Iterable[int], form: str) -> Iterator[str]:
-    """The chosen candidate of each utterance: Kaldi's ``UTT words``, or its text alone."""
-    for utterance, index in zip(utterances, chosen, strict=True):
-        text = utterance.texts[index]
-        yield f"{utterance.name} {text}".rstrip() if form == KALDI else text
+def tokenize(lists: Iterable[NBestList], form: TextForm, max_words: int) -> list[list[list[str]]]:
+    """The words or bytes of each candidate. Raises ``FairseqDocError`` for one with more than
+    ``max_words``."""
+    tokenized = [list(map(form.tokens, one.texts)) for one in lists]
+    for one, candidates in zip(lists, tokenized, strict=True):
+        longest = max(range(len(candidates)), key=lambda k: len(candidates[k]))
+        count = len(candidates[longest])
+        if count > max_words:
+            raise FairseqDocError(
+                f"candidate {shown(one.keys[longest])} has {count:,} {form.unit}s: expected one "
+                f"sentence, at most {max_words:,}; if it is one, give --max-words"
+            )
+    return tokenized
+
+
+def best_lines(
+    lists: Iterable[NBestList], chosen: Iterable[int], named: bool = False
+) -> Iterator[str]:
+    """The chosen candidate of each list; ``named``: as Kaldi has it, ``UTT words``."""
+    for one, index in zip(lists, chosen, strict=True):
+        text = one.texts[index]
+        yield f"{one.name} {text}".rstrip() if named else text
+
+
+def score_lines(
+    lists: Iterable[NBestList], scored: Iterable[list[np.ndarray]], totals: bool = False
+) -> Iterator[str]:
+    """Kaldi's scores, in the list's order: ``UTT-K`` and -ln P of each token and of the end mark, or
+    with ``totals`` their sum."""
+    for one, rows in zip(lists, scored, strict=True):
+        for key, row in zip(one.keys, rows, strict=True):
+            numbers = [row.sum()] if totals else row
+            yield " ".join([key, *(f"{max(0.0, -x):.4f}" for x in numbers)])

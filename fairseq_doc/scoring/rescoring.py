@@ -1,20 +1,20 @@
-"""N-best lists rescored by language models.
+"""N-best lists rescored by language models: scores, the best candidates, tuned weights.
 
-A candidate's score is s + w ln P + b n, with the first pass's score s, the language models' P of
-its tokens and the end mark, and its number of words n. Without the bonus b the language models
-prefer short candidates, of all most the empty one. w and b are tuned on lists with references.
+A candidate's score is a s + w ln P + b n, with the first pass's score s, the language models' P of
+its tokens and the end mark, and its number of words n. ``rescore`` has a = 1 and tunes w and b;
+``rerank``, whose first pass is a parser, has w = 1 and b = 0, and tunes a.
 
-Axes: U utterances, n candidates of one, N of the longest list, S statistics of a metric.
+Axes: U lists, n candidates of one, N of the longest list.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, product
-from math import isfinite
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
+from fairseq.data import Dictionary
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
@@ -25,155 +25,128 @@ from fairseq_doc.evaluation.prefix_tree import (
     states_after,
 )
 from fairseq_doc.evaluation.progress import Progress, no_progress
-from fairseq_doc.options import option, parse_grid
-from fairseq_doc.scoring.metrics import METRICS, Metric
-from fairseq_doc.scoring.nbest_lists import Utterance
+from fairseq_doc.scoring.metrics import Metric
+from fairseq_doc.scoring.nbest_lists import NBestList
 
 MAX_ROUNDS = 5  # of tuning with carried states
 Rows = list[np.ndarray]  # ln P of the tokens and the end mark of each of n candidates
 
 
 class Weights(NamedTuple):
-    """w and b."""
+    """a, w and b, in this order."""
 
-    weight: float
-    bonus: float
-
-
-FIRST_PASS = Weights(0.0, 0.0)
-WEIGHTS, BONUSES = "0:1:0.05", "-2:4:0.25"  # tried by default
+    first_pass: float = 1.0
+    language_model: float = 0.0
+    words: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class WeightOptions:
-    """The weights, or by what to find them."""
-
-    weight: float | None = option("of the language model beside the first pass")
-    bonus: float | None = option("added for each word; without one short candidates win")
-    metric: str | None = option("of the best candidates", choices=METRICS, needs="reference")
-    lang: str | None = option(
-        "language of the references, for sacrebleu's tokenizer (default: en)", needs="metric"
-    )
-    tune: bool = option("find weight and bonus by the metric", False, needs="metric")
-    weights: str | None = option(
-        f"tried by --tune (default: {WEIGHTS})", needs="tune", metavar="FROM:TO:STEP"
-    )
-    bonuses: str | None = option(
-        f"tried by --tune (default: {BONUSES})", needs="tune", metavar="FROM:TO:STEP"
-    )
-
-    def check_weights(self, chooses: bool, carry: bool) -> None:
-        """Refuse a choice without weights, weights without effect, and those that are no numbers."""
-        given = [x for x in (self.weight, self.bonus) if x is not None]
-        expected = {0} if self.tune else {2} if chooses else {0, 2} if carry else {0}
-        if len(given) not in expected or not all(map(isfinite, given)):
-            raise FairseqDocError(
-                "expected numbers for --weight and --bonus beside --output or --metric, or --tune, "
-                f"which finds both; got weight {self.weight}, bonus {self.bonus}, tune {self.tune}"
-            )
-        _ = self.grid
-
-    @property
-    def fixed(self) -> Weights | None:
-        """Those that are given."""
-        if self.weight is None or self.bonus is None:
-            return None
-        return Weights(self.weight, self.bonus)
-
-    @property
-    def grid(self) -> list[Weights]:
-        """Those to try, the smallest first."""
-        bonuses = sorted(parse_grid("--bonuses", self.bonuses or BONUSES), key=abs)
-        weights = parse_grid("--weights", self.weights or WEIGHTS, least=0)
-        return [Weights(*pair) for pair in product(weights, bonuses)]
+FIRST_PASS, LANGUAGE_MODEL = Weights(), Weights(0.0, 1.0)
 
 
 def encode(
-    ensemble: Ensemble, utterances: Sequence[Utterance]
+    dictionary: Dictionary, tokenized: Iterable[Sequence[Sequence[str] | None]]
 ) -> tuple[list[list[list[int]]], Counter[str]]:
-    """The indices of each candidate's tokens and end mark, by the language models' data folder; and
-    the tokens outside the dictionary, which are scored as ``<unk>``."""
-    dictionary, unknown = ensemble.dictionary, Counter[str]()
+    """The indices of each candidate's tokens and end mark, and the tokens outside the dictionary,
+    which are scored as ``<unk>``. A candidate that is None has neither; its ln P is -inf."""
+    unknown = Counter[str]()
     encoded = []
-    for utterance in utterances:
-        tokenized = list(map(ensemble.form.tokens, utterance.texts))
-        unknown.update(token for tokens in tokenized for token in tokens if token not in dictionary)
-        encoded.append([[*map(dictionary.index, x), dictionary.eos()] for x in tokenized])
+    for candidates in tokenized:
+        encoded.append(
+            [[] if x is None else [*map(dictionary.index, x), dictionary.eos()] for x in candidates]
+        )
+        for tokens in filter(None, candidates):
+            unknown.update(token for token in tokens if token not in dictionary)
     return encoded, unknown
 
 
 def score(
     ensemble: Ensemble,
-    utterances: Sequence[Utterance],
+    lists: Sequence[NBestList],
     encoded: Sequence[list[list[int]]],
     carry: bool = False,
     weights: Weights | None = None,
     progress: Progress = no_progress,
-) -> list[Rows]:
-    """ln P of each utterance's candidates, which start after ``</s>`` from a state of zeros; with
-    ``carry`` from the state after the last utterance's best candidate at the weights (None: after
-    the first of its list, as Kaldi's script does)."""
+    at_once: int = MAX_SEQUENCES,
+) -> Iterator[Rows]:
+    """Yields ln P of the tokens of each list's candidates, which start after ``</s>`` from a state
+    of zeros; with ``carry`` from the state after the last list's best candidate at the weights
+    (None: after its first one, as Kaldi's script does). ``at_once``: candidates scored together, or
+    as many as one list has; it changes memory and speed, and results by rounding only. Progress
+    counts the tokens of the longest candidates."""
     end = ensemble.dictionary.eos()
-    scored: list[Rows] = []
-    if not carry:
-        for chunk in progress(chunks_of(encoded, MAX_SEQUENCES), "rescore"):
-            rows = iter(sequence_log_probs(ensemble, [*chain(*chunk)], end))
-            scored += [list(islice(rows, len(sequences))) for sequences in chunk]
-        return scored
-    states = None
-    for utterance, sequences in progress(list(zip(utterances, encoded, strict=True)), "rescore"):
-        scored.append(sequence_log_probs(ensemble, sequences, end, states))
-        best = 0 if weights is None else int(choose([utterance], scored[-1:], weights)[0])
-        states = states_after(ensemble, [end, *sequences[best][:-1]], states)
-    return scored
+    chunks = chunks_of(encoded, 1 if carry else at_once)
+    tokens = sum(max(map(len, chain(*chunk))) for chunk in chunks)
+    steps = iter(progress(range(tokens), "score"))
+    number, states = 0, None
+    for chunk in chunks:
+        rows = iter(sequence_log_probs(ensemble, [*chain(*chunk)], end, states, steps))
+        for sequences in chunk:
+            own = list(islice(rows, len(sequences)))
+            yield own
+            if carry:
+                best = 0
+                if weights is not None:
+                    best = choose(lists[number : number + 1], [totals(own)], weights).item()
+                states = states_after(ensemble, [end, *sequences[best][:-1]], states)
+            number += 1
+    next(steps, None)  # lets the progress bar end
 
 
-def choose(utterances: Sequence[Utterance], scored: Sequence[Rows], weights: Weights) -> np.ndarray:
-    """(U,) the index of each utterance's best candidate, the first of equal ones."""
-    return _Table(utterances, scored).choose(weights)
+def totals(rows: Rows) -> np.ndarray:
+    """(n,) ln P of candidates; -inf of one without tokens."""
+    return np.array([row.cumsum()[-1] if len(row) else -np.inf for row in rows])
 
 
 class _Table:
-    """The parts of the candidates' scores, each (U, N); -inf after the end of a shorter list."""
+    """The parts of the candidates' scores, each (U, N), and which places are beyond a list's end."""
 
-    def __init__(self, utterances: Sequence[Utterance], scored: Sequence[Rows]) -> None:
-        self._first = _padded([one.first_pass for one in utterances], -np.inf)
-        self._words = _padded([one.words for one in utterances], 0)
-        self._log_probs = _padded([np.array([x.sum() for x in rows]) for rows in scored], 0)
+    def __init__(self, lists: Sequence[NBestList], log_probs: Sequence[np.ndarray]) -> None:
+        lengths = np.array([len(one.texts) for one in lists])
+        self._beyond = np.arange(lengths.max()) >= lengths[:, None]
+        first_pass, words = [one.first_pass for one in lists], [one.words for one in lists]
+        self._parts = list(map(self._padded, (first_pass, log_probs, words)))  # as Weights
+
+    def _padded(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+        table = np.zeros(self._beyond.shape)
+        table[~self._beyond] = np.concatenate(rows)
+        return table
 
     def choose(self, weights: Weights) -> np.ndarray:
-        weight, bonus = weights
-        return (self._first + weight * self._log_probs + bonus * self._words).argmax(1)
+        scores = sum(weight * part for weight, part in zip(weights, self._parts, strict=True))
+        return np.where(self._beyond, -np.inf, scores).argmax(1)
 
 
-def _padded(rows: Sequence[np.ndarray], fill: float) -> np.ndarray:
-    table = np.full((len(rows), max(map(len, rows))), fill, dtype=float)
-    for row, values in zip(table, rows, strict=True):
-        row[: len(values)] = values
-    return table
+def choose(
+    lists: Sequence[NBestList], log_probs: Sequence[np.ndarray], weights: Weights
+) -> np.ndarray:
+    """(U,) the index of each list's best candidate, the first of equal ones."""
+    return _Table(lists, log_probs).choose(weights)
 
 
 class Judge:
-    """The metric of any choice of candidates against references, one an utterance."""
+    """The metric of any choice of candidates of U lists, from their statistics, (n, S) a list."""
 
-    def __init__(
-        self, metric: Metric, utterances: Sequence[Utterance], references: Sequence[str]
-    ) -> None:
-        self.metric = metric
-        self._statistics = [  # (n, S) of each utterance
-            np.array([metric.statistics(text, reference) for text in one.texts])
-            for one, reference in zip(utterances, references, strict=True)
-        ]
-        if metric.name == "WER" and not any(map(str.split, references)):
-            raise FairseqDocError("expected references with words; got empty ones")
+    def __init__(self, metric: Metric, statistics: Sequence[np.ndarray]) -> None:
+        self.metric, self.statistics = metric, statistics
+        self._rows = np.concatenate(statistics)
+        self._starts = np.cumsum([0, *map(len, statistics[:-1])])
+
+    def chosen(self, chosen: Sequence[int] | np.ndarray) -> np.ndarray:
+        """(U, S) the statistics of one candidate a list, given by index."""
+        return self._rows[self._starts + np.asarray(chosen)]
 
     def __call__(self, chosen: Sequence[int] | np.ndarray) -> float:
-        pairs = zip(self._statistics, chosen, strict=True)
-        return self.metric.value(np.sum([rows[index] for rows, index in pairs], axis=0))
+        return self.metric.value(self.chosen(chosen).sum(0))
+
+    @property
+    def oracle(self) -> list[int]:
+        """The index of each list's candidate that is the best by itself, the first of equal ones."""
+        sign, value = self.metric.sign, self.metric.value
+        return [int(np.argmax([sign * value(row) for row in rows])) for rows in self.statistics]
 
     def check_tunable(self) -> None:
         """Raise ``FairseqDocError`` if no choice changes the metric."""
-        if all((rows == rows[0]).all() for rows in self._statistics):
+        if all((rows == rows[0]).all() for rows in self.statistics):
             raise FairseqDocError(
                 f"weights cannot be tuned: the candidates of each list have equal {self.metric.name} "
                 "statistics, so every choice scores alike; expected lists that differ"
@@ -189,58 +162,44 @@ class Tuning:
     tried: dict[Weights, float]
 
 
+def search(
+    judge: Judge,
+    lists: Sequence[NBestList],
+    log_probs: Sequence[np.ndarray],
+    grid: Sequence[Weights],
+) -> Tuning:
+    """The best of the weights, of equally good ones the first."""
+    table = _Table(lists, log_probs)
+    values = {weights: judge(table.choose(weights)) for weights in grid}
+    best = max(grid, key=lambda weights: judge.metric.sign * values[weights])
+    return Tuning(best, values[best], values)
+
+
 def tune(
     ensemble: Ensemble,
     judge: Judge,
-    utterances: Sequence[Utterance],
+    lists: Sequence[NBestList],
     encoded: Sequence[list[list[int]]],
     grid: Sequence[Weights],
     carry: bool = False,
     progress: Progress = no_progress,
 ) -> tuple[Tuning, list[Rows]]:
-    """The best of the weights, of equally good ones the first; and the lists' scores at them.
+    """The best of the weights, and the lists' scores at them.
 
     Carried states depend on the weights. So with ``carry`` the lists are scored again at the weights
     found, and weights tuned again, until they repeat, at most ``MAX_ROUNDS`` times; of the weights
     at which lists were scored the best are taken, so that they give the same value again.
     """
-    judge.check_tunable()
     weights, rounds = FIRST_PASS, {}
     while True:
-        scored = score(ensemble, utterances, encoded, carry, weights, progress)
-        found = search(judge, utterances, scored, grid)
+        scored = list(score(ensemble, lists, encoded, carry, weights, progress))
+        log_probs = list(map(totals, scored))
+        found = search(judge, lists, log_probs, grid)
         if not carry:
             return found, scored
         if weights in grid:  # not the first ones, perhaps
-            value = judge(choose(utterances, scored, weights))
+            value = judge(choose(lists, log_probs, weights))
             rounds[weights] = Tuning(weights, value, found.tried), scored
         weights = found.weights
         if weights in rounds or len(rounds) == MAX_ROUNDS:
             return max(rounds.values(), key=lambda pair: judge.metric.sign * pair[0].value)
-
-
-def search(
-    judge: Judge, utterances: Sequence[Utterance], scored: Sequence[Rows], grid: Sequence[Weights]
-) -> Tuning:
-    """The best of the weights at these scores."""
-    table, values = _Table(utterances, scored), {}
-    known: dict[bytes, float] = {}  # of each choice
-    for weights in grid:
-        chosen = table.choose(weights)
-        key = chosen.tobytes()
-        if key not in known:
-            known[key] = judge(chosen)
-        values[weights] = known[key]
-    best = max(grid, key=lambda weights: judge.metric.sign * values[weights])
-    return Tuning(best, values[best], values)
-
-
-def score_lines(
-    utterances: Sequence[Utterance], scored: Sequence[Rows], totals: bool = False
-) -> Iterator[str]:
-    """Kaldi's scores, in the list's order: ``UTT-K`` and -ln P of each token and of the end mark, or
-    with ``totals`` their sum."""
-    for utterance, rows in zip(utterances, scored, strict=True):
-        for key, row in zip(utterance.keys, rows, strict=True):
-            numbers = [row.sum()] if totals else row
-            yield " ".join([key, *(f"{max(0.0, -x):.4f}" for x in numbers)])

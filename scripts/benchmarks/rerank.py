@@ -16,10 +16,10 @@ from itertools import chain
 import torch
 
 from fairseq_doc.evaluation.ensemble import load_ensemble
-from fairseq_doc.evaluation.prefix_tree import score_prefix_tree
+from fairseq_doc.evaluation.prefix_tree import sequence_log_probs
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.options import REQUIRED, option, positive
-from fairseq_doc.parsing.reranking import read_sentences
+from fairseq_doc.parsing.reranking import read_tree_lists
 
 ONE, LENGTH, TREE = "one at a time", "by length", "prefix tree"
 
@@ -33,10 +33,17 @@ class Options:
     repeats: int = option("rounds", 3, type=positive)
 
 
+def by_prefix_tree(ensemble, texts):
+    """ln P of each candidate."""
+    dictionary = ensemble.dictionary
+    encoded = [[*map(dictionary.index, words), dictionary.eos()] for words in texts]
+    return [row.sum() for row in sequence_log_probs(ensemble, encoded, dictionary.eos())]
+
+
 FORMS = {
     ONE: lambda ensemble, texts: [score_text(ensemble, [text]).log_prob for text in texts],
     LENGTH: lambda ensemble, texts: [x.log_prob for x in score_text(ensemble, texts).sentences],
-    TREE: score_prefix_tree,
+    TREE: by_prefix_tree,
 }
 
 
@@ -58,8 +65,11 @@ def run(settings):
     """``candidates_per_second`` and ``over_one_at_a_time`` of each form, and what was scored."""
     # In float32: the forms' scores agree up to its rounding.
     ensemble = load_ensemble(settings.path, settings.data, precision="float32")
-    sentences = read_sentences(settings.nbest, ensemble.dictionary)
-    lists = [[text.split(" ") for text in sentence.symbols] for sentence in sentences]
+    dictionary = ensemble.dictionary
+    lists = [
+        [[dictionary[index] for index in sequence[:-1]] for sequence in sequences]
+        for sequences in read_tree_lists(settings.nbest, dictionary).encoded
+    ]
     step = max(1, len(lists) // settings.sentences)
     lists = lists[::step][: settings.sentences]
     candidates = list(chain.from_iterable(lists))

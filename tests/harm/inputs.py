@@ -149,13 +149,13 @@ rm -r save
 fairseq-doc eval-lm data --path a.pt --cpu {shlex.join(DYNAMIC)}
 fairseq-doc {shlex.join(COMPARED)}
 """,
-    # data/ (with pairs/), lm.pt, dev.scores, best.mrg
+    # data/ (with pairs/), lm.pt, best.mrg
     "trees": f"""
 fairseq-doc prepare-parsing . data --pairs --threshold 2
 fairseq-train data {TRAIN_LM} --max-epoch 1 --seed 1
 mv save/checkpoint_last.pt lm.pt
 rm -r save
-fairseq-doc rerank data dev.nbest --path lm.pt --cpu --scores dev.scores --output best.mrg
+fairseq-doc rerank data dev.nbest --path lm.pt --cpu --output best.mrg
 """,
     # data/ (with checksums, BPE), plain/ (fairseq-preprocess's), mt.pt, plain.pt, generated.out, other.out,
     # lines.txt, vectors.txt, pieces.model (of sentencepiece)

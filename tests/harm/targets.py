@@ -217,9 +217,6 @@ def _trees_targets():
     words = doc("prepare-parsing", ".", "new", "--threshold", "2")
     yield Target("train.mrg", words, oracles.fits_prepared_trees, _prepared, "new/.*")
     yield Target("test.out", collect, oracles.fits_generated, json_of("new"), "new")
-    words = doc(*RERANK, "--scores", "dev.scores", "--output", "new")
-    reads, writes = _scores_and_output, "new|dev.scores"
-    yield Target("dev.scores", words, oracles.never, reads, writes, _caches)
     for words in (
         doc("evalb", "dev.mrg", "best.mrg", "--prm", "words.prm"),
         doc(*lists, "--tune", "dev.mrg", "--prm", "words.prm"),
@@ -295,10 +292,6 @@ def _settings(data):
     )
 
 
-def _caches(data):
-    return mutilations.text(data, "[|]")
-
-
 def _prepared(result, folder):
     """What a preparation reports, and the digests of its data."""
     found = json.loads(result.out)
@@ -310,14 +303,6 @@ def _prepared(result, folder):
     return json.dumps(
         {"splits": found.get("splits"), "sides": found.get("sides"), "files": digests}
     )
-
-
-def _scores_and_output(result, folder):
-    """``rerank``'s result, without how many scores it took from the cache, which is whole after it."""
-    found = json.loads(json_of("new")(result, folder))
-    del found["scored"]
-    found["kept"] = oracles.decoded((folder / "dev.scores").read_bytes())
-    return json.dumps(found, sort_keys=True)
 
 
 GROUPS = {"lm": _lm_targets, "trees": _trees_targets, "translation": _translation_targets}

@@ -67,7 +67,7 @@ COMMANDS = {
     "prepare-parsing": ("trees", "prepare-parsing . new --pairs --threshold 2"),
     "rerank": (
         "trees",
-        "rerank data dev.nbest --path lm.pt --cpu --scores new.scores --max-candidates 3 "
+        "rerank data dev.nbest --path lm.pt --cpu --max-candidates 3 "
         "--output new.mrg --output-nbest new.nbest --overwrite --no-progress-bar",
     ),
 }
@@ -118,9 +118,9 @@ def test_another_ended_command_gives_the_same_files(name, number, server, inputs
 
 
 def unfinished(path, number):
-    """Whether a file may be there because the command was ended: a preparation's folder, the cache of
-    scores, and, where it had no chance to remove it, a temporary file."""
-    if path.startswith(("new.part", "new.scores")):
+    """Whether a file may be there because the command was ended: a preparation's folder, and, where
+    it had no chance to remove it, a temporary file."""
+    if path.startswith("new.part"):
         return True
     return number == signal.SIGKILL and path.split("/")[0] not in ("new", "new.mrg", "new.nbest")
 

@@ -132,12 +132,16 @@ def test_translations(lists, tmp_path):
         (("--metric", "wer", "--reference", "{}/dev.ref", "--tune"), "--tune of Kaldi's lists needs --first-pass"),
         (("--metric", "wer", "--reference", "{}/other.ref", "--weight", 1, "--bonus", 0), "expected every utterance of"),
         (("--metric", "wer", "--weight", 1, "--bonus", 0), "--metric needs --reference"),
+        (("--metric", "wer", "--reference", "{}/empty.ref", "--weight", 1, "--bonus", 0), "expected references with words"),
         (("--format", "fairseq-generate", "--scores", "{}/new"), "expected fairseq-generate's output"),
+        (("--scores", "{}/new", "--max-words", 2), "words: expected one sentence, at most 2"),
+        (("--output", "{}/new", "--weight", 1, "--bonus", 0, "--scores", "/dev/full"), "cannot write /dev/full"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_before_anything_is_written(lists, more, problem):
     write(lists.folder / "other.ref", ["nobody said nothing"])
     write(lists.folder / "other.costs", ["nobody-1 2"])
+    write(lists.folder / "empty.ref", [f"speaker-{number}" for number in range(60)])
     more = [str(word).format(lists.folder) for word in more]
     assert problem in refused(*lists.words("dev", *more, scored=False))
     assert not (lists.folder / "new").exists()

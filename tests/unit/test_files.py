@@ -25,6 +25,7 @@ from fairseq_doc.files import (
     read_text,
     text_lines,
     whole_file,
+    write_files,
     write_lines,
 )
 
@@ -199,6 +200,17 @@ def test_lines_are_written_whole_or_not_at_all(tmp_path):
         write_lines(tmp_path / "text", some())
     assert (tmp_path / "text").read_text("utf-8") == "é\nb\n"
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_several_files_are_written_or_none(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    problem = "cannot write /dev/full"
+    assert_refused(problem, write_files, {first: ["x"], "/dev/full": ["y"]})
+    second.write_text("old\n")
+    assert_refused("second exists", write_files, {first: ["x"], second: ["y"]}, overwrite=False)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("second", "old\n")]
+    write_files({first: ["x"], second: ["y"]})
+    assert (first.read_text(), second.read_text()) == ("x\n", "y\n")
 
 
 def test_a_symlink_stays_and_its_target_is_replaced(tmp_path):

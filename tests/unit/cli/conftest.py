@@ -11,9 +11,9 @@ from fairseq.data import Dictionary
 
 from fairseq_doc.cli import rerank
 from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.parsing import reranking
 from fairseq_doc.preparation.symbols import WordSymbols, symbols_of
 from fairseq_doc.preparation.trees import parse_tree
+from fairseq_doc.scoring import rescoring
 
 from ..evaluation.conftest import peaked_model
 from ..preparation.conftest import contents
@@ -56,7 +56,7 @@ def models(monkeypatch):
         found.loaded += 1
         return of_paths(both, args.path)
 
-    original = reranking.score_prefix_tree
+    original = rescoring.sequence_log_probs
 
     def counting(*args):
         found.called += 1
@@ -65,7 +65,7 @@ def models(monkeypatch):
         return original(*args)
 
     monkeypatch.setattr(rerank, "ensemble_of", ensemble_of)
-    monkeypatch.setattr(reranking, "score_prefix_tree", counting)
+    monkeypatch.setattr(rescoring, "sequence_log_probs", counting)
     return found
 
 

@@ -9,18 +9,12 @@ import toy_trees
 from conftest import doc
 
 from fairseq_doc.cli import rerank
-from fairseq_doc.evaluation.ensemble import Ensemble
-from fairseq_doc.parsing.bracketing import Parameters
+from fairseq_doc.parsing.bracketing import Parameters, bracketing_f1
 from fairseq_doc.parsing.nbest import read_nbest
-from fairseq_doc.parsing.reranking import (
-    best_trees,
-    corpus_f1,
-    read_sentences,
-    score_candidates,
-    scored_lists,
-    tune,
-)
+from fairseq_doc.parsing.reranking import read_tree_lists, scored_lines
 from fairseq_doc.preparation.trees import parse_tree
+from fairseq_doc.scoring.nbest_lists import best_lines
+from fairseq_doc.scoring.rescoring import Judge, Weights, choose, score, totals
 
 from ..evaluation.conftest import ensemble, peaked_model
 from .conftest import (
@@ -37,21 +31,29 @@ from .conftest import (
 
 
 def expected_of(models, path="a.pt", base="e", parameters=None):
-    """(sentences, ln P) by the functions below the command."""
-    trees = [parse_tree(text, "") for text in TREES]
-    sentences = read_sentences("nbest", DICTIONARY, rerank.BASES[base], trees, parameters)
-    return sentences, score_candidates(of_paths(models.both, path), sentences)
+    """(lists, ln P, weight -> chosen, choice -> F1) by the functions below the command."""
+    gold, metric = (
+        [parse_tree(text, "") for text in TREES],
+        bracketing_f1(parameters or Parameters()),
+    )
+    read = read_tree_lists("nbest", DICTIONARY, rerank.BASES[base], metric, gold)
+    log_probs = list(map(totals, score(of_paths(models.both, path), read.lists, read.encoded)))
+
+    def choice(weight):
+        return choose(read.lists, log_probs, Weights(weight, 1.0))
+
+    return read.lists, log_probs, choice, Judge(metric, read.statistics)
 
 
 @pytest.mark.parametrize("path", ["a.pt", "a.pt:b.pt"])
 def test_tuning_finds_the_weight_and_gives_all_figures(folder, models, path):
     line = f"rerank data nbest --path {path} --no-progress-bar --score-base 10 --tune gold"
     result, remarks = result_of(f"{line} --weights 0:9:0.5")
-    sentences, lm_scores = expected_of(models, path, "10")
-    weights = [n / 2 for n in range(19)]
-    expected = tune(sentences, lm_scores, weights)
-    assert expected.pop("excluded") == [] and expected["oracle_f1"] == 100
-    tuning = {str(weight): f1 for weight, f1 in expected.pop("tuning").items()}
+    _, _, choice, judge = expected_of(models, path, "10")
+    tuning = {str(n / 2): judge(choice(n / 2)) for n in range(19)}
+    best = max(tuning, key=tuning.get)  # the first
+    expected = {"weight": float(best), "f1": tuning[best], "lm_f1": judge(choice(0))}
+    expected |= {"parser_f1": judge([0] * 6), "oracle_f1": 100}
     expected |= {"sentences": 6, "candidates": DISTINCT + 6, "errors": 0, "unknown": 0}
     expected |= {"distinct": DISTINCT, "scored": DISTINCT, "seconds": result["seconds"]}
     assert result.pop("tuning") == pytest.approx(tuning) and result == pytest.approx(expected)
@@ -65,9 +67,9 @@ def test_the_best_trees_and_the_whole_lists_are_written(folder, models, base, pa
     result, _ = result_of(f"rerank data nbest --path {path} --no-progress-bar {options}")
     assert (result["weight"], result["output"], result["output_nbest"]) == (0.8, "best", "whole")
     assert not {"f1", "parser_f1", "lm_f1", "oracle_f1", "tuning"} & result.keys()
-    sentences, lm_scores = expected_of(models, path, base)
-    assert lines_of(folder / "best") == best_trees(sentences, lm_scores, 0.8)
-    assert lines_of(folder / "whole") == list(scored_lists(sentences, lm_scores, 0.8))
+    lists, log_probs, choice, _ = expected_of(models, path, base)
+    assert lines_of(folder / "best") == list(best_lines(lists, choice(0.8)))
+    assert lines_of(folder / "whole") == list(scored_lines(lists, log_probs, 0.8))
     assert not list(folder.glob("*.part"))
 
 
@@ -77,12 +79,12 @@ def test_tuning_writes_the_outputs_at_the_weight_found(folder, models):
     options = "--tune gold --weights 1:40:13 --output best --output-nbest whole --overwrite"
     result, _ = result_of(f"{LINE} {options}")
     weight = result["weight"]
-    sentences, lm_scores = expected_of(models)
-    expected = tune(sentences, lm_scores, [1.0, 14.0, 27.0, 40.0])
-    assert (weight, result["lm_f1"]) == (expected["weight"], pytest.approx(expected["lm_f1"]))
+    lists, _, choice, judge = expected_of(models)
+    assert weight == max([1.0, 14.0, 27.0, 40.0], key=lambda weight: judge(choice(weight)))
+    assert result["lm_f1"] == pytest.approx(judge(choice(0)))
     assert result["lm_f1"] != result["tuning"]["1.0"]  # though 0 is no weight of the grid
     best = lines_of(folder / "best")
-    assert best == best_trees(sentences, lm_scores, weight)
+    assert best == list(best_lines(lists, choice(weight)))
     assert result["f1"] == pytest.approx(result_of("evalb gold best")[0]["f1"])
     assert [row[0].text for row in read_nbest("whole")] == best
 
@@ -92,8 +94,8 @@ def test_brackets_are_compared_as_a_prm_file_says(folder, models):
     with_prm, _ = result_of(f"{LINE} --tune gold --prm own.prm")
     assert list(with_prm["tuning"]) == [str(round(n * 0.05, 2)) for n in range(101)]
     parameters = Parameters(delete_label=("TOP", "NP"), delete_label_for_length=())
-    sentences, _ = expected_of(models, parameters=parameters)
-    assert with_prm["parser_f1"] == pytest.approx(corpus_f1(sentences, [0] * 6))
+    *_, judge = expected_of(models, parameters=parameters)
+    assert with_prm["parser_f1"] == pytest.approx(judge([0] * 6))
     assert with_prm["parser_f1"] != result_of(f"{LINE} --tune gold")[0]["parser_f1"]
 
 
@@ -129,55 +131,6 @@ def test_the_text_says_the_counts_and_with_gold_trees_the_figures(folder, models
     assert "it is the last of them" in rerank.as_text(result | {"weight": 0.5})
 
 
-# Kept scores: the file itself is tested in tests/unit/parsing/test_kept_scores.py
-
-
-def test_kept_scores_serve_other_weights_and_other_outputs(folder, models):
-    tuning = f"{LINE} --tune gold --weights 0:40:10 --scores kept"
-    first, _ = result_of(f"{tuning} --output best")
-    kept, called = (folder / "kept").read_bytes(), models.called
-    again, _ = result_of(f"{tuning} --output again")
-    assert (first.pop("output"), again.pop("output")) == ("best", "again")
-    assert again | {"seconds": 0, "scored": 0} == first | {"seconds": 0, "scored": 0}
-    assert (first["scored"], again["scored"]) == (first["distinct"], 0)
-    assert (folder / "again").read_bytes() == (folder / "best").read_bytes()
-    result_of(f"{LINE} --scores kept --score-base 2 --weight 3 --output-nbest whole")
-    assert models.called == called
-    assert (folder / "kept").read_bytes() == kept
-    sentences, lm_scores = expected_of(models, base="2")
-    assert lines_of(folder / "whole") == list(scored_lists(sentences, lm_scores, 3.0))
-
-
-def test_an_interrupted_run_continues_and_has_written_no_output(folder, models):
-    line = f"{LINE} --scores kept --max-candidates 1"
-    result_of(f"{line} --output whole")
-    kept = (folder / "kept").read_bytes()
-    (folder / "kept").unlink()
-    models.called, models.interrupt_at = 0, 3
-    assert doc(*f"{line} --output best".split(), status=130) == ("", "")
-    assert not (folder / "best").exists() and not list(folder.glob("*.part"))
-    result, _ = result_of(f"{line} --output best")
-    assert models.called == 3 + 4
-    assert result["distinct"] - result["scored"] == sum(len(row) - 1 for row in LISTS[:2])
-    assert (folder / "kept").read_bytes() == kept
-    assert (folder / "best").read_bytes() == (folder / "whole").read_bytes()
-
-
-@pytest.mark.parametrize("change", ["--path b.pt", "--path a.pt:b.pt", "nbest", "a.pt", "bfloat16"])
-def test_kept_scores_of_something_else_are_refused(folder, models, monkeypatch, change):
-    result_of(f"{LINE} --scores kept")
-    assert len(lines_of(folder / "kept")) == 7
-    if change == "nbest":
-        (folder / "nbest").write_text(toy_trees.nbest_text(LISTS[:5]))
-    elif change == "a.pt":
-        (folder / "a.pt").write_text("other weights")
-    elif change == "bfloat16":
-        monkeypatch.setattr(Ensemble, "matmul_precisions", [change])
-    options = change if change.startswith("--") else ""
-    message = refused_without_a_trace(f"{LINE} --scores kept --output best {options}", folder)
-    assert "kept: expected scores of these models on this list" in message
-
-
 # Words and tags of other trees, and sentences that EVALB excludes
 
 
@@ -199,7 +152,7 @@ def test_lists_without_tags_take_those_of_the_sentences(folder, models):
     untagged, remarks = result_of(f"{samples} --sentences gold --output samples.best")
     figures = ("f1", "parser_f1", "lm_f1", "oracle_f1", "weight", "distinct")
     assert [untagged[name] for name in figures] == pytest.approx([tagged[name] for name in figures])
-    assert untagged["errors"] == 0 and remarks == ""
+    assert untagged["errors"] == 0 and "some words have no tag" in remarks
     best = [parse_tree(line, "") for line in lines_of(folder / "samples.best")]
     gold = [parse_tree(text, "") for text in TREES]
     assert [(t.words, t.tags) for t in best] == [(t.words, t.tags) for t in gold]
@@ -220,10 +173,40 @@ def test_sentences_that_evalb_excludes_are_counted_with_a_warning(folder, models
     assert models.called == called
 
 
+def test_lists_with_one_tag_for_all_words_take_those_of_the_sentences(folder, models):
+    tagged, _ = result_of(f"{LINE} --tune gold")
+    text = toy_trees.nbest_text(LISTS)
+    (folder / "nbest").write_text(re.sub(r"\(\S+ ([^\s()]+)\)", r"(UNK \1)", text))
+    assert "--sentences TREES" in refused_without_a_trace(f"{LINE} --tune gold", folder)
+    figures = ("f1", "parser_f1", "lm_f1", "oracle_f1", "weight")
+    replaced, remarks = result_of(f"{LINE} --tune gold --sentences gold")
+    assert [replaced[name] for name in figures] == [tagged[name] for name in figures]
+    evaluated, _ = result_of("evalb gold nbest --sentences gold")
+    assert evaluated["f1"] == pytest.approx(tagged["parser_f1"]) and remarks == ""
+
+
+@pytest.mark.parametrize("failed", ["1 0\n-5\t(())", "1 0\n-inf\t(())", "0 0"])
+def test_a_failed_parse_stays_with_a_warning_and_evalb_agrees(folder, models, failed):
+    text = toy_trees.nbest_text([[(-1, "(())"), *LISTS[1]], *LISTS[2:]])  # a failure beside trees
+    rest = re.sub(r"^(\d+) (\d+)$", lambda m: f"{m[1]} {int(m[2]) + 1}", text, flags=re.MULTILINE)
+    (folder / "nbest").write_text(f"{failed}\n{rest}")
+    result, remarks = result_of(f"{LINE} --tune gold --output best --output-nbest whole")
+    assert "1 of 6 sentences keep their failed parse, (()): sentence 1" in remarks
+    best = lines_of(folder / "best")
+    assert best[0] == "(())" and "(())" not in best[1:]
+    assert result["errors"] == 1 and result["scored"] == result["distinct"] - 2
+    assert result["f1"] == pytest.approx(result_of("evalb gold best")[0]["f1"])
+    evaluated, _ = result_of("evalb gold nbest")
+    assert result["parser_f1"] == pytest.approx(evaluated["f1"])
+    assert result["oracle_f1"] == pytest.approx(evaluated["oracle_f1"])
+    result_of("rerank data whole --path a.pt --no-progress-bar --output again")
+    assert lines_of(folder / "again")[0] == "(())"
+
+
 @pytest.mark.parametrize(
     "options, problem",
     [
-        ("", "expected --tune, --output, --output-nbest or --scores; got none"),
+        ("", "expected --tune, --output or --output-nbest; got none"),
         *((f"--weight {w} --output best", f"--weight must be at least 0; got {w}") for w in (-0.1, "nan", "inf")),
         ("--weight 0.5 --tune gold", "expected --weight or --tune"),
         ("--tune gold --weights=-1:2:1", "--weights: expected FROM:TO:STEP with 0 <= FROM"),
@@ -231,12 +214,9 @@ def test_sentences_that_evalb_excludes_are_counted_with_a_warning(folder, models
         ("--tune nbest", "got one twice"),
         ("--output best --output-nbest ./best", "got one twice"),
         ("--output nbest --overwrite", "got one twice"),
-        ("--tune gold --scores gold", "got one twice"),
-        ("--output kept --scores kept", "got one twice"),
         ("--output link --overwrite", "got one twice"),
         ("--output none/best", "none/best: expected a file in a folder that exists"),
         ("--output-nbest none/best", "none/best: expected a file in a folder that exists"),
-        ("--scores none/kept", "none/kept: expected a file in a folder that exists"),
         ("--output best --output-nbest old", "old exists"),
     ],
 )  # fmt: skip
@@ -268,10 +248,15 @@ def test_unusable_input_is_refused_and_nothing_is_left(folder, models, name, cha
     else:
         changed = change((folder / name).read_text())
         (folder / name).write_bytes(changed if isinstance(changed, bytes) else changed.encode())
-    options = "--tune gold --prm own.prm --overwrite --output-nbest whole --scores kept"
+    options = "--tune gold --prm own.prm --overwrite --output-nbest whole"
     line = f"{LINE} {options} --output old"
     assert problem.format(last=last) in refused_without_a_trace(line, folder)
     assert models.called == 0
+
+
+def test_a_full_disk_leaves_no_output(folder, models):
+    line = f"{LINE} --output best --output-nbest /dev/full"
+    assert "cannot write /dev/full" in refused_without_a_trace(line, folder)
 
 
 def test_unusable_models_are_refused(folder, models, monkeypatch):
@@ -282,8 +267,10 @@ def test_unusable_models_are_refused(folder, models, monkeypatch):
     assert "expected a model of trees' symbols" in refused_without_a_trace(line, folder)
 
 
-def test_a_missing_checkpoint_is_named_and_a_list_is_a_plain_file(folder):
+def test_a_missing_checkpoint_is_named_and_a_list_that_is_read_twice_is_a_plain_file(folder):
     message = refused_without_a_trace("rerank data nbest --path none.pt --output best", folder)
     assert "cannot read none.pt: No such file" in message
-    message = refused_without_a_trace("rerank data - --path a.pt --scores kept", folder)
+    message = refused_without_a_trace(
+        "rerank data - --path a.pt --sentences gold --output best", folder
+    )
     assert "-: expected a file, since it is read more" in message

@@ -4,7 +4,7 @@ from conftest import assert_refused
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fairseq_doc.evaluation.prefix_tree import score_prefix_tree, sequence_log_probs, states_after
+from fairseq_doc.evaluation.prefix_tree import sequence_log_probs, states_after
 from fairseq_doc.evaluation.scoring import score_text
 
 from .conftest import EOS, KNOWN, encoded, ensemble, log_probs_by_hand, peaked_model, with_bias
@@ -29,6 +29,11 @@ def one_by_one(models, sentences):
     return [s.log_prob for s in score_text(ensemble(*models), sentences).sentences]
 
 
+def score_prefix_tree(it, sentences):
+    """log P of the sentences with their end marks."""
+    return [row.sum() for row in sequence_log_probs(it, list(map(encoded, sentences)), EOS)]
+
+
 def close(expected):
     return pytest.approx(expected, rel=0, abs=1e-10)
 
@@ -50,8 +55,7 @@ def counting(method, sizes, argument):
 @example(sentences=[[], ["</s>"], ["</s>", "w0"], ["w0", "</s>", "w1"], ["w0"]])
 def test_scores_are_those_of_the_sentences_one_by_one(models, sentences):
     scores = score_prefix_tree(ensemble(*models), sentences)
-    assert scores.dtype == "float64" and scores.shape == (len(sentences),)
-    assert scores.tolist() == close(one_by_one(models, sentences))
+    assert scores == close(one_by_one(models, sentences))
     of_words = {}
     for words, score in zip(sentences, scores, strict=True):  # equal sentences, equal scores
         assert of_words.setdefault(tuple(encoded(words)), score) == score
@@ -80,7 +84,7 @@ def test_a_word_without_probability_is_refused_where_it_occurs():
     assert len(score_prefix_tree(ensemble(model), [["w0"], ["w2", "w4"]])) == 2
     assert_refused("not finite", score_prefix_tree, ensemble(model), [["w0"], ["w2", "w3"]])
     other = score_prefix_tree(ensemble(model, peaked_model(seed=1)), [["w2", "w3"]])
-    assert other.tolist() == close(one_by_one([model, peaked_model(seed=1)], [["w2", "w3"]]))
+    assert other == close(one_by_one([model, peaked_model(seed=1)], [["w2", "w3"]]))
 
 
 @settings(max_examples=10)
@@ -98,3 +102,11 @@ def test_sequences_go_on_from_a_carried_state(text, sentences):
     for layers, expected in zip(after, whole, strict=True):
         for layer, other in zip(layers, expected, strict=True):
             assert all(map(torch.allclose, layer, other))
+
+
+def test_progress_advances_with_the_tokens_of_the_longest_sequence():
+    for sequences, tokens in (([[4], [4, 5, 6]], 3), ([[], [4]], 1), ([[]], 0)):
+        steps = iter(range(5))
+        rows = sequence_log_probs(ensemble(MODELS[0]), sequences, EOS, steps=steps)
+        assert list(steps) == list(range(tokens, 5))
+        assert list(map(len, rows)) == list(map(len, sequences))

@@ -1,9 +1,7 @@
 """What the tests of parsing share: random trees, written and read without the package's own code."""
 
-import pytest
 from hypothesis import strategies as st
 
-from fairseq_doc.parsing import reranking
 from fairseq_doc.preparation.trees import ROOTS, TRACE, Tree, parse_tree
 
 LABELS = ("S", "NP", "VP", "PRT", "ADVP-TMP", "NP-SBJ-1", "NP=2", "WHPP-3=4", "X|Y")
@@ -68,17 +66,3 @@ def read(text):
 def write(path, *lines):
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
     return path
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """What the model was asked to score, a list of symbols' lists a call."""
-    found = []
-    original = reranking.score_prefix_tree
-
-    def noting(ensemble, sentences):
-        found.append(sentences)
-        return original(ensemble, sentences)
-
-    monkeypatch.setattr(reranking, "score_prefix_tree", noting)
-    return found

@@ -1,4 +1,5 @@
 import gzip
+import math
 from itertools import islice
 
 import pytest
@@ -6,8 +7,16 @@ from conftest import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.parsing.nbest import BAR, Candidate, is_nbest, read_nbest
-from fairseq_doc.preparation.trees import bracketed, parse_tree
+from fairseq_doc.parsing.nbest import (
+    BAR,
+    Candidate,
+    every_word_is_tagged,
+    is_nbest,
+    parse_lists,
+    read_lists,
+    read_nbest,
+)
+from fairseq_doc.preparation.trees import EMPTY, bracketed, parse_tree
 
 from .conftest import trees, write
 
@@ -24,8 +33,8 @@ def in_form(form, lists, first=0):
             lines += [f"{number}{BAR}{score}{BAR}{tree}" for score, tree in candidates]
             continue
         lines.append(f"{len(candidates)} {number}")
-        for score, tree in candidates:
-            lines += [f"{score}\t{tree}"] if form == "tabs" else [str(score), tree]
+        for score, text in candidates:
+            lines += [f"{score}\t{text}"] if form == "tabs" else [str(score), text]
         if form == "lines":
             lines.append("")
     return lines
@@ -93,10 +102,9 @@ def test_trees_are_no_lists(tmp_path):
     [
         ((A,), 1, "expected 'N INDEX'"),
         (("", "1 0 0", TAB), 2, "expected 'N INDEX'"),
-        (("1 2", TAB), 1, "expected sentence 0"),
-        (("1 0", TAB, "1 2", TAB), 3, "expected sentence 1"),
-        (("1 1", TAB, "1 1", TAB), 3, "expected sentence 2"),
-        (("1 0", TAB, "0 1", "1 2"), 3, "sentence 1 has no candidate"),
+        (("1 2", TAB), 2, "expected sentence 0"),
+        (("1 0", TAB, "1 2", TAB), 4, "expected sentence 1"),
+        (("1 1", TAB, "1 1", TAB), 4, "expected sentence 2"),
         (("2 0", TAB), 1, "expected 2 candidates of sentence 0"),
         (("1 0", TAB, "2 1", TAB, "1 2", TAB), 3, "expected 2 candidates of sentence 1"),
         (("", "3 0", "-1", A, "-1", A, "", "1 1", "-1", A), 2, "expected 3 candidates"),
@@ -105,16 +113,16 @@ def test_trees_are_no_lists(tmp_path):
         (("1 0", TAB, TAB), 3, "expected 'N INDEX'"),
         (("1 0", "-1", A, "-1", A), 4, "expected 'N INDEX'"),
         (("1 0", f"good\t{A}"), 2, "expected a score, a number; got 'good'"),
-        (("1 0", "nan", "", A), 2, "expected a score, a number; got 'nan'"),
+        (("1 0", "nan", "", A), 4, "expected a score, a number; got 'nan'"),
         (("1 0", f"-inf\t{A}"), 2, "expected a score, a number; got '-inf'"),
         ((f"0 ||| nan ||| {A}",), 1, "expected a score, a number; got 'nan'"),
         ((BARS, "", f"0 |||  ||| {A}"), 3, "expected a score, a number; got ''"),
         ((BARS, f"2 ||| -1 ||| {A}"), 2, "expected sentence 1"),
-        ((BARS, f"1 ||| {A}"), 2, f"expected 'INDEX ||| SCORE ||| TREE'; got {f'1 ||| {A}'!r}"),
-        ((f"x ||| -1 ||| {A}",), 1, "expected 'INDEX ||| SCORE ||| TREE'"),
+        ((BARS, f"1 ||| {A}"), 2, "expected 'N INDEX'"),
+        ((f"x ||| -1 ||| {A}",), 1, "expected 'N INDEX'"),
         ((f"{'9' * 5000} 0", TAB), 1, "expected 'N INDEX'"),
         (("999999999 0", TAB), 1, "expected 999999999 candidates of sentence 0"),
-        ((f"{'9' * 5000} ||| -1 ||| {A}",), 1, "expected 'INDEX ||| SCORE ||| TREE'"),
+        ((f"{'9' * 5000} ||| -1 ||| {A}",), 1, "expected 'N INDEX'"),
         (("1 0", f"-1e300\t{A}"), 2, "expected a score, a number; got '-1e300'"),
         (("1 0", f"{'1' * 5000}\t{A}"), 2, "expected a score, a number; got '111"),
     ],
@@ -126,7 +134,7 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path, lines, line, problem):
 
 def test_a_short_an_empty_and_a_cut_off_file(tmp_path):
     path = write(tmp_path / "n", "2 0", TAB, "1 1", TAB)
-    assert "got 1, then line 4" in refusal(list, read_nbest(path))
+    assert "got 1, then '-1" in refusal(list, read_nbest(path))
     for lines in ((), ("", " ")):
         assert f"{path}: expected n-best lists" in refusal(list, read_nbest(write(path, *lines)))
     path.write_bytes(gzip.compress(f"1 0\n-1\t{A}\n".encode())[:-9])
@@ -139,3 +147,41 @@ def test_lists_before_a_damaged_one_are_read(tmp_path, form):
     lists = read_nbest(write(tmp_path / "n", *lines))
     assert [len(candidates) for candidates in islice(lists, 2)] == [2, 1]
     assert "expected a score, a number; got 'x'" in refusal(next, lists)
+
+
+@pytest.mark.parametrize(
+    "lines, line",
+    [
+        (("1 0", TAB, "1 1", "-5\t(())"), 4),
+        (("1 0", TAB, "1 1", "-inf\t(())"), 4),
+        (("1 0", TAB, "1 1", "-inf\t-inf\t-5\t(())"), 4),
+        (("1 0", TAB, "0 1"), 3),
+        ((BARS, "1 ||| nan ||| (())"), 2),
+    ],
+)
+def test_a_failed_parse_is_one_whatever_its_score(tmp_path, lines, line):
+    path = write(tmp_path / "n", *lines)
+    (first,), (failed,) = parse_lists(path, read_nbest(path))
+    assert bracketed(first[1]) == A
+    assert failed[1] == EMPTY and failed[0].line == line and math.isfinite(failed[0].score)
+
+
+GOLD = [
+    "(TOP (S (INTJ (UH No)) (, ,) (NP (PRP it)) (VP (VBD was)) (. .)))",
+    "(S (NP (PRP We)) (VP (VBD left)))",
+]
+GOLD = [parse_tree(text, "") for text in GOLD]
+UNK_TAGS = [
+    "(TOP (S (INTJ (UNK No)) (UNK ,) (NP (UNK it)) (VP (UNK was)) (UNK .)))",
+    "(S (NP (UNK We)) (VP (UNK left)))",
+]
+NO_TAGS = ["(TOP (S (INTJ No) (, ,) (NP (XX it)) (VP was) .))", "(S (NP We) (VP left))"]
+
+
+@pytest.mark.parametrize("texts, tagged", [(UNK_TAGS, True), (NO_TAGS, False), (NO_TAGS[1:], True)])
+def test_words_have_a_tag_each_or_not(tmp_path, texts, tagged):
+    path = write(tmp_path / "t", *texts)
+    assert every_word_is_tagged(path) is tagged
+    if texts != NO_TAGS[1:]:  # where constituents cannot be told from tags
+        parsed = parse_lists(path, read_lists(path), GOLD, tagged)
+        assert [own for [(_, own)] in parsed] == GOLD

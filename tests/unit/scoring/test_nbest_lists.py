@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from conftest import refusal
 from generated_text import block, write
@@ -9,23 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_doc.preparation.stages import MADE_BY
+from fairseq_doc.preparation.text_form import TextForm
 from fairseq_doc.scoring.nbest_lists import (
-    GENERATED,
-    KALDI,
-    ListOptions,
+    NBestList,
     best_lines,
     read_kaldi,
     read_translations,
+    score_lines,
+    tokenize,
 )
 
 LIST = ["a-b-1 the cat", "a-b-2 the  cap", "a-b-3", "u2-1 w"]
 
 
-def read_lists(folder, lines=LIST, numbers=None, references=None, **settings):
-    """What an ``Options`` of these files reads."""
-    files = {"nbest": lines, "first_pass": numbers, "reference": references}
+def read_lists(folder, lines=LIST, numbers=None, references=None, read=read_kaldi, **settings):
+    """What these files hold."""
+    files = {"first_pass": numbers, "reference": references}
     files = {name: write(folder / name, own) for name, own in files.items() if own is not None}
-    return ListOptions(**{name: str(path) for name, path in files.items()}, **settings).read(True)
+    files = {name: str(path) for name, path in files.items()}
+    return read(str(write(folder / "nbest", lines)), **files, **settings)
 
 
 def test_kaldis_lists(tmp_path):
@@ -41,7 +44,7 @@ def test_kaldis_lists(tmp_path):
         numbered = [[1.5 * sign, -20 * sign, 0], [-4 * sign]]
         assert [one.first_pass.tolist() for one in lists] == numbered
         assert found == ["", "w w"]
-    assert list(best_lines(lists, [2, 0], KALDI)) == ["a-b", "u2 w"]
+    assert list(best_lines(lists, [2, 0], named=True)) == ["a-b", "u2 w"]
 
 
 words = st.lists(st.sampled_from(["w1", "-", "utt-2", "ä", "\u00a0"]), max_size=4)
@@ -58,7 +61,7 @@ def test_what_is_written_in_kaldis_form_is_read_again(tmp_path_factory, utteranc
     if not lines:
         assert "got an empty file" in refusal(read_kaldi, path)
         return
-    lists = read_kaldi(path)
+    lists, _ = read_kaldi(path)
     assert [
         f"{k} {text}".split() for one in lists for k, text in zip(one.keys, one.texts, strict=True)
     ] == [line.split() for line in lines]
@@ -70,21 +73,19 @@ def test_what_is_written_in_kaldis_form_is_read_again(tmp_path_factory, utteranc
     [
         ({"lines": []}, "nbest: expected an n-best list, lines such as utt1-1 the words; got an empty"),
         ({"lines": ["u-1 a", "", "u-2 b"]}, "nbest: line 2: expected an n-best list, lines such as"),
-        ({"lines": ["u-1 a", "u-1 b"]}, "got 'u-1' a second time"),
-        ({"lines": ["the cat"]}, "nbest: line 1: expected a candidate such as utt1-1 the words"),
-        ({"lines": ["u-x a"]}, "line 1: expected a candidate"),
-        ({"lines": ["-1 a"]}, "line 1: expected a candidate"),
-        ({"lines": ["u-1 a", "v-1 a", "u-2 b"]}, "line 3: 'u' is there twice; expected its candidates"),
+        ({"lines": ["u-1 a", "u-1 b"]}, "got 'u-1 b' a second time"),
+        *(({"lines": [line]}, "nbest: expected the candidates of an utterance") for line in ("the cat", "u-x a", "-1 a")),
+        ({"lines": ["u-1 a", "v-1 a", "u-2 b"]}, "one below the other, each UTT-K with a number K, such as utt1-1 the words; got 'u-2'"),
         ({"lines": block(0, "a b")}, "give --format fairseq-generate"),
         ({"numbers": []}, "first_pass: expected a number for each candidate"),
         ({"numbers": ["u2-1 1 2"]}, "first_pass: line 1: expected a number for each candidate"),
         ({"numbers": ["u2-1 nan"]}, "first_pass: line 1: expected a number"),
         ({"numbers": ["u2-1"]}, "first_pass: line 1: expected a number"),
-        ({"numbers": ["u2-1 1"]}, "first_pass: expected every candidate of {}/nbest; 3 of 4 are missing, the first is 'a-b-1'"),
-        ({"numbers": [f"{line.split()[0]} 1" for line in [*LIST, "u3-1 x"]]}, "nbest: expected every candidate of {}/first_pass; 1 of 5"),
+        ({"numbers": ["u2-1 1"]}, "first_pass: expected every candidate of {0}/nbest and {0}/first_pass; 3 of 4 are missing, the first is 'a-b-1'"),
+        ({"numbers": [f"{line.split()[0]} 1" for line in [*LIST, "u3-1 x"]]}, "nbest: expected every candidate of {0}/nbest and {0}/first_pass; 1 of 5"),
         ({"references": []}, "reference: expected references, lines such as utt1 the words; got an empty"),
-        ({"references": ["a-b w", "u2 w", "u3 w"]}, "nbest: expected every utterance of {}/reference; 1 of 3 are missing, the first is 'u3'"),
-        ({"references": ["a-b w"]}, "reference: expected every utterance of {}/nbest; 1 of 2 are missing, the first is 'u2'"),
+        ({"references": ["a-b w", "u2 w", "u3 w"]}, "nbest: expected every utterance of {0}/nbest and {0}/reference; 1 of 3 are missing, the first is 'u3'"),
+        ({"references": ["a-b w"]}, "reference: expected every utterance of {0}/nbest and {0}/reference; 1 of 2 are missing, the first is 'u2'"),
     ],
 )  # fmt: skip
 def test_unusable_lists_of_kaldi(tmp_path, files, problem):
@@ -109,18 +110,20 @@ def data(tmp_path):
 
 
 def test_translations_are_undone_as_their_folder_says(tmp_path, data):
-    settings = {"format": GENERATED, "nbest_data": data}
+    settings = {"read": read_translations, "data": data}
     lists, references = read_lists(tmp_path, SENTENCES, references=RAW, **settings)
     assert references == RAW
     assert [one.texts for one in lists] == [["eine Katze.", "eine Katze,."], ["ein Hund."]]
     assert lists[0].keys == ["0-1", "0-2"] and lists[0].words.tolist() == [2, 2]
     assert lists[0].first_pass.tolist() == pytest.approx([-5 * math.log(2), -9 * math.log(2)])
-    assert list(best_lines(lists, [1, 0], GENERATED)) == ["eine Katze,.", "ein Hund."]
+    assert list(best_lines(lists, [1, 0])) == ["eine Katze,.", "ein Hund."]
     detokenised = [line for n in (0, 1) for line in block(n, "x@@ y .", text="xy.")]
-    lists, _ = read_lists(tmp_path, detokenised, format=GENERATED)
+    lists, _ = read_lists(tmp_path, detokenised, read=read_translations)
     assert [one.texts for one in lists] == [["xy."], ["xy."]]
     detokenised = [*block(0, "a@@ b .", text="ab.", target="a@@ b .")]
-    lists, references = read_lists(tmp_path, detokenised, references=["ab."], format=GENERATED)
+    lists, references = read_lists(
+        tmp_path, detokenised, references=["ab."], read=read_translations
+    )
     assert [one.texts for one in lists] == [["ab."]] and references == ["ab."]
 
 
@@ -141,12 +144,16 @@ def test_what_is_no_plain_text_or_of_others_is_refused(tmp_path, data):
     assert "expected numbers" in refusal(read_translations, write(tmp_path / "n", wrong), data)
 
 
-@pytest.mark.parametrize(
-    "settings, problem",
-    [
-        ({"first_pass": "x", "format": GENERATED}, "--first-pass needs --format kaldi"),
-        ({"nbest_data": "x"}, "--nbest-data needs --format fairseq-generate"),
-    ],
-)
-def test_options_of_the_other_format(settings, problem):
-    assert refusal(ListOptions(nbest="x", **settings).check_format) == problem
+def test_a_candidate_with_too_many_words_is_named():
+    lists = [NBestList("u", ["a b c", "a b c d"], np.zeros(2), ["u-1", "u-2"])]
+    words = TextForm()
+    assert tokenize(lists, words, 4) == [[["a", "b", "c"], ["a", "b", "c", "d"]]]
+    message = refusal(tokenize, lists, words, 3)
+    assert "'u-2' has 4 words" in message and "--max-words" in message
+
+
+def test_scores_as_kaldi_reads_them():
+    lists = [NBestList("u", ["a", ""], np.zeros(2), ["u-1", "u-2"])]
+    scored = [[np.array([-1.25, -0.5]), np.array([1e-9])]]
+    assert list(score_lines(lists, scored)) == ["u-1 1.2500 0.5000", "u-2 0.0000"]
+    assert list(score_lines(lists, scored, totals=True)) == ["u-1 1.7500", "u-2 0.0000"]

@@ -1,0 +1,44 @@
+"""``rescore``'s options; what it computes is tested in tests/unit/scoring and tests/integration."""
+
+import itertools
+
+import pytest
+from conftest import refusal
+
+from fairseq_doc.cli.rescore import Options
+
+LISTS = {"data": "data", "path": "a.pt", "nbest": "lists"}
+WER = {"metric": "wer", "reference": "said", "first_pass": "first"}
+
+
+@pytest.mark.parametrize(
+    "given, problem",
+    [
+        ({}, "expected --output, --metric or --scores"),
+        *(
+            ({"output": "new", "weight": w, "bonus": b}, "expected numbers for --weight and --bonus")
+            for w, b in ((None, None), (1, None), (None, 1), (float("nan"), 1))
+        ),
+        ({**WER, "tune": True, "weight": 1, "bonus": 1}, "expected numbers for --weight"),
+        ({"scores": "new", "weight": 1, "bonus": 1}, "expected numbers for --weight"),
+        ({"scores": "new", "carry": True, "weight": 1}, "expected numbers for --weight"),
+        ({"scores": "new", "first_pass": "x", "format": "fairseq-generate"}, "--first-pass needs --format kaldi"),
+        ({"scores": "new", "nbest_data": "x"}, "--nbest-data needs --format fairseq-generate"),
+        ({**WER, "first_pass": None, "tune": True}, "--tune of Kaldi's lists needs --first-pass"),
+        *(
+            ({**WER, "tune": True, name: text}, f"--{name}: expected FROM:TO:STEP")
+            for name, text in (("weights", "-1:1:1"), ("bonuses", "1:0:1"), ("bonuses", "-inf:0:1"))
+        ),
+        (
+            {**WER, "tune": True, "weights": "0:10:0.001", "bonuses": "0:10:0.001"},
+            "--weights and --bonuses: expected at most 1,000,000 pairs; got 10,001 times 10,001",
+        ),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_fit(given, problem):
+    assert problem in refusal(Options, **LISTS, **given)
+
+
+def test_the_grid_begins_with_the_smallest():
+    options = Options(**LISTS, **WER, tune=True, weights="0:1:0.5", bonuses="-1:1:1")
+    assert options.grid == [*itertools.product([1], [0, 0.5, 1], [0, -1, 1])]
