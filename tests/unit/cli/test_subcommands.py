@@ -303,8 +303,9 @@ def test_tables_that_are_refused_before_a_model_is_loaded(
 
 def test_generate(models, capsys):
     options = "--length 7 --samples 2 --temperature 0.5 --sampling-topk 3 --seed 4"
+    options += " --sampling-topp 0.95 --allow-unknown"
     result, text = run("generate", f'--path a.pt:b.pt --prompt " w1  w2" {options}')
-    expected = sample_text(ensemble(*models), ["w1", "w2"], 7, 2, 0.5, 3, 4)
+    expected = sample_text(ensemble(*models), ["w1", "w2"], 7, 2, 0.5, 3, 4, 0.95, True)
     texts = [text_of(["w1", "w2", *sample], "word") for sample in expected]
     assert result == {"prompt": ["w1", "w2"], "samples": expected, "end": "</s>", "texts": texts}
     assert text == "\n\n".join(texts) and text.split()[:2] == ["w1", "w2"]
