@@ -42,8 +42,8 @@ def read_pairs(path: str) -> list[Pair]:
     pair."""
     name, columns, pairs = Path(path).stem, [GOOD, BAD], []
     for number, line in enumerate(table_lines(path), start=1):
-        titles = [HEADER.get(cell.strip().lower()) for cell in line.split("\t")]
-        if number == 1 and set(titles) == {GOOD, BAD}:
+        titles = [HEADER.get(cell.strip().lower(), "") for cell in line.split("\t")]
+        if number == 1 and sorted(titles) == sorted(columns):
             columns = titles
             continue
         found: dict[str, Any] = {}
