@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import table_lines
+from fairseq_doc.files import text_lines
 from fairseq_doc.options import REQUIRED, check_needs, option
 from fairseq_doc.scoring.generated import LINE, read_generated
 from fairseq_doc.scoring.hypotheses import (
@@ -127,7 +127,7 @@ def read_kaldi(path: str, first_pass: str | None = None, costs: bool = False) ->
 def _archive(path: str, expected: str) -> dict[str, str]:
     """{first word: the others} of the lines of a file."""
     found: dict[str, str] = {}
-    for number, line in enumerate(table_lines(path), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         if LINE.fullmatch(line):
             raise FairseqDocError(
                 f"{path}: line {number}: expected {expected}; got a line of fairseq-generate's "
