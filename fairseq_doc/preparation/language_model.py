@@ -292,6 +292,7 @@ def binarise_as_bytes(settings: Settings, files: dict[str, Path], folder: Path) 
 
 def count_raw_text(settings: Settings, files: dict[str, Path], data: Path, folder: Path) -> Lines:
     """Stage ``counts`` of the text as written; yields its report."""
+    texts: dict[str, Iterator[str]]
     if settings.unit == BYTE:
         parts = parts_of(settings, files)
         texts = {
