@@ -330,6 +330,17 @@ def test_text_of_generate(texts, printed):
     assert generate.as_text({"texts": texts}) == printed
 
 
+# pairs
+
+
+def test_pairs_counts_a_file_once_and_says_which_are_ties(models, folder):
+    (folder / "x.tsv").write_text("w1 w2\tw1 w2\nw1\tw2\n")
+    result, text = run("pairs", "x.tsv")
+    assert result["all"]["pairs"] == 2 and result["ties"] == 1
+    assert text.splitlines()[-1].startswith("1 ties")
+    assert_refused("got one twice", run, "pairs", "x.tsv ./x.tsv")
+
+
 # Bytes
 
 BYTES = "aé\naaé\n" * 5
