@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import check_input, text_lines, write_lines
+from fairseq_doc.files import check_input, table_lines, write_lines
 
 NAME = "SHA256SUMS"
 
@@ -62,7 +62,7 @@ def _check(path: Path, sums: Path, *versions: tuple) -> None:  # versions: of th
 def _read(sums: Path) -> dict[str, str]:
     """{name: SHA-256 in hexadecimal digits}."""
     digests = {}
-    for number, line in enumerate(text_lines(sums), start=1):
+    for number, line in enumerate(table_lines(sums), start=1):
         match = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line)
         if match is None:
             raise FairseqDocError(

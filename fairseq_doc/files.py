@@ -59,6 +59,12 @@ def text_lines(path: _Path, max_line: int = MAX_LINE, errors: str = "strict") ->
             line = file.readline(max_line + 1)
 
 
+def table_lines(path: _Path) -> Iterator[str]:
+    """:func:`text_lines` of a table, JSON lines or a program's output, where CR LF ends a line as
+    LF does: a line end of the format is no text."""
+    return (line.removesuffix("\r") for line in text_lines(path))
+
+
 def read_text(path: _Path, max_bytes: int) -> str:
     """The text of a small file, read as by :func:`text_lines`; no pipe, which may block."""
     check_input(path, again=path != "-")

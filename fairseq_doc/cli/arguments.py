@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from fairseq_doc.evaluation.cache import CacheSettings
 from fairseq_doc.evaluation.dynamic import DynamicSettings
 from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
 from fairseq_doc.evaluation.gradient_statistics import statistics_of
+from fairseq_doc.evaluation.perplexity import Evaluation, as_written, perplexity_text
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, MAX_WORDS, STATES, check_sentences
@@ -22,6 +23,7 @@ from fairseq_doc.files import text_lines
 from fairseq_doc.ops.matmul import PRECISIONS
 from fairseq_doc.options import REQUIRED, group, option, positive
 from fairseq_doc.preparation.byte_tokens import BYTE
+from fairseq_doc.preparation.raw_counts import RawCounts, count, with_line_ends
 from fairseq_doc.preparation.text_form import TextForm, form_of
 
 
@@ -188,9 +190,25 @@ def progress_of(settings: ProgressOptions) -> Progress:
     return bar
 
 
-def bits_a_character(unit: str, bits: float) -> dict[str, float]:
-    """``bits``, the mean of a token, as an entry of a result if a token is a byte."""
-    return {"bits_per_character": bits} if unit == BYTE else {}
+def figures_of_lines(
+    lines: Sequence[str], tokenized: Sequence[Sequence[str]], form: TextForm, scored: Evaluation
+) -> dict[str, Any]:
+    """:func:`written_figures` of lines that were read and the tokens of each."""
+    tokens = sum(len(words) + 1 for words in tokenized)
+    return written_figures(scored, count(with_line_ends(lines, form.unit), tokens))
+
+
+def written_figures(scored: Evaluation, counts: RawCounts) -> dict[str, Any]:
+    """Entries of a result: the figures of :func:`as_written`, and ``raw_counts``."""
+    return {**as_written(scored.nll / scored.tokens, counts), "raw_counts": asdict(counts)}
+
+
+def written_text(result: dict[str, Any]) -> str:
+    """These figures in words."""
+    return (
+        "perplexity {} a word, {bits_per_character:.4f} bits a character, {bits_per_byte:.4f} bits "
+        "a byte".format(perplexity_text(result["word_perplexity"]), **result)
+    )
 
 
 def unknown_words(unknown: Counter[str], unit: str) -> str:

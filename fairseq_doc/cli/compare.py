@@ -1,6 +1,8 @@
 """train: train several systems with several seeds, and put them into one table."""
 
 import json
+import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,9 +11,12 @@ from typing import Any
 
 from fairseq_doc.cli.arguments import ProgressOptions, progress_of
 from fairseq_doc.cli.outputs import remark
+from fairseq_doc.evaluation.perplexity import as_written, perplexity_text
 from fairseq_doc.evaluation.plotting import plot_curves
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.preparation import raw_counts
+from fairseq_doc.preparation.stages import Say
 from fairseq_doc.tuning.comparison import SPLITS, chosen_systems, compare, curves_of
 
 EXAMPLE = (
@@ -45,8 +50,10 @@ class Options(ProgressOptions):
 
 def run(settings: Options) -> dict[str, Any]:
     """``metric``; ``systems``, as :func:`fairseq_doc.tuning.comparison.compare` gives them: their
-    commands, parameters, speeds, values by seed, means, deviations and distances from the first;
-    ``files``, which a second call replaces."""
+    commands, parameters, speeds, values by seed, means, deviations and distances from the first,
+    and for language models the means of ``word_perplexity``, ``bits_per_character`` and
+    ``bits_per_byte`` if the data folder has the text's counts; ``files``, which a second call
+    replaces."""
     folder, say = Path(settings.dir), partial(remark, "compare")
     usual = list(filter(None, (settings.systems or "").split(",")))
     systems = chosen_systems(usual, settings.others or (), settings.training or (), say)
@@ -59,6 +66,8 @@ def run(settings: Options) -> dict[str, Any]:
         progress=progress_of(settings),
         remark=say,
     )
+    if settings.reference is None:
+        _add_figures_as_written(rows, next(iter(systems.values())).args.data, say)
     table, numbers, picture = (folder / f"comparison.{end}" for end in ("md", "json", "png"))
     result = {
         "metric": "BLEU" if settings.reference else "perplexity",
@@ -71,13 +80,27 @@ def run(settings: Options) -> dict[str, Any]:
     return result
 
 
+def _add_figures_as_written(rows: dict[str, dict[str, Any]], data: str, say: Say) -> None:
+    """Add the means over the seeds to each split of each system."""
+    for split in SPLITS:
+        counts = raw_counts.read(data, split)
+        if counts is None:
+            say(raw_counts.missing(data))
+            return
+        for row in rows.values():
+            values = row[split]["values"]
+            figures = [as_written(math.log(value), counts) for value in values]
+            row[split] |= {name: statistics.mean(f[name] for f in figures) for name in figures[0]}
+
+
 def _table(rows: dict[str, dict[str, Any]]) -> list[str]:
     """Lines of Markdown."""
     first = next(iter(rows))
-    lines = [
-        f"| system | parameters | tokens/s | seeds | valid | test | test, from {first} |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    columns = ["system", "parameters", "tokens/s", "seeds", *SPLITS, f"test, from {first}"]
+    figures = "word_perplexity" in rows[first]["test"]
+    if figures:
+        columns += ["test, a word", "test, bits a character"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in rows.items():
         distance = "" if name == first else "{distance:+.2f}".format(**row["test"])
         if distance and row["test"]["distance_in_deviations"] is not None:
@@ -85,6 +108,10 @@ def _table(rows: dict[str, dict[str, Any]]) -> list[str]:
         seeds = ", ".join(map(str, row["seeds"]))
         cells = [name, _count(row["parameters"]), _count(row["tokens_per_second"]), seeds]
         cells += [_mean(row[split]) for split in SPLITS] + [distance]
+        if figures:
+            test = row["test"]
+            cells.append(perplexity_text(test["word_perplexity"]))
+            cells.append(f"{test['bits_per_character']:.4f}")
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

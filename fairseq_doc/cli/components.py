@@ -9,10 +9,11 @@ from fairseq_doc.cli.arguments import (
     PictureOptions,
     SingleModelOptions,
     TextOptions,
-    bits_a_character,
     ensemble_of,
+    figures_of_lines,
     progress_of,
     unknown_words,
+    written_text,
 )
 from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines, remark
 from fairseq_doc.errors import FairseqDocError
@@ -74,8 +75,8 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``tokens``; ``log_prob``, natural logarithm, and ``perplexity``; ``bits_per_character`` if a
-    token is a byte; ``unknown``, counts of words outside the dictionary; ``sentences``, without
+    """``tokens``; ``log_prob``, natural logarithm, and ``perplexity``; of the text as written
+    ``word_perplexity``, ``bits_per_character``, ``bits_per_byte`` and ``raw_counts``; ``unknown``, counts of words outside the dictionary; ``sentences``, without
     --summary; over all of them ``layers``, ``components``, ``kinds`` and ``min_count``; the files
     ``tsv`` and ``picture``.
 
@@ -117,7 +118,7 @@ def run(settings: Options) -> dict[str, Any]:
         "tokens": total.tokens,
         "log_prob": -total.nll,
         "perplexity": total.perplexity,
-        **bits_a_character(form.unit, total.bits),
+        **figures_of_lines(lines, tokenized, form, total),
         "unknown": dict(unknown.most_common()),
         **({} if settings.summary else {"sentences": sentences}),
         "layers": parts[count:],
@@ -171,9 +172,7 @@ def as_text(result: dict[str, Any]) -> str:
     for number, sentence in enumerate(result.get("sentences", []), start=1):
         lines += [f"line {number}: {sentence['text']}", *_sentence_table(sentence, shown), ""]
     totals = "{tokens:,} tokens, log-probability {log_prob:.4f}, perplexity {perplexity:.2f}"
-    if "bits_per_character" in result:
-        totals += ", {bits_per_character:.4f} bits a character"
-    lines.append(totals.format(**result))
+    lines += [totals.format(**result), f"as written: {written_text(result)}"]
     lines += ["", *_parts_table(result["components"], ["component", "layer"])]
     if shown == "layers":
         lines += ["", *_parts_table(result["layers"], ["layer"])]

@@ -12,9 +12,10 @@ import torch
 from fairseq_doc.cli.arguments import (
     AdaptationOptions,
     SplitOptions,
-    bits_a_character,
     ensemble_of,
     progress_of,
+    written_figures,
+    written_text,
 )
 from fairseq_doc.cli.outputs import remark
 from fairseq_doc.errors import FairseqDocError
@@ -24,6 +25,7 @@ from fairseq_doc.evaluation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings
 from fairseq_doc.options import group, option, positive
+from fairseq_doc.preparation import raw_counts
 
 EXAMPLE = "fairseq-doc eval-lm data-bin/ptb --path a.pt:b.pt:c.pt --gen-subset valid"
 SEARCH, SEARCHED_SPLIT = "search", "valid"
@@ -103,9 +105,10 @@ class Options(SplitOptions, AdaptationOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token, and the same as
-    ``bits_per_character`` if a token is a byte; ``tokens``, how many are scored; ``left_out``, how
-    many are not; ``models``, their number; ``split``; ``columns``; ``temperature``; ``samples``, 0
+    """``perplexity``; ``nll``, the sum in nats; ``bits``, the mean of a token;
+    ``word_perplexity``, ``bits_per_character``, ``bits_per_byte`` and ``raw_counts``, of the text
+    as written, if the data folder has its counts; ``tokens``, how many are scored; ``left_out``,
+    how many are not; ``models``, their number; ``split``; ``columns``; ``temperature``; ``samples``, 0
     without Monte-Carlo evaluation; ``cache`` and ``dynamic``, their settings or null; ``searched``,
     {setting: perplexity on the searched split}; ``given_up``, {setting that fell behind: tokens
     scored}; ``at_ends``, {part of the best setting: "smallest" or "largest" of those tried};
@@ -115,6 +118,9 @@ def run(settings: Options) -> dict[str, Any]:
     ensemble = ensemble_of(settings, settings.eval_window, scale)
     for name in {split, SEARCHED_SPLIT if settings.searches else split}:
         perplexity.check_text(ensemble, name, settings.scorer, columns)
+    counts = raw_counts.read(settings.data, split)
+    if counts is None:
+        remark("eval-lm", raw_counts.missing(settings.data))
     start = time.perf_counter()
     torch.manual_seed(samples.seed if samples else 1)
     evaluated = settings.scorer_of(ensemble)
@@ -130,7 +136,7 @@ def run(settings: Options) -> dict[str, Any]:
         "perplexity": result.perplexity,
         "nll": result.nll,
         "bits": result.bits,
-        **bits_a_character(ensemble.unit, result.bits),
+        **(written_figures(result, counts) if counts else {}),
         "tokens": result.tokens,
         "left_out": result.left_out,
         "models": len(ensemble.models),
@@ -180,14 +186,15 @@ def _dynamic_as_json(settings: ScorerSettings) -> dict[str, Any] | None:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """One line, and one for each setting beyond the usual evaluation."""
-    token = "character" if "bits_per_character" in result else "token"
+    """One line, one for the text as written, and one for each setting beyond the usual evaluation."""
     lines = [
-        "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits a {token}, NLL {nll:.2f} nats over "
+        "{split}: perplexity {perplexity:.2f}, {bits:.4f} bits a token, NLL {nll:.2f} nats over "
         "{tokens:,} tokens; {left_out:,} left out; models: {models}; {seconds:.1f} s".format(
-            token=token, **result
+            **result
         )
     ]
+    if "raw_counts" in result:
+        lines.append(f"as written: {written_text(result)}")
     if result["samples"]:
         lines.append(f"mean of {result['samples']} samples of dropout masks")
     if searched := result["searched"]:

@@ -21,6 +21,12 @@ class Options(ProgressOptions, ModelOptions):
     sampling_topk: int | None = option(
         "draw from the k most probable words, or bytes (default: all)"
     )
+    sampling_topp: float | None = option(
+        "draw from the fewest words, the most probable first, that have at least the probability P "
+        "together, of those that --sampling-topk keeps (default: all)",
+        metavar="P",
+    )
+    allow_unknown: bool = option("draw <unk> too, which is never drawn otherwise", False)
     seed: int = option("equal seeds give equal texts", 1)
 
     def __post_init__(self) -> None:
@@ -49,6 +55,8 @@ def run(settings: Options) -> dict[str, Any]:
         samples=settings.samples,
         temperature=settings.temperature,
         top_k=settings.sampling_topk,
+        top_p=settings.sampling_topp,
+        allow_unknown=settings.allow_unknown,
         seed=settings.seed,
         progress=progress_of(settings),
     )

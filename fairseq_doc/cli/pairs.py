@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
+from fairseq_doc.cli.outputs import check_distinct
 from fairseq_doc.evaluation.minimal_pairs import judge, read_pairs
 from fairseq_doc.evaluation.scoring import MAX_TOKENS
 from fairseq_doc.options import REQUIRED, option, positive
@@ -31,7 +32,9 @@ class Options(ProgressOptions, ModelOptions):
 def run(settings: Options) -> dict[str, Any]:
     """``all``, ``phenomena`` and ``kinds`` by name: ``pairs``, ``accuracy`` in percent, ``low`` and
     ``high``, its 95 % interval; the same for ``known``, the pairs without a word outside the
-    dictionary, and for the other, ``unknown`` ones, null where there are none."""
+    dictionary, and for the other, ``unknown`` ones, null where there are none. ``ties``, the number
+    of pairs whose scores are equal up to rounding, which are wrong."""
+    check_distinct(settings.files)
     pairs = [pair for path in settings.files for pair in read_pairs(path)]
     return judge(ensemble_of(settings), pairs, settings.max_tokens, progress_of(settings))
 
@@ -44,7 +47,10 @@ def as_text(result: dict[str, Any]) -> str:
     lines = [head, *_rows(result["kinds"], width), ""]
     if result["phenomena"].keys() != result["kinds"].keys():
         lines += [*_rows(result["phenomena"], width), ""]
-    return "\n".join([*lines, *_rows({"all": result["all"]}, width)])
+    lines += _rows({"all": result["all"]}, width)
+    if result["ties"]:
+        lines.append(f"{result['ties']:,} ties, equal up to rounding, count as wrong")
+    return "\n".join(lines)
 
 
 def _rows(parts: dict[str, dict[str, Any]], width: int) -> Iterator[str]:

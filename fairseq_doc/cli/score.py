@@ -7,10 +7,11 @@ from typing import Any
 from fairseq_doc.cli.arguments import (
     AdaptationOptions,
     TextOptions,
-    bits_a_character,
     ensemble_of,
+    figures_of_lines,
     progress_of,
     unknown_words,
+    written_text,
 )
 from fairseq_doc.cli.outputs import remark
 from fairseq_doc.errors import FairseqDocError
@@ -18,7 +19,6 @@ from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, encoded_text, score_text
 from fairseq_doc.evaluation.written_words import parts_of, score_parts, table, without_marks
 from fairseq_doc.options import option
-from fairseq_doc.preparation.byte_tokens import BYTE
 
 EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --path a.pt'
 
@@ -49,8 +49,8 @@ class Options(TextOptions, AdaptationOptions):
 
 
 def run(settings: Options) -> dict[str, Any]:
-    """``log_prob``, natural logarithm, and ``tokens`` over all lines; ``bits_per_character`` if a
-    token is a byte; ``unknown``, counts of words outside the dictionary; ``seconds`` without
+    """``log_prob``, natural logarithm, and ``tokens`` over all lines; of the text as written
+    ``word_perplexity``, ``bits_per_character``, ``bits_per_byte`` and ``raw_counts``; ``unknown``, counts of words outside the dictionary; ``seconds`` without
     loading; ``sentences``, each with ``text``, ``log_prob``, ``tokens`` and ``unknown``. With
     --output-word-probs also ``words`` and ``word_log_probs``, the end mark last (0 for an unscored
     first word); with --tsv also ``rows``, each a ``PartScore``."""
@@ -81,18 +81,19 @@ def run(settings: Options) -> dict[str, Any]:
             entry["rows"] = list(map(asdict, score_parts(parts, sentence, dictionary)))
         sentences.append(entry)
     total = Evaluation(-scored.log_prob, scored.tokens)
-    bits = f", {total.bits:.4f} bits a character" if form.unit == BYTE else ""
+    figures = figures_of_lines(lines, tokenized, form, total)
     remark(
         "score",
         f"{len(sentences):,} sentences, {scored.tokens:,} tokens, log-probability "
-        f"{scored.log_prob:.4f}, perplexity {total.perplexity:.2f}{bits}; {seconds:.1f} s",
+        f"{scored.log_prob:.4f}, perplexity {total.perplexity:.2f}; {seconds:.1f} s; as written: "
+        f"{written_text(figures)}",
     )
     if scored.unknown:
         remark("score", unknown_words(scored.unknown, form.unit))
     return {
         "log_prob": scored.log_prob,
         "tokens": scored.tokens,
-        **bits_a_character(form.unit, total.bits),
+        **figures,
         "unknown": dict(scored.unknown),
         "seconds": seconds,
         "sentences": sentences,

@@ -12,6 +12,7 @@ from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
 from fairseq_doc.evaluation.perplexity import Evaluation, evaluate
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, SentenceScore, check_sentences, score_text
+from fairseq_doc.evaluation.written_words import PartScore, parts_of, score_parts
 from fairseq_doc.models.language_model import MixtureLanguageModel
 
 
@@ -39,6 +40,30 @@ class PretrainedLanguageModel(Ensemble):
         tokenized = check_sentences(lines, state, empty_sentences, max_words=None, form=self.form)
         scores = score_text(self, tokenized, state, max_tokens).sentences
         return scores[0] if isinstance(sentences, str) else scores
+
+    def surprisals(
+        self,
+        sentences: str | Sequence[str],
+        state: str = "fresh",
+        empty_sentences: bool = False,
+        max_tokens: int = MAX_TOKENS,
+        units: bool = False,
+    ) -> list[PartScore] | list[list[PartScore]]:
+        """Surprisal and entropy, in bits, of each word as written and of the end mark, or with
+        ``units`` of each token; of a sentence or a list, as ``fairseq-doc score --tsv``. Other
+        arguments as of :meth:`score`."""
+        lines = [sentences] if isinstance(sentences, str) else sentences
+        tokenized = check_sentences(lines, state, empty_sentences, max_words=None, form=self.form)
+        if units:
+            parts = [[(word, 1) for word in words] for words in tokenized]
+        else:
+            parts = parts_of(self.form, lines, tokenized)
+        scores = score_text(self, tokenized, state, max_tokens, entropies=True).sentences
+        rows = [
+            list(score_parts(own, score, self.dictionary))
+            for own, score in zip(parts, scores, strict=True)
+        ]
+        return rows[0] if isinstance(sentences, str) else rows
 
     def perplexity(self, split: str, columns: int = 1) -> Evaluation:
         """Evaluate a split of the data folder."""

@@ -13,11 +13,15 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, score_text
-from fairseq_doc.files import text_lines
+from fairseq_doc.files import table_lines
 
 GOOD, BAD = "sentence_good", "sentence_bad"  # BLiMP's keys (Warstadt et al., 2020)
+HEADER = {GOOD: GOOD, BAD: BAD, "good": GOOD, "bad": BAD}
 KIND, PHENOMENON = "UID", "linguistics_term"
 Z = 1.959964  # of a 95 % interval
+# Two sums of float32 log-probabilities that differ by less, relatively, are equal: a batch of
+# another size (--max-tokens) rounds its matrix products differently.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -32,27 +36,37 @@ class Pair:
 
 def read_pairs(path: str) -> list[Pair]:
     """Read BLiMP's JSON lines, or two sentences a line with a tab between, the good one first. A
-    pair without a kind has the file's name as its kind; one without a phenomenon its kind. Raises
-    ``FairseqDocError`` for a line that is no pair, with its number, and without any pair."""
-    name, pairs = Path(path).stem, []
-    for number, line in enumerate(text_lines(path), start=1):
+    pair without a kind, or with null, has the file's name as its kind; one without a phenomenon its
+    kind. A first line of two of these names, or ``good`` and ``bad``, is a header, which gives the
+    order. Raises ``FairseqDocError`` for a line that is no pair, with its number, and without any
+    pair."""
+    name, columns, pairs = Path(path).stem, [GOOD, BAD], []
+    for number, line in enumerate(table_lines(path), start=1):
+        titles = [HEADER.get(cell.strip().lower(), "") for cell in line.split("\t")]
+        if number == 1 and sorted(titles) == sorted(columns):
+            columns = titles
+            continue
         found: dict[str, Any] = {}
         if line.startswith("{"):
             with contextlib.suppress(ValueError, RecursionError):
                 found = json.loads(line)
         elif line.count("\t") == 1:
-            found = dict(zip((GOOD, BAD), line.split("\t"), strict=True))
+            found = dict(zip(columns, line.split("\t"), strict=True))
         texts = found.get(GOOD), found.get(BAD)
         if not all(isinstance(text, str) and text.strip() for text in texts):
             raise FairseqDocError(
                 f"{path}: line {number}: expected {GOOD} and {BAD} in a JSON object, or two "
                 f"sentences with a tab between; got {shown(line)}"
             )
-        kind = str(found.get(KIND, name))
-        pairs.append(Pair(found[GOOD], found[BAD], kind, str(found.get(PHENOMENON, kind))))
+        kind = _name(found.get(KIND), name)
+        pairs.append(Pair(found[GOOD], found[BAD], kind, _name(found.get(PHENOMENON), kind)))
     if not pairs:
         raise FairseqDocError(f"{path}: expected pairs of sentences, one a line; got none")
     return pairs
+
+
+def _name(value: object, default: str) -> str:
+    return default if value in (None, "") else str(value)
 
 
 def judge(
@@ -62,8 +76,9 @@ def judge(
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Score both sentences of each pair, each with its end mark and from a state of zeros. A pair
-    is right if the good sentence has the larger probability; equal scores are wrong. Returns the
-    :func:`accuracy` of ``all``, and by name of the ``phenomena`` and ``kinds``."""
+    is right if the good sentence has the larger probability; a tie, scores equal up to
+    ``ROUNDING``, is wrong. Returns the :func:`accuracy` of ``all``, and by name of the ``phenomena``
+    and ``kinds``; and the number of ``ties``."""
     dictionary = ensemble.dictionary
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad)))
     tokenized = [ensemble.form.tokens(text) for text in texts]
@@ -77,8 +92,12 @@ def judge(
     rows: list[tuple[bool, bool]] = []
     phenomena: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
     kinds: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    ties = 0
     for pair in pairs:
-        right = log_prob[pair.good] > log_prob[pair.bad]
+        good, bad = log_prob[pair.good], log_prob[pair.bad]
+        is_tie = math.isclose(good, bad, rel_tol=ROUNDING)
+        ties += is_tie
+        right = good > bad and not is_tie
         row = (right, pair.good in unknown or pair.bad in unknown)
         for group in (rows, phenomena[pair.phenomenon], kinds[pair.kind]):
             group.append(row)
@@ -86,6 +105,7 @@ def judge(
         "all": accuracy(rows),
         "phenomena": {name: accuracy(own) for name, own in sorted(phenomena.items())},
         "kinds": {name: accuracy(own) for name, own in sorted(kinds.items())},
+        "ties": ties,
     }
 
 

@@ -20,6 +20,7 @@ from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Part, Progress, no_progress
 from fairseq_doc.evaluation.scorer import USUAL, ScorerSettings, scorer
 from fairseq_doc.modules.mixture import NotFiniteError
+from fairseq_doc.preparation.raw_counts import RawCounts
 
 # Melis et al. (2018) search a factor of the logits, 1 / T, from 1.06 down to .8 in steps of .02.
 TEMPERATURES = tuple(1 / (factor / 100) for factor in range(106, 78, -2))
@@ -38,16 +39,40 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float:
-        """e^(nll / tokens); infinite where that is beyond float64."""
-        try:
-            return math.exp(self.nll / self.tokens)
-        except OverflowError:
-            return math.inf
+        """e^(nll / tokens)."""
+        return _exp(self.nll / self.tokens)
 
     @property
     def bits(self) -> float:
-        """Mean NLL of a token, base 2, as fairseq logs losses; for bytes, bits a character."""
+        """Mean NLL of a token, base 2, as fairseq logs losses; for bytes, bits a byte."""
         return self.nll / self.tokens / math.log(2)
+
+
+def _exp(nats: float) -> float:
+    """Infinite where that is beyond float64."""
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.inf
+
+
+def as_written(nats: float, counts: RawCounts) -> dict[str, float]:
+    """What does not depend on how a text was cut into tokens. With nll = ``nats`` times all the
+    text's tokens, so that a token that was not scored counts as the mean of the others:
+
+    - ``word_perplexity``, e^(nll / (words + lines)): an end mark a line is a word too;
+    - ``bits_per_character``, nll / (characters ln 2), and ``bits_per_byte``, nll / (bytes ln 2),
+      line ends included.
+
+    Args:
+        nats: mean NLL of the tokens that were scored.
+    """
+    bits = nats * counts.tokens / math.log(2)
+    return {
+        "word_perplexity": _exp(nats * (counts.tokens / (counts.words + counts.lines))),
+        "bits_per_character": bits / counts.characters,
+        "bits_per_byte": bits / counts.bytes,
+    }
 
 
 def evaluate(

@@ -1,6 +1,7 @@
 """Tokenised text, one sentence a line, or any text by its bytes -> data for ``--task
 bptt_language_modeling``."""
 
+import codecs
 import math
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,8 +15,13 @@ from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import check_input, copy_file, text_lines, write_lines
 from fairseq_doc.options import check_ranges
-from fairseq_doc.preparation import pydoc_text
-from fairseq_doc.preparation.binarisation import check_split, load_dictionary, preprocess
+from fairseq_doc.preparation import pydoc_text, raw_counts
+from fairseq_doc.preparation.binarisation import (
+    check_split,
+    counts_of,
+    load_dictionary,
+    preprocess,
+)
 from fairseq_doc.preparation.byte_text import (
     Part,
     binarise_bytes,
@@ -136,17 +142,23 @@ def shares_of(path: Path, lines: int, split: str) -> list[int]:
 # ---- words ----
 
 
+NumberedLines = Iterator[tuple[int, str]]
+
+
+def lines_of(settings: Settings, files: dict[str, Path]) -> dict[str, tuple[Path, NumberedLines]]:
+    """{split: its file and numbered lines}, to be read one split after the other."""
+    if settings.split is None:
+        return {split: (path, _numbered(path)) for split, path in files.items()}
+    path = files[settings.corpus]
+    shares = shares_of(path, sum(1 for _ in text_lines(path)), settings.split)
+    whole, named = _numbered(path), zip(SPLITS, shares, strict=True)
+    return {split: (path, islice(whole, share)) for split, share in named}
+
+
 def write_text(settings: Settings, files: dict[str, Path], folder: Path) -> Lines:
     """Stage ``text``: three uncompressed files of words with single blanks between them, without a
     byte order mark, which would join the first word. Yields a warning about untokenised text."""
-    if settings.split is None:
-        texts = {split: (path, _numbered(path)) for split, path in files.items()}
-    else:
-        path = files[settings.corpus]
-        shares = shares_of(path, sum(1 for _ in text_lines(path)), settings.split)
-        whole, named = _numbered(path), zip(SPLITS, shares, strict=True)
-        texts = {split: (path, islice(whole, share)) for split, share in named}
-    for split, (path, lines) in texts.items():
+    for split, (path, lines) in lines_of(settings, files).items():
         copy = folder / f"{split}.txt"
         write_lines(copy, _words(settings.form, path, lines))
         if copy.stat().st_size == 0:
@@ -157,7 +169,7 @@ def write_text(settings: Settings, files: dict[str, Path], folder: Path) -> Line
         yield from untokenised(text_lines(folder / "train.txt"))
 
 
-def _numbered(path: Path) -> Iterator[tuple[int, str]]:
+def _numbered(path: Path) -> NumberedLines:
     return enumerate(text_lines(path), start=1)
 
 
@@ -281,6 +293,28 @@ def binarise_as_bytes(settings: Settings, files: dict[str, Path], folder: Path) 
     checksums.write(folder, [path.name for path in folder.iterdir()])
 
 
+# ---- both ----
+
+
+def count_raw_text(settings: Settings, files: dict[str, Path], data: Path, folder: Path) -> Lines:
+    """Stage ``counts`` of the text as written; yields its report."""
+    texts: dict[str, Iterator[str]]
+    if settings.unit == BYTE:
+        parts = parts_of(settings, files)
+        texts = {
+            split: codecs.iterdecode(map(bytes, part.chunks()), "utf-8", "surrogateescape")
+            for split, part in parts.items()
+        }
+    else:
+        texts = {
+            split: raw_counts.with_line_ends((line for _, line in lines), WORD)
+            for split, (_, lines) in lines_of(settings, files).items()
+        }
+    splits = counts_of(data / "dict.txt", SPLITS)["splits"]
+    tokens = {split: own["tokens"] for split, own in splits.items()}
+    yield from raw_counts.write(texts, tokens, folder)
+
+
 def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = print) -> None:
     """Prepare ``destination``, or resume; see :func:`parallel_text.prepare`."""
     settings = settings.with_defaults()
@@ -307,4 +341,5 @@ def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = 
             data = stages.run("data", lambda folder: binarise_as_bytes(settings, files, folder))
         else:
             data = stages.run("data", lambda folder: binarise(settings, text, folder, workers))
-        stages.finish(data, destination, copies)
+        counts = stages.run("counts", lambda folder: count_raw_text(settings, files, data, folder))
+        stages.finish(data, destination, [*copies, counts / raw_counts.NAME])

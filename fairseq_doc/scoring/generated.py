@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import text_lines
+from fairseq_doc.files import table_lines
 
 LINE = re.compile(r"([STHDP])-(\d+)\t(.*)", re.DOTALL)  # of those that are read
 MAX_DIGITS = 18  # of a sentence's number
@@ -59,7 +59,7 @@ def _read_lines(path: str) -> _Rows:
     """The lines by kind and sentence, without the scores of H- and D-."""
     rows: _Rows = {kind: {} for kind in "STHDP"}
     latest: dict[str, int] = {}  # sentence of each kind's last line
-    for number, line in enumerate(text_lines(path), start=1):
+    for number, line in enumerate(table_lines(path), start=1):
         match = LINE.fullmatch(line)
         if match is None:
             continue

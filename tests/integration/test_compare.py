@@ -67,6 +67,10 @@ def test_systems_with_seeds(compared, corpus):
     checkpoint = f"{words[2]}/one-seed2/checkpoints/checkpoint_best.pt"
     evaluated = result_of("eval-lm", corpus.data, "--path", checkpoint)
     assert evaluated["perplexity"] == one["test"]["values"][1]
+    perplexities = one["test"]["mean"], one["valid"]["mean"]  # of a text of plain words
+    assert [one[split]["word_perplexity"] for split in ("test", "valid")] == pytest.approx(
+        perplexities
+    )
 
 
 def test_a_second_start_adds_a_seed_and_repeats_nothing(compared):

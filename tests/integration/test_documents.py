@@ -174,6 +174,13 @@ def test_the_published_size_is_trained_by_one_command_which_resumes(checkout):
     assert re.search(r"checkpoint_last.pt \(epoch \d @ 3 updates\)", log)
 
 
+def test_the_methods_from_python_are_those_of_the_page(checkout):
+    """The Python of docs/analysis.md, with README's model."""
+    (block,) = blocks(ROOT / "docs" / "analysis.md", "python")
+    output = checkout.shell(f"{BIN}/python -c {shlex.quote(block)}")
+    assert "the company" in output and "surprisal=" in output
+
+
 def test_an_exported_model_gives_the_score_of_the_package(checkout, ran):
     """The Python of docs/export.md, which runs after its commands."""
     ran(ROOT / "docs" / "export.md")

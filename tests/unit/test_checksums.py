@@ -28,6 +28,15 @@ def test_the_form_is_that_of_sha256sum(data):
     assert run("sha256sum dict.txt train.bin", cwd=data) == written
 
 
+def test_sums_with_other_line_ends_are_checked_too(data):
+    """As git leaves them on Windows."""
+    sums = data / checksums.NAME
+    sums.write_bytes(sums.read_bytes().replace(b"\n", b"\r\n"))
+    checksums.check(data / "dict.txt")
+    (data / "dict.txt").write_text("other")
+    assert "is damaged" in refusal(checksums.check, data / "dict.txt")
+
+
 def test_a_file_that_changed(data):
     checksums.check(data / "train.bin")  # the second look is no shortcut for another file
     contents = (data / "train.bin").read_bytes()

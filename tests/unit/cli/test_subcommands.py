@@ -303,8 +303,9 @@ def test_tables_that_are_refused_before_a_model_is_loaded(
 
 def test_generate(models, capsys):
     options = "--length 7 --samples 2 --temperature 0.5 --sampling-topk 3 --seed 4"
+    options += " --sampling-topp 0.95 --allow-unknown"
     result, text = run("generate", f'--path a.pt:b.pt --prompt " w1  w2" {options}')
-    expected = sample_text(ensemble(*models), ["w1", "w2"], 7, 2, 0.5, 3, 4)
+    expected = sample_text(ensemble(*models), ["w1", "w2"], 7, 2, 0.5, 3, 4, 0.95, True)
     texts = [text_of(["w1", "w2", *sample], "word") for sample in expected]
     assert result == {"prompt": ["w1", "w2"], "samples": expected, "end": "</s>", "texts": texts}
     assert text == "\n\n".join(texts) and text.split()[:2] == ["w1", "w2"]
@@ -329,9 +330,21 @@ def test_text_of_generate(texts, printed):
     assert generate.as_text({"texts": texts}) == printed
 
 
+# pairs
+
+
+def test_pairs_counts_a_file_once_and_says_which_are_ties(models, folder):
+    (folder / "x.tsv").write_text("w1 w2\tw1 w2\nw1\tw2\n")
+    result, text = run("pairs", "x.tsv")
+    assert result["all"]["pairs"] == 2 and result["ties"] == 1
+    assert text.splitlines()[-1].startswith("1 ties")
+    assert_refused("got one twice", run, "pairs", "x.tsv ./x.tsv")
+
+
 # Bytes
 
 BYTES = "aé\naaé\n" * 5
+RAW = {"lines": 10, "words": 10, "characters": 35, "bytes": 45, "tokens": 45}
 
 
 @pytest.fixture
@@ -348,17 +361,32 @@ def model_of_bytes(folder, monkeypatch):
     return whole
 
 
-def test_a_model_of_bytes_has_bits_a_character(model_of_bytes, capsys):
-    bits = evaluate(model_of_bytes, "test").bits
-    result, text = run("eval-lm")
-    assert result["bits_per_character"] == result["bits"] == pytest.approx(bits, rel=1e-12)
-    assert f"{bits:.4f} bits a character" in text and "perplexity" in text
-    # eval-lm does not score the first byte; score reads the same text.
-    result, text = run("score", "--state carried --input whole")
-    assert result["bits_per_character"] == pytest.approx(bits, rel=1e-9)
-    assert result["tokens"] == 44
-    assert [row[1] for row in cells(text)] == ["aé", "aaé"] * 5
-    assert f"{bits:.4f} bits a character" in capsys.readouterr().err
+def test_a_text_as_written_has_figures_whatever_its_tokens_are(model_of_bytes, folder, capsys):
+    """eval-lm does not score the first byte; score reads the same text."""
+    nats = -evaluate(model_of_bytes, "test").nll / 44 * 45 / math.log(0.5) * math.log(2)
+    _, text = run("eval-lm")
+    assert "as written" not in text and "raw_counts.json" in capsys.readouterr().err
+    (folder / "raw_counts.json").write_text(json.dumps({"test": RAW}))
+    for command in (
+        "eval-lm",
+        "score --state carried --input whole",
+        "components --state carried --input whole",
+    ):
+        name, _, options = command.partition(" ")
+        result, text = run(name, options)
+        assert result["raw_counts"] == RAW
+        assert result["bits_per_byte"] == pytest.approx(nats / 45 / math.log(2), rel=1e-9)
+        assert result["bits_per_character"] == pytest.approx(nats / 35 / math.log(2), rel=1e-9)
+        assert result["word_perplexity"] == pytest.approx(math.exp(nats / 20), rel=1e-9)
+        assert f"{result['bits_per_character']:.4f} bits a char" in text + capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_words_with_an_end_mark_a_line_have_the_perplexity_a_token(models, folder, columns):
+    counts = {"lines": 4, "words": 96, "characters": 300, "bytes": 300, "tokens": 100}
+    (folder / "raw_counts.json").write_text(json.dumps({"test": counts}))
+    result, _ = run("eval-lm", f"--batch-size {columns}")
+    assert result["word_perplexity"] == result["perplexity"]
 
 
 def test_any_bytes_are_scored_and_joined_to_words(model_of_bytes, write, capsys):
@@ -385,7 +413,7 @@ def test_components_of_a_model_of_bytes(model_of_bytes, write):
     names = [token["word"] for token in sentence["tokens"]]
     assert (sentence["text"], names) == ("é", ["<0xC3>", "<0xA9>", "</s>"])
     bits = -result["log_prob"] / 3 / math.log(2)
-    assert result["bits_per_character"] == pytest.approx(bits) and f"{bits:.4f} bits" in text
+    assert result["bits_per_byte"] == pytest.approx(bits) and f"{bits:.4f} bits a byte" in text
 
 
 def test_a_model_of_bytes_continues_plain_text(model_of_bytes, capsys):

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import SentenceScore, score_text
 from fairseq_doc.preparation.byte_text import make_dictionary
+from fairseq_doc.preparation.text_form import TextForm
 
 from ..conftest import random_tokens, small_model, write_split
 from .conftest import ensemble, peaked_model
@@ -29,6 +32,19 @@ def test_a_string_has_one_score_and_a_list_a_list_of_them(lm, state):
     assert isinstance(score, SentenceScore)
     assert [score] == lm.score(sentences[:1], state)
     assert score.words == ["w1", "w2", "w3", "</s>"]
+
+
+def test_surprisals_are_the_scores_in_bits_of_words_as_written(lm):
+    lm.form = TextForm("word", "moses")  # in place of the data folder's
+    text = "w1, w2"
+    score = lm.score(text)
+    bits = [-p / math.log(2) for p in score.word_log_probs]
+    words, units = lm.surprisals(text), lm.surprisals([text], units=True)[0]
+    assert [row.text for row in words] == ["w1,", "w2", "</s>"]
+    assert [row.text for row in units] == ["w1", ",", "w2", "</s>"]
+    assert [row.surprisal for row in units] == pytest.approx(bits)
+    assert [row.surprisal for row in words] == pytest.approx([bits[0] + bits[1], *bits[2:]])
+    assert lm.surprisals([text, "w3"], "carried")[0][0].surprisal is None
 
 
 def test_sentences_that_are_refused_or_asked_for(lm):

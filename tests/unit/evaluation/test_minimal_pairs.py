@@ -1,12 +1,14 @@
 """Which of two sentences is likelier."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from conftest import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairseq_doc.evaluation import minimal_pairs
 from fairseq_doc.evaluation.minimal_pairs import Pair, accuracy, judge, read_pairs
 from fairseq_doc.evaluation.scoring import score_text
 
@@ -34,6 +36,32 @@ def test_pairs_are_judged_by_the_scores_of_their_sentences():
     assert word["known"] is None and word["unknown"]["pairs"] == 1
     assert found["all"]["known"]["pairs"] == 4
     assert list(found["phenomena"]) == ["syntax", "words"]
+    assert found["ties"] == 1
+
+
+def test_scores_that_differ_by_rounding_are_ties(monkeypatch):
+    """Whichever the larger; a difference beyond float32's rounding of the sums decides."""
+    scores = {"a": -80.0, "b": -80.00001, "c": -80.001}
+    sentences = [SimpleNamespace(log_prob=value) for value in scores.values()]
+    monkeypatch.setattr(
+        minimal_pairs, "score_text", lambda *_, **__: SimpleNamespace(sentences=sentences)
+    )
+    pairs = [Pair(good, bad, "k", "k") for good, bad in ("ab", "ba", "ac", "ca")]
+    found = judge(ensemble(peaked_model()), pairs)
+    assert found["ties"] == 2 and found["all"]["accuracy"] == 25
+
+
+def test_no_batch_size_decides_a_pair():
+    """Near ties in float32: sentences whose words have almost equal probabilities."""
+    model = peaked_model().float()
+    texts = [" ".join(f"w{(3 * i + k) % 16}" for i in range(4 + k % 30)) for k in range(60)]
+    lines = [text.split() for text in texts]
+    by_size = [
+        [one.log_prob for one in score_text(ensemble(model), lines, max_tokens=size).sentences]
+        for size in (1, 7, 100, 4000)
+    ]
+    for scores in zip(*by_size, strict=True):
+        assert max(scores) - min(scores) < minimal_pairs.ROUNDING * abs(max(scores))
 
 
 def test_both_forms_are_read(tmp_path):
@@ -44,6 +72,28 @@ def test_both_forms_are_read(tmp_path):
     assert read_pairs(tmp_path / "b.jsonl") == [Pair("a", "b", "k", "p")]
 
 
+@pytest.mark.parametrize("label, kind", [(None, "x"), ("", "x"), (7, "7")])
+def test_a_pair_without_a_kind_has_the_files_name(tmp_path, label, kind):
+    line = {"sentence_good": "a", "sentence_bad": "b", "UID": label, "linguistics_term": None}
+    (tmp_path / "x.jsonl").write_text(json.dumps(line))
+    assert read_pairs(tmp_path / "x.jsonl") == [Pair("a", "b", kind, kind)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a b\tb a\r\nc\td\r\n",
+        "sentence_good\tsentence_bad\na b\tb a\nc\td\n",
+        "Good\tBad\r\na b\tb a\r\nc\td\r\n",
+        "sentence_bad\tsentence_good\nb a\ta b\nd\tc\n",
+        '{"sentence_good": "a b", "sentence_bad": "b a"}\r\n{"sentence_good": "c", "sentence_bad": "d"}\r\n',
+    ],
+)
+def test_line_ends_and_a_header_are_no_text(tmp_path, text):
+    (tmp_path / "x").write_text(text, newline="")
+    assert read_pairs(tmp_path / "x") == [Pair("a b", "b a", "x", "x"), Pair("c", "d", "x", "x")]
+
+
 @pytest.mark.parametrize(
     "text, problem",
     [
@@ -51,6 +101,7 @@ def test_both_forms_are_read(tmp_path):
         ("a b\n", "line 1: expected sentence_good and sentence_bad in a JSON object, or two"),
         ("a\tb\na\tb\tc\n", "line 2: "),
         ("a\t\n", "line 1: "),
+        ("good\tbad\n", "expected pairs of sentences, one a line; got none"),
         ('{"sentence_good": "a"}\n', "line 1: "),
         ('{"sentence_good": "a", "sentence_bad": 3}\n', "line 1: "),
         ('{"sentence_good": "a", "sent\n', "line 1: "),

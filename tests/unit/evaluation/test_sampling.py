@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 from fairseq_doc.evaluation.sampling import draw, sample_text
 
 from ..conftest import assert_close
-from .conftest import EOS, ensemble, index, peaked_model, probs_by_hand, with_bias
+from .conftest import EOS, UNK, ensemble, index, peaked_model, probs_by_hand, with_bias
 
 BOS, PAD = 0, 1
+NEVER = [BOS, PAD, UNK]
 MODELS = [peaked_model(seed=0), peaked_model(seed=1)]
 
 
@@ -20,9 +22,9 @@ def sampled(prompt=(), length=6, models=MODELS, **settings):
 
 
 def next_probs(context, models=MODELS, temperature=1.0):
-    """(V,), the whole context read anew; without <s> and <pad>."""
+    """(V,), the whole context read anew; without <s>, <pad> and <unk>."""
     probs = probs_by_hand(models, torch.tensor([context]), temperature)[0, -1]
-    probs[[BOS, PAD]] = 0
+    probs[NEVER] = 0
     return probs / probs.sum()
 
 
@@ -34,14 +36,23 @@ def log_probs_of(counts, rows):
     return (counts / counts.sum()).log().repeat(rows, 1)
 
 
-@given(distributions, st.integers(1, 12), st.booleans())
-def test_frequencies_over_a_grid_are_the_probabilities(counts, top_k, all_words):
-    """Over u = (i + 1/2) / n a word with probability p is drawn n p times up to rounding, and
-    with top_k the k most probable words with p / their sum; of equal ones the first."""
-    n, top_k = 2000, None if all_words else top_k
+@given(
+    distributions,
+    st.none() | st.integers(1, 12),
+    st.none() | st.sampled_from([0.001, 0.23, 0.51, 0.77, 1.0]),
+)
+def test_frequencies_over_a_grid_are_the_probabilities(counts, top_k, top_p):
+    """Over u = (i + 1/2) / n a word with probability p is drawn n p times up to rounding. With
+    top_k these are the k most probable words with p / their sum; of equal ones the first. With
+    top_p it is the fewest of them whose sum reaches it."""
+    n = 2000
     grid = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    words = draw(log_probs_of(counts, n) + 3.0, grid, top_k)  # a constant changes nothing
+    words = draw(log_probs_of(counts, n) + 3.0, grid, top_k, top_p)  # a constant changes nothing
     kept = sorted(range(len(counts)), key=lambda i: (-counts[i], i))[:top_k]
+    if top_p is not None:
+        whole = sum(counts[i] for i in kept)
+        sums = itertools.accumulate(counts[i] for i in kept)
+        kept = kept[: 1 + sum(s < top_p * whole for s in sums)]
     total = sum(counts[i] for i in kept)
     for word, count in enumerate(counts):
         expected = n * count / total if word in kept else 0
@@ -98,13 +109,18 @@ def test_words_after_a_prompt_have_their_probabilities(temperature):
         assert abs(count - n * p) <= 5 * math.sqrt(n * p * (1 - p))
 
 
-@pytest.mark.parametrize("settings", [{}, {"top_k": 2}, {"temperature": 0.1}, {"top_k": 500}])
-def test_beginning_and_padding_are_never_drawn(settings):
-    model = with_bias(peaked_model(seed=2), [BOS, PAD], 30.0)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"top_k": 2}, {"temperature": 0.1}, {"top_k": 500}, {"top_p": 0.9}, {"top_p": 1e-9}],
+)
+def test_beginning_padding_and_unknown_are_never_drawn(settings):
+    model = with_bias(peaked_model(seed=2), NEVER, 30.0)
     probs = probs_by_hand([model], torch.tensor([[EOS]]))[0, -1]
-    assert_close(probs[[BOS, PAD]].sum(), torch.tensor(1.0), atol=1e-6)
+    assert_close(probs[NEVER].sum(), torch.tensor(1.0), atol=1e-6)
     words = {word for text in sampled((), 20, [model], samples=20, **settings) for word in text}
-    assert words and not words & {"<s>", "<pad>"}
+    assert words and not words & {"<s>", "<pad>", "<unk>"}
+    texts = sampled((), 20, [model], samples=20, allow_unknown=True, **settings)
+    assert {word for text in texts for word in text} == {"<unk>"}
 
 
 @pytest.mark.parametrize(
@@ -118,6 +134,10 @@ def test_beginning_and_padding_are_never_drawn(settings):
             for value in (0.0, -1.0, math.inf, math.nan)
         ),
         ({"top_k": 0}, "--sampling-topk must be at least 1; got 0"),
+        *(
+            ({"top_p": value}, f"--sampling-topp must be above 0 and at most 1; got {value}")
+            for value in (0.0, 1.1, math.nan)
+        ),
     ],
 )
 def test_settings_out_of_their_range(settings, problem):

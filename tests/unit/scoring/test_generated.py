@@ -31,9 +31,13 @@ def test_sentences_in_the_order_of_ids_with_all_hypotheses(tmp_path):
     ],
 )
 def test_kinds_of_lines_that_the_whole_file_lacks(tmp_path, kinds, expected):
-    """As grep leaves them; sorted too."""
+    """As grep leaves them; sorted; with CR LF."""
     lines = [line for line in block(0, "a@@ b", text="ab") if line[0] in kinds]
-    for path in (write(tmp_path / "o", lines), write(tmp_path / "s", sorted(lines))):
+    windows = [f"{line}\r" for line in lines]
+    for path in (
+        write(tmp_path / name, own)
+        for name, own in (("o", lines), ("s", sorted(lines)), ("w", windows))
+    ):
         (sentence,) = read_generated(path)
         assert sentence.source is sentence.target is None
         (found,) = sentence.hypotheses

@@ -1,0 +1,95 @@
+"""How long the splits of a data folder are as they were written, before any tokenisation.
+
+Perplexity a token depends on how a text was cut into tokens. With these counts it becomes figures
+that do not: perplexity a word, bits a character, bits a byte.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fairseq.utils import split_paths
+
+from fairseq_doc import checksums
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import read_text, write_lines
+from fairseq_doc.preparation.byte_tokens import BYTE
+from fairseq_doc.preparation.stages import Lines
+
+NAME = "raw_counts.json"  # {split: its RawCounts}
+MAX_BYTES = 1 << 20  # of this file
+
+
+@dataclass(frozen=True)
+class RawCounts:
+    """The size of a text as written; a line end is a character and a byte. ``words`` are those
+    between blanks, ``characters`` Unicode's code points, ``bytes`` those of UTF-8. ``tokens`` are
+    those the text was cut into, end marks included."""
+
+    lines: int
+    words: int
+    characters: int
+    bytes: int
+    tokens: int
+
+
+def count(pieces: Iterable[str], tokens: int) -> RawCounts:
+    """The counts of a text in pieces of any length; a lone surrogate is a byte that is no UTF-8
+    (``surrogateescape``)."""
+    lines = words = characters = size = 0
+    last = "\n"
+    for piece in filter(None, pieces):
+        goes_on = not (last.isspace() or piece[0].isspace())  # a word of the piece before
+        words += len(piece.split()) - goes_on
+        lines += piece.count("\n")
+        characters += len(piece)
+        size += len(piece.encode("utf-8", "surrogateescape"))
+        last = piece[-1]
+    return RawCounts(lines + (last != "\n"), words, characters, size, tokens)
+
+
+def with_line_ends(lines: Iterable[str], unit: str) -> Iterator[str]:
+    """The lines with a line feed each. Bytes keep a carriage return before it, since the model
+    reads it."""
+    return (f"{line if unit == BYTE else line.removesuffix(chr(13))}\n" for line in lines)
+
+
+def write(texts: Mapping[str, Iterable[str]], tokens: Mapping[str, int], folder: Path) -> Lines:
+    """Stage ``counts``, from the pieces of each split and the number of its tokens; yields its
+    report."""
+    counts = {}
+    for split, pieces in texts.items():
+        counts[split] = count(pieces, tokens[split])
+        yield (
+            "{split}: {lines} lines, {words} words, {characters} characters and {bytes} bytes as "
+            "written".format(split=split, **asdict(counts[split]))
+        )
+    content = {split: asdict(own) for split, own in counts.items()}
+    write_lines(folder / NAME, [json.dumps(content, indent=1)])
+
+
+def read(data: str, split: str) -> RawCounts | None:
+    """The counts of a split; None in a folder without, as fairseq-preprocess and earlier versions
+    made them. Raises ``FairseqDocError`` for a damaged file."""
+    path = Path(split_paths(data)[0]) / NAME
+    if not path.exists():
+        return None
+    checksums.check(path)
+    try:
+        found = json.loads(read_text(path, MAX_BYTES))
+        counts = {name: RawCounts(**own) for name, own in found.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise FairseqDocError(
+            f"{path}: expected the counts that prepare-lm writes; prepare the data again, or remove "
+            "the file to do without"
+        ) from None
+    return counts.get(split)
+
+
+def missing(data: str) -> str:
+    """A remark on a folder without them."""
+    return (
+        f"no perplexity a word and no bits a character: {data} has no {NAME}, which prepare-lm "
+        "writes"
+    )
