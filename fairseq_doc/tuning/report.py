@@ -66,7 +66,7 @@ def write_report(study: Study, stamp: Stamp, folder: Path) -> dict[str, Any]:
         )
     line = command.line(best.params)
     importances = importances_of(study)
-    result = {
+    result: dict[str, Any] = {
         "study": study.study_name,
         "metric": command.metric,
         "maximize": maximize,

@@ -148,7 +148,7 @@ def as_json(space: Space) -> dict[str, dict[str, Any]]:
     return written
 
 
-def suggest(trial: Trial, option: str, values: Distribution) -> Value:
+def suggest(trial: Trial, option: str, values: Distribution) -> Any:
     """What a trial tries for an option."""
     if isinstance(values, CategoricalDistribution):
         return trial.suggest_categorical(option, values.choices)

@@ -201,7 +201,7 @@ def open_storage(url: str, create: bool) -> BaseStorage:
     )
 
 
-def _open_database(database: URL, engine: dict[str, Any], **settings: bool) -> RDBStorage:
+def _open_database(database: URL, engine: dict[str, Any], **settings: Any) -> RDBStorage:
     deadline = time.monotonic() + MAKING
     while True:
         try:

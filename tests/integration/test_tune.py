@@ -50,21 +50,21 @@ def tuned(corpus, server, tmp_path_factory):
     process.kill(signal.SIGINT)
     interrupted = process.wait()
     before = trials_of(url)
-    logs = [folder_of(folder / "trials", trial) / "log.txt" for trial in before]
+    saved = folder.glob("trials/*/checkpoints/checkpoint_last.pt")
+    logs = [path.parent.parent / "log.txt" for path in saved]
     unfinished = [log for log in logs if "done training" not in log.read_text()]
 
-    def trained():
-        return sum(log.read_text().count("begin training epoch") for log in unfinished)
+    def resumed():
+        return sum("Loaded checkpoint" in log.read_text() for log in unfinished)
 
-    size = trained()
     process = start("streams")
-    wait_until(lambda: trained() > size, pid=process.pid)
+    wait_until(resumed, pid=process.pid)
     process.kill()
     assert process.wait().status == -signal.SIGKILL
     running = [trial.number for trial in trials_of(url) if state_of(trial) == "running"]
     command[-len(words.split()) - 1 : -len(words.split()) - 1] = [f"--retry={n}" for n in running]
-    resumed = start("streams").wait()
-    assert resumed.status == 0, resumed
+    ended = start("streams").wait()
+    assert ended.status == 0, ended
     return SimpleNamespace(
         trials=folder / "trials",
         url=url,
@@ -73,7 +73,7 @@ def tuned(corpus, server, tmp_path_factory):
         before=before,
         unfinished=unfinished,
         running=running,
-        output=resumed.out,
+        output=ended.out,
         command=[word for word in command if not str(word).startswith("--retry")],
     )
 
