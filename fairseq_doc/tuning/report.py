@@ -87,7 +87,7 @@ def write_report(study: Study, stamp: Stamp, folder: Path) -> dict[str, Any]:
     ]
     write_lines(folder / "best.sh", script)
     (folder / "best.sh").chmod(0o755)
-    write_lines(folder / "trials.tsv", _table(result["trials"], list(stamp.space)))
+    write_lines(folder / "trials.tsv", _table(trials, list(stamp.space)))
     with whole_file(folder / "report.json") as file:
         json.dump(result, file, indent=1, ensure_ascii=False)
         file.write("\n")
@@ -130,12 +130,12 @@ def importances_of(study: Study) -> dict[str, float]:
     return {name: float(share) for name, share in shares.items() if math.isfinite(share)}
 
 
-def _table(rows: Sequence[dict[str, Any]], options: Sequence[str]) -> list[str]:
+def _table(trials: Sequence[FrozenTrial], options: Sequence[str]) -> list[str]:
     lines = ["\t".join(["trial", "state", "value", "minutes", *options])]
-    for row in rows:
-        value = "" if row["value"] is None else repr(row["value"])
-        cells = [str(row["trial"]), row["state"], value, f"{row['seconds'] / 60:.2f}"]
-        lines.append("\t".join(cells + [str(row["settings"].get(name, "")) for name in options]))
+    for trial in trials:
+        row, value = as_row(trial), "" if trial.value is None else repr(trial.value)
+        cells = [str(trial.number), row["state"], value, f"{row['seconds'] / 60:.2f}"]
+        lines.append("\t".join([*cells, *(str(trial.params.get(name, "")) for name in options)]))
     return lines
 
 

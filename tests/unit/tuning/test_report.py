@@ -80,7 +80,7 @@ def test_the_files_of_a_report(tmp_path):
     rows = list(csv.DictReader((folder / "trials.tsv").open(), delimiter="\t"))
     assert [row["state"] for row in rows].count("complete") == 6
     assert [rows[k]["state"] for k in (1, 3)] == ["diverged", "failed"]
-    assert [rows[k]["value"] for k in (1, 3, 5)] == ["", "", "3.25"]
+    assert [rows[k]["value"] for k in (1, 3, 5)] == ["inf", "", "3.25"]
     assert rows[5]["lr"] == repr(best["lr"]) and rows[5]["act"] == best["act"]
 
     kept = json.loads((folder / "report.json").read_text())
