@@ -41,7 +41,8 @@ def report(settings: Options) -> dict[str, Any]:
     check_report(folder, settings.overwrite)
     written = write_report(study, stamp, folder)
     kept = {key: written[key] for key in ("study", "metric", "best", "best_of_half")}
-    return {**kept, "files": [str(folder / name) for name in FILES]}
+    files = [str(folder / name) for name in FILES if (folder / name).exists()]
+    return {**kept, "files": files}
 
 
 def check_report(folder: Path, overwrite: bool) -> None:
