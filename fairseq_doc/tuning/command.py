@@ -160,10 +160,9 @@ def _is_harmless(action: Action | None) -> bool:
 
 
 def _untrusted(option: Sequence[str]) -> FairseqDocError:
-    line = shlex.join(option)
     return FairseqDocError(
-        f"the study's command has {shown(line, 500)}: expected only options that cannot write or run "
-        f"anything outside the training's folder; if you trust it, add -- {line}"
+        f"the study's command has {shown(shlex.join(option), 500)}: expected only options that cannot "
+        "write or run anything outside the training's folder; if you trust it, repeat it after --"
     )
 
 

@@ -33,7 +33,7 @@ def rerun(settings: Options) -> dict[str, Any]:
     busy = f"another process trains trial {trial.number} again: wait until it has ended"
     with lock(folder / f"{name}.lock", busy):
         trained = train_seeds(
-            {name: command}, settings.seeds, settings.workers, folder, settings.say, by_chance=True
+            {name: command}, settings.seeds, settings.workers, folder, settings.say, bounded=True
         )
     values = trained[name]
     return {

@@ -55,10 +55,7 @@ class Options:
         choices=SAMPLERS,
     )
     startup_trials: int = option(
-        "random trials before gp and tpe learn from them",
-        10,
-        metavar="N",
-        type=positive,
+        "random trials before gp and tpe learn from them", 10, metavar="N", type=positive
     )
     enqueue: Sequence[str] | None = option(
         "try the best settings of this other study of the same storage first; options that it does "

@@ -64,14 +64,9 @@ class Stamp:
         return StudyDirection.MAXIMIZE if self.command.maximize else StudyDirection.MINIMIZE
 
     def as_text(self) -> str:
-        kept = {
-            "space": as_json(self.space),
-            "command": list(self.command.words),
-            "metric": self.command.metric,
-            "maximize": self.command.maximize,
-            "id": self.study_id,
-        }
-        return json.dumps(kept)
+        command = self.command
+        kept = {"command": command.words, "metric": command.metric, "maximize": command.maximize}
+        return json.dumps({**kept, "space": as_json(self.space), "id": self.study_id})
 
     @classmethod
     def of(cls, study: Study) -> "Stamp":

@@ -74,14 +74,14 @@ class Outcome:
 
 class Training:
     """A training in a folder of its own. One that was interrupted there is continued; one that has
-    finished or diverged is not repeated. With ``by_chance`` it has diverged, too, if its loss is
+    finished or diverged is not repeated. With ``bounded`` it has diverged, too, if its loss is
     worse than that of equally likely words, which a very short training can be."""
 
     def __init__(
-        self, command: Command, settings: Settings, folder: Path, by_chance: bool = True
+        self, command: Command, settings: Settings, folder: Path, bounded: bool = True
     ) -> None:
         self.folder, self.log = folder, folder / LOG
-        self._command, self._by_chance = command, by_chance
+        self._command, self._bounded = command, bounded
         self._settings = [*command.words[1:], *option_words(settings)]
         for path in (folder / COMMAND, self.log):
             if os.path.lexists(path):
@@ -147,7 +147,9 @@ class Training:
                 value = best_value(self.folder / CHECKPOINTS, self._command.maximize)
             except FairseqDocError as error:
                 return Outcome(None, str(error))
-            return Outcome(worst if math.isnan(value) or self._is_beyond_chance(value) else value)
+            return Outcome(
+                worst if math.isnan(value) or self._is_worse_than_uniform(value) else value
+            )
         tail = _part(self.log)
         if _DIVERGED.search(tail):
             return Outcome(worst)
@@ -167,12 +169,12 @@ class Training:
         outcome = self.outcome(0 if finished else 1)
         return None if outcome.value is None else outcome
 
-    def _is_beyond_chance(self, value: float) -> bool:
+    def _is_worse_than_uniform(self, value: float) -> bool:
         """Whether a loss in bits, or a perplexity, is worse than that of equally likely words."""
         found = _DICTIONARY.findall(_part(self.log, first=True))
         sizes = [int(size.replace(",", "") or 0) for size in found]
         bounds = {"loss": math.log2, "nll_loss": math.log2, "ppl": float}
-        ours = self._by_chance and not self._command.maximize
+        ours = self._bounded and not self._command.maximize
         bound = bounds.get(self._command.metric) if ours else None
         return bool(sizes and bound and value > bound(max(2, *sizes)))
 
@@ -188,12 +190,12 @@ def train_seeds(
     workers: int,
     folder: Path,
     remark: Callable[[str], None],
-    by_chance: bool = False,
+    bounded: bool = False,
 ) -> dict[str, dict[int, float]]:
     """{name: {seed: the best validation, infinite if it diverged}} of each command, trained with
     the seeds 1 to ``seeds``, which also replace ``{seed}`` in its words. Finished trainings are not
     repeated; a failure is a ``FairseqDocError``. ``remark`` takes a line for each that ends;
-    ``by_chance`` is that of :class:`Training`."""
+    ``bounded`` is that of :class:`Training`."""
     if seeds > MAX_SEEDS:
         raise FairseqDocError(f"--seeds: expected at most {MAX_SEEDS:,}; got {seeds:,}")
     trainings = {}
@@ -201,7 +203,7 @@ def train_seeds(
         for name, command in commands.items():
             words = tuple(word.replace("{seed}", str(seed)) for word in command.words)
             place = folder_of(folder, name, seed)
-            training = Training(replace(command, words=words), {"seed": seed}, place, by_chance)
+            training = Training(replace(command, words=words), {"seed": seed}, place, bounded)
             training.check_folder()
             trainings[name, seed] = training
     values: dict[str, dict[int, float]] = {name: {} for name in commands}
