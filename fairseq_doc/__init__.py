@@ -100,15 +100,11 @@ The data goes through the files in this order, and each imports only from what l
     parsing/outputs.py               an encoder-decoder's outputs -> lists of trees
     tuning/                          which options of a training are best
         settings.py                  options of a tuning; settings as words of a command line
-        space.py                     a YAML file -> Optuna's distributions -> what is tried next
+        space.py                     a YAML file -> Optuna's distributions, and its samplers
         command.py                   the command line that is tuned, read by fairseq's parser
-        launch.py                    a program that ends with its parent
         training.py                  one training: process, folder, log -> its value; several at once
-        slots.py                     which trials count, go on or are one too many
-        journal.py                   journal files and their lock
         storage.py                   a study in Optuna's storages, and what it was made with
-        progress.py                  a line a trial, and a bar
-        tuner.py                     settings -> trainings -> values, resumed after any end
+        tuner.py                     Optuna's optimisation around one training
         rerun.py                     a trial with other seeds -> the spread of its value
         report.py                    a study -> best command, table, JSON, plots
         comparison.py                several systems, each with several seeds -> a table

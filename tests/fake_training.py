@@ -2,13 +2,14 @@
 what fairseq prints at the end.
 
 Its loss is (log10 lr + 2)^2 + 0.01 seed. $FAKE_SECONDS is how long it trains, in steps with a checkpoint
-after each; it goes on from checkpoint_last.pt. --act says how it ends.
+after each; it goes on from checkpoint_last.pt. --act says how it ends. With $FAKE_DEAF it ignores SIGTERM.
 """
 
 import argparse
 import math
 import os
 import pickle
+import signal
 import sys
 import time
 import zipfile
@@ -45,6 +46,9 @@ def main():
         sys.exit("ValueError: it cannot")
     if args.act == "diverge":
         sys.exit("FloatingPointError: gradients are Nan/Inf")
+    if os.environ.get("FAKE_DEAF"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("2026 | INFO | dictionary: 10,000 words")
     os.makedirs(args.save_dir, exist_ok=True)
     last = os.path.join(args.save_dir, "checkpoint_last.pt")
     loss = (math.log10(args.lr) + 2) ** 2 + 0.01 * args.seed
@@ -52,7 +56,7 @@ def main():
     print(f"starts at step {first}", flush=True)
     for step in range(first, STEPS):
         time.sleep(float(os.environ.get("FAKE_SECONDS", "0")) / STEPS)
-        best = math.nan if args.act == "nan" else loss + 1 / (step + 1) - 1 / STEPS
+        best = {"nan": math.nan, "huge": 2.3e21}.get(args.act, loss + 1 / (step + 1) - 1 / STEPS)
         save(last, {"best": best, "step": step + 1})
     if args.act != "killed":
         print("done training in 0.1 seconds", flush=True)

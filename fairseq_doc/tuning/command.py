@@ -3,12 +3,14 @@
 import contextlib
 import io
 import os
+import re
 import shlex
 import shutil
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from fairseq import options
 import fairseq_doc
 from fairseq_doc import registration  # noqa: F401  # the parser knows our options
 from fairseq_doc.errors import FairseqDocError, first_usage_error, shown
-from fairseq_doc.tuning.settings import Settings, option_words
+from fairseq_doc.tuning.settings import Settings, grouped, option_words
 
 if TYPE_CHECKING:  # which needs Optuna
     from fairseq_doc.tuning.space import Space
@@ -35,6 +37,17 @@ _REFUSED = {
 }
 
 
+# What a stored command may have: flags, numbers and choices, without these two,
+_OTHER_PROGRAMS = ("azureml_logging", "use_plasma_view")
+# and these texts. Others can name a file to write or code to run.
+_TEXTS = """adafactor_eps adam_betas adamax_betas adaptive_softmax_cutoff batch_size_valid
+    best_checkpoint_metric decoder_attention decoder_output_dim doc_components eval_bleu_detok
+    gen_subset layer_dims lr max_tokens_valid phase_ratio source_lang stop_above target_lang
+    total_num_update train_subset update_freq valid_subset""".split()
+# Their values are words or tuples of numbers: fairseq gives some of them to Python's eval.
+_VALUE = re.compile(r"[\w.,+-]*|[\d.,eE+\-\[\]() ]*", re.ASCII)
+
+
 @dataclass(frozen=True)
 class Command:
     """A command line of fairseq-train without what is tuned, and how it rates checkpoints.
@@ -49,18 +62,33 @@ class Command:
         return shlex.join([*self.words, *option_words(settings)])
 
 
-def read_command(words: Sequence[str], space: "Space") -> Command:
-    """Check a command line by fairseq's parser, also with the values at both ends of every range.
-    An option may not be given twice, here and in the space, nor be one that the tuner sets."""
+def options_of(words: Sequence[str]) -> tuple[dict[str, Action], Namespace]:
+    """({option: what fairseq's parser knows of it}, settings) of a command line."""
     if not words or os.path.basename(words[0]) != PROGRAM:
         got = shown(words[0]) if words else "none"
         raise FairseqDocError(
             f"expected -- {PROGRAM} DATA ... after the other arguments, the training to tune; got "
             f"{got}"
         )
-    known, args = parsed(words[1:], "the command after --")
+    return parsed(words[1:], "the command after --")
+
+
+def kinds_of_numbers(words: Sequence[str]) -> dict[str, type]:
+    """{option without its dashes: int or float} of those that are numbers, or lists of numbers."""
+    kinds = {}
+    for name, action in options_of(words)[0].items():
+        with contextlib.suppress(Exception):  # it does not take a number
+            value = action.type("1") if callable(action.type) else ""
+            kinds[name.lstrip("-")] = type(value[0] if isinstance(value, list) else value)
+    return {name: kind for name, kind in kinds.items() if kind in (int, float)}
+
+
+def read_command(words: Sequence[str], space: "Space") -> Command:
+    """Check a command line by fairseq's parser, also with the values at both ends of every range.
+    An option may not be given twice, here and in the space, nor be one that the tuner sets."""
+    known, args = options_of(words)
     names = [word.partition("=")[0] for word in words]
-    given = {known[name] for name in names if name in known}
+    given = {known[name].dest for name in names if name in known}
     for name, reason in _REFUSED.items():
         if name in given:
             option = f"--{name.replace('_', '-')}"
@@ -71,7 +99,7 @@ def read_command(words: Sequence[str], space: "Space") -> Command:
             raise FairseqDocError(
                 f"the space has --{option}: expected an option of {PROGRAM} with these settings"
             )
-        name = known[f"--{option}"]
+        name = known[f"--{option}"].dest
         if name in given:
             raise FairseqDocError(
                 f"--{option}: expected in the space or in the command after --; got both; leave one "
@@ -88,22 +116,54 @@ def read_command(words: Sequence[str], space: "Space") -> Command:
     return Command(tuple(words), metric, maximize, args)
 
 
-def with_options(command: Command, words: Sequence[str], space: "Space") -> Command:
-    """A study's command with further options, which replace its own. If it runs the code of another
-    --user-dir, ``words`` must name that folder again, as a sign of trust."""
+def with_options(command: Command, settings: Settings, words: Sequence[str]) -> Command:
+    """A trial's training with further options, which replace its own. It may be a stranger's: an
+    option that could write or run something elsewhere must be in ``words`` too, as a sign of
+    trust."""
     if words and not words[0].startswith("-"):
         raise FairseqDocError(
             f"expected options after --, for the study's training; got {shown(words[0])}"
         )
     refuse_seed(words)
-    folder, given = value_of("--user-dir", command.words), value_of("--user-dir", words)
-    if folder is not None and given is None and not _is_this_package(folder):
-        raise FairseqDocError(
-            f"the study's command runs the code in --user-dir {shown(folder, 500)}: expected this "
-            f"package, {PACKAGE}, or a folder that you name; if you trust its code, add -- "
-            f"--user-dir {shlex.quote(folder)}"
-        )
-    return read_command([*command.words, *words], space)
+    program, *options = grouped(command.words)
+    tried = grouped(option_words(settings))[1:]
+    trusted = {_name(group) for group in grouped(words)[1:]}
+    for name in trusted.intersection(map(_name, tried)):
+        raise FairseqDocError(f"{name}: expected none, since the trial has it; leave it out")
+    stored = [group for group in [*options, *tried] if _name(group) not in trusted]
+    for group in stored:
+        values = [group[0].partition("=")[2], *group[1:]]
+        if _name(group) == "--user-dir":
+            harmless = _is_this_package("".join(values))
+        else:
+            harmless = all(map(_VALUE.fullmatch, values))
+        if not harmless:
+            raise _untrusted(group)
+    result = read_command([*program, *chain.from_iterable(stored), *words], {})
+    known = options_of(result.words)[0]
+    for group in stored:
+        if _name(group) != "--user-dir" and not _is_harmless(known.get(_name(group))):
+            raise _untrusted(group)
+    return result
+
+
+def _name(group: Sequence[str]) -> str:
+    return group[0].partition("=")[0]
+
+
+def _is_harmless(action: Action | None) -> bool:
+    """Whether an option can neither write nor run anything outside the training's folder."""
+    if action is None or action.dest in _OTHER_PROGRAMS:
+        return False
+    of_kind = action.nargs == 0 or action.choices or action.type in (int, float)
+    return bool(of_kind) or action.dest in _TEXTS
+
+
+def _untrusted(option: Sequence[str]) -> FairseqDocError:
+    return FairseqDocError(
+        f"the study's command has {shown(shlex.join(option), 500)}: expected only options that cannot "
+        "write or run anything outside the training's folder; if you trust it, repeat it after --"
+    )
 
 
 def refuse_seed(words: Sequence[str]) -> None:
@@ -140,15 +200,15 @@ def program_for(words: Sequence[str]) -> list[str]:
     return [found] if found else [sys.executable, "-m", "fairseq_cli.train"]
 
 
-def parsed(words: Sequence[str], what: str) -> tuple[dict[str, str], Namespace]:
-    """({option: its name in the settings}, settings), with what the parser adds while it reads."""
+def parsed(words: Sequence[str], what: str) -> tuple[dict[str, Action], Namespace]:
+    """({option: what the parser knows of it}, settings), with what it adds while it reads."""
     printed = io.StringIO()
     argv, sys.argv = sys.argv, [PROGRAM, *words]  # where fairseq looks for --user-dir
     try:
         with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
             parser = options.get_training_parser()
             args = options.parse_args_and_arch(parser, input_args=list(words))
-        return {name: action.dest for name, action in parser._option_string_actions.items()}, args
+        return dict(parser._option_string_actions), args
     except SystemExit:
         lines = [line for line in printed.getvalue().splitlines() if line.strip()]
         reason = lines[-1].partition("error: ")[2] if lines else ""

@@ -3,10 +3,13 @@
 import math
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+from tqdm import tqdm
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.options import REQUIRED, option, positive
@@ -15,7 +18,7 @@ READY = Path(__file__).parent / "spaces"
 LEARNING = ("gp", "tpe")  # samplers that learn from the trials before
 MAX_NAME = 200  # bytes of a study's name, which is a folder's
 SAMPLERS = (*LEARNING, "qmc", "random")
-OF_TUNING = ("trials", "sampler", "startup-trials", "enqueue", "seed", "keep")
+OF_TUNING = ("trials", "sampler", "startup-trials", "enqueue", "retry", "seed", "keep")
 Value: TypeAlias = bool | int | float | str
 Settings: TypeAlias = Mapping[str, Value]  # {option without its dashes: value}
 
@@ -35,7 +38,7 @@ class Options:
         positional=True,
         nargs="?",
     )
-    study: str = option("begun, joined or continued", REQUIRED, metavar="NAME")
+    study: str = option("study to create, join or resume", REQUIRED, metavar="NAME")
     storage: str = option(
         "sqlite:///FILE, for one machine; FILE.journal, postgresql://... or mysql://..., for "
         "several",
@@ -43,7 +46,7 @@ class Options:
         metavar="URL",
     )
     trials: int = option(
-        "complete ones at the end, of all processes together", 60, metavar="N", type=positive
+        "completed trials in total, across all processes", 60, metavar="N", type=positive
     )
     workers: int = option("trainings at once", 1, metavar="K", type=positive)
     sampler: str = option(
@@ -52,21 +55,25 @@ class Options:
         choices=SAMPLERS,
     )
     startup_trials: int = option(
-        "random trials before gp and tpe learn from them",
-        10,
-        metavar="N",
-        type=positive,
+        "random trials before gp and tpe learn from them", 10, metavar="N", type=positive
     )
     enqueue: Sequence[str] | None = option(
-        "try the best settings of this other study of the same storage, what they lack drawn; may "
-        "be repeated",
+        "try the best settings of this other study of the same storage first; options that it does "
+        "not tune are drawn; may be repeated",
         action="append",
         type=str,
         metavar="STUDY",
     )
-    seed: int = option("of the sampler", 1)
+    retry: Sequence[int] | None = option(
+        "run this trial again, whose process was killed; may be repeated. A database finds such "
+        "trials by itself after some minutes, a journal does not",
+        action="append",
+        type=int,
+        metavar="TRIAL",
+    )
+    seed: int = option("random seed of the sampler", 1)
     dir: str | None = option("folder of the trials (default: tune/NAME)")
-    keep: str = option("whose checkpoints stay", "best", choices=("best", "all"))
+    keep: str = option("trials whose checkpoints are kept", "best", choices=("best", "all"))
     report: str | None = option(
         "write the best command, a table and plots there",
         metavar="FOLDER",
@@ -78,7 +85,7 @@ class Options:
         metavar="TRIAL",
         without=("space", *OF_TUNING),
     )
-    seeds: int = option("of --rerun", 5, metavar="N", type=positive, needs="rerun")
+    seeds: int = option("number of seeds of --rerun", 5, metavar="N", type=positive, needs="rerun")
     overwrite: bool = option("replace an existing report", False)
     no_progress_bar: bool = option("show no progress", False)
     json: bool = option("print one JSON object", False)
@@ -107,6 +114,11 @@ class Options:
     @property
     def quiet(self) -> bool:
         return self.no_progress_bar or self.json
+
+    def say(self, text: str) -> None:
+        """Print a line of progress, above a bar if there is one."""
+        if not self.quiet:
+            tqdm.write(text, file=sys.stderr)
 
     @property
     def folder(self) -> Path:
@@ -148,19 +160,19 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
-def differences(words: Sequence[str], others: Sequence[str]) -> tuple[str, str] | None:
-    """The options, with values, that only one of two command lines has; None if both have all."""
-    one, two = _options(words), _options(others)
-    only_one = " ".join(option for option in one if option not in two)
-    only_two = " ".join(option for option in two if option not in one)
-    return (only_one or "none", only_two or "none") if only_one or only_two else None
-
-
-def _options(words: Sequence[str]) -> list[str]:
-    """Each option with its values, quoted for a shell; first the words before all options."""
+def grouped(words: Sequence[str]) -> list[list[str]]:
+    """Each option with its values; first the words before all options."""
     options: list[list[str]] = [[]]
     for word in words:
         if word.startswith("--"):
             options.append([])
         options[-1].append(word)
-    return [shlex.join(option) for option in options]
+    return options
+
+
+def differences(words: Sequence[str], others: Sequence[str]) -> tuple[str, str] | None:
+    """The options, with values, that only one of two command lines has; None if both have all."""
+    one, two = (list(map(shlex.join, grouped(line))) for line in (words, others))
+    only_one = " ".join(option for option in one if option not in two)
+    only_two = " ".join(option for option in two if option not in one)
+    return (only_one or "none", only_two or "none") if only_one or only_two else None

@@ -1,51 +1,54 @@
-"""Studies in Optuna's storages, each with its :class:`Stamp`.
+"""Studies in Optuna's storages, each with its :class:`Stamp`, and the folder of its trials.
 
-A storage is a database by its SQLAlchemy URL, or a journal file:
-
-    sqlite:///FILE                   processes of one machine
-    postgresql://..., mysql://...    several machines
-    FILE.journal, journal:///FILE    several machines with a common disk
+sqlite:///FILE                   processes of one machine
+postgresql://..., mysql://...    several machines
+FILE.journal, journal:///FILE    several machines with a common disk
 """
 
-import functools
-import inspect
 import json
+import math
 import os
-import random
 import re
 import time
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import optuna
-from optuna.exceptions import DuplicatedStudyError, ExperimentalWarning, UpdateFinishedTrialError
-from optuna.storages import BaseStorage, RDBStorage, get_storage
+from optuna.exceptions import DuplicatedStudyError, ExperimentalWarning
+from optuna.storages import (
+    BaseStorage,
+    JournalStorage,
+    RDBStorage,
+    RetryHeartbeatStaleTrialCallback,
+)
+from optuna.storages.journal import JournalFileBackend
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.engine import make_url
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import check_output, write_lines
+from fairseq_doc.files import check_output, read_text, write_lines
 from fairseq_doc.tuning.command import PROGRAM, Command
-from fairseq_doc.tuning.journal import open_journal
 from fairseq_doc.tuning.settings import differences, option_words
-from fairseq_doc.tuning.slots import Slot, check_trial, slots_of
 from fairseq_doc.tuning.space import Space, as_json, parse_space
 
 STAMP = "fairseq_doc"  # the user attribute of a study
 JOURNAL = "journal:///"
-SQLITE_WAIT = 60.0  # seconds for another process's write
-PATIENCE = 60.0  # seconds of errors that pass
-MAKING = 10.0  # seconds for another process that stamps its study
-# While others use a database, or make its tables.
-_PASSING = re.compile("locked|busy|already exists|UNIQUE constraint")
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+HEARTBEAT = 60  # seconds between a running trial's signs of life in a database
+STALE = 300  # seconds without one, after which its process counts as killed
+MAKING = 10.0  # seconds for another process that makes tables or stamps a study
+WAIT = 60.0  # seconds for another process's write to an SQLite file
+
+# User attributes of a trial
+FOLDER = "slot"  # the number of its folder, that of its first attempt; named as in version 0.5.0
+ORIGIN = "origin"  # the trial of another study that its settings are from
+PROBLEM = "problem"  # the last line of the log of a failed training
 
 
 @dataclass(frozen=True)
@@ -61,28 +64,21 @@ class Stamp:
         return StudyDirection.MAXIMIZE if self.command.maximize else StudyDirection.MINIMIZE
 
     def as_text(self) -> str:
-        kept = {
-            "space": as_json(self.space),
-            "command": list(self.command.words),
-            "metric": self.command.metric,
-            "maximize": self.command.maximize,
-            "id": self.study_id,
-        }
-        return json.dumps(kept)
+        command = self.command
+        kept = {"command": command.words, "metric": command.metric, "maximize": command.maximize}
+        return json.dumps({**kept, "space": as_json(self.space), "id": self.study_id})
 
     @classmethod
     def of(cls, study: Study) -> "Stamp":
         """The stamp of a study; an error if another program made the study, or it is damaged."""
-        text, directions = study.user_attrs.get(STAMP), study.directions
+        text = study.user_attrs.get(STAMP)
         try:
             data = json.loads(text or "")
             words = [str(word) for word in data["command"]]
-            if os.path.basename(words[0]) != PROGRAM:
-                raise ValueError
             # Not the program's path, which is another machine's or someone else's choice.
             command = Command((PROGRAM, *words[1:]), str(data["metric"]), bool(data["maximize"]))
             stamp = cls(parse_space(data["space"], "space"), command, str(data["id"]))
-            if directions != [stamp.direction]:
+            if os.path.basename(words[0]) != PROGRAM or study.directions != [stamp.direction]:
                 raise ValueError
         except (LookupError, TypeError, ValueError, RecursionError):
             raise FairseqDocError(
@@ -93,8 +89,61 @@ class Stamp:
         return stamp
 
 
+# ---- trials ----
+
+
+def state_of(trial: FrozenTrial) -> str:
+    """``complete``; ``diverged``, complete with the worst value; ``failed``; ``interrupted``, to be
+    run again as another trial; ``running``; or ``waiting``."""
+    if trial.state == TrialState.COMPLETE:
+        return "complete" if math.isfinite(trial.value or 0.0) else "diverged"
+    if trial.state == TrialState.FAIL:
+        return "failed" if PROBLEM in trial.user_attrs else "interrupted"
+    return trial.state.name.lower()
+
+
+def finite(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+    """Those that are complete and did not diverge."""
+    return [trial for trial in trials if state_of(trial) == "complete"]
+
+
+def best_of(trials: Iterable[FrozenTrial], maximize: bool) -> FrozenTrial | None:
+    """The trial of the best finite value, the first of equal ones."""
+    sign = -1 if maximize else 1
+    return min(finite(trials), key=lambda trial: sign * value_of(trial), default=None)
+
+
+def value_of(trial: FrozenTrial) -> float:
+    """Of a complete trial."""
+    assert trial.value is not None
+    return trial.value
+
+
+def folder_of(folder: Path, trial: Any) -> Path:
+    """The folder of a trial."""
+    own = trial.user_attrs.get(FOLDER, trial.number)
+    return folder / f"trial-{own if isinstance(own, int) else trial.number:04d}"
+
+
+def as_row(trial: FrozenTrial) -> dict[str, Any]:
+    """A trial as a report has it; ``seconds`` of its last attempt."""
+    state = state_of(trial)
+    return {
+        "trial": trial.number,
+        "state": state,
+        "value": trial.value if state == "complete" else None,
+        "seconds": round(trial.duration.total_seconds(), 1) if trial.duration else 0.0,
+        "origin": trial.user_attrs.get(ORIGIN),
+        "settings": trial.params,
+        "problem": trial.user_attrs.get(PROBLEM, ""),
+    }
+
+
+# ---- storages ----
+
+
 def silence() -> None:
-    """Turn off Optuna's log lines and warnings; a bar shows the progress."""
+    """Turn off Optuna's log lines and warnings."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     optuna.logging.disable_default_handler()
     optuna.logging.disable_propagation()
@@ -102,44 +151,29 @@ def silence() -> None:
     warnings.filterwarnings("ignore", category=ExperimentalWarning)
 
 
-def patiently(call: Callable[_P, _T], *args: _P.args, **keywords: _P.kwargs) -> _T:
-    """Call a storage, again while others lock it; other failures are a ``FairseqDocError``."""
-    began = time.monotonic()
-    while True:
-        try:
-            return call(*args, **keywords)
-        except (FairseqDocError, ImportError, DuplicatedStudyError, UpdateFinishedTrialError):
-            raise
-        except Exception as error:  # damage fails anywhere in Optuna, sqlalchemy and a driver
-            gist = _gist(error)
-            if not _PASSING.search(gist) or time.monotonic() - began > PATIENCE:
-                raise FairseqDocError(f"the storage cannot be used: {gist}") from error
-        time.sleep(random.uniform(0.05, 0.5))
-
-
-def _gist(error: BaseException) -> str:
-    """The text of the error that came first."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    text = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
-    return text if " " in text else f"{type(error).__name__} {text}"
+@event.listens_for(Engine, "begin")
+def _lock_first(connection: Connection) -> None:
+    """In SQLite take the lock before the first read: Optuna reads that a trial waits, then writes
+    that it runs, and two workers could take one trial."""
+    if connection.get_execution_options().get(STAMP):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def open_storage(url: str, create: bool) -> BaseStorage:
-    """Open a storage; ``create``: make its file. All its methods are called :func:`patiently`."""
+    """Open a storage; ``create``: make its file."""
     if url.startswith(JOURNAL) or url.endswith(".journal"):
         path = url.removeprefix(JOURNAL)
         _check_file(path, create)
-        storage: BaseStorage = open_journal(path)
-    else:
-        storage = _open_database(url, create)
-    for name, method in inspect.getmembers(storage, inspect.ismethod):
-        if not name.startswith("_"):
-            setattr(storage, name, functools.partial(patiently, method))
-    return storage
-
-
-def _open_database(url: str, create: bool) -> BaseStorage:
+        try:
+            if os.path.exists(path):
+                with open(path, "rb") as file:  # Optuna skips a last line that it cannot read
+                    json.loads(file.readline(1 << 20) or '{"op_code": 0}')["op_code"]
+            return JournalStorage(JournalFileBackend(path))
+        except Exception as error:  # records are replayed unchecked
+            raise FairseqDocError(
+                f"storage: expected {path} to be a journal of Optuna; got another or a damaged "
+                f"file: {_gist(error)}"
+            ) from error
     try:
         database = make_url(url)
     except ArgumentError:
@@ -147,30 +181,64 @@ def _open_database(url: str, create: bool) -> BaseStorage:
             "storage: expected sqlite:///FILE, FILE.journal, postgresql://... or mysql://...; got "
             f"{shown(url)}"
         ) from None
-    arguments: dict[str, Any] = {}
-    if database.get_backend_name() == "sqlite":
-        if database.database in (None, "", ":memory:"):
-            raise FairseqDocError(f"storage: expected sqlite:///FILE; got {url}, which is not kept")
-        _check_file(str(database.database), create)
-        arguments = {"connect_args": {"timeout": SQLITE_WAIT}}
-    try:
-        return get_storage(patiently(RDBStorage, url, engine_kwargs=arguments))
-    except (ImportError, FairseqDocError) as error:
-        shown_url = database.render_as_string(hide_password=True)
-        raise FairseqDocError(
-            f"storage {shown_url}: expected a database that can be used, and its Python driver, such "
-            f"as psycopg2 or mysqlclient; got: {_gist(error)}"
-        ) from None
+    if database.get_backend_name() != "sqlite":
+        return _open_database(database, {})
+    if database.database in (None, "", ":memory:"):
+        raise FairseqDocError(f"storage: expected sqlite:///FILE; got {url}, which is not kept")
+    _check_file(str(database.database), create)
+    _open_database(database, {"connect_args": {"timeout": WAIT}})  # makes and checks the tables
+    locking = {"connect_args": {"timeout": WAIT, "isolation_level": None}}
+    return _open_database(
+        database,
+        {**locking, "execution_options": {STAMP: True}},
+        skip_table_creation=True,
+        skip_compatibility_check=True,
+    )
+
+
+def _open_database(database: URL, engine: dict[str, Any], **settings: Any) -> RDBStorage:
+    deadline = time.monotonic() + MAKING
+    while True:
+        try:
+            return RDBStorage(
+                database.render_as_string(hide_password=False),
+                engine,
+                heartbeat_interval=HEARTBEAT,
+                grace_period=STALE,
+                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+                **settings,
+            )
+        except Exception as error:  # of Optuna, sqlalchemy or a driver
+            made_twice = re.search("already exists|UNIQUE constraint", str(error))
+            if not made_twice or time.monotonic() > deadline:  # another process makes the tables
+                raise FairseqDocError(
+                    f"storage {database.render_as_string(hide_password=True)}: expected a database "
+                    "that can be used, and its Python driver, such as psycopg2 or mysqlclient; "
+                    f"got: {_gist(error)}"
+                ) from error
+        time.sleep(0.2)
+
+
+def _gist(error: BaseException) -> str:
+    """The text of the error that came first."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(f"{type(error).__name__}: {getattr(error, 'orig', None) or error}".split())[
+        :300
+    ]
 
 
 def _check_file(path: str, create: bool) -> None:
-    if os.path.lexists(path):  # asked once: another process may make it at any moment
+    if os.path.lexists(path):
         if not os.path.isfile(path) or not os.access(path, os.R_OK | os.W_OK):
             raise FairseqDocError(f"storage: expected a file that can be written to; got {path}")
     elif create:
         check_output(path, overwrite=True)
     else:
         raise FairseqDocError(f"storage: expected the file of a study; there is no {path}")
+
+
+# ---- studies ----
 
 
 def load_study(storage: BaseStorage, name: str) -> tuple[Study, Stamp]:
@@ -185,21 +253,6 @@ def load_study(storage: BaseStorage, name: str) -> tuple[Study, Stamp]:
     return study, Stamp.of(study)
 
 
-def trials_of(study: Study, space: Space) -> list[FrozenTrial]:
-    """The trials of a study, checked."""
-    trials = study.get_trials(deepcopy=False)
-    for trial in trials:
-        if trial.state != TrialState.WAITING:
-            check_trial(trial, space)
-    return trials
-
-
-def read_slots(storage: BaseStorage, name: str) -> tuple[Stamp, list[Slot]]:
-    """A study's stamp and slots."""
-    study, stamp = load_study(storage, name)
-    return stamp, slots_of(trials_of(study, stamp.space))
-
-
 def open_study(
     storage: BaseStorage, name: str, space: Space, command: Command
 ) -> tuple[Study, Stamp]:
@@ -210,15 +263,11 @@ def open_study(
         made.set_user_attr(STAMP, mine.as_text())
         return made, mine
     except DuplicatedStudyError:
-        pass
-    deadline = time.monotonic() + MAKING
+        deadline = time.monotonic() + MAKING
     study = optuna.load_study(study_name=name, storage=storage)
-    while not study.user_attrs and not study.get_trials() and study.directions == [mine.direction]:
-        if time.monotonic() > deadline:  # the process that has just made it died
-            study.set_user_attr(STAMP, mine.as_text())
-            time.sleep(0.5)  # another process may do the same; the last one's stamp holds for all
-        time.sleep(0.1)
-    study, stamp = load_study(storage, name)
+    while not study.user_attrs and not study.get_trials() and time.monotonic() < deadline:
+        time.sleep(0.1)  # another process has just made it
+    stamp = Stamp.of(study)
     pairs = {
         "space": (_space_words(stamp.space), _space_words(space)),
         "command": (stamp.command.words[1:], command.words[1:]),
@@ -240,7 +289,7 @@ def _space_words(space: Space) -> list[str]:
 def claim_folder(folder: Path, stamp: Stamp) -> None:
     """Make the folder of a study's trials, or take it. Other files, trials of another study, and
     links, through which a training would write elsewhere, are refused."""
-    found = None
+    name = folder / "study"
     try:
         for path in (folder, *folder.rglob("*")):
             if path.is_symlink():
@@ -249,15 +298,11 @@ def claim_folder(folder: Path, stamp: Stamp) -> None:
                     f"{path}: remove it, or give another folder"
                 )
         folder.mkdir(parents=True, exist_ok=True)
-        if not any(folder.iterdir()):
-            write_lines(folder / "study", [stamp.study_id])
-        for _ in range(20):  # another process may be writing it
-            if (folder / "study").is_file():
-                found = (folder / "study").read_text(errors="replace").strip()
-                break
-            time.sleep(0.05)
+        if not any(not path.name.startswith(".") for path in folder.iterdir()):
+            write_lines(name, [stamp.study_id])
     except OSError as error:
         raise FairseqDocError(f"dir: cannot write {folder}: {error.strerror}") from None
+    found = read_text(name, 1 << 10).strip() if name.exists() else None
     if found != stamp.study_id:
         got = "other files" if found is None else "trials of another study"
         raise FairseqDocError(

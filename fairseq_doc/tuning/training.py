@@ -10,11 +10,14 @@ import math
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,57 +25,73 @@ import torch
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches.checkpoint_reading import check_file, clear_errors
-from fairseq_doc.files import write_lines
-from fairseq_doc.tuning import launch
+from fairseq_doc.files import check_input, read_text, write_lines
 from fairseq_doc.tuning.command import Command, program_for
 from fairseq_doc.tuning.settings import Settings, differences, duration, number, option_words
 
 COMMAND, LOG, CHECKPOINTS = "command.txt", "log.txt", "checkpoints"
-POLL = 0.1  # seconds between looks at the trainings
+POLL = 0.1  # seconds between looks at a training
 STOP_AFTER = 20.0  # seconds between a request to end and the end
-_TAIL = 1 << 16  # bytes of a log that say how a training ended
+MAX_SEEDS = 10_000
+_MAX_COMMAND = 1 << 20  # bytes
+_PART = 1 << 16  # bytes of a log's beginning, with the dictionary's size, and of its end
 _END = 2_000  # characters of a log, in which a finished training says so
 _DONE = re.compile(r"\bdone training in [\d.]+ seconds")
 _DIVERGED = re.compile(
     r"FloatingPointError: gradients are Nan/Inf|Minimum loss scale reached|"
     r"is not finite: .*diverged\?"
 )
+_DICTIONARY = re.compile(r"\bdictionary: ([\d,]{1,15}) (?:types|words)")
+
+
+class Interrupted(Exception):
+    """A training was asked to end before its end."""
+
+
+@contextlib.contextmanager
+def interruptible(workers: int) -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
+    """Threads, and an event that is set when this one raises, as by Ctrl-C: their trainings end."""
+    ending = threading.Event()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            yield pool, ending
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                print("ending the trainings; the same command resumes them", file=sys.stderr)
+            ending.set()
+            raise
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The best validation, infinite if it diverged; None if it failed, and the log's last line."""
+    """The best validation, infinite if it diverged; None if it failed, and the log's last line.
+    ``seconds`` is what it took, 0 if it had ended before."""
 
     value: float | None
     problem: str = ""
+    seconds: float = 0.0
 
 
 class Training:
-    """A training in a folder of its own. One that was interrupted there is continued."""
+    """A training in a folder of its own. One that was interrupted there is continued; one that has
+    finished or diverged is not repeated. With ``bounded`` it has diverged, too, if its loss is
+    worse than that of equally likely words, which a very short training can be."""
 
-    def __init__(self, command: Command, settings: Settings, folder: Path) -> None:
-        self.folder = folder
-        self._command = command
+    def __init__(
+        self, command: Command, settings: Settings, folder: Path, bounded: bool = True
+    ) -> None:
+        self.folder, self.log = folder, folder / LOG
+        self._command, self._bounded = command, bounded
         self._settings = [*command.words[1:], *option_words(settings)]
-        self._process: subprocess.Popen | None = None
-        self._earlier: Outcome | None = None
-        self._started = 0.0
-        self.stamped = 0.0  # seconds at the last time stamp, of the tuner
-
-    @property
-    def log(self) -> Path:
-        return self.folder / LOG
-
-    @property
-    def seconds(self) -> float:
-        """Since it was started here; 0 before."""
-        return 0.0 if self._process is None else time.monotonic() - self._started
+        for path in (folder / COMMAND, self.log):
+            if os.path.lexists(path):
+                check_input(path, again=True)  # a pipe would block
 
     def check_folder(self) -> None:
         """Refuse a folder with a training of other options; the folder may have been moved."""
         try:
-            words = shlex.split((self.folder / COMMAND).read_text())[1:-2]
-        except (OSError, ValueError):
+            words = shlex.split(read_text(self.folder / COMMAND, _MAX_COMMAND))[1:-2]
+        except ValueError:  # there is none, or it is damaged
             return
         if others := differences(self._settings, words):
             raise FairseqDocError(
@@ -80,21 +99,36 @@ class Training:
                 "remove the folder, or give another --dir"
             )
 
-    def start(self, workers: int, again: bool = True) -> None:
-        """Start the process, one of ``workers`` that share the cores unless OMP_NUM_THREADS is set.
-        It is killed when the thread that starts it ends. Nothing starts ``again`` that finished in
-        an earlier process."""
-        self._earlier = self.earlier_outcome() if again else None
-        if self._earlier is not None:
-            return
+    def run(self, workers: int, ending: threading.Event) -> Outcome:
+        """Train, as one of ``workers`` that share the cores unless OMP_NUM_THREADS is set, to the
+        end or until ``ending`` is set.
+
+        Raises:
+            Interrupted: ``ending`` was set.
+        """
+        if ending.is_set():
+            raise Interrupted
+        if (earlier := self.earlier_outcome()) is not None:
+            return earlier
+        began, process = time.monotonic(), self._start(workers)
+        try:
+            while process.poll() is None:
+                if ending.wait(POLL):
+                    raise Interrupted
+        finally:
+            _stop(process)
+        return replace(self.outcome(process.returncode), seconds=time.monotonic() - began)
+
+    def _start(self, workers: int) -> subprocess.Popen:
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
         words = [*self._settings, "--save-dir", str(self.folder / CHECKPOINTS)]
-        launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid())]
+        # Of Linux: the training is killed if this process is.
+        launcher = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_lines(self.folder / COMMAND, [shlex.join([self._command.words[0], *words])])
             with open(self.log, "ab") as log:
-                self._process = subprocess.Popen(
+                return subprocess.Popen(
                     [*launcher, *program_for(self._command.words), *words],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -103,15 +137,7 @@ class Training:
                     start_new_session=True,  # Ctrl-C reaches this process alone, which stops it
                 )
         except OSError as error:
-            raise FairseqDocError(f"cannot write {self.folder}: {error.strerror}") from None
-        self._started = time.monotonic()
-
-    def poll(self) -> Outcome | None:
-        """How it ended; None while it runs."""
-        if self._process is None:
-            return self._earlier
-        status = self._process.poll()
-        return None if status is None else self.outcome(status)
+            raise FairseqDocError(f"cannot start {self.folder}: {error}") from None
 
     def outcome(self, status: int) -> Outcome:
         """How it ended, by its exit status, its log and its checkpoints."""
@@ -121,8 +147,10 @@ class Training:
                 value = best_value(self.folder / CHECKPOINTS, self._command.maximize)
             except FairseqDocError as error:
                 return Outcome(None, str(error))
-            return Outcome(worst if math.isnan(value) else value)
-        tail = _tail(self.log)
+            return Outcome(
+                worst if math.isnan(value) or self._is_worse_than_uniform(value) else value
+            )
+        tail = _part(self.log)
         if _DIVERGED.search(tail):
             return Outcome(worst)
         if status < 0:
@@ -134,12 +162,21 @@ class Training:
     def earlier_outcome(self) -> Outcome | None:
         """How it ended in an earlier process, by its log; None if that was interrupted or
         failed."""
-        tail = _tail(self.log)
+        tail = _part(self.log)
         finished = _DONE.search(tail[-_END:]) is not None
         if not finished and not _DIVERGED.search(tail):
             return None
         outcome = self.outcome(0 if finished else 1)
         return None if outcome.value is None else outcome
+
+    def _is_worse_than_uniform(self, value: float) -> bool:
+        """Whether a loss in bits, or a perplexity, is worse than that of equally likely words."""
+        found = _DICTIONARY.findall(_part(self.log, first=True))
+        sizes = [int(size.replace(",", "") or 0) for size in found]
+        bounds = {"loss": math.log2, "nll_loss": math.log2, "ppl": float}
+        ours = self._bounded and not self._command.maximize
+        bound = bounds.get(self._command.metric) if ours else None
+        return bool(sizes and bound and value > bound(max(2, *sizes)))
 
 
 def folder_of(folder: Path, name: str, seed: int) -> Path:
@@ -153,63 +190,45 @@ def train_seeds(
     workers: int,
     folder: Path,
     remark: Callable[[str], None],
+    bounded: bool = False,
 ) -> dict[str, dict[int, float]]:
     """{name: {seed: the best validation, infinite if it diverged}} of each command, trained with
     the seeds 1 to ``seeds``, which also replace ``{seed}`` in its words. Finished trainings are not
-    repeated; a failure is a ``FairseqDocError``. ``remark`` takes a line for each that ends."""
-    left = []
+    repeated; a failure is a ``FairseqDocError``. ``remark`` takes a line for each that ends;
+    ``bounded`` is that of :class:`Training`."""
+    if seeds > MAX_SEEDS:
+        raise FairseqDocError(f"--seeds: expected at most {MAX_SEEDS:,}; got {seeds:,}")
+    trainings = {}
     for seed in range(1, seeds + 1):
         for name, command in commands.items():
             words = tuple(word.replace("{seed}", str(seed)) for word in command.words)
             place = folder_of(folder, name, seed)
-            training = Training(replace(command, words=words), {"seed": seed}, place)
+            training = Training(replace(command, words=words), {"seed": seed}, place, bounded)
             training.check_folder()
-            left.append((name, seed, training))
+            trainings[name, seed] = training
     values: dict[str, dict[int, float]] = {name: {} for name in commands}
-    running: list[tuple[str, int, Training]] = []
-    try:
-        while left or running:
-            while left and len(running) < workers:
-                running.append(left.pop(0))
-                running[-1][2].start(workers)
-            for name, seed, training in list(running):
-                outcome = training.poll()
-                if outcome is None:
-                    continue
-                running.remove((name, seed, training))
-                if outcome.value is None:
-                    raise FairseqDocError(
-                        f"{name}, seed {seed}: {outcome.problem} ({training.log})"
-                    )
-                values[name][seed] = outcome.value
-                took = duration(training.seconds) if training.seconds else "done before"
-                metric = commands[name].metric
-                remark(f"{name}, seed {seed}: {metric} {number(outcome.value)}, {took}")
-            time.sleep(POLL)
-    finally:
-        stop_all([training for *_, training in running])
+    with interruptible(workers) as (pool, ending):
+        runs = {pool.submit(own.run, workers, ending): key for key, own in trainings.items()}
+        for run in as_completed(runs):
+            (name, seed), outcome = runs[run], run.result()
+            if outcome.value is None:
+                raise FairseqDocError(
+                    f"{name}, seed {seed}: {outcome.problem} ({trainings[name, seed].log})"
+                )
+            values[name][seed] = outcome.value
+            took = duration(outcome.seconds) if outcome.seconds else "done before"
+            metric = commands[name].metric
+            remark(f"{name}, seed {seed}: {metric} {number(outcome.value)}, {took}")
     return {name: dict(sorted(own.items())) for name, own in values.items()}
 
 
-def stop_all(trainings: Sequence[Training]) -> None:
-    """Ask all to end, with the processes that they started; kill what has not after ``STOP_AFTER``
-    seconds, or at a second signal."""
-    processes = [training._process for training in trainings if training._process is not None]
-    deadline = time.monotonic() + STOP_AFTER
-    try:
-        for process in processes:
-            _send(process, signal.SIGTERM)
-        for process in processes:
-            process.wait(max(0.0, deadline - time.monotonic()))
-    except (subprocess.TimeoutExpired, KeyboardInterrupt, SystemExit):
-        for process in processes:
-            _send(process, signal.SIGKILL)
-            process.wait()
-
-
-def _send(process: subprocess.Popen, number: int) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, number)
+def _stop(process: subprocess.Popen) -> None:
+    """Ask a training to end, with the processes that it started; kill it if it does not."""
+    for request, seconds in ((signal.SIGTERM, STOP_AFTER), (signal.SIGKILL, None)):
+        if process.poll() is None:
+            os.killpg(process.pid, request)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
 
 
 def best_value(folder: Path, maximize: bool) -> float:
@@ -233,10 +252,12 @@ def best_value(folder: Path, maximize: bool) -> float:
     return (max if maximize else min)(numbers, default=math.nan)
 
 
-def _tail(path: Path) -> str:
+def _part(path: Path, first: bool = False) -> str:
+    """The last part of a log, or the first; "" if there is none."""
     try:
+        check_input(path, again=True)
         with open(path, "rb") as file:
-            file.seek(max(0, os.path.getsize(path) - _TAIL))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
+            file.seek(0 if first else max(0, os.path.getsize(path) - _PART))
+            return file.read(_PART).decode("utf-8", "replace")
+    except (OSError, FairseqDocError):
         return ""

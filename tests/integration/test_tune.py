@@ -1,10 +1,7 @@
-"""``fairseq-doc tune`` with real trainings: killed, continued by two processes at once, reported,
-rerun."""
+"""``fairseq-doc tune`` with real trainings: interrupted, resumed, reported, rerun."""
 
-import random
 import re
 import signal
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -20,21 +17,20 @@ from conftest import (
 )
 
 from fairseq_doc.tuning import training
-from fairseq_doc.tuning.slots import slots_of
-from fairseq_doc.tuning.storage import load_study, open_storage
+from fairseq_doc.tuning.storage import finite, folder_of, load_study, open_storage, state_of
 
-SPACE = "lr: {low: 3, high: 60.0, log: true}\noutput-dropout: {low: 0, high: 0.5}\n"
+SPACE = "lr: {low: 3, high: 60, log: true}\noutput-dropout: {low: 0, high: 0.5}\n"
 TRIALS = 3
 
 
-def slots(url):
-    return slots_of(load_study(open_storage(url, create=False), "s")[0].get_trials())
+def trials_of(url):
+    return load_study(open_storage(url, create=False), "s")[0].get_trials()
 
 
 @pytest.fixture(scope="module")
 def tuned(corpus, server, tmp_path_factory):
-    """A study of trainings of two epochs that was interrupted by Ctrl-C, killed at a random moment,
-    and continued by two processes at once."""
+    """A study of trainings of two epochs that was interrupted by Ctrl-C, resumed, and killed; the
+    trials of the killed process were run again by the next one."""
     folder = tmp_path_factory.mktemp("tune")
     (folder / "space.yaml").write_text(SPACE)
     url = f"sqlite:///{folder}/tune.db"
@@ -53,26 +49,22 @@ def tuned(corpus, server, tmp_path_factory):
     )
     process.kill(signal.SIGINT)
     interrupted = process.wait()
-    before = slots(url)
-    unfinished = [
-        path.parent.parent / "log.txt"
-        for path in folder.glob("trials/*/checkpoints/checkpoint_last.pt")
-        if "done training" not in (path.parent.parent / "log.txt").read_text()
-    ]
+    before = trials_of(url)
+    saved = folder.glob("trials/*/checkpoints/checkpoint_last.pt")
+    logs = [path.parent.parent / "log.txt" for path in saved]
+    unfinished = [log for log in logs if "done training" not in log.read_text()]
 
-    def written():
-        return sum(log.stat().st_size for log in folder.glob("trials/*/log.txt"))
+    def resumed():
+        return sum("Loaded checkpoint" in log.read_text() for log in unfinished)
 
-    size = written()
     process = start("streams")
-    wait_until(lambda: written() > size, pid=process.pid)
-    time.sleep(random.uniform(0, 2))
+    wait_until(resumed, pid=process.pid)
     process.kill()
     assert process.wait().status == -signal.SIGKILL
-    killed = slots(url)
-
-    both = [process.wait() for process in [start("streams"), start("streams2")]]
-    assert [process.status for process in both] == [0, 0], both
+    running = [trial.number for trial in trials_of(url) if state_of(trial) == "running"]
+    command[-len(words.split()) - 1 : -len(words.split()) - 1] = [f"--retry={n}" for n in running]
+    ended = start("streams").wait()
+    assert ended.status == 0, ended
     return SimpleNamespace(
         trials=folder / "trials",
         url=url,
@@ -80,9 +72,9 @@ def tuned(corpus, server, tmp_path_factory):
         interrupted=interrupted,
         before=before,
         unfinished=unfinished,
-        killed=killed,
-        outputs=[process.out for process in both],
-        command=command,
+        running=running,
+        output=ended.out,
+        command=[word for word in command if not str(word).startswith("--retry")],
     )
 
 
@@ -93,32 +85,27 @@ def forked(server, monkeypatch):
     monkeypatch.setattr(training, "program_for", lambda words: program)
 
 
-def test_an_interruption_leaves_a_study_that_goes_on(tuned):
+def test_an_interruption_leaves_a_study_that_is_resumed(tuned):
     found = tuned.interrupted
     assert found.status == 130 and "Traceback" not in found.out + found.err
-    assert any(slot.state == "interrupted" for slot in tuned.before)
+    assert "waiting" in map(state_of, tuned.before) and tuned.unfinished and tuned.running
     for log in tuned.unfinished:
         assert "terminated; the same command continues" in log.read_text()
         assert "Loaded checkpoint" in log.read_text()
 
 
-def test_no_trial_is_lost_or_doubled(tuned):
-    found = slots(tuned.url)
-    assert [slot.complete for slot in found] == [True] * TRIALS
-    settings = {slot.number: slot.settings for slot in found}
-    for slot in [*tuned.before, *tuned.killed]:
-        if slot.settings.keys() == settings[found[0].number].keys():  # not killed while drawn
-            assert settings[slot.number] == slot.settings
-    assert sorted(path.name for path in tuned.trials.glob("trial-*")) == [
-        f"trial-{number:04d}" for number in settings
-    ]
-    for slot in found:
-        log = (tuned.trials / f"trial-{slot.number:04d}" / "log.txt").read_text()
+def test_every_trial_was_trained_to_its_end_once(tuned):
+    found = finite(trials_of(tuned.url))
+    assert len(found) == TRIALS == len(list(tuned.trials.glob("trial-*")))
+    for trial in found:
+        log = (folder_of(tuned.trials, trial) / "log.txt").read_text()
         assert log.count("done training in") == 1
         losses = re.findall(r"valid on 'valid' subset \| loss (\S+)", log)
-        assert slot.value == min(map(float, losses))
-    for output in tuned.outputs:
-        assert f"study s: {TRIALS} trials complete, 0 of them diverged; 0 failed" in output
+        assert trial.value == min(map(float, losses))
+        assert not trial.params["lr"].is_integer()
+    drawn = [trial.params for trial in tuned.before if trial.params]
+    assert drawn and all(settings in [trial.params for trial in found] for settings in drawn)
+    assert f"study s: {TRIALS} trials complete, 0 of them diverged; 0 failed" in tuned.output
 
 
 def test_a_further_call_trains_nothing(tuned):
@@ -128,7 +115,7 @@ def test_a_further_call_trains_nothing(tuned):
     assert {path: path.stat().st_mtime_ns for path in tuned.trials.rglob("log.txt")} == before
     best = result["best"]
     assert list(tuned.trials.glob("trial-*/checkpoints")) == [
-        tuned.trials / f"trial-{best['trial']:04d}" / "checkpoints"
+        folder_of(tuned.trials, trials_of(tuned.url)[best["trial"]]) / "checkpoints"
     ]
 
 

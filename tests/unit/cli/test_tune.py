@@ -1,21 +1,17 @@
 """``fairseq-doc tune``: its line, its errors, and what it prints; trainings are a small program."""
 
-import io
 import json
 import shlex
 import sys
 
 import pytest
 from conftest import PACKAGE, ROOT, doc, refused
-from optuna.trial import TrialState, create_trial
 
 from fairseq_doc.cli.main import make_parser, settings_of
 from fairseq_doc.errors import pip_install
-from fairseq_doc.tuning import progress
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning.settings import duration
-from fairseq_doc.tuning.slots import Slot
-from fairseq_doc.tuning.storage import open_storage, read_slots
+from fairseq_doc.tuning.storage import load_study, open_storage
 
 SPACE = "lr: {low: 1e-4, high: 1.0, log: true}\n"
 TASK = "--arch lstm_doc_lm --task bptt_language_modeling"
@@ -77,10 +73,10 @@ def test_a_rerun_takes_further_options(folder):
     out, _ = doc("tune", *STUDY, "--rerun", "best", "--seeds", 1, "--", "--clip-norm", 2)
     assert "seed 1: loss" in out
     command = (folder / "tune/s/rerun-0000-seed1/command.txt").read_text()
-    assert "--clip-norm 2 --lr" in command
+    assert "--clip-norm 2 --seed 1 " in command and " --lr " in command
     for words, problem in (
         (["--clip-norm", 3], "with --clip-norm 3; got one with --clip-norm 2: remove"),
-        (["--lr", 3], "--lr: expected in the space or"),
+        (["--lr", 3], "--lr: expected none, since the trial has it"),
         (["--seed=3"], "--seed: expected none, since every training"),
         (["fairseq-train", "--lr", "3"], "expected options after --"),
     ):
@@ -92,7 +88,7 @@ def test_a_rerun_takes_further_options(folder):
     "words, problem",
     [
         ("", "expected a space, a YAML file or one of awd"),
-        ("none.yaml", "none.yaml: expected a YAML file"),
+        (f"none.yaml {' '.join(BASE)}", "none.yaml: expected a YAML file"),
         ("space.yaml", "expected -- fairseq-train DATA"),
         ("space.yaml --sampler qmc --startup-trials 3", "qmc has no use for --startup-trials"),
         ("space.yaml --seed -1", "--seed: expected at least 0; got -1"),
@@ -103,8 +99,7 @@ def test_a_rerun_takes_further_options(folder):
         ("space.yaml --report r", "--report has no use for space: expected one"),
         ("--report r -- a", "no use for training: expected one"),
         ("--rerun 1 --trials 3", "--rerun has no use for trials"),
-        ("--report r --sampler tpe", "no use for sampler"),
-        ("--report r --workers 2", "no use for workers"),
+        ("--report r --retry 2", "no use for retry"),
         ("--report r --enqueue u", "no use for enqueue"),
         ("space.yaml --study 'a\nb'", "control characters"),
         ("space.yaml --study a/b", "a name without /"),
@@ -118,22 +113,25 @@ def test_bad_input_is_one_line_and_nothing_is_written(words, problem, folder):
 
 
 def test_the_best_of_other_studies_are_tried(folder):
-    """Once each, before the sampler's, on top of it what they lack; a second call has nothing to
-    add."""
+    """Once each, before the sampler's, with what they lack drawn; a second call adds nothing."""
     (folder / "two.yaml").write_text(SPACE + "clip-norm: {choices: [2]}\n")
     best = json.loads(doc(*TUNE, "--trials", 3, "--json", *BASE)[0])["best"]
     study = ("--study", "two", *STORAGE, "--sampler", "random")
     enqueue = ("tune", "two.yaml", *study, "--enqueue", "s")
+    for trials in (2, 3):
+        result = json.loads(doc(*enqueue, "--trials", trials, "--json", *BASE)[0])
+        assert result["complete"] == trials
+        found = load_study(open_storage(STORAGE[1], create=False), "two")[0].get_trials()
+        assert ["origin" in trial.user_attrs for trial in found] == [True, *[False] * (trials - 1)]
+    assert found[0].user_attrs["origin"] == f"s, trial {best['trial']}"
+    assert found[0].params == {**best["settings"], "clip-norm": 2}
 
-    def slots_of_two():
-        return read_slots(open_storage(STORAGE[1], create=False), "two")[1]
 
-    result = json.loads(doc(*enqueue, "--trials", 2, "--workers", 2, "--json", *BASE)[0])
-    (tried,) = (slot for slot in slots_of_two() if slot.origin)
-    assert result["complete"] == 2 and tried.origin.startswith(f"s, trial {best['trial']} (")
-    assert tried.settings == {**best["settings"], "clip-norm": 2}
-    doc(*enqueue, "--trials", 3, *BASE)
-    assert sorted(bool(slot.origin) for slot in slots_of_two()) == [False, False, True]
+def test_a_range_of_whole_numbers_for_a_rate(folder):
+    """Is drawn as the option's numbers, not as whole ones."""
+    (folder / "space.yaml").write_text("lr: {low: 5, high: 40, log: true}\n")
+    result = json.loads(doc(*TUNE, "--trials", 1, "--json", *BASE)[0])
+    assert not result["best"]["settings"]["lr"].is_integer()
 
 
 def test_studies_that_cannot_be_enqueued(folder):
@@ -155,39 +153,5 @@ def test_without_optuna(without_package):
     assert f"got none: {pip_install('tune', 'optuna')}" in refused(*TUNE, *BASE)
 
 
-def slots(*values, running=0):
-    """Slots with these values, and some at work."""
-    trials = [create_trial(value=value) for value in values]
-    trials += [create_trial(state=TrialState.RUNNING)] * running
-    return [Slot(number, (trial,)) for number, trial in enumerate(trials)]
-
-
-def test_a_bar_on_a_terminal(monkeypatch):
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, "stderr", terminal)
-    shown = progress.Progress(3, complete=1)
-    shown.line("trial 0: loss 2")
-    shown.update(slots(2.0, 3.0, running=1), False)
-    shown.close()
-    printed = terminal.getvalue()
-    for part in ("trial 0: loss 2\n", "2 of 3 trials", "1 running, best 2.0000"):
-        assert part in printed
-    for quiet in (progress.Progress(), progress.Progress(3, quiet=True)):
-        quiet.update(slots(2.0), False)
-        quiet.close()
-    assert terminal.getvalue() == printed
-
-
-def test_a_line_a_trial_where_there_is_no_terminal(monkeypatch, capsys):
-    clock = [0.0]
-    monkeypatch.setattr("tqdm.std.time", lambda: clock[0])
-    shown = progress.Progress(5, complete=1)
-    for complete in (1, 2, 2, 3):
-        clock[0] = 90.0 * (complete - 1)
-        shown.update(slots(*[2.0] * complete), False)
-    assert capsys.readouterr().err.splitlines() == [
-        "2 of 5 trials, 01:30, 04:30 left, 0 running, best 2.0000",
-        "3 of 5 trials, 03:00, 03:00 left, 0 running, best 2.0000",
-    ]
+def test_durations():
     assert [duration(s) for s in (12, 90, 5400)] == ["12 s", "1.5 min", "1.5 h"]

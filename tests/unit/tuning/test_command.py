@@ -5,7 +5,12 @@ import sys
 import pytest
 from conftest import PACKAGE, SMALL_MODEL, SMALL_TRAINING, SMALL_TRANSLATION, refusal
 
-from fairseq_doc.tuning.command import Command, read_command, with_options
+from fairseq_doc.tuning.command import (
+    Command,
+    kinds_of_numbers,
+    read_command,
+    with_options,
+)
 from fairseq_doc.tuning.space import parse_space, read_space
 
 # Without what a space gives
@@ -64,21 +69,56 @@ def test_a_space_that_does_not_fit_the_command(option, values, problem):
     assert problem in refusal(read_command, BASE, parse_space({option: values}, "x"))
 
 
-@pytest.mark.parametrize("folder", ["/tmp", "elsewhere", str(PACKAGE.parent)])
-def test_code_that_a_study_names_is_not_run(folder, tmp_path, monkeypatch):
-    """Until the user names it; this package's own is."""
+def test_the_kind_of_an_option_is_that_of_the_parser():
+    kinds = kinds_of_numbers(BASE)
+    expected = {"lr": float, "clip-norm": float, "max-epoch": int, "update-freq": int}
+    assert {option: kinds.get(option) for option in expected} == expected
+    assert not {"doc-components", "cpu", "log-file"} & kinds.keys()
+
+
+def stored(*words):
+    return Command((*BASE, *words), "loss", False)
+
+
+def test_a_trial_with_further_options():
+    tried = {"lr": 0.5, "adam-betas": "(0.9, 0.999)"}
+    command = with_options(stored("--optimizer", "adam", "--cpu"), tried, ["--max-epoch", "3"])
+    assert command.args.lr == [0.5] and command.args.max_epoch == 3 and command.args.cpu
+    replaced = with_options(stored("--max-epoch", "5"), {}, ["--max-epoch", "3"])
+    assert replaced.words == (*BASE, "--max-epoch", "3")
+    for words, problem in ((["--lr=3"], "--lr: expected none"), (["--seed", "3"], "--seed: ")):
+        assert problem in refusal(with_options, stored(), tried, words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--user-dir", "elsewhere"],
+        ["--user-dir=/tmp"],
+        ["--log-file", "log"],
+        ["--tensorboard-logdir", "/x"],
+        ["--finetune-from-model", "x.pt"],
+        ["--aim-repo", "x"],
+        ["--max-epoch", "3", "--log-file=x"],
+        ["--wandb-project", "x"],
+        ["--use-plasma-view"],
+        ["--lr", "open('made', 'w')", "--lr", "3"],
+        ["--adam-betas", "(exit(), 0)"],
+        ["--best-checkpoint-metric", "../x"],
+    ],
+    ids=" ".join,
+)
+def test_what_a_stranger_s_study_could_write_or_run_is_refused(words, tmp_path, monkeypatch):
+    """Until the user names it too."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
-    words = tuple(folder if word == str(PACKAGE) else word for word in BASE)
-    foreign = Command(words, "loss", False)
-    assert f"add -- --user-dir {folder}" in refusal(with_options, foreign, [], SPACE)
-    named = with_options(foreign, ["--user-dir", str(PACKAGE)], SPACE)
-    assert named.words == (*words, "--user-dir", str(PACKAGE))
-    assert "--user-dir: expected a value; got none" in refusal(
-        with_options, foreign, ["--user-dir"], SPACE
-    )
-    own = Command(tuple(BASE), "loss", False)
-    assert with_options(own, ["--max-epoch", "3"], SPACE).words == (*BASE, "--max-epoch", "3")
+    (tmp_path / "elsewhere" / "__init__.py").touch()
+    assert "if you trust it, repeat it" in refusal(with_options, stored(*words), {}, [])
+    setting = {words[-2].removeprefix("--"): words[-1]} if len(words) == 2 else {"log-file": "x"}
+    assert "if you trust it" in refusal(with_options, stored(), setting, [])
+    assert list(tmp_path.iterdir()) == [tmp_path / "elsewhere"]
+    if words[0] == "--log-file":
+        assert with_options(stored(*words), {}, words).words == (*BASE, *words)
 
 
 @pytest.mark.parametrize(

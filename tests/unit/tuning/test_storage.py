@@ -1,35 +1,30 @@
 """Storages, what a study was made with, and the folder of its trials."""
 
 import json
-import multiprocessing
 import os
-import signal
-import sqlite3
 import threading
 from dataclasses import replace
-from unittest.mock import Mock
 
 import optuna
 import pytest
 from conftest import refusal
-from optuna.exceptions import StorageInternalError
+from optuna.trial import TrialState, create_trial
 
-from fairseq_doc.errors import shown
-from fairseq_doc.tuning import journal as journal_module
 from fairseq_doc.tuning import storage as storage_module
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.journal import JournalLock
 from fairseq_doc.tuning.space import parse_space
 from fairseq_doc.tuning.storage import (
+    as_row,
+    best_of,
     claim_folder,
+    folder_of,
     load_study,
     open_storage,
     open_study,
-    patiently,
-    read_slots,
+    state_of,
 )
 
-from .conftest import COMMAND, SPACE, at_once
+from .conftest import COMMAND, SPACE
 
 
 @pytest.fixture
@@ -64,7 +59,7 @@ def test_a_study_is_found_again(url, tmp_path, monkeypatch):
         ("pipe.journal", "expected a file that can be written to; got pipe.journal"),
         ("text.journal", "expected text.journal to be a journal of Optuna"),
         ("unknown.journal", "expected unknown.journal to be a journal of Optuna"),
-        ("cut.journal", "its last 7 bytes are a part of one"),
+        ("pipe", "expected sqlite:///FILE"),
         ("postgresql://user:secret@localhost/x", "its Python driver"),
         ("unheard://x", "expected a database that can be used"),
     ],
@@ -77,60 +72,10 @@ def test_a_storage_that_cannot_be_used(url, problem, tmp_path, monkeypatch):
         (tmp_path / name).write_text("no database, but a text of some length " * 100 + "\n")
     unknown = '{"op_code": 99, "worker_id": "x"}\n'
     (tmp_path / "unknown.journal").write_text(unknown)
-    (tmp_path / "cut.journal").write_text(unknown + '{"op_co')
     before = sorted(tmp_path.iterdir())
     message = refusal(open_storage, url, create=True)
     assert problem in message and "secret" not in message
     assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.fixture
-def journal(tmp_path, monkeypatch):
-    """The path of a journal with a study."""
-    monkeypatch.setattr(journal_module, "GRACE", 0.2)
-    path = str(tmp_path / "a.journal")
-    open_study(open_storage(path, create=True), "s", SPACE, COMMAND)
-    return path
-
-
-@pytest.fixture
-def holder(journal):
-    """A process that holds the lock of the journal."""
-
-    def hold(held):
-        lock = JournalLock(journal)
-        assert lock.acquire()
-        held.set()
-        signal.pause()
-
-    context = multiprocessing.get_context("fork")
-    held = context.Event()
-    process = context.Process(target=hold, args=(held,))
-    process.start()
-    assert held.wait(30)
-    yield process
-    process.kill()
-    process.join()
-
-
-def test_the_lock_of_a_dead_process_is_free(holder, journal):
-    holder.kill()
-    holder.join()
-    assert holder.exitcode == -signal.SIGKILL
-    assert load_study(open_storage(journal, create=False), "s")
-
-
-def test_the_lock_of_another_is_waited_for(holder, journal, monkeypatch):
-    assert "a.journal to be free within" in refusal(open_storage, journal, False)
-    monkeypatch.setattr(journal_module, "GRACE", 30)
-    threading.Timer(0.3, holder.kill).start()
-    assert load_study(open_storage(journal, create=False), "s")
-
-
-def test_a_lock_that_was_taken_when_a_signal_came_is_this_one(journal):
-    lock = JournalLock(journal)
-    assert lock.acquire() and lock.acquire()
-    lock.release()
 
 
 def test_another_space_or_command_is_refused(storage):
@@ -150,18 +95,10 @@ def test_another_space_or_command_is_refused(storage):
     open_study(storage, "s", SPACE, Command(("/opt/fairseq-train", "data"), "loss", False))
 
 
-def test_a_study_whose_maker_was_killed_before_it_had_its_stamp(storage, monkeypatch):
-    monkeypatch.setattr(storage_module, "MAKING", 0.3)
+def test_a_study_that_is_not_ours(storage, monkeypatch):
+    monkeypatch.setattr(storage_module, "MAKING", 0.2)
     optuna.create_study(study_name="s", storage=storage)
-    assert "or it is damaged: 'None'" in refusal(load_study, storage, "s")
-    study, stamp = open_study(storage, "s", SPACE, COMMAND)
-    assert load_study(storage, "s")[1] == stamp and stamp.space == SPACE
-    assert open_study(storage, "s", SPACE, COMMAND)[1] == stamp
-    for name, direction in (("used", "minimize"), ("upwards", "maximize")):
-        other = optuna.create_study(study_name=name, storage=storage, direction=direction)
-        if name == "used":
-            other.ask()
-        assert "or it is damaged: 'None'" in refusal(open_study, storage, name, SPACE, COMMAND)
+    assert "or it is damaged: 'None'" in refusal(open_study, storage, "s", SPACE, COMMAND)
 
 
 DAMAGES = ({"space": {}}, {"command": []}, {"command": ["/x/evil.sh"]}, {"maximize": 1})
@@ -174,17 +111,7 @@ def test_a_stamp_that_is_damaged_or_starts_another_program(storage, stamp):
         stamp = json.dumps({**json.loads(own.as_text()), **stamp})
     study.set_user_attr("fairseq_doc", stamp)
     message = refusal(load_study, storage, "s")
-    assert "or it is damaged: " in message and shown(str(stamp), 40)[1:30] in message
-
-
-def test_a_damaged_database(storage):
-    study, _ = open_study(storage, "s", SPACE, COMMAND)
-    study.ask(SPACE)
-    for change in ("trial_params SET distribution_json = '{'", "trials SET state = 'NONE'"):
-        with sqlite3.connect("a.db") as database:
-            database.execute(f"UPDATE {change}")
-        message = refusal(read_slots, open_storage("sqlite:///a.db", False), "s")
-        assert "the storage cannot be used: " in message
+    assert "or it is damaged: " in message
 
 
 def test_the_place_of_a_program_is_not_taken_from_the_storage(storage):
@@ -192,29 +119,50 @@ def test_the_place_of_a_program_is_not_taken_from_the_storage(storage):
     assert load_study(storage, "s")[1].command.words == ("fairseq-train", "data")
 
 
-def test_many_open_one_study_at_once(tmp_path):
+def test_several_open_one_study_at_once(tmp_path):
     """One makes the tables and the study, the others join it."""
+    found = []
 
     def join():
         storage = open_storage(f"sqlite:///{tmp_path}/a.db", create=True)
-        study, stamp = open_study(storage, "s", SPACE, COMMAND)
+        stamp = open_study(storage, "s", SPACE, COMMAND)[1]
         claim_folder(tmp_path / "tune", stamp)
-        for _ in range(5):
-            study.ask()
-        return stamp.study_id
+        found.append(stamp.study_id)
 
-    assert len(set(at_once(*[join] * 4))) == 1
-    study, _ = load_study(open_storage(f"sqlite:///{tmp_path}/a.db", create=False), "s")
-    assert [trial.number for trial in study.get_trials()] == list(range(20))
+    threads = [threading.Thread(target=join) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 3 and len(set(found)) == 1
 
 
-def test_a_locked_database_is_waited_for(monkeypatch):
-    locked = StorageInternalError("during the commit")
-    locked.__cause__ = sqlite3.OperationalError("database is locked")
-    assert patiently(Mock(side_effect=[locked, locked, 7])) == 7
-    monkeypatch.setattr(storage_module, "PATIENCE", 0)
-    message = refusal(patiently, Mock(side_effect=locked))
-    assert message == "the storage cannot be used: database is locked"
+def test_a_study_of_version_0_5_0(storage, tmp_path):
+    """Its trials are read, with the folders that they have."""
+    study, stamp = open_study(storage, "s", SPACE, COMMAND)
+    owner = {"machine": "m", "pid": 1, "started": "2", "name": "x"}
+    stopped = {"owner": owner, "heartbeat": 1.0, "seconds": 3.0, "ended": "stopped"}
+    settings = {"params": {"lr": 0.5}, "distributions": SPACE}
+    study.add_trial(create_trial(state=TrialState.FAIL, user_attrs=stopped, **settings))
+    again = {**stopped, "slot": 0}
+    study.add_trial(create_trial(value=2.0, user_attrs=again, **settings))
+    trials = load_study(storage, "s")[0].get_trials()
+    assert [state_of(trial) for trial in trials] == ["interrupted", "complete"]
+    assert as_row(trials[1])["value"] == 2.0 and best_of(trials, False) is trials[1]
+    assert folder_of(tmp_path, trials[1]) == tmp_path / "trial-0000"
+
+
+def test_a_folder_s_number_is_a_number(tmp_path):
+    trial = create_trial(value=1.0, user_attrs={"slot": "/../../x"})
+    assert folder_of(tmp_path, trial).parent == tmp_path
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_best(maximize):
+    worst = float("-inf") if maximize else float("inf")
+    trials = [create_trial(value=value) for value in (3.0, worst, 1.0, 1.0, 3.0)]
+    assert best_of(trials, maximize) is trials[0 if maximize else 2]
+    assert best_of(trials[1:2], maximize) is None and best_of([], maximize) is None
 
 
 def test_a_folder_of_another_study_or_with_a_link(storage, tmp_path):

@@ -2,8 +2,9 @@
 
 import math
 import os
+import shutil
 import sys
-import time
+import threading
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from conftest import refusal
 
 from fairseq_doc.tuning import training as training_module
 from fairseq_doc.tuning.command import Command, program_for
-from fairseq_doc.tuning.training import Training, best_value
+from fairseq_doc.tuning.training import Training, best_value, train_seeds
 
 LOSS = Command(("fairseq-train", "data"), "loss", False)
 SCORE = Command(("fairseq-train", "data"), "bleu", True)
@@ -29,10 +30,8 @@ def write(folder, log="", **bests):
         )
 
 
-def ended(training):
-    while (outcome := training.poll()) is None:
-        time.sleep(0.01)
-    return outcome
+def ended(training, workers=1):
+    return training.run(workers, threading.Event())
 
 
 @pytest.mark.parametrize(
@@ -129,13 +128,36 @@ def test_threads_and_a_program_that_is_missing(tmp_path, monkeypatch):
         if given:
             monkeypatch.setenv("OMP_NUM_THREADS", given)
         training = Training(LOSS, {"lr": 0.1}, tmp_path / expected)
-        training.start(2)
-        ended(training)
+        ended(training, workers=2)
         assert training.log.read_text().strip() == expected
     (tmp_path / "file").touch()
-    blocked = Training(LOSS, {}, tmp_path / "file" / "x")
-    assert "cannot write" in refusal(blocked.start, 1)
+    assert "cannot start" in refusal(ended, Training(LOSS, {}, tmp_path / "file" / "x"))
     program[0] = "/none/fairseq-train"
-    training = Training(LOSS, {}, tmp_path / "x")
-    training.start(1)
-    assert ended(training).problem == "cannot start /none/fairseq-train: No such file or directory"
+    if shutil.which("setpriv"):
+        assert "No such file" in ended(Training(LOSS, {}, tmp_path / "x")).problem
+    monkeypatch.setenv("PATH", "")
+    assert "No such file" in refusal(ended, Training(LOSS, {}, tmp_path / "y"))
+
+
+@pytest.mark.parametrize(
+    "metric, value, diverged",
+    [("loss", 13.2, False), ("loss", 13.4, True), ("ppl", 9_999, False), ("ppl", 1e5, True)],
+)
+def test_a_value_worse_than_that_of_equally_likely_words(metric, value, diverged, tmp_path):
+    write(tmp_path, "INFO | dictionary: 10,000 types\n", last=value)
+    for maximize in (False, True):
+        command = Command(("fairseq-train", "data"), metric, maximize)
+        expected = math.inf if diverged and not maximize else value
+        assert Training(command, {}, tmp_path).outcome(0).value == expected
+
+
+def test_pipes_are_refused_and_so_are_too_many_seeds(tmp_path):
+    for name in ("command.txt", "log.txt"):
+        folder = tmp_path / name / "a-seed1"
+        folder.mkdir(parents=True)
+        os.mkfifo(folder / name)
+        seeds = (1, 1, tmp_path / name, print)
+        assert "got a pipe" in refusal(train_seeds, {"a": LOSS}, *seeds)
+    many = (99999999999, 1, tmp_path / "b", print)
+    assert "--seeds: expected at most" in refusal(train_seeds, {"a": LOSS}, *many)
+    assert not (tmp_path / "b").exists()

@@ -1,228 +1,226 @@
-"""Tuning with trainings that take no time: values, failures, resuming, several tuners at once."""
+"""Tuning with trainings that take no time: values, failures, resuming."""
 
 import math
-import shutil
+import os
 import signal
+import threading
 import time
 
 import pytest
-from conftest import refusal
-from optuna.trial import TrialState
+from conftest import refusal, wait_until
+from optuna.storages import fail_stale_trials
+from optuna.trial import TrialState, create_trial
 
+from fairseq_doc.tuning import storage as storage_module
 from fairseq_doc.tuning import training as training_module
-from fairseq_doc.tuning import tuner as tuner_module
 from fairseq_doc.tuning.command import Command
-from fairseq_doc.tuning.slots import ENDED, OWNER, UNUSED, this_process
+from fairseq_doc.tuning.storage import FOLDER, as_row, folder_of, state_of
+from fairseq_doc.tuning.training import Interrupted, Training
+from fairseq_doc.tuning.tuner import _retry
 
-from .conftest import at_once, choosing
+from .conftest import choosing
 
-KINDS = ["sqlite:///{}/a.db", "{}/a.journal", "journal:///{}/b.journal"]
+KINDS = ["sqlite:///{}/a.db", "{}/a.journal"]
+
+
+def states(tuned):
+    return [state_of(trial) for trial in tuned.study.get_trials()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_trial_has_its_value_and_only_the_best_its_checkpoints(kind, study_in, tmp_path):
+def test_every_trial_has_its_value_and_only_the_best_its_checkpoints(
+    kind, study_in, tmp_path, capsys
+):
     tuned = study_in(kind.format(tmp_path))
     tuned.tuner(5, workers=2).run()
-    slots = tuned.slots()
-    assert [slot.number for slot in slots] == list(range(5)) and all(s.complete for s in slots)
-    for slot in slots:
-        expected = (math.log10(slot.settings["lr"]) + 2) ** 2
-        assert slot.value == pytest.approx(expected)
-        folder = tuned.folder / f"trial-{slot.number:04d}"
+    trials = tuned.study.get_trials()
+    assert [trial.number for trial in trials] == list(range(5)) and set(states(tuned)) == {
+        "complete"
+    }
+    for trial in trials:
+        assert trial.value == pytest.approx((math.log10(trial.params["lr"]) + 2) ** 2)
+        folder = folder_of(tuned.folder, trial)
         words = (folder / "command.txt").read_text().split()
-        assert words[:4] == ["fairseq-train", "data", "--lr", repr(slot.settings["lr"])]
+        assert words[:4] == ["fairseq-train", "data", "--lr", repr(trial.params["lr"])]
         assert words[4:] == ["--save-dir", str(folder / "checkpoints")]
-        assert "done training" in (folder / "log.txt").read_text()
-    best = min(slots, key=lambda slot: slot.value).number
-    assert [p.parent.name for p in tuned.folder.glob("*/checkpoints")] == [f"trial-{best:04d}"]
-    assert len(tuned.shown.lines) == 5 and tuned.shown.complete == 5
-    assert tuned.shown.lines[0].startswith("trial ") and " --lr " in tuned.shown.lines[0]
-
-
-def test_checkpoints_behind_a_link_are_not_removed(study_in, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "thesis.tex").touch()
-    tuned = study_in()
-    run = tuned.tuner(2, workers=1)
-    finish = run._finish
-
-    def link_then_finish(trial, training, outcome):
-        shutil.rmtree(training.folder / "checkpoints")
-        (training.folder / "checkpoints").symlink_to(tmp_path / "elsewhere")
-        finish(trial, training, outcome)
-
-    run._finish = link_then_finish
-    run.run()
-    assert (tmp_path / "elsewhere" / "thesis.tex").exists()
+    best = folder_of(tuned.folder, tuned.study.best_trial)
+    assert [path.parent for path in tuned.folder.glob("*/checkpoints")] == [best]
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 5 and all("of 5 complete, best" in line for line in lines)
+    tuned.tuner(5, workers=2).run()
+    assert len(tuned.study.get_trials()) == 5  # nothing is trained
 
 
 @pytest.mark.parametrize("maximize", [False, True])
 def test_trainings_that_diverge_count_as_worst(maximize, study_in):
-    command = Command(("fairseq-train", "data"), "accuracy", maximize)
-    tuned = study_in(space=choosing("train", "diverge", "nan"), command=command)
-    tuned.tuner(6).run()
-    values = [slot.value for slot in tuned.slots()]
-    worst, best = (-math.inf, max) if maximize else (math.inf, min)
-    assert worst in values and tuned.study.direction.name.startswith("MAX" if maximize else "MIN")
-    assert sum("diverged" in line for line in tuned.shown.lines) == values.count(worst)
-    (kept,) = tuned.folder.glob("*/checkpoints")
-    assert int(kept.parent.name[-4:]) == best(range(6), key=values.__getitem__)
+    metric = "accuracy" if maximize else "loss"
+    ways = ("train", "diverge", "nan") + (() if maximize else ("huge",))
+    tuned = study_in(
+        space=choosing(*ways), command=Command(("fairseq-train", "data"), metric, maximize)
+    )
+    tuned.tuner(8).run()
+    for trial in tuned.study.get_trials():
+        diverged = trial.params["act"] != "train"
+        assert state_of(trial) == ("diverged" if diverged else "complete")
+        assert trial.value == (-math.inf if maximize else math.inf) or not diverged
+    assert len(list(tuned.folder.glob("*/checkpoints"))) == 1
+
+
+def test_equal_trials_are_trained_once(study_in):
+    """And there are as many as wanted, although the space has two."""
+    space = {"act": choosing("train", "diverge")["act"]}
+    tuned = study_in(space=space)
+    tuned.tuner(5).run()
+    trials = tuned.study.get_trials()
+    assert len(trials) == 5 and len(list(tuned.folder.glob("trial-*"))) == 2
+    assert len({(trial.params["act"], trial.value) for trial in trials}) == 2
+    assert all(folder_of(tuned.folder, trial).exists() for trial in trials)
 
 
 def test_the_first_failure_ends_a_tuning(study_in):
     tuned = study_in(space=choosing("fail"))
-    message = refusal(tuned.tuner(60, workers=1).run)
+    message = refusal(tuned.tuner(60).run)
     assert "trial 0 failed" in message and "ValueError: it cannot" in message
     assert f"{tuned.folder}/trial-0000/log.txt" in message
-    assert len(tuned.slots()) == 1 and tuned.slots()[0].state == "failed"
+    assert states(tuned) == ["failed"]
+    assert as_row(tuned.study.get_trials()[0])["problem"] == "ValueError: it cannot"
 
 
 def test_three_failures_in_a_row_end_a_tuning(study_in):
     tuned = study_in(space=choosing("train", "fail"))
-    tuner = tuned.tuner(40)
-    message = refusal(tuner.run)
-    slots = tuned.slots()
-    assert [slot.state for slot in slots[-3:]] == ["failed"] * 3 and slots[-4].complete
-    assert "3 trials in a row failed, the last with: ValueError: it cannot" in message
-    wanted = sum(slot.complete for slot in slots)
-    tuned.tuner(wanted).run()  # failed ones do not count
-    assert len(tuned.slots()) == len(slots)
+    message = refusal(tuned.tuner(40).run)
+    assert states(tuned)[-3:] == ["failed"] * 3 and states(tuned)[-4] == "complete"
+    assert "3 trials in a row failed" in message
+    before = len(states(tuned))
+    tuned.tuner(states(tuned).count("complete")).run()  # failed ones do not count
+    assert len(states(tuned)) == before
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)], ids=["Ctrl-C", "SIGTERM"])
-def test_what_an_interrupted_tuner_leaves_goes_on(study_in, monkeypatch, error):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_signal_interrupts_is_resumed(workers, study_in, monkeypatch):
     tuned = study_in()
     monkeypatch.setenv("FAKE_SECONDS", "30")
-    tuner = tuned.tuner(3, workers=2)
-    begun = []
 
-    def interrupt(slots, maximize):
-        begun[:] = [training for _, training in tuner._running.values()]
-        raise error
+    def started():
+        logs = [log.read_text() for log in tuned.folder.glob("*/log.txt")]
+        return sum("starts at step" in log for log in logs) == workers
 
-    tuned.shown.update = interrupt
-    with pytest.raises(type(error)):
-        tuner.run()
-    assert len(begun) == 2 and all(t._process.poll() is not None for t in begun)
-    assert [slot.state for slot in tuned.slots()] == ["interrupted"] * 2
-    settings = [slot.settings for slot in tuned.slots()]
+    def interrupt():
+        wait_until(started)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        tuned.tuner(3, workers=workers).run()
+    signal.signal(signal.SIGINT, usual)
+    assert sorted(states(tuned)) == ["interrupted"] * workers + ["waiting"] * workers
+    before = [trial.params for trial in tuned.study.get_trials()[:workers]]
 
     monkeypatch.setenv("FAKE_SECONDS", "0")
-    tuned.shown.update = lambda slots, maximize: None
-    tuned.tuner(3, workers=2).run()
-    assert [slot.settings for slot in tuned.slots()][:2] == settings
-    assert [slot.complete for slot in tuned.slots()] == [True] * 3
-    names = [f"trial-{slot.number:04d}" for slot in tuned.slots()]
-    assert sorted(path.name for path in tuned.folder.glob("trial*")) == names
-    assert names[:2] == ["trial-0000", "trial-0001"]
+    tuned.tuner(3, workers=workers).run()
+    found = [trial.params for trial in tuned.study.get_trials(states=(TrialState.COMPLETE,))]
+    assert len(found) == 3 and all(settings in found for settings in before)
+    assert len(list(tuned.folder.glob("trial-*"))) == 3
+    log = (tuned.folder / "trial-0000" / "log.txt").read_text()
+    assert log.count("starts at step") == 2
 
 
-@pytest.mark.parametrize("sampler", ["gp", "qmc"])
-def test_an_interrupted_tuning_has_the_trials_of_an_uninterrupted_one(
-    sampler, study_in, monkeypatch, tmp_path
-):
-    found = []
-    for name, interruptions in (("whole", ()), ("interrupted", (1, 1, 3))):
-        tuned = study_in(name=name, folder=tmp_path / name)
-        for number in interruptions:
-
-            def interrupt(slots, maximize, number=number):
-                if len(slots) > number:
-                    raise KeyboardInterrupt
-
-            tuned.shown.update = interrupt
-            with pytest.raises(KeyboardInterrupt):
-                tuned.tuner(5, sampler=sampler).run()
-        tuned.shown.update = lambda slots, maximize: None
-        tuned.tuner(5, sampler=sampler).run()
-        found.append([(slot.settings, slot.value) for slot in tuned.slots()])
-    assert len(tuned.study.get_trials()) == 5 + len(interruptions)
-    assert found[0] == found[1]
-
-
-def test_a_dead_trial_that_had_finished_is_read_not_trained(study_in):
-    tuned, log = study_in(), "x\ndone training in 0.3 seconds\n"
+def killed(tuned):
+    """A trial whose process was killed after its training had ended."""
     tuned.tuner(1).run()
     dead = tuned.study.ask(tuned.stamp.space)
-    for trial in (dead, tuned.study.ask()):  # the second has no settings yet
-        trial.set_user_attr(OWNER, {**this_process(), "pid": 2**22 + 1})
-    folder = tuned.folder / "trial-0001"
+    dead.set_user_attr(FOLDER, dead.number)
+    folder = folder_of(tuned.folder, dead)
     folder.mkdir()
-    (folder / "log.txt").write_text(log)
+    (folder / "log.txt").write_text("x\ndone training in 0.3 seconds\n")
     (tuned.folder / "trial-0000" / "checkpoints").rename(folder / "checkpoints")
+    return dead
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_trial_is_retried_on_request_and_not_trained_again(
+    kind, study_in, tmp_path, capsys
+):
+    tuned = study_in(kind.format(tmp_path))
+    dead = killed(tuned)
+    assert "--retry: expected a running trial, 1; got 0" in refusal(_retry, tuned.study, [0])
+    _retry(tuned.study, [1])
+    capsys.readouterr()
     tuned.tuner(2).run()
-    assert tuned.study.get_trials()[2].user_attrs[ENDED] == UNUSED
-    zero, one = tuned.slots()
-    assert one.complete and one.settings == dead.params and one.value == zero.value
-    assert (folder / "log.txt").read_text() == log
-    assert not (folder / "command.txt").exists()
+    assert states(tuned) == ["complete", "interrupted", "complete"]
+    trial = tuned.study.get_trials()[2]
+    assert trial.params == dead.params and folder_of(tuned.folder, trial).name == "trial-0001"
+    assert not (tuned.folder / "trial-0001" / "command.txt").exists()
+    assert "running elsewhere" not in capsys.readouterr().err
 
 
-def test_a_trial_that_is_one_too_many_is_closed(study_in):
-    """Another process began the last one at the same moment."""
+def test_a_database_finds_a_killed_trial(study_in, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(storage_module, "STALE", 1)
     tuned = study_in()
-    tuned.study.ask(tuned.stamp.space).set_user_attr(OWNER, this_process())
-    assert not tuned.tuner(1)._begin(None)
-    assert tuned.study.get_trials()[1].user_attrs[ENDED] == UNUSED
+    dead = killed(tuned)
+    storage = storage_module.open_storage(f"sqlite:///{tmp_path}/tune.db", create=False)
+    storage.record_heartbeat(1 + dead.number)
+    wait_until(lambda: fail_stale_trials(tuned.study) or states(tuned)[1] == "interrupted")
+    tuned.tuner(2).run()
+    assert states(tuned) == ["complete", "interrupted", "complete"]
+    assert folder_of(tuned.folder, tuned.study.get_trials()[2]).name == "trial-0001"
 
 
-def test_heartbeats_and_seconds_are_written(study_in, monkeypatch):
-    monkeypatch.setattr(tuner_module, "HEARTBEAT", 0.05)
-    monkeypatch.setenv("FAKE_SECONDS", "0.5")
+def test_trials_that_run_elsewhere_are_named(study_in, capsys):
     tuned = study_in()
-    beats = []
-    tuned.shown.update = lambda slots, maximize: beats.extend(
-        trial.user_attrs.get("seconds", 0) for trial in tuned.study.get_trials()
+    tuned.study.ask()
+    tuned.tuner(1).run()
+    assert "killed, which --retry 0 resumes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_queued_trials_are_taken_once(kind, study_in, tmp_path):
+    """Each by one worker, also if several look at once; SQLite has no lock for that by itself."""
+    tuned = study_in(kind.format(tmp_path))
+    for k in range(8):
+        tuned.study.enqueue_trial({"lr": 0.1 + 0.1 * k})
+    tuned.tuner(8, workers=4).run()
+    assert states(tuned) == ["complete"] * 8
+    logs = [log.read_text() for log in tuned.folder.glob("trial-*/log.txt")]
+    assert len(logs) == 8 and all(log.count("starts at step 0") == 1 for log in logs)
+
+
+def test_a_queued_trial_has_no_options_beside_the_space(study_in):
+    """The study may be a stranger's."""
+    tuned = study_in()
+    choices = choosing("x")["act"]
+    tuned.study.add_trial(
+        create_trial(
+            state=TrialState.WAITING,
+            params={"lr": 0.5, "log-file": "x"},
+            distributions={**tuned.stamp.space, "log-file": choices},
+        )
     )
     tuned.tuner(1).run()
-    assert any(0 < seconds < tuned.slots()[0].seconds for seconds in beats)
-    assert 0.5 <= tuned.slots()[0].seconds < 20
+    words = (tuned.folder / "trial-0000" / "command.txt").read_text().split()
+    assert words[2:4] == ["--lr", "0.5"] and "--log-file" not in words
 
 
-def test_a_training_whose_trial_another_program_closes_is_ended(study_in, monkeypatch):
-    monkeypatch.setattr(tuner_module, "HEARTBEAT", 0.05)
-    monkeypatch.setenv("FAKE_SECONDS", "30")
+def test_a_pipe_for_a_log_is_refused(study_in):
     tuned = study_in()
-    closed = []
-
-    def close(slots, maximize):
-        running = [t for t in tuned.study.get_trials() if t.state == TrialState.RUNNING]
-        if running and not closed and "seconds" in running[0].user_attrs:
-            closed.append(running[0].number)
-            monkeypatch.setenv("FAKE_SECONDS", "0")
-            tuned.study.tell(running[0].number, state=TrialState.FAIL)
-
-    tuned.shown.update = close
-    begin = time.monotonic()
-    tuned.tuner(1).run()
-    assert closed == [0] and time.monotonic() - begin < 20
-    assert [slot.complete for slot in tuned.slots()] == [False, True]
-
-
-@pytest.mark.parametrize("kind", KINDS[:2])
-def test_two_tuners_on_one_study(kind, study_in, tmp_path):
-    study_in(kind.format(tmp_path))
-    opened = [study_in(kind.format(tmp_path)) for _ in range(2)]
-    at_once(*(tuned.tuner(7, workers=2).run for tuned in opened))
-    slots = opened[0].slots()
-    assert sum(slot.complete for slot in slots) == len(slots) == 7
-    assert len({slot.settings["lr"] for slot in slots}) == 7
-    lines = [line for tuned in opened for line in tuned.shown.lines]
-    assert len(lines) == len(set(lines)) == 7
-    for slot in slots:
-        log = (opened[0].folder / f"trial-{slot.number:04d}" / "log.txt").read_text()
-        assert log.count("starts at step 0") == 1 and log.count("done training") == 1
+    (tuned.folder / "trial-0000").mkdir()
+    os.mkfifo(tuned.folder / "trial-0000" / "log.txt")
+    assert "expected a regular file; got a pipe" in refusal(tuned.tuner(2, workers=2).run)
 
 
 def test_what_does_not_end_is_killed(study_in, monkeypatch):
     monkeypatch.setattr(training_module, "STOP_AFTER", 0.2)
     monkeypatch.setenv("FAKE_SECONDS", "30")
-    monkeypatch.setattr(training_module.signal, "SIGTERM", signal.SIGCONT)  # is not heard
-    tuned = study_in()
-    tuner = tuned.tuner(1)
-    begin = time.monotonic()
-    tuner._fill()
-    ((_, training),) = tuner._running.values()
-    tuner._stop()
-    assert training._process.returncode == -signal.SIGKILL
-    assert time.monotonic() - begin < 20 and tuned.slots()[0].state == "interrupted"
+    monkeypatch.setenv("FAKE_DEAF", "1")
+    tuned, ending, began = study_in(), threading.Event(), time.monotonic()
+    training = Training(tuned.stamp.command, {}, tuned.folder / "x")
+
+    def end():
+        wait_until(lambda: training.log.exists() and "starts" in training.log.read_text())
+        ending.set()
+
+    threading.Thread(target=end).start()
+    with pytest.raises(Interrupted):
+        training.run(1, ending)
+    assert time.monotonic() - began < 25 and "done" not in training.log.read_text()
