@@ -30,7 +30,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import check_output, write_lines
+from fairseq_doc.files import check_output, refuse_links, write_lines
 from fairseq_doc.tuning.command import PROGRAM, Command
 from fairseq_doc.tuning.journal import open_journal
 from fairseq_doc.tuning.settings import differences, option_words
@@ -242,12 +242,7 @@ def claim_folder(folder: Path, stamp: Stamp) -> None:
     links, through which a training would write elsewhere, are refused."""
     found = None
     try:
-        for path in (folder, *folder.rglob("*")):
-            if path.is_symlink():
-                raise FairseqDocError(
-                    "dir: expected no links, through which trainings would write elsewhere; got "
-                    f"{path}: remove it, or give another folder"
-                )
+        refuse_links(folder)
         folder.mkdir(parents=True, exist_ok=True)
         if not any(folder.iterdir()):
             write_lines(folder / "study", [stamp.study_id])

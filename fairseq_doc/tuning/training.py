@@ -25,12 +25,14 @@ from fairseq_doc.fairseq_patches.checkpoint_reading import check_file, clear_err
 from fairseq_doc.files import write_lines
 from fairseq_doc.tuning import launch
 from fairseq_doc.tuning.command import Command, program_for
+from fairseq_doc.tuning.limits import why_not_longer
 from fairseq_doc.tuning.settings import Settings, differences, duration, number, option_words
 
 COMMAND, LOG, CHECKPOINTS = "command.txt", "log.txt", "checkpoints"
 POLL = 0.1  # seconds between looks at the trainings
 STOP_AFTER = 20.0  # seconds between a request to end and the end
 _TAIL = 1 << 16  # bytes of a log that say how a training ended
+_CONTINUED = "fairseq_doc: continued with larger limits"  # a line of a log
 _END = 2_000  # characters of a log, in which a finished training says so
 _DONE = re.compile(r"\bdone training in [\d.]+ seconds")
 _DIVERGED = re.compile(
@@ -69,16 +71,27 @@ class Training:
         return 0.0 if self._process is None else time.monotonic() - self._started
 
     def check_folder(self) -> None:
-        """Refuse a folder with a training of other options; the folder may have been moved."""
-        try:
-            words = shlex.split((self.folder / COMMAND).read_text())[1:-2]
-        except (OSError, ValueError):
-            return
-        if others := differences(self._settings, words):
+        """Refuse a folder with a training of other options, except for smaller limits; the folder
+        may have been moved."""
+        words = self._earlier_words()
+        reason = why_not_longer(self._command.args, self._settings, words)
+        if reason is not None and (others := differences(self._settings, words)):
             raise FairseqDocError(
                 f"{self.folder}: expected a training with {others[0]}; got one with {others[1]}: "
-                "remove the folder, or give another --dir"
+                f"{reason}{'; ' if reason else ''}remove the folder, or give another --dir"
             )
+
+    def _earlier_words(self) -> list[str]:
+        """The words of the folder's command, or this one's if it has none."""
+        try:
+            return shlex.split((self.folder / COMMAND).read_text())[1:-2]
+        except (OSError, ValueError):
+            return self._settings
+
+    @property
+    def _is_longer(self) -> bool:
+        """Whether the folder's training had smaller limits."""
+        return differences(self._settings, self._earlier_words()) is not None
 
     def start(self, workers: int, again: bool = True) -> None:
         """Start the process, one of ``workers`` that share the cores unless OMP_NUM_THREADS is set.
@@ -92,6 +105,9 @@ class Training:
         launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid())]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            if self._is_longer:  # the log must not say any more that the training is done
+                with open(self.log, "a") as log_file:
+                    print(_CONTINUED, file=log_file)
             write_lines(self.folder / COMMAND, [shlex.join([self._command.words[0], *words])])
             with open(self.log, "ab") as log:
                 self._process = subprocess.Popen(
@@ -132,10 +148,10 @@ class Training:
         return Outcome(None, lines[-1][:500] if lines else f"exit status {status}, nothing printed")
 
     def earlier_outcome(self) -> Outcome | None:
-        """How it ended in an earlier process, by its log; None if that was interrupted or
-        failed."""
-        tail = _tail(self.log)
-        finished = _DONE.search(tail[-_END:]) is not None
+        """How it ended in an earlier process, by its log; None if that was interrupted, failed or
+        had smaller limits."""
+        tail = _tail(self.log).rpartition(_CONTINUED)[2]
+        finished = _DONE.search(tail[-_END:]) is not None and not self._is_longer
         if not finished and not _DIVERGED.search(tail):
             return None
         outcome = self.outcome(0 if finished else 1)
