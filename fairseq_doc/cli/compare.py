@@ -1,6 +1,5 @@
 """train: train several systems with several seeds, and put them into one table."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -8,16 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_doc.cli.arguments import ProgressOptions, progress_of
-from fairseq_doc.cli.outputs import remark
+from fairseq_doc.cli.outputs import check_outputs, remark
+from fairseq_doc.evaluation.perplexity import perplexity_text
 from fairseq_doc.evaluation.plotting import plot_curves
 from fairseq_doc.files import write_lines
-from fairseq_doc.options import REQUIRED, option, positive
-from fairseq_doc.tuning.comparison import SPLITS, chosen_systems, compare, curves_of
+from fairseq_doc.json_text import as_json
+from fairseq_doc.options import REQUIRED, check_ranges, folder, option, positive
+from fairseq_doc.tuning.comparison import SPLITS, compare, curves_of
+from fairseq_doc.tuning.systems import chosen_systems
 
 EXAMPLE = (
     "fairseq-doc compare --dir checkpoints/mine --systems softmax,mos,doc --seeds 3 --workers 2 -- "
     "fairseq-train data-bin/mine"
 )
+MAX_SEEDS = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,45 +32,54 @@ class Options(ProgressOptions):
         metavar="NAME='OPTIONS'",
         type=str,
     )
-    dir: str = option("folder of the trainings and the table; more can be added to it", REQUIRED)
+    dir: Path = option(
+        "folder of the trainings and the table; more can be added to it", REQUIRED, type=folder
+    )
     systems: str | None = option(
         "the usual ones, of softmax, mos, doc: with a size, a number of epochs and all other options "
         "that the training lacks, by the length of the text",
         metavar="NAME,NAME",
     )
-    seeds: int = option("trainings of each system", 3, metavar="N", type=positive)
+    seeds: int = option("trainings of each system", 3, metavar="N", least=1, below=MAX_SEEDS + 1)
     workers: int = option("trainings at once", 1, metavar="K", type=positive)
-    reference: str | None = option("raw test references, for BLEU of a translation", metavar="RAW")
+    reference: str | None = option(
+        "raw test references, for BLEU of a translation", metavar="RAW", reads=True
+    )
     training: Sequence[str] | None = option(
         "the training that the systems share: fairseq-train DATA ...", after_dashes=True
     )
+
+    def __post_init__(self) -> None:
+        check_ranges(Options, self)
 
 
 def run(settings: Options) -> dict[str, Any]:
     """``metric``; ``systems``, as :func:`fairseq_doc.tuning.comparison.compare` gives them: their
     commands, parameters, speeds, values by seed, means, deviations and distances from the first;
     ``files``, which a second call replaces."""
-    folder, say = Path(settings.dir), partial(remark, "compare")
+    say = partial(remark, "compare")
+    table, numbers, picture = (settings.dir / f"comparison.{end}" for end in ("md", "json", "png"))
     usual = list(filter(None, (settings.systems or "").split(",")))
     systems = chosen_systems(usual, settings.others or (), settings.training or (), say)
+    if settings.dir.is_dir():
+        check_outputs(settings, replaced=[table, numbers, picture])
     rows = compare(
         systems,
         seeds=settings.seeds,
         workers=settings.workers,
-        folder=folder,
+        folder=settings.dir,
         reference=settings.reference,
         progress=progress_of(settings),
         remark=say,
     )
-    table, numbers, picture = (folder / f"comparison.{end}" for end in ("md", "json", "png"))
     result = {
         "metric": "BLEU" if settings.reference else "perplexity",
         "systems": rows,
         "files": [str(table), str(numbers), str(picture)],
     }
     write_lines(table, _table(rows))
-    write_lines(numbers, [json.dumps(result, indent=1)])
-    plot_curves(curves_of(rows, folder), picture)
+    write_lines(numbers, [as_json(result, indent=1)])
+    plot_curves(curves_of(rows, settings.dir), picture)
     return result
 
 
@@ -91,7 +103,8 @@ def _table(rows: dict[str, dict[str, Any]]) -> list[str]:
 
 def _mean(values: dict[str, Any]) -> str:
     deviation = values["deviation"]
-    return f"{values['mean']:.2f}" + ("" if deviation is None else f" \u00b1 {deviation:.2f}")
+    mean = perplexity_text(values["mean"])
+    return mean + ("" if deviation is None else f" \u00b1 {perplexity_text(deviation)}")
 
 
 def _count(number: float | None) -> str:

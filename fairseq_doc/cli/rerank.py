@@ -12,12 +12,12 @@ from fairseq.utils import split_paths
 
 from fairseq_doc.checksums import sha256_of
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
-from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import TreeOptions, report_roots, trees_of, warn_excluded
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
-from fairseq_doc.files import check_input, check_output, write_lines
+from fairseq_doc.files import check_input, write_lines
 from fairseq_doc.options import REQUIRED, check_ranges, option, parse_grid, positive
 from fairseq_doc.parsing.kept_scores import KeptScores
 from fairseq_doc.parsing.reranking import (
@@ -39,14 +39,18 @@ OUTPUTS = ("output", "output_nbest")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TreeOptions, ProgressOptions, ModelOptions):
-    nbest: str = option("n-best file of a parser, gzip or not", REQUIRED, positional=True)
+    nbest: str = option(
+        "n-best file of a parser, gzip or not", REQUIRED, positional=True, reads=True
+    )
     weight: float = option(
         "weight of the parser's own score, beside the language model's", 0.0, least=0
     )
     score_base: str = option(
         "base of the logarithms that the parser's scores are", "e", choices=list(BASES)
     )
-    tune: str | None = option("find the weight by F1 against these trees", metavar="GOLD")
+    tune: str | None = option(
+        "find the weight by F1 against these trees", metavar="GOLD", reads=True
+    )
     weights: str = option(
         "tried by --tune; the smallest of the best wins", GRID, metavar="FROM:TO:STEP"
     )
@@ -129,11 +133,8 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _check_files(settings: Options) -> None:
-    outputs = settings.files_written
-    others = (settings.tune, settings.sentences, settings.prm, *split_paths(settings.path))
-    check_distinct([*outputs, settings.nbest], others)
-    for path in outputs:
-        check_output(path, settings.overwrite or path == settings.scores)
+    outputs = (settings.output, settings.output_nbest)
+    check_outputs(settings, *outputs, replaced=[settings.scores], alone=[settings.nbest])
     again = settings.scores is not None  # their checksums are in that file
     for path in filter(None, (settings.nbest, settings.sentences)):
         check_input(path, again)

@@ -5,8 +5,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq.utils import split_paths
-
 from fairseq_doc.cli.arguments import (
     ModelOptions,
     ProgressOptions,
@@ -14,9 +12,9 @@ from fairseq_doc.cli.arguments import (
     progress_of,
     unknown_words,
 )
-from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import check_output, write_lines
+from fairseq_doc.files import write_lines
 from fairseq_doc.options import check_needs, option
 from fairseq_doc.preparation.text_form import WORDS, form_of
 from fairseq_doc.scoring import nbest_lists, rescoring
@@ -55,10 +53,7 @@ def run(settings: Options) -> dict[str, Any]:
     ``seconds`` of scoring and tuning; ``weight`` and ``bonus``. With --metric its name, its
     ``value``, that of the lists' ``first`` candidates and the ``gain``, above 0 if better, in
     points; with --tune ``tuning``, [weight, bonus, value] of each pair tried."""
-    read = [settings.reference, settings.first_pass, *split_paths(settings.path)]
-    check_distinct([settings.output, settings.scores, settings.nbest], read)
-    for path in filter(None, (settings.output, settings.scores)):
-        check_output(path, settings.overwrite)
+    check_outputs(settings, settings.output, settings.scores, alone=[settings.nbest])
     utterances, references = settings.read(plain=form_of(settings.data) != WORDS)
     judge = None
     if references is not None and settings.metric:

@@ -15,7 +15,8 @@ class TreeOptions:
 
     prm: str | None = option(
         "EVALB's parameter file (default: as COLLINS.prm; and a quote that only one tree deletes "
-        "is kept)"
+        "is kept)",
+        reads=True,
     )
     strip_root: bool = option(
         "do not count root brackets S1, ROOT or without a label, as TOP is not counted", False
@@ -25,6 +26,7 @@ class TreeOptions:
         "its own (RNNG): a bracket around a single word is a tag where it is XX or the sentence's "
         "own",
         metavar="TREES",
+        reads=True,
     )
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fairseq_doc.scoring.hypotheses import System
+from fairseq_doc.scoring.hypotheses import System, best_possible
 from fairseq_doc.scoring.metrics import bleu_of
 
 
@@ -16,8 +16,9 @@ def score_bleu(
 ) -> dict[str, dict[str, Any]]:
     """Score systems, of which the first is the baseline; the references' language decides
     sacrebleu's tokenizer. Returns {metric: {"signature": ..., "systems": [{"score", "mean",
-    "interval", "p"}]}}: mean of the resamples, half-width of their 95 % interval, p of the
-    difference from the baseline (None for the baseline itself)."""
+    "interval", "p", "ceiling"}]}}: mean of the resamples, half-width of their 95 % interval, p of
+    the difference from the baseline (None for the baseline itself), score of
+    :func:`best_possible` (None without targets)."""
     from sacrebleu.metrics import CHRF
     from sacrebleu.significance import PairedTest
 
@@ -34,6 +35,11 @@ def score_bleu(
             {"score": r.score, "mean": float(r.mean), "interval": float(r.ci), "p": r.p_value}
             for r in results[metric]
         ]
+        for row, system in zip(rows, systems, strict=True):
+            best = best_possible(system, references)
+            if best is not None:  # the metric keeps the references
+                best_score = metrics[metric].corpus_score(best, None).score
+            row["ceiling"] = None if best is None else min(100.0, best_score)
         for row in rows[1:]:
             if row["score"] == rows[0]["score"]:  # sacrebleu would give the smallest p here
                 row["p"] = 1.0

@@ -38,7 +38,8 @@ class ReadOptions:
 
     data: Path | None = option(
         "folder of prepare-mt or prepare-headline: its settings say what to undo, instead of --bpe "
-        "and --tokenizer"
+        "and --tokenizer",
+        reads=True,
     )
     bpe: str = option(
         "segmentation to undo; found by default, and printed", AUTO, choices=(AUTO, *BPE_KINDS)
@@ -89,6 +90,7 @@ class System:
     name: str  # its file
     hypotheses: list[str]
     undoing: Undoing
+    targets: list[str] | None  # undone; what a perfect system reaches is their score
     agreeing: int | None  # see :func:`count_agreeing`; None without targets
     unknown: int  # hypotheses with a mark of an unknown unit
 
@@ -150,11 +152,21 @@ def read_system(
     targets = [sentence.target for sentence in generated if sentence.target is not None]
     check_count(path, generated, references)
     undoing = find_undoing(path, hypotheses, targets, references, options)
-    agreeing = count_agreeing(path, undoing(targets), references) if targets else None
+    undone = undoing(targets) if targets else None
+    agreeing = None if undone is None else count_agreeing(path, undone, references)
     hypotheses = undoing(hypotheses)
     _check_plain(f"{path}: sentence", hypotheses, options, 0, f" after undoing {undoing}")
     unknown = len(_matching(UNKNOWN, hypotheses))
-    return System(str(path), hypotheses, undoing, agreeing, unknown)
+    return System(str(path), hypotheses, undoing, undone, agreeing, unknown)
+
+
+def best_possible(system: System, references: Sequence[str]) -> list[str] | None:
+    """The hypotheses of a system that outputs every target: the undone targets, with the reference
+    for one with an unknown word. None without targets."""
+    if system.targets is None:
+        return None
+    pairs = zip(system.targets, references, strict=True)
+    return [reference if UNKNOWN_IN_TARGET in target else target for target, reference in pairs]
 
 
 def check_count(path: str, generated: Sequence[object], references: Sequence[str]) -> None:

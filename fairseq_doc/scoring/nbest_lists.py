@@ -54,23 +54,27 @@ class Utterance:
 class ListOptions:
     """The lists and what belongs to them."""
 
-    nbest: str = option("n-best lists, the best candidate first", REQUIRED, positional=True)
+    nbest: str = option(
+        "n-best lists, the best candidate first", REQUIRED, positional=True, reads=True
+    )
     format: str = option(
         "kaldi: lines of UTT-K word word ...; or fairseq-generate's output", KALDI, choices=FORMATS
     )
     first_pass: str | None = option(
-        "Kaldi: the first pass's scores, lines of UTT-K number, the larger the better"
+        "Kaldi: the first pass's scores, lines of UTT-K number, the larger the better", reads=True
     )
     costs: bool = option(
         "they are costs, as Kaldi's own: the smaller the better", False, needs="first-pass"
     )
     nbest_data: Path | None = option(
         "fairseq-generate: the folder of prepare-mt that was generated from, whose settings say "
-        "which units and tokenisation to undo (default: the D- lines as they are)"
+        "which units and tokenisation to undo (default: the D- lines as they are)",
+        reads=True,
     )
     reference: str | None = option(
         "Kaldi: lines of UTT word word ...; fairseq-generate: raw text, one sentence a line",
         needs="metric",
+        reads=True,
     )
 
     def check_format(self) -> None:
