@@ -8,6 +8,7 @@ from typing import Any
 
 from fairseq_doc.cli.arguments import ProgressOptions, progress_of
 from fairseq_doc.cli.outputs import check_outputs, remark
+from fairseq_doc.cli.scoring_arguments import ceiling_lines
 from fairseq_doc.evaluation.perplexity import perplexity_text
 from fairseq_doc.evaluation.plotting import plot_curves
 from fairseq_doc.files import write_lines
@@ -55,7 +56,7 @@ class Options(ProgressOptions):
 
 def run(settings: Options) -> dict[str, Any]:
     """``metric``; ``systems``, as :func:`fairseq_doc.tuning.comparison.compare` gives them: their
-    commands, parameters, speeds, values by seed, means, deviations and distances from the first;
+    commands, parameters, speeds, ceilings, values by seed, means, deviations and distances from the first;
     ``files``, which a second call replaces."""
     say = partial(remark, "compare")
     table, numbers, picture = (settings.dir / f"comparison.{end}" for end in ("md", "json", "png"))
@@ -112,5 +113,7 @@ def _count(number: float | None) -> str:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """The table, and the files."""
-    return "\n".join([*_table(result["systems"]), *(f"wrote {name}" for name in result["files"])])
+    """The table, what a perfect translation would score if that is below 100, and the files."""
+    rows = result["systems"]
+    lines = [*_table(rows), *ceiling_lines([*rows], {"BLEU": [*rows.values()]})]
+    return "\n".join([*lines, *(f"wrote {name}" for name in result["files"])])

@@ -43,7 +43,7 @@ from fairseq_doc.tuning.systems import SYSTEMS
 from fairseq_doc.tuning.training import CHECKPOINTS, LOG, best_value, folder_of, train_seeds
 
 SPLITS = ("valid", "test")
-FACTS = ("parameters", "tokens_per_second")
+FACTS = ("parameters", "tokens_per_second", "ceiling")
 DATA = ("dict*.txt", "*.idx", "*.bin")  # what a data folder holds
 MAX_JSON = 1 << 20  # bytes of the files of this folder
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
@@ -64,8 +64,9 @@ def compare(
 
     Returns:
         {system: ``command``; ``seeds``, those that did not diverge; ``parameters``;
-        ``tokens_per_second``; ``valid`` and ``test``: ``values`` and their :func:`summary`}. A
-        system all of whose trainings diverged is left out.
+        ``tokens_per_second``; ``ceiling``, of a translation's BLEU; ``valid`` and ``test``:
+        ``values`` and their :func:`summary`}. A system all of whose trainings diverged is left
+        out.
 
     Raises:
         FairseqDocError: a training failed, all diverged, a folder has a training with other options
@@ -114,7 +115,7 @@ def _row(
         remark(f"{name}: every training diverged: it is left out")
         return None
     first = next(iter(kept.values()))
-    facts = {fact: first[fact] for fact in FACTS}
+    facts = {fact: first.get(fact) for fact in FACTS}
     of_splits = {split: {"values": [own[split] for own in kept.values()]} for split in SPLITS}
     return {"seeds": list(kept), **facts, **of_splits}
 
@@ -161,8 +162,8 @@ def _evaluation(
     progress: Progress,
 ) -> dict[str, Any]:
     """``valid`` and ``test`` of a finished training, perplexity, or its best validation and BLEU;
-    ``parameters``; ``tokens_per_second``. Kept in the folder, with what they were computed from:
-    the checkpoint's digest and ``stamp``."""
+    ``FACTS``. Kept in the folder, with what they were computed from: the checkpoint's digest and
+    ``stamp``."""
     checkpoint = folder / CHECKPOINTS / "checkpoint_best.pt"
     data = system.args.data
     stamp = {"checkpoint": checksums.sha256_of(checkpoint), "data": data, **stamp}
@@ -175,8 +176,8 @@ def _evaluation(
         found = {split: evaluate(ensemble, split, progress=progress).perplexity for split in SPLITS}
     else:
         best = best_value(folder / CHECKPOINTS, system.maximize)
-        found = {"valid": best, "test": _bleu(system.args, folder, checkpoint, reference)}
-    found |= _facts(folder / LOG)
+        found = {"valid": best, **_bleu(system.args, folder, checkpoint, reference)}
+    found = dict.fromkeys(FACTS) | found | _facts(folder / LOG)
     write_lines(kept, [as_json({**found, "of": stamp})])
     checksums.write(folder, [kept.name])
     return found
@@ -190,14 +191,16 @@ def _kept_evaluation(path: Path, stamp: dict[str, Any]) -> dict[str, Any] | None
         if found["of"] == stamp:
             scores = {split: found[split] for split in SPLITS}
             scores = {k: math.inf if x is None else float(x) for k, x in scores.items()}
-            return scores | {fact: found[fact] for fact in FACTS}
+            return scores | {fact: found.get(fact) for fact in FACTS}
     except (FairseqDocError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
         pass  # none, or damaged
     return None
 
 
-def _bleu(args: Namespace, folder: Path, checkpoint: Path, reference: str) -> float:
-    """Of the test split, translated with beam 5."""
+def _bleu(
+    args: Namespace, folder: Path, checkpoint: Path, reference: str
+) -> dict[str, float | None]:
+    """``test``, of the test split, translated with beam 5; ``ceiling``, of :func:`score_bleu`."""
     out = folder / "generate-test.txt"
     words = [args.data, "--path", str(checkpoint)]
     words += ["--user-dir", args.user_dir] if args.user_dir else []
@@ -215,7 +218,8 @@ def _bleu(args: Namespace, folder: Path, checkpoint: Path, reference: str) -> fl
     read = ReadOptions(lang=args.target_lang, data=known)
     references = read_references(reference, read)
     system = read_system(str(out), references, read)
-    return score_bleu([system], references, args.target_lang)["BLEU"]["systems"][0]["score"]
+    (scores,) = score_bleu([system], references, args.target_lang)["BLEU"]["systems"]
+    return {"test": scores["score"], "ceiling": scores["ceiling"]}
 
 
 def _facts(log: Path) -> dict[str, Any]:
