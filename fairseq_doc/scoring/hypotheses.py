@@ -38,8 +38,7 @@ class ReadOptions:
 
     data: Path | None = option(
         "folder of prepare-mt or prepare-headline: its settings say what to undo, instead of --bpe "
-        "and --tokenizer",
-        reads=True,
+        "and --tokenizer"
     )
     bpe: str = option(
         "segmentation to undo; found by default, and printed", AUTO, choices=(AUTO, *BPE_KINDS)

@@ -238,11 +238,13 @@ def summary(values: Sequence[float], baseline: Sequence[float]) -> dict[str, flo
     ``distance_in_deviations``, divided by the root of the mean of both variances. None where a
     number needs more seeds."""
     distance = statistics.mean(values) - statistics.mean(baseline)
-    deviations = [_deviation(values), _deviation(baseline)]
-    spread = math.hypot(*deviations) / math.sqrt(2) if None not in deviations else 0.0
+    own, other = _deviation(values), _deviation(baseline)
+    spread = 0.0
+    if own is not None and other is not None:
+        spread = math.hypot(own, other) / math.sqrt(2)
     return {
         "mean": statistics.mean(values),
-        "deviation": deviations[0],
+        "deviation": own,
         "distance": distance,
         "distance_in_deviations": distance / spread if spread else None,
     }

@@ -109,6 +109,7 @@ def test_a_command_has_a_help_and_examples_that_its_parser_takes(name, capsys):
         ("generate data --path a.pt --length long", "--length: invalid int value: 'long'"),
         ("rank data --path a.pt --tolerance small", "--tolerance: invalid float value: 'small'"),
         ("curves a.png", "required: NAME=FILE"),
+        ("compare --dir ''", "--dir: invalid folder value: ''"),
         ("curves --check a.json", "required: NAME=FILE"),
         ("prepare-lm music raw", "argument CORPUS: invalid choice: 'music'"),
         ("prepare-mt en de raw --workers 0", "--workers: invalid positive value: '0'"),
