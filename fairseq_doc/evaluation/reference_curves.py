@@ -22,7 +22,7 @@ from fairseq_doc.files import read_text, text_lines
 MAX_BYTES = 1 << 22  # of a file
 MAX_EPOCH = 10**9  # as in a log
 DEVIATIONS, LEAST_DEVIATION = 3.0, 0.01
-LARGEST = 700.0  # of a log perplexity whose exponential, and its reciprocal, is finite
+LARGEST = 709.78  # logarithm of the largest float
 KIND = "fairseq_doc reference curves"
 
 
@@ -46,7 +46,7 @@ def reference(
                 "epoch": epoch,
                 "mean": _rounded(statistics.fmean(values)),
                 "deviation": round(statistics.stdev(values), 2) if len(values) > 1 else None,
-                "low": _rounded(math.exp(max(-LARGEST, min(near) - DEVIATIONS * deviation))),
+                "low": _rounded(math.exp(max(-700, min(near) - DEVIATIONS * deviation))),
                 "high": _rounded(math.exp(min(LARGEST, max(near) + DEVIATIONS * deviation))),
             }
         )

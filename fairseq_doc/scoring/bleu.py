@@ -30,16 +30,16 @@ def score_bleu(
     test: Any = PairedTest(named, metrics, None, test_type="bs", n_samples=resamples)
     signatures, results = test()
     scores = {}
-    for metric, signature in signatures.items():
+    for (metric, signature), own in zip(signatures.items(), metrics.values(), strict=True):
         rows = [
             {"score": r.score, "mean": float(r.mean), "interval": float(r.ci), "p": r.p_value}
             for r in results[metric]
         ]
         for row, system in zip(rows, systems, strict=True):
             best = best_possible(system, references)
+            row["ceiling"] = None
             if best is not None:  # the metric keeps the references
-                best_score = metrics[metric].corpus_score(best, None).score
-            row["ceiling"] = None if best is None else min(100.0, best_score)
+                row["ceiling"] = min(100.0, own.corpus_score(best, None).score)
         for row in rows[1:]:
             if row["score"] == rows[0]["score"]:  # sacrebleu would give the smallest p here
                 row["p"] = 1.0

@@ -15,7 +15,7 @@ OWN = {  # commands that write files, {name: their inputs and other options}
     "embeddings": {"output": "OUT"},
     "export": {"onnx": "OUT.onnx"},
     "rerank": {"nbest": "x", "output": "OUT"},
-    "rescore": {"nbest": "x", "output": "OUT"},
+    "rescore": {"nbest": "x", "scores": "OUT"},
     "weights": {"picture": "OUT.png"},
 }
 MODEL = {"data": "data", "path": "a.pt:b.pt", "overwrite": True}

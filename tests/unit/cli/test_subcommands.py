@@ -121,7 +121,7 @@ def test_a_command_has_a_help_and_examples_that_its_parser_takes(name, capsys):
 )  # fmt: skip
 def test_a_line_that_cannot_be_read_ends_with_argparses_status(words, problem, capsys):
     with pytest.raises(SystemExit) as caught:
-        main(words.split())
+        main(shlex.split(words))
     assert caught.value.code == 2
     assert problem in capsys.readouterr().err
 
