@@ -19,29 +19,37 @@ def score_bleu(
     "interval", "p", "ceiling"}]}}: mean of the resamples, half-width of their 95 % interval, p of
     the difference from the baseline (None for the baseline itself), score of
     :func:`best_possible` (None without targets)."""
-    from sacrebleu.metrics import CHRF
     from sacrebleu.significance import PairedTest
 
-    metrics = {
-        "BLEU": bleu_of(language, lowercase=lowercase, references=[references]),
-        "chrF": CHRF(lowercase=lowercase, references=[references]),
-    }
+    metrics = _metrics(language, lowercase, references)
+    ceilings: list[list[float]] = []
+    for system in systems:
+        targets, own = best_possible(system, references) or ([], [])
+        scorers = _metrics(language, lowercase, own).values() if own else ()
+        ceilings.append([scorer.corpus_score(targets, None).score for scorer in scorers])
     named: Any = [(system.name, system.hypotheses) for system in systems]
     test: Any = PairedTest(named, metrics, None, test_type="bs", n_samples=resamples)
     signatures, results = test()
     scores = {}
-    for (metric, signature), own in zip(signatures.items(), metrics.values(), strict=True):
+    for number, (metric, signature) in enumerate(signatures.items()):
         rows = [
             {"score": r.score, "mean": float(r.mean), "interval": float(r.ci), "p": r.p_value}
             for r in results[metric]
         ]
-        for row, system in zip(rows, systems, strict=True):
-            best = best_possible(system, references)
-            row["ceiling"] = None
-            if best is not None:  # the metric keeps the references
-                row["ceiling"] = min(100.0, own.corpus_score(best, None).score)
+        for row, ceiling in zip(rows, ceilings, strict=True):
+            row["ceiling"] = min(100.0, ceiling[number]) if ceiling else None
         for row in rows[1:]:
             if row["score"] == rows[0]["score"]:  # sacrebleu would give the smallest p here
                 row["p"] = 1.0
         scores[metric] = {"signature": str(signature), "systems": rows}
     return scores
+
+
+def _metrics(language: str, lowercase: bool, references: list[str]) -> dict[str, Any]:
+    """sacrebleu's metrics, which keep the references."""
+    from sacrebleu.metrics import CHRF
+
+    return {
+        "BLEU": bleu_of(language, lowercase=lowercase, references=[references]),
+        "chrF": CHRF(lowercase=lowercase, references=[references]),
+    }

@@ -159,13 +159,15 @@ def read_system(
     return System(str(path), hypotheses, undoing, undone, agreeing, unknown)
 
 
-def best_possible(system: System, references: Sequence[str]) -> list[str] | None:
-    """The hypotheses of a system that outputs every target: the undone targets, with the reference
-    for one with an unknown word. None without targets."""
+def best_possible(system: System, references: Sequence[str]) -> tuple[list[str], list[str]] | None:
+    """The hypotheses of a system that outputs every target, the undone targets, and their
+    references. Sentences whose target has an unknown word are left out; None if no other is left,
+    or without targets."""
     if system.targets is None:
         return None
     pairs = zip(system.targets, references, strict=True)
-    return [reference if UNKNOWN_IN_TARGET in target else target for target, reference in pairs]
+    known = [pair for pair in pairs if UNKNOWN_IN_TARGET not in pair[0]]
+    return ([t for t, _ in known], [r for _, r in known]) if known else None
 
 
 def check_count(path: str, generated: Sequence[object], references: Sequence[str]) -> None:

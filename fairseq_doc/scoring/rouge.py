@@ -38,7 +38,7 @@ def score_rouge(
             for kind in TYPES
         }
         for number, best in enumerate(targets):
-            of_best = {} if best is None else f_scores(best, references, stemmed)
+            of_best = {} if best is None else f_scores(*best, stemmed)
             for kind, rows in result[name].items():
                 rows[number]["ceiling"] = 100 * of_best[kind].mean().item() if of_best else None
     return result
