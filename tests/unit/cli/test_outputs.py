@@ -5,8 +5,6 @@ from conftest import refusal
 
 from fairseq_doc.cli.main import SUBCOMMANDS, module_of
 from fairseq_doc.cli.outputs import check_outputs
-from fairseq_doc.json_text import as_json
-from fairseq_doc.options import files_read
 
 OWN = {  # commands that write files, {name: their inputs and other options}
     "attention": {"picture": "OUT.png"},
@@ -70,12 +68,3 @@ def test_what_is_no_input_may_be_replaced():
     check_outputs(settings, replaced=["precious"])
     for name in ("none/a.png", "precious/a.png", "data"):
         assert f"{name}: expected a file " in refusal(check_outputs, settings, name)
-
-
-def test_what_is_read():
-    settings = module_of("components").Options(data="a", path="b:c", input="d")
-    assert sorted(files_read(settings)) == ["a", "b", "b:c", "c", "d"]
-
-
-def test_numbers_that_json_lacks():
-    assert as_json({"a": [float("inf"), (float("nan"), 1.5)]}) == '{"a": [null, [null, 1.5]]}'
