@@ -130,8 +130,8 @@ def test_unknown_marks_are_refused_or_counted(tmp_path, mark):
 
 
 def test_targets_that_cannot_be_undone_bound_the_scores(tmp_path):
-    """Moses writes another quote and one blank less inside guillemets."""
-    references = ["Il dit : « oui ».", "Un chien dort ici, un chat aussi."]
+    """Moses leaves blanks around such a quote and around slashes."""
+    references = ["Il n’a pas d’interface dans /usr/bin.", "Un chien dort ici, un chat aussi."]
     targets = list(map(moses("fr").encode, references))
     path = generated(tmp_path, targets, targets)
     system = read_system(path, references, ReadOptions(lang="fr"))
