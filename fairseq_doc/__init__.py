@@ -8,6 +8,7 @@ The data goes through the files in this order, and each imports only from what l
     fairseq_warnings.py              warnings about fairseq's own code are not shown
     options.py                       options as fields of dataclasses -> parser, settings
     files.py                         lines of UTF-8 files in and out
+    json_text.py                     results as JSON
     checksums.py                     SHA256SUMS of a data folder
     preparation/                     text and trees -> binarised data
         tokenization.py              Moses, BPE and its models, reserved symbols
@@ -102,11 +103,13 @@ The data goes through the files in this order, and each imports only from what l
         settings.py                  options of a tuning; settings as words of a command line
         space.py                     a YAML file -> Optuna's distributions, and its samplers
         command.py                   the command line that is tuned, read by fairseq's parser
+        limits.py                    which options let a training last longer
         training.py                  one training: process, folder, log -> its value; several at once
         storage.py                   a study in Optuna's storages, and what it was made with
         tuner.py                     Optuna's optimisation around one training
         rerun.py                     a trial with other seeds -> the spread of its value
         report.py                    a study -> best command, table, JSON, plots
+        systems.py                   usual systems, and those of a command line
         comparison.py                several systems, each with several seeds -> a table
     export/                          a language model as an ONNX file
         contract.py                  inputs, outputs and metadata of its forms

@@ -28,7 +28,12 @@ def sha256_of(path: str | os.PathLike) -> str:
 
 def write(folder: Path, names: Iterable[str]) -> None:
     """Write the checksums of these files of a folder into its SHA256SUMS."""
-    write_lines(folder / NAME, [f"{sha256_of(folder / name)}  {name}" for name in sorted(names)])
+    write_lines(folder / NAME, lines_of(folder, names))
+
+
+def lines_of(folder: Path, names: Iterable[str]) -> list[str]:
+    """The lines of SHA256SUMS for these files of a folder."""
+    return [f"{sha256_of(folder / name)}  {name}" for name in sorted(names)]
 
 
 def add(folder: Path, names: Iterable[str]) -> None:

@@ -10,15 +10,17 @@ In a group with the prefix ``cache`` the second is ``--cache-theta``. No torch, 
 
 import argparse
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields
+from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from fairseq_doc.errors import FairseqDocError
 
 _OPTION, _GROUP = "option", "group"
-_OURS = ("name", "needs", "without", "least", "below")  # which argparse does not know
+_OURS = ("name", "needs", "without", "least", "below", "reads")  # which argparse does not know
 REQUIRED: Any = MISSING
 MAX_GRID = 10_000  # values that an option such as 0:2:0.1 may list
 T = TypeVar("T")
@@ -30,7 +32,8 @@ def option(help: str, default: Any = None, **argument: Any) -> Any:
     ``argument`` goes to argparse's ``add_argument``, except ``positional=True``, a word without
     dashes; ``after_dashes=True``, the words after ``--``; ``name``, if it is not the field's;
     ``needs``, an option without which this one is refused; ``without``, options with which it is
-    refused; ``least`` and ``below``, the range for :func:`check_ranges`.
+    refused; ``least`` and ``below``, the range for :func:`check_ranges`; ``reads=True``, if its
+    value is a file that is read, a folder of data, or ``a:b`` of several, for :func:`files_read`.
     """
     # fairseq reads "help".
     return field(default=default, metadata={"help": help, _OPTION: {"help": help, **argument}})
@@ -48,6 +51,13 @@ def positive(text: str) -> int:
     if number < 1:
         raise ValueError
     return number
+
+
+def folder(text: str) -> Path:
+    """The name of a folder: an empty one would be the current folder."""
+    if not text:
+        raise ValueError
+    return Path(text)
 
 
 def parse_grid(name: str, text: str, least: float = -math.inf) -> list[float]:
@@ -83,6 +93,18 @@ def check_ranges(kind: type, settings: Any, prefix: str = "") -> None:
         if least is not None and value is not None and not least <= value < below:
             expected = f"at least {least}" if below == math.inf else f"in [{least}, {below})"
             raise FairseqDocError(f"--{prefix}{_written(entry)} must be {expected}; got {value}")
+
+
+def files_read(settings: Any) -> list[str]:
+    """The values of the options that are read, one by one."""
+    paths: list[str] = []
+    for entry in fields(settings):
+        value = getattr(settings, entry.name)
+        if entry.metadata.get(_OPTION, {}).get("reads") and value is not None:
+            several = value if isinstance(value, list) else [value]
+            for one in map(str, several):
+                paths += {one, *one.split(os.pathsep)}
+    return paths
 
 
 def check_needs(option: str, needs: Mapping[str, object], given: object = True) -> None:

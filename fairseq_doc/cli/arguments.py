@@ -32,9 +32,14 @@ class CheckpointOptions:
     """The models and their data."""
 
     data: str = option(
-        "folder of fairseq-preprocess, for its dictionaries and splits", REQUIRED, positional=True
+        "folder of fairseq-preprocess, for its dictionaries and splits",
+        REQUIRED,
+        positional=True,
+        reads=True,
     )
-    path: str = option("checkpoint; a.pt:b.pt:... averages the models' probabilities", REQUIRED)
+    path: str = option(
+        "checkpoint; a.pt:b.pt:... averages the models' probabilities", REQUIRED, reads=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +118,7 @@ class AdaptationOptions(ProgressOptions, ModelOptions):
 class SingleModelOptions(ProgressOptions, ModelOptions):
     """A single model."""
 
-    path: str = option("checkpoint", REQUIRED)
+    path: str = option("checkpoint", REQUIRED, reads=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +144,7 @@ class PictureOptions:
 class TextOptions:
     """Plain text, one sentence a line."""
 
-    input: str = option("file to read (default: standard input)", "-")
+    input: str = option("file to read (default: standard input)", "-", reads=True)
     state: str = option(
         "fresh: each sentence starts after </s> from zeros; carried: the lines are one text, as "
         "eval-lm reads it, and its first word is not scored",

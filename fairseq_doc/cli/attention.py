@@ -5,7 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_doc.cli.arguments import ModelOptions, PictureOptions
-from fairseq_doc.cli.outputs import first_ten, named_outputs, output_lines, remark
+from fairseq_doc.cli.outputs import (
+    check_outputs,
+    first_ten,
+    named_outputs,
+    output_lines,
+    remark,
+)
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import load_translator
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_attention
@@ -22,7 +28,7 @@ EXAMPLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PictureOptions, ModelOptions):
-    input: str = option("file with the sentence (default: standard input)", "-")
+    input: str = option("file with the sentence (default: standard input)", "-", reads=True)
     line: int = option("which line of the input to read", 1, type=positive)
     beam: int = option("hypotheses kept at every step", 5, type=positive)
     tokenizer: str | None = option(
@@ -34,8 +40,10 @@ class Options(PictureOptions, ModelOptions):
         "folder (default: as they say)",
         choices=BPE_KINDS,
     )
-    bpe_codes: str | None = option("file of merges, for --bpe subword_nmt")
-    sentencepiece_model: str | None = option("file of the model, for --bpe sentencepiece")
+    bpe_codes: str | None = option("file of merges, for --bpe subword_nmt", reads=True)
+    sentencepiece_model: str | None = option(
+        "file of the model, for --bpe sentencepiece", reads=True
+    )
 
     def __post_init__(self) -> None:
         for bpe, name, path in (
@@ -61,8 +69,8 @@ class Options(PictureOptions, ModelOptions):
 def run(settings: Options) -> dict[str, Any]:
     """``source`` and ``output``, symbols with their end marks; ``weights``, a row for each output
     symbol; ``log_prob`` of the output, natural logarithm; ``picture``, where it is drawn."""
-    if settings.picture:
-        check_plot_path(settings.picture, settings.overwrite)
+    check_plot_path(settings.picture)
+    check_outputs(settings, settings.picture)
     sentence = _read_sentence(settings.input, settings.line)
     translator = load_translator(
         settings.path, settings.data, settings.beam, settings.device, settings.matmul_precision

@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.scoring_arguments import ScoringOptions, p_text, read_texts, system_names
+from fairseq_doc.cli.scoring_arguments import (
+    ScoringOptions,
+    ceiling_lines,
+    p_text,
+    read_texts,
+    system_names,
+)
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.scoring.bleu import score_bleu
 
@@ -19,7 +25,8 @@ class Options(ScoringOptions):
 def run(settings: Options) -> dict[str, Any]:
     """``read``, lines on what was read and undone; ``outputs``; ``scores``: for each metric its
     ``signature`` and ``systems``, each with ``score``, ``mean`` and ``interval`` (the bootstrap's
-    mean, half-width of its 95 % interval) and ``p`` of the difference from the first output."""
+    mean, half-width of its 95 % interval), ``p`` of the difference from the first output and
+    ``ceiling``, what the targets score once BPE and tokenisation are undone."""
     references, systems, read = read_texts(settings)
     scores = score_bleu(systems, references, settings.lang, settings.lowercase, settings.bootstrap)
     return {"read": read, "outputs": settings.outputs, "scores": scores}
@@ -27,7 +34,8 @@ def run(settings: Options) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """What was read, a line of scores for each output, then the signatures."""
-    lines = list(result["read"])
+    ceilings = {name: scores["systems"] for name, scores in result["scores"].items()}
+    lines = [*result["read"], *ceiling_lines(result["outputs"], ceilings)]
     for number, line in enumerate(system_names(result)):
         for metric, scores in result["scores"].items():
             own = scores["systems"][number]

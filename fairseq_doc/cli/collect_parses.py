@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import trees_of
-from fairseq_doc.files import check_output, write_lines
+from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option
 from fairseq_doc.parsing import outputs
 from fairseq_doc.parsing.outputs import candidate_lists, nbest_lines
@@ -18,10 +18,17 @@ KINDS = (outputs.WELL_FORMED, outputs.REPAIRED, outputs.DROPPED)
 @dataclass(frozen=True, kw_only=True)
 class Options:
     generated: str = option(
-        "fairseq-generate's output, --nbest or not", REQUIRED, positional=True, metavar="OUT"
+        "fairseq-generate's output, --nbest or not",
+        REQUIRED,
+        positional=True,
+        metavar="OUT",
+        reads=True,
     )
     sentences: str = option(
-        "trees over the same sentences; their words and tags are used", REQUIRED, metavar="TREES"
+        "trees over the same sentences; their words and tags are used",
+        REQUIRED,
+        metavar="TREES",
+        reads=True,
     )
     output: str = option("n-best file to write", REQUIRED, metavar="NBEST")
     overwrite: bool = option("replace an existing output", False)
@@ -31,8 +38,7 @@ def run(settings: Options) -> dict[str, Any]:
     """``sentences``; ``outputs``, of them ``well_formed``, ``repaired`` (brackets or words) and
     ``dropped`` (another number of words); ``first_...``, the same of each sentence's first output;
     ``flat_trees``, sentences without any other tree; ``output``, the file."""
-    check_distinct([settings.output], [settings.generated, settings.sentences])
-    check_output(settings.output, settings.overwrite)
+    check_outputs(settings, settings.output)
     sentences = trees_of(settings.sentences)
     found = candidate_lists(read_generated(settings.generated), sentences, settings.generated)
     write_lines(settings.output, nbest_lines(found.lists), settings.overwrite)

@@ -1,6 +1,5 @@
 """train: train several systems with several seeds, and put them into one table."""
 
-import json
 import math
 import statistics
 from collections.abc import Sequence
@@ -10,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_doc.cli.arguments import ProgressOptions, progress_of
-from fairseq_doc.cli.outputs import remark
+from fairseq_doc.cli.outputs import check_outputs, remark
+from fairseq_doc.cli.scoring_arguments import ceiling_lines
 from fairseq_doc.evaluation.perplexity import as_written, perplexity_text
 from fairseq_doc.evaluation.plotting import plot_curves
 from fairseq_doc.files import write_lines
-from fairseq_doc.options import REQUIRED, option, positive
+from fairseq_doc.json_text import as_json
+from fairseq_doc.options import REQUIRED, check_ranges, folder, option, positive
 from fairseq_doc.preparation import raw_counts
 from fairseq_doc.preparation.stages import Say
-from fairseq_doc.tuning.comparison import SPLITS, chosen_systems, compare, curves_of
+from fairseq_doc.tuning.comparison import SPLITS, compare, curves_of
+from fairseq_doc.tuning.systems import chosen_systems
+from fairseq_doc.tuning.training import MAX_SEEDS
 
 EXAMPLE = (
     "fairseq-doc compare --dir checkpoints/mine --systems softmax,mos,doc --seeds 3 --workers 2 -- "
@@ -34,49 +37,58 @@ class Options(ProgressOptions):
         metavar="NAME='OPTIONS'",
         type=str,
     )
-    dir: str = option("folder of the trainings and the table; more can be added to it", REQUIRED)
+    dir: Path = option(
+        "folder of the trainings and the table; more can be added to it", REQUIRED, type=folder
+    )
     systems: str | None = option(
         "the usual ones, of softmax, mos, doc: with a size, a number of epochs and all other options "
         "that the training lacks, by the length of the text",
         metavar="NAME,NAME",
     )
-    seeds: int = option("trainings of each system", 3, metavar="N", type=positive)
+    seeds: int = option("trainings of each system", 3, metavar="N", least=1, below=MAX_SEEDS + 1)
     workers: int = option("trainings at once", 1, metavar="K", type=positive)
-    reference: str | None = option("raw test references, for BLEU of a translation", metavar="RAW")
+    reference: str | None = option(
+        "raw test references, for BLEU of a translation", metavar="RAW", reads=True
+    )
     training: Sequence[str] | None = option(
         "the training that the systems share: fairseq-train DATA ...", after_dashes=True
     )
 
+    def __post_init__(self) -> None:
+        check_ranges(Options, self)
+
 
 def run(settings: Options) -> dict[str, Any]:
     """``metric``; ``systems``, as :func:`fairseq_doc.tuning.comparison.compare` gives them: their
-    commands, parameters, speeds, values by seed, means, deviations and distances from the first,
-    and for language models the means of ``word_perplexity``, ``bits_per_character`` and
+    commands, parameters, speeds, ceilings, values by seed, means, deviations and distances from the
+    first, and for language models the means of ``word_perplexity``, ``bits_per_character`` and
     ``bits_per_byte`` if the data folder has the text's counts; ``files``, which a second call
     replaces."""
-    folder, say = Path(settings.dir), partial(remark, "compare")
+    say = partial(remark, "compare")
+    table, numbers, picture = (settings.dir / f"comparison.{end}" for end in ("md", "json", "png"))
     usual = list(filter(None, (settings.systems or "").split(",")))
     systems = chosen_systems(usual, settings.others or (), settings.training or (), say)
+    if settings.dir.is_dir():
+        check_outputs(settings, replaced=[table, numbers, picture])
     rows = compare(
         systems,
         seeds=settings.seeds,
         workers=settings.workers,
-        folder=folder,
+        folder=settings.dir,
         reference=settings.reference,
         progress=progress_of(settings),
         remark=say,
     )
     if settings.reference is None:
         _add_figures_as_written(rows, next(iter(systems.values())).args.data, say)
-    table, numbers, picture = (folder / f"comparison.{end}" for end in ("md", "json", "png"))
     result = {
         "metric": "BLEU" if settings.reference else "perplexity",
         "systems": rows,
         "files": [str(table), str(numbers), str(picture)],
     }
     write_lines(table, _table(rows))
-    write_lines(numbers, [json.dumps(result, indent=1)])
-    plot_curves(curves_of(rows, folder), picture)
+    write_lines(numbers, [as_json(result, indent=1)])
+    plot_curves(curves_of(rows, settings.dir), picture)
     return result
 
 
@@ -118,7 +130,8 @@ def _table(rows: dict[str, dict[str, Any]]) -> list[str]:
 
 def _mean(values: dict[str, Any]) -> str:
     deviation = values["deviation"]
-    return f"{values['mean']:.2f}" + ("" if deviation is None else f" \u00b1 {deviation:.2f}")
+    mean = perplexity_text(values["mean"])
+    return mean + ("" if deviation is None else f" \u00b1 {perplexity_text(deviation)}")
 
 
 def _count(number: float | None) -> str:
@@ -126,5 +139,7 @@ def _count(number: float | None) -> str:
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """The table, and the files."""
-    return "\n".join([*_table(result["systems"]), *(f"wrote {name}" for name in result["files"])])
+    """The table, what a perfect translation would score if that is below 100, and the files."""
+    rows = result["systems"]
+    lines = [*_table(rows), *ceiling_lines([*rows], {"BLEU": [*rows.values()]})]
+    return "\n".join([*lines, *(f"wrote {name}" for name in result["files"])])

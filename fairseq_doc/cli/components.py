@@ -15,7 +15,7 @@ from fairseq_doc.cli.arguments import (
     unknown_words,
     written_text,
 )
-from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines, remark
+from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines, remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.components import (
     SentenceComponents,
@@ -26,7 +26,7 @@ from fairseq_doc.evaluation.components import (
 )
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.evaluation.plotting import MAX_HEAT_MAP_TOKENS, check_plot_path, plot_components
-from fairseq_doc.files import check_output, write_lines
+from fairseq_doc.files import write_lines
 from fairseq_doc.options import option, positive
 
 EXAMPLE = (
@@ -51,13 +51,6 @@ class Options(PictureOptions, TextOptions, SingleModelOptions):
         "also write a row for each word and component into this file", metavar="FILE"
     )
     line: int = option("which line of the input --picture draws", 1, type=positive, needs="picture")
-
-    def check_outputs(self) -> None:
-        if self.picture:
-            check_plot_path(self.picture, self.overwrite)
-        if self.tsv:
-            check_output(self.tsv, self.overwrite)
-        check_distinct([self.picture, self.tsv])
 
     def check_drawn_line(self, tokenized: Sequence[Sequence[str]]) -> None:
         if self.line > len(tokenized):
@@ -87,7 +80,8 @@ def run(settings: Options) -> dict[str, Any]:
     ``word``, ``count``, ``weight`` and ``posterior``. ``kinds`` has the mean weights and posteriors
     of the ``layers`` by the word's frequency in training.
     """
-    settings.check_outputs()
+    check_plot_path(settings.picture)
+    check_outputs(settings, settings.picture, settings.tsv)
     lines, form = settings.read(settings.data)
     tokenized = settings.sentences(lines, form)
     if settings.picture:

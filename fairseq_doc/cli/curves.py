@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.cli.outputs import output_lines
+from fairseq_doc.cli.outputs import check_outputs, output_lines
 from fairseq_doc.cli.version import report
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve, read_log
@@ -16,7 +16,7 @@ from fairseq_doc.evaluation.reference_curves import (
     read_reference,
     reference,
 )
-from fairseq_doc.files import check_output, write_lines
+from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option
 
 EXAMPLE = (
@@ -68,17 +68,12 @@ def run(settings: Options) -> dict[str, Any]:
             outside, compared = departures(read_log(path), band)
             runs[path] = {"compared": compared, "departures": outside}
         return {"check": settings.file, "runs": runs}
-    check = check_output if settings.reference else check_plot_path
-    check(settings.file, settings.overwrite)
+    if not settings.reference:
+        check_plot_path(settings.file)
+    files = _files_by_name(settings)
+    check_outputs(settings, settings.file, inputs=files.values())
     curves: dict[str, list[LearningCurve]] = {}
-    for run in settings.runs:
-        name, equals, path = run.partition("=")
-        if settings.reference and not equals:
-            name, path = Path(run).stem, run
-        elif not equals or not name:
-            raise FairseqDocError(f"expected NAME=FILE; got {run}")
-        if name in curves:
-            raise FairseqDocError(f"expected runs of different names; got {name} twice")
+    for name, path in files.items():
         several = not settings.reference and is_reference(path)
         curves[name] = read_reference(path)[0] if several else [read_log(path)]
     means = {name: mean_curve(seeds) for name, seeds in curves.items()}
@@ -89,6 +84,20 @@ def run(settings: Options) -> dict[str, Any]:
         plot_curves(curves, settings.file)
     kind = "reference" if settings.reference else "picture"
     return {kind: settings.file, "runs": {name: curve.facts() for name, curve in means.items()}}
+
+
+def _files_by_name(settings: Options) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for run in settings.runs:
+        name, equals, path = run.partition("=")
+        if settings.reference and not equals:
+            name, path = Path(run).stem, run
+        elif not equals or not name:
+            raise FairseqDocError(f"expected NAME=FILE; got {run}")
+        if name in files:
+            raise FairseqDocError(f"expected runs of different names; got {name} twice")
+        files[name] = path
+    return files
 
 
 def _made_with() -> dict[str, str]:

@@ -4,14 +4,12 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq.utils import split_paths
-
 from fairseq_doc.cli.arguments import CheckpointOptions
-from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import TRANSLATION
 from fairseq_doc.evaluation.ensemble import TASK, Ensemble, load_models
-from fairseq_doc.files import check_output, write_lines
+from fairseq_doc.files import write_lines
 from fairseq_doc.modules.embedding_file import embedding_lines
 from fairseq_doc.options import REQUIRED, option
 
@@ -20,7 +18,7 @@ EXAMPLE = "fairseq-doc embeddings data-bin/ptb --path a.pt --output vectors.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(CheckpointOptions):
-    path: str = option("checkpoint", REQUIRED)
+    path: str = option("checkpoint", REQUIRED, reads=True)
     output: str = option(
         "file to write: the number of words and the width, then a word and its numbers a line",
         REQUIRED,
@@ -37,8 +35,7 @@ def run(settings: Options) -> dict[str, Any]:
     """``words``; ``width``; ``output``, the file."""
     if settings.side == "source" and settings.output_matrix:
         raise FairseqDocError("--output-matrix: expected --side target; got source")
-    check_distinct([settings.output], split_paths(settings.path))
-    check_output(settings.output, settings.overwrite)
+    check_outputs(settings, settings.output)
     task_name = TRANSLATION if settings.side else TASK
     model = Ensemble(*load_models(settings.path, task_name, {"data": os.fspath(settings.data)}))
     part = model.single.encoder if settings.side == "source" else model.single.decoder

@@ -9,12 +9,12 @@ from typing import Any
 from fairseq.utils import split_paths
 
 from fairseq_doc.cli.arguments import CheckpointOptions
-from fairseq_doc.cli.outputs import first_ten
+from fairseq_doc.cli.outputs import check_outputs, first_ten
 from fairseq_doc.errors import FairseqDocError, pip_install
 from fairseq_doc.evaluation.ensemble import load_ensemble
 from fairseq_doc.export.contract import FORMS
 from fairseq_doc.export.tokens import match_tokens, read_tokens, table_lines, table_of
-from fairseq_doc.files import check_output, whole_file
+from fairseq_doc.files import whole_file
 from fairseq_doc.options import REQUIRED, option
 
 EXAMPLE = "fairseq-doc export data-bin/ptb --path a.pt --onnx model.onnx"
@@ -24,7 +24,7 @@ PACKAGES = ("onnx", "onnxruntime")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(CheckpointOptions):
-    path: str = option("checkpoint", REQUIRED)
+    path: str = option("checkpoint", REQUIRED, reads=True)
     onnx: str = option(
         f"file to write; the tokens' numbers go to NAME{TABLE_SUFFIX}, except with --tokens",
         REQUIRED,
@@ -40,6 +40,7 @@ class Options(CheckpointOptions):
         "table of a recogniser's tokens, a token and its number a line; the model takes those "
         "numbers (default: the dictionary's)",
         metavar="FILE",
+        reads=True,
     )
     int8: bool = option("keep the matrices in 8 bits (default: float32)", False)
     overwrite: bool = option("replace existing files", False)
@@ -81,8 +82,7 @@ def run(settings: Options) -> dict[str, Any]:
 def _check(settings: Options, outputs: list[Path]) -> None:
     if outputs[0].suffix != SUFFIX:
         raise FairseqDocError(f"--onnx: expected a name that ends in {SUFFIX}; got {settings.onnx}")
-    for output in outputs:
-        check_output(output, settings.overwrite)
+    check_outputs(settings, *outputs)
     models = len(split_paths(settings.path))
     if models != 1:
         raise FairseqDocError(

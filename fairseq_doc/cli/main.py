@@ -8,9 +8,7 @@ A command is a file of this folder. Its docstring begins with its group and what
 import argparse
 import importlib
 import io
-import json
 import logging
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +20,7 @@ import fairseq_doc
 from fairseq_doc import fairseq_warnings, installation, interruptions
 from fairseq_doc.cli.version import VersionAction
 from fairseq_doc.errors import first_usage_error, interruption
+from fairseq_doc.json_text import as_json
 from fairseq_doc.options import add_options, read_options
 
 GROUPS = ("prepare", "train", "evaluate", "analyse", "export", "parse")  # the order of work
@@ -127,7 +126,7 @@ def _run(called: str, words: Sequence[str]) -> int:
         if "fairseq" in sys.modules:  # the command's file imports it
             fairseq_doc.register()
         result = args.command.run(settings_of(args))
-        text = json.dumps(_finite(result)) if args.json else args.command.as_text(result)
+        text = as_json(result) if args.json else args.command.as_text(result)
         print(text, flush=True)
     except BrokenPipeError:  # the reader has enough
         drop_output()
@@ -183,15 +182,6 @@ def set_up_logging() -> None:
         force=True,
     )
     fairseq_warnings.apply()
-
-
-def _finite(value: Any) -> Any:
-    """The same with null for numbers that JSON lacks."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
-from fairseq_doc.cli.outputs import check_distinct
+from fairseq_doc.cli.outputs import check_outputs
 from fairseq_doc.evaluation.minimal_pairs import judge, read_pairs
 from fairseq_doc.evaluation.scoring import MAX_TOKENS
 from fairseq_doc.options import REQUIRED, option, positive
@@ -23,6 +23,7 @@ class Options(ProgressOptions, ModelOptions):
         nargs="+",
         metavar="FILE",
         type=str,
+        reads=True,
     )
     max_tokens: int = option(
         "tokens scored at once; changes memory and speed, not results", MAX_TOKENS, type=positive
@@ -34,7 +35,7 @@ def run(settings: Options) -> dict[str, Any]:
     ``high``, its 95 % interval; the same for ``known``, the pairs without a word outside the
     dictionary, and for the other, ``unknown`` ones, null where there are none. ``ties``, the number
     of pairs whose scores are equal up to rounding, which are wrong."""
-    check_distinct(settings.files)
+    check_outputs(settings, alone=settings.files)
     pairs = [pair for path in settings.files for pair in read_pairs(path)]
     return judge(ensemble_of(settings), pairs, settings.max_tokens, progress_of(settings))
 

@@ -8,10 +8,9 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from fairseq.utils import split_paths
 
 from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, ensemble_of, progress_of
-from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.cli.tree_arguments import (
     TreeOptions,
     are_tagged,
@@ -21,7 +20,7 @@ from fairseq_doc.cli.tree_arguments import (
 )
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.prefix_tree import MAX_SEQUENCES
-from fairseq_doc.files import check_input, check_output, write_files
+from fairseq_doc.files import check_input, write_files
 from fairseq_doc.options import REQUIRED, check_ranges, option, parse_grid, positive
 from fairseq_doc.parsing.bracketing import EXCLUDED, bracketing_f1
 from fairseq_doc.parsing.reranking import TreeLists, read_tree_lists, scored_lines
@@ -47,14 +46,18 @@ OUTPUTS = ("output", "output_nbest")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TreeOptions, ProgressOptions, ModelOptions):
-    nbest: str = option("n-best file of a parser, gzip or not", REQUIRED, positional=True)
+    nbest: str = option(
+        "n-best file of a parser, gzip or not", REQUIRED, positional=True, reads=True
+    )
     weight: float = option(
         "weight of the parser's own score, beside the language model's", 0.0, least=0
     )
     score_base: str = option(
         "base of the logarithms that the parser's scores are", "e", choices=list(BASES)
     )
-    tune: str | None = option("find the weight by F1 against these trees", metavar="GOLD")
+    tune: str | None = option(
+        "find the weight by F1 against these trees", metavar="GOLD", reads=True
+    )
     weights: str = option(
         "tried by --tune; the smallest of the best wins", GRID, metavar="FROM:TO:STEP"
     )
@@ -132,11 +135,7 @@ def run(settings: Options) -> dict[str, Any]:
 
 
 def _check_files(settings: Options) -> None:
-    outputs = [path for path in (settings.output, settings.output_nbest) if path]
-    others = (settings.tune, settings.sentences, settings.prm, *split_paths(settings.path))
-    check_distinct([*outputs, settings.nbest], others)
-    for path in outputs:
-        check_output(path, settings.overwrite)
+    check_outputs(settings, settings.output, settings.output_nbest, alone=[settings.nbest])
     # With --sentences the list is read twice.
     check_input(settings.nbest, again=settings.sentences is not None)
     if settings.sentences:

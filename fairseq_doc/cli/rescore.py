@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fairseq.utils import split_paths
 
 from fairseq_doc.cli.arguments import (
     ModelOptions,
@@ -19,10 +18,10 @@ from fairseq_doc.cli.arguments import (
     progress_of,
     unknown_words,
 )
-from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.scoring import MAX_WORDS
-from fairseq_doc.files import check_output, write_files
+from fairseq_doc.files import write_files
 from fairseq_doc.options import REQUIRED, check_needs, option, parse_grid, positive
 from fairseq_doc.preparation.text_form import WORDS, form_of
 from fairseq_doc.scoring import rescoring
@@ -49,23 +48,27 @@ MAX_PAIRS = 1_000_000  # of weights and bonuses
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ProgressOptions, ModelOptions):
-    nbest: str = option("n-best lists, the best candidate first", REQUIRED, positional=True)
+    nbest: str = option(
+        "n-best lists, the best candidate first", REQUIRED, positional=True, reads=True
+    )
     format: str = option(
         "kaldi: lines of UTT-K word word ...; or fairseq-generate's output", KALDI, choices=FORMATS
     )
     first_pass: str | None = option(
-        "Kaldi: the first pass's scores, lines of UTT-K number, the larger the better"
+        "Kaldi: the first pass's scores, lines of UTT-K number, the larger the better", reads=True
     )
     costs: bool = option(
         "they are costs, as Kaldi's own: the smaller the better", False, needs="first-pass"
     )
     nbest_data: Path | None = option(
         "fairseq-generate: the folder of prepare-mt that was generated from, whose settings say "
-        "which units and tokenisation to undo (default: the D- lines as they are)"
+        "which units and tokenisation to undo (default: the D- lines as they are)",
+        reads=True,
     )
     reference: str | None = option(
         "Kaldi: lines of UTT word word ...; fairseq-generate: raw text, one sentence a line",
         needs="metric",
+        reads=True,
     )
     max_words: int = option("most words, or bytes, of a candidate", MAX_WORDS, type=positive)
     weight: float | None = option("of the language model beside the first pass")
@@ -128,10 +131,7 @@ def run(settings: Options) -> dict[str, Any]:
     ``seconds`` of scoring and tuning; ``weight`` and ``bonus``. With --metric its name, its
     ``value``, that of the lists' ``first`` candidates and the ``gain``, above 0 if better, in
     points; with --tune ``tuning``, [weight, bonus, value] of each pair tried."""
-    read = [settings.reference, settings.first_pass, *split_paths(settings.path)]
-    check_distinct([settings.output, settings.scores, settings.nbest], read)
-    for path in filter(None, (settings.output, settings.scores)):
-        check_output(path, settings.overwrite)
+    check_outputs(settings, settings.output, settings.scores, alone=[settings.nbest])
     lists, references = _read(settings)
     tokenized = tokenize(lists, form_of(settings.data), settings.max_words)
     judge = _judge_of(settings, lists, references)

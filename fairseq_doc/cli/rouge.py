@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from fairseq_doc.cli.scoring_arguments import ScoringOptions, p_text, read_texts, system_names
+from fairseq_doc.cli.scoring_arguments import (
+    ScoringOptions,
+    ceiling_lines,
+    p_text,
+    read_texts,
+    system_names,
+)
 from fairseq_doc.scoring.rouge import TYPES, count_lost, score_rouge
 
 EXAMPLE = "fairseq-doc rouge plain.txt doc.txt --reference test.tgt"
@@ -11,8 +17,9 @@ Options = ScoringOptions
 
 def run(settings: Options) -> dict[str, Any]:
     """``read``, lines on what was read and undone; ``outputs``; ``scores``: for ``unstemmed`` and
-    ``stemmed`` text and each type a list of ``f1``, ``low`` and ``high`` (95 % interval) and ``p``
-    of the difference from the first output; ``reference_words``; ``words_with_lost_characters``."""
+    ``stemmed`` text and each type a list of ``f1``, ``low`` and ``high`` (95 % interval), ``p`` of
+    the difference from the first output and ``ceiling``, what the targets score once BPE and
+    tokenisation are undone; ``reference_words``; ``words_with_lost_characters``."""
     references, systems, read = read_texts(settings)
     words, lost = count_lost(references)
     return {
@@ -26,7 +33,8 @@ def run(settings: Options) -> dict[str, Any]:
 
 def as_text(result: dict[str, Any]) -> str:
     """What was read and what rouge-score leaves out, then two lines of scores for each output."""
-    lines = list(result["read"])
+    unstemmed = {TYPES[kind]: rows for kind, rows in result["scores"]["unstemmed"].items()}
+    lines = [*result["read"], *ceiling_lines(result["outputs"], unstemmed)]
     if result["words_with_lost_characters"]:
         lines.append(
             "{words_with_lost_characters:,} of {reference_words:,} words of the references hold "

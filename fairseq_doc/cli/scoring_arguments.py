@@ -1,7 +1,9 @@
 """What ``bleu`` and ``rouge`` share: their options, and how outputs and references are read."""
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.options import REQUIRED, check_ranges, option
@@ -46,6 +48,7 @@ def read_texts(settings: ScoringOptions) -> tuple[list[str], list[System], list[
         line = f"{system.name}: undone here: {system.undoing}"
         if system.agreeing is not None:
             line += f"; {system.agreeing:,} of {len(references):,} targets are the reference"
+            line += " but for blanks and case"
         if system.unknown:
             line += f"; {system.unknown:,} hypotheses with an unknown unit, scored as they are"
         lines.append(line)
@@ -59,6 +62,18 @@ def system_names(result: dict) -> list[str]:
     """The outputs' names, padded to one width."""
     width = max(map(len, result["outputs"]))
     return [name.ljust(width) for name in result["outputs"]]
+
+
+def ceiling_lines(
+    outputs: Sequence[str], scores: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Iterator[str]:
+    """A line for each output whose targets score below 100, of {metric: a row an output}."""
+    for number, output in enumerate(outputs):
+        ceilings = {metric: rows[number]["ceiling"] for metric, rows in scores.items()}
+        low = {metric: c for metric, c in ceilings.items() if c is not None and c < 99.995}
+        if low:
+            numbers = ", ".join(f"{metric} {ceiling:.2f}" for metric, ceiling in low.items())
+            yield f"{output}: the targets, undone, score {numbers}: so would a perfect output"
 
 
 def p_text(p: float | None) -> str:

@@ -16,7 +16,8 @@ class TreeOptions:
 
     prm: str | None = option(
         "EVALB's parameter file (default: as COLLINS.prm; and a quote that only one tree deletes "
-        "is kept)"
+        "is kept)",
+        reads=True,
     )
     strip_root: bool = option(
         "do not count root brackets S1, ROOT or without a label, as TOP is not counted", False
@@ -26,6 +27,7 @@ class TreeOptions:
         "its own (RNNG), or UNK for every tag: where some words have no tag, a bracket around a "
         "single word is a tag if it is XX or the sentence's own",
         metavar="TREES",
+        reads=True,
     )
 
     @property

@@ -10,7 +10,7 @@ from fairseq_doc.cli.arguments import (
     ensemble_of,
     progress_of,
 )
-from fairseq_doc.cli.outputs import named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.evaluation.components import mixture_weights
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_weights
 
@@ -25,8 +25,8 @@ class Options(PictureOptions, SplitOptions, SingleModelOptions):
 def run(settings: Options) -> dict[str, Any]:
     """``components``, each with its ``layer`` and mean ``weight``; ``layers``, their sums by layer;
     ``coefficient_of_variation``, sqrt(beta); ``tokens``; ``split``; ``picture``, the file."""
-    if settings.picture:
-        check_plot_path(settings.picture, settings.overwrite)
+    check_plot_path(settings.picture)
+    check_outputs(settings, settings.picture)
     ensemble = ensemble_of(settings, settings.eval_window)
     found = mixture_weights(ensemble, settings.gen_subset, progress_of(settings))
     if settings.picture:

@@ -11,19 +11,18 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.attention import Attention
 from fairseq_doc.evaluation.components import MixtureWeights, SentenceComponents
 from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve
-from fairseq_doc.files import check_output, whole_file
+from fairseq_doc.files import whole_file
 
 FORMATS = ("png", "pdf", "svg", "jpg")
 MAX_HEAT_MAP_TOKENS = 200  # a heat map of so many words is 60 inches wide
 
 
-def check_plot_path(path: str | os.PathLike, overwrite: bool = False) -> None:
-    """Check, before any work, that a picture can be written to ``path``."""
-    if Path(path).suffix[1:].lower() not in FORMATS:
+def check_plot_path(path: str | os.PathLike | None) -> None:
+    """Check, before any work, that a picture's name ends in a format that can be drawn."""
+    if path is not None and Path(path).suffix[1:].lower() not in FORMATS:
         raise FairseqDocError(
             f"{path}: expected a picture's name, ending in one of {', '.join(FORMATS)}"
         )
-    check_output(path, overwrite)
 
 
 def plot_curves(curves: Mapping[str, Sequence[LearningCurve]], path: str | os.PathLike) -> None:
@@ -55,7 +54,8 @@ def plot_curves(curves: Mapping[str, Sequence[LearningCurve]], path: str | os.Pa
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="epoch", ylabel="validation perplexity")
     axes.grid(alpha=0.3, which="both")
-    axes.legend()
+    for text in axes.legend().get_texts():
+        text.set_parse_math(False)  # a name such as $x$ is no formula
     save_figure(figure, path)
 
 

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -20,7 +20,9 @@ from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve
 from fairseq_doc.files import read_text, text_lines
 
 MAX_BYTES = 1 << 22  # of a file
+MAX_EPOCH = 10**9  # as in a log
 DEVIATIONS, LEAST_DEVIATION = 3.0, 0.01
+LARGEST = 709.78  # logarithm of the largest float
 KIND = "fairseq_doc reference curves"
 
 
@@ -42,10 +44,10 @@ def reference(
         epochs.append(
             {
                 "epoch": epoch,
-                "mean": round(statistics.fmean(values), 2),
+                "mean": _rounded(statistics.fmean(values)),
                 "deviation": round(statistics.stdev(values), 2) if len(values) > 1 else None,
-                "low": round(math.exp(min(near) - DEVIATIONS * deviation), 2),
-                "high": round(math.exp(max(near) + DEVIATIONS * deviation), 2),
+                "low": _rounded(math.exp(max(-700, min(near) - DEVIATIONS * deviation))),
+                "high": _rounded(math.exp(min(LARGEST, max(near) + DEVIATIONS * deviation))),
             }
         )
     return {
@@ -55,6 +57,11 @@ def reference(
         "runs": {name: curve.facts() for name, curve in curves.items()},
         "epochs": epochs,
     }
+
+
+def _rounded(perplexity: float) -> float:
+    """To two decimals, or, below 1, to three digits: never to 0."""
+    return round(perplexity, 2) if perplexity >= 1 else float(f"{perplexity:.3g}")
 
 
 def is_reference(path: str | os.PathLike) -> bool:
@@ -71,12 +78,15 @@ def read_reference(
     text = read_text(path, MAX_BYTES)
     try:
         content = json.loads(text)
-        band = {int(row["epoch"]): (row["low"], row["high"]) for row in content["epochs"]}
+        band = {
+            _number(row["epoch"]): (float(row["low"]), float(row["high"]))
+            for row in content["epochs"]
+        }
         seeds = [
             LearningCurve(
                 _by_number(run["perplexity"], float),
-                run["averaging_after"],
-                _by_number(run["stages_after"], int),
+                None if run["averaging_after"] is None else _number(run["averaging_after"]),
+                _by_number(run["stages_after"], _number),
             )
             for run in content["runs"].values()
         ]
@@ -84,7 +94,7 @@ def read_reference(
         whole = content["kind"] == KIND and band and mean_curve(seeds).perplexities
         if not whole or not all(0 < low <= high < math.inf for low, high in pairs):
             raise ValueError
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         raise FairseqDocError(
             f"{path}: expected a reference that fairseq-doc curves --reference wrote; got another "
             "file"
@@ -92,8 +102,16 @@ def read_reference(
     return seeds, band
 
 
-def _by_number(items: Mapping[str, Any], kind: type) -> dict[int, Any]:
-    return {int(number): kind(value) for number, value in items.items()}
+def _by_number(items: Mapping[str, Any], kind: Callable[[Any], Any]) -> dict[int, Any]:
+    return {_number(number): kind(value) for number, value in items.items()}
+
+
+def _number(value: Any) -> int:
+    """The number of an epoch or of a stage."""
+    number = int(value)
+    if not 0 <= number < MAX_EPOCH:
+        raise ValueError
+    return number
 
 
 def departures(

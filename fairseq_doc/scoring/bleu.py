@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fairseq_doc.scoring.hypotheses import System
+from fairseq_doc.scoring.hypotheses import System, best_possible
 from fairseq_doc.scoring.metrics import bleu_of
 
 
@@ -16,26 +16,40 @@ def score_bleu(
 ) -> dict[str, dict[str, Any]]:
     """Score systems, of which the first is the baseline; the references' language decides
     sacrebleu's tokenizer. Returns {metric: {"signature": ..., "systems": [{"score", "mean",
-    "interval", "p"}]}}: mean of the resamples, half-width of their 95 % interval, p of the
-    difference from the baseline (None for the baseline itself)."""
-    from sacrebleu.metrics import CHRF
+    "interval", "p", "ceiling"}]}}: mean of the resamples, half-width of their 95 % interval, p of
+    the difference from the baseline (None for the baseline itself), score of
+    :func:`best_possible` (None without targets)."""
     from sacrebleu.significance import PairedTest
 
-    metrics = {
-        "BLEU": bleu_of(language, lowercase=lowercase, references=[references]),
-        "chrF": CHRF(lowercase=lowercase, references=[references]),
-    }
+    metrics = _metrics(language, lowercase, references)
+    ceilings: list[list[float]] = []
+    for system in systems:
+        targets, own = best_possible(system, references) or ([], [])
+        scorers = _metrics(language, lowercase, own).values() if own else ()
+        ceilings.append([scorer.corpus_score(targets, None).score for scorer in scorers])
     named: Any = [(system.name, system.hypotheses) for system in systems]
     test: Any = PairedTest(named, metrics, None, test_type="bs", n_samples=resamples)
     signatures, results = test()
     scores = {}
-    for metric, signature in signatures.items():
+    for number, (metric, signature) in enumerate(signatures.items()):
         rows = [
             {"score": r.score, "mean": float(r.mean), "interval": float(r.ci), "p": r.p_value}
             for r in results[metric]
         ]
+        for row, ceiling in zip(rows, ceilings, strict=True):
+            row["ceiling"] = min(100.0, ceiling[number]) if ceiling else None
         for row in rows[1:]:
             if row["score"] == rows[0]["score"]:  # sacrebleu would give the smallest p here
                 row["p"] = 1.0
         scores[metric] = {"signature": str(signature), "systems": rows}
     return scores
+
+
+def _metrics(language: str, lowercase: bool, references: list[str]) -> dict[str, Any]:
+    """sacrebleu's metrics, which keep the references."""
+    from sacrebleu.metrics import CHRF
+
+    return {
+        "BLEU": bleu_of(language, lowercase=lowercase, references=[references]),
+        "chrF": CHRF(lowercase=lowercase, references=[references]),
+    }

@@ -89,6 +89,7 @@ class System:
     name: str  # its file
     hypotheses: list[str]
     undoing: Undoing
+    targets: list[str] | None  # undone; what a perfect system reaches is their score
     agreeing: int | None  # see :func:`count_agreeing`; None without targets
     unknown: int  # hypotheses with a mark of an unknown unit
 
@@ -150,11 +151,23 @@ def read_system(
     targets = [sentence.target for sentence in generated if sentence.target is not None]
     check_count(path, generated, references)
     undoing = find_undoing(path, hypotheses, targets, references, options)
-    agreeing = count_agreeing(path, undoing(targets), references) if targets else None
+    undone = undoing(targets) if targets else None
+    agreeing = None if undone is None else count_agreeing(path, undone, references)
     hypotheses = undoing(hypotheses)
     _check_plain(f"{path}: sentence", hypotheses, options, 0, f" after undoing {undoing}")
     unknown = len(_matching(UNKNOWN, hypotheses))
-    return System(str(path), hypotheses, undoing, agreeing, unknown)
+    return System(str(path), hypotheses, undoing, undone, agreeing, unknown)
+
+
+def best_possible(system: System, references: Sequence[str]) -> tuple[list[str], list[str]] | None:
+    """The hypotheses of a system that outputs every target, the undone targets, and their
+    references. Sentences whose target has an unknown word are left out; None if no other is left,
+    or without targets."""
+    if system.targets is None:
+        return None
+    pairs = zip(system.targets, references, strict=True)
+    known = [pair for pair in pairs if UNKNOWN_IN_TARGET not in pair[0]]
+    return ([t for t, _ in known], [r for _, r in known]) if known else None
 
 
 def check_count(path: str, generated: Sequence[object], references: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.scoring.hypotheses import System
+from fairseq_doc.scoring.hypotheses import System, best_possible
 
 TYPES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 WORD = re.compile("[a-z0-9]+")
@@ -23,18 +23,24 @@ def score_rouge(
     systems: Sequence[System], references: Sequence[str], resamples: int = 1000
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Score systems, of which the first is the baseline. Returns {"unstemmed" and "stemmed": {type:
-    [{"f1", "low", "high", "p"} for each system]}}: F1 times 100, its 95 % interval, p of the
-    difference from the baseline (None for the baseline)."""
+    [{"f1", "low", "high", "p", "ceiling"} for each system]}}: F1 times 100, its 95 % interval, p of
+    the difference from the baseline (None for the baseline), F1 of :func:`best_possible` (None
+    without targets)."""
     check_lengths("the references", references)
     for system in systems:
         check_lengths(system.name, system.hypotheses)
-    result = {}
+    result: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    targets = [best_possible(system, references) for system in systems]
     for name, stemmed in (("unstemmed", False), ("stemmed", True)):
         scores = [f_scores(system.hypotheses, references, stemmed) for system in systems]
         result[name] = {
             kind: compare_systems([of_system[kind] for of_system in scores], resamples)
             for kind in TYPES
         }
+        for number, best in enumerate(targets):
+            of_best = {} if best is None else f_scores(*best, stemmed)
+            for kind, rows in result[name].items():
+                rows[number]["ceiling"] = 100 * of_best[kind].mean().item() if of_best else None
     return result
 
 

@@ -5,11 +5,9 @@ DIR/NAME-seedN/                   a training, see training.py
 DIR/NAME-seedN/evaluation.json    what its best checkpoint reaches; its checksum is in SHA256SUMS
 """
 
-import contextlib
 import json
 import math
 import re
-import shlex
 import statistics
 import subprocess
 import sys
@@ -18,7 +16,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.utils import split_paths
 
 from fairseq_doc import checksums
@@ -28,157 +25,29 @@ from fairseq_doc.evaluation.ensemble import TASK, load_ensemble
 from fairseq_doc.evaluation.learning_curves import MAX_LINE, LearningCurve, read_log
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.progress import Progress
-from fairseq_doc.files import check_input, lock, read_text, text_lines, whole_file, write_lines
+from fairseq_doc.files import (
+    check_input,
+    lock,
+    read_text,
+    refuse_links,
+    text_lines,
+    whole_file,
+    write_lines,
+)
+from fairseq_doc.json_text import as_json
 from fairseq_doc.preparation.stages import read_settings
 from fairseq_doc.scoring.bleu import score_bleu
 from fairseq_doc.scoring.hypotheses import ReadOptions, read_references, read_system
-from fairseq_doc.tuning.command import Command, read_command, refuse_seed, value_of
+from fairseq_doc.tuning.command import Command
+from fairseq_doc.tuning.systems import SYSTEMS
 from fairseq_doc.tuning.training import CHECKPOINTS, LOG, best_value, folder_of, train_seeds
 
 SPLITS = ("valid", "test")
+FACTS = ("parameters", "tokens_per_second", "ceiling")
+DATA = ("dict*.txt", "*.idx", "*.bin")  # what a data folder holds
 MAX_JSON = 1 << 20  # bytes of the files of this folder
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 _SPEED = re.compile(r"\| train \| .*\| wps ([\d.]+) \|")
-
-# ---- the usual systems, and what they need ----
-
-_BALANCE = "--doc-balance published --doc-lambda 0.001"
-_PLAIN = "--plain-output --doc-components 0,0,0,1"
-SYSTEMS = {
-    TASK: {
-        "softmax": "--arch lstm_awd_lm_{size} --lr 30 {widths}",
-        "mos": f"--arch lstm_mos_lm_{{size}} --lr 20 {_BALANCE} {{widths}} {{mos}}",
-        "doc": f"--arch lstm_doc_lm_{{size}} --lr 20 {_BALANCE} {{widths}} {{doc}}",
-    },
-    TRANSLATION: {
-        "softmax": f"--arch lstm_luong_doc_small {_PLAIN}",
-        "mos": f"--arch lstm_luong_doc_small --doc-components 0,0,0,2 {_BALANCE}",
-        "doc": f"--arch lstm_luong_doc_small --doc-components 0,0,2,2 {_BALANCE}",
-    },
-}
-# A text below the first number of tokens gets the quick start's size and little dropout, one below
-# the second the small size, a longer one that of Penn Treebank.
-_TINY, _SMALL = 300_000, 3_000_000
-_DROPOUTS = " ".join(f"--{name}-dropout 0.1" for name in ("input", "hidden", "output", "weight"))
-_TINY_WORDS = {
-    "widths": f"--decoder-embed-dim 64 --layer-dims 128,128,64 {_DROPOUTS}",
-    "mos": "--doc-components 0,0,0,4 --component-dropout 0.1",
-    "doc": "--doc-components 0,0,2,2 --component-dropout 0.1",
-}
-# Options of a language model's training where the command has none; those of the optimizer and of
-# the criterion only if it names no other.
-_USUAL = (
-    "--user-dir fairseq_doc",
-    f"--task {TASK}",
-    "--clip-norm 0.25",
-    "--batch-size 12",
-    "--batch-size-valid 10",
-    "--num-workers 0",
-    "--distributed-world-size 1",
-    "--log-format simple",
-)
-_CRITERION = ("--criterion doc_cross_entropy", "--ar-alpha 2", "--tar-beta 1")
-_OPTIMIZER = ("--optimizer nt_asgd", "--lr-scheduler nt_asgd", "--weight-decay 1.2e-6")
-
-
-def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The command line with what a language model's training needs and it lacks; the usual systems
-    of its task, by name, without the options that the command line has.
-
-    The epochs read 20 million tokens in all, but are at least 10 and at most 40. Averaging starts
-    after a tenth of them without a better validation.
-    """
-    if words[1].startswith("-"):
-        raise FairseqDocError(f"expected fairseq-train DATA, then options; got {shown(words[1])}")
-    given = {word.partition("=")[0] for word in words}
-    if "--arch" in given:
-        raise FairseqDocError("--systems names the models: expected no --arch; leave it out")
-    task = value_of("--task", words) or TASK
-    if task not in SYSTEMS:
-        raise FairseqDocError(f"--task: expected one of {', '.join(SYSTEMS)}; got {shown(task)}")
-    added, fields = ["--no-epoch-checkpoints"], dict.fromkeys(_TINY_WORDS, "")
-    size = "small"
-    if task == TASK:
-        tokens = _training_tokens(words[1])
-        if tokens < _TINY:
-            fields = _TINY_WORDS
-        size = "small" if tokens < _SMALL else "ptb"
-        epochs = min(40, max(10, 20_000_000 // max(1, tokens)))
-        added += _USUAL
-        if "--criterion" not in given:
-            added += _CRITERION
-        if "--optimizer" not in given:
-            added += [*_OPTIMIZER, f"--nonmono {max(2, epochs // 10)}"]
-        if not given & {"--max-epoch", "--max-update"}:
-            added.append(f"--max-epoch {epochs}")
-    systems = {
-        name: _without(text.format(size=size, **fields), given)
-        for name, text in SYSTEMS[task].items()
-    }
-    return [*words, *shlex.split(_without(" ".join(added), given))], systems
-
-
-def _without(options: str, names: set[str]) -> str:
-    """The options whose names are not among these."""
-    parts = re.findall(r"--\S+(?: (?!--)\S+)*", options)
-    return " ".join(part for part in parts if part.split()[0] not in names)
-
-
-def _training_tokens(data: str) -> int:
-    check_input(f"{data}/train.idx")
-    dataset = load_indexed_dataset(f"{data}/train", None, "mmap")  # whose end frees the sizes
-    return int(dataset.sizes.sum())
-
-
-# ---- the comparison ----
-
-
-def chosen_systems(
-    usual: Sequence[str], others: Sequence[str], words: Sequence[str], remark: Callable[[str], None]
-) -> dict[str, Command]:
-    """The systems, by name: usual ones by their names, which add to the shared command line,
-    ``words``, what it lacks, and ``others``, NAME=OPTIONS. ``remark`` takes a line on what was
-    added. Each is read by fairseq's parser before any training.
-
-    Raises:
-        FairseqDocError: an unknown name, one twice, fewer than two, a name that cannot be a
-            folder's, a seed, or what fairseq-train refuses.
-    """
-    if len(words) < 2:
-        raise FairseqDocError("expected -- fairseq-train DATA ... at the end; got no training")
-    options = {}
-    if usual:
-        words, known = completed(words)
-        for name in usual:
-            if name in options or name not in known:
-                raise FairseqDocError(f"--systems: expected some of {', '.join(known)}; got {name}")
-            options[name] = known[name]
-        remark(f"the training that all share: {shlex.join(words)}")
-    for text in others:
-        name, sign, own = text.partition("=")
-        if not sign or name in options:
-            raise FairseqDocError(
-                f"expected a system of a new name, NAME='OPTIONS'; got {shown(text)}"
-            )
-        options[name] = own
-    if len(options) < 2:
-        got = ", ".join(options) or "none"
-        raise FairseqDocError(
-            f"expected two systems or more, of --systems or NAME='OPTIONS'; got {got}"
-        )
-    systems = {}
-    for name, text in options.items():
-        if not re.fullmatch(r"[\w+-][\w.+-]*", name):
-            raise FairseqDocError(
-                f"expected a system's name of letters and digits; got {shown(name)}"
-            )
-        try:
-            line = [*words, *shlex.split(text)]
-        except ValueError as error:
-            raise FairseqDocError(f"{name}: expected options of fairseq-train: {error}") from None
-        refuse_seed(line)
-        systems[name] = read_command(line, {})
-    return systems
 
 
 def compare(
@@ -195,8 +64,9 @@ def compare(
 
     Returns:
         {system: ``command``; ``seeds``, those that did not diverge; ``parameters``;
-        ``tokens_per_second``; ``valid`` and ``test``: ``values`` and their :func:`summary`}. A
-        system all of whose trainings diverged is left out.
+        ``tokens_per_second``; ``ceiling``, of a translation's BLEU; ``valid`` and ``test``:
+        ``values`` and their :func:`summary`}. A system all of whose trainings diverged is left
+        out.
 
     Raises:
         FairseqDocError: a training failed, all diverged, a folder has a training with other options
@@ -204,45 +74,50 @@ def compare(
     """
     for system in systems.values():
         _check(system.args, reference)
-    if reference is not None:
-        check_input(reference, again=True)
+    stamp = {"reference": None if reference is None else checksums.sha256_of(reference)}
+    refuse_links(folder)
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"another process compares systems in {folder}: wait until it has ended"
     with lock(folder / "compare.lock", busy):
         _check_data(next(iter(systems.values())).args.data, folder)
         values = train_seeds(systems, seeds, workers, folder, remark)
         rows: dict[str, dict[str, Any]] = {}
-        for name, ended in _ended(values, remark).items():
-            system = systems[name]
-            found = [
-                _evaluation(system, folder_of(folder, name, seed), reference, progress)
-                for seed in ended
-            ]
-            rows[name] = {
-                "command": system.line({}),
-                "seeds": ended,
-                "parameters": found[0]["parameters"],
-                "tokens_per_second": found[0]["tokens_per_second"],
-            }
-            for split in SPLITS:
-                reached = [of_seed[split] for of_seed in found]
-                baseline = next(iter(rows.values())).get(split, {"values": reached})["values"]
-                rows[name][split] = {"values": reached, **summary(reached, baseline)}
+        for name, system in systems.items():
+            found = {}
+            for seed, value in values[name].items():
+                if math.isfinite(value):
+                    own = folder_of(folder, name, seed)
+                    found[seed] = _evaluation(system, own, reference, stamp, progress)
+            if row := _row(name, found, remark):
+                rows[name] = {"command": system.line({}), **row}
+    if not rows:
+        raise FairseqDocError("expected a training that does not diverge; got none")
+    baseline = next(iter(rows.values()))
+    for row in rows.values():
+        for split in SPLITS:
+            row[split] |= summary(row[split]["values"], baseline[split]["values"])
     return rows
 
 
-def _ended(
-    values: dict[str, dict[int, float]], remark: Callable[[str], None]
-) -> dict[str, list[int]]:
-    """{system: its seeds that did not diverge}, without the systems that have none."""
-    ended = {}
-    for name, own in values.items():
-        ended[name] = [seed for seed, value in own.items() if math.isfinite(value)]
-        if not ended[name]:
-            remark(f"{name}: every training diverged: it is left out")
-    if not any(ended.values()):
-        raise FairseqDocError("expected a training that does not diverge; got none")
-    return {name: seeds for name, seeds in ended.items() if seeds}
+def _row(
+    name: str, found: dict[int, dict[str, Any]], remark: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """A system's row of :func:`compare` without summaries, of {seed: its evaluation}. None if no
+    seed has finite values."""
+    kept = {}
+    for seed, own in found.items():
+        worst = next((split for split in SPLITS if not math.isfinite(own[split])), None)
+        if worst is None:
+            kept[seed] = own
+        else:
+            remark(f"{name}, seed {seed}: {own[worst]} on {worst}: it counts as diverged")
+    if not kept:
+        remark(f"{name}: every training diverged: it is left out")
+        return None
+    first = next(iter(kept.values()))
+    facts = {fact: first.get(fact) for fact in FACTS}
+    of_splits = {split: {"values": [own[split] for own in kept.values()]} for split in SPLITS}
+    return {"seeds": list(kept), **facts, **of_splits}
 
 
 def _check(args: Namespace, reference: str | None) -> None:
@@ -265,10 +140,12 @@ def _check(args: Namespace, reference: str | None) -> None:
 
 def _check_data(data: str, folder: Path) -> None:
     """Raise ``FairseqDocError`` if the trainings of a folder read data that was made again since."""
-    sums, kept = Path(split_paths(data)[0]) / checksums.NAME, folder / f"data.{checksums.NAME}"
-    if not sums.exists():  # of fairseq-preprocess
-        return
-    lines = list(text_lines(sums))
+    source, kept = Path(split_paths(data)[0]), folder / f"data.{checksums.NAME}"
+    if (source / checksums.NAME).exists():
+        lines = list(text_lines(source / checksums.NAME))
+    else:  # of fairseq-preprocess
+        names = (path.name for pattern in DATA for path in source.glob(pattern))
+        lines = checksums.lines_of(source, names)
     if kept.exists() and list(text_lines(kept)) != lines:
         raise FairseqDocError(
             f"{folder}: expected trainings on {data} as it is; got some on other data: "
@@ -278,33 +155,52 @@ def _check_data(data: str, folder: Path) -> None:
 
 
 def _evaluation(
-    system: Command, folder: Path, reference: str | None, progress: Progress
+    system: Command,
+    folder: Path,
+    reference: str | None,
+    stamp: dict[str, Any],
+    progress: Progress,
 ) -> dict[str, Any]:
     """``valid`` and ``test`` of a finished training, perplexity, or its best validation and BLEU;
-    ``parameters``; ``tokens_per_second``. Kept in the folder with the checkpoint's digest."""
+    ``FACTS``. Kept in the folder, with what they were computed from: the checkpoint's digest and
+    ``stamp``."""
     checkpoint = folder / CHECKPOINTS / "checkpoint_best.pt"
     data = system.args.data
-    stamp = {"checkpoint": checksums.sha256_of(checkpoint), "data": data, "reference": reference}
+    stamp = {"checkpoint": checksums.sha256_of(checkpoint), "data": data, **stamp}
     kept = folder / "evaluation.json"
-    with contextlib.suppress(FairseqDocError, ValueError, AttributeError):  # none, or damaged
-        checksums.check(kept)
-        found = json.loads(read_text(kept, MAX_JSON))
-        if found.pop("of") == stamp:
-            return found
+    found = _kept_evaluation(kept, stamp)
+    if found is not None:
+        return found
     if reference is None:
         ensemble = load_ensemble(str(checkpoint), data)
         found = {split: evaluate(ensemble, split, progress=progress).perplexity for split in SPLITS}
     else:
         best = best_value(folder / CHECKPOINTS, system.maximize)
-        found = {"valid": best, "test": _bleu(system.args, folder, checkpoint, reference)}
-    found |= _facts(folder / LOG)
-    write_lines(kept, [json.dumps({**found, "of": stamp})])
+        found = {"valid": best, **_bleu(system.args, folder, checkpoint, reference)}
+    found = dict.fromkeys(FACTS) | found | _facts(folder / LOG)
+    write_lines(kept, [as_json({**found, "of": stamp})])
     checksums.write(folder, [kept.name])
     return found
 
 
-def _bleu(args: Namespace, folder: Path, checkpoint: Path, reference: str) -> float:
-    """Of the test split, translated with beam 5."""
+def _kept_evaluation(path: Path, stamp: dict[str, Any]) -> dict[str, Any] | None:
+    """An evaluation that was kept, if it is whole and of the same files."""
+    try:
+        checksums.check(path)
+        found = json.loads(read_text(path, MAX_JSON))
+        if found["of"] == stamp:
+            scores = {split: found[split] for split in SPLITS}
+            scores = {k: math.inf if x is None else float(x) for k, x in scores.items()}
+            return scores | {fact: found.get(fact) for fact in FACTS}
+    except (FairseqDocError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
+        pass  # none, or damaged
+    return None
+
+
+def _bleu(
+    args: Namespace, folder: Path, checkpoint: Path, reference: str
+) -> dict[str, float | None]:
+    """``test``, of the test split, translated with beam 5; ``ceiling``, of :func:`score_bleu`."""
     out = folder / "generate-test.txt"
     words = [args.data, "--path", str(checkpoint)]
     words += ["--user-dir", args.user_dir] if args.user_dir else []
@@ -322,7 +218,8 @@ def _bleu(args: Namespace, folder: Path, checkpoint: Path, reference: str) -> fl
     read = ReadOptions(lang=args.target_lang, data=known)
     references = read_references(reference, read)
     system = read_system(str(out), references, read)
-    return score_bleu([system], references, args.target_lang)["BLEU"]["systems"][0]["score"]
+    (scores,) = score_bleu([system], references, args.target_lang)["BLEU"]["systems"]
+    return {"test": scores["score"], "ceiling": scores["ceiling"]}
 
 
 def _facts(log: Path) -> dict[str, Any]:
@@ -340,17 +237,25 @@ def summary(values: Sequence[float], baseline: Sequence[float]) -> dict[str, flo
     """``mean``; standard ``deviation`` (n - 1); ``distance`` of the mean from the baseline's;
     ``distance_in_deviations``, divided by the root of the mean of both variances. None where a
     number needs more seeds."""
-    several = min(len(values), len(baseline)) > 1
     distance = statistics.mean(values) - statistics.mean(baseline)
+    own, other = _deviation(values), _deviation(baseline)
     spread = 0.0
-    if several:
-        spread = math.sqrt((statistics.variance(values) + statistics.variance(baseline)) / 2)
+    if own is not None and other is not None:
+        spread = math.hypot(own, other) / math.sqrt(2)
     return {
         "mean": statistics.mean(values),
-        "deviation": statistics.stdev(values) if len(values) > 1 else None,
+        "deviation": own,
         "distance": distance,
         "distance_in_deviations": distance / spread if spread else None,
     }
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    """Not by the variance, which overflows for a perplexity of 1e200."""
+    if len(values) < 2:
+        return None
+    mean = statistics.mean(values)
+    return math.hypot(*(value - mean for value in values)) / math.sqrt(len(values) - 1)
 
 
 def curves_of(rows: dict[str, dict[str, Any]], folder: Path) -> dict[str, list[LearningCurve]]:

@@ -33,7 +33,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.files import check_output, read_text, write_lines
+from fairseq_doc.files import check_output, read_text, refuse_links, write_lines
 from fairseq_doc.tuning.command import PROGRAM, Command
 from fairseq_doc.tuning.settings import differences, option_words
 from fairseq_doc.tuning.space import Space, as_json, parse_space
@@ -291,12 +291,7 @@ def claim_folder(folder: Path, stamp: Stamp) -> None:
     links, through which a training would write elsewhere, are refused."""
     name = folder / "study"
     try:
-        for path in (folder, *folder.rglob("*")):
-            if path.is_symlink():
-                raise FairseqDocError(
-                    "dir: expected no links, through which trainings would write elsewhere; got "
-                    f"{path}: remove it, or give another folder"
-                )
+        refuse_links(folder)
         folder.mkdir(parents=True, exist_ok=True)
         if not any(not path.name.startswith(".") for path in folder.iterdir()):
             write_lines(name, [stamp.study_id])

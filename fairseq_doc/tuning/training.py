@@ -27,14 +27,16 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.fairseq_patches.checkpoint_reading import check_file, clear_errors
 from fairseq_doc.files import check_input, read_text, write_lines
 from fairseq_doc.tuning.command import Command, program_for
+from fairseq_doc.tuning.limits import why_not_longer
 from fairseq_doc.tuning.settings import Settings, differences, duration, number, option_words
 
 COMMAND, LOG, CHECKPOINTS = "command.txt", "log.txt", "checkpoints"
 POLL = 0.1  # seconds between looks at a training
 STOP_AFTER = 20.0  # seconds between a request to end and the end
-MAX_SEEDS = 10_000
+MAX_SEEDS = 1_000
 _MAX_COMMAND = 1 << 20  # bytes
 _PART = 1 << 16  # bytes of a log's beginning, with the dictionary's size, and of its end
+_CONTINUED = "fairseq_doc: continued with larger limits"  # a line of a log
 _END = 2_000  # characters of a log, in which a finished training says so
 _DONE = re.compile(r"\bdone training in [\d.]+ seconds")
 _DIVERGED = re.compile(
@@ -88,16 +90,27 @@ class Training:
                 check_input(path, again=True)  # a pipe would block
 
     def check_folder(self) -> None:
-        """Refuse a folder with a training of other options; the folder may have been moved."""
-        try:
-            words = shlex.split(read_text(self.folder / COMMAND, _MAX_COMMAND))[1:-2]
-        except ValueError:  # there is none, or it is damaged
-            return
-        if others := differences(self._settings, words):
+        """Refuse a folder with a training of other options, except for smaller limits; the folder
+        may have been moved."""
+        words = self._earlier_words()
+        reason = why_not_longer(self._command.args, self._settings, words)
+        if reason is not None and (others := differences(self._settings, words)):
             raise FairseqDocError(
                 f"{self.folder}: expected a training with {others[0]}; got one with {others[1]}: "
-                "remove the folder, or give another --dir"
+                f"{reason}{'; ' if reason else ''}remove the folder, or give another --dir"
             )
+
+    def _earlier_words(self) -> list[str]:
+        """The words of the folder's command, or this one's if it has none."""
+        try:
+            return shlex.split(read_text(self.folder / COMMAND, _MAX_COMMAND))[1:-2]
+        except ValueError:  # there is none, or it is damaged
+            return self._settings
+
+    @property
+    def _is_longer(self) -> bool:
+        """Whether the folder's training had smaller limits."""
+        return differences(self._settings, self._earlier_words()) is not None
 
     def run(self, workers: int, ending: threading.Event) -> Outcome:
         """Train, as one of ``workers`` that share the cores unless OMP_NUM_THREADS is set, to the
@@ -126,6 +139,9 @@ class Training:
         launcher = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            if self._is_longer:  # the log must not say any more that the training is done
+                with open(self.log, "a") as log_file:
+                    print(_CONTINUED, file=log_file)
             write_lines(self.folder / COMMAND, [shlex.join([self._command.words[0], *words])])
             with open(self.log, "ab") as log:
                 return subprocess.Popen(
@@ -160,10 +176,10 @@ class Training:
         return Outcome(None, lines[-1][:500] if lines else f"exit status {status}, nothing printed")
 
     def earlier_outcome(self) -> Outcome | None:
-        """How it ended in an earlier process, by its log; None if that was interrupted or
-        failed."""
-        tail = _part(self.log)
-        finished = _DONE.search(tail[-_END:]) is not None
+        """How it ended in an earlier process, by its log; None if that was interrupted, failed or
+        had smaller limits."""
+        tail = _part(self.log).rpartition(_CONTINUED)[2]
+        finished = _DONE.search(tail[-_END:]) is not None and not self._is_longer
         if not finished and not _DIVERGED.search(tail):
             return None
         outcome = self.outcome(0 if finished else 1)

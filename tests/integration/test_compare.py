@@ -87,6 +87,23 @@ def test_a_second_start_adds_a_seed_and_repeats_nothing(compared):
         assert file.read(4) == b"\x89PNG"
 
 
+def test_more_epochs_continue_what_was_finished(compared, tmp_path):
+    words, training, first, *_ = compared
+    folder = shutil.copytree(words[2], tmp_path / "runs")
+    words = ["compare", "--dir", folder, *words[3:], "--seeds", "1", *training[:-1]]
+    longer, err = doc(*words, "2")
+    assert err.count("seed 1: loss") == 2 and "done before" not in err
+    rows = json.loads(longer)["systems"]
+    for name, row in rows.items():
+        assert row["test"]["mean"] < first["systems"][name]["test"]["mean"]
+        log = (folder / f"{name}-seed1" / "log.txt").read_text()
+        assert log.count("| valid | epoch 001 |") == log.count("| valid | epoch 002 |") == 1
+    assert "a training cannot become shorter" in refused(*words, "1")
+    (folder / "comparison.md").unlink()
+    (folder / "comparison.md").symlink_to(tmp_path / "elsewhere")
+    assert "got a link" in refused(*words, "2") and not (tmp_path / "elsewhere").exists()
+
+
 def test_what_is_refused(compared, corpus, shared, tmp_path):
     words, training, *_ = compared
     start = ["compare", "--dir", tmp_path / "new"]
@@ -96,6 +113,7 @@ def test_what_is_refused(compared, corpus, shared, tmp_path):
         ([*SYSTEMS], "expected -- fairseq-train DATA ... at the end; got no training"),
         (["--systems", "softmax,rnn", *training], "expected some of softmax, mos, doc; got rnn"),
         (["--reference", "x", *SYSTEMS, *training], "for a translation, and for no other task"),
+        ([*SYSTEMS, "--seeds", "99999999999", *training], "--seeds must be in [1, 1001)"),
         ([*SYSTEMS, *shared(tmp_path / "none")], "cannot read"),
     ):
         assert problem in refused(*start, *added)

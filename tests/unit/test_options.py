@@ -9,6 +9,7 @@ from conftest import refusal
 from fairseq_doc.options import (
     REQUIRED,
     add_options,
+    files_read,
     group,
     option,
     parse_grid,
@@ -107,6 +108,17 @@ def test_the_values_of_a_grid_are_those_written(text, values):
 )
 def test_a_grid_that_cannot_be_read(text):
     assert refusal(parse_grid, "--weights", text, 0).startswith("--weights: expected FROM:TO:STEP")
+
+
+def test_the_files_that_are_read():
+    @dataclass(frozen=True, kw_only=True)
+    class Files:
+        path: str = option("models", "b:c", reads=True)
+        texts: list[str] | None = option("texts", reads=True)
+        output: str = option("what is written", "x")
+
+    assert sorted(files_read(Files())) == ["b", "b:c", "c"]
+    assert files_read(Files(path="a", texts=["d", "e"])) == ["a", "d", "e"]
 
 
 @pytest.mark.parametrize("words", ["d", "--path p", "d --path p --count 0", "d --path p --kind c"])

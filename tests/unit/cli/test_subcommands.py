@@ -109,6 +109,7 @@ def test_a_command_has_a_help_and_examples_that_its_parser_takes(name, capsys):
         ("generate data --path a.pt --length long", "--length: invalid int value: 'long'"),
         ("rank data --path a.pt --tolerance small", "--tolerance: invalid float value: 'small'"),
         ("curves a.png", "required: NAME=FILE"),
+        ("compare --dir ''", "--dir: invalid folder value: ''"),
         ("curves --check a.json", "required: NAME=FILE"),
         ("prepare-lm music raw", "argument CORPUS: invalid choice: 'music'"),
         ("prepare-mt en de raw --workers 0", "--workers: invalid positive value: '0'"),
@@ -120,7 +121,7 @@ def test_a_command_has_a_help_and_examples_that_its_parser_takes(name, capsys):
 )  # fmt: skip
 def test_a_line_that_cannot_be_read_ends_with_argparses_status(words, problem, capsys):
     with pytest.raises(SystemExit) as caught:
-        main(words.split())
+        main(shlex.split(words))
     assert caught.value.code == 2
     assert problem in capsys.readouterr().err
 
@@ -561,6 +562,9 @@ def test_components_of_one_layer_are_shown_one_by_one(models, lines):
         ("--tsv old", "old exists; .* give --overwrite"),
         ("--tsv none/new", "none/new: expected a file in a folder that exists"),
         ("--tsv new.png --picture new.png", "got one twice: new.png"),
+        ("--tsv dict.txt --overwrite", "got one twice: dict.txt"),
+        ("--tsv ./test.bin --overwrite", "got one twice: ./test.bin"),
+        ("--tsv empty --input empty --overwrite", "got one twice: empty"),
         ("--line 2", "--line needs --picture"),
         ("--picture new.png --line 4", "--line 4: .* it has 3"),
         ("--picture new.png --line 3", "1 to 200 scored words and end marks; line 3 has 301"),
@@ -642,7 +646,7 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("--check a --reference b doc.log", "got both"),
         ("--made-by x curves.png A=doc.log", "--made-by needs --reference"),
         ("--reference r.json doc.log", "--reference needs --made-by"),
-        ("--reference doc.log --made-by x doc.log", "doc.log exists"),
+        ("--reference mos.log --made-by x doc.log", "mos.log exists"),
         ("--reference r.json --made-by x doc.log ./doc.log", "got doc twice"),
         ("--check none.json doc.log", "cannot read none.json: No such file"),
         ("--check doc.log doc.log", "doc.log: expected a reference that fairseq-doc curves"),
@@ -651,10 +655,15 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("new.png A=list.json", "list.json has no validation line"),
         ("new.png A=none.json", "cannot read none.json: No such file"),
         ("--check later.json doc.log", "epochs of the reference, 7 to 7; the run has 1 to 3"),
+        ("log.png A=log.png --overwrite", "got one twice: log.png"),
+        ("link.png A=doc.log B=log.png --overwrite", "got one twice: link.png"),
+        ("--reference doc.log --made-by x doc.log --overwrite", "got one twice: doc.log"),
     ],
 )
 def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem):
     (logs / "list.json").write_text("[1]")
+    (logs / "log.png").write_text((logs / "doc.log").read_text())
+    (logs / "link.png").symlink_to("log.png")
     later = reference({"a": LearningCurve({7: 60.0}, None, {})}, "x", {})
     (logs / "later.json").write_text(json.dumps(later))
     (logs / "cut.json").write_text(json.dumps(later)[:-9])

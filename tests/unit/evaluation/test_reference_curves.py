@@ -59,6 +59,16 @@ def test_a_file_gives_the_seeds_and_the_band_back(tmp_path):
     assert content["runs"]["seed1"]["perplexity"] == {1: 100, 2: 50.123}
 
 
+@pytest.mark.parametrize("perplexities", [(4e-4, 3e-5), (1.0, 1e9), (1e306, 9e307)])
+def test_small_and_large_perplexities_come_back(tmp_path, perplexities):
+    run = curve(*perplexities)
+    content, band = band_of(run)
+    (tmp_path / "r.json").write_text(json.dumps(content))
+    assert read_reference(tmp_path / "r.json") == ([run], band)
+    if max(perplexities) < 1e300:
+        assert departures(run, band) == ([], 2)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -69,6 +79,11 @@ def test_a_file_gives_the_seeds_and_the_band_back(tmp_path):
         {"runs": {"a": {"perplexity": {"1": -1}, "averaging_after": None, "stages_after": {}}}},
         {"runs": {"a": {"perplexity": {}, "averaging_after": None, "stages_after": {}}}},
         {"epochs": [{"epoch": 1, "low": 9, "high": 8}]},
+        {"epochs": [{"epoch": math.inf, "low": 8, "high": 9}]},
+        {"epochs": [{"epoch": 10**400, "low": 8, "high": 9}]},
+        {"epochs": [{"epoch": 1, "low": 8, "high": 10**400}]},
+        {"runs": {"a": {"perplexity": {"1": 9}, "averaging_after": "x", "stages_after": {}}}},
+        {"runs": {"a": {"perplexity": {"9" * 400: 9}, "averaging_after": 1, "stages_after": {}}}},
     ],
 )
 def test_another_file_is_refused(tmp_path, change):

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from conftest import refusal
@@ -6,10 +7,13 @@ from generated_text import block, blocks, write
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairseq_doc.cli.scoring_arguments import ceiling_lines
 from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, moses
+from fairseq_doc.scoring.bleu import score_bleu
 from fairseq_doc.scoring.hypotheses import (
     ReadOptions,
     Undoing,
+    best_possible,
     looks_tokenized,
     read_references,
     read_system,
@@ -123,6 +127,27 @@ def test_unknown_marks_are_refused_or_counted(tmp_path, mark):
     allowing = ReadOptions(tokenizer="none", allow_unknown=True)
     system = read_system(path, RAW["en"], allowing)
     assert system.unknown == 2 and system.hypotheses[1] == f"un{mark}"
+
+
+def test_targets_that_cannot_be_undone_bound_the_scores(tmp_path):
+    """Moses leaves blanks around such a quote and around slashes."""
+    references = ["Il n’a pas d’interface dans /usr/bin.", "Un chien dort ici, un chat aussi."]
+    targets = list(map(moses("fr").encode, references))
+    path = generated(tmp_path, targets, targets)
+    system = read_system(path, references, ReadOptions(lang="fr"))
+    assert system.agreeing == 2 and best_possible(system, references) == (
+        system.hypotheses,
+        references,
+    )
+    (bleu,) = score_bleu([system], references, "fr", resamples=100)["BLEU"]["systems"]
+    assert bleu["ceiling"] == bleu["score"] < 99
+    assert list(ceiling_lines(["a"], {"BLEU": [bleu]}))
+    exact = replace(system, targets=["<<unk>>", references[1]])
+    (bleu,) = score_bleu([exact], references, "fr", resamples=100)["BLEU"]["systems"]
+    assert bleu["ceiling"] == 100 and not list(ceiling_lines(["a"], {"BLEU": [bleu]}))
+    none = replace(system, targets=None)
+    (bleu,) = score_bleu([none], references, "fr", resamples=100)["BLEU"]["systems"]
+    assert bleu["ceiling"] is None and not list(ceiling_lines(["a"], {"BLEU": [bleu]}))
 
 
 def test_the_references_of_another_split_are_refused(tmp_path):

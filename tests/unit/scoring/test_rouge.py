@@ -8,13 +8,19 @@ from fairseq_doc.scoring.rouge import compare_systems, p_value, resampled_means,
 VALUES = np.random.default_rng(0).uniform(size=50)
 
 
-def system(*texts):
-    return System("a.out", list(texts), Undoing("none", "none", "en"), None, 0)
+def system(*texts, targets=None):
+    return System("a.out", list(texts), Undoing("none", "none", "en"), targets, None, 0)
 
 
 def test_scores_are_in_percent():
     found = score_rouge([system("a dog runs", "two cats")], ["a dog runs", "two dogs"], 100)
     assert found["unstemmed"]["rouge1"][0]["f1"] == pytest.approx(75)
+
+
+def test_the_score_of_the_targets():
+    found = score_rouge([system("a", "b", targets=["a dog", "b"])], ["a dog runs", "b"], 100)
+    assert found["stemmed"]["rouge1"][0]["ceiling"] == pytest.approx(100 * (0.8 + 1) / 2)
+    assert score_rouge([system("a")], ["a"], 100)["stemmed"]["rouge1"][0]["ceiling"] is None
 
 
 def test_a_line_that_would_take_memory_with_its_square_is_refused():

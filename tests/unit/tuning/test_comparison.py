@@ -1,125 +1,139 @@
-"""Systems that are compared: what the command line lacks, names, means and distances."""
+"""Systems that are compared: their folder, kept evaluations, means and distances."""
 
+import json
 import math
+import os
+from argparse import Namespace
 
 import pytest
 from conftest import PACKAGE, SMALL_MODEL, SMALL_TRAINING, refusal
 
 from fairseq_doc.tuning import comparison
-from fairseq_doc.tuning.comparison import (
-    chosen_systems,
-    compare,
-    completed,
-    curves_of,
-    summary,
-)
+from fairseq_doc.tuning.command import Command
+from fairseq_doc.tuning.comparison import compare, curves_of, summary
+from fairseq_doc.tuning.systems import chosen_systems
 
 TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
 BASE = f"fairseq-train data --user-dir {PACKAGE} {TRAINING}".split()
 
 
 @pytest.fixture
-def text_of(monkeypatch):
-    """Give the text so many tokens."""
-    return lambda tokens: monkeypatch.setattr(comparison, "_training_tokens", lambda data: tokens)
+def trained(tmp_path, monkeypatch):
+    """``trained(values, folder)``: the rows and remarks of systems whose trainings ended with these
+    values, and whose perplexity on test is 1, or infinite after a loss of 900."""
 
+    def compared(values, folder=tmp_path):
+        monkeypatch.setattr(comparison, "train_seeds", lambda *_: values)
+        systems = chosen_systems([], [f"{name}={SMALL_MODEL}" for name in values], BASE, print)
+        remarks = []
+        return compare(systems, 2, 1, folder, None, None, remarks.append), remarks
 
-def test_what_is_given_is_kept(text_of):
-    text_of(60_000)
-    given = ["fairseq-train", "data", "--max-update", "9", "--clip-norm=1", "--nonmono", "7"]
-    words, _ = completed(given)
-    assert words[: len(given)] == given
-    assert "--max-epoch" not in words and "--clip-norm" not in words
-    assert words.count("--nonmono") == 1
+    def evaluation(system, folder, *_):
+        loss = float((folder / "loss").read_text())
+        test = math.inf if loss == 900 else 1.0
+        return {"valid": loss, "test": test, "parameters": 1, "tokens_per_second": 1.0}
 
+    def with_losses(values, folder=tmp_path):
+        for name, of_seeds in values.items():
+            for seed, value in of_seeds.items():
+                place = tmp_path / f"{name}-seed{seed}"
+                place.mkdir(exist_ok=True)
+                (place / "loss").write_text(str(value))
+        return compared(values, folder)
 
-def test_what_is_given_replaces_a_systems_own_options(text_of):
-    text_of(60_000)
-    given = ["fairseq-train", "data", "--lr", "5", "--layer-dims=9,9,8", "--optimizer", "adam"]
-    words, systems = completed(given)
-    assert all("--lr" not in text and "--layer-dims" not in text for text in systems.values())
-    assert "--decoder-embed-dim 64" in systems["doc"] and "--ar-alpha" in words
-    assert "--nonmono" not in words and "--weight-decay" not in words
-    words, _ = completed(["fairseq-train", "data", "--criterion", "cross_entropy"])
-    assert "--ar-alpha" not in words
-
-
-def test_a_translation_gets_systems_alone():
-    for task in (["--task", "translation"], ["--task=translation"]):
-        words, systems = completed(["fairseq-train", "data", *task])
-        assert words == ["fairseq-train", "data", *task, "--no-epoch-checkpoints"]
-        assert all("lstm_luong_doc_small" in text for text in systems.values())
-
-
-@pytest.mark.parametrize(
-    "words, problem",
-    [
-        (["--lr", "3", "data"], "expected fairseq-train DATA, then options; got '--lr'"),
-        (["data", "--arch", "lstm_doc_lm"], "expected no --arch"),
-        (["data", "--task", "masked_lm"], "--task: expected one of bptt_language_modeling, tran"),
-    ],
-)
-def test_what_the_usual_systems_cannot_complete_is_refused(words, problem):
-    assert problem in refusal(completed, ["fairseq-train", *words])
-
-
-@pytest.mark.parametrize(
-    "tokens, size, epochs, nonmono",
-    [(60_000, "small", 40, 4), (930_000, "small", 21, 2), (100_000_000, "ptb", 10, 2)],
-)
-def test_the_text_gives_models_and_epochs(text_of, tokens, size, epochs, nonmono):
-    text_of(tokens)
-    kinds = {"softmax": "awd", "mos": "mos", "doc": "doc"}
-    for name, system in chosen_systems(kinds, [], ["fairseq-train", "data"], print).items():
-        args = system.args
-        assert args.arch == f"lstm_{kinds[name]}_lm_{size}"
-        assert ("--decoder-embed-dim" in system.words) == (tokens == 60_000)
-        assert args.lr == ([30.0] if name == "softmax" else [20.0])
-        assert (args.max_epoch, args.nonmono) == (epochs, nonmono)
-
-
-@pytest.mark.parametrize(
-    "system, words, problem",
-    [
-        (f"a/b={SMALL_MODEL}", BASE, "a system's name of letters and digits; got 'a/b'"),
-        (f"..={SMALL_MODEL}", BASE, "got '..'"),
-        (f"={SMALL_MODEL}", BASE, "got ''"),
-        ("a=--arch 'x", BASE, "a: expected options of fairseq-train: No closing quotation"),
-        ("a=--arch nothing", BASE, "invalid choice: 'nothing'"),
-        (f"a={SMALL_MODEL} --seed 3", BASE, "--seed: expected none"),
-        (f"a={SMALL_MODEL}", [*BASE, "--save-dir", "x"], "--save-dir: expected none"),
-        (f"a={SMALL_MODEL}", ["python", "x"], "expected -- fairseq-train DATA"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(system, words, problem):
-    assert problem in refusal(chosen_systems, [], [system, "b="], words, print)
-
-
-def test_trainings_that_diverge_do_not_count(tmp_path, monkeypatch):
-    names = [f"{name}={SMALL_MODEL}" for name in "abc"]
-    systems = chosen_systems([], names, BASE, print)
-    values = {"a": {1: math.inf}, "b": {1: 2.0, 2: math.inf}, "c": {1: 4.0, 2: 6.0}}
     monkeypatch.setattr(comparison, "_check", lambda *_: None)
-    monkeypatch.setattr(comparison, "train_seeds", lambda *_: values)
-    monkeypatch.setattr(
-        comparison,
-        "_evaluation",
-        lambda system, folder, *_: {
-            "valid": values[folder.name[0]][int(folder.name[-1])],
-            "test": 1.0,
-            "parameters": 1,
-            "tokens_per_second": 1.0,
-        },
-    )
-    remarks = []
-    rows = compare(systems, 2, 1, tmp_path, None, None, remarks.append)
-    assert {name: row["seeds"] for name, row in rows.items()} == {"b": [1], "c": [1, 2]}
+    monkeypatch.setattr(comparison, "_evaluation", evaluation)
+    return with_losses
+
+
+def test_trainings_that_diverge_do_not_count(trained):
+    values = {
+        "a": {1: math.inf},
+        "b": {1: 2.0, 2: math.inf},
+        "c": {1: 4.0, 2: 6.0},
+        "nearly": {1: 2.0, 2: 900},
+    }
+    rows, remarks = trained(values)
+    assert {name: row["seeds"] for name, row in rows.items()} == {
+        "b": [1],
+        "c": [1, 2],
+        "nearly": [1],
+    }
     assert rows["b"]["valid"]["distance"] == 0 and rows["c"]["valid"]["distance"] == 3
-    assert remarks == ["a: every training diverged: it is left out"]
-    del values["b"], values["c"]
-    assert "expected a training that does not diverge" in refusal(
-        compare, systems, 2, 1, tmp_path, None, None, print
-    )
+    assert remarks == [
+        "a: every training diverged: it is left out",
+        "nearly, seed 2: inf on test: it counts as diverged",
+    ]
+    lost = {"a": {1: math.inf}, "nearly": {1: 900}}
+    assert "expected a training that does not diverge" in refusal(trained, lost)
+
+
+def test_a_folder_with_links_or_pipes_is_refused(tmp_path, trained):
+    values = {"a": {1: 2.0}, "b": {1: 2.0}}
+    trained(values)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    assert "got a link" in refusal(trained, values, tmp_path / "link")
+    (tmp_path / "link").rename(tmp_path / "a-seed1" / "checkpoints")
+    assert "got a link" in refusal(trained, values)
+    (tmp_path / "a-seed1" / "checkpoints").unlink()
+    os.mkfifo(tmp_path / "a-seed1" / "command.txt")
+    assert "got a pipe" in refusal(trained, values)
+    assert not list((tmp_path / "precious").iterdir())
+
+
+def test_data_without_checksums_may_not_change_either(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.bin").write_text("a")
+    comparison._check_data(str(tmp_path / "data"), tmp_path)
+    comparison._check_data(str(tmp_path / "data"), tmp_path)
+    (tmp_path / "data" / "train.bin").write_text("b")
+    message = refusal(comparison._check_data, str(tmp_path / "data"), tmp_path)
+    assert "on other data" in message
+
+
+@pytest.fixture
+def evaluations(tmp_path, monkeypatch):
+    """``evaluations(stamp)``: the evaluation of a training, and how many were not kept."""
+    calls = []
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "checkpoint_best.pt").touch()
+    (tmp_path / "log.txt").touch()
+    monkeypatch.setattr(comparison, "best_value", lambda *_: 3.0)
+    monkeypatch.setattr(comparison, "_bleu", lambda *_: calls.append(1) or {"test": 30.0})
+    system = Command(("fairseq-train", "data"), "loss", False, Namespace(data="data"))
+
+    def evaluated(stamp="a"):
+        found = comparison._evaluation(system, tmp_path, "ref", {"reference": stamp}, None)
+        assert (found["valid"], found["test"]) == (3.0, 30.0)
+        return len(calls)
+
+    return evaluated
+
+
+def test_an_evaluation_is_kept_while_the_reference_is_the_same(evaluations):
+    assert [evaluations(content) for content in "aabba"] == [1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[", "[]", "3", "{}", '{"of": 1}', '{"test": 1, "of": OF}', "[" * 9999]
+)
+def test_an_evaluation_of_another_shape_is_made_again(tmp_path, evaluations, content):
+    evaluations()
+    kept = tmp_path / "evaluation.json"
+    of = json.dumps(json.loads(kept.read_text())["of"])
+    kept.write_text(content.replace("OF", of))
+    (tmp_path / "SHA256SUMS").unlink()
+    assert evaluations() == 2
+    assert evaluations() == 2
+
+
+def test_an_infinite_perplexity_is_kept_as_json(tmp_path, monkeypatch, evaluations):
+    monkeypatch.setattr(comparison, "_bleu", lambda *_: {"test": math.inf})
+    for _ in range(2):
+        with pytest.raises(AssertionError):
+            evaluations()
+    assert json.loads((tmp_path / "evaluation.json").read_text())["test"] is None
 
 
 def test_the_distance_in_deviations():
@@ -130,6 +144,7 @@ def test_the_distance_in_deviations():
     one = summary([1.0], [5.0, 9.0])
     assert one["deviation"] is None and one["distance_in_deviations"] is None
     assert summary([2.0, 2.0], [2.0, 2.0])["distance_in_deviations"] is None
+    assert math.isclose(summary([1e200, 3e200], [5.0, 9.0])["deviation"], math.sqrt(2) * 1e200)
 
 
 def test_the_curves_of_a_system_are_its_seeds_logs(tmp_path):

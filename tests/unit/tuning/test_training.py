@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -108,6 +109,36 @@ def test_what_a_log_says_of_a_training_whose_process_is_gone(tmp_path):
     assert Training(LOSS, {}, tmp_path / "a").earlier_outcome().value == 3.0
     write(tmp_path / "b", "done training in 12.3 seconds\n")  # its checkpoints are gone
     assert Training(LOSS, {}, tmp_path / "b").earlier_outcome() is None
+
+
+def test_a_finished_training_is_continued_with_a_larger_limit(tmp_path, monkeypatch):
+    """Also if it is killed before its log says more."""
+    program = [
+        sys.executable,
+        "-c",
+        "import sys; print('done training in 1.0 seconds', sys.argv[1:])",
+    ]
+    monkeypatch.setattr(training_module, "program_for", lambda words: program)
+    write(tmp_path, last=3.0)
+
+    def trained(epochs, value=3.0):
+        training = Training(
+            replace(LOSS, words=("fairseq-train", "--max-epoch", epochs)), {}, tmp_path
+        )
+        training.check_folder()
+        assert ended(training).value == value
+        return training.log.read_text().count("done training")
+
+    assert [trained(epochs) for epochs in ("2", "2", "3", "3")] == [1, 1, 2, 2]
+    assert "cannot become shorter" in refusal(trained, "2")
+    program[2] = "raise SystemExit(1)"
+    killed = Training(replace(LOSS, words=("fairseq-train", "--max-epoch", "4")), {}, tmp_path)
+    ended(killed)
+    program[2] = "print('done training in 1.0 seconds')"
+    assert trained("4") == 3
+    with open(tmp_path / "log.txt", "a") as log:
+        log.write("FloatingPointError: gradients are Nan/Inf\n")
+    assert trained("5", math.inf) == 3  # what diverged is not tried again
 
 
 def test_the_program(monkeypatch, tmp_path):

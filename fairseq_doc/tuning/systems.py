@@ -1,0 +1,161 @@
+"""The systems that are compared: usual ones, and those of a command line."""
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fairseq.data.data_utils import load_indexed_dataset
+
+from fairseq_doc.errors import FairseqDocError, shown
+from fairseq_doc.evaluation.attention import TRANSLATION
+from fairseq_doc.evaluation.ensemble import TASK
+from fairseq_doc.files import check_input
+from fairseq_doc.tuning.command import Command, read_command, refuse_seed, value_of
+
+_BALANCE = "--doc-balance published --doc-lambda 0.001"
+_PLAIN = "--plain-output --doc-components 0,0,0,1"
+SYSTEMS = {
+    TASK: {
+        "softmax": "--arch lstm_awd_lm_{size} --lr 30 {widths}",
+        "mos": f"--arch lstm_mos_lm_{{size}} --lr 20 {_BALANCE} {{widths}} {{mos}}",
+        "doc": f"--arch lstm_doc_lm_{{size}} --lr 20 {_BALANCE} {{widths}} {{doc}}",
+    },
+    TRANSLATION: {
+        "softmax": f"--arch lstm_luong_doc_small {_PLAIN}",
+        "mos": f"--arch lstm_luong_doc_small --doc-components 0,0,0,2 {_BALANCE}",
+        "doc": f"--arch lstm_luong_doc_small --doc-components 0,0,2,2 {_BALANCE}",
+    },
+}
+# A text below the first number of tokens gets the quick start's size and little dropout, one below
+# the second the small size, a longer one that of Penn Treebank.
+_TINY, _SMALL = 300_000, 3_000_000
+_DROPOUTS = " ".join(f"--{name}-dropout 0.1" for name in ("input", "hidden", "output", "weight"))
+_TINY_WORDS = {
+    "widths": f"--decoder-embed-dim 64 --layer-dims 128,128,64 {_DROPOUTS}",
+    "mos": "--doc-components 0,0,0,4 --component-dropout 0.1",
+    "doc": "--doc-components 0,0,2,2 --component-dropout 0.1",
+}
+# Options of a training where the command has none: of every one, then of a language model's, where
+# those of the optimizer are added only if the command names no other.
+_PACKAGE = ("--user-dir fairseq_doc", "--no-epoch-checkpoints")
+_CRITERION = "doc_cross_entropy"  # whose options the systems have
+_USUAL = (
+    f"--task {TASK}",
+    "--ar-alpha 2",
+    "--tar-beta 1",
+    "--clip-norm 0.25",
+    "--batch-size 12",
+    "--batch-size-valid 10",
+    "--num-workers 0",
+    "--distributed-world-size 1",
+    "--log-format simple",
+)
+_OPTIMIZER = ("--optimizer nt_asgd", "--lr-scheduler nt_asgd", "--weight-decay 1.2e-6")
+
+
+def completed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The command line with what it lacks: what the systems need, and the rest of a language
+    model's training; the usual systems of its task, by name, without the options that the command
+    line has.
+
+    The epochs read 20 million tokens in all, but are at least 10 and at most 40. Averaging starts
+    after a tenth of them without a better validation.
+    """
+    if words[1].startswith("-"):
+        raise FairseqDocError(f"expected fairseq-train DATA, then options; got {shown(words[1])}")
+    given = {word.partition("=")[0] for word in words}
+    if "--arch" in given:
+        raise FairseqDocError("--systems names the models: expected no --arch; leave it out")
+    task = value_of("--task", words) or TASK
+    if task not in SYSTEMS:
+        raise FairseqDocError(f"--task: expected one of {', '.join(SYSTEMS)}; got {shown(task)}")
+    criterion = value_of("--criterion", words) or _CRITERION
+    if criterion != _CRITERION:
+        raise FairseqDocError(
+            f"--criterion: the systems of --systems need {_CRITERION}, which has --label-smoothing "
+            f"too; got {shown(criterion)}: leave it out"
+        )
+    added, fields = [*_PACKAGE, f"--criterion {_CRITERION}"], dict.fromkeys(_TINY_WORDS, "")
+    size = "small"
+    if task == TASK:
+        tokens = _training_tokens(words[1])
+        if tokens < _TINY:
+            fields = _TINY_WORDS
+        size = "small" if tokens < _SMALL else "ptb"
+        epochs = min(40, max(10, 20_000_000 // max(1, tokens)))
+        added += _USUAL
+        if "--optimizer" not in given:
+            added += [*_OPTIMIZER, f"--nonmono {max(2, epochs // 10)}"]
+        if not given & {"--max-epoch", "--max-update"}:
+            added.append(f"--max-epoch {epochs}")
+    systems = {
+        name: _without(text.format(size=size, **fields), given)
+        for name, text in SYSTEMS[task].items()
+    }
+    return [*words, *shlex.split(_without(" ".join(added), given))], systems
+
+
+def _without(options: str, names: set[str]) -> str:
+    """The options whose names are not among these."""
+    parts = re.findall(r"--\S+(?: (?!--)\S+)*", options)
+    return " ".join(part for part in parts if part.split()[0] not in names)
+
+
+def _training_tokens(data: str) -> int:
+    if not Path(data, "train.idx").exists() and any(Path(data).glob("train.*-*.idx")):
+        raise FairseqDocError(
+            f"{data}: expected the data of a language model; got a translation's: add --task "
+            "translation with -s and -t"
+        )
+    check_input(f"{data}/train.idx")
+    dataset = load_indexed_dataset(f"{data}/train", None, "mmap")  # whose end frees the sizes
+    return int(dataset.sizes.sum())
+
+
+def chosen_systems(
+    usual: Sequence[str], others: Sequence[str], words: Sequence[str], remark: Callable[[str], None]
+) -> dict[str, Command]:
+    """The systems, by name: usual ones by their names, which add to the shared command line,
+    ``words``, what it lacks, and ``others``, NAME=OPTIONS. ``remark`` takes a line on what was
+    added. Each is read by fairseq's parser before any training.
+
+    Raises:
+        FairseqDocError: an unknown name, one twice, fewer than two, a name that cannot be a
+            folder's, a seed, or what fairseq-train refuses.
+    """
+    if len(words) < 2:
+        raise FairseqDocError("expected -- fairseq-train DATA ... at the end; got no training")
+    options = {}
+    if usual:
+        words, known = completed(words)
+        for name in usual:
+            if name in options or name not in known:
+                raise FairseqDocError(f"--systems: expected some of {', '.join(known)}; got {name}")
+            options[name] = known[name]
+        remark(f"the training that all share: {shlex.join(words)}")
+    for text in others:
+        name, sign, own = text.partition("=")
+        if not sign or name in options:
+            raise FairseqDocError(
+                f"expected a system of a new name, NAME='OPTIONS'; got {shown(text)}"
+            )
+        options[name] = own
+    if len(options) < 2:
+        got = ", ".join(options) or "none"
+        raise FairseqDocError(
+            f"expected two systems or more, of --systems or NAME='OPTIONS'; got {got}"
+        )
+    systems = {}
+    for name, text in options.items():
+        if not re.fullmatch(r"[\w+-][\w.+-]*", name):
+            raise FairseqDocError(
+                f"expected a system's name of letters and digits; got {shown(name)}"
+            )
+        try:
+            line = [*words, *shlex.split(text)]
+        except ValueError as error:
+            raise FairseqDocError(f"{name}: expected options of fairseq-train: {error}") from None
+        refuse_seed(line)
+        systems[name] = read_command(line, {})
+    return systems

@@ -1,0 +1,94 @@
+"""The systems of a comparison: what the command line lacks, and their names."""
+
+import re
+
+import pytest
+from conftest import PACKAGE, SMALL_MODEL, SMALL_TRAINING, refusal
+
+from fairseq_doc.tuning.systems import chosen_systems, completed
+
+TRAINING = SMALL_TRAINING.replace("--seed 3 ", "")
+BASE = f"fairseq-train data --user-dir {PACKAGE} {TRAINING}".split()
+
+
+@pytest.fixture
+def text_of(monkeypatch):
+    """Give the text so many tokens."""
+    name = "fairseq_doc.tuning.systems._training_tokens"
+    return lambda tokens: monkeypatch.setattr(name, lambda data: tokens)
+
+
+def test_what_is_given_is_kept(text_of):
+    text_of(60_000)
+    given = ["fairseq-train", "data", "--max-update", "9", "--clip-norm=1", "--nonmono", "7"]
+    words, _ = completed(given)
+    assert words[: len(given)] == given
+    assert "--max-epoch" not in words and "--clip-norm" not in words
+    assert words.count("--nonmono") == 1
+
+
+def test_what_is_given_replaces_a_systems_own_options(text_of):
+    text_of(60_000)
+    given = ["fairseq-train", "data", "--lr", "5", "--layer-dims=9,9,8", "--optimizer", "adam"]
+    words, systems = completed(given)
+    assert all("--lr" not in text and "--layer-dims" not in text for text in systems.values())
+    assert "--decoder-embed-dim 64" in systems["doc"] and "--ar-alpha" in words
+    assert "--nonmono" not in words and "--weight-decay" not in words
+
+
+def test_a_translation_gets_systems_alone():
+    for task in (["--task", "translation"], ["--task=translation"]):
+        words, systems = completed(["fairseq-train", "data", *task])
+        added = "--user-dir fairseq_doc --no-epoch-checkpoints --criterion doc_cross_entropy"
+        assert words == ["fairseq-train", "data", *task, *added.split()]
+        assert all("lstm_luong_doc_small" in text for text in systems.values())
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (["--lr", "3", "data"], "expected fairseq-train DATA, then options; got '--lr'"),
+        (["data", "--arch", "lstm_doc_lm"], "expected no --arch"),
+        (["data", "--task", "masked_lm"], "--task: expected one of bptt_language_modeling, tran"),
+        (["data", "--criterion=cross_entropy"], "--criterion: the systems .*; got 'cross_entropy'"),
+    ],
+)
+def test_what_the_usual_systems_cannot_complete_is_refused(words, problem):
+    assert re.search(problem, refusal(completed, ["fairseq-train", *words]))
+
+
+def test_the_data_of_a_translation_needs_its_task(tmp_path):
+    (tmp_path / "train.en-de.en.idx").touch()
+    assert "--task translation" in refusal(completed, ["fairseq-train", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    "tokens, size, epochs, nonmono",
+    [(60_000, "small", 40, 4), (930_000, "small", 21, 2), (100_000_000, "ptb", 10, 2)],
+)
+def test_the_text_gives_models_and_epochs(text_of, tokens, size, epochs, nonmono):
+    text_of(tokens)
+    kinds = {"softmax": "awd", "mos": "mos", "doc": "doc"}
+    for name, system in chosen_systems(kinds, [], ["fairseq-train", "data"], print).items():
+        args = system.args
+        assert args.arch == f"lstm_{kinds[name]}_lm_{size}"
+        assert ("--decoder-embed-dim" in system.words) == (tokens == 60_000)
+        assert args.lr == ([30.0] if name == "softmax" else [20.0])
+        assert (args.max_epoch, args.nonmono) == (epochs, nonmono)
+
+
+@pytest.mark.parametrize(
+    "system, words, problem",
+    [
+        (f"a/b={SMALL_MODEL}", BASE, "a system's name of letters and digits; got 'a/b'"),
+        (f"..={SMALL_MODEL}", BASE, "got '..'"),
+        (f"={SMALL_MODEL}", BASE, "got ''"),
+        ("a=--arch 'x", BASE, "a: expected options of fairseq-train: No closing quotation"),
+        ("a=--arch nothing", BASE, "invalid choice: 'nothing'"),
+        (f"a={SMALL_MODEL} --seed 3", BASE, "--seed: expected none"),
+        (f"a={SMALL_MODEL}", [*BASE, "--save-dir", "x"], "--save-dir: expected none"),
+        (f"a={SMALL_MODEL}", ["python", "x"], "expected -- fairseq-train DATA"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(system, words, problem):
+    assert problem in refusal(chosen_systems, [], [system, "b="], words, print)
