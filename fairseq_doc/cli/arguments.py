@@ -193,10 +193,11 @@ def bits_a_character(unit: str, bits: float) -> dict[str, float]:
     return {"bits_per_character": bits} if unit == BYTE else {}
 
 
-def unknown_words(unknown: Counter[str], unit: str) -> str:
-    """A line about words outside the dictionary, the most frequent first."""
+def unknown_words(unknown: Counter[str], unit: str, done: str = "scored") -> str:
+    """A line about words outside the dictionary, the most frequent first, and what was done to
+    them."""
     words = (word if len(word) < 80 else shown(word) for word, _ in unknown.most_common())
     return (
-        f"{unit}s outside the dictionary, scored as <unk>: {unknown.total():,}, of "
+        f"{unit}s outside the dictionary, {done} as <unk>: {unknown.total():,}, of "
         f"{len(unknown):,} types: {first_ten(words)}"
     )

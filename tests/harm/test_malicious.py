@@ -25,8 +25,8 @@ from harm.targets import (
 
 HUB = """from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModel
 LSTMDocLanguageModel.from_pretrained(".", "a.pt", "data").score("dog runs")"""
-MT_HUB = f"""from fairseq_doc.models.lstm_luong_doc import LSTMLuongDoc
-LSTMLuongDoc.from_pretrained(".", "mt.pt", "data", user_dir={str(PACKAGE)!r})"""
+MT_HUB = """from fairseq_doc.models.lstm_luong_doc import LSTMLuongDoc
+LSTMLuongDoc.from_pretrained(".", "mt.pt", "data")"""
 FROM_MODEL = ("--finetune-from-model", "a.pt")
 VALIDATE = ("fairseq-validate", "data", *LM_TASK, "--path", "a.pt", "--batch-size", "2")
 RESTORED = train_mt("data", "--restore-file", "mt.pt", "--max-epoch", "2")
