@@ -15,6 +15,7 @@ from harm.targets import (
     LM_TASK,
     RERANK,
     SCORE,
+    TRANSLATE,
     analysis,
     doc,
     eval_lm,
@@ -48,6 +49,7 @@ COMMANDS = {  # name: (group, checkpoint, words)
     "fairseq-generate --lm-path": ("translation", "mt.pt", generate("plain", "--lm-path", "mt.pt")),
     "fairseq-interactive": ("translation", "mt.pt", INTERACTIVE),
     "attention": ("translation", "mt.pt", ATTENTION),
+    "translate": ("translation", "mt.pt", TRANSLATE),
     "from_pretrained of a translator": ("translation", "mt.pt", ("python", "-c", MT_HUB)),
 }
 # In the short form a command meets some kinds, each kind some commands.
