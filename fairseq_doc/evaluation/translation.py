@@ -24,6 +24,7 @@ from fairseq_doc.preparation.text_form import TextForm, form_of_side
 from fairseq_doc.preparation.tokenization import why_unusable
 
 TRANSLATION = "translation"
+MAX_LENPEN = 10  # 200^10 is a float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,10 @@ class SearchOptions:
     def check_search(self) -> None:
         """Raise ``FairseqDocError`` for unusable values."""
         check_ranges(SearchOptions, self)
+        if not abs(self.lenpen) <= MAX_LENPEN:
+            raise FairseqDocError(
+                f"--lenpen must be between {-MAX_LENPEN} and {MAX_LENPEN}; got {self.lenpen}"
+            )
         if self.nbest > self.beam:
             raise FairseqDocError(
                 f"--nbest must be at most the beam, {self.beam}; got {self.nbest}"
@@ -228,4 +233,4 @@ def load_translator(
             f"expected a folder of fairseq-preprocess, with a dictionary for each side; got {data}"
         )
     models, task = load_models(paths, TRANSLATION, {"data": os.fspath(data)}, precision)
-    return Translator([model.to(device) for model in models], task)
+    return Translator(models, task).to(device)

@@ -49,6 +49,8 @@ class DecodingOptions:
                 f"--tune-beams: expected numbers of at least 1, such as {BEAMS}; got {self.beams!r}"
             )
         lenpens = parse_grid("--tune-lenpens", self.lenpens)
+        for lenpen in (lenpens[0], lenpens[-1]):
+            SearchOptions(lenpen=lenpen).check_search()
         return list(product(sorted(set(map(int, beams))), lenpens))
 
     def read(self) -> tuple[list[str], list[str]]:

@@ -82,7 +82,12 @@ def test_lines_and_settings_that_are_refused(models):
     assert_refused(
         "a.txt: line 2 holds one of fairseq's", own.sources, ["", "s1 </s>"], False, "a.txt"
     )
-    for settings, name in ({"beam": 0}, "--beam"), ({"beam": 2, "nbest": 3}, "--nbest"):
+    for settings, name in (
+        ({"beam": 0}, "--beam"),
+        ({"beam": 2, "nbest": 3}, "--nbest"),
+        ({"lenpen": 1e3}, "--lenpen"),
+        ({"lenpen": float("nan")}, "--lenpen"),
+    ):
         assert_refused(name, own.search, own.sources(["s1"]), SearchOptions(**settings))
 
 
