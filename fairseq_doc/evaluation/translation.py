@@ -190,6 +190,7 @@ class Translator(LoadedModels):
         """What the search finds for each source, whatever the length penalty; nothing is searched
         for an empty one. ``max_tokens``: units of sources translated at once, with padding; they
         change memory and speed, not results beyond rounding."""
+        settings.check_search()
         generator = self.generator(replace(settings, lenpen=0.0))
         found = [EMPTY] * len(sources)
         places = [place for place, source in enumerate(sources) if not source.is_empty]
