@@ -86,6 +86,7 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/components.py         weights (Table 4) and posteriors of the components of a mixture
     evaluation/learning_curves.py    fairseq's logs -> validation perplexities (Figure 2)
     evaluation/reference_curves.py   validation perplexities of several seeds -> a band, and runs
+    evaluation/translation.py        plain text -> its translations, by fairseq's beam search
     evaluation/attention.py          a sentence -> its translation and what it attended to
     evaluation/plotting.py           plots of curves, weights, attention, components
     evaluation/hub_interface.py      ``from_pretrained``: all that from Python
@@ -94,6 +95,7 @@ The data goes through the files in this order, and each imports only from what l
     scoring/metrics.py               metrics from statistics that add up over sentences
     scoring/nbest_lists.py           n-best lists of recognisers and translators, read
     scoring/rescoring.py             language models' scores of n-best lists; choice, tuned weights
+    scoring/decoding.py              the best beam and length penalty by a metric
     scoring/bleu.py, rouge.py        the scores, and whether systems differ: bootstrap resampling
     parsing/nbest.py                 n-best lists of trees, as parsers print them
     parsing/bracketing.py            bracketing F1, as EVALB computes it

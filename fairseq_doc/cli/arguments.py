@@ -216,10 +216,11 @@ def written_text(result: dict[str, Any]) -> str:
     )
 
 
-def unknown_words(unknown: Counter[str], unit: str) -> str:
-    """A line about words outside the dictionary, the most frequent first."""
+def unknown_words(unknown: Counter[str], unit: str, done: str = "scored") -> str:
+    """A line about words outside the dictionary, the most frequent first, and what was done to
+    them."""
     words = (word if len(word) < 80 else shown(word) for word, _ in unknown.most_common())
     return (
-        f"{unit}s outside the dictionary, scored as <unk>: {unknown.total():,}, of "
+        f"{unit}s outside the dictionary, {done} as <unk>: {unknown.total():,}, of "
         f"{len(unknown):,} types: {first_ten(words)}"
     )

@@ -13,8 +13,9 @@ from fairseq_doc.cli.outputs import (
     remark,
 )
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.attention import load_translator
+from fairseq_doc.evaluation.attention import attend
 from fairseq_doc.evaluation.plotting import check_plot_path, plot_attention
+from fairseq_doc.evaluation.translation import load_translator
 from fairseq_doc.files import check_input, text_lines
 from fairseq_doc.options import option, positive
 from fairseq_doc.preparation.byte_tokens import WORD
@@ -73,7 +74,7 @@ def run(settings: Options) -> dict[str, Any]:
     check_outputs(settings, settings.picture)
     sentence = _read_sentence(settings.input, settings.line)
     translator = load_translator(
-        settings.path, settings.data, settings.beam, settings.device, settings.matmul_precision
+        settings.path, settings.data, settings.device, settings.matmul_precision
     )
     form = settings.form(translator.task.cfg.source_lang)
     if reason := why_unusable(form.words(sentence), form.bpe):
@@ -85,7 +86,7 @@ def run(settings: Options) -> dict[str, Any]:
     unknown = [word for word in symbols if word not in translator.task.source_dictionary]
     if unknown:
         remark("attention", f"outside the dictionary, read as <unk>: {first_ten(unknown)}")
-    attention = translator.attend(symbols)
+    attention = attend(translator, symbols, settings.beam)
     if settings.picture:
         plot_attention(attention, settings.picture)
     return {

@@ -7,8 +7,8 @@ from typing import Any
 from fairseq_doc.cli.arguments import CheckpointOptions
 from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.attention import TRANSLATION
 from fairseq_doc.evaluation.ensemble import TASK, Ensemble, load_models
+from fairseq_doc.evaluation.translation import TRANSLATION
 from fairseq_doc.files import write_lines
 from fairseq_doc.modules.embedding_file import embedding_lines
 from fairseq_doc.options import REQUIRED, option

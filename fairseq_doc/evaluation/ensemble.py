@@ -1,10 +1,10 @@
-"""Checkpoints of one task, loaded; language models whose probabilities are averaged."""
+"""Checkpoints of one task, loaded; models whose probabilities are averaged."""
 
 import math
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from fairseq import checkpoint_utils
@@ -21,12 +21,11 @@ from fairseq_doc.preparation.text_form import TextForm, form_of
 
 _KINDS = {TASK: "a language model", "translation": "a translation model"}
 Paths: TypeAlias = str | Sequence[str]  # "a.pt:b.pt" or ["a.pt", "b.pt"]
+Own = TypeVar("Own", bound="LoadedModels")
 
 
-class Ensemble:
-    """M >= 1 language models over one dictionary, in evaluation: P(y) = mean_m P_m(y) at every
-    token, as in the paper's Tables 7 and 8. Each carries its own LSTM state. ``task`` is the
-    ``bptt_language_modeling`` task with their dictionary."""
+class LoadedModels:
+    """M >= 1 models of one task over the same dictionaries, in evaluation."""
 
     def __init__(self, models: Sequence[torch.nn.Module], task: FairseqTask):
         # Any: mypy does not know fairseq's models.
@@ -39,6 +38,30 @@ class Ensemble:
         outputs = [model.decoder.output for model in self.models]
         dtypes = [matmul_dtype(output.weight, output.precision) for output in outputs]
         return [str(dtype).removeprefix("torch.") for dtype in dtypes]
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.models[0].parameters()).device
+
+    def to(self: Own, *args: Any) -> Own:
+        """Move or cast every model, as ``torch.nn.Module.to``."""
+        self.models = [model.to(*args) for model in self.models]
+        return self
+
+    @property
+    def single(self) -> Any:
+        """The only model; ``FairseqDocError`` if there are several."""
+        if len(self.models) != 1:
+            raise FairseqDocError(
+                f"expected one checkpoint, since this describes one model; got {len(self.models)}"
+            )
+        return self.models[0]
+
+
+class Ensemble(LoadedModels):
+    """Language models over one dictionary: P(y) = mean_m P_m(y) at every token, as in the paper's
+    Tables 7 and 8. Each carries its own LSTM state. ``task`` is the ``bptt_language_modeling`` task
+    with their dictionary."""
 
     @property
     def dictionary(self) -> Dictionary:
@@ -54,29 +77,11 @@ class Ensemble:
         """How text becomes tokens, by the task's data folder."""
         return form_of(self.task.cfg.data, self.dictionary)
 
-    @property
-    def device(self) -> torch.device:
-        return next(self.models[0].parameters()).device
-
-    def to(self, *args: Any) -> "Ensemble":
-        """Move or cast every model, as ``torch.nn.Module.to``."""
-        self.models = [model.to(*args) for model in self.models]
-        return self
-
     def split(self, name: str) -> Any:
         """A split of the task's folder, loaded once."""
         if name not in self.task.datasets:
             self.task.load_dataset(name)
         return self.task.dataset(name)
-
-    @property
-    def single(self) -> Any:
-        """The only model; ``FairseqDocError`` if there are several."""
-        if len(self.models) != 1:
-            raise FairseqDocError(
-                f"expected one checkpoint, since this describes one model; got {len(self.models)}"
-            )
-        return self.models[0]
 
 
 def windows_of(ensemble: Ensemble, split: str, columns: int = 1, length: int | None = None) -> Any:

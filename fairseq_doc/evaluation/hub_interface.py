@@ -1,19 +1,30 @@
-"""Trained language models in Python.
+"""Trained models in Python.
 
 lm = LSTMDocLanguageModel.from_pretrained("checkpoints/ptb", "checkpoint_best.pt", data)
 lm.score(["the company said it will"])[0].log_prob
+
+mt = LSTMLuongDoc.from_pretrained("checkpoints/en-de", "checkpoint_best.pt", data)
+mt.translate(["Two men sit on a bench."])
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, overload
 
-from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
+from fairseq_doc.evaluation.ensemble import Ensemble, LoadedModels, load_ensemble
 from fairseq_doc.evaluation.perplexity import Evaluation, evaluate
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, SentenceScore, check_sentences, score_text
+from fairseq_doc.evaluation.translation import (
+    Hypothesis,
+    SearchOptions,
+    Translator,
+    load_translator,
+)
 from fairseq_doc.evaluation.written_words import PartScore, parts_of, score_parts
 from fairseq_doc.models.language_model import MixtureLanguageModel
+from fairseq_doc.models.lstm_luong_doc import LSTMLuongDoc
 
 
 class PretrainedLanguageModel(Ensemble):
@@ -79,16 +90,53 @@ class PretrainedLanguageModel(Ensemble):
         return self.form.text(tokens)
 
 
-def load_pretrained(
-    folder: str, checkpoint_file: str, data: str | os.PathLike, precision: str | None = None
-) -> PretrainedLanguageModel:
-    """See :meth:`fairseq_doc.models.language_model.MixtureLanguageModel.from_pretrained`."""
+class PretrainedTranslator(Translator):
+    """A :class:`Translator` with methods for its uses."""
+
+    @overload
+    def translate(self, sentences: str, *args: Any, **settings: Any) -> str: ...
+
+    @overload
+    def translate(self, sentences: Sequence[str], *args: Any, **settings: Any) -> list[str]: ...
+
+    def translate(
+        self, sentences: str | Sequence[str], truncate_source: bool = False, **settings: Any
+    ) -> str | list[str]:
+        """Translate a sentence or a list, plain text into plain text; an empty one stays empty.
+        ``settings``: fields of :class:`fairseq_doc.evaluation.translation.SearchOptions`."""
+        if isinstance(sentences, str):
+            return self.translate([sentences], truncate_source, **settings)[0]
+        return [best.text for best, *_ in self.nbest(sentences, truncate_source, **settings)]
+
+    def nbest(
+        self, sentences: Sequence[str], truncate_source: bool = False, **settings: Any
+    ) -> list[list[Hypothesis]]:
+        """The ``nbest`` hypotheses of each sentence, the best first; arguments as of
+        :meth:`translate`."""
+        sources = self.sources(sentences, truncate_source)
+        return self.hypotheses(sources, SearchOptions(**settings))
+
+
+def _pretrained(
+    load: Callable[..., LoadedModels],
+    kind: Callable[..., Any],
+    folder: str,
+    checkpoint_file: str,
+    data: str | os.PathLike,
+    precision: str | None = None,
+) -> Any:
+    """See :meth:`fairseq_doc.models.mixture_model.MixtureModel.from_pretrained`."""
     data = os.fspath(data)
     if data.startswith("."):
         data = os.path.join(folder, data)
     paths = [os.path.join(folder, name) for name in checkpoint_file.split(os.pathsep)]
-    ensemble = load_ensemble(paths, data, precision=precision)
-    return PretrainedLanguageModel(ensemble.models, ensemble.task)
+    loaded = load(paths, data, precision=precision)
+    return kind(loaded.models, loaded.task)
 
 
-MixtureLanguageModel.load_pretrained = staticmethod(load_pretrained)
+MixtureLanguageModel.load_pretrained = staticmethod(
+    partial(_pretrained, load_ensemble, PretrainedLanguageModel)
+)
+LSTMLuongDoc.load_pretrained = staticmethod(
+    partial(_pretrained, load_translator, PretrainedTranslator)
+)

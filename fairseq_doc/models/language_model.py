@@ -1,4 +1,4 @@
-"""What the language models share: the carried state and ``from_pretrained``.
+"""What the language models share: their options and the carried state.
 
 Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components, V vocabulary.
 """
@@ -6,14 +6,13 @@ Axes: B streams, T time, D_n width of layer n (D_0 the embedding), J components,
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Optional
+from typing import Any, Optional
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqDecoder, FairseqLanguageModel
 from torch import Tensor, nn
 
-import fairseq_doc
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.mixture_model import (
     MixtureConfig,
@@ -184,9 +183,6 @@ class RecurrentDecoder(MixtureDecoder, FairseqDecoder, ABC):
 class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
     """A language model whose decoder is a :class:`RecurrentDecoder`."""
 
-    # Set by evaluation/hub_interface.py, which imports this file.
-    load_pretrained: ClassVar[Callable[..., Any]]
-
     @classmethod
     def with_embeddings(cls, decoder: RecurrentDecoder, cfg: Any) -> Any:
         """The model, its embedding from ``--decoder-embed-path`` if that is given."""
@@ -194,20 +190,3 @@ class MixtureLanguageModel(MixtureModel, FairseqLanguageModel):
             with torch.no_grad():
                 load_embedding_file(decoder.embedding, cfg.decoder_embed_path, decoder.dictionary)
         return cls(decoder)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        model_name_or_path: str,
-        checkpoint_file: str = "model.pt",
-        data_name_or_path: str = ".",
-        matmul_precision: str | None = None,
-    ) -> Any:
-        """As fairseq's; returns an ``evaluation.hub_interface.PretrainedLanguageModel``.
-        ``checkpoint_file`` may be ``a.pt:b.pt``, an ensemble. ``data_name_or_path`` is the folder
-        of ``fairseq-preprocess``; with a leading dot, relative to ``model_name_or_path``.
-        ``matmul_precision`` is ``float32``, ``bfloat16``, or None: as trained."""
-        fairseq_doc.register()
-        return cls.load_pretrained(
-            model_name_or_path, checkpoint_file, data_name_or_path, matmul_precision
-        )

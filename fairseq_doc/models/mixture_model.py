@@ -1,8 +1,8 @@
 """What all models share: options, presets, scores, the loss, loading."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import register_model
@@ -84,11 +84,26 @@ class MixtureModel:
 
     decoder: Any
 
+    # Set by evaluation/hub_interface.py, which imports the models.
+    load_pretrained: ClassVar[Callable[..., Any]]
+
     @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        matmul_precision: str | None = None,
+    ) -> Any:
+        """As fairseq's; returns an ``evaluation.hub_interface.PretrainedLanguageModel``, or for an
+        encoder-decoder a ``PretrainedTranslator``. ``checkpoint_file`` may be ``a.pt:b.pt``, an
+        ensemble. ``data_name_or_path`` is the folder of ``fairseq-preprocess``; with a leading dot,
+        relative to ``model_name_or_path``. ``matmul_precision`` is ``float32``, ``bfloat16``, or
+        None: as trained."""
         fairseq_doc.register()
-        parent: Any = super()  # the class after this one, a fairseq model
-        return parent.from_pretrained(*args, **kwargs)
+        return cls.load_pretrained(
+            model_name_or_path, checkpoint_file, data_name_or_path, matmul_precision
+        )
 
     def token_nll(self, net_output: tuple, *arguments: Any, **settings: Any) -> Tensor:
         """-log P(target) in nats; arguments from the target on as in :meth:`MixtureOutput.nll`."""

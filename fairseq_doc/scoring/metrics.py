@@ -12,7 +12,8 @@ from fairseq_doc.errors import FairseqDocError
 if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU
 
-METRICS = ("wer", "bleu")
+ROUGES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+METRICS = ("wer", "bleu", "chrf", *ROUGES)
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Metric:
 
     name: str
     sign: int  # 1: the larger the better; -1: the smaller
-    statistics: Callable[[Any, Any], Sequence[int]]  # (hypothesis, reference) -> (S,)
+    statistics: Callable[[Any, Any], Sequence[float]]  # (hypothesis, reference) -> (S,)
     value: Callable[[np.ndarray], float]  # (S,) sums over sentences -> percent
 
 
@@ -39,26 +40,40 @@ def bleu_of(language: str, **settings: Any) -> "BLEU":
 
 def metric_of(name: str, language: str = "") -> Metric:
     """``wer``: substitutions, deletions and insertions for 100 words of the references, words as
-    they are. ``bleu``: sacrebleu's, with its tokenizer of the language."""
+    they are. ``bleu``, ``chrf``: sacrebleu's, BLEU with its tokenizer of the language. ``rouge1``,
+    ``rouge2``, ``rougeL``: rouge-score's F1 without stemming, the mean over sentences."""
     if name == "wer":
         return Metric("WER", -1, _errors, lambda sums: 100 * sums[0].item() / sums[1].item())
-    # effective_order: no warning; of a sentence only the counts are used.
-    metric = bleu_of(language, effective_order=True)
-    orders = metric.max_ngram_order
+    if name in ROUGES:
+        return _rouge(name)
+    if name == "bleu":
+        return _of_sacrebleu("BLEU", bleu_of(language))
+    from sacrebleu.metrics import CHRF
 
-    def statistics(hypothesis: str, reference: str) -> list[int]:
-        one = metric.sentence_score(hypothesis, [reference])
-        return [*one.counts, *one.totals, one.sys_len, one.ref_len]
+    return _of_sacrebleu("chrF", CHRF())
+
+
+def _of_sacrebleu(name: str, metric: Any) -> Metric:
+    """By the two methods that sacrebleu's own metrics and resampling share."""
+
+    def statistics(hypothesis: str, reference: str) -> list[float]:
+        return metric._extract_corpus_statistics([hypothesis], [[reference]])[0]
 
     def value(sums: np.ndarray) -> float:
-        numbers = sums.tolist()
-        correct, total = numbers[:orders], numbers[orders : 2 * orders]
-        hypothesis_words, reference_words = numbers[2 * orders :]
-        return metric.compute_bleu(
-            correct, total, hypothesis_words, reference_words, metric.smooth_method
-        ).score
+        return metric._aggregate_and_compute([sums.tolist()]).score
 
-    return Metric("BLEU", 1, statistics, value)
+    return Metric(name, 1, statistics, value)
+
+
+def _rouge(name: str) -> Metric:
+    from rouge_score.rouge_scorer import RougeScorer  # slow to import
+
+    scorer = RougeScorer([name], use_stemmer=False)
+
+    def statistics(hypothesis: str, reference: str) -> tuple[float, int]:
+        return scorer.score(reference, hypothesis)[name].fmeasure, 1
+
+    return Metric(ROUGES[name], 1, statistics, lambda sums: 100 * sums[0].item() / sums[1].item())
 
 
 def _errors(hypothesis: str, reference: str) -> tuple[int, int]:

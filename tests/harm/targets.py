@@ -124,6 +124,7 @@ INTERACTIVE = ("fairseq-interactive", "data", *PAIR, *DECODING, *SPLITTING, *REA
 ATTENTION = doc("attention", "data", "--path", "mt.pt", "--cpu", "--input", "lines.txt")
 ATTENTION_BPE = (*ATTENTION, "--tokenizer", "moses", "--bpe", "subword_nmt", "--bpe-codes")
 ATTENTION_BPE = (*ATTENTION_BPE, "data/bpe.codes")
+TRANSLATE = doc("translate", "data", "--path", "mt.pt", "--cpu", "--no-progress-bar", *READING)
 RERANK = ("rerank", "data", "dev.nbest", "--path", "lm.pt", *SHORT[:2])
 SCORE = doc("score", "data", "--path", "a.pt", "--cpu", "--no-progress-bar", "--input", "lines.txt")
 BLEU = doc("bleu", "generated.out", "other.out", "--reference", "raw/test.de", "--lang", "de")
@@ -229,6 +230,7 @@ def _translation_targets():
         (generate(), translations),
         (INTERACTIVE, translations),
         (ATTENTION, json_of()),
+        (TRANSLATE, json_of()),
     ):
         yield _checkpoint("mt.pt", words, reads)
     resume = train_mt("data", "--restore-file", "mt.pt", "--max-epoch", "2")

@@ -15,6 +15,7 @@ from harm.targets import (
     LM_TASK,
     RERANK,
     SCORE,
+    TRANSLATE,
     analysis,
     doc,
     eval_lm,
@@ -25,8 +26,8 @@ from harm.targets import (
 
 HUB = """from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModel
 LSTMDocLanguageModel.from_pretrained(".", "a.pt", "data").score("dog runs")"""
-MT_HUB = f"""from fairseq_doc.models.lstm_luong_doc import LSTMLuongDoc
-LSTMLuongDoc.from_pretrained(".", "mt.pt", "data", user_dir={str(PACKAGE)!r})"""
+MT_HUB = """from fairseq_doc.models.lstm_luong_doc import LSTMLuongDoc
+LSTMLuongDoc.from_pretrained(".", "mt.pt", "data")"""
 FROM_MODEL = ("--finetune-from-model", "a.pt")
 VALIDATE = ("fairseq-validate", "data", *LM_TASK, "--path", "a.pt", "--batch-size", "2")
 RESTORED = train_mt("data", "--restore-file", "mt.pt", "--max-epoch", "2")
@@ -48,6 +49,7 @@ COMMANDS = {  # name: (group, checkpoint, words)
     "fairseq-generate --lm-path": ("translation", "mt.pt", generate("plain", "--lm-path", "mt.pt")),
     "fairseq-interactive": ("translation", "mt.pt", INTERACTIVE),
     "attention": ("translation", "mt.pt", ATTENTION),
+    "translate": ("translation", "mt.pt", TRANSLATE),
     "from_pretrained of a translator": ("translation", "mt.pt", ("python", "-c", MT_HUB)),
 }
 # In the short form a command meets some kinds, each kind some commands.

@@ -219,6 +219,61 @@ def test_settings_that_do_not_fit(options, problem, parallel, tmp_path):
     assert not (tmp_path / "run" / "checkpoint_last.pt").exists()
 
 
+def test_translate_gives_what_fairseq_generate_gives(parallel, translator, other):
+    path = f"{translator.folder / 'checkpoint_last.pt'}:{other}"
+    words = ["translate", parallel.data, "--path", path, "--cpu", "--no-progress-bar"]
+    options = "--beam 3 --lenpen 0.5 --nbest 2"
+    result = result_of(*words, "--input", parallel.text / "test.src", *options.split())
+    expected = generated(generate(parallel.data, path, f"{options} --batch-size 60"))
+    assert len(result["lines"]) == len(expected) == 60
+    equal = 0
+    for number, line in enumerate(result["lines"]):
+        texts = [one["text"] for one in line["hypotheses"]]
+        if texts == [text for _, text in expected[number]]:
+            equal += 1
+            scores = [float(score) * math.log(2) for score, _ in expected[number]]
+            assert [one["score"] for one in line["hypotheses"]] == pytest.approx(scores, abs=1e-4)
+    assert equal >= 57  # rounding may order two hypotheses of almost equal scores either way
+
+
+def test_translate_reads_a_pipe_and_refuses_what_it_cannot_read(parallel, translator, tmp_path):
+    checkpoint = translator.folder / "checkpoint_last.pt"
+    words = ["translate", parallel.data, "--path", checkpoint, "--cpu", "--no-progress-bar"]
+    text, remarks = doc(*words, stdin=b"w1 w2\n\nnever w3\n")
+    first, empty, last = text.removesuffix("\n").split("\n")
+    assert first and last and empty == "" and "never" in remarks
+    nbest = doc(*words, "--nbest", 2, stdin=b"w1 w2\n\n")[0].splitlines()
+    assert [line.split("\t")[0] for line in nbest] == ["1", "1", "2"]
+    assert nbest[0].split("\t")[2] == first
+    long = tmp_path / "long.txt"
+    long.write_text("w1\n" + "w4 " * 1_024 + "\n")
+    assert f"{long}: line 2: " in refused(*words, "--input", long)
+    cut = doc(*words, "--truncate-source", "--input", long, "--max-len-b", 3)
+    assert len(cut[0].splitlines()) == 2 and "cut after 1,023 units: line 2" in cut[1]
+    assert "at least one line" in refused(*words)
+
+
+def test_the_best_beam_and_length_penalty_translate(parallel, translator):
+    checkpoint = translator.folder / "checkpoint_last.pt"
+    words = ["translate", parallel.data, "--path", checkpoint, "--cpu", "--no-progress-bar"]
+    words += ["--input", parallel.text / "test.src"]
+    grid = ["--tune-beams", "1,2", "--tune-lenpens", "0:1:0.5"]
+    pairs = [f"--tune-{name}" for name in ("input", "reference")]
+    files = [parallel.text / f"valid.{side}" for side in ("src", "tgt")]
+    tuned = [*words, pairs[0], files[0], pairs[1], files[1], *grid]
+    text, remarks = doc(*tuned)
+    assert "lenpen" in remarks and remarks.count("*") == 1
+    result = result_of(*tuned)
+    tried = {(x["beam"], x["lenpen"]): x["value"] for x in result["tuning"]["tried"]}
+    assert list(tried) == [(beam, lenpen) for beam in (1, 2) for lenpen in (0.0, 0.5, 1.0)]
+    best = result["beam"], result["lenpen"]
+    assert tried[best] == max(tried.values()) == result["tuning"]["value"]
+    assert doc(*words, "--beam", best[0], "--lenpen", best[1])[0] == text
+    assert "--beam has no use" in refused(*tuned, "--beam", 3)
+    assert "--tune-reference" in refused(*words, pairs[0], files[0])
+    assert "--tune-beams needs --tune-input" in refused(*words, *grid[:2])
+
+
 def test_attention_as_text_json_and_picture(parallel, translator, tmp_path):
     source, picture = tmp_path / "lines.txt", tmp_path / "heat.png"
     source.write_text("w1 w2 w3\nw5 nowhere $x$ w4\n")

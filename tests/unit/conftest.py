@@ -20,6 +20,16 @@ from fairseq_doc.models.lstm_doc_lm import (
 )
 from fairseq_doc.models.lstm_luong_doc import LSTMLuongDoc, LSTMLuongDocConfig
 
+from .device import (
+    DEVICE,
+    FOLDERS,
+    ON_CPU,
+    OnDevice,
+    of_rounding,
+    on_device,
+    skip_what_only_a_cpu_has,
+)
+
 settings.register_profile("unit", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("unit")
 
@@ -121,6 +131,8 @@ def gradients(loss, inputs):
 
 def assert_close(actual, expected, rtol=1e-9, atol=1e-9):
     """As torch's, at float64's accuracy, also over lists and between numbers and tensors."""
+    least = of_rounding(actual, expected)
+    rtol, atol = max(rtol, least), max(atol, least)
     torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol, check_dtype=False)
 
 
@@ -146,7 +158,7 @@ def small_model(n_words=20, seed=0, dictionary=None, **settings):
     decoder = LSTMDocDecoder(
         LSTMDocLanguageModelConfig(**{**cfg, **settings}), dictionary or small_dictionary(n_words)
     )
-    return LSTMDocLanguageModel(decoder).double()
+    return on_device(LSTMDocLanguageModel(decoder).double())
 
 
 def small_translation_model(n_words=20, seed=0, scale=16.0, dictionaries=None, **settings):
@@ -166,7 +178,7 @@ def small_translation_model(n_words=20, seed=0, scale=16.0, dictionaries=None, *
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(scale)
-    return model
+    return on_device(model)
 
 
 def build(preset, n_words=20, seed=0, **settings):
@@ -191,6 +203,21 @@ def write_split(folder, split, lines, n_words=20):
         builder.add_item(torch.tensor(line, dtype=torch.int32))
     builder.finalize(f"{path}.idx")
     return path
+
+
+def pytest_collection_modifyitems(items):
+    skip_what_only_a_cpu_has(items)
+
+
+@pytest.fixture(autouse=True)
+def device(request):
+    """The device of the test; see ``device.py``."""
+    if ON_CPU or request.path.parent.name not in FOLDERS:
+        yield torch.device("cpu")
+        return
+    # TF32, cuDNN's default for an LSTM, has ten bits of a float32's 23.
+    with OnDevice(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield DEVICE
 
 
 @pytest.fixture

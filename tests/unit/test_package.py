@@ -107,11 +107,12 @@ print(checkpoint_utils.load_checkpoint_to_cpu is before, "doc_cross_entropy" in 
 def test_from_pretrained_needs_no_registration_before(server, tmp_path, name):
     """And reads its checkpoint through the checks of this package."""
     (tmp_path / "model.pt").write_text("no checkpoint")
+    (tmp_path / "dict.en.txt").touch()
     module, model = name.split(".")
     code = f"""
 from fairseq_doc.models.{module} import {model}
 try:
-    {model}.from_pretrained({str(tmp_path)!r})
+    {model}.from_pretrained({str(tmp_path)!r}, data_name_or_path={str(tmp_path)!r})
 except ValueError as error:
     print(error)
 """

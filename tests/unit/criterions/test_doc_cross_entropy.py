@@ -238,6 +238,7 @@ def test_labels_are_smoothed_in_training(model_and_batch, smoothing, sentence_av
     assert_close(*grads, rtol=1e-8)
 
 
+@pytest.mark.cpu_only("sampled gradients")
 @pytest.mark.parametrize("training", [True, False])
 def test_gradients_are_sampled_in_training_alone(model_and_batch, training):
     model, batch = model_and_batch

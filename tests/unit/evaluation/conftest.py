@@ -4,9 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.scorer import scorer
+from fairseq_doc.evaluation.translation import Translator
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
 from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig
 
@@ -94,6 +96,14 @@ def ensemble(*models, folder="none", dictionary=None, **changes):
     }
     cfg = BpttLanguageModelingConfig(**{**settings, **changes})
     return Ensemble(models, BpttLanguageModelingTask(cfg, dictionary or small_dictionary()))
+
+
+def translator(*models, longest=12, folder="none", kind=Translator):
+    """Translation models over the small dictionaries; a source has at most ``longest`` symbols."""
+    cfg = TranslationConfig(data=str(folder), source_lang="s", target_lang="t")
+    cfg.max_source_positions = cfg.max_target_positions = longest
+    dictionaries = models[0].encoder.dictionary, models[0].decoder.dictionary
+    return kind(models, TranslationTask(cfg, *dictionaries))
 
 
 def token_log_probs(ensemble, source, target, window=0, *settings, **where):

@@ -1,26 +1,16 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
 from conftest import assert_refused
 
-from fairseq_doc.evaluation.attention import Translator
+from fairseq_doc.evaluation.attention import attend
 
 from ..conftest import assert_close, small_translation_model
+from .conftest import translator
 
 
 @pytest.fixture
 def model():
     return small_translation_model().eval()
-
-
-def translator(*models, longest=12, beam=3):
-    task = SimpleNamespace(
-        source_dictionary=models[0].encoder.dictionary,
-        target_dictionary=models[0].decoder.dictionary,
-        cfg=SimpleNamespace(max_source_positions=longest, max_target_positions=longest),
-    )
-    return Translator(list(models), task, beam)
 
 
 def scored(model, found):
@@ -34,7 +24,7 @@ def scored(model, found):
 
 
 def test_attention_is_that_of_the_output_in_one_pass(model):
-    found = translator(model).attend(["s1", "s4", "nowhere", "s2"])
+    found = attend(translator(model), ["s1", "s4", "nowhere", "s2"], 3)
     assert found.source == ["s1", "s4", "<unk>", "s2", "</s>"]
     assert found.output[-1] == "</s>"
     weights, log_prob = scored(model, found)
@@ -45,10 +35,10 @@ def test_attention_is_that_of_the_output_in_one_pass(model):
 
 def test_of_an_ensemble_the_mean_is_shown(model):
     other = small_translation_model(seed=1, doc_components="0,0,0,2").eval()
-    found = translator(model, other).attend(["s1", "s4", "s2"])
+    found = attend(translator(model, other), ["s1", "s4", "s2"], 3)
     both = scored(model, found)[0] + scored(other, found)[0]
     assert_close(found.weights, both / 2, rtol=1e-5, atol=1e-5)
 
 
 def test_a_sentence_longer_than_the_models_read(model):
-    assert_refused("at most 12 symbols a sentence.*; got 21", translator(model).attend, ["s1"] * 20)
+    assert_refused("at most 11 units.*; got 20", attend, translator(model), ["s1"] * 20)

@@ -1,16 +1,23 @@
-"""What a GPU does, checked without one: nothing waits for it, and the branches that only a GPU takes
-give the same numbers.
+"""What a GPU does, checked without one: nothing waits for it, no two devices are mixed, and the
+branches that only a GPU takes give the same numbers.
 
-torch's fake tensors have shapes and no numbers: reading one, a boolean index, or a branch by a value
-raises an error. On a GPU each of these would wait until everything before it is computed. A copy from one
-device to another, which may wait too, is not seen here.
+torch's fake tensors have shapes, a device and no numbers: reading one, a boolean index, or a branch by
+a value raises an error. On a GPU each of these would wait until everything before it is computed. Their
+device here is ``meta``, which is not the CPU: a torch without CUDA cannot differentiate fake tensors of
+the device ``cuda``.
 """
 
+import contextlib
 from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_doc.criterions.doc_cross_entropy import DocCrossEntropyConfig, DocCrossEntropyCriterion
 from fairseq_doc.models import lstm_luong_doc
@@ -46,6 +53,40 @@ LANGUAGE_MODELS = {
     "mogrifier": {**DROPOUTS, "mogrifier_rounds": 3, "mogrifier_rank": 2},
 }
 PAD = 1
+FAKE = torch.device("meta")
+COPIES = torch.ops.aten._to_copy, torch.ops.aten.copy_
+
+
+class NoCopies(TorchDispatchMode):
+    """Refuses copies between devices, which wait until they are made."""
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        if operation._overloadpacket in COPIES:
+            devices = {x.device.type for x in (*args, result) if isinstance(x, torch.Tensor)}
+            if len(devices) > 1:
+                raise RuntimeError(f"expected no copy between devices; got {devices}")
+        return result
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """A context in which a wait for the fake device, or a mix with another, is an error."""
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda kind: True)
+    # autocast, which is off, knows no such device.
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **settings: contextlib.nullcontext())
+
+    @contextlib.contextmanager
+    def faked():
+        with FakeTensorMode(allow_non_fake_inputs=True), NoCopies():
+            yield
+
+    return faked
+
+
+def fake_tokens(time=6):
+    return torch.zeros(3, time, dtype=torch.long, device=FAKE)
 
 
 @pytest.fixture
@@ -77,10 +118,10 @@ def step(model, target, *inputs, **settings):
 
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
-def test_a_language_model_never_waits(as_on_a_gpu, name):
-    model = small_model(**LANGUAGE_MODELS[name]).float()
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        tokens = torch.zeros(3, 6, dtype=torch.long)
+def test_a_language_model_never_waits(fake_gpu, name):
+    model = small_model(**LANGUAGE_MODELS[name]).float().to(FAKE)
+    with fake_gpu():
+        tokens = fake_tokens()
         assert step(model, tokens, tokens, window=0).shape == (3, 6, 20)
 
 
@@ -94,16 +135,16 @@ ENCODER_DECODERS = {
 
 
 @pytest.mark.parametrize("name", ENCODER_DECODERS)
-def test_a_training_step_of_an_encoder_decoder_never_waits(as_on_a_gpu, name):
-    model = small_translation_model(**ENCODER_DECODERS[name], dropout=0.2).float()
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        source, target = (torch.zeros(3, time, dtype=torch.long) for time in (5, 6))
+def test_a_training_step_of_an_encoder_decoder_never_waits(fake_gpu, name):
+    model = small_translation_model(**ENCODER_DECODERS[name], dropout=0.2).float().to(FAKE)
+    with fake_gpu():
+        source, target = fake_tokens(5), fake_tokens()
         assert step(model, target, source, None, target).shape == (3, 6, 20)
 
 
 @pytest.mark.parametrize("kind", ["language model", "encoder-decoder"])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-def test_the_training_objective_never_waits(as_on_a_gpu, kind, label_smoothing):
+def test_the_training_objective_never_waits(fake_gpu, kind, label_smoothing):
     settings = {"doc_balance": "published", "doc_lambda": 0.001, "sentence_avg": False}
     model = small_translation_model()
     if kind == "language model":
@@ -113,9 +154,9 @@ def test_the_training_objective_never_waits(as_on_a_gpu, kind, label_smoothing):
     cfg.find_unused_parameters = False
     task = SimpleNamespace(target_dictionary=small_dictionary())
     criterion = DocCrossEntropyCriterion(task, cfg)
-    model.float().train()
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        tokens = torch.zeros(3, 6, dtype=torch.long)
+    model.float().train().to(FAKE)
+    with fake_gpu():
+        tokens = fake_tokens()
         inputs = {"src_tokens": tokens, "window": 0}
         if kind == "encoder-decoder":
             inputs = {"src_tokens": tokens, "src_lengths": None, "prev_output_tokens": tokens}
@@ -124,12 +165,20 @@ def test_the_training_objective_never_waits(as_on_a_gpu, kind, label_smoothing):
         torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
 
 
-def test_the_check_finds_a_branch_by_a_value():
-    model = small_model().float()
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        tokens = torch.zeros(3, 6, dtype=torch.long)
-        with pytest.raises(DataDependentOutputException):
-            step(model, tokens, tokens, window=0)
+@pytest.mark.parametrize(
+    "does, error",
+    [
+        (lambda x: x.sum().item(), DataDependentOutputException),
+        (lambda x: bool(x.any()), DataDependentOutputException),
+        (lambda x: x[x > 0], DynamicOutputShapeException),
+        (lambda x: x.cpu(), RuntimeError),
+        (lambda x: torch.zeros(6, device="cpu").to(x.device), RuntimeError),
+        (lambda x: x + torch.zeros(6, device="cpu"), RuntimeError),
+    ],
+)
+def test_a_wait_and_a_mix_of_devices_are_noticed(fake_gpu, does, error):
+    with fake_gpu(), pytest.raises(error):
+        does(fake_tokens())
 
 
 @pytest.mark.parametrize("kind", ["sum", "none", "smoothed"])

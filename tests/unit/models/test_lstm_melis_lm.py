@@ -13,6 +13,7 @@ from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.recurrence import CELLS
 
 from ..conftest import assert_close, build, random_tokens, small_dictionary
+from ..device import on_device
 
 NAME = "lstm_melis_lm"
 B, T, V = 3, 8, 20
@@ -23,7 +24,7 @@ KINDS_OF_CELLS = [("lstm", kind) for kind in KINDS] + [(n, "untied") for n in CE
 def small(**settings):
     """A narrow model of two layers without dropout, in training mode, in float64."""
     narrow = {"hidden_size": 6, "embedding_ratio": 0.5, "layers": 2, **dict.fromkeys(RATES, 0.0)}
-    return build(NAME, V, **{**narrow, **settings}).double()
+    return on_device(build(NAME, V, **{**narrow, **settings}).double())
 
 
 def n_parameters(model):

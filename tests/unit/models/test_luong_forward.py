@@ -10,6 +10,7 @@ from ..conftest import (
     relative_errors,
     small_translation_model,
 )
+from ..device import DEVICE
 from .luong import (
     NEXT_WORDS,
     OPTIONS,
@@ -134,7 +135,7 @@ def test_sixteen_bits(option, dtype):
     for smoothing in (0.0, 0.1):
         results = []
         for each in (model, exact):
-            with torch.autocast("cpu", torch.bfloat16, enabled=autocast and each is model):
+            with torch.autocast(DEVICE.type, torch.bfloat16, enabled=autocast and each is model):
                 output = each(*args)
                 scores = each.get_normalized_probs(output, log_probs=True)
                 loss, _ = each.decoder.output.smoothed_nll(output[0], target, smoothing, PAD)

@@ -6,10 +6,10 @@ import torch
 from fairseq_doc.modules.attentional_lstm import AttentionalLSTM, State
 
 from ..conftest import assert_close, drop_factors
+from ..device import on_device
 
 T, B, S, E, D = 4, 2, 5, 3, 4
 ROWS = 15 * B
-PADDING = torch.tensor([[False] * 5, [True, False, False, False, True]])
 
 
 @pytest.mark.parametrize("input_feeding", [True, False])
@@ -17,11 +17,12 @@ PADDING = torch.tensor([[False] * 5, [True, False, False, False, True]])
 def test_dropout_is_between_layers_alone(score, input_feeding):
     """With a mask a step. What is returned is what the next layer reads; the state is whole."""
     torch.manual_seed(0)
-    module = AttentionalLSTM(E, D, 3, 0.25, score, input_feeding).double()
+    module = on_device(AttentionalLSTM(E, D, 3, 0.25, score, input_feeding).double())
+    padding_mask = torch.tensor([[False] * 5, [True, False, False, False, True]])
     embedded, memory = torch.randn(T, ROWS, E).double(), torch.randn(B, S, D).double()
     hidden, cell = torch.randn(2, 3, ROWS, D).double()
     state = State(torch.zeros_like(hidden[0]), hidden, cell)
-    outputs, attentional, _, after = module(embedded, module.prepare(memory, PADDING), state)
+    outputs, attentional, _, after = module(embedded, module.prepare(memory, padding_mask), state)
     assert (attentional != 0).all()
     assert not any(torch.equal(output[0] == 0, output[1] == 0) for output in outputs[:2])
     x = embedded[:1]

@@ -8,13 +8,14 @@ from fairseq_doc.modules.awd_lstm import AWDLSTM
 from fairseq_doc.modules.dropout import keep_mask
 
 from ..conftest import assert_close, drop_factors, gradients
+from ..device import DEVICE, on_device
 
 T, B = 7, 3
 
 
 def network(widths, **rates):
     torch.manual_seed(0)
-    return AWDLSTM(widths, **rates).double()
+    return on_device(AWDLSTM(widths, **rates).double())
 
 
 def inputs(lstm, width):
@@ -26,7 +27,7 @@ def test_evaluation_is_a_chain_of_plain_lstms():
     """To the bit, with the parameters that they would draw."""
     lstm = network([4, 6, 5], weight_drop=0.5, hidden_dropout=0.5, output_dropout=0.5).eval()
     torch.manual_seed(0)
-    plain = nn.ModuleList([nn.LSTM(4, 6), nn.LSTM(6, 5)]).double()
+    plain = on_device(nn.ModuleList([nn.LSTM(4, 6), nn.LSTM(6, 5)]).double())
     expected = {f"layers.{name}": weight for name, weight in plain.state_dict().items()}
     assert list(lstm.state_dict()) == list(expected)
     assert_close(lstm.state_dict(), expected, rtol=0, atol=0)
@@ -51,7 +52,7 @@ def test_dropped_recurrent_matrix_one_mask_a_forward_pass(rounds):
     torch.manual_seed(5)
     factors = {}
     for n, layer in enumerate(plain.layers):
-        mask, scale = keep_mask(layer.weight_hh_l0.shape, 0.4, "cpu")
+        mask, scale = keep_mask(layer.weight_hh_l0.shape, 0.4, DEVICE)
         factors[f"layers.{n}.weight_hh_l0"] = mask.double() * scale
         with torch.no_grad():
             layer.weight_hh_l0.mul_(mask.double() * scale)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fairseq_doc.modules.bilstm import BidirectionalLSTM
 
 from ..conftest import assert_close, drop_factors, gradients, leaves
+from ..device import on_device
 from ..ops.conftest import weighted
 
 E, D = 4, 3
@@ -28,7 +29,7 @@ def encoder(form="both", seed=0, **options):
     with torch.no_grad():
         for parameter in lstm.parameters():
             parameter.mul_(2)
-    return lstm
+    return on_device(lstm)
 
 
 def alone(lstm, x):

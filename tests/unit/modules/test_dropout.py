@@ -12,6 +12,7 @@ from fairseq_doc.modules.dropout import (
 )
 
 from ..conftest import assert_close, drop_factors
+from ..device import DEVICE
 
 RATES = [0.1, 0.225, 0.4, 0.5, 0.65, 0.99]
 
@@ -28,14 +29,14 @@ def within_five_deviations(kept, n, probability):
 @pytest.mark.parametrize("p", RATES)
 def test_keep_mask_keeps_with_its_probability_and_scales_by_its_inverse(p):
     n = 2**20
-    mask, scale = keep_mask((2**10, 2**10), p, "cpu")
+    mask, scale = keep_mask((2**10, 2**10), p, DEVICE)
     assert abs(1 / scale - (1 - p)) <= 2**-17  # p rounded to a 65,536th
     assert within_five_deviations(mask.sum().item(), n, 1 / scale)
 
 
 @pytest.mark.parametrize("distance", [1, 2, 3, 4])
 def test_entries_of_one_draw_are_independent(distance):
-    mask, scale = keep_mask((2**20,), 0.3, "cpu")
+    mask, scale = keep_mask((2**20,), 0.3, DEVICE)
     both = (mask[:-distance] & mask[distance:]).sum().item()
     assert within_five_deviations(both, 2**20 - distance, scale**-2)
 

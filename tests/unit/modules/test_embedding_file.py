@@ -12,6 +12,8 @@ from fairseq_doc.modules.embedding_file import embedding_lines, load_embedding_f
 
 from ..conftest import assert_close, build, small_dictionary
 
+pytestmark = pytest.mark.cpu_only("files, read before a model is moved")
+
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=8, max_size=8))
 def test_round_trip_to_the_bit(tmp_path_factory, numbers):

@@ -7,6 +7,7 @@ from fairseq_doc.modules.lstm import _in_one_buffer, run_lstm
 from fairseq_doc.ops import matmul
 
 from ..conftest import assert_close, gradients
+from ..device import on_device
 
 T, B = 5, 3
 
@@ -14,7 +15,8 @@ T, B = 5, 3
 def layer_and_inputs(width=4, seed=0):
     torch.manual_seed(seed)
     state = tuple(torch.randn(1, B, 6, dtype=torch.float64) for _ in range(2))
-    return nn.LSTM(width, 6).double(), torch.randn(T, B, width, dtype=torch.float64), state
+    layer = on_device(nn.LSTM(width, 6).double())
+    return layer, torch.randn(T, B, width, dtype=torch.float64), state
 
 
 @pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"])
@@ -55,6 +57,7 @@ def float32_case():
     return layer.float(), x.float(), tuple(part.float() for part in state)
 
 
+@pytest.mark.cpu_only("LSTM layers with bfloat16 products")
 @pytest.mark.parametrize("replaced", [False, True])
 def test_in_bfloat16_it_is_the_layer_up_to_rounding(monkeypatch, own_layer, replaced):
     monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 0)
@@ -74,6 +77,7 @@ def test_in_bfloat16_it_is_the_layer_up_to_rounding(monkeypatch, own_layer, repl
     )
 
 
+@pytest.mark.cpu_only("LSTM layers with bfloat16 products")
 @pytest.mark.parametrize("why", ["small", "evaluation", "autocast", "float64", "processor"])
 def test_layers_that_stay_torchs(monkeypatch, own_layer, why):
     monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 10_000 if why == "small" else 0)

@@ -11,6 +11,7 @@ from torch import nn
 from fairseq_doc.modules.mixture import MixtureOutput, at_temperature, parse_components
 
 from ..conftest import assert_close, drop_factors, gradients
+from ..device import DEVICE, ON_CPU, on_device
 
 B, T, V, D = 3, 4, 11, 6
 WIDTHS = [D, 7, 5]
@@ -23,7 +24,7 @@ def output_layer(components, seed=0, widths=WIDTHS, **settings):
     layer = MixtureOutput(widths, components, nn.Parameter(torch.randn(V, D)), **settings)
     for parameter in (layer.bias, *(p.bias for p in layer.projections.values())):
         nn.init.normal_(parameter)
-    return layer.double().eval()
+    return on_device(layer.double().eval())
 
 
 def layer_outputs(widths=WIDTHS, seed=0):
@@ -148,7 +149,8 @@ def replacement(components=(0, 0, 4), noise=0.01, with_bias=True, seed=0):
     torch.manual_seed(seed)
     weight = nn.Parameter(torch.randn(V, D, dtype=torch.float64))
     bias = torch.randn(V, dtype=torch.float64) if with_bias else None
-    return weight, bias, MixtureOutput.replacing(weight, bias, LAST_D_WIDE, components, noise)
+    layer = MixtureOutput.replacing(weight, bias, LAST_D_WIDE, components, noise)
+    return weight, bias, on_device(layer)
 
 
 def log_softmax(weight, bias, h):
@@ -245,7 +247,7 @@ def test_at_temperature_of_extremes():
     taken before they are multiplied: float32 at T = 1e-30 too."""
     log_probs = torch.tensor([-700.0, -700.0, -701.0, -9e4])
     found = at_temperature(log_probs, 1e30)
-    assert found.dtype == torch.float64
+    assert found.dtype == (torch.float64 if ON_CPU else torch.float32)
     assert_close(found.exp().tolist(), [0.5, 0.5, 0.0, 0.0])
     assert_close(at_temperature(log_probs, 1e-30).exp().tolist(), [0.25] * 4)
 
@@ -292,7 +294,7 @@ def test_sixteen_bits(dtype, components):
     autocast = dtype == "autocast"
     dtype = torch.float32 if autocast else dtype
     layer, h = layer.to(dtype), [x.to(dtype) for x in h]
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+    with torch.autocast(DEVICE.type, torch.bfloat16, enabled=autocast):
         params, log_weights = layer(h)
         log_probs = layer.log_probs(params)
     assert params.dtype == log_weights.dtype == log_probs.dtype == torch.float32

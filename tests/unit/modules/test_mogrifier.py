@@ -8,6 +8,7 @@ from fairseq_doc.ops import matmul
 from fairseq_doc.ops.mogrifier import Round, mogrifier_reference
 
 from ..conftest import assert_close
+from ..device import on_device
 
 T, B = 5, 3
 
@@ -19,7 +20,7 @@ def network(rounds, rank=2, **rates):
         for name, parameter in stack.named_parameters():
             if name.startswith("mogrifiers") and name.endswith("bias"):
                 parameter.normal_()
-    return stack
+    return on_device(stack)
 
 
 def random_inputs(stack):
@@ -62,6 +63,7 @@ def test_initial_values(rank):
     assert all(1.95 * deviation < m.abs().max() <= 2 * deviation for m in matrices)
 
 
+@pytest.mark.cpu_only("LSTM layers with bfloat16 products")
 @pytest.mark.parametrize("why", ["", "evaluation", "small", "processor"])
 def test_bfloat16_products_are_those_of_large_layers_in_training(monkeypatch, why):
     monkeypatch.setattr(lstm, "LEAST_WEIGHTS", 10_000 if why == "small" else 0)

@@ -12,6 +12,7 @@ from fairseq_doc.ops.mogrifier import mogrifier_reference
 from fairseq_doc.ops.recurrence import make_cell, recurrence_reference
 
 from ..conftest import assert_close
+from ..device import on_device
 from ..ops.conftest import EVERY_CELL
 
 T, B, E, D = 5, 3, 4, 6
@@ -21,7 +22,8 @@ CAPPED = make_cell("lstm", "capped")
 def make_stack(cell=CAPPED, layers=2, output_dim=E, **settings):
     torch.manual_seed(0)
     depth = 3 if cell.name == "rhn" else 1
-    return RecurrentStack(cell, E, D, output_dim, layers, depth, **settings).double()
+    stack = RecurrentStack(cell, E, D, output_dim, layers, depth, **settings)
+    return on_device(stack.double())
 
 
 def random_input():
@@ -165,7 +167,7 @@ def test_initial_values(gates):
     """Truncated normal: 1 / sqrt(fan in), each source apart; an LSTM's forget gate has the mean 1."""
     torch.manual_seed(0)
     width, below = 400, 100
-    stack = RecurrentStack(make_cell("lstm", gates), below, width, below, layers=2)
+    stack = on_device(RecurrentStack(make_cell("lstm", gates), below, width, below, layers=2))
     for n, layer in enumerate(stack.layers):
         assert within(layer.input_weight, 1 / math.sqrt(width if n else below))
         assert within(layer.state_weights[0], 1 / math.sqrt(width))

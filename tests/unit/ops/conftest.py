@@ -10,6 +10,7 @@ from fairseq_doc.ops.gated_cell import KINDS, GatedCell
 from fairseq_doc.ops.recurrence import CELLS, make_cell
 
 from ..conftest import assert_close, gradients, relative_errors
+from ..device import DEVICE
 
 EVERY_CELL = [
     make_cell(name, gates)
@@ -70,7 +71,7 @@ class Case:
         errors, floor = relative_errors(ours, truth), torch.finfo(factors).eps
 
         def rounded(*arguments, **settings):
-            with torch.autocast("cpu", factors, enabled=factors != torch.float32):
+            with torch.autocast(DEVICE.type, factors, enabled=factors != torch.float32):
                 return plain(*arguments, **settings)
 
         of_plain = relative_errors(self.results(rounded), truth)
@@ -79,7 +80,7 @@ class Case:
     def check_own_dtypes(self, own):
         """Autocast changes nothing."""
         outside = self.results(own)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE.type, torch.bfloat16):
             assert_close(self.results(own), outside, rtol=0, atol=0)
 
     def all_but_one(self):

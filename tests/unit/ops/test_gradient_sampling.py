@@ -18,6 +18,8 @@ from ..conftest import assert_close, gradients, leaves, random_mixture, random_t
 N, J, D, V = 4, 5, 3, 7
 COPIES, CALLS = 100, 40  # of the tokens in a call, each with a draw of its own
 
+pytestmark = pytest.mark.cpu_only("sampled gradients")
+
 
 TARGET = random_targets(N, V)
 

@@ -16,6 +16,7 @@ from fairseq_doc.ops.input_feeding import (
 )
 
 from ..conftest import assert_close, leaves, relative_errors
+from ..device import DEVICE
 from . import conftest
 
 
@@ -150,7 +151,7 @@ def test_sixteen_bits(given, used, tolerance):
     given, used = getattr(torch, given), getattr(torch, used)
     case = Case(t=4, width=8, **SIZES, dtype=given)
     truth = case.exact().results(input_feeding_reference)
-    with torch.autocast("cpu", used, enabled=given != used):
+    with torch.autocast(DEVICE.type, used, enabled=given != used):
         found = case.results(input_feeding)
     assert {x.dtype for x in found[:5]} == {used} and {x.dtype for x in found[5:]} == {given}
     assert relative_errors(found, truth).max() < tolerance

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from fairseq_doc.ops import matmul, processor
 
 from ..conftest import assert_close, gradients, leaves, relative_errors
+from ..device import DEVICE
 
 
 def numbers(*shape, dtype=torch.float32):
@@ -60,6 +61,10 @@ def test_empty_factors(kernel, m, n, k):
     assert_close(matmul.add_matmul_(torch.ones(m, n), left, right), torch.ones(m, n))
 
 
+onednn_only = pytest.mark.cpu_only("oneDNN's products")
+
+
+@onednn_only
 @pytest.mark.parametrize(
     "backend, form",
     [("onednn", "contiguous"), ("onednn", "transposed"), ("torch", "a slice of columns")],
@@ -138,6 +143,7 @@ def has_bfloat16(monkeypatch):
     matmul.bfloat16_is_faster.cache_clear()
 
 
+@onednn_only
 @pytest.mark.parametrize("named, got", [("", "none"), ("yes", ""), ("no", "FAIRSEQ_DOC_BFLOAT16")])
 @pytest.mark.parametrize("able", [True, False])
 def test_bfloat16_products_by_the_processor_or_a_name(
@@ -165,7 +171,7 @@ def test_the_precision_is_of_float32_alone_and_autocast_comes_first(monkeypatch)
     narrow = torch.bfloat16
     assert matmul.matmul_dtype(numbers(2, dtype=torch.float64), narrow) == torch.float64
     assert matmul.matmul_dtype(numbers(2, dtype=torch.float16), narrow) == torch.float16
-    with torch.autocast("cpu", torch.float16):
+    with torch.autocast(DEVICE.type, torch.float16):
         assert matmul.matmul_dtype(numbers(2), narrow) == torch.float16
 
 
@@ -221,8 +227,9 @@ def test_a_large_product_in_blocks_of_columns(kernel, monkeypatch, dtype, rows, 
     assert_close(matmul.matmul(left, dense, bias), with_bias, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("bias", [None, numbers(11, dtype=torch.bfloat16)], ids=["", "bias"])
-def test_the_result_in_given_memory(bias):
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_result_in_given_memory(biased):
+    bias = numbers(11, dtype=torch.bfloat16) if biased else None
     left, right, memory = (numbers(*n, dtype=torch.bfloat16) for n in ((5, 7), (11, 7), (5, 11)))
     result = matmul.matmul(left, right, bias, memory)
     assert result.data_ptr() == memory.data_ptr()
@@ -257,6 +264,7 @@ def test_numbers_of_rows_are_few_and_little_larger():
     assert len({size for size in sizes if 512 < size <= 1024}) == 4
 
 
+@onednn_only
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     "rows, most, size", [(67, math.inf, 80), (67, 70, 70), (67, 5, 67), (9, 99, 9)]

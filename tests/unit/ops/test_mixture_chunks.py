@@ -14,6 +14,8 @@ from fairseq_doc.ops.mixture_chunks import (
 
 MIB = 2**20
 
+pytestmark = pytest.mark.cpu_only("sizes of chunks")
+
 
 def mixture_of(words, device="cpu"):
     shapes = [(9, 7, 300), (9, 7), (words, 300)]

@@ -25,6 +25,7 @@ from ..conftest import (
     random_targets,
     relative_errors,
 )
+from ..device import DEVICE
 
 FORMS = {"plain": reference, "chunked": chunked}
 SMOOTHING = 0.1
@@ -203,6 +204,7 @@ def test_smoothing_outside_its_range(form, smoothing):
 # Extreme weights and logits
 
 
+@pytest.mark.cpu_only("denormal numbers, which it computes slowly")
 @pytest.mark.parametrize("gap", [30, 88, 95, 300])
 def test_no_gradient_is_denormal(gap):
     """A CPU computes thirty times more slowly with such numbers."""
@@ -286,7 +288,7 @@ def test_error_is_no_worse_than_the_plain_forms(monkeypatch, precision, kind, se
     mixture = random_mixture(60, 4, 20, 300, seed=seed, dtype=torch.float32, scale=scale)
     target = random_targets(60, 300, seed, ignored=[3])
     narrow = precision == torch.bfloat16
-    with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+    with torch.autocast(DEVICE.type, torch.bfloat16, enabled=narrow):
         _, plain = results_and_errors("plain", kind, mixture, target)
     settings = {"precision": precision, "chunk_bytes": chunk_bytes(7, 4, 300)}
     found, ours = results_and_errors("chunked", kind, mixture, target, **settings)
@@ -307,7 +309,7 @@ def test_bfloat16(kind, dtypes):
         rounded = slice(0, 4) if dtypes.startswith("all") else slice(2, 4)
         mixture[rounded] = [x.bfloat16() for x in mixture[rounded]]
     target, size = random_targets(40, 100, ignored=[3]), chunk_bytes(7, 4, 100)
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtypes == "autocast"):
+    with torch.autocast(DEVICE.type, dtype=torch.bfloat16, enabled=dtypes == "autocast"):
         found, errors = results_and_errors("chunked", kind, mixture, target, chunk_bytes=size)
         inputs = leaves(mixture)
         outside = loss_of("chunked", kind, inputs, target, chunk_bytes=size)
@@ -337,13 +339,14 @@ def matmul_calls(monkeypatch):
 @pytest.mark.parametrize("given, used", [("float32", "bfloat16"), ("float64", "float64")])
 def test_products_are_in_autocasts_dtype_unless_an_input_is_wider(matmul_calls, given, used):
     inputs = leaves(random_mixture(5, 3, 4, 6, dtype=getattr(torch, given)))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
         loss_of("chunked", "sum", inputs, random_targets(5, 6)).backward()
         with torch.no_grad():
             mixture_log_probs(Mixture(*inputs))
     assert matmul_calls and all(dtypes == {getattr(torch, used)} for _, dtypes in matmul_calls)
 
 
+@pytest.mark.cpu_only("sizes of chunks")
 @pytest.mark.parametrize("kind", ["sum", "smoothed", "log_probs"])
 @pytest.mark.parametrize("ignored, tokens", [([], [3, 3, 2]), ([0, 1, 5], [3, 2])])
 def test_a_product_holds_one_chunk(monkeypatch, matmul_calls, kind, ignored, tokens):

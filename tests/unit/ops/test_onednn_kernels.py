@@ -20,9 +20,12 @@ from ..models.luong import NEXT_WORDS, OPTIONS, SOURCES, TARGETS, generate, padd
 from .test_matmul import STRIDES, numbers
 
 # With oneDNN but without its operator these tests fail, and are not skipped.
-pytestmark = pytest.mark.skipif(
-    not torch.backends.mkldnn.is_available(), reason="this torch carries no oneDNN"
-)
+pytestmark = [
+    pytest.mark.cpu_only("oneDNN's products"),
+    pytest.mark.skipif(
+        not torch.backends.mkldnn.is_available(), reason="this torch carries no oneDNN"
+    ),
+]
 # The log of torch 2.6's oneDNN 3.5 has no version (v1).
 EXECUTED = re.compile(r"onednn_verbose,(?:v1,)?primitive,exec,cpu,(inner_product|matmul),([^,]*),")
 

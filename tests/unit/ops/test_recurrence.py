@@ -11,6 +11,7 @@ from fairseq_doc.ops.gated_cell import KINDS
 from fairseq_doc.ops.recurrence import make_cell, recurrence, recurrence_reference
 
 from ..conftest import assert_close
+from ..device import on_device
 from . import conftest
 from .conftest import each_cell
 
@@ -62,7 +63,7 @@ def test_an_input_without_a_gradient(cell):
 
 
 def test_the_untied_lstm_is_torchs_layer():
-    layer = nn.LSTM(4, 5).double()
+    layer = on_device(nn.LSTM(4, 5).double())
     x, h, c = (torch.randn(*shape).double() for shape in ((6, 3, 4), (1, 3, 5), (1, 3, 5)))
     w = dict(layer.named_parameters())
     u = x @ w["weight_ih_l0"].t() + w["bias_ih_l0"] + w["bias_hh_l0"]

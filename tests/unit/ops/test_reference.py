@@ -22,6 +22,7 @@ from ..conftest import (
     random_mixture,
     random_targets,
 )
+from ..device import DEVICE
 
 with_gradient = pytest.mark.parametrize("needs_gradient", [False, True])
 
@@ -127,7 +128,7 @@ def test_log_probs_under_autocast(needs_gradient):
     tensors = random_mixture(20, 5, 8, 200, dtype=torch.float32, scale=0.5)
     mixture = Mixture(*(leaves(tensors) if needs_gradient else tensors))
     target = random_targets(20, 200)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
         log_probs = mixture_log_probs(mixture)
         losses = mixture_nll(Mixture(*tensors), target, reduction="none")
     assert log_probs.dtype == torch.float32

@@ -32,6 +32,10 @@ def minus_one(softmax, target):
     return softmax.scatter_add(1, target, torch.full(target.shape, -1.0, dtype=softmax.dtype))
 
 
+only_exp = pytest.mark.cpu_only("exp without the maximum")
+
+
+@only_exp
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shift", [0.0, 30.0, -30.0])
 @pytest.mark.parametrize("write", [False, True])
@@ -54,6 +58,7 @@ def test_exp_divided_by_its_sum_is_the_softmax(rows_of_a_block, dtype, shift, wr
         assert torch.equal(rows, logits)
 
 
+@only_exp
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("logit", [200.0, -200.0, torch.inf, torch.nan])
 def test_a_row_out_of_range_is_noticed(dtype, logit):
@@ -62,6 +67,7 @@ def test_a_row_out_of_range_is_noticed(dtype, logit):
     assert not are_moderate(exp_(logits, target, write=False)[0])
 
 
+@only_exp
 def test_no_rows():
     sums, log_softmax = exp_(torch.empty(0, V), torch.empty(0, 1, dtype=torch.long), write=True)
     assert are_moderate(sums) and sums.shape == log_softmax.shape == (0, 1)
@@ -108,6 +114,7 @@ def test_a_mixture_of_logits_far_from_zero(reduction, shift, sampling):
     assert_close(found, exact)
 
 
+@only_exp
 def test_float16_has_too_few_exponents():
     assert not can_exp(torch.empty(1, 1, dtype=torch.float16))
     assert can_exp(torch.empty(1, 1, dtype=torch.bfloat16))

@@ -13,6 +13,8 @@ from ..conftest import assert_close, gradients, leaves, random_mixture, random_t
 N, J, D, V = 11, 3, 4, 23
 ALWAYS, NEVER = 0, 2**60
 
+pytestmark = pytest.mark.cpu_only("tiles of rows and words")
+
 
 @pytest.fixture(params=[(1, 1), (5, 4), (7, 23), (100, 9)], ids=str)
 def tiles(request, monkeypatch):

@@ -1,10 +1,11 @@
-"""WER and BLEU from sums."""
+"""WER, BLEU, chrF and ROUGE from sums."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sacrebleu.metrics import BLEU
+from rouge_score.rouge_scorer import RougeScorer
+from sacrebleu.metrics import BLEU, CHRF
 
 from fairseq_doc.scoring.metrics import metric_of
 
@@ -41,9 +42,24 @@ def test_wer_of_long_texts():
     assert metric.statistics(" ".join(one_more), " ".join(words)) == (1, 3000)
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-@given(st.lists(st.tuples(texts, texts.filter(bool)), min_size=1, max_size=8))
-def test_bleu_is_sacrebleus_of_the_corpus(language, pairs):
+pairs_of_texts = st.lists(st.tuples(texts, texts.filter(bool)), min_size=1, max_size=8)
+
+
+@pytest.mark.parametrize(
+    "name, language, settings",
+    [("bleu", "en", {}), ("bleu", "zh", {"trg_lang": "zh"}), ("chrf", "en", {})],
+)
+@given(pairs=pairs_of_texts)
+def test_bleu_and_chrf_are_sacrebleus_of_the_corpus(name, language, settings, pairs):
     hypotheses, references = map(list, zip(*pairs, strict=True))
-    expected = BLEU(trg_lang=language).corpus_score(hypotheses, [references]).score
-    assert summed(metric_of("bleu", language), pairs) == pytest.approx(expected)
+    kind = {"bleu": BLEU, "chrf": CHRF}[name]
+    expected = kind(**settings).corpus_score(hypotheses, [references]).score
+    assert summed(metric_of(name, language), pairs) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["rouge1", "rouge2", "rougeL"])
+@given(pairs=pairs_of_texts)
+def test_rouge_is_the_mean_over_sentences(name, pairs):
+    scorer = RougeScorer([name])
+    scores = [scorer.score(reference, text)[name].fmeasure for text, reference in pairs]
+    assert summed(metric_of(name), pairs) == pytest.approx(100 * np.mean(scores))

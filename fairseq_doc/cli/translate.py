@@ -1,0 +1,137 @@
+"""evaluate: translate plain text, a line at a time, and find the best beam and length penalty."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fairseq_doc.cli.arguments import ModelOptions, ProgressOptions, progress_of, unknown_words
+from fairseq_doc.cli.outputs import check_outputs, first_ten, remark
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.scoring import MAX_TOKENS
+from fairseq_doc.evaluation.translation import (
+    Hypothesis,
+    SearchOptions,
+    Source,
+    Translator,
+    load_translator,
+    unknown_units,
+)
+from fairseq_doc.files import check_input, text_lines
+from fairseq_doc.options import group, option, positive
+from fairseq_doc.scoring.decoding import DecodingOptions, tune_decoding
+
+EXAMPLE = 'echo "Two men sit." | fairseq-doc translate data-bin/en-de --path a.pt:b.pt'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(SearchOptions, ProgressOptions, ModelOptions):
+    input: str = option("file to read (default: standard input)", "-", reads=True)
+    truncate_source: bool = option(
+        "translate the first units of a line that is longer than the models read (default: an "
+        "error)",
+        False,
+    )
+    max_tokens: int = option(
+        "units of sources translated at once; changes memory and speed, not results",
+        MAX_TOKENS,
+        type=positive,
+    )
+    tune: DecodingOptions | None = group("tune", switch="input")
+
+    def __post_init__(self) -> None:
+        self.check_search()
+        files = [self.input]
+        if self.tune is not None:
+            files += [str(self.tune.input), str(self.tune.reference)]
+            check_outputs(self, inputs=files[1:], alone=files)
+        for path in files:
+            check_input(path)
+
+
+def run(settings: Options) -> dict[str, Any]:
+    """``lines``, each with ``source`` and ``hypotheses``: ``text``, ``tokens`` (with the end mark),
+    ``log_prob`` and ``score``, natural logarithms; ``nbest``, ``beam`` and ``lenpen``; ``unknown``,
+    counts of units outside the dictionary; ``seconds`` without loading; with --tune-input
+    ``tuning``: ``metric``, ``value`` of the best pair, and ``tried``, each ``beam`` and ``lenpen``
+    with its ``value``."""
+    lines, tuning = _read(settings.input), settings.tune
+    if tuning is not None:
+        tuning_lines, references = tuning.read()
+    translator = load_translator(
+        settings.path, settings.data, settings.device, settings.matmul_precision
+    )
+    sources = _sources(translator, lines, settings, settings.input)
+    search, limits = settings.search, (settings.max_tokens, progress_of(settings))
+    start, tuned = time.perf_counter(), {}
+    if tuning is not None:
+        tuning_sources = _sources(translator, tuning_lines, settings, str(tuning.input))
+        best = tune_decoding(translator, tuning_sources, references, tuning, search, *limits)
+        search = replace(search, beam=best.beam, lenpen=best.lenpen)
+        tuned = {"tuning": best.as_json()}
+        remark("translate", "\n".join([f"{best.metric} of {tuning.input}", *best.table()]))
+    hypotheses = translator.hypotheses(sources, search, *limits)
+    seconds = time.perf_counter() - start
+    unknown = unknown_units(sources)
+    _remark_on(hypotheses, search, seconds)
+    if unknown:
+        remark("translate", unknown_words(unknown, "unit", "read"))
+    return {
+        "lines": [
+            {"source": line, "hypotheses": list(map(asdict, own))}
+            for line, own in zip(lines, hypotheses, strict=True)
+        ],
+        "nbest": search.nbest,
+        "beam": search.beam,
+        "lenpen": search.lenpen,
+        "unknown": dict(unknown.most_common()),
+        "seconds": seconds,
+        **tuned,
+    }
+
+
+def _read(path: str) -> list[str]:
+    lines = list(text_lines(path))
+    if not lines:
+        raise FairseqDocError(f"{path}: expected at least one line, got none")
+    return lines
+
+
+def _sources(
+    translator: Translator, lines: Sequence[str], settings: Options, path: str
+) -> list[Source]:
+    sources = translator.sources(lines, settings.truncate_source, "" if path == "-" else path)
+    cut = [number for number, source in enumerate(sources, start=1) if source.dropped]
+    if cut:
+        most = translator.longest_source - 1
+        remark("translate", f"{path}: cut after {most:,} units: line {first_ten(cut)}")
+    return sources
+
+
+def _remark_on(
+    hypotheses: Sequence[Sequence[Hypothesis]], search: SearchOptions, seconds: float
+) -> None:
+    remark(
+        "translate",
+        f"{len(hypotheses):,} lines, beam {search.beam}, length penalty {search.lenpen:g}; "
+        f"{seconds:.1f} s",
+    )
+    longest = [n for n, (best, *_) in enumerate(hypotheses, 1) if best.tokens > search.max_len_b]
+    if longest:
+        remark(
+            "translate",
+            f"ended by --max-len-b {search.max_len_b}: the translation of line {first_ten(longest)}",
+        )
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """A line's translation a line; with --nbest a hypothesis a line: the line's number, the score
+    and the text, tabs between them."""
+    lines = [line["hypotheses"] for line in result["lines"]]
+    if result["nbest"] == 1:
+        return "\n".join(best["text"] for best, *_ in lines)
+    return "\n".join(
+        f"{number}\t{one['score']:.4f}\t{one['text']}"
+        for number, hypotheses in enumerate(lines, start=1)
+        for one in hypotheses
+    )

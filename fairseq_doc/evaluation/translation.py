@@ -1,0 +1,237 @@
+"""Plain text -> its translations, by fairseq's beam search, which is called here alone.
+
+Axes: B sentences, S source time, T output time, both with their end mark.
+"""
+
+import os
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.utils import apply_to_sample, resolve_max_positions
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.ensemble import LoadedModels, Paths, load_models
+from fairseq_doc.evaluation.progress import Progress, no_progress
+from fairseq_doc.evaluation.scoring import MAX_TOKENS, batches_by_length
+from fairseq_doc.options import check_ranges, option
+from fairseq_doc.preparation.text_form import TextForm, form_of_side
+from fairseq_doc.preparation.tokenization import why_unusable
+
+TRANSLATION = "translation"
+MAX_LENPEN = 10  # 200^10 is a float32
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """The search for outputs, with fairseq-generate's names and defaults."""
+
+    beam: int = option("hypotheses kept at every step", 5, least=1, without=("tune-input",))
+    lenpen: float = option(
+        "length penalty L: the best hypothesis has the largest log P / length^L, the end mark "
+        "counted; the larger L, the longer",
+        1.0,
+        without=("tune-input",),
+    )
+    nbest: int = option(
+        "hypotheses of a sentence, the best first; at most the beam",
+        1,
+        least=1,
+        without=("tune-input",),
+    )
+    unkpen: float = option("subtracted from the log-probability of <unk>", 0.0)
+    max_len_b: int = option("most units of an output, without its end mark", 200, least=1)
+
+    @property
+    def search(self) -> "SearchOptions":
+        """These options alone."""
+        return SearchOptions(**{x.name: getattr(self, x.name) for x in fields(SearchOptions)})
+
+    def check_search(self) -> None:
+        """Raise ``FairseqDocError`` for unusable values."""
+        check_ranges(SearchOptions, self)
+        if not abs(self.lenpen) <= MAX_LENPEN:
+            raise FairseqDocError(
+                f"--lenpen must be between {-MAX_LENPEN} and {MAX_LENPEN}; got {self.lenpen}"
+            )
+        if self.nbest > self.beam:
+            raise FairseqDocError(
+                f"--nbest must be at most the beam, {self.beam}; got {self.nbest}"
+            )
+
+
+USUAL = SearchOptions()
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """An output; logarithms are natural."""
+
+    text: str  # plain
+    tokens: int  # T
+    log_prob: float  # of the units and the end mark, less the penalty of each <unk>
+    score: float  # log_prob / T^L, by which hypotheses are ranked
+
+
+@dataclass(frozen=True)
+class Found:
+    """The k hypotheses of a sentence that ended first. A length penalty ranks them, and does not
+    change the search: fairseq keeps a beam by log P, and a sentence is finished when as many
+    hypotheses have ended as the beam has."""
+
+    texts: list[str]
+    lengths: list[int]  # T of each
+    log_probs: torch.Tensor  # (k,)
+
+    def order(self, lenpen: float) -> tuple[list[float], list[int]]:
+        """The scores as fairseq computes them, the best first, and the places of their hypotheses;
+        of equal ones the likelier comes first."""
+        norms = torch.tensor([length**lenpen for length in self.lengths])
+        scores, places = (self.log_probs / norms).sort(descending=True, stable=True)
+        return scores.tolist(), places.tolist()
+
+    def ranked(self, lenpen: float) -> list[Hypothesis]:
+        """The best first."""
+        return [
+            Hypothesis(self.texts[i], self.lengths[i], self.log_probs[i].item(), score)
+            for score, i in zip(*self.order(lenpen), strict=True)
+        ]
+
+
+EMPTY = Found([""], [1], torch.zeros(1))  # an empty line stays empty
+
+
+@dataclass(frozen=True)
+class Source:
+    """A line as the models read it."""
+
+    indices: torch.Tensor  # (S,) of its units, the last </s>
+    unknown: list[str]  # units outside the dictionary, read as <unk>
+    dropped: int = 0  # units beyond the models' limit
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self.indices) == 1
+
+
+class Translator(LoadedModels):
+    """M >= 1 encoder-decoders: P(y) = mean_m P_m(y) at every unit. ``task`` is the ``translation``
+    task with their dictionaries."""
+
+    @cached_property
+    def source_form(self) -> TextForm:
+        """How a line becomes units, by the task's data folder."""
+        return form_of_side(self.task.cfg.data, self.task.cfg.source_lang)
+
+    @cached_property
+    def target_form(self) -> TextForm:
+        """How units become a line."""
+        return form_of_side(self.task.cfg.data, self.task.cfg.target_lang)
+
+    @property
+    def longest_source(self) -> int:
+        """Most units of a source with its end mark."""
+        of_models = [model.max_positions() for model in self.models]
+        return resolve_max_positions(self.task.max_positions(), *of_models)[0]
+
+    def source(self, units: Sequence[str], truncate: bool = False, at: str = "") -> Source:
+        """A sentence given by its units, without an end mark. One that is too long is cut after the
+        first that fit, or without ``truncate`` refused with a ``FairseqDocError`` that begins with
+        ``at``."""
+        dictionary, most = self.task.source_dictionary, self.longest_source - 1
+        dropped = max(0, len(units) - most)
+        if dropped and not truncate:
+            raise FairseqDocError(
+                f"{at}expected at most {most:,} units, as in training (--max-source-positions); got "
+                f"{len(units):,}: split the line, or let translate --truncate-source cut it"
+            )
+        read = units[: len(units) - dropped]
+        indices = torch.tensor([*map(dictionary.index, read), dictionary.eos()])
+        return Source(indices, [unit for unit in read if unit not in dictionary], dropped)
+
+    def sources(self, lines: Sequence[str], truncate: bool = False, name: str = "") -> list[Source]:
+        """Lines of plain text, which may be empty. Raises ``FairseqDocError`` for one that is too
+        long, or that no split of the data may hold; ``name`` is their file's, for errors."""
+        form, sources = self.source_form, []
+        for number, line in enumerate(lines, start=1):
+            at = f"{name}: line {number}" if name else f"line {number}"
+            words = form.words(line)
+            if words and (reason := why_unusable(words, form.bpe)):
+                raise FairseqDocError(f"{at} {reason}; expected plain text")
+            sources.append(self.source(form.units(words).split(), truncate, f"{at}: "))
+        return sources
+
+    def generator(self, settings: SearchOptions) -> Any:
+        """fairseq's generator of these models."""
+        settings.check_search()
+        return self.task.build_generator(self.models, Namespace(**vars(settings)))
+
+    def generate(self, sources: Sequence[Source], generator: Any) -> list[list[dict[str, Any]]]:
+        """fairseq's hypotheses of each source of a batch, the best first."""
+        indices = [source.indices for source in sources]
+        dataset = self.task.build_dataset_for_inference(indices, list(map(len, indices)))
+        sample = dataset.collater([dataset[number] for number in range(len(indices))])
+        sample = apply_to_sample(lambda x: x.to(self.device), sample)
+        found = self.task.inference_step(generator, self.models, sample)
+        return [found[row] for row in sample["id"].argsort().tolist()]  # the collater sorts them
+
+    def search(
+        self,
+        sources: Sequence[Source],
+        settings: SearchOptions = USUAL,
+        max_tokens: int = MAX_TOKENS,
+        progress: Progress = no_progress,
+    ) -> list[Found]:
+        """What the search finds for each source, whatever the length penalty; nothing is searched
+        for an empty one. ``max_tokens``: units of sources translated at once, with padding; they
+        change memory and speed, not results beyond rounding."""
+        settings.check_search()
+        generator = self.generator(replace(settings, lenpen=0.0))
+        found = [EMPTY] * len(sources)
+        places = [place for place, source in enumerate(sources) if not source.is_empty]
+        batches = batches_by_length([len(sources[place].indices) for place in places], max_tokens)
+        for batch in progress(batches, "translate"):
+            chosen = [places[number] for number in batch]
+            finished = self.generate([sources[place] for place in chosen], generator)
+            for place, hypotheses in zip(chosen, finished, strict=True):
+                found[place] = self._found(hypotheses)
+        return found
+
+    def _found(self, hypotheses: list[dict[str, Any]]) -> Found:
+        dictionary, texts = self.task.target_dictionary, []
+        hidden = dictionary.bos(), dictionary.eos()  # fairseq does not show them
+        for one in hypotheses:
+            units = [dictionary[i] for i in one["tokens"].tolist() if i not in hidden]
+            texts.append(self.target_form.text(units))
+        lengths = [len(one["tokens"]) for one in hypotheses]
+        return Found(texts, lengths, torch.stack([one["score"] for one in hypotheses]).cpu())
+
+    def hypotheses(
+        self, sources: Sequence[Source], settings: SearchOptions = USUAL, *arguments: Any
+    ) -> list[list[Hypothesis]]:
+        """The best ``nbest`` hypotheses of each source; arguments as of :meth:`search`."""
+        found = self.search(sources, settings, *arguments)
+        return [one.ranked(settings.lenpen)[: settings.nbest] for one in found]
+
+
+def unknown_units(sources: Sequence[Source]) -> Counter[str]:
+    """Units outside the dictionary."""
+    return Counter(unit for source in sources for unit in source.unknown)
+
+
+def load_translator(
+    paths: Paths, data: str | os.PathLike, device: str = "cpu", precision: str | None = None
+) -> Translator:
+    """Load a :class:`Translator`; ``data`` is a folder of ``fairseq-preprocess``, other arguments
+    and errors as of :func:`fairseq_doc.evaluation.ensemble.load_models`."""
+    if not any(Path(data).glob("dict.*.txt")):
+        raise FairseqDocError(
+            f"expected a folder of fairseq-preprocess, with a dictionary for each side; got {data}"
+        )
+    models, task = load_models(paths, TRANSLATION, {"data": os.fspath(data)}, precision)
+    return Translator(models, task).to(device)

@@ -1,0 +1,118 @@
+"""The beam and the length penalty with the best score on lines with references.
+
+A length penalty ranks the hypotheses that a search has found and does not change the search, so
+that each beam is searched once and its hypotheses are ranked by every length penalty.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, product
+from operator import itemgetter
+from typing import Any
+
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.evaluation.translation import Found, SearchOptions, Source, Translator
+from fairseq_doc.files import text_lines
+from fairseq_doc.options import option, parse_grid
+from fairseq_doc.scoring.metrics import METRICS, metric_of
+from fairseq_doc.scoring.nbest_lists import Utterance
+from fairseq_doc.scoring.rescoring import Judge
+
+BEAMS, LENPENS = "1,2,5,10", "0:2:0.1"  # tried by default
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingOptions:
+    """Lines with references, and what is tried on them."""
+
+    input: str | None = option(
+        "lines whose translations are scored, such as the raw source of the validation data: the "
+        "best beam and length penalty on them translate the input",
+        metavar="FILE",
+    )
+    reference: str | None = option("raw references of these lines", metavar="FILE")
+    metric: str = option("by which pairs are compared", "bleu", choices=METRICS)
+    beams: str = option("tried, each with every length penalty", BEAMS, metavar="N,N,...")
+    lenpens: str = option("tried with every beam", LENPENS, metavar="FROM:TO:STEP")
+
+    def __post_init__(self) -> None:
+        if self.reference is None:
+            raise FairseqDocError("--tune-input needs --tune-reference")
+        _ = self.grid
+
+    @property
+    def grid(self) -> list[tuple[int, float]]:
+        """(beam, length penalty), the smallest first: the order in which ties are broken."""
+        beams = self.beams.split(",")
+        if not all(beam.strip().isdecimal() and int(beam) > 0 for beam in beams):
+            raise FairseqDocError(
+                f"--tune-beams: expected numbers of at least 1, such as {BEAMS}; got {self.beams!r}"
+            )
+        lenpens = parse_grid("--tune-lenpens", self.lenpens)
+        for lenpen in (lenpens[0], lenpens[-1]):
+            SearchOptions(lenpen=lenpen).check_search()
+        return list(product(sorted(set(map(int, beams))), lenpens))
+
+    def read(self) -> tuple[list[str], list[str]]:
+        """The lines and their references."""
+        lines, references = (list(text_lines(str(path))) for path in (self.input, self.reference))
+        if len(lines) != len(references) or not lines:
+            raise FairseqDocError(
+                f"expected as many lines in {self.input} as in {self.reference}, at least one; got "
+                f"{len(lines):,} and {len(references):,}"
+            )
+        return lines, references
+
+
+@dataclass(frozen=True)
+class TunedDecoding:
+    """The best pair, and the metric, in percent, of each."""
+
+    metric: str
+    beam: int
+    lenpen: float
+    tried: dict[tuple[int, float], float]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as an object of JSON."""
+        tried = [
+            {"beam": beam, "lenpen": lenpen, "value": value}
+            for (beam, lenpen), value in self.tried.items()
+        ]
+        best = self.tried[self.beam, self.lenpen]
+        return {"metric": self.metric, "value": best, "tried": tried}
+
+    def table(self) -> Iterator[str]:
+        """Lines: a row a length penalty, a column a beam, a star at the best pair."""
+        beams, lenpens = (sorted(set(values)) for values in zip(*self.tried, strict=True))
+        yield "lenpen" + "".join(f"{f'beam {beam}':>10} " for beam in beams)
+        for lenpen in lenpens:
+            marks = ("*" if (beam, lenpen) == (self.beam, self.lenpen) else " " for beam in beams)
+            cells = (f"{self.tried[beam, lenpen]:10.2f}" for beam in beams)
+            yield f"{lenpen:6g}" + "".join(map("".join, zip(cells, marks, strict=True)))
+
+
+def tune_decoding(
+    translator: Translator,
+    sources: Sequence[Source],
+    references: Sequence[str],
+    options: DecodingOptions,
+    settings: SearchOptions,
+    *arguments: Any,
+) -> TunedDecoding:
+    """Search with each beam once, the other settings as they are, and rank by each length penalty;
+    of equally good pairs the first of the grid is taken. ``arguments`` are the last ones of
+    :meth:`fairseq_doc.evaluation.translation.Translator.search`."""
+    metric = metric_of(options.metric, translator.task.cfg.target_lang)
+    tried = {}
+    for beam, pairs in groupby(options.grid, key=itemgetter(0)):
+        found = translator.search(sources, replace(settings, beam=beam), *arguments)
+        judge = Judge(metric, list(map(_utterance, found)), references)
+        for pair in pairs:
+            tried[pair] = judge([one.order(pair[1])[1][0] for one in found])
+    beam, lenpen = max(tried, key=lambda pair: metric.sign * tried[pair])
+    return TunedDecoding(metric.name, beam, lenpen, tried)
+
+
+def _utterance(found: Found) -> Utterance:
+    return Utterance("", [], found.texts, found.log_probs.numpy())
