@@ -9,8 +9,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fairseq_doc.cli.arguments import (
     ModelOptions,
     ProgressOptions,
@@ -187,10 +185,8 @@ def _judge_of(
     if settings.metric == "wer" and not any(map(str.split, references)):
         raise FairseqDocError("expected references with words; got empty ones")
     metric = metric_of(settings.metric, settings.lang or "en")
-    statistics = [
-        np.array([metric.statistics(text, reference) for text in one.texts])
-        for one, reference in zip(lists, references, strict=True)
-    ]
+    pairs = zip(lists, references, strict=True)
+    statistics = [metric.table(one.texts, reference) for one, reference in pairs]
     judge = Judge(metric, statistics)
     if settings.tune:
         judge.check_tunable()

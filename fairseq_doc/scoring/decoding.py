@@ -11,11 +11,10 @@ from operator import itemgetter
 from typing import Any
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.translation import Found, SearchOptions, Source, Translator
+from fairseq_doc.evaluation.translation import SearchOptions, Source, Translator
 from fairseq_doc.files import text_lines
 from fairseq_doc.options import option, parse_grid
 from fairseq_doc.scoring.metrics import METRICS, metric_of
-from fairseq_doc.scoring.nbest_lists import Utterance
 from fairseq_doc.scoring.rescoring import Judge
 
 BEAMS, LENPENS = "1,2,5,10", "0:2:0.1"  # tried by default
@@ -107,12 +106,9 @@ def tune_decoding(
     tried = {}
     for beam, pairs in groupby(options.grid, key=itemgetter(0)):
         found = translator.search(sources, replace(settings, beam=beam), *arguments)
-        judge = Judge(metric, list(map(_utterance, found)), references)
+        pairs_of_texts = zip(found, references, strict=True)
+        judge = Judge(metric, [metric.table(one.texts, text) for one, text in pairs_of_texts])
         for pair in pairs:
             tried[pair] = judge([one.order(pair[1])[1][0] for one in found])
     beam, lenpen = max(tried, key=lambda pair: metric.sign * tried[pair])
     return TunedDecoding(metric.name, beam, lenpen, tried)
-
-
-def _utterance(found: Found) -> Utterance:
-    return Utterance("", [], found.texts, found.log_probs.numpy())

@@ -25,6 +25,10 @@ class Metric:
     statistics: Callable[[Any, Any], Sequence[float]]  # (hypothesis, reference) -> (S,)
     value: Callable[[np.ndarray], float]  # (S,) sums over sentences -> percent
 
+    def table(self, candidates: Sequence[Any], reference: Any) -> np.ndarray:
+        """(n, S) the statistics of each of n candidates for a reference."""
+        return np.array([self.statistics(one, reference) for one in candidates])
+
 
 def bleu_of(language: str, **settings: Any) -> "BLEU":
     """sacrebleu's BLEU with its tokenizer of a language. Raises ``FairseqDocError`` for a language

@@ -8,8 +8,8 @@ from pathlib import Path
 from fairseq.data.data_utils import load_indexed_dataset
 
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.evaluation.translation import TRANSLATION
 from fairseq_doc.evaluation.ensemble import TASK
+from fairseq_doc.evaluation.translation import TRANSLATION
 from fairseq_doc.files import check_input
 from fairseq_doc.tuning.command import Command, read_command, refuse_seed, value_of
 
