@@ -1,4 +1,4 @@
-"""Going on with another text and with more words, as docs/going_on.md does."""
+"""Fine-tuning on another text and with more words, as docs/fine_tuning.md does."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from fairseq_doc.preparation.binarisation import load_dictionary
 @pytest.fixture(scope="module")
 def folders(corpus, tmp_path_factory):
     """Another text: like the first data folder, and with a dictionary of its own."""
-    folder = tmp_path_factory.mktemp("going_on")
+    folder = tmp_path_factory.mktemp("fine_tuning")
     (folder / "text").mkdir()
     for split in ("train", "valid", "test"):
         lines = (corpus.text / f"{split}.txt").read_text().splitlines()
