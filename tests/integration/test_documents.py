@@ -22,7 +22,7 @@ from conftest import BIN, ROOT, evaluated, fail, run, start
 from fairseq import options
 
 from fairseq_doc.cli.main import make_parser
-from fairseq_doc.tuning.comparison import chosen_systems
+from fairseq_doc.tuning.systems import chosen_systems
 
 SMALL = (
     "--decoder-embed-dim 16 --layer-dims 24,24,20 --doc-components 0,0,1,2 --max-update 3 --cpu "
