@@ -155,10 +155,12 @@ def _opened(path: _Path) -> Iterator[tuple[IO[bytes], str]]:
     check_input(path)
     try:
         with contextlib.ExitStack() as stack:
-            file = _standard_input() if path == "-" else stack.enter_context(open(path, "rb"))
+            file: Any = _standard_input() if path == "-" else stack.enter_context(open(path, "rb"))
             _note(name)
             compressed = file.peek(len(_GZIP)).startswith(_GZIP)  # a pipe cannot be read twice
-            yield gzip.GzipFile(fileobj=file) if compressed else file, name
+            if compressed:
+                file = gzip.GzipFile(fileobj=file)
+            yield file, name
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise FairseqDocError(f"{name} is damaged: {error}; copy it again") from None
     except OSError as error:

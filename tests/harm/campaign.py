@@ -143,6 +143,8 @@ def listing(folder):
             found[name] = f"link to {os.readlink(path)}"
         elif path.is_dir():
             found[f"{name}/"] = "folder"
+        elif path.is_fifo():
+            found[name] = "pipe"
         else:
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
