@@ -30,7 +30,7 @@ from torch import Tensor
 
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.fairseq_patches.checkpoint_reading import is_safe_archive
-from fairseq_doc.files import text_lines
+from fairseq_doc.files import table_lines
 from fairseq_doc.models.lstm_doc_lm import LSTMDocLanguageModel
 from fairseq_doc.optim.nt_asgd import TASK
 
@@ -186,7 +186,7 @@ def _check_size(
 
 def read_words(path: str, count: int) -> list[str]:
     """The ``count`` words of the model, one a line, in the order of its rows."""
-    words = [line.rstrip("\r") for line in text_lines(path)]
+    words = list(table_lines(path))
     if len(words) != count:
         raise FairseqDocError(
             f"{path}: expected {count:,} words, one a line, as many as rows of encoder.weight; got "
