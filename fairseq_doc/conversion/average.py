@@ -9,6 +9,7 @@ from fairseq import checkpoint_utils
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+import fairseq_doc
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.models.state_dict import CHECKSUM
 
@@ -45,6 +46,7 @@ def averaged_checkpoint(paths: Sequence[str], ema: bool = False) -> dict[str, An
         FairseqDocError: checkpoints of different architectures or dictionaries, or without an
             exponential moving average.
     """
+    fairseq_doc.register()
     first: dict[str, Tensor] = {}
     first_settings: dict[str, Any] = {}
     sums: dict[str, Tensor] = {}

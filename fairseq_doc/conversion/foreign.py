@@ -28,6 +28,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 from torch import Tensor
 
+import fairseq_doc
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.fairseq_patches.checkpoint_reading import is_safe_archive
 from fairseq_doc.files import table_lines
@@ -246,6 +247,7 @@ def imported_checkpoint(
 ) -> dict[str, Any]:
     """The state of our checkpoint; ``dictionary`` and ``rows`` are of :func:`dictionary_of`,
     ``data`` is the folder that the checkpoint names for its dictionary."""
+    fairseq_doc.register()
     parser = options.get_training_parser(default_task=TASK)
     words = [data, f"--task={TASK}", "--arch=lstm_doc_lm", "--criterion=doc_cross_entropy"]
     cfg = convert_namespace_to_omegaconf(
