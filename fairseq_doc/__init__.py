@@ -69,6 +69,8 @@ The data goes through the files in this order, and each imports only from what l
     tasks/bptt_language_modeling.py  dictionary, ordered batches, carried state, evaluation
     criterions/doc_cross_entropy.py  NLL + beta + AR + TAR, logged apart
     registration.py                  imports what fairseq registers
+    conversion/average.py            several checkpoints -> the mean of their weights
+    conversion/foreign.py            tensors of awd-lstm-lm, mos, fastai -> a checkpoint
     evaluation/ensemble.py           checkpoints -> models whose probabilities are averaged
     evaluation/progress.py           progress bars, or none
     evaluation/monte_carlo.py        probabilities as means over samples of dropout

@@ -1,5 +1,6 @@
 """Errors that the user can correct."""
 
+import re
 import shlex
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires
@@ -34,6 +35,15 @@ def shown(text: str | bytes, limit: int = 80) -> str:
     if len(text) > limit or len(quoted) > limit + 3:
         return f"{quoted[: limit - 3]}..."
     return quoted
+
+
+CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"  # characters that command a terminal; not tab, line feed
+LONE = "\ud800-\udc7f\udd00-\udfff"  # surrogates, but those for bytes of a file's name
+
+
+def escaped(text: str, characters: str) -> str:
+    """The text with these characters, as in a regular expression's brackets, as Python's escapes."""
+    return re.sub(f"[{characters}]", lambda found: ascii(found[0])[1:-1], text)
 
 
 def pip_install(extra: str, *packages: str) -> str:

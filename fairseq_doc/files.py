@@ -1,8 +1,9 @@
 """Reading and writing of text and small files; a failure is an error that names the file.
 
-Input is a regular file, a pipe or standard input, in UTF-8, plain or gzip. Lines and what an
-archive expands to are bounded before they are in memory. Output goes into a temporary file in the
-same folder, which is flushed to the disk, then renamed; all but regular files are written in place.
+Input is a regular file, a pipe that is open, such as standard input or the shell's ``<(...)``, in
+UTF-8, plain or gzip. A line is bounded before it is in memory. Output goes into a temporary file in
+the same folder, which is flushed to the disk, then renamed; all but regular files are written in
+place.
 """
 
 import codecs
@@ -13,27 +14,27 @@ import gzip
 import io
 import logging
 import os
+import re
 import secrets
 import shutil
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from fairseq_doc.errors import FairseqDocError
 
 MAX_LINE = 1 << 20  # bytes
-# An archive that expands beyond both is a bomb: text shrinks to a half or a tenth.
-MAX_UNPACKED = 16 << 20  # bytes
-MAX_RATIO = 100
 _GZIP = b"\x1f\x8b"
 _OTHER_MARKS = {  # in this order: UTF-32's begins with UTF-16's
     "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
     "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
 }
+_STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 _Path = str | os.PathLike[str]
+_last_read: str | None = None
 
 logger = logging.getLogger(__name__)
 
@@ -43,18 +44,19 @@ logger = logging.getLogger(__name__)
 
 def text_lines(path: _Path, max_line: int = MAX_LINE, errors: str = "strict") -> Iterator[str]:
     """The lines of a UTF-8 file, plain or gzip, split at line feeds only, without a byte order
-    mark. ``path`` is a regular file, a pipe, or ``-`` for standard input; ``max_line`` is in bytes;
-    ``errors`` is that of ``bytes.decode``."""
-    with _opened(path) as file:
+    mark. ``path`` may be a pipe, or ``-`` for standard input, see :func:`check_input`; ``max_line``
+    is in bytes; ``errors`` is that of ``bytes.decode``."""
+    with _opened(path) as (file, name):
         number = 1
-        line = _without_mark(file.readline(max_line + 1), file.name, errors)
+        line = _without_mark(file.readline(max_line + 1), name, errors)
         while line:
             if len(line) > max_line and not line.endswith(b"\n"):
                 raise FairseqDocError(
-                    f"{file.name}: line {number} is longer than {max_line:,} bytes; expected text "
-                    "in shorter lines: split it"
+                    f"{name}: line {number} is longer than {max_line:,} bytes; expected text in "
+                    "shorter lines: split it"
                 )
-            yield _decoded(line.removesuffix(b"\n"), file.name, number, errors)
+            _note(name)  # each time: two files may be read in turns
+            yield _decoded(line.removesuffix(b"\n"), name, number, errors)
             number += 1
             line = file.readline(max_line + 1)
 
@@ -66,22 +68,24 @@ def table_lines(path: _Path) -> Iterator[str]:
 
 
 def read_text(path: _Path, max_bytes: int) -> str:
-    """The text of a small file, read as by :func:`text_lines`; no pipe, which may block."""
+    """The text of a small file, read as by :func:`text_lines`; no pipe."""
     check_input(path, again=path != "-")
-    with _opened(path) as file:
+    with _opened(path) as (file, name):
         data = file.read(max_bytes + 1)
         if len(data) > max_bytes:
             raise FairseqDocError(
-                f"{file.name}: expected a file of at most {max_bytes:,} bytes; got a longer one: "
-                "is it the right one?"
+                f"{name}: expected a file of at most {max_bytes:,} bytes; got a longer one: is it "
+                "the right one?"
             )
-        lines = enumerate(_without_mark(data, file.name, "strict").split(b"\n"), start=1)
-        return "\n".join(_decoded(line, file.name, number, "strict") for number, line in lines)
+        lines = enumerate(_without_mark(data, name, "strict").split(b"\n"), start=1)
+        return "\n".join(_decoded(line, name, number, "strict") for number, line in lines)
 
 
 def check_input(path: _Path, again: bool = False) -> None:
-    """Check, before any work, that ``path``, or standard input for ``-``, can be read. Nothing is
-    read: a pipe can be read only once, so it is refused if the file is read ``again``."""
+    """Check that ``path``, or standard input for ``-``, can be read, before any work and before
+    another library opens it. A pipe must be open already (``/dev/stdin``, ``<(...)``): a named one
+    may have no writer, and opening it would wait for ever. None is accepted for a file that is read
+    ``again``, since a pipe can be read only once. Nothing is read."""
     if path == "-":
         if again:
             raise FairseqDocError("-: expected a file, since it is read more than once")
@@ -92,12 +96,24 @@ def check_input(path: _Path, again: bool = False) -> None:
         mode = os.stat(path).st_mode
     except OSError as error:
         raise FairseqDocError(f"cannot read {path}: {error.strerror}") from None
-    if not stat.S_ISREG(mode) and (again or not stat.S_ISFIFO(mode)):
-        expected = "a regular file" if again else "a file or a pipe"
+    is_open_pipe = stat.S_ISFIFO(mode) and _descriptor(path) is not None
+    if not stat.S_ISREG(mode) and (again or not is_open_pipe):
+        expected = "a regular file" if again else "a file or an open pipe, such as <(cat FILE)"
         hint = "; - is standard input" if stat.S_ISCHR(mode) else ""
         raise FairseqDocError(f"{path}: expected {expected}; got {_kind(mode)}{hint}")
     if not os.access(path, os.R_OK):
         raise FairseqDocError(f"cannot read {path}: {os.strerror(errno.EACCES)}")
+    _note(str(path))
+
+
+def last_read() -> str | None:
+    """The file that was read or checked last, in which an unexpected error may have its cause."""
+    return _last_read
+
+
+def _note(name: str) -> None:
+    global _last_read
+    _last_read = name
 
 
 def _kind(mode: int) -> str:
@@ -131,65 +147,31 @@ def _without_mark(start: bytes, name: str, errors: str) -> bytes:
     return start.removeprefix(codecs.BOM_UTF8)
 
 
-class _Counted(io.RawIOBase):
-    """Counts the bytes read, from a pipe too."""
-
-    def __init__(self, readinto: Callable[[Any], int]) -> None:
-        self._readinto = readinto
-        self.count = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        read = self._readinto(buffer)
-        self.count += read
-        return read
-
-
-class _Input:
-    """The bytes of an input, decompressed and bounded."""
-
-    def __init__(self, readinto: Callable[[Any], int], name: str) -> None:
-        self.name = name
-        self._packed = _Counted(readinto)
-        self._unpacked = 0
-        file = io.BufferedReader(self._packed)
-        compressed = file.peek(len(_GZIP)).startswith(_GZIP)  # a pipe cannot be read twice
-        self._file: Any = gzip.GzipFile(fileobj=file) if compressed else file
-
-    def readline(self, limit: int) -> bytes:
-        return self._bounded(self._file.readline(limit))
-
-    def read(self, limit: int) -> bytes:
-        return self._bounded(self._file.read(limit))
-
-    def _bounded(self, data: bytes) -> bytes:
-        self._unpacked += len(data)
-        if self._unpacked > MAX_UNPACKED and self._unpacked > MAX_RATIO * self._packed.count:
-            raise FairseqDocError(
-                f"{self.name} expands to more than {MAX_RATIO} times its size; expected text: if "
-                "it really is, decompress it first"
-            )
-        return data
-
-
 @contextlib.contextmanager
-def _opened(path: _Path) -> Iterator[_Input]:
-    """Open a file, or standard input for ``-``; every error is a ``FairseqDocError``."""
+def _opened(path: _Path) -> Iterator[tuple[IO[bytes], str]]:
+    """Open a file, or standard input for ``-``, and decompress it; also its name. Every error is a
+    ``FairseqDocError``."""
     name = "standard input" if path == "-" else str(path)
     check_input(path)
     try:
-        if path == "-":
-            stdin: Any = getattr(sys.stdin, "buffer", None)  # none where a notebook replaced it
-            yield _Input((stdin or io.BytesIO(sys.stdin.read().encode())).readinto1, name)
-        else:
-            with open(path, "rb", buffering=0) as file:
-                yield _Input(file.readinto, name)
+        with contextlib.ExitStack() as stack:
+            file: Any = _standard_input() if path == "-" else stack.enter_context(open(path, "rb"))
+            _note(name)
+            compressed = file.peek(len(_GZIP)).startswith(_GZIP)  # a pipe cannot be read twice
+            if compressed:
+                file = gzip.GzipFile(fileobj=file)
+            yield file, name
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise FairseqDocError(f"{name} is damaged: {error}; copy it again") from None
     except OSError as error:
         raise FairseqDocError(f"cannot read {name}: {error.strerror}") from None
+
+
+def _standard_input() -> Any:
+    stdin: Any = getattr(sys.stdin, "buffer", None)  # none where a notebook replaced it
+    if stdin is None:
+        stdin = io.BytesIO(sys.stdin.read().encode())
+    return stdin if hasattr(stdin, "peek") else io.BufferedReader(stdin)
 
 
 # ---- out ----
@@ -316,15 +298,9 @@ def _mode(path: _Path) -> int | None:
 
 def _descriptor(path: _Path) -> int | None:
     """The number of the open file that a path such as /dev/stdout or /dev/fd/63 names."""
-    place = os.path.abspath(path)
-    for _ in range(40):  # links; the kernel follows no more
-        folder, name = os.path.split(place)
-        if name.isdecimal() and os.path.realpath(folder) in (f"/proc/{os.getpid()}/fd", "/dev/fd"):
-            return int(name)
-        if not os.path.islink(place):
-            return None
-        place = os.path.join(folder, os.readlink(place))
-    return None
+    name = os.path.abspath(path)
+    match = re.fullmatch(rf"/(?:dev|proc/(?:self|{os.getpid()}))/fd/(\d+)", name)
+    return int(match[1]) if match else _STANDARD.get(name)
 
 
 def _file(descriptor: int, binary: bool) -> IO[Any]:

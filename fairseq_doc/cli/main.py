@@ -19,7 +19,8 @@ from typing import Any
 import fairseq_doc
 from fairseq_doc import fairseq_warnings, installation, interruptions
 from fairseq_doc.cli.version import VersionAction
-from fairseq_doc.errors import first_usage_error, interruption
+from fairseq_doc.errors import CONTROL, LONE, escaped, first_usage_error, interruption
+from fairseq_doc.files import last_read
 from fairseq_doc.json_text import as_json
 from fairseq_doc.options import add_options, read_options
 
@@ -45,6 +46,10 @@ TRAINING = (
     ("fairseq-hydra-train", "the same with its options in a YAML file"),
 )
 OF_FAIRSEQ = ("train", "preprocess", "interactive", "validate")  # fairseq-train and so on
+TRACEBACK = (
+    "FAIRSEQ_DOC_TRACEBACK"  # environment variable: 1 shows the traceback of any other error
+)
+UNEXPECTED = os.EX_SOFTWARE  # exit status, 70
 
 
 def overview() -> str:
@@ -100,7 +105,8 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. The exit status is 0; 1 for an error that the user can correct; 2 for one of
-    fairseq's commands, or for arguments that argparse refuses; 130 after an interruption."""
+    fairseq's commands, or for arguments that argparse refuses; 70 for any other error, which is
+    raised instead if the environment variable ``TRACEBACK`` is 1; 130 after an interruption."""
     set_up_output()  # first, since --help too prints characters that a locale may lack
     interruptions.apply()
     words = sys.argv[1:] if arguments is None else arguments
@@ -127,19 +133,29 @@ def _run(called: str, words: Sequence[str]) -> int:
             fairseq_doc.register()
         result = args.command.run(settings_of(args))
         text = as_json(result) if args.json else args.command.as_text(result)
-        print(text, flush=True)
+        print(escaped(text, LONE + CONTROL * sys.stdout.isatty()), flush=True)
     except BrokenPipeError:  # the reader has enough
         drop_output()
     except Exception as error:
         if interrupted := interruption(error):
             raise interrupted from None
         usage_error = first_usage_error(error)
-        if usage_error is None and not isinstance(error, OSError):  # such as a full disk
+        corrigible = usage_error is not None or isinstance(error, OSError)  # such as a full disk
+        if not corrigible and os.environ.get(TRACEBACK) == "1":
             raise
-        print(f"fairseq-doc {called}: error: {usage_error or error}", file=sys.stderr)
+        message = str(usage_error or error) if corrigible else _unexpected(error)
+        line = escaped(message, CONTROL + "\n")
+        print(f"fairseq-doc {called}: error: {line}", file=sys.stderr)
         drop_output()
-        return 1
+        return 1 if corrigible else UNEXPECTED
     return 0
+
+
+def _unexpected(error: Exception) -> str:
+    """The line for an error of which no code here knows the cause: a damaged file, or a bug."""
+    text = " ".join(str(error).split())[:300]
+    after = f" after reading {last_read()}" if last_read() else ""
+    return f"{type(error).__name__} ({text}){after}; {TRACEBACK}=1 shows the traceback"
 
 
 def _parser_of(called: str) -> argparse.ArgumentParser:

@@ -9,11 +9,9 @@ smaller gradients. So the file names both, and the model's weights.
 
 import hashlib
 import json
-import math
 import os
 import time
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +30,6 @@ SAVED_EVERY = 120  # seconds of gathering that an interruption may lose
 KIND = "gradient statistics of fairseq-doc, 1"
 # Names in the file that no parameter has.
 _HEADER, _PROGRESS, _STATE = "#header", "#progress", "#state"
-MOST_HEADER = 1 << 14  # bytes of JSON, and of what describes an array
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -119,15 +116,15 @@ class _Sums:
             np.savez(file, **arrays)
 
     def read(self, path: str | os.PathLike[str], header: dict[str, Any], model: Any) -> None:
-        """Fill the tensors; the file must have exactly their names, shapes and types."""
+        """Fill the tensors from a file of the same model and settings."""
         check_input(path, again=True)
         try:
-            with zipfile.ZipFile(path) as archive:
-                written = json.loads(_array(archive, _HEADER, np.dtype(np.uint8)).tobytes())
+            with np.load(path, allow_pickle=False) as arrays:
+                written = json.loads(arrays[_HEADER].tobytes())
                 if written["kind"] != KIND:
                     raise ValueError("another kind")
                 if written == header:
-                    self._read(archive, header, model)
+                    self._fill(arrays, header["columns"], model)
         except Exception as error:  # of many kinds: zipfile and numpy trust what they read
             raise FairseqDocError(
                 f"{path}: expected gradient statistics of fairseq-doc; got a file that is damaged "
@@ -136,39 +133,13 @@ class _Sums:
         if written != header:
             raise FairseqDocError(_differing(path, written, header))
 
-    def _read(self, archive: zipfile.ZipFile, header: dict[str, Any], model: Any) -> None:
-        progress = _array(archive, _PROGRESS, np.dtype(np.int64), (2,))
-        self.batches, self.complete = int(progress[0]), bool(progress[1])
-        if not 1 <= self.batches <= (header["batches"] or self.batches):
-            raise ValueError(f"{self.batches} batches")
+    def _fill(self, arrays: Mapping[str, np.ndarray], columns: int, model: Any) -> None:
+        self.batches, complete = map(int, arrays[_PROGRESS])
+        self.complete = bool(complete)
         if not self.complete:
-            like = next(model.parameters())
-            self.state = model.decoder.lstm.zero_state(header["columns"], like)
-        names = sorted(f"{name}.npy" for name in (_HEADER, _PROGRESS, *self.tensors()))
-        if sorted(archive.namelist()) != names:
-            raise ValueError("other arrays")
+            self.state = model.decoder.lstm.zero_state(columns, next(model.parameters()))
         for name, tensor in self.tensors().items():
-            array = _array(archive, name, tensor.cpu().numpy().dtype, tuple(tensor.shape))
-            if not np.isfinite(array).all() or (name in self.squares and (array < 0).any()):
-                raise ValueError(f"{name} holds numbers out of range")
-            tensor.copy_(torch.from_numpy(array.copy()))
-
-
-def _array(
-    archive: zipfile.ZipFile, name: str, dtype: np.dtype, shape: tuple[int, ...] | None = None
-) -> np.ndarray:
-    """An array of an ``.npz`` file, checked before it is in memory; ``shape`` None: one axis."""
-    info = archive.getinfo(f"{name}.npy")
-    size = math.prod(shape or (0,)) * dtype.itemsize
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size > size + MOST_HEADER:
-        raise ValueError(f"{name} is compressed or too large")
-    with archive.open(info) as file:
-        np.lib.format.read_magic(file)
-        header = np.lib.format.read_array_header_1_0(file)
-        data = file.read()
-    if header != (shape or (len(data),), False, dtype):
-        raise ValueError(f"{name}: expected {dtype} {shape}; got {header}")
-    return np.frombuffer(data, dtype).reshape(shape or -1)
+            tensor.copy_(torch.from_numpy(arrays[name]))
 
 
 def _differing(

@@ -14,12 +14,11 @@ from typing import Any
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 
-NUMBER = r"(\d{1,9})(?!\d)"
 # --log-format simple and tqdm, also under fairseq-hydra-train
-VALID = re.compile(rf"epoch {NUMBER} \| valid on '([^']*)' subset .*?\| ppl (\S+) \|")
+VALID = re.compile(r"epoch (\d+) \| valid on '([^']*)' subset .*?\| ppl (\S+) \|")
 VALID_JSON = re.compile(r'\{"epoch": .*"\w+_ppl": .*\}')
-SWITCH = re.compile(f"averaging starts after (?:epoch|check) {NUMBER}")  # of NT-ASGD, of plateau
-STAGE = re.compile(f"fine-tuning stage {NUMBER} starts after epoch {NUMBER}")
+SWITCH = re.compile(r"averaging starts after (?:epoch|check) (\d+)")  # of NT-ASGD, of plateau
+STAGE = re.compile(r"fine-tuning stage (\d+) starts after epoch (\d+)")
 MAX_LINE = 1 << 26  # bytes: a progress bar of tqdm is one line, with all its states
 MAX_STATE = 10_000  # characters; a longer one holds no validation
 
@@ -84,7 +83,7 @@ def _validations(line: str) -> Iterator[tuple[int, str, float]]:
         with contextlib.suppress(ValueError):
             yield int(epoch), subset, float(printed)
     for text in VALID_JSON.findall(line):
-        with contextlib.suppress(ValueError, TypeError, OverflowError, RecursionError):  # cut off
+        with contextlib.suppress(ValueError):  # cut off
             logged = json.loads(text)
             for key, value in logged.items():
                 if key.endswith("_ppl") and key != "train_ppl":

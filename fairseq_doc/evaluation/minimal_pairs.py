@@ -48,7 +48,7 @@ def read_pairs(path: str) -> list[Pair]:
             continue
         found: dict[str, Any] = {}
         if line.startswith("{"):
-            with contextlib.suppress(ValueError, RecursionError):
+            with contextlib.suppress(ValueError):
                 found = json.loads(line)
         elif line.count("\t") == 1:
             found = dict(zip(columns, line.split("\t"), strict=True))

@@ -70,16 +70,25 @@ def load_checked(load, path, *args, **kwargs):
 
 def check_file(path: str | os.PathLike) -> None:
     """Raise ``FairseqDocError`` unless this is a whole archive that torch reads without code."""
+    with clear_errors(path):
+        if not is_safe_archive(path):  # zipfile also reads an archive after other bytes
+            raise _not_whole(path, "it does not begin as torch's archives do since version 1.6")
+
+
+def is_safe_archive(path: str | os.PathLike) -> bool:
+    """Whether a regular file is an archive of torch; ``FairseqDocError`` if that is damaged or
+    could harm, or if torch would run the code of a file."""
     if os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0").lower() in ("1", "y", "yes", "true"):
         raise FairseqDocError(
             "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so that a checkpoint could run code: unset it"
         )
     check_input(path, again=True)
-    with clear_errors(path), open(path, "rb") as file:
-        if file.read(len(_ZIP)) != _ZIP:  # zipfile also reads an archive after other bytes
-            raise _not_whole(path, "it does not begin as torch's archives do since version 1.6")
+    with open(path, "rb") as file:
+        if file.read(len(_ZIP)) != _ZIP:
+            return False
         with zipfile.ZipFile(file) as archive:
             _check_records(path, archive)
+    return True
 
 
 def _check_records(path, archive):

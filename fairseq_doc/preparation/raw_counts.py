@@ -79,7 +79,7 @@ def read(data: str, split: str) -> RawCounts | None:
     try:
         found = json.loads(read_text(path, MAX_BYTES))
         counts = {name: RawCounts(**own) for name, own in found.items()}
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError):
         raise FairseqDocError(
             f"{path}: expected the counts that prepare-lm writes; prepare the data again, or remove "
             "the file to do without"

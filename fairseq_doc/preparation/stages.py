@@ -72,7 +72,7 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     text = read_text(path, MAX_SETTINGS)
     try:
         settings = json.loads(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         settings = None
     if not isinstance(settings, dict) or MADE_BY not in settings:
         raise FairseqDocError(

@@ -21,7 +21,6 @@ from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.files import table_lines
 
 LINE = re.compile(r"([STHDP])-(\d+)\t(.*)", re.DOTALL)  # of those that are read
-MAX_DIGITS = 18  # of a sentence's number
 _REPEATED = "HDP"  # kinds of lines that --nbest repeats
 _Rows = dict[str, dict[int, list[tuple[int, str]]]]  # kind: {sentence: [(line, text)]}
 
@@ -64,8 +63,6 @@ def _read_lines(path: str) -> _Rows:
         if match is None:
             continue
         kind, digits, text = match.groups()
-        if len(digits) > MAX_DIGITS:
-            raise _damaged(path, number, f"has a sentence's number of {len(digits):,} digits")
         if "\r" in text:
             problem = (
                 "is mixed with a progress bar: give --results-path, or another file for stderr"

@@ -33,7 +33,7 @@ FOREIGN = {
     "json": b'{"a": [1, 2]}\n',
     "lfs": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n",
 }
-PLACES = ("folder", "device", "loop", "missing")
+PLACES = ("folder", "device", "pipe", "loop", "missing")
 FIELD_VALUES = [-1, 0, 1, 2**31 - 1, 2**31, 2**40, 2**63 - 1, -(2**63)]
 REPLACEMENTS = [None, 5, "x", [], {}, float("nan"), -1, 10**30]
 MB = 2**20
@@ -57,6 +57,8 @@ def place(path, recipe):
         path.mkdir()
     elif name == "device":
         path.symlink_to("/dev/zero")
+    elif name == "pipe":  # which nobody writes to
+        os.mkfifo(path)
     elif name == "loop":
         path.symlink_to(path.name)
 
@@ -169,7 +171,7 @@ def _number(data, which, value):
 
 
 def _bomb(data, gigabytes, text):
-    """Compressed: the text, then gigabytes of one line or of many."""
+    """Compressed: the text, then gigabytes of one line."""
     block = gzip.compress(text.encode() * (16 * MB // len(text)), 6)
     return gzip.compress(data, mtime=0) + block * (64 * gigabytes)
 

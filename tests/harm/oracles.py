@@ -9,6 +9,7 @@ only where the result differs from the unharmed one. An AssertionError says what
 import gzip
 import json
 import math
+import os
 import re
 import signal
 import unicodedata
@@ -69,6 +70,8 @@ def _check_refusal(result, printed_on_failure):
     assert not controls, "control characters in its error"
     assert not re.search(r"memory", last, re.IGNORECASE), "blames the memory, not the file"
     assert printed_on_failure or not result.out, "printed a result and failed"
+    # An error that nobody foresaw must name a file.
+    assert result.status != os.EX_SOFTWARE or " after reading " in last, "names no file"
 
 
 # Readers of their own

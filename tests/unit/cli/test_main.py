@@ -7,8 +7,9 @@ from unittest import mock
 import pytest
 
 from fairseq_doc.cli import eval_lm
-from fairseq_doc.cli.main import OF_FAIRSEQ, SUBCOMMANDS, main
+from fairseq_doc.cli.main import OF_FAIRSEQ, SUBCOMMANDS, TRACEBACK, main
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import text_lines
 
 pytestmark = pytest.mark.usefixtures("logging_of_its_own")
 
@@ -67,11 +68,31 @@ def test_a_real_error_of_a_real_command(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug"), KeyError("a"), SystemExit(3)])
-def test_every_other_error_is_raised(does, error):
+def test_every_other_error_is_raised_if_the_environment_says_so(does, error):
     does(side_effect=error)
     with pytest.raises(type(error)) as caught:
         main(LINE)
     assert caught.value is error
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_every_other_error_is_a_line_that_names_the_file(
+    does, capsys, options, tmp_path, monkeypatch
+):
+    def run(settings):
+        next(text_lines(tmp_path / "a\nfile"))
+        raise OverflowError("of\na number\x1b")
+
+    monkeypatch.delenv(TRACEBACK)
+    (tmp_path / "a\nfile").write_text("9")
+    does(side_effect=run)
+    assert main([*LINE, *options]) == 70
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert out == "" and line.startswith(
+        "fairseq-doc eval-lm: error: OverflowError (of a number\\x1b)"
+    )
+    assert str(tmp_path / "a\\nfile") in line and f"{TRACEBACK}=1" in line
 
 
 def test_information_is_not_logged_and_warnings_are_on_standard_error(does, capsys):
@@ -109,3 +130,13 @@ def test_help_and_names_of_files_are_printed_in_any_locale(does):
     assert "\u2047" in printed_in_ascii(["bleu", "--help"])
     does({"answer": "ü.pt".encode().decode("ascii", "surrogateescape")})
     assert printed_in_ascii(LINE) == "answer:\nü.pt\n"
+
+
+@pytest.mark.parametrize("on_terminal, printed", [(True, "\\x1b[31m"), (False, "\x1b[31m")])
+def test_nothing_that_is_printed_commands_the_terminal(
+    does, capsys, monkeypatch, on_terminal, printed
+):
+    does({"answer": "\x1b[31m\ta\nb\ud800"})
+    monkeypatch.setattr("sys.stdout.isatty", lambda: on_terminal)
+    assert main(LINE) == 0
+    assert capsys.readouterr().out == f"answer:\n{printed}\ta\nb\\ud800\n"

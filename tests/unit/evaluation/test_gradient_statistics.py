@@ -1,5 +1,3 @@
-import tracemalloc
-import zipfile
 from itertools import islice
 
 import numpy as np
@@ -96,29 +94,16 @@ def text_array(text):
     return np.frombuffer(text, np.uint8)
 
 
-HEADER, PROGRESS, BIAS, WEIGHTS = "#header", "#progress", "decoder.output.bias", "decoder.embedding"
+HEADER, PROGRESS, WEIGHTS = "#header", "#progress", "decoder.embedding"
 DAMAGES = [
     (HEADER, lambda a: None),
     (HEADER, lambda a: a[:9]),
-    (HEADER, lambda a: text_array(b"[1]")),
     (HEADER, lambda a: text_array(b'{"kind": "x"}')),
-    (HEADER, lambda a: np.append(a, np.full(1 << 20, 32, np.uint8))),
-    (PROGRESS, lambda a: a * 0),
-    (PROGRESS, lambda a: -a),
-    (PROGRESS, lambda a: np.append(a, 1)),
-    (PROGRESS, lambda a: a.astype(float)),
+    (PROGRESS, lambda a: None),
     (PROGRESS, lambda a: np.array([11, 0])),  # beyond the text
-    (BIAS, lambda a: None),
-    (BIAS, lambda a: a[:1]),
-    (BIAS, lambda a: a[0]),
-    (BIAS, lambda a: a.astype(complex)),
-    (BIAS, lambda a: a.astype(np.float16)),
-    (BIAS, lambda a: np.where(a == a.max(), np.nan, a)),
-    (BIAS, lambda a: -a - 1),
-    (BIAS, lambda a: np.array([{}], dtype=object)),
-    (WEIGHTS, np.asfortranarray),
-    ("more", lambda a: np.zeros(3)),
-    ("#state000", lambda a: a[:, :2]),
+    (WEIGHTS, lambda a: None),
+    (WEIGHTS, lambda a: a[:, :2]),
+    (WEIGHTS, lambda a: np.array([{}], dtype=object)),
 ]
 
 
@@ -142,9 +127,6 @@ def test_other_arrays_are_refused(it, tmp_path, name, change, finished, monkeypa
     assert path.read_bytes() == before
 
 
-STORED, UNKNOWN = b"PK\1\2-\3-\0\0\0\0\0", b"PK\1\2-\3-\0\0\0c\0"  # methods of zip
-
-
 @pytest.mark.parametrize(
     "mutilate",
     [
@@ -152,10 +134,6 @@ STORED, UNKNOWN = b"PK\1\2-\3-\0\0\0\0\0", b"PK\1\2-\3-\0\0\0c\0"  # methods of 
         lambda whole, at: b"",
         lambda whole, at: whole[: len(whole) // 2],
         lambda whole, at: whole[: at + 5] + bytes([whole[at + 5] ^ 1]) + whole[at + 6 :],
-        lambda whole, at: whole.replace(b"'shape': (20,)", b"'shape': (2**)"),
-        lambda whole, at: whole.replace(b"'shape': (20,)", b"'shape': (9e,)"),
-        lambda whole, at: whole.replace(b"\x93NUMPY\1", b"\x93NUMPY\7"),
-        lambda whole, at: whole.replace(STORED, UNKNOWN),
     ],
 )
 def test_a_damaged_file_is_refused_and_stays(it, tmp_path, mutilate):
@@ -169,23 +147,6 @@ def test_a_damaged_file_is_refused_and_stays(it, tmp_path, mutilate):
     path.write_bytes(damaged)
     assert_refused("s.npz: expected gradient statistics of", statistics_of, it, path, *SETTINGS)
     assert path.read_bytes() == damaged
-
-
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_bomb_takes_no_memory(it, tmp_path, method):
-    path = tmp_path / "s.npz"
-    statistics_of(it, path, *SETTINGS)
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    members[f"{BIAS}.npy"] += bytes(20_000_000)
-    with zipfile.ZipFile(path, "w", method) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    del members, data
-    tracemalloc.start()
-    assert_refused("damaged or of another kind", statistics_of, it, path, *SETTINGS)
-    assert tracemalloc.get_traced_memory()[1] < 5_000_000
-    tracemalloc.stop()
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(it, tmp_path):

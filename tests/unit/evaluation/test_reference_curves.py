@@ -69,26 +69,9 @@ def test_small_and_large_perplexities_come_back(tmp_path, perplexities):
         assert departures(run, band) == ([], 2)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"kind": "other"},
-        {"runs": {}},
-        {"runs": []},
-        {"runs": {"a": {}}},
-        {"runs": {"a": {"perplexity": {"1": -1}, "averaging_after": None, "stages_after": {}}}},
-        {"runs": {"a": {"perplexity": {}, "averaging_after": None, "stages_after": {}}}},
-        {"epochs": [{"epoch": 1, "low": 9, "high": 8}]},
-        {"epochs": [{"epoch": math.inf, "low": 8, "high": 9}]},
-        {"epochs": [{"epoch": 10**400, "low": 8, "high": 9}]},
-        {"epochs": [{"epoch": 1, "low": 8, "high": 10**400}]},
-        {"runs": {"a": {"perplexity": {"1": 9}, "averaging_after": "x", "stages_after": {}}}},
-        {"runs": {"a": {"perplexity": {"9" * 400: 9}, "averaging_after": 1, "stages_after": {}}}},
-    ],
-)
-def test_another_file_is_refused(tmp_path, change):
-    content, _ = band_of(curve(100))
-    (tmp_path / "r.json").write_text(json.dumps({**content, **change}))
+@pytest.mark.parametrize("text", ["no JSON", "[1]", '{"kind": "other"}'])
+def test_another_file_is_refused(tmp_path, text):
+    (tmp_path / "r.json").write_text(text)
     assert_refused(
         "r.json: expected a reference .* got another file", read_reference, tmp_path / "r.json"
     )

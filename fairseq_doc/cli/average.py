@@ -1,0 +1,79 @@
+"""train: the mean of the weights of several checkpoints, as a checkpoint."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
+from fairseq_doc.conversion.average import EPOCHS, UPDATES, averaged_checkpoint, last_checkpoints
+from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import check_output, whole_file
+from fairseq_doc.options import REQUIRED, option, positive
+
+EXAMPLE = "fairseq-doc average checkpoints/ptb --last-epochs 5 --output averaged.pt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    checkpoints: list[str] = option(
+        "checkpoints; with --last-epochs or --last-updates their folder",
+        REQUIRED,
+        positional=True,
+        nargs="+",
+        metavar="CHECKPOINT",
+        type=str,
+    )
+    last_epochs: int | None = option(
+        "of a folder: the last N checkpoints of an epoch's end, checkpoint12.pt and so on",
+        metavar="N",
+        type=positive,
+        without=("last_updates",),
+    )
+    last_updates: int | None = option(
+        "of a folder: the last N checkpoints of --save-interval-updates, checkpoint_3_1000.pt and "
+        "so on",
+        metavar="N",
+        type=positive,
+    )
+    ema: bool = option(
+        "take the exponential moving average of the weights that --store-ema saved, also of a "
+        "single checkpoint",
+        False,
+    )
+    output: str = option("checkpoint to write", REQUIRED, metavar="FILE")
+    overwrite: bool = option("replace an existing file", False)
+
+    def paths(self) -> list[str]:
+        """The checkpoints, the oldest of a folder first."""
+        count = self.last_epochs or self.last_updates
+        if count is None:
+            return self.checkpoints
+        if len(self.checkpoints) != 1:
+            raise FairseqDocError(
+                "--last-epochs and --last-updates: expected one folder; got "
+                f"{', '.join(self.checkpoints)}"
+            )
+        return last_checkpoints(self.checkpoints[0], EPOCHS if self.last_epochs else UPDATES, count)
+
+
+def run(settings: Options) -> dict[str, Any]:
+    """``checkpoints``, those that were averaged; ``output``, the file."""
+    paths = settings.paths()
+    if len(paths) == 1 and not settings.ema:
+        raise FairseqDocError(
+            f"expected several checkpoints; got {paths[0]}: name more, or give --last-epochs N, "
+            "--last-updates N or --ema"
+        )
+    check_distinct([*paths, settings.output])
+    check_output(settings.output, settings.overwrite)
+    state = averaged_checkpoint(paths, settings.ema)
+    with whole_file(settings.output, settings.overwrite, binary=True) as file:
+        torch.save(state, file)
+    return {"checkpoints": paths, **named_outputs(settings, "output")}
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """The checkpoints and the file."""
+    averaged = [f"averaged {path}" for path in result["checkpoints"]]
+    return "\n".join([*averaged, *output_lines(result, "output")])

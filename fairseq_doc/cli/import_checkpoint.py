@@ -1,0 +1,87 @@
+"""train: a model of awd-lstm-lm, mos or fastai, from its tensors, as a checkpoint."""
+
+import shutil
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fairseq_doc.conversion.foreign import (
+    END_MARKS,
+    UNKNOWN,
+    dictionary_of,
+    imported_checkpoint,
+    read_tensors,
+    read_words,
+    recognise,
+)
+from fairseq_doc.files import whole_file
+from fairseq_doc.options import REQUIRED, option
+from fairseq_doc.preparation.stages import check_destination
+
+EXAMPLE = "fairseq-doc import-checkpoint state_dict.pt imported --words words.txt"
+CHECKPOINT, DICTIONARY = "model.pt", "dict.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    tensors: str = option(
+        "file of torch.save(model.state_dict(), FILE)",
+        REQUIRED,
+        positional=True,
+        metavar="STATE_DICT",
+    )
+    folder: Path = option(
+        f"folder to make, for {CHECKPOINT} and {DICTIONARY}",
+        REQUIRED,
+        positional=True,
+        metavar="FOLDER",
+    )
+    words: str = option(
+        "the model's words, one a line, in the order of its rows", REQUIRED, metavar="FILE"
+    )
+    end_mark: str | None = option(
+        f"the word that ends a line, </s> (default: the first there is of {', '.join(END_MARKS)})",
+        metavar="WORD",
+    )
+    unknown: str | None = option(
+        f"the word for unknown ones, <unk> (default: {' or '.join(UNKNOWN)}; without one their "
+        "probability is 0)",
+        metavar="WORD",
+    )
+
+
+def run(settings: Options) -> dict[str, Any]:
+    """``files``; ``types`` in the dictionary; ``parameters``; ``options`` of fairseq-train for the
+    same architecture."""
+    check_destination(settings.folder)
+    model = recognise(settings.tensors, read_tensors(settings.tensors))
+    words = read_words(settings.words, len(model.others["encoder.weight"]))
+    dictionary, rows = dictionary_of(words, settings.end_mark, settings.unknown)
+    state = imported_checkpoint(model, dictionary, rows, str(settings.folder))
+    settings.folder.mkdir(parents=True)
+    files = [settings.folder / CHECKPOINT, settings.folder / DICTIONARY]
+    try:
+        with ExitStack() as stack:
+            checkpoint = stack.enter_context(whole_file(files[0], binary=True))
+            torch.save(state, checkpoint)
+            dictionary.save(stack.enter_context(whole_file(files[1])))
+    except BaseException:
+        shutil.rmtree(settings.folder)
+        raise
+    tensors = {tensor.data_ptr(): tensor for tensor in state["model"].values()}
+    return {
+        "files": list(map(str, files)),
+        "types": len(dictionary),
+        "parameters": sum(t.numel() for t in tensors.values() if t.is_floating_point()),
+        "options": ["--arch", "lstm_doc_lm", *model.settings()],
+    }
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """The size, the architecture and the files."""
+    size = "{parameters:,} parameters, {types:,} types".format(**result)
+    architecture = " ".join(result["options"])
+    return "\n".join([size, architecture, *(f"wrote {name}" for name in result["files"])])
