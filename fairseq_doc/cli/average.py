@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from fairseq_doc.cli.outputs import check_distinct, named_outputs, output_lines
+from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
 from fairseq_doc.conversion.average import EPOCHS, UPDATES, averaged_checkpoint, last_checkpoints
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import check_output, whole_file
+from fairseq_doc.files import whole_file
 from fairseq_doc.options import REQUIRED, option, positive
 
 EXAMPLE = "fairseq-doc average checkpoints/ptb --last-epochs 5 --output averaged.pt"
@@ -65,8 +65,7 @@ def run(settings: Options) -> dict[str, Any]:
             f"expected several checkpoints; got {paths[0]}: name more, or give --last-epochs N, "
             "--last-updates N or --ema"
         )
-    check_distinct([*paths, settings.output])
-    check_output(settings.output, settings.overwrite)
+    check_outputs(settings, settings.output, inputs=paths, alone=paths)
     state = averaged_checkpoint(paths, settings.ema)
     with whole_file(settings.output, settings.overwrite, binary=True) as file:
         torch.save(state, file)

@@ -51,8 +51,9 @@ def averaged_checkpoint(paths: Sequence[str], ema: bool = False) -> dict[str, An
     first_settings: dict[str, Any] = {}
     sums: dict[str, Tensor] = {}
     for path in paths:
-        state = checkpoint_utils.load_checkpoint_to_cpu(path)
-        weights = _ema_of(path, state) if ema else state["model"]
+        load: Any = checkpoint_utils
+        state = (load.load_ema_from_checkpoint if ema else load.load_checkpoint_to_cpu)(path)
+        weights = state["model"]
         settings = _architecture(state)
         if not first:
             first, first_settings = weights, settings
@@ -67,17 +68,12 @@ def averaged_checkpoint(paths: Sequence[str], ema: bool = False) -> dict[str, An
         weights[name] = tied.setdefault((own.data_ptr(), own.shape), mean)
     iterator = {"train_iterator": state["extra_state"].get("train_iterator")}
     state.pop("last_optimizer_state", None)
-    cfg = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
+    cfg = (
+        state["cfg"]
+        if ema
+        else OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
+    )
     return {**state, "cfg": cfg, "model": weights, "extra_state": iterator}
-
-
-def _ema_of(path: str, state: dict[str, Any]) -> dict[str, Tensor]:
-    """The exponential moving average, with the model's own buffers that are not averaged."""
-    saved = state["extra_state"].get("ema")
-    if not isinstance(saved, dict) or saved.keys() != state["model"].keys():
-        raise FairseqDocError(f"{path}: expected a checkpoint of --store-ema; it holds no average")
-    weights = state["model"].items()
-    return {name: saved[name] if _is_averaged(name, own) else own for name, own in weights}
 
 
 def _is_averaged(name: str, tensor: Tensor) -> bool:

@@ -8,6 +8,7 @@ from fairseq_doc.cli.outputs import check_outputs
 
 OWN = {  # commands that write files, {name: their inputs and other options}
     "attention": {"picture": "OUT.png"},
+    "average": {"checkpoints": ["a.pt", "b.pt"], "output": "OUT"},
     "collect-parses": {"generated": "x", "sentences": "x", "output": "OUT"},
     "components": {"tsv": "OUT"},
     "embeddings": {"output": "OUT"},
@@ -17,7 +18,7 @@ OWN = {  # commands that write files, {name: their inputs and other options}
     "weights": {"picture": "OUT.png"},
 }
 MODEL = {"data": "data", "path": "a.pt:b.pt", "overwrite": True}
-NO_MODEL = ("collect-parses",)
+INPUTS = {"average": ["b.pt"], "collect-parses": ["x"]}  # of commands without a folder of data
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +46,8 @@ def test_every_command_that_overwrites_is_listed():
 @pytest.mark.parametrize("name", OWN)
 def test_no_command_replaces_what_it_reads(name):
     command = module_of(name)
-    inputs = ["x"] if name in NO_MODEL else ["b.pt", "data/dict.txt"]
-    for file in inputs:
-        given = {} if name in NO_MODEL else MODEL
+    for file in INPUTS.get(name, ["b.pt", "data/dict.txt"]):
+        given = {} if name in INPUTS else MODEL
         given = {**given, "overwrite": True, **OWN[name]}
         for option, value in given.items():
             if str(value).startswith("OUT"):

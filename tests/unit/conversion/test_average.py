@@ -17,8 +17,11 @@ def save(path, seed, words=WORDS, ema=None, **changes):
     state["cfg"]["model"].update(changes)
     state["extra_state"] = {"train_iterator": {"epoch": seed}}
     if ema is not None:
+        moved: dict[int, torch.Tensor] = {}  # a tied matrix stays one
         state["extra_state"]["ema"] = {
-            name: tensor + ema if tensor.is_floating_point() else tensor.double()
+            name: moved.setdefault(tensor.data_ptr(), tensor + ema)
+            if tensor.is_floating_point()
+            else tensor
             for name, tensor in state["model"].items()
         }
     state["last_optimizer_state"] = {"momentum": torch.ones(3)}
