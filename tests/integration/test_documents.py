@@ -277,7 +277,8 @@ def compared(script, tmp_path, monkeypatch):
 
 def test_the_compared_systems_have_one_size_and_other_options_follow(tmp_path, monkeypatch):
     """Fine-tuned, from its own model, and with another lambda, a system is the same model."""
-    scripts, own = ROOT / "examples" / "small_comparison", ["--seeds", "1", "--", "--max-epoch", "60"]
+    scripts = ROOT / "examples" / "small_comparison"
+    own = ["--seeds", "1", "--", "--max-epoch", "60"]
     [first], [tuned], [strengths] = (
         compared([scripts / script, "data", *folders, *own], tmp_path, monkeypatch)
         for script, *folders in (
