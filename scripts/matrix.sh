@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run set-up, quick start and tests on other machines, and write the table of docs/compatibility.md.
+# Run set-up, quick start and tests on other machines, and write the table of docs/experiments/compatibility.md.
 #
 #     scripts/matrix.sh [NAME...]     # all rows below, or these
 #
@@ -21,7 +21,7 @@ sid         sid'
 
 folder=${FOLDER:-/var/tmp/matrix}
 tests=${TESTS:-tests}
-page=docs/compatibility.md
+page=docs/experiments/compatibility.md
 packages=python3-venv,python3-dev,g++,git,ca-certificates
 
 fail() { echo "matrix: $*" >&2; exit 1; }

@@ -31,8 +31,7 @@ class Options(CheckpointOptions):
         metavar=f"NAME{SUFFIX}",
     )
     form: str = option(
-        "log P of every token after a token and a state; -log P of given tokens after a state; "
-        "-log P of whole sentences",
+        "log P of every token after a token and a state, or -log P of whole sentences",
         FORMS[0],
         choices=FORMS,
     )

@@ -275,9 +275,10 @@ def compared(script, tmp_path, monkeypatch):
     return comparisons
 
 
-def test_the_converged_systems_have_one_size_and_other_options_follow(tmp_path, monkeypatch):
+def test_the_compared_systems_have_one_size_and_other_options_follow(tmp_path, monkeypatch):
     """Fine-tuned, from its own model, and with another lambda, a system is the same model."""
-    scripts, own = ROOT / "examples" / "converged", ["--seeds", "1", "--", "--max-epoch", "60"]
+    scripts = ROOT / "examples" / "small_comparison"
+    own = ["--seeds", "1", "--", "--max-epoch", "60"]
     [first], [tuned], [strengths] = (
         compared([scripts / script, "data", *folders, *own], tmp_path, monkeypatch)
         for script, *folders in (
@@ -509,13 +510,13 @@ def test_the_evaluation_beyond_the_paper_goes_on(beyond, tmp_path):
 
 
 @pytest.mark.usefixtures("beyond")
-def test_the_converged_models_are_evaluated_as_an_ensemble_and_seed_1_alone(tmp_path):
+def test_the_compared_models_are_evaluated_as_an_ensemble_and_seed_1_alone(tmp_path):
     """The rank, which takes minutes, is counted once."""
     models = [tmp_path / f"softmax-seed{n}/checkpoints/checkpoint_best.pt" for n in (1, 2)]
     for model in models:
         model.parent.mkdir(parents=True)
         model.touch()
-    script = [ROOT / "examples/converged/evaluate.sh", "data", tmp_path, "softmax"]
+    script = [ROOT / "examples/small_comparison/evaluate.sh", "data", tmp_path, "softmax"]
     for again in (False, True):
         (tmp_path / "calls").write_text("")
         output = run(script, cwd=tmp_path, PATH=f"{tmp_path}:{BIN}:{os.environ['PATH']}")

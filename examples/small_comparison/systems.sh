@@ -12,7 +12,7 @@ systems=(
     "doc1=$mixture --layer-dims 166,166,120 --doc-components 0,1,0,3"
 )
 
-# compare DATA DIR SYSTEM... [options of fairseq-doc compare] [-- options of fairseq-train]: trains, or goes on.
+# compare DATA DIR SYSTEM... [options of fairseq-doc compare] [-- options of fairseq-train]: trains, or resumes.
 compare() {
     local data="$1" folder="$2" own=()
     shift 2

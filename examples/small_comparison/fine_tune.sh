@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fine-tune the models of compare.sh: the same training once more from each, averaged from its first check on.
-#     examples/converged/fine_tune.sh DATA FIRST DIR [options of fairseq-doc compare] [-- options of fairseq-train]
-# FIRST: compare.sh's folder; DIR: another one, for these trainings and their table. A second call goes on.
+#     examples/small_comparison/fine_tune.sh DATA FIRST DIR [options of fairseq-doc compare] [-- options of fairseq-train]
+# FIRST: compare.sh's folder; DIR: another one, for these trainings and their table. A second call resumes.
 set -euo pipefail
 source "$(dirname "$0")/systems.sh"
 further=()

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What the finished models of a comparison show, for each system: the seeds as an ensemble, and of seed 1 the rank of the
+# Evaluate the models of a comparison, for each system: the seeds as an ensemble, and of seed 1 the rank of the
 # log-probabilities, the mixture weights by layer, a cache and dynamic evaluation.
-#     examples/converged/evaluate.sh DATA DIR SYSTEM...
-# DATA, DIR: as of compare.sh or fine_tune.sh. What takes long stays in DIR and beside the models; a second call goes on.
+#     examples/small_comparison/evaluate.sh DATA DIR SYSTEM...
+# DATA, DIR: as for compare.sh or fine_tune.sh. Results that take long are kept in DIR and beside the models; a second call resumes.
 set -euo pipefail
 here="$(dirname "$0")"
 data="$1" folder="$2"

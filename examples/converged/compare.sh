@@ -1,7 +1,0 @@
-#!/usr/bin/env bash
-# Compare a softmax, MoS and DOC on Penn Treebank, each trained for nine epochs:
-#     examples/converged/compare.sh DATA DIR [options of fairseq-doc compare] [-- options of fairseq-train]
-# DATA: the folder of fairseq-doc prepare-lm ptb; DIR: a folder for the trainings and the table. A second call goes on.
-set -euo pipefail
-source "$(dirname "$0")/systems.sh"
-compare "$1" "$2" "${systems[@]}" "${@:3}"
