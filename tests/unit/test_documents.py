@@ -101,6 +101,7 @@ def fairseq_options(monkeypatch):
     for parts in (
         "--task bptt_language_modeling --arch lstm_doc_lm --optimizer nt_asgd --lr-scheduler nt_asgd",
         "--task bptt_language_modeling --arch lstm_melis_lm --optimizer adam --lr-scheduler plateau",
+        "--task bptt_language_modeling --arch lstm_doc_lm --optimizer adam --lr-scheduler polynomial_decay",
         "--task translation --arch lstm_luong_doc --optimizer adam --lr-scheduler fixed",
         "--task translation --arch lstm_luong_wmt_en_de --optimizer sgd --lr-scheduler fixed",
     ):
