@@ -12,16 +12,19 @@ sum. Where the sums show that logits are too large or too small for it, :func:`s
 Axes: R rows, V vocabulary.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
-from fairseq_doc.ops.matmul import can_branch_on
+from fairseq_doc.ops.matmul import backend, can_branch_on
 from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.ops.mixture_chunks import tokens_per_block
 
 # From its inverse to this number, a sum of exp(l) has neither overflowed nor lost a word that
 # matters, and a posterior divided by it does not vanish.
 LARGEST_SUM = 2.0**60
+LOG2_E = math.log2(math.e)
 
 
 def can_exp(rows: Tensor) -> bool:
@@ -52,6 +55,16 @@ def at_target(logits: Tensor, sums: Tensor, dtype: torch.dtype) -> tuple[Tensor,
     return entry, torch.where(exact < 0, sums * (entry.to(sums.dtype) / exact), sums)
 
 
+def exp_of_16_bits(logits: Tensor) -> None:
+    """Replace widened 16-bit logits by their exp. torch's exp is MKL's, which takes three times as
+    long as exp2 on processors that are not Intel's. The product with log2(e) rounds the exponent
+    to 24 bits, far more than the logits have."""
+    if backend() == "onednn":
+        logits.mul_(LOG2_E).exp2_()
+    else:
+        logits.exp_()
+
+
 def exp_sums(rows: Tensor, write: bool) -> Tensor:
     """Z (R, 1) of logits (R, V), in float32 or wider; if ``write``, exp(l) replaces the logits."""
     wide = sum_dtype(rows.dtype)
@@ -63,9 +76,10 @@ def exp_sums(rows: Tensor, write: bool) -> Tensor:
         of_block = slice(start, start + block)
         part = rows[of_block]
         exp = part if scratch is None else scratch[: len(part)]
-        if wide != rows.dtype:
-            part = exp.copy_(part)
-        torch.exp(part, out=exp)
+        if wide == rows.dtype:
+            torch.exp(part, out=exp)
+        else:
+            exp_of_16_bits(exp.copy_(part))
         torch.sum(exp, 1, keepdim=True, out=sums[of_block])
         if write and not in_place:
             rows[of_block] = exp

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fairseq_doc.ops import mixture_chunks, reference, row_softmax
+from fairseq_doc.ops.matmul import BACKENDS
 from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_nll import mixture_nll
 from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_
@@ -39,7 +40,11 @@ only_exp = pytest.mark.cpu_only("exp without the maximum")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shift", [0.0, 30.0, -30.0])
 @pytest.mark.parametrize("write", [False, True])
-def test_exp_divided_by_its_sum_is_the_softmax(rows_of_a_block, dtype, shift, write):
+@pytest.mark.parametrize("library", BACKENDS)
+def test_exp_divided_by_its_sum_is_the_softmax(
+    rows_of_a_block, monkeypatch, dtype, shift, write, library
+):
+    monkeypatch.setattr(row_softmax, "backend", lambda: library)
     logits, target = logits_and_targets(dtype, shift)
     rows, exact = logits.clone(), logits.double()
     sums, log_softmax = exp_(rows, target, write)
