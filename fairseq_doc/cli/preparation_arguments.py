@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc import registration  # noqa: F401  # fairseq's preprocessing, as it is changed here
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.options import option, positive
 from fairseq_doc.preparation.stages import Say

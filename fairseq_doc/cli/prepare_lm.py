@@ -9,7 +9,7 @@ from typing import Any
 from fairseq_doc.cli.preparation_arguments import DATA_BIN, WorkerOptions, closing_line, reporting
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.binarisation import counts_of
-from fairseq_doc.preparation.corpora import ENWIK8, PYDOC, SPLITS, Settings
+from fairseq_doc.preparation.corpora import ENWIK8, PYDOC, SPLITS, LanguageModelText
 from fairseq_doc.preparation.language_model import prepare
 
 NAME = "prepare-lm"
@@ -21,7 +21,7 @@ EXAMPLE = """fairseq-doc prepare-lm ptb ptb/ data-bin/ptb
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(WorkerOptions, Settings):
+class Options(WorkerOptions, LanguageModelText):
     """Options of this command."""
 
 

@@ -4,9 +4,9 @@ import pytest
 import toy_trees
 from fairseq.data import Dictionary
 
-from fairseq_doc.preparation.corpora import SPLITS
+from fairseq_doc.preparation.pipeline import SPLITS
 from fairseq_doc.preparation.symbols import WordSymbols, shape, symbols_of
-from fairseq_doc.preparation.treebank import Settings, prepare
+from fairseq_doc.preparation.treebank import Treebank, prepare
 from fairseq_doc.preparation.trees import parse_tree, read_trees
 
 from .conftest import binarised, contents, lines_of, made, refusal, spoil
@@ -33,7 +33,7 @@ def trees(tmp_path):
 
 def prepared(trees, destination, threshold=2, **changes):
     """(what was reported, the folder)."""
-    return made(prepare, Settings(trees, threshold=threshold, **changes), destination)[
+    return made(prepare, Treebank(trees, threshold=threshold, **changes), destination)[
         0
     ], destination
 
