@@ -13,7 +13,7 @@ from fairseq_doc.cli.preparation_arguments import (
     reporting,
 )
 from fairseq_doc.preparation.binarisation import counts_of
-from fairseq_doc.preparation.corpora import SPLITS
+from fairseq_doc.preparation.pipeline import SPLITS
 from fairseq_doc.preparation.treebank import Treebank, prepare
 
 NAME = "prepare-parsing"

@@ -65,8 +65,8 @@ def check_split(
         if read != binarised:
             raise FairseqDocError(
                 f"{name}: line {number}: expected {read or 0:,} tokens with the end mark; fairseq "
-                f"binarised {binarised or 0:,}: does a word hold a blank that is not ASCII, or the "
-                "line a carriage return?"
+                f"binarised {binarised or 0:,}: check the line for non-ASCII white space or "
+                "carriage returns"
             )
     unknown = sum(int((line == dictionary.unk()).sum()) for line in dataset)
     return SplitCounts(number, int(dataset.sizes.sum()), unknown)

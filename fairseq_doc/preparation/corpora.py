@@ -46,7 +46,7 @@ class LanguageModelText:
         nargs="?",
     )
     split: str | None = option(
-        "text of one file in place of a folder: the first N percent of its lines are training, the "
+        "one file instead of a folder: the first N percent of its lines are training, the "
         "next validation, the last test, such as 90,5,5",
         metavar="N,N,N",
     )
@@ -56,8 +56,8 @@ class LanguageModelText:
         choices=UNITS,
     )
     threshold: int | None = option(
-        "words, or bytes, that occur less often in training become <unk>; text without <unk> in "
-        "place needs 2, so that the model learns to predict it (default: 0; words of pydoc: 2)",
+        "words, or bytes, that occur less often in training become <unk>; text that does not "
+        "contain <unk> needs 2, so that the model learns to predict it (default: 0; words of pydoc: 2)",
         metavar="N",
         least=0,
     )
@@ -74,8 +74,8 @@ class LanguageModelText:
         needs="bpe",
     )
     like: Path | None = option(
-        "data folder of an earlier preparation, to go on with its models: take its dictionary, "
-        "tokeniser and units; words that it lacks become <unk>",
+        "data folder of an earlier preparation, whose models are to be fine-tuned: take its "
+        "dictionary, tokeniser and units; words that it lacks become <unk>",
         metavar="DATA",
     )
     counts: PublishedCounts | None = None

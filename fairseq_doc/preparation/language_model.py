@@ -102,7 +102,7 @@ def _files(settings: LanguageModelText) -> dict[str, Path]:
     if settings.corpus == ENWIK8 or settings.split is not None:
         return {settings.corpus: source}
     if not source.is_dir():
-        got = "a file" if source.exists() else "nothing of this name"
+        got = "a file" if source.exists() else "no such file or folder"
         if source.exists() and settings.corpus == TEXT:
             got += "; --split 90,5,5 cuts it in three"
         raise FairseqDocError(f"{source}: expected a folder of {', '.join(_NAMED[0])}; got {got}")
@@ -255,7 +255,7 @@ def prepare(
         {ONE_SIDE: settings.form},
         merges=settings.merges or 0,
         threshold=settings.threshold or 0,
-        like=settings.files_of_like,
+        like=settings.like,
         published=settings.counts,
         workers=workers,
     )

@@ -30,7 +30,7 @@ from fairseq_doc.preparation.stages import (
     make_stamp,
     staged,
 )
-from fairseq_doc.preparation.text_form import SideForm
+from fairseq_doc.preparation.text_form import TextForm
 from fairseq_doc.preparation.tokenization import (
     BPE_KINDS,
     TOKENIZERS,
@@ -86,7 +86,7 @@ class ParallelText:
         action=argparse.BooleanOptionalAction,
     )
     tokenizer: str = option(
-        "how text is tokenised, as by fairseq's --tokenizer; none for text that is already",
+        "how text is tokenised, as by fairseq's --tokenizer; none: it is tokenised already",
         TOKENIZERS[0],
         choices=TOKENIZERS,
     )
@@ -120,9 +120,12 @@ class ParallelText:
         return names
 
     @property
-    def forms(self) -> dict[str, SideForm]:
+    def forms(self) -> dict[str, TextForm]:
         """{side: how its lines become words and units}."""
-        return {side: SideForm(WORD, self.tokenizer, side, self.bpe) for side in self.sides}
+        return {
+            side: TextForm(WORD, self.tokenizer, side, self.bpe, marks_unknown=False)
+            for side in self.sides
+        }
 
     def raw(self, split: str) -> list[Path]:
         return [self.folder / f"{self.splits[split]}.{side}" for side in self.sides]
@@ -133,13 +136,13 @@ class ParallelText:
             re.fullmatch(r"[^\s./,-]+", side) for side in self.sides
         ):
             raise FairseqDocError(
-                "expected two sides' names without . / , - or blanks, as the files end; got "
+                "expected two different languages, without . / , - or blanks, as the files end; got "
                 f"{self.source!r} and {self.target!r}"
             )
         check_merges(self.bpe, None if self.merges == type(self).merges else self.merges)
         files = list(self.splits.values())
         if len(set(files)) < len(files) or not all(files):
-            raise FairseqDocError(f"expected other files for every split; got {', '.join(files)}")
+            raise FairseqDocError(f"each split needs its own file; got {', '.join(files)}")
         check_ranges(ParallelText, self)
 
 

@@ -10,7 +10,7 @@ clean words of SPLIT.SIDE, one sentence a line, come
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -69,7 +69,7 @@ class Pipeline:
     merges: int = 0  # pieces with sentencepiece
     joint: bool = True  # one model of units and one dictionary for all sides
     threshold: int = 0  # units that occur less often in training become <unk>
-    like: Mapping[str, Path] = field(default_factory=dict)  # ``dictionary``, ``units`` to take
+    like: Path | None = None  # folder of data whose dictionary and units to take
     published: PublishedCounts | None = None  # what one side must have
     workers: int = 1
 
@@ -101,11 +101,11 @@ class Pipeline:
     def learn(self, text: Path, folder: Path) -> Lines:
         """Stage ``bpe``, models learned from the text or an earlier one; yields its report."""
         for name, sides in self.models.items():
-            if "units" in self.like:
-                copy_file(self.like["units"], folder / name)
+            if self.like is not None:
+                copy_file(self.like / name, folder / name)
                 continue
             lines = chain.from_iterable(made_lines(text / f"train.{side}") for side in sides)
-            if not self.is_pair:  # a language model's <unk> stays whole
+            if self.forms[sides[0]].marks_unknown:  # <unk> stays whole
                 lines = (" ".join(w for w in line.split() if w != UNKNOWN) for line in lines)
             what = learn_model(self.bpe, lines, folder / name, self.merges)
             yield f"bpe{' ' + ' and '.join(sides) if self.is_pair else ''}: {what}"
@@ -126,10 +126,10 @@ class Pipeline:
         preprocess(folder, self._arguments(text))
         number = len(self.forms)
         for side in self.forms:
-            suffix = f".{'-'.join(self.forms)}.{side}" if self.is_pair else ""
-            dictionary = load_dictionary(
-                folder / (f"dict.{side}.txt" if self.is_pair else "dict.txt")
-            )
+            name, suffix = "dict.txt", ""
+            if self.is_pair:
+                name, suffix = f"dict.{side}.txt", f".{'-'.join(self.forms)}.{side}"
+            dictionary = load_dictionary(folder / name)
             yield _TYPES[number].format(side=side, types=len(dictionary))
             counts = {}
             for split in self.splits:
@@ -148,10 +148,10 @@ class Pipeline:
         for kind in SPLITS:
             prefixes = [f"{text / split}{end}" for split in self.splits if split.startswith(kind)]
             arguments.append(f"--{kind}pref={','.join(prefixes)}")
-        if "dictionary" in self.like:
-            arguments.append(f"--srcdict={self.like['dictionary']}")
-        else:
-            arguments.append(f"--thresholdsrc={self.threshold}")
+        known = f"--thresholdsrc={self.threshold}"
+        if self.like is not None:
+            known = f"--srcdict={self.like / 'dict.txt'}"
+        arguments.append(known)
         if not self.is_pair:
             return [*arguments, "--only-source", "--padding-factor=1"]
         source, target = self.forms
@@ -171,10 +171,9 @@ class Pipeline:
             what = "word types with the end mark"
             check_published("train.txt", what, self.published.types, types)
         train, valid, test = (counts[split].unknown for split in SPLITS)
-        if "dictionary" not in self.like and train == 0 < max(valid, test):
-            least = (
-                min(dictionary.count[dictionary.nspecial :]) + 1
-            )  # makes the rarest words unknown
+        if self.like is None and train == 0 < max(valid, test):
+            # Makes the rarest words unknown.
+            least = min(dictionary.count[dictionary.nspecial :]) + 1
             yield (
                 f"warning: {UNKNOWN} occurs {valid} times in valid and {test} in test, but never in "
                 "train: the model cannot learn to predict unknown words, and each costs very many "

@@ -15,6 +15,7 @@ import os
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
@@ -54,7 +55,7 @@ class Treebank:
     valid: str = _files("dev.mrg")
     test: str = _files("test.mrg")
     clean: bool = option(
-        "remove traces and function tags, which the Penn Treebank's own files hold", False
+        "remove traces and function tags, as the Penn Treebank's own files have", False
     )
     threshold: int = option(
         "words that occur less often in training, in lower case, are rare",
@@ -63,12 +64,12 @@ class Treebank:
         metavar="N",
     )
     unknown: str = option(
-        "rare words are all <unk>, or a symbol by their shape",
+        "rare words all become <unk>, or one symbol for each shape",
         UNKNOWN_KINDS[0],
         choices=UNKNOWN_KINDS,
     )
     pairs: bool = option(
-        "sentences with their symbols too, in DESTDIR/pairs, for --task translation", False
+        "also write pairs of sentences and symbols, in DESTDIR/pairs, for --task translation", False
     )
 
 
@@ -90,10 +91,7 @@ def files_of(settings: Treebank) -> dict[str, list[Path]]:
         for path in files[split]:
             place = os.path.realpath(path)
             if place in split_of:
-                raise FairseqDocError(
-                    f"{path}: expected every file once; got it for --{split_of[place]} and "
-                    f"--{split}"
-                )
+                raise FairseqDocError(f"{path} is given to both --{split_of[place]} and --{split}")
             split_of[place] = split
     return files
 
@@ -164,11 +162,10 @@ def prepare(settings: Treebank, destination: Path, say: Say = print) -> None:
     files = files_of(settings)
     named = {f"{split} {n}": path for split in SPLITS for n, path in enumerate(files[split])}
     with staged(destination, make_stamp(Treebank, settings, named, {}), say) as stages:
-        made = stages.run("text", lambda folder: write_text(settings, files, folder))
-        text = made / "text"
-        data, _ = Pipeline({ONE_SIDE: PLAIN_WORDS}).run(stages, text)
-        copies = [text, made / "trees"]
+        made = stages.run("text", partial(write_text, settings, files))
+        data, _ = Pipeline({ONE_SIDE: PLAIN_WORDS}).run(stages, made / "text")
+        copies = [made / "text", made / "trees"]
         if settings.pairs:
-            pairs = stages.run("pairs", lambda folder: write_pairs(made / "sentences", folder))
+            pairs = stages.run("pairs", partial(write_pairs, made / "sentences"))
             copies.append(pairs / "pairs")
         stages.finish(data, destination, copies)

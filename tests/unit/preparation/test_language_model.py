@@ -132,7 +132,7 @@ def test_white_space_of_any_kind_is_a_blank(tmp_path, settings):
 
 
 def test_places_that_cannot_be_used_are_refused(text, tmp_path):
-    for path, got in ((tmp_path / "no", "nothing of this name"), (text / "test.txt", "a file")):
+    for path, got in ((tmp_path / "no", "no such file or folder"), (text / "test.txt", "a file")):
         message = refusal(tmp_path, prepared, path, tmp_path / "bin", "ptb")
         assert message == f"{path}: expected a folder of train.txt, valid.txt, test.txt; got {got}"
     (text / "test.txt").unlink()

@@ -190,7 +190,7 @@ def test_an_interrupted_preparation_goes_on_to_the_same_result(raw, tmp_path, mo
     for earlier in done:  # what is done is not done again
         monkeypatch.setattr(STAGES[earlier], earlier, Mock())
     said, files = prepared(raw, tmp_path / "bin")
-    assert sum("done before" in line for line in said) == len(done) and files == expected
+    assert sum("already done" in line for line in said) == len(done) and files == expected
 
 
 LATIN_1 = b"gut\n" + "größer\n".encode("latin-1") + b"x\n" * 3
@@ -213,12 +213,12 @@ EMPTY_SPLIT = {"valid.en": b"", "valid.de": b""}
         ({}, {"max_ratio": 0.5}, ["--max-ratio", "at least 1; got 0.5"]),
         ({}, {"max_ratio": float("nan")}, ["--max-ratio", "at least 1; got nan"]),
         ({}, {"threshold": -1}, ["--threshold", "at least 0; got -1"]),
-        ({}, {"test": ("valid",)}, ["other files for every split; got train, valid, valid"]),
-        ({}, {"test": ("",)}, ["other files for every split"]),
-        ({}, {"source": "de"}, ["two sides' names"]),
-        ({}, {"source": ""}, ["two sides' names"]),
-        ({}, {"target": "zh-cn"}, ["two sides' names"]),
-        ({}, {"target": "a.b"}, ["two sides' names"]),
+        ({}, {"test": ("valid",)}, ["own file; got train, valid, valid"]),
+        ({}, {"test": ("",)}, ["each split needs its own file"]),
+        ({}, {"source": "de"}, ["two different languages"]),
+        ({}, {"source": ""}, ["two different languages"]),
+        ({}, {"target": "zh-cn"}, ["two different languages"]),
+        ({}, {"target": "a.b"}, ["two different languages"]),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_and_nothing_is_left(raw, tmp_path, files, changes, facts):
