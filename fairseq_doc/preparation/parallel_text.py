@@ -244,9 +244,12 @@ def _write_split(settings: ParallelText, split: str, folder: Path, dropped: IO[s
             f"whole: line {', '.join(map(str, long[:LONG_LINES_LISTED]))}{more}"
         )
     for side in settings.sides:
-        cleaned, words, unknown = (counts[f"{x} {side}"] for x in ("cleaned", "words", "unknown"))
+        unknown = counts[f"unknown {side}"]
         marks = f", {unknown:,} of them {UNKNOWN} in the text" if unknown else ""
-        yield f"{split}.{side}: {cleaned:,} lines cleaned, {words:,} words{marks}"
+        yield (
+            f"{split}.{side}: {counts[f'cleaned {side}']:,} lines cleaned, "
+            f"{counts[f'words {side}']:,} words{marks}"
+        )
 
 
 def prepare(settings: ParallelText, destination: Path, workers: int = 1, say: Say = print) -> None:

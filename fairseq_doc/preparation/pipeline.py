@@ -104,7 +104,8 @@ class Pipeline:
             if self.like is not None:
                 copy_file(self.like / name, folder / name)
                 continue
-            lines = chain.from_iterable(made_lines(text / f"train.{side}") for side in sides)
+            files = (text / f"train.{side}" for side in sides)
+            lines: Iterator[str] = chain.from_iterable(map(made_lines, files))
             if self.forms[sides[0]].marks_unknown:  # <unk> stays whole
                 lines = (" ".join(w for w in line.split() if w != UNKNOWN) for line in lines)
             what = learn_model(self.bpe, lines, folder / name, self.merges)
