@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.cli.outputs import check_outputs, output_lines
-from fairseq_doc.cli.version import report
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve, read_log
-from fairseq_doc.evaluation.plotting import check_plot_path, plot_curves
-from fairseq_doc.evaluation.reference_curves import (
+from fairseq_doc.analysis.learning_curves import LearningCurve, mean_curve, read_log
+from fairseq_doc.analysis.plotting import check_plot_path, plot_curves
+from fairseq_doc.analysis.reference_curves import (
     departures,
     is_reference,
     read_reference,
     reference,
 )
+from fairseq_doc.cli.outputs import check_outputs, output_lines
+from fairseq_doc.cli.version import report
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option
 

@@ -13,9 +13,9 @@ from functools import partial
 
 import torch
 
+from fairseq_doc.adaptation import cache, dynamic
 from fairseq_doc.data.bptt_stream import columns_of
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation import cache, dynamic
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
 from fairseq_doc.evaluation.progress import Part, Progress, no_progress
 from fairseq_doc.evaluation.scorer import USUAL, ScorerSettings, scorer

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
+from fairseq_doc.adaptation.cache import CacheSettings, StreamCache
+from fairseq_doc.adaptation.dynamic import Adaptation, DynamicSettings
+from fairseq_doc.adaptation.monte_carlo import AVERAGES, BLOCK_BYTES, mean_log_probs, sampled
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.cache import CacheSettings, StreamCache
-from fairseq_doc.evaluation.dynamic import Adaptation, DynamicSettings
 from fairseq_doc.evaluation.ensemble import Ensemble, average_log_probs
-from fairseq_doc.evaluation.monte_carlo import AVERAGES, BLOCK_BYTES, mean_log_probs, sampled
 from fairseq_doc.modules.mixture import at_temperature, check_finite
 from fairseq_doc.options import REQUIRED, option, positive
 

@@ -13,19 +13,19 @@ import pytest
 import torch
 from conftest import assert_refused
 
-from fairseq_doc.cli import components, eval_lm, generate, score, weights
-from fairseq_doc.cli.arguments import ProgressOptions, progress_of, unknown_words
-from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, settings_of
-from fairseq_doc.evaluation.components import (
+from fairseq_doc.analysis.components import (
     by_frequency,
     mixture_weights,
     summarise,
     text_components,
 )
-from fairseq_doc.evaluation.learning_curves import LearningCurve
+from fairseq_doc.analysis.learning_curves import LearningCurve
+from fairseq_doc.analysis.rank import log_prob_rank
+from fairseq_doc.analysis.reference_curves import reference
+from fairseq_doc.cli import components, eval_lm, generate, score, weights
+from fairseq_doc.cli.arguments import ProgressOptions, progress_of, unknown_words
+from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, settings_of
 from fairseq_doc.evaluation.perplexity import evaluate
-from fairseq_doc.evaluation.rank import log_prob_rank
-from fairseq_doc.evaluation.reference_curves import reference
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.preparation.byte_text import Part, binarise_bytes, make_dictionary

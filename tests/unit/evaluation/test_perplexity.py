@@ -5,9 +5,9 @@ from conftest import assert_refused
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fairseq_doc.adaptation.cache import GRIDS, CacheSettings
+from fairseq_doc.adaptation.dynamic import DynamicSettings, grid
 from fairseq_doc.evaluation import perplexity
-from fairseq_doc.evaluation.cache import GRIDS, CacheSettings
-from fairseq_doc.evaluation.dynamic import DynamicSettings, grid
 from fairseq_doc.evaluation.perplexity import (
     TEMPERATURES,
     Evaluation,

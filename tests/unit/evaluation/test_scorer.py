@@ -6,8 +6,8 @@ from conftest import assert_refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_doc.evaluation.cache import CacheSettings, StreamCache
-from fairseq_doc.evaluation.dynamic import DynamicSettings
+from fairseq_doc.adaptation.cache import CacheSettings, StreamCache
+from fairseq_doc.adaptation.dynamic import DynamicSettings
 from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings, scorer
 
 from ..conftest import assert_close, random_tokens

@@ -3,7 +3,7 @@ from conftest import assert_refused
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fairseq_doc.evaluation.cache import CacheSettings
+from fairseq_doc.adaptation.cache import CacheSettings
 from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.evaluation.scoring import MAX_WORDS, batches_by_length, check_sentences, score_text
 

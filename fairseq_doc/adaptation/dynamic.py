@@ -7,7 +7,7 @@ Each segment of T steps is scored; then the model learns from it:
     s      = min(1, bound sqrt(B) |M / (M + epsilon)| / |g / (M + epsilon)|)
 
 g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the
-training text (:mod:`fairseq_doc.evaluation.gradient_statistics`), theta_0 the trained weights, to
+training text (:mod:`fairseq_doc.adaptation.gradient_statistics`), theta_0 the trained weights, to
 which theta returns at the end. The factor s is not published. M averages over B columns, so a
 typical gradient of one stream is sqrt(B) times as long; no update is longer than ``bound`` times
 the update that such a gradient makes.
@@ -31,8 +31,8 @@ import torch
 from fairseq.utils import split_paths
 from torch.nn.utils import get_total_norm
 
+from fairseq_doc.adaptation.gradient_statistics import differentiable, mean_nll, trained_parameters
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.gradient_statistics import differentiable, mean_nll, trained_parameters
 from fairseq_doc.options import option, positive
 
 ADAPTED = ("all", "output-weights")

@@ -5,15 +5,15 @@ import pytest
 import torch
 from conftest import assert_refused
 
-from fairseq_doc.evaluation import gradient_statistics as module
-from fairseq_doc.evaluation.gradient_statistics import (
+from fairseq_doc.adaptation import gradient_statistics as module
+from fairseq_doc.adaptation.gradient_statistics import (
     differentiable,
     statistics_of,
     trained_parameters,
 )
 
 from ..conftest import assert_close, small_model, write_split
-from .conftest import ProgressSpy, ensemble, nlls_by_hand, peaked_model
+from ..evaluation.conftest import ProgressSpy, ensemble, nlls_by_hand, peaked_model
 
 SETTINGS = (3, 4)  # columns, segment
 

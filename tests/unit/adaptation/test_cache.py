@@ -6,13 +6,13 @@ from conftest import assert_refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.evaluation import cache as module
-from fairseq_doc.evaluation.cache import SIMILARITIES, CacheSettings, StreamCache
+from fairseq_doc.adaptation import cache as module
+from fairseq_doc.adaptation.cache import SIMILARITIES, CacheSettings, StreamCache
 from fairseq_doc.evaluation.perplexity import check_text, evaluate, evaluate_each
 from fairseq_doc.evaluation.scorer import ScorerSettings
 
 from ..conftest import assert_close, small_model
-from .conftest import ensemble, peaked_model, probs_by_hand, token_log_probs
+from ..evaluation.conftest import ensemble, peaked_model, probs_by_hand, token_log_probs
 
 V = 9
 

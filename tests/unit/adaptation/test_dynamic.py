@@ -5,14 +5,14 @@ import pytest
 import torch
 from conftest import assert_refused
 
-from fairseq_doc.evaluation.cache import CacheSettings
-from fairseq_doc.evaluation.dynamic import ADAPTED, DynamicSettings, adapted_names, grid
-from fairseq_doc.evaluation.gradient_statistics import trained_parameters
+from fairseq_doc.adaptation.cache import CacheSettings
+from fairseq_doc.adaptation.dynamic import ADAPTED, DynamicSettings, adapted_names, grid
+from fairseq_doc.adaptation.gradient_statistics import trained_parameters
 from fairseq_doc.evaluation.perplexity import evaluate, evaluate_each
 from fairseq_doc.evaluation.scorer import ScorerSettings, scorer
 
 from ..conftest import assert_close, small_model
-from .conftest import ensemble, nlls_by_hand, peaked_model
+from ..evaluation.conftest import ensemble, nlls_by_hand, peaked_model
 
 
 def statistics(model, seed=0):

@@ -6,8 +6,8 @@ import math
 import pytest
 from conftest import assert_refused
 
-from fairseq_doc.evaluation.learning_curves import LearningCurve
-from fairseq_doc.evaluation.reference_curves import departures, read_reference, reference
+from fairseq_doc.analysis.learning_curves import LearningCurve
+from fairseq_doc.analysis.reference_curves import departures, read_reference, reference
 
 
 def curve(*perplexities, averaging_after=None):

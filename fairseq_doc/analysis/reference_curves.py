@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+from fairseq_doc.analysis.learning_curves import LearningCurve, mean_curve
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.learning_curves import LearningCurve
 from fairseq_doc.files import read_text, text_lines

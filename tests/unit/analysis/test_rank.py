@@ -5,9 +5,9 @@ from conftest import assert_refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_doc.evaluation.rank import StreamedMatrix, log_prob_rank, numerical_rank
+from fairseq_doc.analysis.rank import StreamedMatrix, log_prob_rank, numerical_rank
 
-from .conftest import ensemble, peaked_model, probs_by_hand, with_bias
+from ..evaluation.conftest import ensemble, peaked_model, probs_by_hand, with_bias
 
 N, V, D = 120, 20, 4
 
