@@ -21,7 +21,7 @@ from fairseq_doc.analysis.components import (
 )
 from fairseq_doc.analysis.learning_curves import LearningCurve
 from fairseq_doc.analysis.rank import log_prob_rank
-from fairseq_doc.analysis.reference_curves import reference
+from fairseq_doc.analysis.reference_curves import reference_lines
 from fairseq_doc.cli import components, eval_lm, generate, score, weights
 from fairseq_doc.cli.arguments import ProgressOptions, progress_of, unknown_words
 from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, settings_of
@@ -664,9 +664,9 @@ def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem)
     (logs / "list.json").write_text("[1]")
     (logs / "log.png").write_text((logs / "doc.log").read_text())
     (logs / "link.png").symlink_to("log.png")
-    later = reference({"a": LearningCurve({7: 60.0}, None, {})}, "x", {})
-    (logs / "later.json").write_text(json.dumps(later))
-    (logs / "cut.json").write_text(json.dumps(later)[:-9])
+    later = "\n".join(reference_lines({"a": LearningCurve({7: 60.0}, None, {})}, "x", {}))
+    (logs / "later.json").write_text(later)
+    (logs / "cut.json").write_text(later[:-9])
     before = contents(logs)
     assert_refused(problem, result_of, f"curves {words}")
     assert contents(logs) == before
