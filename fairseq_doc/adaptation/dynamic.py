@@ -88,16 +88,22 @@ class DynamicSettings:
         for name in ("rate", "epsilon"):
             if not 0 < getattr(self, name) < math.inf:
                 raise FairseqDocError(
-                    f"--dynamic-{name} must be positive; got {getattr(self, name)}"
+                    f"dynamic.{name} must be positive; got {getattr(self, name)}",
+                    f"dynamic.{name}",
                 )
         if not self.bound > 0:
-            raise FairseqDocError(f"--dynamic-bound must be positive; got {self.bound}")
+            raise FairseqDocError(
+                f"dynamic.bound must be positive; got {self.bound}", "dynamic.bound"
+            )
         assert self.decay is not None
         if not 0 <= self.decay <= 1:
-            raise FairseqDocError(f"--dynamic-decay must be in [0, 1]; got {self.decay}")
+            raise FairseqDocError(
+                f"dynamic.decay must be in [0, 1]; got {self.decay}", "dynamic.decay"
+            )
         if self.adapt not in ADAPTED:
             raise FairseqDocError(
-                f"--dynamic-adapt: expected {' or '.join(ADAPTED)}; got {self.adapt!r}"
+                f"dynamic.adapt: expected {' or '.join(ADAPTED)}; got {self.adapt!r}",
+                "dynamic.adapt",
             )
 
     def statistics_paths(self, checkpoints: str) -> list[str]:
@@ -105,16 +111,17 @@ class DynamicSettings:
         models = split_paths(checkpoints)
         if len(set(models)) != len(models):
             raise FairseqDocError(
-                "--dynamic gives every model statistics of its own: expected different models; got "
-                f"{checkpoints}"
+                "dynamic evaluation gives every model statistics of its own: expected different "
+                f"models; got {checkpoints}"
             )
         if self.statistics is None:
             return [f"{path}.{self.columns}x{self.segment}.npz" for path in models]
         files = split_paths(self.statistics)
         if len(files) != len(models) or len(set(files)) != len(files):
             raise FairseqDocError(
-                f"--dynamic-statistics: expected {len(models)} different files, one a model; got "
-                f"{self.statistics}"
+                f"dynamic.statistics: expected {len(models)} different files, one a model; got "
+                f"{self.statistics}",
+                "dynamic.statistics",
             )
         return files
 

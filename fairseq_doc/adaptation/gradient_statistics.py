@@ -131,7 +131,7 @@ class _Sums:
                 f"or of another kind ({error!r:.200}); remove it, and they are gathered again"
             ) from None
         if written != header:
-            raise FairseqDocError(_differing(path, written, header))
+            raise FairseqDocError(*_differing(path, written, header))
 
     def _fill(self, arrays: Mapping[str, np.ndarray], columns: int, model: Any) -> None:
         self.batches, complete = map(int, arrays[_PROGRESS])
@@ -144,19 +144,20 @@ class _Sums:
 
 def _differing(
     path: str | os.PathLike[str], written: dict[str, Any], header: dict[str, Any]
-) -> str:
-    """The error message for a file with another header."""
-    options = {name: f"--dynamic-{name}" for name in ("columns", "segment", "batches")}
+) -> tuple[str, ...]:
+    """The error message for a file with another header, and the parameters that it names."""
+    options = {name: f"dynamic.{name}" for name in ("columns", "segment", "batches")}
     names = {"model": "weights", **options, "split": "split"}
     parts = [name for key, name in names.items() if written.get(key) != header[key]]
     values = [f"{key} {written.get(key)}" for key in names if key != "model"]
     same_model = written.get("model") == header["model"]
     remedy = "give these settings" if same_model else "remove it"
-    return (
+    message = (
         f"{path}: expected gradient statistics of this model and these settings; got those with "
         f"other {', '.join(parts)} ({', '.join(values)}); {remedy}, or name another file by "
-        "--dynamic-statistics"
+        "dynamic.statistics"
     )
+    return message, *options.values(), "dynamic.statistics"
 
 
 def _gather(
@@ -171,8 +172,9 @@ def _gather(
     length = len(ensemble.split(split))
     if 2 * columns > length:
         raise FairseqDocError(
-            f"--dynamic-columns {columns}: expected at most {length // 2}, two tokens a column of "
-            f"the {length} of split {split!r}"
+            f"dynamic.columns {columns}: expected at most {length // 2}, two tokens a column of "
+            f"the {length} of split {split!r}",
+            "dynamic.columns",
         )
     windows = windows_of(ensemble, split, columns, header["segment"])
     total = min(header["batches"] or len(windows), len(windows))

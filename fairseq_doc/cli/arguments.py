@@ -183,7 +183,7 @@ def progress_of(settings: ProgressOptions) -> Progress:
     """(iterable with a length, name) -> the same, with fairseq's progress bar on standard error."""
     if settings.no_progress_bar:
         return no_progress
-    for name in ("fairseq.logging.progress_bar", "fairseq_doc.evaluation"):
+    for name in ("fairseq.logging.progress_bar", "fairseq_doc.analysis"):
         logging.getLogger(name).setLevel(logging.INFO)
 
     def bar(iterable: Any, name: str) -> Iterable[Any]:

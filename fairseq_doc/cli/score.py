@@ -45,7 +45,7 @@ class Options(TextOptions, AdaptationOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.state == "fresh" and (self.cache or self.dynamic):
-            raise FairseqDocError(NEEDS_CARRIED)
+            raise FairseqDocError(*NEEDS_CARRIED)
 
 
 def run(settings: Options) -> dict[str, Any]:

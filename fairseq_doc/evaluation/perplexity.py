@@ -93,13 +93,16 @@ def check_text(
     evaluation of several columns, and for a cache larger than a column."""
     if settings.dynamic and columns != 1:
         raise FairseqDocError(
-            f"--dynamic learns from one text in its order: expected --batch-size 1; got {columns}"
+            "dynamic evaluation learns from one text in its order: expected columns 1; got "
+            f"{columns}",
+            "columns",
         )
     length = columns_of(ensemble.split(split), columns).size(1)
     if settings.cache and settings.cache.window >= length:
         raise FairseqDocError(
-            f"--cache-window {settings.cache.window} is more than a column of split {split!r} "
-            f"holds: expected at most {length - 1} of its {length} tokens"
+            f"cache.window {settings.cache.window} is more than a column of split {split!r} "
+            f"holds: expected at most {length - 1} of its {length} tokens",
+            "cache.window",
         )
 
 
@@ -236,8 +239,9 @@ def search_dynamic(
         )
     if not best:
         raise FairseqDocError(
-            "no pair of --dynamic-search gave finite scores: expected statistics of more batches, "
-            "or a larger --dynamic-epsilon; or has the training diverged?"
+            "no pair of rate and decay gave finite scores: expected statistics of more batches, "
+            "or a larger dynamic.epsilon; or has the training diverged?",
+            "dynamic.epsilon",
         )
     return Search(candidates[best], tried[best], tried, given_up, ends(candidates, best))
 

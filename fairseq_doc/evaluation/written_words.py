@@ -57,22 +57,23 @@ def without_marks(lines: Sequence[str], mark: str) -> tuple[list[str], list[list
     without words, between two marks, keeps its place. Raises ``FairseqDocError`` for a mark that is
     empty or has blanks, that is in no line, or is a part of a word."""
     if mark.split() != [mark]:
-        raise FairseqDocError(f"--spans: expected a mark without blanks; got {shown(mark)}")
+        raise FairseqDocError(f"mark: expected one without blanks; got {shown(mark)}", "mark")
     plain, counts = [], []
     for number, line in enumerate(lines, start=1):
         words = line.split()
         wrong = next((word for word in words if mark in word and word != mark), None)
         if wrong is not None:
             raise FairseqDocError(
-                f"--spans: line {number}: expected the mark {mark} between blanks; got "
-                f"{shown(wrong)}: put blanks around it, or choose a mark that no word has"
+                f"mark: line {number}: expected {mark} between blanks; got {shown(wrong)}: put "
+                "blanks around it, or choose a mark that no word has",
+                "mark",
             )
         places = [place for place, word in enumerate(words) if word == mark]
         counts.append([b - a - 1 for a, b in pairwise([-1, *places, len(words)])])
         kept = words and not places  # with its blanks, which bytes keep
         plain.append(line if kept else " ".join(word for word in words if word != mark))
     if all(len(own) == 1 for own in counts):
-        raise FairseqDocError(f"--spans: expected the mark {mark} between spans; no line has it")
+        raise FairseqDocError(f"mark: expected {mark} between spans; no line has it", "mark")
     return plain, counts
 
 

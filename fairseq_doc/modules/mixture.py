@@ -34,8 +34,9 @@ def parse_components(text: str, n_layers: int) -> list[int]:
         counts = []
     if len(counts) != n_layers + 1 or min(counts) < 0 or not any(counts):
         raise FairseqDocError(
-            f"--doc-components {text}: expected {n_layers + 1} numbers, for layers 0 (the "
-            f"embedding) to {n_layers}, none negative and not all 0, such as 0,0,5,15"
+            f"components {text}: expected {n_layers + 1} numbers, for layers 0 (the embedding) to "
+            f"{n_layers}, none negative and not all 0, such as 0,0,5,15",
+            "components",
         )
     return counts
 
@@ -44,13 +45,17 @@ class NotFiniteError(FairseqDocError):
     """A score is infinite or not a number."""
 
 
-def check_finite(scores: Tensor, question: str = "has the training diverged?") -> None:
-    """Raise ``NotFiniteError``, which ends with the question, unless all scores are finite."""
+def check_finite(
+    scores: Tensor, question: str = "has the training diverged?", *parameters: str
+) -> None:
+    """Raise ``NotFiniteError``, which ends with the question, unless all scores are finite;
+    ``parameters`` are those that the question names."""
     finite = torch.isfinite(scores)
     if not finite.all():
         raise NotFiniteError(
             "a score is not finite: expected every target to have a log probability, got "
-            f"{scores[~finite].flatten()[0].item()}; {question}"
+            f"{scores[~finite].flatten()[0].item()}; {question}",
+            *parameters,
         )
 
 
@@ -109,10 +114,12 @@ class MixtureOutput(nn.Module):
             raise FairseqDocError(f"the activation must be {expected}; got {activation!r}")
         if not project and (any(components[:-1]) or components[-1] != 1 or widths[-1] != self.dim):
             raise FairseqDocError(
-                "--plain-output takes its logits from the last layer without a projection: "
-                f"expected --doc-components {'0,' * (len(components) - 1)}1 and a last layer "
-                f"{self.dim} wide, as the output matrix; got {','.join(map(str, components))} and "
-                f"{widths[-1]}"
+                "project=False takes the logits from the last layer without a projection: "
+                f"expected components {'0,' * (len(components) - 1)}1 and a last layer {self.dim} "
+                f"wide, as the output matrix; got {','.join(map(str, components))} and "
+                f"{widths[-1]}",
+                "project=False",
+                "components",
             )
         self.widths, self.components = list(widths), list(components)
         self.n_components = sum(components)

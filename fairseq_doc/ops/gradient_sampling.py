@@ -35,7 +35,8 @@ def check_gradient_sampling(threshold: float) -> None:
     """Raise ``FairseqDocError`` unless tau is finite and at least 0 (exact gradients)."""
     if not 0 <= threshold < math.inf:
         raise FairseqDocError(
-            f"--gradient-sampling must be at least 0, such as 0.05; got {threshold}"
+            f"gradient_sampling must be at least 0, such as 0.05; got {threshold}",
+            "gradient_sampling",
         )
 
 

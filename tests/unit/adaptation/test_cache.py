@@ -158,12 +158,12 @@ def test_all_points_and_temperatures_in_one_pass(text):
 @pytest.mark.parametrize(
     "window, point, problem",
     [
-        (0, (1.0, 0.1), "--cache-window must be at least 1; got 0"),
-        (5, (-1.0, 0.1), "--cache-theta must be at least 0; got -1.0"),
-        (5, (math.nan, 0.1), "--cache-theta must be at least 0; got nan"),
-        (5, (1.0, -0.1), "--cache-lambda must be in \\[0, 1\\); got -0.1"),
-        (5, (1.0, 1.0), "--cache-lambda must be in \\[0, 1\\); got 1.0"),
-        (5, (1.0, 2.0), "--cache-lambda must be in \\[0, 1\\); got 2.0"),
+        (0, (1.0, 0.1), "cache.window must be at least 1; got 0"),
+        (5, (-1.0, 0.1), "cache.theta must be at least 0; got -1.0"),
+        (5, (math.nan, 0.1), "cache.theta must be at least 0; got nan"),
+        (5, (1.0, -0.1), "cache.share must be in \\[0, 1\\); got -0.1"),
+        (5, (1.0, 1.0), "cache.share must be in \\[0, 1\\); got 1.0"),
+        (5, (1.0, 2.0), "cache.share must be in \\[0, 1\\); got 2.0"),
     ],
 )
 def test_settings_that_cannot_be(window, point, problem):

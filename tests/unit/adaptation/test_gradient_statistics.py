@@ -82,9 +82,9 @@ def test_statistics_of_another_model_or_settings(it, tmp_path):
     other = ensemble(peaked_model(seed=1), folder=tmp_path)
     for model, settings, problem in (
         (other, SETTINGS, "other weights.*remove it"),
-        (it, (3, 5), "--dynamic-segment.*segment 4"),
-        (it, (2, 4), "--dynamic-columns.*columns 3"),
-        (it, (3, 4, 7), "--dynamic-batches.*batches None"),
+        (it, (3, 5), "dynamic.segment.*segment 4"),
+        (it, (2, 4), "dynamic.columns.*columns 3"),
+        (it, (3, 4, 7), "dynamic.batches.*batches None"),
     ):
         problem = f"{path}: expected .* of this model.*{problem}"
         assert_refused(problem, statistics_of, model, path, *settings)

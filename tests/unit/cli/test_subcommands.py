@@ -288,7 +288,7 @@ def test_score_sums_spans_without_their_marks(models, write):
         ("--spans '|'", "--spans needs --tsv"),
         ("--tsv --units --spans '|'", "--units has no use for spans"),
         ("--tsv --spans '|'", "no line has it"),
-        ("--tsv --spans ''", "expected a mark without blanks"),
+        ("--tsv --spans ''", "mark: expected one without blanks"),
         ("--tsv --spans w2", "line 2 is empty"),
     ],
 )

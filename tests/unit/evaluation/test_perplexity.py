@@ -136,7 +136,7 @@ def test_pairs_that_run_away_are_infinitely_bad(nll_of):
         r > 5e-5 for r, _ in grid(5)
     )
     nll_of(lambda *pair: math.inf)
-    problem = "no pair of --dynamic-search gave finite scores"
+    problem = "no pair of rate and decay gave finite scores"
     assert_refused(problem, search_dynamic, None, "valid", SETTINGS, TOKENS)
 
 

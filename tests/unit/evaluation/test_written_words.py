@@ -62,12 +62,12 @@ def test_spans_keep_their_places_and_their_words(spans):
 @pytest.mark.parametrize(
     "lines, mark, problem",
     [
-        (["a | b"], "", "--spans: expected a mark without blanks; got ''"),
-        (["a | b"], "| |", "expected a mark without blanks"),
-        (["a b", "c"], "|", "expected the mark | between spans; no line has it"),
+        (["a | b"], "", "mark: expected one without blanks; got ''"),
+        (["a | b"], "| |", "expected one without blanks"),
+        (["a b", "c"], "|", "expected | between spans; no line has it"),
         ([], "|", "no line has it"),
-        (["a | b", "a|b"], "|", "line 2: expected the mark | between blanks; got 'a|b'"),
-        (["a || b | c"], "|", "line 1: expected the mark | between blanks; got '||'"),
+        (["a | b", "a|b"], "|", "line 2: expected | between blanks; got 'a|b'"),
+        (["a || b | c"], "|", "line 1: expected | between blanks; got '||'"),
     ],
 )
 def test_marks_that_are_refused(lines, mark, problem):

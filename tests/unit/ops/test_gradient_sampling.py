@@ -157,7 +157,7 @@ def test_lower_precisions_make_the_same_draw(precision):
 def test_another_threshold_is_refused(tau):
     mixture = random_mixture(N, J, D, V)
     message = refusal(mixture_nll, Mixture(*mixture), TARGET, gradient_sampling=tau)
-    assert message.startswith("--gradient-sampling must be at least 0")
+    assert message.startswith("gradient_sampling must be at least 0")
 
 
 def test_elsewhere_than_on_a_cpu_gradients_are_exact(monkeypatch, caplog):
