@@ -80,7 +80,7 @@ The data goes through the files in this order, and each imports only from what l
     evaluation/scorer.py             log P of what models read, with all of these
     evaluation/perplexity.py         a split, the state carried over it; the best settings on it
     evaluation/scoring.py            plain text -> log-probabilities of its sentences
-    evaluation/written_words.py      scores of tokens -> of the words as written, or of spans
+    evaluation/surprisals.py         scores of tokens -> of the words as written, or of spans
     evaluation/minimal_pairs.py      which of two sentences is likelier, by kind
     evaluation/prefix_tree.py        sequences that begin alike -> their log-probabilities
     evaluation/sampling.py           a prompt -> text drawn from the models

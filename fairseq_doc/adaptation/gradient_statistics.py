@@ -22,7 +22,7 @@ from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
-from fairseq_doc.evaluation.progress import Part, Progress, no_progress
+from fairseq_doc.evaluation.progress import Progress, Slice, no_progress
 from fairseq_doc.files import check_input, check_output, whole_file
 from fairseq_doc.modules.awd_lstm import States
 
@@ -187,7 +187,7 @@ def _gather(
     parameters = trained_parameters(model)
     saved = time.monotonic()
     with differentiable(model), torch.enable_grad():
-        for window in progress(Part(windows, sums.batches, total), "gradient statistics"):
+        for window in progress(Slice(windows, sums.batches, total), "gradient statistics"):
             target = window["target"].to(ensemble.device)
             source = window["net_input"]["src_tokens"].to(ensemble.device)
             output = model(source, window=window["net_input"]["window"])

@@ -17,7 +17,7 @@ from fairseq_doc.adaptation import cache, dynamic
 from fairseq_doc.data.bptt_stream import columns_of
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
-from fairseq_doc.evaluation.progress import Part, Progress, no_progress
+from fairseq_doc.evaluation.progress import Progress, Slice, no_progress
 from fairseq_doc.evaluation.scorer import USUAL, ScorerSettings, scorer
 from fairseq_doc.modules.mixture import NotFiniteError
 from fairseq_doc.preparation.raw_counts import RawCounts
@@ -129,7 +129,7 @@ def evaluate_each(
     steps = settings[0].window_length(ensemble) or max(1, ensemble.task.cfg.eval_window // columns)
     windows = windows_of(ensemble, split, columns, steps)
     if tokens is not None:
-        windows = Part(windows, 0, math.ceil(tokens / (steps * columns)))
+        windows = Slice(windows, 0, math.ceil(tokens / (steps * columns)))
     nll, scored = torch.zeros(len(settings), dtype=torch.float64), 0
     with scorer(ensemble, *settings) as one:
         for window in progress(windows, f"eval-lm {split}"):

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.dropout import dropout, dropout_mask
-from fairseq_doc.ops.matmul import can_branch_on, linear
+from fairseq_doc.ops.matmul import is_on_cpu, linear
 from fairseq_doc.ops.mixture import Mixture, sum_dtype
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
-from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
+from fairseq_doc.ops.mixture_nll import fused_mixture_nll, fused_smoothed_mixture_nll
 
 # Functions that pickle finds by their names.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "linear": torch.positive}
@@ -229,8 +229,8 @@ class MixtureOutput(nn.Module):
         gradient_sampling: float = 0.0,
     ) -> Tensor:
         """-log P(target), natural logarithm; target (B, T); other arguments as in
-        :func:`fairseq_doc.ops.mixture_nll.mixture_nll`."""
-        return mixture_nll(
+        :func:`fairseq_doc.ops.mixture_nll.fused_mixture_nll`."""
+        return fused_mixture_nll(
             self.unpack(mixture_params),
             target.flatten(),
             ignore_index,
@@ -245,7 +245,7 @@ class MixtureOutput(nn.Module):
         """Cross entropy against smoothed labels and NLL, sums; target (B, T); see
         :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`."""
         mixture, target = self.unpack(mixture_params), target.flatten()
-        return smoothed_mixture_nll(
+        return fused_smoothed_mixture_nll(
             mixture, target, smoothing, ignore_index, precision=self.precision
         )
 
@@ -253,7 +253,7 @@ class MixtureOutput(nn.Module):
         """log P of every word, (B, T, V); if ``mixture_params`` was divided by a temperature T, the
         log of P^(1/T), renormalised."""
         inverse = mixture_params[..., -1:]  # 1 / T
-        if can_branch_on(inverse) and (inverse == 1).all():
+        if is_on_cpu(inverse) and (inverse == 1).all():
             return self._log_probs(mixture_params)
         log_probs = self._log_probs(mixture_params / inverse)
         return at_temperature(log_probs, inverse).to(log_probs.dtype)

@@ -132,10 +132,7 @@ def test_the_matrix_is_that_of_the_text_read_as_one(text, piece, window):
 @pytest.mark.parametrize(
     "model, tolerance, problem",
     [
-        *(
-            (one_softmax(), t, f"tolerance .* 0 and 1; got {t}")
-            for t in (0.0, 1.0, -1e-9, np.nan)
-        ),
+        *((one_softmax(), t, f"tolerance .* 0 and 1; got {t}") for t in (0.0, 1.0, -1e-9, np.nan)),
         (peaked_model().float(), None, "expected a model in float64"),  # noise would count as rank
     ],
 )
