@@ -74,25 +74,25 @@ The data goes through the files in this order, and each imports only from what l
     conversion/foreign.py            tensors of awd-lstm-lm, mos, fastai -> a checkpoint
     evaluation/ensemble.py           checkpoints -> models whose probabilities are averaged
     evaluation/progress.py           progress bars, or none
-    evaluation/monte_carlo.py        probabilities as means over samples of dropout
-    evaluation/cache.py              words that followed similar states are likelier
-    evaluation/gradient_statistics.py  how large a model's gradients are on its training text
-    evaluation/dynamic.py            models that learn from the text they are scored on
+    adaptation/monte_carlo.py        probabilities as means over samples of dropout
+    adaptation/cache.py              words that followed similar states are likelier
+    adaptation/gradient_statistics.py  how large a model's gradients are on its training text
+    adaptation/dynamic.py            models that learn from the text they are scored on
     evaluation/scorer.py             log P of what models read, with all of these
     evaluation/perplexity.py         a split, the state carried over it; the best settings on it
     evaluation/scoring.py            plain text -> log-probabilities of its sentences
-    evaluation/written_words.py      scores of tokens -> of the words as written, or of spans
+    evaluation/surprisals.py         scores of tokens -> of the words as written, or of spans
     evaluation/minimal_pairs.py      which of two sentences is likelier, by kind
     evaluation/prefix_tree.py        sequences that begin alike -> their log-probabilities
     evaluation/sampling.py           a prompt -> text drawn from the models
-    evaluation/rank.py               numerical rank of the log-probability matrix (Table 5)
-    evaluation/components.py         weights (Table 4) and posteriors of the components of a mixture
-    evaluation/learning_curves.py    fairseq's logs -> validation perplexities (Figure 2)
-    evaluation/reference_curves.py   validation perplexities of several seeds -> a band, and runs
     evaluation/translation.py        plain text -> its translations, by fairseq's beam search
-    evaluation/attention.py          a sentence -> its translation and what it attended to
-    evaluation/plotting.py           plots of curves, weights, attention, components
     evaluation/hub_interface.py      ``from_pretrained``: all that from Python
+    analysis/rank.py                 numerical rank of the log-probability matrix (Table 5)
+    analysis/components.py           weights (Table 4) and posteriors of the components of a mixture
+    analysis/learning_curves.py      fairseq's logs -> validation perplexities (Figure 2)
+    analysis/reference_curves.py     validation perplexities of several seeds -> a band, and runs
+    analysis/attention.py            a sentence -> its translation and what it attended to
+    analysis/plotting.py             plots of curves, weights, attention, components
     scoring/generated.py             fairseq-generate's output, read
     scoring/hypotheses.py            hypotheses -> plain text, beside its references
     scoring/metrics.py               metrics from statistics that add up over sentences

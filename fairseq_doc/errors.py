@@ -7,7 +7,13 @@ from importlib.metadata import PackageNotFoundError, requires
 
 
 class FairseqDocError(ValueError):
-    """An unusable setting, file or checkpoint: what was expected, what came, and what to do."""
+    """An unusable setting, file or checkpoint: what was expected, what came, and what to do.
+    ``parameters`` are those of the names in the message that a command line has as options; it
+    shows :func:`fairseq_doc.options.with_flags`."""
+
+    def __init__(self, message: str, *parameters: str) -> None:
+        super().__init__(message)
+        self.parameters = parameters
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -11,6 +11,7 @@ In a group with the prefix ``cache`` the second is ``--cache-theta``. No torch, 
 import argparse
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields
 from pathlib import Path
@@ -22,6 +23,19 @@ from fairseq_doc.errors import FairseqDocError
 _OPTION, _GROUP = "option", "group"
 _OURS = ("name", "needs", "without", "least", "below", "reads")  # which argparse does not know
 REQUIRED: Any = MISSING
+# {parameter: its option}, where they have different names
+_OPTIONS = {
+    "cache.share": "cache-lambda",
+    "columns": "batch-size",
+    "components": "doc-components",
+    "empty_sentences": "empty-lines",
+    "mark": "spans",
+    "precision": "matmul-precision",
+    "project=False": "plain-output",
+    "smoothing": "label-smoothing",
+    "top_k": "sampling-topk",
+    "top_p": "sampling-topp",
+}
 MAX_GRID = 10_000  # values that an option such as 0:2:0.1 may list
 T = TypeVar("T")
 
@@ -83,16 +97,27 @@ def rate(help: str, default: float) -> Any:
     return option(help, default, least=0, below=1)
 
 
+def with_flags(error: FairseqDocError) -> str:
+    """The message of an error with the flags of a command line in place of the parameters:
+    ``cache.theta`` becomes ``--cache-theta``."""
+    message = str(error)
+    for name in error.parameters:
+        flag = "--" + _OPTIONS.get(name, name).replace(".", "-").replace("_", "-")
+        message = re.sub(rf"(?<![\w./-]){re.escape(name)}(?![\w/-])", flag, message, count=1)
+    return message
+
+
 def check_ranges(kind: type, settings: Any, prefix: str = "") -> None:
     """Raise ``FairseqDocError`` for a value outside the range that the dataclass ``kind`` declares.
-    ``settings`` is an object of that class or a configuration of OmegaConf; ``prefix`` is that of
-    the group's options."""
+    ``settings`` is an object of that class or a configuration of OmegaConf; ``prefix``, such as
+    ``cache.``, says in an error where it belongs."""
     for entry in fields(kind):
         rules, value = entry.metadata.get(_OPTION, {}), getattr(settings, entry.name)
         least, below = rules.get("least"), rules.get("below", math.inf)
         if least is not None and value is not None and not least <= value < below:
             expected = f"at least {least}" if below == math.inf else f"in [{least}, {below})"
-            raise FairseqDocError(f"--{prefix}{_written(entry)} must be {expected}; got {value}")
+            name = prefix + entry.name
+            raise FairseqDocError(f"{name} must be {expected}; got {value}", name)
 
 
 def files_read(settings: Any) -> list[str]:

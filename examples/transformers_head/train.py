@@ -44,6 +44,7 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import text_lines
 from fairseq_doc.modules.mixture import MixtureOutput, parse_components
 from fairseq_doc.ops.matmul import BACKENDS, force_backend
+from fairseq_doc.options import with_flags
 from fairseq_doc.preparation import pydoc_text
 
 try:
@@ -351,7 +352,7 @@ def main(words: list[str] | None = None) -> None:
                 args.save.mkdir(parents=True)
             found = train_all(args, args.save or Path(folder))
     except FairseqDocError as error:
-        sys.exit(f"train: error: {error}")
+        sys.exit(f"train: error: {with_flags(error)}")
     if args.json:
         print(json.dumps(found))
 

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from fairseq.logging.progress_bar import progress_bar
 
+from fairseq_doc.adaptation.cache import CacheSettings
+from fairseq_doc.adaptation.dynamic import DynamicSettings
+from fairseq_doc.adaptation.gradient_statistics import statistics_of
 from fairseq_doc.cli.outputs import first_ten
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.evaluation.cache import CacheSettings
-from fairseq_doc.evaluation.dynamic import DynamicSettings
 from fairseq_doc.evaluation.ensemble import Ensemble, load_ensemble
-from fairseq_doc.evaluation.gradient_statistics import statistics_of
 from fairseq_doc.evaluation.perplexity import Evaluation, as_written, perplexity_text
 from fairseq_doc.evaluation.progress import Progress, no_progress
 from fairseq_doc.evaluation.scorer import ScorerSettings
@@ -183,7 +183,7 @@ def progress_of(settings: ProgressOptions) -> Progress:
     """(iterable with a length, name) -> the same, with fairseq's progress bar on standard error."""
     if settings.no_progress_bar:
         return no_progress
-    for name in ("fairseq.logging.progress_bar", "fairseq_doc.evaluation"):
+    for name in ("fairseq.logging.progress_bar", "fairseq_doc.analysis"):
         logging.getLogger(name).setLevel(logging.INFO)
 
     def bar(iterable: Any, name: str) -> Iterable[Any]:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairseq_doc.analysis.attention import attend
+from fairseq_doc.analysis.plotting import check_plot_path, plot_attention
 from fairseq_doc.cli.arguments import ModelOptions, PictureOptions
 from fairseq_doc.cli.outputs import (
     check_outputs,
@@ -13,8 +15,6 @@ from fairseq_doc.cli.outputs import (
     remark,
 )
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.attention import attend
-from fairseq_doc.evaluation.plotting import check_plot_path, plot_attention
 from fairseq_doc.evaluation.translation import load_translator
 from fairseq_doc.files import check_input, text_lines
 from fairseq_doc.options import option, positive

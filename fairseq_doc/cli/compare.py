@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fairseq_doc.analysis.plotting import plot_curves
 from fairseq_doc.cli.arguments import ProgressOptions, progress_of
 from fairseq_doc.cli.outputs import check_outputs, remark
 from fairseq_doc.cli.scoring_arguments import ceiling_lines
 from fairseq_doc.evaluation.perplexity import as_written, perplexity_text
-from fairseq_doc.evaluation.plotting import plot_curves
 from fairseq_doc.files import write_lines
 from fairseq_doc.json_text import as_json
 from fairseq_doc.options import REQUIRED, check_ranges, folder, option, positive

@@ -5,6 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fairseq_doc.analysis.components import (
+    SentenceComponents,
+    TextComponents,
+    by_frequency,
+    summarise,
+    text_components,
+)
+from fairseq_doc.analysis.plotting import MAX_HEAT_MAP_TOKENS, check_plot_path, plot_components
 from fairseq_doc.cli.arguments import (
     PictureOptions,
     SingleModelOptions,
@@ -17,15 +25,7 @@ from fairseq_doc.cli.arguments import (
 )
 from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines, remark
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.components import (
-    SentenceComponents,
-    TextComponents,
-    by_frequency,
-    summarise,
-    text_components,
-)
 from fairseq_doc.evaluation.perplexity import Evaluation
-from fairseq_doc.evaluation.plotting import MAX_HEAT_MAP_TOKENS, check_plot_path, plot_components
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import option, positive
 

@@ -1,21 +1,21 @@
 """analyse: learning curves of several runs in one picture, from fairseq's logs (Figure 2)."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc.cli.outputs import check_outputs, output_lines
-from fairseq_doc.cli.version import report
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve, read_log
-from fairseq_doc.evaluation.plotting import check_plot_path, plot_curves
-from fairseq_doc.evaluation.reference_curves import (
+from fairseq_doc.analysis.learning_curves import LearningCurve, mean_curve, read_log
+from fairseq_doc.analysis.plotting import check_plot_path, plot_curves
+from fairseq_doc.analysis.reference_curves import (
+    band_of,
     departures,
     is_reference,
     read_reference,
-    reference,
+    reference_lines,
 )
+from fairseq_doc.cli.outputs import check_outputs, output_lines
+from fairseq_doc.cli.version import report
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option
 
@@ -62,7 +62,7 @@ def run(settings: Options) -> dict[str, Any]:
     ``best``, and the epochs ``averaging_after`` and ``stages_after``. With --check the file
     ``check``, and ``runs``, each with ``compared``, the number of epochs, and ``departures``."""
     if settings.check:
-        _, band = read_reference(settings.file)
+        band = band_of(read_reference(settings.file))
         runs = {}
         for path in settings.runs:
             outside, compared = departures(read_log(path), band)
@@ -75,11 +75,11 @@ def run(settings: Options) -> dict[str, Any]:
     curves: dict[str, list[LearningCurve]] = {}
     for name, path in files.items():
         several = not settings.reference and is_reference(path)
-        curves[name] = read_reference(path)[0] if several else [read_log(path)]
+        curves[name] = read_reference(path) if several else [read_log(path)]
     means = {name: mean_curve(seeds) for name, seeds in curves.items()}
     if settings.reference:
-        content = reference(means, settings.made_by or "", _made_with())
-        write_lines(settings.file, [json.dumps(content, ensure_ascii=False, indent=1)])
+        lines = reference_lines(means, settings.made_by or "", _made_with())
+        write_lines(settings.file, lines)
     else:
         plot_curves(curves, settings.file)
     kind = "reference" if settings.reference else "picture"

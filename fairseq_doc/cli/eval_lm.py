@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from fairseq_doc.adaptation.cache import GRIDS, SIMILARITIES
+from fairseq_doc.adaptation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.cli.arguments import (
     AdaptationOptions,
     SplitOptions,
@@ -20,8 +22,6 @@ from fairseq_doc.cli.arguments import (
 from fairseq_doc.cli.outputs import remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation import perplexity
-from fairseq_doc.evaluation.cache import GRIDS, SIMILARITIES
-from fairseq_doc.evaluation.dynamic import USUAL_SEGMENT, grid
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings
 from fairseq_doc.options import group, option, positive

@@ -22,7 +22,7 @@ from fairseq_doc.cli.version import VersionAction
 from fairseq_doc.errors import CONTROL, LONE, escaped, first_usage_error, interruption
 from fairseq_doc.files import last_read
 from fairseq_doc.json_text import as_json
-from fairseq_doc.options import add_options, read_options
+from fairseq_doc.options import add_options, read_options, with_flags
 
 GROUPS = ("prepare", "train", "evaluate", "analyse", "export", "parse")  # the order of work
 
@@ -143,7 +143,8 @@ def _run(called: str, words: Sequence[str]) -> int:
         corrigible = usage_error is not None or isinstance(error, OSError)  # such as a full disk
         if not corrigible and os.environ.get(TRACEBACK) == "1":
             raise
-        message = str(usage_error or error) if corrigible else _unexpected(error)
+        message = str(error) if corrigible else _unexpected(error)
+        message = with_flags(usage_error) if usage_error else message
         line = escaped(message, CONTROL + "\n")
         print(f"fairseq-doc {called}: error: {line}", file=sys.stderr)
         drop_output()

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
+from fairseq_doc.analysis.rank import log_prob_rank
 from fairseq_doc.cli.arguments import SingleModelOptions, SplitOptions, ensemble_of, progress_of
-from fairseq_doc.evaluation.rank import log_prob_rank
 from fairseq_doc.options import option
 
 EXAMPLE = "fairseq-doc rank data-bin/ptb --path checkpoints/ptb/checkpoint_best.pt"

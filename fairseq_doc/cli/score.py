@@ -17,7 +17,7 @@ from fairseq_doc.cli.outputs import remark
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.perplexity import Evaluation
 from fairseq_doc.evaluation.scoring import NEEDS_CARRIED, encoded_text, score_text
-from fairseq_doc.evaluation.written_words import parts_of, score_parts, table, without_marks
+from fairseq_doc.evaluation.surprisals import score_spans, spans_of, table, without_marks
 from fairseq_doc.options import option
 
 EXAMPLE = 'echo "the company said it will" | fairseq-doc score data-bin/ptb --path a.pt'
@@ -45,7 +45,7 @@ class Options(TextOptions, AdaptationOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.state == "fresh" and (self.cache or self.dynamic):
-            raise FairseqDocError(NEEDS_CARRIED)
+            raise FairseqDocError(*NEEDS_CARRIED)
 
 
 def run(settings: Options) -> dict[str, Any]:
@@ -53,14 +53,14 @@ def run(settings: Options) -> dict[str, Any]:
     ``word_perplexity``, ``bits_per_character``, ``bits_per_byte`` and ``raw_counts``; ``unknown``, counts of words outside the dictionary; ``seconds`` without
     loading; ``sentences``, each with ``text``, ``log_prob``, ``tokens`` and ``unknown``. With
     --output-word-probs also ``words`` and ``word_log_probs``, the end mark last (0 for an unscored
-    first word); with --tsv also ``rows``, each a ``PartScore``."""
+    first word); with --tsv also ``rows``, each a ``SpanScore``."""
     lines, form = settings.read(settings.data)
     counts = written = None
     if settings.spans is not None:
         lines, counts = without_marks(lines, settings.spans)
     tokenized = settings.sentences(lines, form)
     if settings.tsv and not settings.units:
-        written = parts_of(form, lines, tokenized, counts)
+        written = spans_of(form, lines, tokenized, counts)
     ensemble = ensemble_of(settings)
     dictionary, steps = ensemble.dictionary, settings.max_tokens
     # Raises its errors before gradient statistics are gathered.
@@ -78,7 +78,7 @@ def run(settings: Options) -> dict[str, Any]:
         entry = {"text": form.text(words), **{name: getattr(sentence, name) for name in names}}
         if settings.tsv:
             parts = written[number] if written else [(word, 1) for word in words]
-            entry["rows"] = list(map(asdict, score_parts(parts, sentence, dictionary)))
+            entry["rows"] = list(map(asdict, score_spans(parts, sentence, dictionary)))
         sentences.append(entry)
     total = Evaluation(-scored.log_prob, scored.tokens)
     figures = figures_of_lines(lines, tokenized, form, total)

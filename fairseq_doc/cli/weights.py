@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from fairseq_doc.analysis.components import mixture_weights
+from fairseq_doc.analysis.plotting import check_plot_path, plot_weights
 from fairseq_doc.cli.arguments import (
     PictureOptions,
     SingleModelOptions,
@@ -11,8 +13,6 @@ from fairseq_doc.cli.arguments import (
     progress_of,
 )
 from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
-from fairseq_doc.evaluation.components import mixture_weights
-from fairseq_doc.evaluation.plotting import check_plot_path, plot_weights
 
 EXAMPLE = "fairseq-doc weights data-bin/ptb --path a.pt --gen-subset valid --picture weights.png"
 

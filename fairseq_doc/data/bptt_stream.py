@@ -123,8 +123,10 @@ def _check_columns(stream, n_columns, tokens_each):
     if not 1 <= n_columns <= most:
         raise FairseqDocError(
             f"{n_columns} columns over the {len(stream)} tokens of split {stream.split!r}: expected "
-            f"1 to {most}, with at least {tokens_each} a column; give another --batch-size (or "
-            "--batch-size-valid)"
+            f"1 to {most}, with at least {tokens_each} a column; give another batch_size (or "
+            "batch_size_valid)",
+            "batch_size",
+            "batch_size_valid",
         )
 
 

@@ -86,7 +86,7 @@ class Ensemble(LoadedModels):
 
 def windows_of(ensemble: Ensemble, split: str, columns: int = 1, length: int | None = None) -> Any:
     """The windows of a split in order, batches of the task. They have ``length`` steps; None: as
-    many as ``--eval-window`` allows."""
+    many as the task's ``eval_window`` allows."""
     data = ensemble.split(split)
     return ensemble.task.eval_lm_dataloader(data, batch_size=columns, length=length)
 
@@ -118,7 +118,7 @@ def load_models(
     if precision is not None:
         if precision not in PRECISIONS:
             raise FairseqDocError(
-                f"--matmul-precision: expected {' or '.join(PRECISIONS)}; got {precision!r}"
+                f"precision: expected {' or '.join(PRECISIONS)}; got {precision!r}", "precision"
             )
         overrides = overrides | {"matmul_precision": precision}
     models, task = [], None
@@ -127,8 +127,8 @@ def load_models(
         settings = _model_settings(path, state, task_name)
         if precision is not None and "matmul_precision" not in settings:
             raise FairseqDocError(
-                f"{path}: --matmul-precision expects a model of this package; got a "
-                f"{settings._name}"
+                f"precision: expected a model of this package; got {path}, a {settings._name}",
+                "precision",
             )
         for name in settings:
             if name.endswith("dropout"):
@@ -141,7 +141,7 @@ def load_models(
             usage_error = first_usage_error(error)
             if usage_error is None:
                 raise
-            raise FairseqDocError(f"{path}: {usage_error}") from error
+            raise FairseqDocError(f"{path}: {usage_error}", *usage_error.parameters) from error
         models.append(model)
     return models, task
 
@@ -153,7 +153,7 @@ def _model_settings(path: str, state: dict[str, Any], expected: str) -> Any:
     if task != expected:
         raise FairseqDocError(
             f"{path} is {_KINDS.get(str(task), 'a model of another task')}: expected a checkpoint of "
-            f"--task {expected}, {_KINDS[expected]}; got one of --task {task}"
+            f"the task {expected}, {_KINDS[expected]}; got one of the task {task}"
         )
     return settings["model"]
 

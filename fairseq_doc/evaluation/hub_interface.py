@@ -16,13 +16,13 @@ from fairseq_doc.evaluation.ensemble import Ensemble, LoadedModels, load_ensembl
 from fairseq_doc.evaluation.perplexity import Evaluation, evaluate
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import MAX_TOKENS, SentenceScore, check_sentences, score_text
+from fairseq_doc.evaluation.surprisals import SpanScore, score_spans, spans_of
 from fairseq_doc.evaluation.translation import (
     Hypothesis,
     SearchOptions,
     Translator,
     load_translator,
 )
-from fairseq_doc.evaluation.written_words import PartScore, parts_of, score_parts
 from fairseq_doc.models.language_model import MixtureLanguageModel
 from fairseq_doc.models.lstm_luong_doc import LSTMLuongDoc
 
@@ -59,20 +59,20 @@ class PretrainedLanguageModel(Ensemble):
         empty_sentences: bool = False,
         max_tokens: int = MAX_TOKENS,
         units: bool = False,
-    ) -> list[PartScore] | list[list[PartScore]]:
+    ) -> list[SpanScore] | list[list[SpanScore]]:
         """Surprisal and entropy, in bits, of each word as written and of the end mark, or with
         ``units`` of each token; of a sentence or a list, as ``fairseq-doc score --tsv``. Other
         arguments as of :meth:`score`."""
         lines = [sentences] if isinstance(sentences, str) else sentences
         tokenized = check_sentences(lines, state, empty_sentences, max_words=None, form=self.form)
         if units:
-            parts = [[(word, 1) for word in words] for words in tokenized]
+            spans = [[(word, 1) for word in words] for words in tokenized]
         else:
-            parts = parts_of(self.form, lines, tokenized)
+            spans = spans_of(self.form, lines, tokenized)
         scores = score_text(self, tokenized, state, max_tokens, entropies=True).sentences
         rows = [
-            list(score_parts(own, score, self.dictionary))
-            for own, score in zip(parts, scores, strict=True)
+            list(score_spans(own, score, self.dictionary))
+            for own, score in zip(spans, scores, strict=True)
         ]
         return rows[0] if isinstance(sentences, str) else rows
 

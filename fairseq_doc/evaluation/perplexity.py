@@ -13,11 +13,11 @@ from functools import partial
 
 import torch
 
+from fairseq_doc.adaptation import cache, dynamic
 from fairseq_doc.data.bptt_stream import columns_of
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation import cache, dynamic
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
-from fairseq_doc.evaluation.progress import Part, Progress, no_progress
+from fairseq_doc.evaluation.progress import Progress, Slice, no_progress
 from fairseq_doc.evaluation.scorer import USUAL, ScorerSettings, scorer
 from fairseq_doc.modules.mixture import NotFiniteError
 from fairseq_doc.preparation.raw_counts import RawCounts
@@ -93,13 +93,16 @@ def check_text(
     evaluation of several columns, and for a cache larger than a column."""
     if settings.dynamic and columns != 1:
         raise FairseqDocError(
-            f"--dynamic learns from one text in its order: expected --batch-size 1; got {columns}"
+            "dynamic evaluation learns from one text in its order: expected columns 1; got "
+            f"{columns}",
+            "columns",
         )
     length = columns_of(ensemble.split(split), columns).size(1)
     if settings.cache and settings.cache.window >= length:
         raise FairseqDocError(
-            f"--cache-window {settings.cache.window} is more than a column of split {split!r} "
-            f"holds: expected at most {length - 1} of its {length} tokens"
+            f"cache.window {settings.cache.window} is more than a column of split {split!r} "
+            f"holds: expected at most {length - 1} of its {length} tokens",
+            "cache.window",
         )
 
 
@@ -126,7 +129,7 @@ def evaluate_each(
     steps = settings[0].window_length(ensemble) or max(1, ensemble.task.cfg.eval_window // columns)
     windows = windows_of(ensemble, split, columns, steps)
     if tokens is not None:
-        windows = Part(windows, 0, math.ceil(tokens / (steps * columns)))
+        windows = Slice(windows, 0, math.ceil(tokens / (steps * columns)))
     nll, scored = torch.zeros(len(settings), dtype=torch.float64), 0
     with scorer(ensemble, *settings) as one:
         for window in progress(windows, f"eval-lm {split}"):
@@ -236,8 +239,9 @@ def search_dynamic(
         )
     if not best:
         raise FairseqDocError(
-            "no pair of --dynamic-search gave finite scores: expected statistics of more batches, "
-            "or a larger --dynamic-epsilon; or has the training diverged?"
+            "no pair of rate and decay gave finite scores: expected statistics of more batches, "
+            "or a larger dynamic.epsilon; or has the training diverged?",
+            "dynamic.epsilon",
         )
     return Search(candidates[best], tried[best], tried, given_up, ends(candidates, best))
 

@@ -13,7 +13,7 @@ def no_progress(iterable: Any, name: str) -> Iterable[Any]:
     return iterable
 
 
-class Part:
+class Slice:
     """Items ``start`` to ``stop`` - 1 of an iterable with a length."""
 
     def __init__(self, items: Any, start: int, stop: int) -> None:

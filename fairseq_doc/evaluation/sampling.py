@@ -42,13 +42,13 @@ def sample_text(
     """
     for name, value, least in (("length", length, 1), ("samples", samples, 1), ("seed", seed, 0)):
         if value < least:
-            raise FairseqDocError(f"--{name} must be at least {least}; got {value}")
+            raise FairseqDocError(f"{name} must be at least {least}; got {value}", name)
     if not 0 < temperature < math.inf:
-        raise FairseqDocError(f"--temperature must be positive; got {temperature}")
+        raise FairseqDocError(f"temperature must be positive; got {temperature}", "temperature")
     if top_k is not None and top_k < 1:
-        raise FairseqDocError(f"--sampling-topk must be at least 1; got {top_k}")
+        raise FairseqDocError(f"top_k must be at least 1; got {top_k}", "top_k")
     if top_p is not None and not 0 < top_p <= 1:
-        raise FairseqDocError(f"--sampling-topp must be above 0 and at most 1; got {top_p}")
+        raise FairseqDocError(f"top_p must be above 0 and at most 1; got {top_p}", "top_p")
     dictionary, device = ensemble.dictionary, ensemble.device
     numbers = np.stack([np.random.default_rng((seed, i)).random(length) for i in range(samples)])
     uniform = torch.from_numpy(numbers).to(device)  # (S, length)

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
+from fairseq_doc.adaptation.cache import CacheSettings, StreamCache
+from fairseq_doc.adaptation.dynamic import Adaptation, DynamicSettings
+from fairseq_doc.adaptation.monte_carlo import AVERAGES, BLOCK_BYTES, mean_log_probs, sampled
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.cache import CacheSettings, StreamCache
-from fairseq_doc.evaluation.dynamic import Adaptation, DynamicSettings
 from fairseq_doc.evaluation.ensemble import Ensemble, average_log_probs
-from fairseq_doc.evaluation.monte_carlo import AVERAGES, BLOCK_BYTES, mean_log_probs, sampled
 from fairseq_doc.modules.mixture import at_temperature, check_finite
 from fairseq_doc.options import REQUIRED, option, positive
 
@@ -43,13 +43,15 @@ class SampleSettings:
 
     def __post_init__(self) -> None:
         if self.dropout_scale < 0:
-            raise FairseqDocError(f"--dropout-scale must be at least 0; got {self.dropout_scale}")
+            raise FairseqDocError(
+                f"dropout_scale must be at least 0; got {self.dropout_scale}", "dropout_scale"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerSettings:
     """What evaluation adds to the models; None: nothing. The temperature T turns each model's P
-    into P^(1/T), renormalised, before all else; outside [.01, 100], where float64 knows only even
+    into P^(1/T), renormalised, before all else; outside [0.01, 100], where float64 knows only even
     or certain words, it is refused, and so are samples together with a cache or dynamic
     evaluation."""
 
@@ -61,11 +63,14 @@ class ScorerSettings:
 
     def __post_init__(self) -> None:
         if not 0.01 <= self.temperature <= 100:
-            raise FairseqDocError(f"--temperature: expected .01 to 100; got {self.temperature}")
+            raise FairseqDocError(
+                f"temperature: expected 0.01 to 100; got {self.temperature}", "temperature"
+            )
         if self.samples and (self.cache or self.dynamic):
             raise FairseqDocError(
-                "--samples draws dropout masks, and a cache or dynamic evaluation reads a model "
-                "without them: expected --samples alone; got it with one of them"
+                "samples draws dropout masks, and a cache or dynamic evaluation reads a model "
+                "without them: expected one of the two; got both",
+                "samples",
             )
 
     def window_length(self, ensemble: Ensemble) -> int | None:
@@ -136,9 +141,10 @@ class Scorer:
 
     def __init__(self, members: Sequence[_Member], device: torch.device) -> None:
         self._members, self._device = members, device
-        self._question = "has the training diverged?"
+        self._question: tuple[str, ...] = ("has the training diverged?",)
         if any(member.adaptation for member in members):
-            self._question = "has the model diverged while it learned? Try a smaller --dynamic-rate"
+            learned = "has the model diverged while it learned? Try a smaller dynamic.rate"
+            self._question = learned, "dynamic.rate"
 
     def log_probs(
         self,
@@ -165,7 +171,7 @@ class Scorer:
                 member.model.decoder.reorder_evaluation_state(streams.to(self._device))
         of_models = [m.log_probs(source, target, window, at) for m in self._members]
         log_probs = average_log_probs(of_models)
-        check_finite(log_probs, self._question)
+        check_finite(log_probs, *self._question)
         return log_probs.cpu()
 
     def with_entropies(
@@ -182,7 +188,7 @@ class Scorer:
         for parts, words in zip(zip(*of_models, strict=True), target.split(steps, 1), strict=True):
             log_probs = average_log_probs(parts)  # (B, t, V)
             chosen = log_probs.gather(2, words.unsqueeze(2)).squeeze(2)
-            check_finite(chosen, self._question)
+            check_finite(chosen, *self._question)
             scores.append(chosen.double())
             entropies.append(torch.special.entr(log_probs.exp()).sum(2, dtype=torch.float64))
         return torch.cat(scores, dim=1).cpu(), torch.cat(entropies, dim=1).cpu()

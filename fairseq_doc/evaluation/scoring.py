@@ -26,7 +26,8 @@ from fairseq_doc.preparation.text_form import WORDS, TextForm
 STATES = ("fresh", "carried")
 MAX_TOKENS = 4000  # targets scored at once: changes memory and speed, not results
 NEEDS_CARRIED = (
-    "a cache and dynamic evaluation read one text in its order: expected --state carried; got fresh"
+    "a cache and dynamic evaluation read one text in its order: expected state carried; got fresh",
+    "state",
 )
 MAX_WORDS = 20_000  # a longer line is probably not a sentence
 
@@ -88,13 +89,15 @@ def check_sentences(
         words = form.tokens(sentence)
         if not words and not empty_sentences and state == "fresh":
             raise FairseqDocError(
-                f"{at}line {number} is empty: expected a sentence a line; give --empty-lines (in "
-                "Python, empty_sentences=True) to score the end mark alone"
+                f"{at}line {number} is empty: expected a sentence a line; give "
+                "empty_sentences to score the end mark alone",
+                "empty_sentences",
             )
         if max_words is not None and len(words) > max_words:
             raise FairseqDocError(
                 f"{at}line {number} has {len(words):,} {form.unit}s: expected one sentence, at most "
-                f"{max_words:,}; is it a text without line ends? If not, give --max-words"
+                f"{max_words:,}; is it a text without line ends? If not, give max_words",
+                "max_words",
             )
         tokenized.append(words)
     return tokenized
@@ -106,9 +109,9 @@ def encoded_text(
     """The indices of each sentence's words and end mark; arguments and errors as of
     :func:`score_text`."""
     if state not in STATES:
-        raise FairseqDocError(f"--state: expected {' or '.join(STATES)}; got {state!r}")
+        raise FairseqDocError(f"state: expected {' or '.join(STATES)}; got {state!r}", "state")
     if max_tokens < 1:
-        raise FairseqDocError(f"--max-tokens must be at least 1; got {max_tokens}")
+        raise FairseqDocError(f"max_tokens must be at least 1; got {max_tokens}", "max_tokens")
     encoded = [
         torch.tensor([dictionary.index(word) for word in words] + [dictionary.eos()])
         for words in tokenized
@@ -140,7 +143,7 @@ def score_text(
     if settings.samples or settings.temperature != 1.0:
         raise FairseqDocError("expected scores without samples of dropout and at temperature 1")
     if state == "fresh" and (settings.cache or settings.dynamic):
-        raise FairseqDocError(NEEDS_CARRIED)
+        raise FairseqDocError(*NEEDS_CARRIED)
     dictionary = ensemble.dictionary
     encoded = encoded_text(dictionary, tokenized, state, max_tokens)
     score = _score_carried if state == "carried" else _score_fresh

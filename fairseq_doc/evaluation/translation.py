@@ -57,11 +57,12 @@ class SearchOptions:
         check_ranges(SearchOptions, self)
         if not abs(self.lenpen) <= MAX_LENPEN:
             raise FairseqDocError(
-                f"--lenpen must be between {-MAX_LENPEN} and {MAX_LENPEN}; got {self.lenpen}"
+                f"lenpen must be between {-MAX_LENPEN} and {MAX_LENPEN}; got {self.lenpen}",
+                "lenpen",
             )
         if self.nbest > self.beam:
             raise FairseqDocError(
-                f"--nbest must be at most the beam, {self.beam}; got {self.nbest}"
+                f"nbest must be at most the beam, {self.beam}; got {self.nbest}", "nbest"
             )
 
 
@@ -147,8 +148,10 @@ class Translator(LoadedModels):
         dropped = max(0, len(units) - most)
         if dropped and not truncate:
             raise FairseqDocError(
-                f"{at}expected at most {most:,} units, as in training (--max-source-positions); got "
-                f"{len(units):,}: split the line, or let translate --truncate-source cut it"
+                f"{at}expected at most {most:,} units, as in training (max_source_positions); got "
+                f"{len(units):,}: split the line, or let translate truncate it (truncate_source)",
+                "max_source_positions",
+                "truncate_source",
             )
         read = units[: len(units) - dropped]
         indices = torch.tensor([*map(dictionary.index, read), dictionary.eos()])

@@ -22,6 +22,7 @@ from torch.distributed import DistNetworkError, DistStoreError
 
 from fairseq_doc.errors import FairseqDocError, causes, first_usage_error, interruption, shown
 from fairseq_doc.interruptions import how_it_ended, runs_a_command
+from fairseq_doc.options import with_flags
 
 _NO_ADAPTIVE_SOFTMAX = (
     "models of this package have no adaptive softmax: give --criterion doc_cross_entropy"
@@ -88,7 +89,7 @@ def message_of(error: BaseException, traceback: TracebackType | None = None) -> 
     """The line for an error that the user can correct, or None."""
     usage_error = first_usage_error(error)
     if usage_error is not None:
-        return str(usage_error)
+        return with_flags(usage_error)
     text = " ".join(str(error).split())
     for beginning, advice in _OF_FAIRSEQ.items():
         if text.startswith(beginning):

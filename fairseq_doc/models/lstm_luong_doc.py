@@ -24,7 +24,7 @@ from fairseq_doc.models.state_dict import CHECKSUM, dictionary_checksum
 from fairseq_doc.modules.attentional_lstm import (
     AttentionalLSTM,
     DecoderCache,
-    State,
+    DecoderState,
     StepConstants,
     select,
 )
@@ -33,7 +33,7 @@ from fairseq_doc.modules.dropout import dropout, embedded_dropout
 from fairseq_doc.modules.embedding_file import load_embedding_file
 from fairseq_doc.modules.luong_attention import SCORES
 from fairseq_doc.modules.mixture import MixtureOutput, check_finite, parse_components
-from fairseq_doc.ops.matmul import PRECISIONS, can_branch_on
+from fairseq_doc.ops.matmul import PRECISIONS, is_on_cpu
 from fairseq_doc.options import check_needs, check_ranges, option, rate
 
 WIDTHS = ("encoder_embed_dim", "decoder_embed_dim", "hidden_size")
@@ -122,7 +122,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         tokens, words_first = prev_output_tokens, None
         if incremental_state is not None:
             tokens = tokens[:, -1:]
-        elif not can_branch_on(tokens) or tokens[:, 0].eq(self.dictionary.pad()).any():
+        elif not is_on_cpu(tokens) or tokens[:, 0].eq(self.dictionary.pad()).any():
             # Padded on the left. On a GPU the test would wait, so every batch is reordered.
             is_word = tokens.ne(self.dictionary.pad())
             words_first = is_word.argsort(dim=1, descending=True, stable=True)
@@ -150,7 +150,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
 
     def _constants_and_state(
         self, encoder_out: dict[str, Any], incremental_state: dict | None
-    ) -> tuple[StepConstants, State]:
+    ) -> tuple[StepConstants, DecoderState]:
         """The constants of all steps for the rows, and the state before the next step."""
         rows, cache = encoder_out["rows"], None
         if incremental_state is not None:
@@ -158,7 +158,7 @@ class LuongDocDecoder(MixtureDecoder, FairseqIncrementalDecoder):
         if cache is None:
             hidden, cell = (select(encoder_out[name], 1, rows) for name in ("hidden", "cell"))
             constants = self.lstm.prepare(encoder_out["memory"], encoder_out["padding_mask"])
-            cache = DecoderCache(constants, State(torch.zeros_like(hidden[0]), hidden, cell))
+            cache = DecoderCache(constants, DecoderState(torch.zeros_like(hidden[0]), hidden, cell))
             if incremental_state is not None:
                 # The generator treats a score that is not a number as minus infinity.
                 for parameter in (self.output.weight, self.output.bias):

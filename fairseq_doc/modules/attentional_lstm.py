@@ -21,15 +21,15 @@ from fairseq_doc.ops.input_feeding import (
 from fairseq_doc.ops.matmul import linear, matmul_dtype
 
 
-class State(NamedTuple):
+class DecoderState(NamedTuple):
     """What one step passes to the next."""
 
     attentional: Tensor  # (R, D)
     hidden: Tensor  # (N, R, D)
     cell: Tensor  # (N, R, D)
 
-    def index_select(self, rows: Tensor) -> "State":
-        return State(*(x.index_select(x.dim() - 2, rows) for x in self))
+    def index_select(self, rows: Tensor) -> "DecoderState":
+        return DecoderState(*(x.index_select(x.dim() - 2, rows) for x in self))
 
 
 class StepConstants(NamedTuple):
@@ -58,7 +58,7 @@ def select(tensor: Tensor, dim: int, indices: list[int]) -> Tensor:
 class DecoderCache:
     """Kept between decoding steps: the constants of all sentences, the state of all rows."""
 
-    def __init__(self, constants: StepConstants, state: State) -> None:
+    def __init__(self, constants: StepConstants, state: DecoderState) -> None:
         self.state = state
         self._constants = self._selected = constants
         self._sentences: list[int] | None = None  # of the last selection
@@ -118,8 +118,8 @@ class AttentionalLSTM(nn.Module):
         )
 
     def forward(
-        self, embedded: Tensor, constants: StepConstants, state: State
-    ) -> tuple[list[Tensor], Tensor, Tensor, State]:
+        self, embedded: Tensor, constants: StepConstants, state: DecoderState
+    ) -> tuple[list[Tensor], Tensor, Tensor, DecoderState]:
         """The outputs h^1 .. h^N after dropout except h^N's, each (T, R, D); a, (T, R, D), before
         dropout; the attention weights, (T, R, S); the state after the last step. ``embedded``: e,
         (T, R, embed_dim); R is a multiple of B, and the rows of a sentence are side by side."""
@@ -148,7 +148,7 @@ class AttentionalLSTM(nn.Module):
         else:
             result = input_feeding_reference(arguments, self.attention.attend)
         hidden = torch.stack([h[-1] for h in result.outputs])
-        state = State(result.attentional[-1], hidden, result.cell)
+        state = DecoderState(result.attentional[-1], hidden, result.cell)
         outputs = [
             h if mask is None else h * mask
             for h, mask in zip(result.outputs, [*masks, None], strict=True)
@@ -173,4 +173,4 @@ class AttentionalLSTM(nn.Module):
         attentional = attentional.view(rows, time, self.width).transpose(0, 1)
         weights = weights.view(rows, time, -1).transpose(0, 1)
         hidden, cell = (torch.cat(parts) for parts in zip(*final_states, strict=True))
-        return outputs, attentional, weights, State(attentional[-1], hidden, cell)
+        return outputs, attentional, weights, DecoderState(attentional[-1], hidden, cell)

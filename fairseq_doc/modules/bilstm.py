@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fairseq_doc.modules.dropout import dropout
 from fairseq_doc.modules.lstm import run_lstm
-from fairseq_doc.ops.matmul import can_branch_on
+from fairseq_doc.ops.matmul import is_on_cpu
 
 # Added to a gate before its sigmoid, so that the gate is exactly zero in every dtype.
 GATE_CLOSER = -1e4
@@ -47,7 +47,7 @@ class BidirectionalLSTM(nn.Module):
         forward_order = mask.long().argsort(dim=0, descending=True, stable=True)
         mask = mask.gather(0, forward_order)
         at_padding = None
-        if not can_branch_on(mask) or mask.any():
+        if not is_on_cpu(mask) or mask.any():
             at_padding = mask.unsqueeze(2).to(x.dtype)  # (S, B, 1), 1 at padding
         reversal = _word_reversal(mask)
         inputs = [_reorder(x, forward_order)]

@@ -8,7 +8,7 @@ from fairseq_doc.ops.gated_cell import LSTMCell
 from fairseq_doc.ops.matmul import linear, matmul_dtype
 from fairseq_doc.ops.recurrence import recurrence
 
-State = tuple[Tensor, ...]  # (h, c), each (1, B, D)
+LayerState = tuple[Tensor, ...]  # (h, c), each (1, B, D)
 
 # Weights in a layer from which bfloat16 pays; docs/experiments/speed.md has the measurement.
 LEAST_WEIGHTS = 1_000_000
@@ -22,8 +22,8 @@ def truncated_normal_(weight: Tensor, deviation: float) -> None:
 
 
 def run_lstm(
-    layer: nn.LSTM, x: Tensor, state: State | None, precision: torch.dtype, **replaced: Tensor
-) -> tuple[Tensor, State]:
+    layer: nn.LSTM, x: Tensor, state: LayerState | None, precision: torch.dtype, **replaced: Tensor
+) -> tuple[Tensor, LayerState]:
     """``layer(x, state)`` of one layer and direction; x (T, B, width), state None: zeros.
     ``replaced`` are weights by their parameters' names, such as ``weight_hh_l0``, used for this
     call only; the input may then have another width. For ``precision`` see

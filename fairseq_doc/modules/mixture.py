@@ -16,10 +16,10 @@ from torch.nn import functional as F
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.modules.dropout import dropout, dropout_mask
-from fairseq_doc.ops.matmul import can_branch_on, linear
+from fairseq_doc.ops.matmul import is_on_cpu, linear
 from fairseq_doc.ops.mixture import Mixture, sum_dtype
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
-from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
+from fairseq_doc.ops.mixture_nll import fused_mixture_nll, fused_smoothed_mixture_nll
 
 # Functions that pickle finds by their names.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "linear": torch.positive}
@@ -34,8 +34,9 @@ def parse_components(text: str, n_layers: int) -> list[int]:
         counts = []
     if len(counts) != n_layers + 1 or min(counts) < 0 or not any(counts):
         raise FairseqDocError(
-            f"--doc-components {text}: expected {n_layers + 1} numbers, for layers 0 (the "
-            f"embedding) to {n_layers}, none negative and not all 0, such as 0,0,5,15"
+            f"components {text}: expected {n_layers + 1} numbers, for layers 0 (the embedding) to "
+            f"{n_layers}, none negative and not all 0, such as 0,0,5,15",
+            "components",
         )
     return counts
 
@@ -44,13 +45,17 @@ class NotFiniteError(FairseqDocError):
     """A score is infinite or not a number."""
 
 
-def check_finite(scores: Tensor, question: str = "has the training diverged?") -> None:
-    """Raise ``NotFiniteError``, which ends with the question, unless all scores are finite."""
+def check_finite(
+    scores: Tensor, question: str = "has the training diverged?", *parameters: str
+) -> None:
+    """Raise ``NotFiniteError``, which ends with the question, unless all scores are finite;
+    ``parameters`` are those that the question names."""
     finite = torch.isfinite(scores)
     if not finite.all():
         raise NotFiniteError(
             "a score is not finite: expected every target to have a log probability, got "
-            f"{scores[~finite].flatten()[0].item()}; {question}"
+            f"{scores[~finite].flatten()[0].item()}; {question}",
+            *parameters,
         )
 
 
@@ -109,10 +114,12 @@ class MixtureOutput(nn.Module):
             raise FairseqDocError(f"the activation must be {expected}; got {activation!r}")
         if not project and (any(components[:-1]) or components[-1] != 1 or widths[-1] != self.dim):
             raise FairseqDocError(
-                "--plain-output takes its logits from the last layer without a projection: "
-                f"expected --doc-components {'0,' * (len(components) - 1)}1 and a last layer "
-                f"{self.dim} wide, as the output matrix; got {','.join(map(str, components))} and "
-                f"{widths[-1]}"
+                "project=False takes the logits from the last layer without a projection: "
+                f"expected components {'0,' * (len(components) - 1)}1 and a last layer {self.dim} "
+                f"wide, as the output matrix; got {','.join(map(str, components))} and "
+                f"{widths[-1]}",
+                "project=False",
+                "components",
             )
         self.widths, self.components = list(widths), list(components)
         self.n_components = sum(components)
@@ -222,8 +229,8 @@ class MixtureOutput(nn.Module):
         gradient_sampling: float = 0.0,
     ) -> Tensor:
         """-log P(target), natural logarithm; target (B, T); other arguments as in
-        :func:`fairseq_doc.ops.mixture_nll.mixture_nll`."""
-        return mixture_nll(
+        :func:`fairseq_doc.ops.mixture_nll.fused_mixture_nll`."""
+        return fused_mixture_nll(
             self.unpack(mixture_params),
             target.flatten(),
             ignore_index,
@@ -238,7 +245,7 @@ class MixtureOutput(nn.Module):
         """Cross entropy against smoothed labels and NLL, sums; target (B, T); see
         :func:`fairseq_doc.ops.reference.smoothed_mixture_nll`."""
         mixture, target = self.unpack(mixture_params), target.flatten()
-        return smoothed_mixture_nll(
+        return fused_smoothed_mixture_nll(
             mixture, target, smoothing, ignore_index, precision=self.precision
         )
 
@@ -246,7 +253,7 @@ class MixtureOutput(nn.Module):
         """log P of every word, (B, T, V); if ``mixture_params`` was divided by a temperature T, the
         log of P^(1/T), renormalised."""
         inverse = mixture_params[..., -1:]  # 1 / T
-        if can_branch_on(inverse) and (inverse == 1).all():
+        if is_on_cpu(inverse) and (inverse == 1).all():
             return self._log_probs(mixture_params)
         log_probs = self._log_probs(mixture_params / inverse)
         return at_temperature(log_probs, inverse).to(log_probs.dtype)

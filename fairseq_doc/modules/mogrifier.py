@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_doc.modules.lstm import State, in_lower_precision, truncated_normal_
+from fairseq_doc.modules.lstm import LayerState, in_lower_precision, truncated_normal_
 from fairseq_doc.ops.matmul import matmul_dtype
 from fairseq_doc.ops.mogrifier import Round, mogrifier
 
@@ -48,8 +48,13 @@ class MogrifierGates(nn.Module):
         return [Round(tuple(gate.matrices), gate.bias) for gate in gates]
 
     def run(
-        self, layer: nn.LSTM, x: Tensor, state: State, precision: torch.dtype, **replaced: Tensor
-    ) -> tuple[Tensor, State]:
+        self,
+        layer: nn.LSTM,
+        x: Tensor,
+        state: LayerState,
+        precision: torch.dtype,
+        **replaced: Tensor,
+    ) -> tuple[Tensor, LayerState]:
         """As :func:`fairseq_doc.modules.lstm.run_lstm`, but gated."""
         w = {**dict(layer.named_parameters()), **replaced}
         weights = w["weight_ih_l0"], w["weight_hh_l0"], w["bias_ih_l0"] + w["bias_hh_l0"]

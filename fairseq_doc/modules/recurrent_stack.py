@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fairseq_doc.modules.awd_lstm import States
 from fairseq_doc.modules.dropout import dropout, dropout_mask
-from fairseq_doc.modules.lstm import State, truncated_normal_
+from fairseq_doc.modules.lstm import LayerState, truncated_normal_
 from fairseq_doc.modules.mogrifier import MogrifierGates
 from fairseq_doc.ops.cell import Cell
 from fairseq_doc.ops.matmul import linear, matmul_dtype
@@ -58,8 +58,8 @@ class RecurrentLayer(nn.Module):
         self.mogrifier = MogrifierGates(below, width, rounds, rank) if rounds else None
 
     def forward(
-        self, x: Tensor, state: State, masks: Masks, precision: torch.dtype
-    ) -> tuple[Tensor, State]:
+        self, x: Tensor, state: LayerState, masks: Masks, precision: torch.dtype
+    ) -> tuple[Tensor, LayerState]:
         """x (T, B, below), a state, each part (1, B, D), and masks -> the output (T, B, D) and the
         state after it."""
         hidden, cell_state = state[0][0], (state[1][0] if len(state) > 1 else None)

@@ -12,7 +12,7 @@ from torch import Tensor
 # Numbers of z in a block of factors: 1 MiB of float32, which stays in a core's cache.
 BLOCK_NUMBERS = 2**18
 
-State = tuple[Tensor, Tensor | None]  # h and c, (R, D); None for a cell without c
+CellState = tuple[Tensor, Tensor | None]  # h and c, (R, D); None for a cell without c
 
 
 class Memory(NamedTuple):
@@ -52,8 +52,8 @@ class Cell(ABC):
 
     @abstractmethod
     def plain_step(
-        self, added: Tensor, product: Tensor, state: State, mask: Tensor | None
-    ) -> State:
+        self, added: Tensor, product: Tensor, state: CellState, mask: Tensor | None
+    ) -> CellState:
         """h and c after a step, from u_t or b_l, the product with h (both in the weights' order),
         the state, g's mask."""
 

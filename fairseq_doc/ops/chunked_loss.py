@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fairseq_doc.ops.gradient_sampling import KeptRows
-from fairseq_doc.ops.matmul import add_matmul_, can_branch_on, matmul, of_a_size
+from fairseq_doc.ops.matmul import add_matmul_, is_on_cpu, matmul, padded_rows
 from fairseq_doc.ops.mixture import Mixture, sum_dtype
 from fairseq_doc.ops.mixture_chunks import (
     chunk_size,
@@ -29,7 +29,7 @@ NEGLIGIBLE = {dtype: torch.finfo(dtype).tiny ** 0.5 for dtype in (torch.float32,
 
 
 @dataclass(frozen=True)
-class Settings:
+class LossSettings:
     """How the loss is computed."""
 
     ignore_index: int
@@ -54,12 +54,12 @@ class Wanted(NamedTuple):
     bias: bool = False
 
 
-class Task(NamedTuple):
+class LossInputs(NamedTuple):
     """What to compute: a loss and its gradients."""
 
     mixture: Mixture
     target: Tensor  # (N,)
-    settings: Settings
+    settings: LossSettings
     wanted: Wanted = Wanted()
     draw: Tensor | None = None  # (N, J), the u of sampled gradients; None: exact ones
     token_scale: Tensor | None = None  # (N,), of each token's loss in the gradients; None: one
@@ -88,8 +88,8 @@ class _Chunk(NamedTuple):
 class ChunkedLoss:
     """The loss, and the wanted gradients, chunk by chunk."""
 
-    def __init__(self, task: Task) -> None:
-        mixture, target, settings, self.wanted, self.draw, token_scale = task
+    def __init__(self, inputs: LossInputs) -> None:
+        mixture, target, settings, self.wanted, self.draw, token_scale = inputs
         self.settings = settings
         self.dtype, self.sum_dtype = settings.dtype, sum_dtype(settings.dtype)
         self.chunk = chunk_size(mixture, self.dtype, settings.chunk_bytes, settings.sampling > 0)
@@ -120,7 +120,7 @@ class ChunkedLoss:
         self.chunks = [slice(start, start + self.chunk) for start in range(0, n, self.chunk)]
         self.new = self.weight.new_empty  # memory with a row per token
         counted = target.ne(self.settings.ignore_index)
-        if not can_branch_on(target):  # the ignored tokens take part, and get zeros
+        if not is_on_cpu(target):  # the ignored tokens take part, and get zeros
             self.ignored = counted.logical_not().unsqueeze(1)  # (N, 1)
             self.target = target.where(counted, 0)
         elif not counted.all():
@@ -163,7 +163,7 @@ class ChunkedLoss:
     def _forward(self, tokens: Tokens) -> _Chunk:
         j = self.n_components
         k = self.components[tokens].flatten(0, 1)  # (c J, d)
-        count, k = len(k), of_a_size(k, self.dtype, most=self.chunk * j)
+        count, k = len(k), padded_rows(k, self.dtype, most=self.chunk * j)
         row_target = self.target[tokens].repeat_interleave(j).unsqueeze(1)  # (c J, 1)
         rows = self._logits(k)
         if self.label_of_word:
@@ -314,7 +314,7 @@ class ChunkedLoss:
         if self.ignored is not None:
             word = word * (~self.ignored[tokens]).unsqueeze(2).to(pi.dtype)  # (c, 1, 1)
         probs = torch.bmm(pi.transpose(1, 2), by_token)  # (c, 1, V)
-        if can_branch_on(probs) and probs.min() > smallest_sum(probs):
+        if is_on_cpu(probs) and probs.min() > smallest_sum(probs):
             inverse = probs.reciprocal()
             g = target + word * pi * torch.bmm(by_token, inverse.transpose(1, 2))  # (c, J, 1)
             memory = None if numbers is None else numbers.view_as(by_token)

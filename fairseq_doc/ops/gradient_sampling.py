@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.ops.matmul import can_branch_on, rows_of_a_size
+from fairseq_doc.ops.matmul import is_on_cpu, padded_size
 from fairseq_doc.ops.mixture import sum_dtype
 
 logger = logging.getLogger(__name__)
@@ -35,14 +35,15 @@ def check_gradient_sampling(threshold: float) -> None:
     """Raise ``FairseqDocError`` unless tau is finite and at least 0 (exact gradients)."""
     if not 0 <= threshold < math.inf:
         raise FairseqDocError(
-            f"--gradient-sampling must be at least 0, such as 0.05; got {threshold}"
+            f"gradient_sampling must be at least 0, such as 0.05; got {threshold}",
+            "gradient_sampling",
         )
 
 
 def threshold_on(tensor: Tensor, threshold: float) -> float:
     """tau on the tensor's device: other than on a CPU 0, with a warning, since the program would
     have to wait for the number of kept rows."""
-    if threshold and not can_branch_on(tensor):
+    if threshold and not is_on_cpu(tensor):
         _warn_of_exact_gradients(tensor.device.type)
         return 0.0
     return threshold
@@ -82,8 +83,8 @@ class KeptRows:
         return new
 
     def pad(self) -> int:
-        """Add rows of zeros up to :func:`rows_of_a_size`; returns the number of all rows."""
-        end = min(len(self.rows), rows_of_a_size(self.count))
+        """Add rows of zeros up to :func:`padded_size`; returns the number of all rows."""
+        end = min(len(self.rows), padded_size(self.count))
         for tensor in (self.rows, self.components, self.factor):
             tensor[self.count : end].zero_()
         return end

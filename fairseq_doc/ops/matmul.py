@@ -34,7 +34,7 @@ _Backward = TypeVar("_Backward", bound=Callable[..., Any])
 # its variable when it makes the first one.
 CACHE_VARIABLE, KERNELS_KEPT = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "160"
 # From this many rows on, their number is rounded to one of four in an octave, for fewer shapes.
-LEAST_ROWS_OF_A_SIZE = 64
+LEAST_PADDED_ROWS = 64
 
 # Most bytes of a product in new memory: above 32 MiB glibc maps new pages for every one. A larger
 # product is made in blocks of columns, which stay in the cache.
@@ -157,8 +157,8 @@ def _can_pack() -> bool:
     return _ONEDNN_PACK is not None and _onednn_has_bfloat16()
 
 
-def can_branch_on(tensor: Tensor) -> bool:
-    """Whether the program may branch on the tensor's values; on a GPU it would wait for them."""
+def is_on_cpu(tensor: Tensor) -> bool:
+    """Whether the program may branch on the tensor's values: on a GPU it would wait for them."""
     return tensor.device.type == "cpu"
 
 
@@ -196,18 +196,18 @@ def _onednn(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
     return _ONEDNN_LINEAR(dense_operand(left), dense_operand(right), bias, "none", [], "")
 
 
-def rows_of_a_size(rows: int) -> int:
+def padded_size(rows: int) -> int:
     """``rows``, rounded up by at most a quarter, so that oneDNN has few shapes to compile."""
     step = max(1, 2 ** (rows.bit_length() - 3))
-    return rows if rows < LEAST_ROWS_OF_A_SIZE else math.ceil(rows / step) * step
+    return rows if rows < LEAST_PADDED_ROWS else math.ceil(rows / step) * step
 
 
-def of_a_size(rows: Tensor, dtype: torch.dtype, most: float = math.inf) -> Tensor:
+def padded_rows(rows: Tensor, dtype: torch.dtype, most: float = math.inf) -> Tensor:
     """Rows (M, K) in ``dtype``; if oneDNN multiplies them, with rows of zeros up to
-    :func:`rows_of_a_size` or ``most``, which the caller drops from a result."""
+    :func:`padded_size` or ``most``, which the caller drops from a result."""
     size = len(rows)
     if rows.device.type == "cpu" and (dtype.itemsize == 2 or _onednn_applies(rows, rows)):
-        size = max(size, int(min(rows_of_a_size(size), most)))
+        size = max(size, int(min(padded_size(size), most)))
     if size == len(rows):
         return rows.to(dtype)
     result = rows.new_empty(size, rows.size(1), dtype=dtype)
@@ -289,7 +289,7 @@ def _blocks_of_columns(left: Tensor, right: Tensor) -> list[slice]:
 def matrix_gradient(d: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
     """The gradient (M, N) of a matrix that multiplied x: the sum of d x^T over the rows of
     d (..., M) and x (..., N), with factors of ``dtype``."""
-    d, x = of_a_size(d.flatten(0, -2), dtype), of_a_size(x.flatten(0, -2), dtype)
+    d, x = padded_rows(d.flatten(0, -2), dtype), padded_rows(x.flatten(0, -2), dtype)
     return matmul(d.t(), x.t())
 
 
@@ -342,7 +342,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, dtype):
         ctx.shape, ctx.has_bias = x.shape, bias is not None
-        rows = of_a_size(x.reshape(-1, x.size(-1)), dtype)  # (M', K)
+        rows = padded_rows(x.reshape(-1, x.size(-1)), dtype)  # (M', K)
         weight = weight.to(dtype)
         ctx.save_for_backward(rows, weight)
         in_product = dtype == x.dtype
@@ -358,7 +358,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx, d_output):
         rows, weight = ctx.saved_tensors
         d_result = d_output.reshape(-1, len(weight))  # (M, N)
-        d_rows = of_a_size(d_result, weight.dtype)  # (M', N)
+        d_rows = padded_rows(d_result, weight.dtype)  # (M', N)
         d_x = d_weight = d_bias = None
         if ctx.needs_input_grad[0]:
             d_x = matmul(d_rows, weight.t())[: len(d_result)].to(d_output.dtype).view(ctx.shape)

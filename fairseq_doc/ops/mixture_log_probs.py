@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from fairseq_doc.ops import reference
-from fairseq_doc.ops.matmul import autocast_off, can_branch_on, matmul, needs_gradient
+from fairseq_doc.ops.matmul import autocast_off, is_on_cpu, matmul, needs_gradient
 from fairseq_doc.ops.mixture import Mixture, sum_dtype
 from fairseq_doc.ops.mixture_chunks import (
     even_chunk_size,
@@ -19,7 +19,7 @@ def mixture_log_probs(
     mixture: Mixture, chunk_bytes: int | None = None, precision: torch.dtype = torch.float32
 ) -> Tensor:
     """log P of every word, (N, V); ``chunk_bytes`` (per chunk of logits) and ``precision`` as in
-    :func:`fairseq_doc.ops.mixture_nll.mixture_nll`. If a gradient is needed, memory holds the
+    :func:`fairseq_doc.ops.mixture_nll.fused_mixture_nll`. If a gradient is needed, memory holds the
     logits of all chunks, else of one."""
     mixture.check()
     dtype = mixture_matmul_dtype(mixture, precision)
@@ -54,7 +54,7 @@ def _log_probs_of_chunk(mixture: Mixture) -> Tensor:
     if j == 1:
         return rows.log_softmax(1).add_(log_weights)
     rows = rows.view(c, j, v)
-    if not can_branch_on(rows):
+    if not is_on_cpu(rows):
         return rows.log_softmax(2).add_(log_weights.unsqueeze(2)).logsumexp(1)
     pi = log_weights.exp().unsqueeze(1)  # (c, 1, J)
     block = tokens_per_block(j, v)

@@ -34,22 +34,22 @@ import torch
 from torch import Tensor
 
 from fairseq_doc.ops import reference
-from fairseq_doc.ops.chunked_loss import ChunkedLoss, Losses, Settings, Task, Wanted
+from fairseq_doc.ops.chunked_loss import ChunkedLoss, Losses, LossInputs, LossSettings, Wanted
 from fairseq_doc.ops.gradient_sampling import check_gradient_sampling, threshold_on
-from fairseq_doc.ops.matmul import autocast_off, can_branch_on, needs_gradient
+from fairseq_doc.ops.matmul import autocast_off, is_on_cpu, needs_gradient
 from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_chunks import mixture_matmul_dtype, takes_tiles
 from fairseq_doc.ops.tiled_loss import TiledLoss
 
 
-def _losses(task: Task) -> Losses:
+def _losses(inputs: LossInputs) -> Losses:
     """In tiles for a large vocabulary, else in chunks of tokens."""
-    settings, tiled = task.settings, takes_tiles(task.mixture.weight, task.settings.dtype)
-    with autocast_off(task.target):
+    settings, tiled = inputs.settings, takes_tiles(inputs.mixture.weight, inputs.settings.dtype)
+    with autocast_off(inputs.target):
         losses = None
         if tiled and settings.chunk_bytes is None and not settings.smoothing:
-            losses = TiledLoss(task).run()
-        return losses or ChunkedLoss(task).run()
+            losses = TiledLoss(inputs).run()
+        return losses or ChunkedLoss(inputs).run()
 
 
 class _MixtureNLL(torch.autograd.Function):
@@ -68,9 +68,9 @@ class _MixtureNLL(torch.autograd.Function):
             draw = 1 - torch.rand(log_weights.shape, dtype=torch.float64)  # u
         if not settings.summed:
             ctx.save_for_backward(*mixture, target, draw)
-            return _losses(Task(mixture, target, settings))[0], None
-        task = Task(mixture, target, settings, wanted, draw)
-        nll, smoothing_loss, gradients = _losses(task)
+            return _losses(LossInputs(mixture, target, settings))[0], None
+        inputs = LossInputs(mixture, target, settings, wanted, draw)
+        nll, smoothing_loss, gradients = _losses(inputs)
         ctx.save_for_backward(*gradients)
         nll = nll.sum()
         ctx.mark_non_differentiable(nll)
@@ -82,12 +82,14 @@ class _MixtureNLL(torch.autograd.Function):
         if ctx.settings.summed:
             gradients = ctx.saved_tensors
             # Reading the usual factor, one, saves a product.
-            if not can_branch_on(grad_output) or grad_output.item() != 1.0:
+            if not is_on_cpu(grad_output) or grad_output.item() != 1.0:
                 gradients = [None if g is None else g * grad_output for g in gradients]
         else:
             *mixture, target, draw = ctx.saved_tensors
-            task = Task(Mixture(*mixture), target, ctx.settings, ctx.wanted, draw, grad_output)
-            gradients = _losses(task)[2]
+            inputs = LossInputs(
+                Mixture(*mixture), target, ctx.settings, ctx.wanted, draw, grad_output
+            )
+            gradients = _losses(inputs)[2]
         gradients = [
             None if g is None else g.to(dtype)
             for g, dtype in zip(gradients, ctx.dtypes, strict=True)
@@ -95,7 +97,7 @@ class _MixtureNLL(torch.autograd.Function):
         return (*gradients, None, None, None)
 
 
-def mixture_nll(
+def fused_mixture_nll(
     mixture: Mixture,
     target: Tensor,
     ignore_index: int = -100,
@@ -122,13 +124,13 @@ def mixture_nll(
     mixture.check(target)
     check_gradient_sampling(gradient_sampling)
     dtype, tau = mixture_matmul_dtype(mixture, precision), threshold_on(target, gradient_sampling)
-    settings = Settings(ignore_index, dtype, chunk_bytes, reduction != "none", sampling=tau)
+    settings = LossSettings(ignore_index, dtype, chunk_bytes, reduction != "none", sampling=tau)
     wanted = Wanted(*map(needs_gradient, mixture))
     nll, _ = _MixtureNLL.apply(*mixture, target, settings, wanted)
     return reference.reduce_nll(nll, target, ignore_index, reduction)
 
 
-def smoothed_mixture_nll(
+def fused_smoothed_mixture_nll(
     mixture: Mixture,
     target: Tensor,
     smoothing: float,
@@ -137,10 +139,14 @@ def smoothed_mixture_nll(
     precision: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
     """The cross entropy against smoothed labels and the NLL, in chunks; arguments as in
-    :func:`fairseq_doc.ops.reference.smoothed_mixture_nll` and :func:`mixture_nll`."""
+    :func:`fairseq_doc.ops.reference.smoothed_mixture_nll` and :func:`fused_mixture_nll`."""
     reference.check_smoothing(smoothing)
     mixture.check(target)
     dtype = mixture_matmul_dtype(mixture, precision)
-    settings = Settings(ignore_index, dtype, chunk_bytes, smoothing=smoothing)
+    settings = LossSettings(ignore_index, dtype, chunk_bytes, smoothing=smoothing)
     wanted = Wanted(*map(needs_gradient, mixture))
     return _MixtureNLL.apply(*mixture, target, settings, wanted)
+
+
+# The names of their plain forms in reference.py, so that one can take the other's place.
+mixture_nll, smoothed_mixture_nll = fused_mixture_nll, fused_smoothed_mixture_nll

@@ -54,7 +54,7 @@ def mixture_nll(
 def check_smoothing(smoothing: float) -> None:
     """Raise ``FairseqDocError`` unless ``smoothing`` is in [0, 1)."""
     if not 0 <= smoothing < 1:
-        raise FairseqDocError(f"--label-smoothing must be in [0, 1); got {smoothing}")
+        raise FairseqDocError(f"smoothing must be in [0, 1); got {smoothing}", "smoothing")
 
 
 def smoothed_mixture_nll(

@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from fairseq_doc.ops.matmul import backend, can_branch_on
+from fairseq_doc.ops.matmul import backend, is_on_cpu
 from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.ops.mixture_chunks import tokens_per_block
 
@@ -29,7 +29,7 @@ LOG2_E = math.log2(math.e)
 
 def can_exp(rows: Tensor) -> bool:
     """Whether :func:`exp_` may be tried: on a CPU, and in dtypes with the exponents for it."""
-    return can_branch_on(rows) and rows.dtype != torch.float16
+    return is_on_cpu(rows) and rows.dtype != torch.float16
 
 
 def exp_(rows: Tensor, row_target: Tensor, write: bool) -> tuple[Tensor, Tensor]:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_doc.ops.chunked_loss import NEGLIGIBLE, Losses, Task
-from fairseq_doc.ops.matmul import matmul, of_a_size
+from fairseq_doc.ops.chunked_loss import NEGLIGIBLE, Losses, LossInputs
+from fairseq_doc.ops.matmul import matmul, padded_rows
 from fairseq_doc.ops.mixture import sum_dtype
 from fairseq_doc.ops.mixture_chunks import tokens_per_chunk, with_column
 from fairseq_doc.ops.row_softmax import are_moderate, at_target, exp_sums
@@ -37,8 +37,8 @@ class _Tile(NamedTuple):
 class TiledLoss:
     """As :class:`fairseq_doc.ops.chunked_loss.ChunkedLoss`, in tiles; no smoothed labels."""
 
-    def __init__(self, task: Task) -> None:
-        mixture, target, settings, self.wanted, self.draw, token_scale = task
+    def __init__(self, inputs: LossInputs) -> None:
+        mixture, target, settings, self.wanted, self.draw, token_scale = inputs
         components, log_weights, self.weight, self.bias = mixture
         self.shape, self.settings = components.shape, settings  # (N, J, d)
         self.dtype, self.sum_dtype = settings.dtype, sum_dtype(settings.dtype)
@@ -109,7 +109,7 @@ class TiledLoss:
         factor = factor / divisor
         for rows in kept.split(TILE_ROWS):
             f = factor[rows].unsqueeze(1)
-            left = of_a_size(torch.cat([self.k[rows, :d] * f, f], 1), self.dtype, TILE_ROWS)
+            left = padded_rows(torch.cat([self.k[rows, :d] * f, f], 1), self.dtype, TILE_ROWS)
             for tile in self._tiles(rows):
                 e = tile.logits
                 exp_sums(e[: len(rows)], write=True)
@@ -131,7 +131,7 @@ class TiledLoss:
         return d_components, d_weight, d_bias
 
     def _tiles(self, rows: Tensor) -> Iterator[_Tile]:
-        k = of_a_size(self.k[rows], self.dtype, TILE_ROWS)
+        k = padded_rows(self.k[rows], self.dtype, TILE_ROWS)
         for start in self.starts:
             words = slice(start, start + self.starts.step)
             weight = self.weight[words].to(self.dtype)

@@ -73,7 +73,7 @@ class TextForm:
         plain = _around_unknown(lambda units: detokenize(post_process(units, self.bpe)))
         return "\n".join(map(plain, text.split("\n")))
 
-    def written_words(self, line: str, tokens: Sequence[str]) -> list[tuple[str, int]]:
+    def word_spans(self, line: str, tokens: Sequence[str]) -> list[tuple[str, int]]:
         """The words of a line as written, between blanks, each with how many of the line's
         ``tokens`` it has. A blank that is a byte belongs to the word before it, since it ends it; at
         the start of a line, to the first word.
@@ -85,7 +85,8 @@ class TextForm:
         if [token for _, own in words for token in own] != list(tokens):
             raise FairseqDocError(
                 f"expected tokens that make up the words between blanks; got others in "
-                f"{shown(line)}: give --units for a row a token"
+                f"{shown(line)}: give units for a row a token",
+                "units",
             )
         return [(word, len(own)) for word, own in words]
 

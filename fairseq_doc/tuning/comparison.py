@@ -19,9 +19,9 @@ from typing import Any
 from fairseq.utils import split_paths
 
 from fairseq_doc import checksums
+from fairseq_doc.analysis.learning_curves import MAX_LINE, LearningCurve, read_log
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.ensemble import TASK, load_ensemble
-from fairseq_doc.evaluation.learning_curves import MAX_LINE, LearningCurve, read_log
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.progress import Progress
 from fairseq_doc.evaluation.translation import TRANSLATION

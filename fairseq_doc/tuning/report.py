@@ -13,8 +13,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 from optuna.visualization import matplotlib as plots
 
+from fairseq_doc.analysis.plotting import save_figure
 from fairseq_doc.errors import FairseqDocError, shown
-from fairseq_doc.evaluation.plotting import save_figure
 from fairseq_doc.files import check_output, whole_file, write_lines
 from fairseq_doc.tuning.settings import Options
 from fairseq_doc.tuning.space import as_json

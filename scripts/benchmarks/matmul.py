@@ -24,7 +24,7 @@ import torch
 from benchmarks.tools import fastest_in_turns
 from fairseq_doc.ops import matmul
 from fairseq_doc.ops.mixture import Mixture
-from fairseq_doc.ops.mixture_nll import mixture_nll
+from fairseq_doc.ops.mixture_nll import fused_mixture_nll
 from fairseq_doc.options import option, positive
 
 # R, d, V
@@ -71,7 +71,7 @@ def seconds_by_chunk(size, repeats):
     parts = components, log_weights, weight, bias
 
     def run(mib):
-        loss = mixture_nll(Mixture(*parts), target, chunk_bytes=mib * 2**20)
+        loss = fused_mixture_nll(Mixture(*parts), target, chunk_bytes=mib * 2**20)
         return torch.autograd.grad(loss, parts)
 
     forms: dict[str, Callable[[], object]] = {f"{mib} MiB": partial(run, mib) for mib in CHUNKS}

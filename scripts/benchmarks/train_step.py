@@ -53,7 +53,7 @@ from fairseq_doc.ops import reference
 def plain(*inputs, **settings):  # none of which changes anything
     return reference.mixture_nll(*inputs)
 
-mixture.mixture_nll = plain
+mixture.fused_mixture_nll = plain
 """,
     # As in output_layer.py. An untrained model has equal weights.
     "spread_weights": """

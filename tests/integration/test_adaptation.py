@@ -6,7 +6,7 @@ import shutil
 import pytest
 from conftest import doc, refused, result_of
 
-from fairseq_doc.evaluation.dynamic import grid
+from fairseq_doc.adaptation.dynamic import grid
 
 
 @pytest.fixture(scope="module")

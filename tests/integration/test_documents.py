@@ -447,9 +447,9 @@ def test_the_systems_of_translation_are_accepted_by_fairseq(tmp_path, monkeypatc
 def beyond(tmp_path):
     """``beyond(*segments)``: the table of examples/beyond/evaluate.sh where eval-lm finds the same result
     each time, and the calls of eval-lm."""
+    from fairseq_doc.adaptation.cache import CacheSettings
+    from fairseq_doc.adaptation.dynamic import DynamicSettings
     from fairseq_doc.cli.eval_lm import _cache_as_json, _dynamic_as_json
-    from fairseq_doc.evaluation.cache import CacheSettings
-    from fairseq_doc.evaluation.dynamic import DynamicSettings
     from fairseq_doc.evaluation.scorer import ScorerSettings
 
     settings = ScorerSettings(

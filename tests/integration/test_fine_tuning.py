@@ -68,7 +68,7 @@ def test_more_words_begin_with_the_embeddings(corpus, folders, trained, tmp_path
     "options, problem",
     [
         ("--output nowhere/vectors.txt", "expected a file in a folder that exists"),
-        ("--output v.txt --side target", "expected a checkpoint of --task translation"),
+        ("--output v.txt --side target", "expected a checkpoint of the task translation"),
         ("--output v.txt --side source --output-matrix", "expected --side target; got source"),
         ("--output v.txt --path {path}:{path}", "expected one checkpoint"),
         ("--output {path} --overwrite", "other files for every input and output; got one twice"),

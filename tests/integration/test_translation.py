@@ -294,6 +294,6 @@ def test_attention_as_text_json_and_picture(parallel, translator, tmp_path):
 def test_a_language_model_has_no_attention(trained, corpus, parallel):
     words = ["--path", trained.folder / "checkpoint_last.pt", "--input", "README.md"]
     error = refused("attention", parallel.data, *words)
-    assert "expected a checkpoint of --task translation" in error
+    assert "expected a checkpoint of the task translation" in error
     error = refused("attention", corpus.data, *words)
     assert "expected a folder of fairseq-preprocess, with a dictionary for each side" in error

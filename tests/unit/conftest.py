@@ -205,6 +205,15 @@ def write_split(folder, split, lines, n_words=20):
     return path
 
 
+@pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    """``folder`` with a split ``test`` of 121 tokens in lines of ragged lengths; its ``tokens``."""
+    folder = tmp_path_factory.mktemp("text")
+    stream = random_tokens(1, 121)[0]
+    write_split(folder, "test", [x.tolist() for x in stream.tensor_split([1, 17, 18, 60, 100])])
+    return SimpleNamespace(folder=folder, tokens=stream.tolist())
+
+
 def pytest_collection_modifyitems(items):
     skip_what_only_a_cpu_has(items)
 

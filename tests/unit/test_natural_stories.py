@@ -95,7 +95,7 @@ def test_every_word_of_the_stories_is_aligned(tmp_path):
     tokens = {}
     for form in (WORDS, TextForm(tokenizer="moses"), TextForm("byte")):
         parts = [
-            (number, form.written_words(line, form.tokens(line)))
+            (number, form.word_spans(line, form.tokens(line)))
             for number in words
             for line in (tmp_path / f"texts/{number}.txt").read_text("utf-8").splitlines()
         ]

@@ -1,12 +1,15 @@
 """Options from dataclasses: the parser, groups, and what does not belong together."""
 
 import argparse
+import re
 from dataclasses import dataclass
 
 import pytest
-from conftest import refusal
+from conftest import ROOT, refusal
 
+from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.options import (
+    _OPTIONS,
     REQUIRED,
     add_options,
     files_read,
@@ -16,6 +19,7 @@ from fairseq_doc.options import (
     positive,
     read_options,
     refuse_options,
+    with_flags,
 )
 
 
@@ -135,3 +139,29 @@ def test_an_option_that_is_refused_says_what_to_do_instead():
     for words in (["--max-tokens"], ["--max-tokens", "9"]):
         message = refusal(parser.parse_args, words)
         assert "--max-tokens" in message and "give --bptt" in message
+
+
+@pytest.mark.parametrize(
+    "message, parameters, shown",
+    [
+        ("max_tokens must be 1", ["max_tokens"], "--max-tokens must be 1"),
+        ("cache.share must be 1; got 2", ["cache.share"], "--cache-lambda must be 1; got 2"),
+        ("give top_k or top_p", ["top_p", "top_k"], "give --sampling-topk or --sampling-topp"),
+        ("runs/rate/a.pt: rate must be 1", ["rate"], "runs/rate/a.pt: --rate must be 1"),
+        (
+            "expected batch_size_valid",
+            ["batch_size", "batch_size_valid"],
+            "expected --batch-size-valid",
+        ),
+        ("no state", [], "no state"),
+    ],
+)
+def test_a_command_line_shows_parameters_as_its_options(message, parameters, shown):
+    error = FairseqDocError(message, *parameters)
+    assert str(error) == message and with_flags(error) == shown
+
+
+def test_parameters_of_other_names_are_options_of_a_command():
+    text = (ROOT / "docs" / "options.md").read_text()
+    options = set(re.findall(r"`--([a-z-]+)", text))
+    assert {"cache-lambda", "matmul-precision"} <= set(_OPTIONS.values()) <= options

@@ -13,19 +13,19 @@ import pytest
 import torch
 from conftest import assert_refused
 
-from fairseq_doc.cli import components, eval_lm, generate, score, weights
-from fairseq_doc.cli.arguments import ProgressOptions, progress_of, unknown_words
-from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, settings_of
-from fairseq_doc.evaluation.components import (
+from fairseq_doc.analysis.components import (
     by_frequency,
     mixture_weights,
     summarise,
     text_components,
 )
-from fairseq_doc.evaluation.learning_curves import LearningCurve
+from fairseq_doc.analysis.learning_curves import LearningCurve
+from fairseq_doc.analysis.rank import log_prob_rank
+from fairseq_doc.analysis.reference_curves import reference_lines
+from fairseq_doc.cli import components, eval_lm, generate, score, weights
+from fairseq_doc.cli.arguments import ProgressOptions, progress_of, unknown_words
+from fairseq_doc.cli.main import SUBCOMMANDS, main, make_parser, module_of, settings_of
 from fairseq_doc.evaluation.perplexity import evaluate
-from fairseq_doc.evaluation.rank import log_prob_rank
-from fairseq_doc.evaluation.reference_curves import reference
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.preparation.byte_text import binarise_bytes, bytes_of, make_dictionary
@@ -288,7 +288,7 @@ def test_score_sums_spans_without_their_marks(models, write):
         ("--spans '|'", "--spans needs --tsv"),
         ("--tsv --units --spans '|'", "--units has no use for spans"),
         ("--tsv --spans '|'", "no line has it"),
-        ("--tsv --spans ''", "expected a mark without blanks"),
+        ("--tsv --spans ''", "mark: expected one without blanks"),
         ("--tsv --spans w2", "line 2 is empty"),
     ],
 )
@@ -664,9 +664,9 @@ def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem)
     (logs / "list.json").write_text("[1]")
     (logs / "log.png").write_text((logs / "doc.log").read_text())
     (logs / "link.png").symlink_to("log.png")
-    later = reference({"a": LearningCurve({7: 60.0}, None, {})}, "x", {})
-    (logs / "later.json").write_text(json.dumps(later))
-    (logs / "cut.json").write_text(json.dumps(later)[:-9])
+    later = "\n".join(reference_lines({"a": LearningCurve({7: 60.0}, None, {})}, "x", {}))
+    (logs / "later.json").write_text(later)
+    (logs / "cut.json").write_text(later[:-9])
     before = contents(logs)
     assert_refused(problem, result_of, f"curves {words}")
     assert contents(logs) == before

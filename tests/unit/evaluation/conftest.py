@@ -1,8 +1,6 @@
-"""What the tests of evaluation share: models whose probabilities differ, their task, their truth."""
+"""What tests of evaluation, adaptation and analysis share: models whose probabilities differ, their
+task, their truth."""
 
-from types import SimpleNamespace
-
-import pytest
 import torch
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
@@ -12,7 +10,7 @@ from fairseq_doc.evaluation.translation import Translator
 from fairseq_doc.tasks.bptt_language_modeling import BpttLanguageModelingTask
 from fairseq_doc.tasks.bptt_options import BpttLanguageModelingConfig
 
-from ..conftest import random_tokens, small_dictionary, small_model, write_split
+from ..conftest import small_dictionary, small_model
 
 
 def peaked_model(seed=0, **settings):
@@ -46,15 +44,6 @@ def with_bias(model, word, value):
     with torch.no_grad():
         model.decoder.output.bias[word] = value
     return model
-
-
-@pytest.fixture(scope="session")
-def text(tmp_path_factory):
-    """``folder`` with a split ``test`` of 121 tokens in lines of ragged lengths; its ``tokens``."""
-    folder = tmp_path_factory.mktemp("text")
-    stream = random_tokens(1, 121)[0]
-    write_split(folder, "test", [x.tolist() for x in stream.tensor_split([1, 17, 18, 60, 100])])
-    return SimpleNamespace(folder=folder, tokens=stream.tolist())
 
 
 def nlls_by_hand(model, columns, length):

@@ -5,9 +5,9 @@ from conftest import assert_refused
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fairseq_doc.adaptation.cache import GRIDS, CacheSettings
+from fairseq_doc.adaptation.dynamic import DynamicSettings, grid
 from fairseq_doc.evaluation import perplexity
-from fairseq_doc.evaluation.cache import GRIDS, CacheSettings
-from fairseq_doc.evaluation.dynamic import DynamicSettings, grid
 from fairseq_doc.evaluation.perplexity import (
     TEMPERATURES,
     Evaluation,
@@ -136,7 +136,7 @@ def test_pairs_that_run_away_are_infinitely_bad(nll_of):
         r > 5e-5 for r, _ in grid(5)
     )
     nll_of(lambda *pair: math.inf)
-    problem = "no pair of --dynamic-search gave finite scores"
+    problem = "no pair of rate and decay gave finite scores"
     assert_refused(problem, search_dynamic, None, "valid", SETTINGS, TOKENS)
 
 

@@ -126,16 +126,16 @@ def test_beginning_padding_and_unknown_are_never_drawn(settings):
 @pytest.mark.parametrize(
     "settings, problem",
     [
-        ({"length": 0}, "--length must be at least 1; got 0"),
-        ({"samples": 0}, "--samples must be at least 1; got 0"),
-        ({"seed": -1}, "--seed must be at least 0; got -1"),
+        ({"length": 0}, "length must be at least 1; got 0"),
+        ({"samples": 0}, "samples must be at least 1; got 0"),
+        ({"seed": -1}, "seed must be at least 0; got -1"),
         *(
-            ({"temperature": value}, f"--temperature must be positive; got {value}")
+            ({"temperature": value}, f"temperature must be positive; got {value}")
             for value in (0.0, -1.0, math.inf, math.nan)
         ),
-        ({"top_k": 0}, "--sampling-topk must be at least 1; got 0"),
+        ({"top_k": 0}, "top_k must be at least 1; got 0"),
         *(
-            ({"top_p": value}, f"--sampling-topp must be above 0 and at most 1; got {value}")
+            ({"top_p": value}, f"top_p must be above 0 and at most 1; got {value}")
             for value in (0.0, 1.1, math.nan)
         ),
     ],

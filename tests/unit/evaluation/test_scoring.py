@@ -3,7 +3,7 @@ from conftest import assert_refused
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fairseq_doc.evaluation.cache import CacheSettings
+from fairseq_doc.adaptation.cache import CacheSettings
 from fairseq_doc.evaluation.scorer import ScorerSettings
 from fairseq_doc.evaluation.scoring import MAX_WORDS, batches_by_length, check_sentences, score_text
 
@@ -71,7 +71,10 @@ def test_words_are_apart_by_any_blanks_and_lines_may_be_empty(options):
 @pytest.mark.parametrize(
     "lines, options, problem",
     [
-        *((["w1", empty], {}, "line 2 is empty: .*--empty-lines") for empty in ("", "  ", "\t\r")),
+        *(
+            (["w1", empty], {}, "line 2 is empty: .*empty_sentences")
+            for empty in ("", "  ", "\t\r")
+        ),
         ([], {"empty_sentences": True}, "expected at least one sentence, got none"),
         ([], {"state": "carried"}, "expected at least one sentence, got none"),
         (["w1", "w1 " * 6], {"max_words": 5}, "line 2 has 6 words: .* at most 5"),
@@ -88,10 +91,10 @@ def test_sentences_that_are_refused(lines, options, problem):
     "text, options, problem",
     [
         ([["w1"]], {"state": "Carried"}, "expected fresh or carried; got 'Carried'"),
-        ([["w1"]], {"max_tokens": 0}, "--max-tokens must be at least 1; got 0"),
+        ([["w1"]], {"max_tokens": 0}, "max_tokens must be at least 1; got 0"),
         ([[]], {"state": "carried"}, "at least 2 tokens"),
         ([["w1"]], {"settings": ScorerSettings(temperature=2)}, "at temperature 1"),
-        ([["w1"]], {"settings": CACHED}, "expected --state carried; got fresh"),
+        ([["w1"]], {"settings": CACHED}, "expected state carried; got fresh"),
     ],
 )
 def test_settings_that_cannot_be_met(text, options, problem):

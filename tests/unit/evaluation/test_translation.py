@@ -70,7 +70,7 @@ def test_the_penalty_of_unknown_units(models):
 def test_a_line_that_is_too_long_is_refused_or_cut(models):
     own, line = translator(models[0], longest=5), "s1 s2 s3 s4 s5 s6"
     message = refusal(own.sources, ["s1", line], name="a.txt")
-    assert message.startswith("a.txt: line 2: ") and "--truncate-source" in message
+    assert message.startswith("a.txt: line 2: ") and "truncate_source" in message
     (cut,) = own.sources([line], truncate=True)
     (whole,) = own.sources(["s1 s2 s3 s4"])
     assert cut.dropped == 2 and whole.dropped == 0
@@ -83,10 +83,10 @@ def test_lines_and_settings_that_are_refused(models):
         "a.txt: line 2 holds one of fairseq's", own.sources, ["", "s1 </s>"], False, "a.txt"
     )
     for settings, name in (
-        ({"beam": 0}, "--beam"),
-        ({"beam": 2, "nbest": 3}, "--nbest"),
-        ({"lenpen": 1e3}, "--lenpen"),
-        ({"lenpen": float("nan")}, "--lenpen"),
+        ({"beam": 0}, "beam"),
+        ({"beam": 2, "nbest": 3}, "nbest"),
+        ({"lenpen": 1e3}, "lenpen"),
+        ({"lenpen": float("nan")}, "lenpen"),
     ):
         assert_refused(name, own.search, own.sources(["s1"]), SearchOptions(**settings))
 

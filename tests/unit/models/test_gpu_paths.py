@@ -96,7 +96,7 @@ def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(matmul, "_can_pack", lambda: False)
     branching = mixture_nll, chunked_loss, row_softmax, mixture_log_probs
     for module in (*branching, mixture, bilstm, lstm_luong_doc):
-        monkeypatch.setattr(module, "can_branch_on", lambda tensor: False)
+        monkeypatch.setattr(module, "is_on_cpu", lambda tensor: False)
 
 
 def step(model, target, *inputs, **settings):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_doc.modules.attentional_lstm import AttentionalLSTM, State
+from fairseq_doc.modules.attentional_lstm import AttentionalLSTM, DecoderState
 
 from ..conftest import assert_close, drop_factors
 from ..device import on_device
@@ -21,7 +21,7 @@ def test_dropout_is_between_layers_alone(score, input_feeding):
     padding_mask = torch.tensor([[False] * 5, [True, False, False, False, True]])
     embedded, memory = torch.randn(T, ROWS, E).double(), torch.randn(B, S, D).double()
     hidden, cell = torch.randn(2, 3, ROWS, D).double()
-    state = State(torch.zeros_like(hidden[0]), hidden, cell)
+    state = DecoderState(torch.zeros_like(hidden[0]), hidden, cell)
     outputs, attentional, _, after = module(embedded, module.prepare(memory, padding_mask), state)
     assert (attentional != 0).all()
     assert not any(torch.equal(output[0] == 0, output[1] == 0) for output in outputs[:2])

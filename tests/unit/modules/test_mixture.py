@@ -47,7 +47,7 @@ def test_parse_components():
 )
 def test_component_lists_that_cannot_be(text):
     message = refusal(parse_components, text, 3)
-    assert message.startswith(f"--doc-components {text}: expected 4 numbers, for layers 0 ")
+    assert message.startswith(f"components {text}: expected 4 numbers, for layers 0 ")
     assert message.endswith("to 3, none negative and not all 0, such as 0,0,5,15")
 
 
@@ -193,7 +193,7 @@ def test_components_part_with_noise_and_never_without():
         assert weights < 1e-12 if noise == 0 else weights > 1e-3
 
 
-PLAIN_OUTPUT = "--doc-components 0,0,1 and a last layer 6 wide"
+PLAIN_OUTPUT = "components 0,0,1 and a last layer 6 wide"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from fairseq_doc.ops import gradient_sampling as module
 from fairseq_doc.ops import mixture_nll as operation
 from fairseq_doc.ops import reference
 from fairseq_doc.ops.mixture import Mixture
-from fairseq_doc.ops.mixture_nll import mixture_nll
+from fairseq_doc.ops.mixture_nll import fused_mixture_nll
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
 
@@ -39,7 +39,9 @@ def sampled(mixture, tau, seed=0, reduction="sum", target=TARGET, **settings):
     torch.manual_seed(seed)
     inputs = leaves(mixture)
     mixture = Mixture(*inputs)
-    loss = mixture_nll(mixture, target, reduction=reduction, gradient_sampling=tau, **settings)
+    loss = fused_mixture_nll(
+        mixture, target, reduction=reduction, gradient_sampling=tau, **settings
+    )
     return loss.detach(), gradients(loss.sum(), inputs)
 
 
@@ -97,7 +99,7 @@ def test_nothing_is_drawn_without_sampling_or_without_a_gradient():
     before = torch.get_rng_state()
     sampled(mixture, 0)
     assert torch.equal(torch.get_rng_state(), before)
-    mixture_nll(Mixture(*mixture), TARGET, gradient_sampling=0.5)
+    fused_mixture_nll(Mixture(*mixture), TARGET, gradient_sampling=0.5)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -121,7 +123,7 @@ def test_the_draw_does_not_depend_on_the_chunks(reduction, ignored, monkeypatch)
     mixture, target = random_mixture(n, j, D, v), random_targets(n, v, ignored=ignored)
     _, expected = sampled(mixture, 0.5, reduction=reduction, target=target)
     for multiple in (1, 3, 64):
-        monkeypatch.setattr(module, "rows_of_a_size", lambda rows, m=multiple: -(-rows // m) * m)
+        monkeypatch.setattr(module, "padded_size", lambda rows, m=multiple: -(-rows // m) * m)
         for rows in (1, 5, 40, 1000):
             settings = {"reduction": reduction, "chunk_bytes": 4 * v * rows}
             _, found = sampled(mixture, 0.5, target=target, **settings)
@@ -136,7 +138,7 @@ def test_gradients_go_only_to_inputs_that_require_them():
         inputs = list(mixture)
         inputs[number] = mixture[number].clone().requires_grad_()
         torch.manual_seed(0)
-        mixture_nll(Mixture(*inputs), TARGET, gradient_sampling=0.5).backward()
+        fused_mixture_nll(Mixture(*inputs), TARGET, gradient_sampling=0.5).backward()
         assert_close(inputs[number].grad, expected[number])
 
 
@@ -156,15 +158,15 @@ def test_lower_precisions_make_the_same_draw(precision):
 @pytest.mark.parametrize("tau", [-0.1, float("inf"), float("nan")])
 def test_another_threshold_is_refused(tau):
     mixture = random_mixture(N, J, D, V)
-    message = refusal(mixture_nll, Mixture(*mixture), TARGET, gradient_sampling=tau)
-    assert message.startswith("--gradient-sampling must be at least 0")
+    message = refusal(fused_mixture_nll, Mixture(*mixture), TARGET, gradient_sampling=tau)
+    assert message.startswith("gradient_sampling must be at least 0")
 
 
 def test_elsewhere_than_on_a_cpu_gradients_are_exact(monkeypatch, caplog):
     mixture = random_mixture(N, J, D, V)
     module._warn_of_exact_gradients.cache_clear()
     for place in (module, operation):
-        monkeypatch.setattr(place, "can_branch_on", lambda tensor: False)
+        monkeypatch.setattr(place, "is_on_cpu", lambda tensor: False)
     _, exact = sampled(mixture, 0)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):

@@ -258,8 +258,8 @@ def test_the_product_of_a_step(monkeypatch, kernel, dtype, least, steps, right_f
 
 
 def test_numbers_of_rows_are_few_and_little_larger():
-    sizes = [matmul.rows_of_a_size(rows) for rows in range(5000)]
-    assert sizes[: matmul.LEAST_ROWS_OF_A_SIZE] == list(range(matmul.LEAST_ROWS_OF_A_SIZE))
+    sizes = [matmul.padded_size(rows) for rows in range(5000)]
+    assert sizes[: matmul.LEAST_PADDED_ROWS] == list(range(matmul.LEAST_PADDED_ROWS))
     assert all(rows <= size <= 1.25 * rows for rows, size in enumerate(sizes))
     assert len({size for size in sizes if 512 < size <= 1024}) == 4
 
@@ -271,7 +271,7 @@ def test_numbers_of_rows_are_few_and_little_larger():
 )
 def test_rows_of_a_size(kernel, dtype, rows, most, size):
     x = numbers(rows, 3)
-    found = matmul.of_a_size(x, dtype, most)
+    found = matmul.padded_rows(x, dtype, most)
     if dtype == torch.float32 and matmul.backend() == "torch":
         size = rows
     assert found.dtype == dtype and found.shape == (size, 3)

@@ -198,7 +198,7 @@ def test_shapes_are_checked(form):
 def test_smoothing_outside_its_range(form, smoothing):
     mixture, target = random_mixture(2, 1, 2, 3), random_targets(2, 3)
     message = refusal(smoothed_of, form, mixture, target, smoothing)
-    assert f"--label-smoothing must be in [0, 1); got {smoothing}" in message
+    assert f"smoothing must be in [0, 1); got {smoothing}" in message
 
 
 # Extreme weights and logits

@@ -11,7 +11,7 @@ from hypothesis import given
 from fairseq_doc.ops import mixture_chunks, reference
 from fairseq_doc.ops.mixture import Mixture
 from fairseq_doc.ops.mixture_log_probs import mixture_log_probs
-from fairseq_doc.ops.mixture_nll import mixture_nll
+from fairseq_doc.ops.mixture_nll import fused_mixture_nll
 
 from ..conftest import (
     assert_close,
@@ -130,7 +130,7 @@ def test_log_probs_under_autocast(needs_gradient):
     target = random_targets(20, 200)
     with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
         log_probs = mixture_log_probs(mixture)
-        losses = mixture_nll(Mixture(*tensors), target, reduction="none")
+        losses = fused_mixture_nll(Mixture(*tensors), target, reduction="none")
     assert log_probs.dtype == torch.float32
     truth = naive_probs(*(x.double() for x in mixture)).log()
     assert_close(log_probs, truth, rtol=0.01, atol=0.02)

@@ -6,7 +6,7 @@ import torch
 from fairseq_doc.ops import mixture_chunks, reference, row_softmax
 from fairseq_doc.ops.matmul import BACKENDS
 from fairseq_doc.ops.mixture import Mixture
-from fairseq_doc.ops.mixture_nll import mixture_nll
+from fairseq_doc.ops.mixture_nll import fused_mixture_nll
 from fairseq_doc.ops.row_softmax import are_moderate, can_exp, exp_, softmax_
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
@@ -109,13 +109,13 @@ def test_a_mixture_of_logits_far_from_zero(reduction, shift, sampling):
         return loss, gradients(loss.sum(), inputs)
 
     settings = {"chunk_bytes": 4 * 3 * V * 2}
-    loss, found = run(mixture_nll, gradient_sampling=sampling, **settings)
+    loss, found = run(fused_mixture_nll, gradient_sampling=sampling, **settings)
     truth, exact = run(reference.mixture_nll)
     assert_close(loss, truth)
     if sampling:  # against the same draw, by softmaxes
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("fairseq_doc.ops.chunked_loss.can_exp", lambda rows: False)
-            exact = run(mixture_nll, gradient_sampling=sampling, **settings)[1]
+            exact = run(fused_mixture_nll, gradient_sampling=sampling, **settings)[1]
     assert_close(found, exact)
 
 

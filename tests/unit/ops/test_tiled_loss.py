@@ -6,7 +6,7 @@ import torch
 from fairseq_doc.ops import matmul, mixture_chunks, reference, tiled_loss
 from fairseq_doc.ops import mixture_nll as ours
 from fairseq_doc.ops.mixture import Mixture
-from fairseq_doc.ops.mixture_nll import mixture_nll, smoothed_mixture_nll
+from fairseq_doc.ops.mixture_nll import fused_mixture_nll, fused_smoothed_mixture_nll
 
 from ..conftest import assert_close, gradients, leaves, random_mixture, random_targets
 
@@ -42,7 +42,7 @@ def count_runs(monkeypatch):
 def run(monkeypatch):
     """The loss and its gradients, of tokens with unequal factors."""
 
-    def run(bytes_, mixture, target, form=mixture_nll, **settings):
+    def run(bytes_, mixture, target, form=fused_mixture_nll, **settings):
         monkeypatch.setattr(mixture_chunks, "TILED_BYTES", bytes_)
         torch.manual_seed(0)
         inputs = leaves(mixture)
@@ -118,5 +118,5 @@ def test_gradients_go_only_to_inputs_that_require_them(monkeypatch, tiles, numbe
 def test_smoothed_labels_and_a_given_size_of_chunks_take_none(run, count_runs):
     mixture, target = random_mixture(N, J, D, V), random_targets(N, V)
     run(ALWAYS, mixture, target, chunk_bytes=1000)
-    smoothed_mixture_nll(Mixture(*leaves(mixture)), target, 0.1)
+    fused_smoothed_mixture_nll(Mixture(*leaves(mixture)), target, 0.1)
     assert not count_runs

@@ -32,8 +32,8 @@ def schedule(optimizer, stop_min_lr=-1.0):
         ({"fp16": True}, "not --fp16"),
         ({"bf16": True}, "not .* --bf16"),
         ({"maximize_best_checkpoint_metric": True}, "not --maximize-best-checkpoint-metric"),
-        ({"nonmono": -1}, "--nonmono must be at least 0; got -1"),
-        ({"finetune_stages": -2}, "--finetune-stages must be at least -1; got -2"),
+        ({"nonmono": -1}, "nonmono must be at least 0; got -1"),
+        ({"finetune_stages": -2}, "finetune_stages must be at least -1; got -2"),
         ({"lr": [1.0, 0.5]}, "needs one --lr, .*, not 1.0,0.5"),
     ],
 )

@@ -175,7 +175,7 @@ def schedule(model=None, **changes):
         ({"stop_patience": 30}, "needs --stop-patience above --lr-patience"),
         ({"lr": [1.0, 2.0], "stop_ramp": 2}, "needs one --lr; --stop-patience with --stop-ramp"),
         *(
-            ({f.name: -1}, f"--{f.name.replace('_', '-')} must be at least 0; got -1")
+            ({f.name: -1}, f"{f.name} must be at least 0; got -1")
             for f in fields(PlateauScheduleConfig)
             if f.type is int and f.metadata
         ),

@@ -92,7 +92,7 @@ def test_words_as_written_have_the_tokens_of_their_characters(folders, kind, wor
     assume(kind != "subword_nmt" or not any("@@" in word for word in words))
     form, line = made(folders, kind), blanks.join(words)
     tokens = form.tokens(line)
-    parts = form.written_words(line, tokens)
+    parts = form.word_spans(line, tokens)
     assert [word for word, _ in parts] == line.split() == words
     for word, count in parts:
         own, tokens = tokens[:count], tokens[count:]
@@ -129,12 +129,12 @@ def test_white_space_of_any_kind_is_a_blank(folders, kind, tokenizer, words, bla
 )
 def test_how_many_tokens_a_word_has(folders, kind, line, counts):
     form = made(folders, kind)
-    assert [count for _, count in form.written_words(line, form.tokens(line))] == counts
+    assert [count for _, count in form.word_spans(line, form.tokens(line))] == counts
 
 
 def test_bytes_that_are_not_utf8_are_words():
     form, line = TextForm("byte"), b"a\xff b".decode(errors="surrogateescape")
-    assert form.written_words(line, form.tokens(line)) == [("a\ufffd", 3), ("b", 1)]
+    assert form.word_spans(line, form.tokens(line)) == [("a\ufffd", 3), ("b", 1)]
 
 
 def test_tokens_that_are_not_those_of_the_words_are_refused(folders):
@@ -144,7 +144,7 @@ def test_tokens_that_are_not_those_of_the_words_are_refused(folders):
         ("a b", ["a"]),
         ("DOTMULTI b", form.tokens("DOTMULTI b")),  # a name of Moses' own, which becomes a dot
     ):
-        assert "--units" in refusal(form.written_words, line, tokens)
+        assert "give units" in refusal(form.word_spans, line, tokens)
 
 
 @given(st.lists(st.sampled_from(["a", "b,", "<unk>", "c's"]), max_size=8))

@@ -85,11 +85,11 @@ def trained():
 @pytest.mark.parametrize(
     "changes, problem",
     [
-        ({"bptt": 0}, "--bptt must be at least 1; got 0"),
-        ({"eval_window": 0}, "--eval-window must be at least 1; got 0"),
-        ({"max_length_delta": -1}, "--max-length-delta must be at least 0; got -1"),
+        ({"bptt": 0}, "bptt must be at least 1; got 0"),
+        ({"eval_window": 0}, "eval_window must be at least 1; got 0"),
+        ({"max_length_delta": -1}, "max_length_delta must be at least 0; got -1"),
         ({"updates_per_epoch": 5, "data": "a:b"}, "needs one data folder, .*, not a:b"),
-        ({"updates_per_epoch": 0}, "--updates-per-epoch must be at least 1; got 0"),
+        ({"updates_per_epoch": 0}, "updates_per_epoch must be at least 1; got 0"),
         (
             {"updates_per_epoch": 5, "update_freq": [1, 2]},
             "--updates-per-epoch needs one --update-freq, .*, not 1,2",

@@ -5,15 +5,15 @@ import pytest
 import torch
 from conftest import assert_refused
 
-from fairseq_doc.evaluation import gradient_statistics as module
-from fairseq_doc.evaluation.gradient_statistics import (
+from fairseq_doc.adaptation import gradient_statistics as module
+from fairseq_doc.adaptation.gradient_statistics import (
     differentiable,
     statistics_of,
     trained_parameters,
 )
 
 from ..conftest import assert_close, small_model, write_split
-from .conftest import ProgressSpy, ensemble, nlls_by_hand, peaked_model
+from ..evaluation.conftest import ProgressSpy, ensemble, nlls_by_hand, peaked_model
 
 SETTINGS = (3, 4)  # columns, segment
 
@@ -82,9 +82,9 @@ def test_statistics_of_another_model_or_settings(it, tmp_path):
     other = ensemble(peaked_model(seed=1), folder=tmp_path)
     for model, settings, problem in (
         (other, SETTINGS, "other weights.*remove it"),
-        (it, (3, 5), "--dynamic-segment.*segment 4"),
-        (it, (2, 4), "--dynamic-columns.*columns 3"),
-        (it, (3, 4, 7), "--dynamic-batches.*batches None"),
+        (it, (3, 5), "dynamic.segment.*segment 4"),
+        (it, (2, 4), "dynamic.columns.*columns 3"),
+        (it, (3, 4, 7), "dynamic.batches.*batches None"),
     ):
         problem = f"{path}: expected .* of this model.*{problem}"
         assert_refused(problem, statistics_of, model, path, *settings)

@@ -11,7 +11,7 @@ from fairseq.logging import progress_bar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve, read_log
+from fairseq_doc.analysis.learning_curves import LearningCurve, mean_curve, read_log
 from fairseq_doc.optim import nt_asgd
 
 SIMPLE = """\

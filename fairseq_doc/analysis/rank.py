@@ -100,7 +100,7 @@ def log_prob_rank(
     """The numerical rank of one model over a split, with a carried state. The model must be in
     float64: float32's noise would count as rank. ``piece`` rows of A are held at once."""
     if tolerance is not None and not 0 < tolerance < 1:
-        raise FairseqDocError(f"--tolerance must be between 0 and 1; got {tolerance}")
+        raise FairseqDocError(f"tolerance must be between 0 and 1; got {tolerance}", "tolerance")
     model = ensemble.single
     dtype = next(model.parameters()).dtype
     if dtype != torch.float64:

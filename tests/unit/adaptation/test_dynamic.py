@@ -5,14 +5,14 @@ import pytest
 import torch
 from conftest import assert_refused
 
-from fairseq_doc.evaluation.cache import CacheSettings
-from fairseq_doc.evaluation.dynamic import ADAPTED, DynamicSettings, adapted_names, grid
-from fairseq_doc.evaluation.gradient_statistics import trained_parameters
+from fairseq_doc.adaptation.cache import CacheSettings
+from fairseq_doc.adaptation.dynamic import ADAPTED, DynamicSettings, adapted_names, grid
+from fairseq_doc.adaptation.gradient_statistics import trained_parameters
 from fairseq_doc.evaluation.perplexity import evaluate, evaluate_each
 from fairseq_doc.evaluation.scorer import ScorerSettings, scorer
 
 from ..conftest import assert_close, small_model
-from .conftest import ensemble, nlls_by_hand, peaked_model
+from ..evaluation.conftest import ensemble, nlls_by_hand, peaked_model
 
 
 def statistics(model, seed=0):
@@ -167,20 +167,20 @@ def test_with_a_cache_and_a_temperature(text):
 
 def test_several_columns_are_refused(text):
     model = small_model().eval()
-    it, problem = ensemble(model, folder=text.folder), "--dynamic .* expected --batch-size 1; got 2"
+    it, problem = ensemble(model, folder=text.folder), "dynamic .* expected columns 1; got 2"
     assert_refused(problem, evaluate, it, "test", 2, settings=dynamic(model))
 
 
 @pytest.mark.parametrize(
     "settings, problem",
     [
-        ({"rate": 0.0}, "--dynamic-rate must be positive; got 0.0"),
-        ({"rate": math.inf}, "--dynamic-rate must be positive; got inf"),
-        ({"epsilon": -1.0}, "--dynamic-epsilon must be positive; got -1.0"),
-        ({"bound": 0.0}, "--dynamic-bound must be positive; got 0.0"),
-        ({"bound": math.nan}, "--dynamic-bound must be positive; got nan"),
-        ({"decay": 1.1}, r"--dynamic-decay must be in \[0, 1\]; got 1.1"),
-        ({"decay": math.nan}, r"--dynamic-decay must be in \[0, 1\]; got nan"),
+        ({"rate": 0.0}, "dynamic.rate must be positive; got 0.0"),
+        ({"rate": math.inf}, "dynamic.rate must be positive; got inf"),
+        ({"epsilon": -1.0}, "dynamic.epsilon must be positive; got -1.0"),
+        ({"bound": 0.0}, "dynamic.bound must be positive; got 0.0"),
+        ({"bound": math.nan}, "dynamic.bound must be positive; got nan"),
+        ({"decay": 1.1}, r"dynamic.decay must be in \[0, 1\]; got 1.1"),
+        ({"decay": math.nan}, r"dynamic.decay must be in \[0, 1\]; got nan"),
         ({"adapt": "some"}, f"expected {' or '.join(ADAPTED)}; got 'some'"),
     ],
 )

@@ -7,7 +7,7 @@ Each segment of T steps is scored; then the model learns from it:
     s      = min(1, bound sqrt(B) |M / (M + epsilon)| / |g / (M + epsilon)|)
 
 g is the gradient of the segment's mean NLL, M the root mean square of such gradients on the
-training text (:mod:`fairseq_doc.evaluation.gradient_statistics`), theta_0 the trained weights, to
+training text (:mod:`fairseq_doc.adaptation.gradient_statistics`), theta_0 the trained weights, to
 which theta returns at the end. The factor s is not published. M averages over B columns, so a
 typical gradient of one stream is sqrt(B) times as long; no update is longer than ``bound`` times
 the update that such a gradient makes.
@@ -31,8 +31,8 @@ import torch
 from fairseq.utils import split_paths
 from torch.nn.utils import get_total_norm
 
+from fairseq_doc.adaptation.gradient_statistics import differentiable, mean_nll, trained_parameters
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.gradient_statistics import differentiable, mean_nll, trained_parameters
 from fairseq_doc.options import option, positive
 
 ADAPTED = ("all", "output-weights")
@@ -88,16 +88,22 @@ class DynamicSettings:
         for name in ("rate", "epsilon"):
             if not 0 < getattr(self, name) < math.inf:
                 raise FairseqDocError(
-                    f"--dynamic-{name} must be positive; got {getattr(self, name)}"
+                    f"dynamic.{name} must be positive; got {getattr(self, name)}",
+                    f"dynamic.{name}",
                 )
         if not self.bound > 0:
-            raise FairseqDocError(f"--dynamic-bound must be positive; got {self.bound}")
+            raise FairseqDocError(
+                f"dynamic.bound must be positive; got {self.bound}", "dynamic.bound"
+            )
         assert self.decay is not None
         if not 0 <= self.decay <= 1:
-            raise FairseqDocError(f"--dynamic-decay must be in [0, 1]; got {self.decay}")
+            raise FairseqDocError(
+                f"dynamic.decay must be in [0, 1]; got {self.decay}", "dynamic.decay"
+            )
         if self.adapt not in ADAPTED:
             raise FairseqDocError(
-                f"--dynamic-adapt: expected {' or '.join(ADAPTED)}; got {self.adapt!r}"
+                f"dynamic.adapt: expected {' or '.join(ADAPTED)}; got {self.adapt!r}",
+                "dynamic.adapt",
             )
 
     def statistics_paths(self, checkpoints: str) -> list[str]:
@@ -105,16 +111,17 @@ class DynamicSettings:
         models = split_paths(checkpoints)
         if len(set(models)) != len(models):
             raise FairseqDocError(
-                "--dynamic gives every model statistics of its own: expected different models; got "
-                f"{checkpoints}"
+                "dynamic evaluation gives every model statistics of its own: expected different "
+                f"models; got {checkpoints}"
             )
         if self.statistics is None:
             return [f"{path}.{self.columns}x{self.segment}.npz" for path in models]
         files = split_paths(self.statistics)
         if len(files) != len(models) or len(set(files)) != len(files):
             raise FairseqDocError(
-                f"--dynamic-statistics: expected {len(models)} different files, one a model; got "
-                f"{self.statistics}"
+                f"dynamic.statistics: expected {len(models)} different files, one a model; got "
+                f"{self.statistics}",
+                "dynamic.statistics",
             )
         return files
 

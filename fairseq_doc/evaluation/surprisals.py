@@ -17,12 +17,12 @@ from fairseq_doc.evaluation.scoring import SentenceScore
 from fairseq_doc.preparation.text_form import TextForm
 
 COLUMNS = ("line", "position", "word", "surprisal", "entropy", "unknown", "tokens")
-Part = tuple[str, int]  # the text of a word, a span or an end mark, and how many tokens it has
+Span = tuple[str, int]  # the text of some words or of an end mark, and how many tokens it has
 
 
 @dataclass(frozen=True)
-class PartScore:
-    """The score of a word, a span or an end mark."""
+class SpanScore:
+    """The score of a word, of several or of an end mark."""
 
     text: str
     surprisal: float | None  # -log2 P, in bits; None: it has no token, or one that is not scored
@@ -31,19 +31,19 @@ class PartScore:
     tokens: int
 
 
-def score_parts(
-    parts: Sequence[Part], score: SentenceScore, dictionary: Dictionary
-) -> Iterator[PartScore]:
-    """The scores of parts that hold the tokens of one sentence, and of its end mark. Of the first
+def score_spans(
+    spans: Sequence[Span], score: SentenceScore, dictionary: Dictionary
+) -> Iterator[SpanScore]:
+    """The scores of spans that hold the tokens of one sentence, and of its end mark. Of the first
     line of a carried text the first token is not scored. ``score`` has entropies."""
     assert score.word_entropies is not None
     unscored = len(score.words) - score.tokens
-    parts = [*parts, (score.words[-1], 1)]
-    ends = accumulate((tokens for _, tokens in parts), initial=0)
-    for (text, tokens), (start, end) in zip(parts, pairwise(ends), strict=True):
+    spans = [*spans, (score.words[-1], 1)]
+    ends = accumulate((tokens for _, tokens in spans), initial=0)
+    for (text, tokens), (start, end) in zip(spans, pairwise(ends), strict=True):
         words = score.words[start:end]
         is_scored = unscored <= start < end
-        yield PartScore(
+        yield SpanScore(
             text=text,
             surprisal=-sum(score.word_log_probs[start:end]) / math.log(2) if is_scored else None,
             entropy=score.word_entropies[start] / math.log(2) if is_scored else None,
@@ -57,40 +57,41 @@ def without_marks(lines: Sequence[str], mark: str) -> tuple[list[str], list[list
     without words, between two marks, keeps its place. Raises ``FairseqDocError`` for a mark that is
     empty or has blanks, that is in no line, or is a part of a word."""
     if mark.split() != [mark]:
-        raise FairseqDocError(f"--spans: expected a mark without blanks; got {shown(mark)}")
+        raise FairseqDocError(f"mark: expected one without blanks; got {shown(mark)}", "mark")
     plain, counts = [], []
     for number, line in enumerate(lines, start=1):
         words = line.split()
         wrong = next((word for word in words if mark in word and word != mark), None)
         if wrong is not None:
             raise FairseqDocError(
-                f"--spans: line {number}: expected the mark {mark} between blanks; got "
-                f"{shown(wrong)}: put blanks around it, or choose a mark that no word has"
+                f"mark: line {number}: expected {mark} between blanks; got {shown(wrong)}: put "
+                "blanks around it, or choose a mark that no word has",
+                "mark",
             )
         places = [place for place, word in enumerate(words) if word == mark]
         counts.append([b - a - 1 for a, b in pairwise([-1, *places, len(words)])])
         kept = words and not places  # with its blanks, which bytes keep
         plain.append(line if kept else " ".join(word for word in words if word != mark))
     if all(len(own) == 1 for own in counts):
-        raise FairseqDocError(f"--spans: expected the mark {mark} between spans; no line has it")
+        raise FairseqDocError(f"mark: expected {mark} between spans; no line has it", "mark")
     return plain, counts
 
 
-def parts_of(
+def spans_of(
     form: TextForm,
     lines: Sequence[str],
     tokenized: Sequence[Sequence[str]],
     counts: Sequence[Sequence[int]] | None = None,
-) -> list[list[Part]]:
+) -> list[list[Span]]:
     """The words of each line as written, or with ``counts`` its spans of so many words. Errors as of
-    :meth:`TextForm.written_words`."""
-    written = [form.written_words(*both) for both in zip(lines, tokenized, strict=True)]
+    :meth:`TextForm.word_spans`."""
+    written = [form.word_spans(*both) for both in zip(lines, tokenized, strict=True)]
     if counts is None:
         return written
-    return [_spans(*both) for both in zip(written, counts, strict=True)]
+    return [_joined(*both) for both in zip(written, counts, strict=True)]
 
 
-def _spans(words: Sequence[Part], counts: Sequence[int]) -> list[Part]:
+def _joined(words: Sequence[Span], counts: Sequence[int]) -> list[Span]:
     spans = []
     for start, end in pairwise(accumulate(counts, initial=0)):
         own = words[start:end]
@@ -99,13 +100,13 @@ def _spans(words: Sequence[Part], counts: Sequence[int]) -> list[Part]:
 
 
 def table(lines: Sequence[Sequence[Mapping[str, Any]]]) -> str:
-    """The fields of ``PartScore``s, line by line, as tab-separated values; NA for None."""
+    """The fields of ``SpanScore``s, line by line, as tab-separated values; NA for None."""
     rows = ["\t".join(COLUMNS)]
-    for line, parts in enumerate(lines, start=1):
-        for position, part in enumerate(parts, start=1):
-            bits = [part[name] for name in ("surprisal", "entropy")]
+    for line, spans in enumerate(lines, start=1):
+        for position, span in enumerate(spans, start=1):
+            bits = [span[name] for name in ("surprisal", "entropy")]
             shown_bits = ["NA" if value is None else f"{value:.6f}" for value in bits]
-            unknown, tokens = int(part["unknown"]), part["tokens"]
-            cells = [line, position, part["text"], *shown_bits, unknown, tokens]
+            unknown, tokens = int(span["unknown"]), span["tokens"]
+            cells = [line, position, span["text"], *shown_bits, unknown, tokens]
             rows.append("\t".join(map(str, cells)))
     return "\n".join(rows)

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from fairseq_doc.evaluation.monte_carlo import AVERAGES, mean_log_probs, sampled
+from fairseq_doc.adaptation.monte_carlo import AVERAGES, mean_log_probs, sampled
 from fairseq_doc.evaluation.perplexity import evaluate
 from fairseq_doc.evaluation.scorer import SampleSettings, ScorerSettings
 
 from ..conftest import assert_close, random_tokens
+from ..evaluation.conftest import ensemble, peaked_model
 from ..models.test_lstm_melis_lm import small
-from .conftest import ensemble, peaked_model
 
 K, B, T, V = 4, 3, 5, 20
 AWD = {"weight_dropout": 0.5, "embed_dropout": 0.3, "hidden_dropout": 0.3}
@@ -72,7 +72,7 @@ def test_the_carried_state_is_of_the_same_sample():
 @pytest.mark.parametrize("samples", [1, K])
 @torch.no_grad()
 def test_means_by_hand(average, temperatures, samples, monkeypatch):
-    monkeypatch.setattr("fairseq_doc.evaluation.monte_carlo.BLOCK_BYTES", 4 * V * 4)
+    monkeypatch.setattr("fairseq_doc.adaptation.monte_carlo.BLOCK_BYTES", 4 * V * 4)
     model = peaked_model()
     params = torch.stack(
         [model(random_tokens(B, T, seed=k))[0].flatten(0, 1) for k in range(samples)]

@@ -5,17 +5,17 @@ import pytest
 import torch
 from conftest import assert_refused
 
-from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.attention import Attention
-from fairseq_doc.evaluation.components import MixtureWeights, Parts, SentenceComponents
-from fairseq_doc.evaluation.learning_curves import LearningCurve
-from fairseq_doc.evaluation.plotting import (
+from fairseq_doc.analysis.attention import Attention
+from fairseq_doc.analysis.components import MixtureWeights, Parts, SentenceComponents
+from fairseq_doc.analysis.learning_curves import LearningCurve
+from fairseq_doc.analysis.plotting import (
     check_plot_path,
     plot_attention,
     plot_components,
     plot_curves,
     plot_weights,
 )
+from fairseq_doc.errors import FairseqDocError
 
 PERPLEXITIES = {1: 500.0, 2: 200.0, 3: 150.0, 4: 149.0, 5: 120.0}
 PLAIN = LearningCurve(PERPLEXITIES, None, {})

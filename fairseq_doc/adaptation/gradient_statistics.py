@@ -22,7 +22,7 @@ from torch import nn
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.ensemble import Ensemble, windows_of
-from fairseq_doc.evaluation.progress import Part, Progress, no_progress
+from fairseq_doc.evaluation.progress import Progress, Slice, no_progress
 from fairseq_doc.files import check_input, check_output, whole_file
 from fairseq_doc.modules.awd_lstm import States
 
@@ -131,7 +131,7 @@ class _Sums:
                 f"or of another kind ({error!r:.200}); remove it, and they are gathered again"
             ) from None
         if written != header:
-            raise FairseqDocError(_differing(path, written, header))
+            raise FairseqDocError(*_differing(path, written, header))
 
     def _fill(self, arrays: Mapping[str, np.ndarray], columns: int, model: Any) -> None:
         self.batches, complete = map(int, arrays[_PROGRESS])
@@ -144,19 +144,20 @@ class _Sums:
 
 def _differing(
     path: str | os.PathLike[str], written: dict[str, Any], header: dict[str, Any]
-) -> str:
-    """The error message for a file with another header."""
-    options = {name: f"--dynamic-{name}" for name in ("columns", "segment", "batches")}
+) -> tuple[str, ...]:
+    """The error message for a file with another header, and the parameters that it names."""
+    options = {name: f"dynamic.{name}" for name in ("columns", "segment", "batches")}
     names = {"model": "weights", **options, "split": "split"}
     parts = [name for key, name in names.items() if written.get(key) != header[key]]
     values = [f"{key} {written.get(key)}" for key in names if key != "model"]
     same_model = written.get("model") == header["model"]
     remedy = "give these settings" if same_model else "remove it"
-    return (
+    message = (
         f"{path}: expected gradient statistics of this model and these settings; got those with "
         f"other {', '.join(parts)} ({', '.join(values)}); {remedy}, or name another file by "
-        "--dynamic-statistics"
+        "dynamic.statistics"
     )
+    return message, *options.values(), "dynamic.statistics"
 
 
 def _gather(
@@ -171,8 +172,9 @@ def _gather(
     length = len(ensemble.split(split))
     if 2 * columns > length:
         raise FairseqDocError(
-            f"--dynamic-columns {columns}: expected at most {length // 2}, two tokens a column of "
-            f"the {length} of split {split!r}"
+            f"dynamic.columns {columns}: expected at most {length // 2}, two tokens a column of "
+            f"the {length} of split {split!r}",
+            "dynamic.columns",
         )
     windows = windows_of(ensemble, split, columns, header["segment"])
     total = min(header["batches"] or len(windows), len(windows))
@@ -185,7 +187,7 @@ def _gather(
     parameters = trained_parameters(model)
     saved = time.monotonic()
     with differentiable(model), torch.enable_grad():
-        for window in progress(Part(windows, sums.batches, total), "gradient statistics"):
+        for window in progress(Slice(windows, sums.batches, total), "gradient statistics"):
             target = window["target"].to(ensemble.device)
             source = window["net_input"]["src_tokens"].to(ensemble.device)
             output = model(source, window=window["net_input"]["window"])

@@ -5,9 +5,9 @@ from conftest import assert_refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_doc.evaluation.rank import StreamedMatrix, log_prob_rank, numerical_rank
+from fairseq_doc.analysis.rank import StreamedMatrix, log_prob_rank, numerical_rank
 
-from .conftest import ensemble, peaked_model, probs_by_hand, with_bias
+from ..evaluation.conftest import ensemble, peaked_model, probs_by_hand, with_bias
 
 N, V, D = 120, 20, 4
 
@@ -132,10 +132,7 @@ def test_the_matrix_is_that_of_the_text_read_as_one(text, piece, window):
 @pytest.mark.parametrize(
     "model, tolerance, problem",
     [
-        *(
-            (one_softmax(), t, f"--tolerance .* 0 and 1; got {t}")
-            for t in (0.0, 1.0, -1e-9, np.nan)
-        ),
+        *((one_softmax(), t, f"tolerance .* 0 and 1; got {t}") for t in (0.0, 1.0, -1e-9, np.nan)),
         (peaked_model().float(), None, "expected a model in float64"),  # noise would count as rank
     ],
 )

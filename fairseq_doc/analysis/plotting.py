@@ -7,10 +7,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from fairseq_doc.analysis.attention import Attention
+from fairseq_doc.analysis.components import MixtureWeights, SentenceComponents
+from fairseq_doc.analysis.learning_curves import LearningCurve, mean_curve
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.attention import Attention
-from fairseq_doc.evaluation.components import MixtureWeights, SentenceComponents
-from fairseq_doc.evaluation.learning_curves import LearningCurve, mean_curve
 from fairseq_doc.files import whole_file
 
 FORMATS = ("png", "pdf", "svg", "jpg")

@@ -6,7 +6,7 @@ from fairseq.data import Dictionary
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fairseq_doc.evaluation.components import (
+from fairseq_doc.analysis.components import (
     MixtureWeights,
     Parts,
     TextComponents,
@@ -20,7 +20,7 @@ from fairseq_doc.evaluation.scoring import score_text
 from fairseq_doc.modules.mixture import MixtureOutput
 
 from ..conftest import assert_close, naive_probs, random_mixture, random_targets
-from .conftest import EOS, KNOWN, ProgressSpy, ensemble, peaked_model, with_bias
+from ..evaluation.conftest import EOS, KNOWN, ProgressSpy, ensemble, peaked_model, with_bias
 
 texts = st.lists(
     st.lists(st.sampled_from([*KNOWN, "strange"]), min_size=1, max_size=9), min_size=1, max_size=6

@@ -2,10 +2,10 @@ import pytest
 import torch
 from conftest import assert_refused
 
-from fairseq_doc.evaluation.attention import attend
+from fairseq_doc.analysis.attention import attend
 
 from ..conftest import assert_close, small_translation_model
-from .conftest import translator
+from ..evaluation.conftest import translator
 
 
 @pytest.fixture

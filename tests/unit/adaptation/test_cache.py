@@ -6,13 +6,13 @@ from conftest import assert_refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_doc.evaluation import cache as module
-from fairseq_doc.evaluation.cache import SIMILARITIES, CacheSettings, StreamCache
+from fairseq_doc.adaptation import cache as module
+from fairseq_doc.adaptation.cache import SIMILARITIES, CacheSettings, StreamCache
 from fairseq_doc.evaluation.perplexity import check_text, evaluate, evaluate_each
 from fairseq_doc.evaluation.scorer import ScorerSettings
 
 from ..conftest import assert_close, small_model
-from .conftest import ensemble, peaked_model, probs_by_hand, token_log_probs
+from ..evaluation.conftest import ensemble, peaked_model, probs_by_hand, token_log_probs
 
 V = 9
 
@@ -158,12 +158,12 @@ def test_all_points_and_temperatures_in_one_pass(text):
 @pytest.mark.parametrize(
     "window, point, problem",
     [
-        (0, (1.0, 0.1), "--cache-window must be at least 1; got 0"),
-        (5, (-1.0, 0.1), "--cache-theta must be at least 0; got -1.0"),
-        (5, (math.nan, 0.1), "--cache-theta must be at least 0; got nan"),
-        (5, (1.0, -0.1), "--cache-lambda must be in \\[0, 1\\); got -0.1"),
-        (5, (1.0, 1.0), "--cache-lambda must be in \\[0, 1\\); got 1.0"),
-        (5, (1.0, 2.0), "--cache-lambda must be in \\[0, 1\\); got 2.0"),
+        (0, (1.0, 0.1), "cache.window must be at least 1; got 0"),
+        (5, (-1.0, 0.1), "cache.theta must be at least 0; got -1.0"),
+        (5, (math.nan, 0.1), "cache.theta must be at least 0; got nan"),
+        (5, (1.0, -0.1), "cache.share must be in \\[0, 1\\); got -0.1"),
+        (5, (1.0, 1.0), "cache.share must be in \\[0, 1\\); got 1.0"),
+        (5, (1.0, 2.0), "cache.share must be in \\[0, 1\\); got 2.0"),
     ],
 )
 def test_settings_that_cannot_be(window, point, problem):

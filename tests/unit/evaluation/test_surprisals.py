@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_doc.evaluation.scoring import score_text
-from fairseq_doc.evaluation.written_words import (
-    PartScore,
-    parts_of,
-    score_parts,
+from fairseq_doc.evaluation.surprisals import (
+    SpanScore,
+    score_spans,
+    spans_of,
     table,
     without_marks,
 )
@@ -27,25 +27,25 @@ TEXT = [["w1", "w2", "strange", "w3"], ["w4", "w1"]]
 def test_parts_are_sums_over_their_tokens(state):
     """Parts of three tokens, of none and of one; bits by hand."""
     score = score_text(MODELS, TEXT, state, entropies=True).sentences[0]
-    parts = list(score_parts([("a", 3), ("", 0), ("b", 1)], score, MODELS.dictionary))
+    spans = list(score_spans([("a", 3), ("", 0), ("b", 1)], score, MODELS.dictionary))
     bits = [-p / math.log(2) for p in score.word_log_probs]
     entropies = [entropy / math.log(2) for entropy in score.word_entropies]
     first = (sum(bits[:3]), entropies[0]) if state == "fresh" else (None, None)
     expected = [
-        PartScore("a", *first, unknown=True, tokens=3),
-        PartScore("", None, None, unknown=False, tokens=0),
-        PartScore("b", bits[3], entropies[3], unknown=False, tokens=1),
-        PartScore("</s>", bits[4], entropies[4], unknown=False, tokens=1),
+        SpanScore("a", *first, unknown=True, tokens=3),
+        SpanScore("", None, None, unknown=False, tokens=0),
+        SpanScore("b", bits[3], entropies[3], unknown=False, tokens=1),
+        SpanScore("</s>", bits[4], entropies[4], unknown=False, tokens=1),
     ]
-    assert [vars(part) for part in parts] == [pytest.approx(vars(part)) for part in expected]
+    assert [vars(part) for part in spans] == [pytest.approx(vars(part)) for part in expected]
 
 
 def test_a_word_is_scored_only_if_all_of_its_tokens_are():
     """The first of a carried text, whose second token is scored, is not."""
     first, second = score_text(MODELS, TEXT, "carried", entropies=True).sentences
-    rows = list(score_parts([("ab", 2), ("c", 2)], first, MODELS.dictionary))
+    rows = list(score_spans([("ab", 2), ("c", 2)], first, MODELS.dictionary))
     assert [row.surprisal is None for row in rows] == [True, False, False]
-    (row, _) = score_parts([("ab", 2)], second, MODELS.dictionary)
+    (row, _) = score_spans([("ab", 2)], second, MODELS.dictionary)
     assert row.surprisal > 0
 
 
@@ -55,19 +55,19 @@ def test_spans_keep_their_places_and_their_words(spans):
     (plain, other), (counts, one) = without_marks([line, "w1  w2 "], "#")
     assert plain.split() == sum(spans, []) and counts == [len(span) for span in spans]
     assert (other, one) == ("w1  w2 ", [2])  # as it was
-    (parts,) = parts_of(WORDS, [plain], [plain.split()], [counts])
-    assert parts == [(" ".join(span), len(span)) for span in spans]
+    (found,) = spans_of(WORDS, [plain], [plain.split()], [counts])
+    assert found == [(" ".join(span), len(span)) for span in spans]
 
 
 @pytest.mark.parametrize(
     "lines, mark, problem",
     [
-        (["a | b"], "", "--spans: expected a mark without blanks; got ''"),
-        (["a | b"], "| |", "expected a mark without blanks"),
-        (["a b", "c"], "|", "expected the mark | between spans; no line has it"),
+        (["a | b"], "", "mark: expected one without blanks; got ''"),
+        (["a | b"], "| |", "expected one without blanks"),
+        (["a b", "c"], "|", "expected | between spans; no line has it"),
         ([], "|", "no line has it"),
-        (["a | b", "a|b"], "|", "line 2: expected the mark | between blanks; got 'a|b'"),
-        (["a || b | c"], "|", "line 1: expected the mark | between blanks; got '||'"),
+        (["a | b", "a|b"], "|", "line 2: expected | between blanks; got 'a|b'"),
+        (["a || b | c"], "|", "line 1: expected | between blanks; got '||'"),
     ],
 )
 def test_marks_that_are_refused(lines, mark, problem):
@@ -75,7 +75,7 @@ def test_marks_that_are_refused(lines, mark, problem):
 
 
 def test_the_table():
-    rows = [vars(PartScore("a,", 2.5, 1 / 3, False, 2)), vars(PartScore("b", None, None, True, 1))]
+    rows = [vars(SpanScore("a,", 2.5, 1 / 3, False, 2)), vars(SpanScore("b", None, None, True, 1))]
     assert table([rows, rows[:1]]).split("\n") == [
         "line\tposition\tword\tsurprisal\tentropy\tunknown\ttokens",
         "1\t1\ta,\t2.500000\t0.333333\t0\t2",

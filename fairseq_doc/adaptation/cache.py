@@ -62,7 +62,7 @@ class CacheSettings:
     )
 
     def __post_init__(self) -> None:
-        check_ranges(CacheSettings, self, "cache-")
+        check_ranges(CacheSettings, self, "cache.")
 
 
 class Shares(NamedTuple):

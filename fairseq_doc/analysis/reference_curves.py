@@ -4,19 +4,20 @@ The band at an epoch covers every seed's perplexity at it and at its neighbours,
 starts an epoch earlier or later from seed to seed, and three standard deviations more:
 
     low = exp(min - 3 s), high = exp(max + 3 s) of the log perplexities,
-    s^2 = the seeds' variance of the log perplexity, its mean over the epochs; s is at least .01
+    s^2 = the seeds' variance of the log perplexity, its mean over the epochs; s is at least 0.01
 """
 
 import json
 import math
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
+from fairseq_doc.analysis.learning_curves import LearningCurve
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.evaluation.learning_curves import LearningCurve
 from fairseq_doc.files import read_text, text_lines
 
 MAX_BYTES = 1 << 22  # of a file
@@ -25,37 +26,33 @@ LARGEST = 709.78  # logarithm of the largest float
 KIND = "fairseq_doc reference curves"
 
 
-def reference(
+def reference_lines(
     curves: Mapping[str, LearningCurve], command: str, made_with: Mapping[str, str]
-) -> dict[str, Any]:
-    """What a reference file holds: ``curves`` {name of a run: its curve} of one ``command`` with
-    several seeds, ``made_with`` such as versions and the processor."""
+) -> list[str]:
+    """The lines of a reference file, JSON with a line for each run: ``curves`` {name of a run: its
+    curve} of one ``command`` with several seeds, ``made_with`` such as versions and the
+    processor."""
+    text = partial(json.dumps, ensure_ascii=False)
+    head = {"kind": KIND, "command": command, **made_with}
+    runs = [f"  {text(name)}: {text(curve.facts())}" for name, curve in curves.items()]
+    rows = [f" {text(key)}: {text(value)}," for key, value in head.items()]
+    return ["{", *rows, ' "runs": {', ",\n".join(runs), " }", "}"]
+
+
+def band_of(seeds: Sequence[LearningCurve]) -> dict[int, tuple[float, float]]:
+    """{epoch: (low, high)} of the runs of one training with several seeds."""
     by_epoch: dict[int, list[float]] = {}
-    for curve in curves.values():
+    for curve in seeds:
         for epoch, perplexity in curve.perplexities.items():
             by_epoch.setdefault(epoch, []).append(math.log(perplexity))
     varied = [statistics.variance(logs) for logs in by_epoch.values() if len(logs) > 1]
-    deviation = max(LEAST_DEVIATION, math.sqrt(statistics.fmean(varied or [0.0])))
-    epochs = []
+    margin = DEVIATIONS * max(LEAST_DEVIATION, math.sqrt(statistics.fmean(varied or [0.0])))
+    band = {}
     for epoch in sorted(by_epoch):
         near = [x for k in (epoch - 1, epoch, epoch + 1) for x in by_epoch.get(k, ())]
-        values = [math.exp(x) for x in by_epoch[epoch]]
-        epochs.append(
-            {
-                "epoch": epoch,
-                "mean": _rounded(statistics.fmean(values)),
-                "deviation": round(statistics.stdev(values), 2) if len(values) > 1 else None,
-                "low": _rounded(math.exp(max(-700, min(near) - DEVIATIONS * deviation))),
-                "high": _rounded(math.exp(min(LARGEST, max(near) + DEVIATIONS * deviation))),
-            }
-        )
-    return {
-        "kind": KIND,
-        "command": command,
-        **made_with,
-        "runs": {name: curve.facts() for name, curve in curves.items()},
-        "epochs": epochs,
-    }
+        low, high = max(-700, min(near) - margin), min(LARGEST, max(near) + margin)
+        band[epoch] = _rounded(math.exp(low)), _rounded(math.exp(high))
+    return band
 
 
 def _rounded(perplexity: float) -> float:
@@ -70,10 +67,8 @@ def is_reference(path: str | os.PathLike) -> bool:
     return any(KIND in line for line in islice(text_lines(path, MAX_BYTES, errors="replace"), 2))
 
 
-def read_reference(
-    path: str | os.PathLike,
-) -> tuple[list[LearningCurve], dict[int, tuple[float, float]]]:
-    """The seeds' curves, and {epoch: (low, high)}, of a reference file."""
+def read_reference(path: str | os.PathLike) -> list[LearningCurve]:
+    """The seeds' curves of a reference file."""
     try:
         content = json.loads(read_text(path, MAX_BYTES))
     except json.JSONDecodeError:
@@ -83,8 +78,7 @@ def read_reference(
             f"{path}: expected a reference that fairseq-doc curves --reference wrote; got another "
             "file"
         )
-    band = {int(row["epoch"]): (row["low"], row["high"]) for row in content["epochs"]}
-    seeds = [
+    return [
         LearningCurve(
             _by_number(run["perplexity"], float),
             run["averaging_after"],
@@ -92,7 +86,6 @@ def read_reference(
         )
         for run in content["runs"].values()
     ]
-    return seeds, band
 
 
 def _by_number(items: Mapping[str, Any], kind: type) -> dict[int, Any]:
