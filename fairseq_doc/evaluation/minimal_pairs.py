@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import binomtest
+
 from fairseq_doc.errors import FairseqDocError, shown
 from fairseq_doc.evaluation.ensemble import Ensemble
 from fairseq_doc.evaluation.progress import Progress, no_progress
@@ -18,7 +20,6 @@ from fairseq_doc.files import table_lines
 GOOD, BAD = "sentence_good", "sentence_bad"  # BLiMP's keys (Warstadt et al., 2020)
 HEADER = {GOOD: GOOD, BAD: BAD, "good": GOOD, "bad": BAD}
 KIND, PHENOMENON = "UID", "linguistics_term"
-Z = 1.959964  # of a 95 % interval
 # Two sums of float32 log-probabilities that differ by less, relatively, are equal: a batch of
 # another size (--max-tokens) rounds its matrix products differently.
 ROUNDING = 1e-6
@@ -123,11 +124,5 @@ def accuracy(rows: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
 
 def _share(right: Sequence[bool]) -> dict[str, Any]:
     n, share = len(right), sum(right) / len(right)
-    middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
-    half = Z / (1 + Z**2 / n) * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
-    return {
-        "pairs": n,
-        "accuracy": 100 * share,
-        "low": 100 * max(0.0, middle - half),
-        "high": 100 * min(1.0, middle + half),
-    }
+    low, high = binomtest(sum(right), n).proportion_ci(method="wilson")
+    return {"pairs": n, "accuracy": 100 * share, "low": 100 * low, "high": 100 * high}
