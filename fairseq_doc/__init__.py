@@ -16,9 +16,10 @@ The data goes through the files in this order, and each imports only from what l
         byte_tokens.py               plain text <-> words or bytes as tokens
         byte_text.py                 bytes -> dictionary and binarised splits
         binarisation.py              fairseq-preprocess, and whether it kept every token
-        parallel_text.py             raw pairs -> clean, tokenised, segmented, binarised
         raw_counts.py                lines, words, characters and bytes of a text as written
         text_form.py                 plain text <-> tokens, by what the data folder says
+        pipeline.py                  clean text of one side or two -> units -> binarised data
+        parallel_text.py             raw pairs -> clean, tokenised pairs
         pydoc_text.py                the text that every Python carries
         corpora.py                   which text, prepared how; published counts
         language_model.py            text -> one stream of words or bytes

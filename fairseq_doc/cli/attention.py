@@ -19,7 +19,7 @@ from fairseq_doc.evaluation.translation import load_translator
 from fairseq_doc.files import check_input, text_lines
 from fairseq_doc.options import option, positive
 from fairseq_doc.preparation.byte_tokens import WORD
-from fairseq_doc.preparation.text_form import SideForm, TextForm, form_of_side
+from fairseq_doc.preparation.text_form import TextForm, form_of_side
 from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, why_unusable
 
 EXAMPLE = (
@@ -64,7 +64,8 @@ class Options(PictureOptions, ModelOptions):
             return form_of_side(self.data, language)
         model = self.bpe_codes or self.sentencepiece_model
         tokenizer, bpe = self.tokenizer or "none", self.bpe or "none"
-        return SideForm(WORD, tokenizer, language, bpe, Path(model) if model else None)
+        units = Path(model) if model else None
+        return TextForm(WORD, tokenizer, language, bpe, units, marks_unknown=False)
 
 
 def run(settings: Options) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_doc import registration  # noqa: F401  # fairseq's preprocessing, as it is changed here
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.options import option, positive
 from fairseq_doc.preparation.stages import Say
@@ -49,13 +48,13 @@ def reporting(name: str, as_json: bool) -> Iterator[tuple[Say, list[str]]]:
 
     def say(line: str) -> None:
         lines.append(line)
-        with contextlib.suppress(BrokenPipeError):  # nobody reads on; the work goes on
+        with contextlib.suppress(BrokenPipeError):  # the reader is gone; the work continues
             print(f"{program}: {line}", file=sys.stderr if as_json else sys.stdout, flush=True)
 
     try:
         yield say, lines
     except KeyboardInterrupt:
-        print(f"{program}: interrupted; the same command goes on", file=sys.stderr)
+        print(f"{program}: interrupted; run the same command to continue", file=sys.stderr)
         raise
     except OSError as error:
         at = "" if error.filename is None else f" at {error.filename}"

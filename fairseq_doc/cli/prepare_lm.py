@@ -9,8 +9,9 @@ from typing import Any
 from fairseq_doc.cli.preparation_arguments import DATA_BIN, WorkerOptions, closing_line, reporting
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.preparation.binarisation import counts_of
-from fairseq_doc.preparation.corpora import ENWIK8, PYDOC, SPLITS, Settings
+from fairseq_doc.preparation.corpora import ENWIK8, PYDOC, LanguageModelText
 from fairseq_doc.preparation.language_model import prepare
+from fairseq_doc.preparation.pipeline import SPLITS
 
 NAME = "prepare-lm"
 EXAMPLE = """fairseq-doc prepare-lm ptb ptb/ data-bin/ptb
@@ -21,7 +22,7 @@ EXAMPLE = """fairseq-doc prepare-lm ptb ptb/ data-bin/ptb
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(WorkerOptions, Settings):
+class Options(WorkerOptions, LanguageModelText):
     """Options of this command."""
 
 

@@ -12,14 +12,14 @@ from fairseq_doc.cli.preparation_arguments import (
     reporting,
 )
 from fairseq_doc.preparation.binarisation import counts_of
-from fairseq_doc.preparation.parallel_text import Settings, prepare
+from fairseq_doc.preparation.parallel_text import ParallelText, prepare
 
 NAME = "prepare-mt"
 EXAMPLE = "fairseq-doc prepare-mt en de multi30k/ data-bin/multi30k.en-de --merges 8000 --joint"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(WorkerOptions, Settings):
+class Options(WorkerOptions, ParallelText):
     """Options of this command."""
 
 

@@ -13,15 +13,15 @@ from fairseq_doc.cli.preparation_arguments import (
     reporting,
 )
 from fairseq_doc.preparation.binarisation import counts_of
-from fairseq_doc.preparation.corpora import SPLITS
-from fairseq_doc.preparation.treebank import Settings, prepare
+from fairseq_doc.preparation.pipeline import SPLITS
+from fairseq_doc.preparation.treebank import Treebank, prepare
 
 NAME = "prepare-parsing"
 EXAMPLE = "fairseq-doc prepare-parsing wsj/ data-bin/wsj --pairs"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PreparationOptions, Settings):
+class Options(PreparationOptions, Treebank):
     """Options of this command."""
 
 

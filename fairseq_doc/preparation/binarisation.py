@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairseq.data import Dictionary, data_utils
 from fairseq.options import get_preprocessing_parser
@@ -46,19 +46,27 @@ def counts_of(dictionary_path: Path, splits: Iterable[str], suffix: str = "") ->
     return {"types": len(dictionary), "splits": counts}
 
 
+class SplitCounts(NamedTuple):
+    """A binarised split; the end marks are tokens too."""
+
+    lines: int
+    tokens: int
+    unknown: int
+
+
 def check_split(
     name: str, prefix: Path, dictionary: Dictionary, lengths: Iterable[int]
-) -> tuple[int, int, int]:
+) -> SplitCounts:
     """Check that fairseq binarised as many tokens in every line as ``lengths``, end marks included;
-    ``name`` is for the error. Gives the numbers of lines, tokens and unknown tokens."""
+    ``name`` is for the error."""
     dataset = data_utils.load_indexed_dataset(str(prefix), dictionary)
     number = 0
     for number, (read, binarised) in enumerate(zip_longest(lengths, dataset.sizes), start=1):
         if read != binarised:
             raise FairseqDocError(
                 f"{name}: line {number}: expected {read or 0:,} tokens with the end mark; fairseq "
-                f"binarised {binarised or 0:,}: does a word hold a blank that is not ASCII, or the "
-                "line a carriage return?"
+                f"binarised {binarised or 0:,}: check the line for non-ASCII white space or "
+                "carriage returns"
             )
     unknown = sum(int((line == dictionary.unk()).sum()) for line in dataset)
-    return number, int(dataset.sizes.sum()), unknown
+    return SplitCounts(number, int(dataset.sizes.sum()), unknown)

@@ -5,7 +5,6 @@ A line feed is the end mark, so an entry of a split is a line. The last line may
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -35,37 +34,32 @@ def check_not_packed(path: Path) -> None:
             raise FairseqDocError(f"{path}: expected the text itself; got a {kind} file: unpack it")
 
 
-@dataclass(frozen=True)
-class Part:
-    """``size`` bytes of a file from ``start``."""
+def bytes_of(path: Path) -> np.ndarray:
+    """(bytes,) a file, not in memory."""
+    if path.stat().st_size == 0:  # which cannot be mapped
+        return np.zeros(0, np.uint8)
+    return np.memmap(path, np.uint8, "r")
 
-    path: Path
-    size: int
-    start: int = 0
 
-    @classmethod
-    def whole(cls, path: Path) -> "Part":
-        return cls(path, path.stat().st_size)
+def chunks_of(text: np.ndarray) -> Iterator[np.ndarray]:
+    """The bytes of a text, ``CHUNK`` at a time."""
+    for start in range(0, len(text), CHUNK):
+        yield text[start : start + CHUNK]
 
-    def chunks(self) -> Iterator[np.ndarray]:
-        with open(self.path, "rb") as file:
-            file.seek(self.start)
-            for done in range(0, self.size, CHUNK):
-                yield np.fromfile(file, np.uint8, min(CHUNK, self.size - done))
 
-    def counts(self) -> np.ndarray:
-        """(256,) how often each byte occurs."""
-        return sum(
-            (np.bincount(chunk, minlength=256) for chunk in self.chunks()), np.zeros(256, np.int64)
-        )
+def counts_of_bytes(text: np.ndarray) -> np.ndarray:
+    """(256,) how often each byte occurs."""
+    counts = (np.bincount(chunk, minlength=256) for chunk in chunks_of(text))
+    return sum(counts, np.zeros(256, np.int64))
 
-    def line_ends(self) -> np.ndarray:
-        """(lines,) the offset after each line, with or without a line feed."""
-        done, ends = 0, [np.zeros(1, np.int64)]
-        for chunk in self.chunks():
-            ends.append(np.flatnonzero(chunk == LINE_FEED) + done + 1)
-            done += len(chunk)
-        return np.unique(np.append(np.concatenate(ends), done))[1:]
+
+def line_ends(text: np.ndarray) -> np.ndarray:
+    """(lines,) the offset after each line, with or without a line feed."""
+    ends = [
+        np.flatnonzero(chunk == LINE_FEED) + number * CHUNK + 1
+        for number, chunk in enumerate(chunks_of(text))
+    ]
+    return np.unique(np.concatenate([[0], *ends, [len(text)]]).astype(np.int64))[1:]
 
 
 def make_dictionary(counts: np.ndarray, threshold: int = 0) -> Dictionary:
@@ -84,21 +78,21 @@ def make_dictionary(counts: np.ndarray, threshold: int = 0) -> Dictionary:
     return dictionary
 
 
-def binarise_bytes(part: Part, prefix: Path, dictionary: Dictionary) -> tuple[int, int]:
-    """Write a part that is not empty as fairseq-preprocess's ``PREFIX.bin`` and ``PREFIX.idx``;
+def binarise_bytes(text: np.ndarray, prefix: Path, dictionary: Dictionary) -> tuple[int, int]:
+    """Write a text that is not empty as fairseq-preprocess's ``PREFIX.bin`` and ``PREFIX.idx``;
     gives the numbers of lines and of unknown bytes."""
     dtype = best_fitting_int_dtype(len(dictionary))
     index_of = np.array([dictionary.index(name) for name in NAMES], dtype)
     unknown = 0
     with whole_file(f"{prefix}.bin", binary=True) as binarised:
-        for chunk in part.chunks():
+        for chunk in chunks_of(text):
             tokens = index_of[chunk]
             binarised.write(tokens)
             unknown += int((tokens == dictionary.unk()).sum())
-    sizes = np.diff(part.line_ends(), prepend=0)
+    sizes = np.diff(line_ends(text), prepend=0)
     if sizes.max() > MAX_LINE:
         raise FairseqDocError(
-            f"{part.path.name}: expected lines of at most {MAX_LINE:,} bytes; got one of "
+            f"{prefix.name}: expected lines of at most {MAX_LINE:,} bytes; got one of "
             f"{sizes.max():,}: split it"
         )
     with MMapIndexedDataset.Index.writer(f"{prefix}.idx", dtype) as index:

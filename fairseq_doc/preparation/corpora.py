@@ -7,32 +7,25 @@ from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import check_input
 from fairseq_doc.options import REQUIRED, option, positive
 from fairseq_doc.preparation.byte_tokens import BYTE, UNITS, WORD
+from fairseq_doc.preparation.pipeline import PublishedCounts
 from fairseq_doc.preparation.text_form import TextForm, form_of
 from fairseq_doc.preparation.tokenization import BPE_KINDS, TOKENIZERS, check_merges, model_name
-
-SPLITS = ("train", "valid", "test")
-
-
-@dataclass(frozen=True)
-class Counts:
-    """A published corpus: tokens of each split with one end mark a line, and types with the end
-    mark; or bytes of each split, and kinds of bytes in all three."""
-
-    tokens: dict[str, int]
-    types: int
-
 
 ENWIK8, TEXT, PYDOC = "enwik8", "text", "pydoc"
 # For Penn Treebank the paper's Table 1 prints one token more for each split.
 PUBLISHED = {
-    "ptb": Counts({"train": 929_589, "valid": 73_760, "test": 82_430}, types=10_000),
-    "wikitext2": Counts({"train": 2_088_628, "valid": 217_646, "test": 245_569}, types=33_278),
-    ENWIK8: Counts({"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}, types=205),
+    "ptb": PublishedCounts({"train": 929_589, "valid": 73_760, "test": 82_430}, types=10_000),
+    "wikitext2": PublishedCounts(
+        {"train": 2_088_628, "valid": 217_646, "test": 245_569}, types=33_278
+    ),
+    ENWIK8: PublishedCounts(
+        {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}, types=205
+    ),
 }
 
 
 @dataclass(frozen=True)
-class Settings:
+class LanguageModelText:
     """What decides the result, with the text itself. ``counts`` are checked, and give the sizes of
     enwik8's splits; by default they are the corpus's published ones."""
 
@@ -53,7 +46,7 @@ class Settings:
         nargs="?",
     )
     split: str | None = option(
-        "text of one file in place of a folder: the first N percent of its lines are training, the "
+        "one file instead of a folder: the first N percent of its lines are training, the "
         "next validation, the last test, such as 90,5,5",
         metavar="N,N,N",
     )
@@ -63,8 +56,8 @@ class Settings:
         choices=UNITS,
     )
     threshold: int | None = option(
-        "words, or bytes, that occur less often in training become <unk>; text without <unk> in "
-        "place needs 2, so that the model learns to predict it (default: 0; words of pydoc: 2)",
+        "words, or bytes, that occur less often in training become <unk>; text that does not "
+        "contain <unk> needs 2, so that the model learns to predict it (default: 0; words of pydoc: 2)",
         metavar="N",
         least=0,
     )
@@ -81,11 +74,11 @@ class Settings:
         needs="bpe",
     )
     like: Path | None = option(
-        "data folder of an earlier preparation, to go on with its models: take its dictionary, "
-        "tokeniser and units; words that it lacks become <unk>",
+        "data folder of an earlier preparation, whose models are to be fine-tuned: take its "
+        "dictionary, tokeniser and units; words that it lacks become <unk>",
         metavar="DATA",
     )
-    counts: Counts | None = None
+    counts: PublishedCounts | None = None
 
     @property
     def form(self) -> TextForm:
@@ -113,7 +106,7 @@ class Settings:
         check_input(folder / "dict.txt", again=True)
         return form_of(folder)
 
-    def with_defaults(self) -> "Settings":
+    def with_defaults(self) -> "LanguageModelText":
         """The same with the defaults that depend on the corpus, or with the choices of ``like``."""
         form = self.form if self.like is None else self._form_of_like(self.like)
         formed = replace(self, tokenizer=form.tokenizer, lang=form.language, bpe=form.bpe)

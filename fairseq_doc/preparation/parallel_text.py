@@ -1,11 +1,8 @@
 """Raw parallel text -> clean, tokenised, segmented, binarised data of fairseq's translation task.
 
-FOLDER holds FILE.SRC and FILE.TGT, one sentence a line. The stages, each from the one before:
-
-    text        clean words; unusable training pairs are dropped, and listed with the reason
-    bpe         subword-nmt's merges or a sentencepiece model, learned on the training text
-    segmented   the text in units
-    data        fairseq's dictionaries and binarised splits, counted
+FOLDER holds FILE.SRC and FILE.TGT, one sentence a line. The first stage, ``text``, writes clean
+words; unusable training pairs are dropped, and listed with the reason. :class:`Pipeline` has the
+others.
 """
 
 import argparse
@@ -14,15 +11,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any
 
 from fairseq_doc.errors import FairseqDocError
-from fairseq_doc.files import text_lines, write_lines
+from fairseq_doc.files import text_lines
 from fairseq_doc.options import REQUIRED, check_ranges, option, positive
-from fairseq_doc.preparation.binarisation import check_split, load_dictionary, preprocess
+from fairseq_doc.preparation.byte_tokens import WORD
+from fairseq_doc.preparation.pipeline import Pipeline
 from fairseq_doc.preparation.stages import (
     Lines,
     Say,
@@ -31,16 +30,13 @@ from fairseq_doc.preparation.stages import (
     make_stamp,
     staged,
 )
+from fairseq_doc.preparation.text_form import TextForm
 from fairseq_doc.preparation.tokenization import (
     BPE_KINDS,
     TOKENIZERS,
     UNKNOWN,
     check_merges,
     clean,
-    learn_model,
-    make_segmenter,
-    make_tokenizer,
-    model_name,
     moses_remark,
     untokenised,
     why_unusable,
@@ -59,7 +55,7 @@ def _files(split: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ParallelText:
     """What decides the result, with the text itself."""
 
     source: str = option(
@@ -90,7 +86,7 @@ class Settings:
         action=argparse.BooleanOptionalAction,
     )
     tokenizer: str = option(
-        "how text is tokenised, as by fairseq's --tokenizer; none for text that is already",
+        "how text is tokenised, as by fairseq's --tokenizer; none: it is tokenised already",
         TOKENIZERS[0],
         choices=TOKENIZERS,
     )
@@ -124,11 +120,12 @@ class Settings:
         return names
 
     @property
-    def models(self) -> dict[str, tuple[str, ...]]:
-        """{file of merges or of a model: the sides that it is learned on}."""
-        if self.joint:
-            return {model_name(self.bpe): self.sides}
-        return {model_name(self.bpe, side): (side,) for side in self.sides}
+    def forms(self) -> dict[str, TextForm]:
+        """{side: how its lines become words and units}."""
+        return {
+            side: TextForm(WORD, self.tokenizer, side, self.bpe, marks_unknown=False)
+            for side in self.sides
+        }
 
     def raw(self, split: str) -> list[Path]:
         return [self.folder / f"{self.splits[split]}.{side}" for side in self.sides]
@@ -139,14 +136,14 @@ class Settings:
             re.fullmatch(r"[^\s./,-]+", side) for side in self.sides
         ):
             raise FairseqDocError(
-                "expected two sides' names without . / , - or blanks, as the files end; got "
+                "expected two different languages, without . / , - or blanks, as the files end; got "
                 f"{self.source!r} and {self.target!r}"
             )
         check_merges(self.bpe, None if self.merges == type(self).merges else self.merges)
         files = list(self.splits.values())
         if len(set(files)) < len(files) or not all(files):
-            raise FairseqDocError(f"expected other files for every split; got {', '.join(files)}")
-        check_ranges(Settings, self)
+            raise FairseqDocError(f"each split needs its own file; got {', '.join(files)}")
+        check_ranges(ParallelText, self)
 
 
 def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
@@ -166,7 +163,7 @@ def read_pairs(paths: list[Path]) -> Iterator[tuple[str, str]]:
         raise FairseqDocError(f"expected sentences in {source} and {target}; got none")
 
 
-def why_dropped(pair: list[str], settings: Settings) -> str | None:
+def why_dropped(pair: list[str], settings: ParallelText) -> str | None:
     """Why a pair is dropped from training; None for a pair to keep."""
     for line in pair:
         if reason := why_unusable(line, settings.bpe):
@@ -179,7 +176,7 @@ def why_dropped(pair: list[str], settings: Settings) -> str | None:
     return None
 
 
-def write_text(settings: Settings, folder: Path) -> Lines:
+def write_text(settings: ParallelText, folder: Path) -> Lines:
     """Stage ``text``; yields its report."""
     if settings.tokenizer == "moses":
         yield from filter(None, map(moses_remark, settings.sides))
@@ -191,107 +188,71 @@ def write_text(settings: Settings, folder: Path) -> Lines:
             yield from untokenised(made_lines(folder / name), name)
 
 
-def _write_split(settings: Settings, split: str, folder: Path, dropped: IO[str]) -> Lines:
-    """Write both sides of a split, cleaned and tokenised; list the dropped pairs."""
-    raw, sides = settings.raw(split), settings.sides
-    tokenizers = [make_tokenizer(settings.tokenizer, side) for side in sides]
+def _usable_pairs(
+    settings: ParallelText, split: str, counts: Counter[str], dropped: IO[str]
+) -> Iterator[list[str]]:
+    """The pairs of a split, cleaned and tokenised. Adds to ``counts``: lines ``read`` and
+    ``cleaned SIDE``, and the dropped ones by their reason, which ``dropped`` lists."""
+    raw, forms = settings.raw(split), settings.forms
+    for number, lines in enumerate(read_pairs(raw), start=1):
+        counts["read"] += 1
+        counts.update(f"cleaned {s}" for s, x in zip(forms, lines, strict=True) if x != clean(x))
+        pair = [form.words(line) for form, line in zip(forms.values(), lines, strict=True)]
+        if split == "train":
+            if reason := why_dropped(pair, settings):
+                counts[f"dropped: {reason}"] += 1
+                dropped.write(f"{number}\t{reason}\n")
+                continue
+        else:
+            for path, line in zip(raw, pair, strict=True):
+                if reason := why_unusable(line, settings.bpe):
+                    raise FairseqDocError(
+                        f"{path}: line {number} {reason}; correct it: pairs are dropped from "
+                        "training text only"
+                    )
+        yield pair
+
+
+def _write_split(settings: ParallelText, split: str, folder: Path, dropped: IO[str]) -> Lines:
+    """Write both sides of a split; yields its report."""
     counts: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
     long = []  # numbers of the kept pairs with too many words
     with contextlib.ExitStack() as stack:
-        paths = [folder / f"{split}.{side}" for side in sides]
+        paths = [folder / f"{split}.{side}" for side in settings.sides]
         files = [stack.enter_context(open(path, "w", encoding="utf-8")) for path in paths]
-        for number, lines in enumerate(read_pairs(raw), start=1):
-            counts["read"] += 1
-            plain = [clean(line) for line in lines]
-            pair = [tokenize(line) for tokenize, line in zip(tokenizers, plain, strict=True)]
-            for side, line, clean_line in zip(sides, lines, plain, strict=True):
-                counts[f"{side} cleaned"] += line != clean_line
-            if split == "train":
-                if reason := why_dropped(pair, settings):
-                    reasons[reason] += 1
-                    dropped.write(f"{number}\t{reason}\n")
-                    continue
-            else:
-                for path, line in zip(raw, pair, strict=True):
-                    if reason := why_unusable(line, settings.bpe):
-                        raise FairseqDocError(
-                            f"{path}: line {number} {reason}; correct it: pairs are dropped from "
-                            "training text only"
-                        )
-                if any(line.count(" ") >= settings.max_words for line in pair):
-                    long.append(number)
+        for pair in _usable_pairs(settings, split, counts, dropped):
             counts["kept"] += 1
-            for side, line, file in zip(sides, pair, files, strict=True):
-                counts[f"{side} words"] += line.count(" ") + 1
-                counts[f"{side} unknown"] += line.split(" ").count(UNKNOWN)
+            for side, line, file in zip(settings.sides, pair, files, strict=True):
+                words = line.split(" ")
+                counts[f"words {side}"] += len(words)
+                counts[f"unknown {side}"] += words.count(UNKNOWN)
                 file.write(f"{line}\n")
+            if max(line.count(" ") for line in pair) >= settings.max_words:  # not training
+                long.append(counts["read"])
     if not counts["kept"]:
-        raise FairseqDocError(f"{raw[0]} and {raw[1]}: every pair would be dropped")
+        source, target = settings.raw(split)
+        raise FairseqDocError(f"{source} and {target}: every pair would be dropped")
     name = settings.splits[split]
     yield f"{split}: {counts['read']:,} pairs read from {name}, {counts['kept']:,} kept"
-    for why, count in sorted(reasons.items()):
-        yield f"{split}: {count:,} dropped: {why}"
+    for what, count in sorted(counts.items()):
+        if what.startswith("dropped: "):
+            yield f"{split}: {count:,} {what}"
     if long:
+        more = " ..." if len(long) > LONG_LINES_LISTED else ""
         yield (
             f"{split}: {len(long):,} of more than {settings.max_words} words on a side, kept "
-            f"whole: line {', '.join(map(str, long[:LONG_LINES_LISTED]))}"
-            + (" ..." if len(long) > LONG_LINES_LISTED else "")
+            f"whole: line {', '.join(map(str, long[:LONG_LINES_LISTED]))}{more}"
         )
-    for side in sides:
-        cleaned, words, unknown = (
-            counts[f"{side} {what}"] for what in ("cleaned", "words", "unknown")
-        )
-        marks = f", {unknown:,} of them {UNKNOWN} in the text" if unknown else ""
-        yield f"{split}.{side}: {cleaned:,} lines cleaned, {words:,} words{marks}"
-
-
-def learn(settings: Settings, text: Path, folder: Path) -> Lines:
-    """Stage ``bpe``; yields its report."""
-    for name, sides in settings.models.items():
-        lines = chain.from_iterable(made_lines(text / f"train.{side}") for side in sides)
-        what = learn_model(settings.bpe, lines, folder / name, settings.merges)
-        yield f"bpe {' and '.join(sides)}: {what}"
-
-
-def segment(settings: Settings, text: Path, models: Path, folder: Path) -> Lines:
-    """Stage ``segmented``; yields its report."""
-    for name, sides in settings.models.items():
-        segmenter = make_segmenter(settings.bpe, models / name)
-        for side in sides:
-            for split in settings.splits:
-                file = f"{split}.{side}"
-                write_lines(folder / file, map(segmenter, made_lines(text / file)))
-                yield f"{file}: cut into units"
-
-
-def binarise(settings: Settings, text: Path, workers: int, folder: Path) -> Lines:
-    """Stage ``data``; yields its report."""
-    splits = settings.splits
-    arguments = [f"--source-lang={settings.source}", f"--target-lang={settings.target}"]
-    for kind in ("train", "valid", "test"):
-        prefixes = [str(text / split) for split in splits if split.startswith(kind)]
-        arguments.append(f"--{kind}pref={','.join(prefixes)}")
-    for side in ("src", "tgt"):
-        arguments.append(f"--threshold{side}={settings.threshold}")
-    if settings.joint:
-        arguments.append("--joined-dictionary")
-    preprocess(folder, [*arguments, f"--workers={workers}"])
     for side in settings.sides:
-        dictionary = load_dictionary(folder / f"dict.{side}.txt")
-        yield f"dictionary {side}: {len(dictionary):,} types"
-        for split in splits:
-            name = f"{split}.{side}"
-            prefix = folder / f"{split}.{settings.pair}.{side}"
-            lengths = (line.count(" ") + 2 for line in made_lines(text / name))
-            sentences, tokens, unknown = check_split(name, prefix, dictionary, lengths)
-            yield (
-                f"{name}: {sentences:,} sentences and {tokens:,} tokens with end marks binarised, "
-                f"{unknown:,} of them {UNKNOWN}"
-            )
+        unknown = counts[f"unknown {side}"]
+        marks = f", {unknown:,} of them {UNKNOWN} in the text" if unknown else ""
+        yield (
+            f"{split}.{side}: {counts[f'cleaned {side}']:,} lines cleaned, "
+            f"{counts[f'words {side}']:,} words{marks}"
+        )
 
 
-def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = print) -> None:
+def prepare(settings: ParallelText, destination: Path, workers: int = 1, say: Say = print) -> None:
     """Prepare ``destination``, or resume; the result does not depend on ``workers``. ``say`` takes
     one line of the report at a time. Raises ``FairseqDocError`` for unusable text or settings, and
     then leaves nothing behind."""
@@ -303,13 +264,15 @@ def prepare(settings: Settings, destination: Path, workers: int = 1, say: Say = 
         for side, path in zip(settings.sides, settings.raw(split), strict=True)
     }
     made_by = {tool: version(tool) for tool in ("sacremoses", "subword-nmt", "sentencepiece")}
-    with staged(destination, make_stamp(Settings, settings, raw, made_by), say) as stages:
-        text = stages.run("text", lambda folder: write_text(settings, folder))
-        units = text
-        copies = [stages.settings, text / "dropped.tsv"]
-        if settings.bpe != "none":
-            models = stages.run("bpe", lambda folder: learn(settings, text, folder))
-            units = stages.run("segmented", lambda folder: segment(settings, text, models, folder))
-            copies += models.iterdir()
-        data = stages.run("data", lambda folder: binarise(settings, units, workers, folder))
-        stages.finish(data, destination, copies)
+    pipeline = Pipeline(
+        settings.forms,
+        tuple(settings.splits),
+        settings.merges,
+        settings.joint,
+        settings.threshold,
+        workers=workers,
+    )
+    with staged(destination, make_stamp(ParallelText, settings, raw, made_by), say) as stages:
+        text = stages.run("text", partial(write_text, settings))
+        data, models = pipeline.run(stages, text)
+        stages.finish(data, destination, [stages.settings, text / "dropped.tsv", *models])

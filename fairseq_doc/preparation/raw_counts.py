@@ -40,8 +40,8 @@ def count(pieces: Iterable[str], tokens: int) -> RawCounts:
     lines = words = characters = size = 0
     last = "\n"
     for piece in filter(None, pieces):
-        goes_on = not (last.isspace() or piece[0].isspace())  # a word of the piece before
-        words += len(piece.split()) - goes_on
+        continues = not (last.isspace() or piece[0].isspace())  # a word of the piece before
+        words += len(piece.split()) - continues
         lines += piece.count("\n")
         characters += len(piece)
         size += len(piece.encode("utf-8", "surrogateescape"))

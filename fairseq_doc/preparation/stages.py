@@ -118,7 +118,7 @@ class StagedFolder:
         folder, log = self.part / name, self.part / f"{name}.log"
         finished = log.exists()
         if finished:
-            self.say(f"{name}: done before")
+            self.say(f"{name}: already done")
             lines = text_lines(log)
         else:
             shutil.rmtree(folder, ignore_errors=True)
@@ -179,7 +179,7 @@ def _claim(part: Path, stamp: str, say: Say) -> IO[str]:
             "destination"
         )
     path, settings = part / LOCK, part / SETTINGS
-    held = lock(path, f"{part}: another preparation is at work there")
+    held = lock(path, f"{part}: another preparation is running there")
     if not path.exists() or not os.path.samestat(os.fstat(held.fileno()), path.stat()):
         held.close()
         raise FairseqDocError(f"{part}: another preparation has just finished there")
@@ -198,8 +198,8 @@ def _is_ours(part: Path) -> bool:
     if part.is_symlink() or not part.is_dir():
         return False
     names = [path.name for path in part.iterdir() if path.name != LOCK or path.stat().st_size]
-    begun = all(name.startswith(f".{SETTINGS}.") for name in names)  # and killed
+    killed = all(name.startswith(f".{SETTINGS}.") for name in names)  # while it started
     try:
-        return begun or read_settings(part) is not None
+        return killed or read_settings(part) is not None
     except FairseqDocError:
         return False

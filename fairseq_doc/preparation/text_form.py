@@ -38,23 +38,27 @@ class TextForm:
     language: str = "en"
     bpe: str = "none"
     model: Path | None = None  # of the units
+    marks_unknown: bool = True  # <unk> stays whole; parallel text takes it for any other text
 
     @cached_property
     def words(self) -> Callable[[str], str]:
-        """Line -> its words, with single blanks between them; ``<unk>`` stays. Without a tokenizer
-        they are what fairseq takes for words: white space of any kind, such as a tab or a no-break
-        space, is between them."""
-        if self.tokenizer == "none":
+        """Line -> its words, with single blanks between them. A language model's words without a
+        tokenizer are what fairseq takes for words, between white space of any kind, such as a tab
+        or a no-break space; parallel text loses its control characters too."""
+        if self.tokenizer == "none" and self.marks_unknown:
             return lambda line: " ".join(tokens_of(line, WORD))
         tokenize = make_tokenizer(self.tokenizer, self.language)
-        return _around_unknown(lambda line: tokenize(clean(line)))
+        return self._around_unknown(lambda line: tokenize(clean(line)))
 
     @cached_property
     def units(self) -> Callable[[str], str]:
-        """Line of words -> its units; ``<unk>`` stays."""
+        """Line of words -> its units."""
         if self.model is None:
             return str
-        return _around_unknown(make_segmenter(self.bpe, self.model))
+        return self._around_unknown(make_segmenter(self.bpe, self.model))
+
+    def _around_unknown(self, function: Callable[[str], str]) -> Callable[[str], str]:
+        return _around_unknown(function) if self.marks_unknown else function
 
     def tokens(self, line: str) -> list[str]:
         """The tokens of a line of plain text, without an end mark."""
@@ -112,23 +116,6 @@ def _taken(tokenized: Iterator[str], written: str) -> Iterator[str]:
 WORDS = TextForm()
 
 
-@dataclass(frozen=True)
-class SideForm(TextForm):
-    """A side of parallel text as prepare-mt makes it: control characters are blanks too, and
-    ``<unk>`` is text like any other."""
-
-    @cached_property
-    def words(self) -> Callable[[str], str]:
-        """Line -> its words, with single blanks between them."""
-        tokenize = make_tokenizer(self.tokenizer, self.language)
-        return lambda line: tokenize(clean(line))
-
-    @cached_property
-    def units(self) -> Callable[[str], str]:
-        """Line of words -> its units."""
-        return str if self.model is None else make_segmenter(self.bpe, self.model)
-
-
 def form_of_side(data: str | Path, side: str) -> TextForm:
     """That of a side, such as ``en``, of a folder of ``prepare-mt`` or ``prepare-headline``; plain
     words without their settings."""
@@ -140,7 +127,7 @@ def form_of_side(data: str | Path, side: str) -> TextForm:
     if not isinstance(joint, bool) or side not in (settings.get("source"), settings.get("target")):
         raise other_settings(folder, f"no side {side}, or joint {joint!r}")
     model = None if bpe == "none" else folder / model_name(bpe, None if joint else side)
-    return SideForm(WORD, settings["tokenizer"], side, bpe, model)
+    return TextForm(WORD, settings["tokenizer"], side, bpe, model, marks_unknown=False)
 
 
 def form_of(data: str | Path, dictionary: Dictionary | None = None) -> TextForm:

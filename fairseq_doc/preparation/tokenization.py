@@ -74,9 +74,7 @@ def make_segmenter(bpe: str, model: str | Path) -> Callable[[str], str]:
     sentencepiece's model; raises ``FairseqDocError`` for an unusable one."""
     checksums.check(model)
     if bpe == "subword_nmt":
-        from subword_nmt.apply_bpe import BPE
-
-        return BPE(_read_codes(model)).process_line
+        return _read_codes(model).process_line
     import sentencepiece
 
     check_input(model)
@@ -94,23 +92,19 @@ def make_segmenter(bpe: str, model: str | Path) -> Callable[[str], str]:
     return segment
 
 
-def _read_codes(path: str | Path) -> io.StringIO:
-    """subword-nmt's codes, checked, since it ends the process at a damaged line."""
-    text = "\n".join(text_lines(path)).rstrip("\n")
-    version, *merges = text.split("\n")
-    if not version.startswith("#version:"):  # of an early subword-nmt
-        merges.insert(0, version)
-    elif not re.fullmatch(r"#version: [0-9]{1,3}\.[0-9]{1,3}", version.rstrip()):
-        raise FairseqDocError(f"{path}: expected a version of subword-nmt; got {shown(version)}")
-    if not any(merges):
-        raise FairseqDocError(f"{path}: expected merges of subword-nmt; got none")
-    for merge in merges:
-        if len(merge.strip("\r ").split(" ")) != 2:
+def _read_codes(path: str | Path) -> Any:
+    """subword-nmt's object of a file of codes."""
+    from subword_nmt.apply_bpe import BPE
+
+    codes = io.StringIO("\n".join(text_lines(path)))
+    with contextlib.redirect_stderr(io.StringIO()) as problem:
+        try:
+            return BPE(codes)
+        except (SystemExit, ValueError) as error:  # it ends the process at a damaged line
             raise FairseqDocError(
-                f"{path}: expected merges of subword-nmt, two units with a blank between in every "
-                f"line; got {shown(merge)}"
-            )
-    return io.StringIO(text)
+                f"{path}: expected subword-nmt's codes, two units a line with a blank between; got "
+                f"{shown(problem.getvalue() or str(error))}"
+            ) from None
 
 
 def check_merges(bpe: str, merges: int | None) -> None:
@@ -120,7 +114,7 @@ def check_merges(bpe: str, merges: int | None) -> None:
 
 
 def learn_model(bpe: str, lines: Iterator[str], model: Path, merges: int) -> str:
-    """Write a model of so many merges or pieces; gives a report."""
+    """Write a model of this many merges or pieces; gives a report."""
     return (learn_merges if bpe == "subword_nmt" else learn_sentencepiece)(lines, model, merges)
 
 

@@ -15,15 +15,18 @@ import os
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.files import write_lines
 from fairseq_doc.options import REQUIRED, option, positive
-from fairseq_doc.preparation import corpora, language_model, parallel_text
-from fairseq_doc.preparation.corpora import SPLITS
+from fairseq_doc.preparation import parallel_text
+from fairseq_doc.preparation.parallel_text import ParallelText
+from fairseq_doc.preparation.pipeline import ONE_SIDE, SPLITS, Pipeline
 from fairseq_doc.preparation.stages import Lines, Say, check_destination, make_stamp, staged
 from fairseq_doc.preparation.symbols import WordSymbols, is_reserved, symbols_of
+from fairseq_doc.preparation.text_form import WORDS as PLAIN_WORDS
 from fairseq_doc.preparation.tokenization import clean
 from fairseq_doc.preparation.trees import (
     TRACE,
@@ -44,7 +47,7 @@ def _files(default: str) -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Treebank:
     """What decides the result, with the trees."""
 
     folder: Path = option("folder of the trees", REQUIRED, positional=True, metavar="FOLDER")
@@ -52,7 +55,7 @@ class Settings:
     valid: str = _files("dev.mrg")
     test: str = _files("test.mrg")
     clean: bool = option(
-        "remove traces and function tags, which the Penn Treebank's own files hold", False
+        "remove traces and function tags, as the Penn Treebank's own files have", False
     )
     threshold: int = option(
         "words that occur less often in training, in lower case, are rare",
@@ -61,16 +64,16 @@ class Settings:
         metavar="N",
     )
     unknown: str = option(
-        "rare words are all <unk>, or a symbol by their shape",
+        "rare words all become <unk>, or one symbol for each shape",
         UNKNOWN_KINDS[0],
         choices=UNKNOWN_KINDS,
     )
     pairs: bool = option(
-        "sentences with their symbols too, in DESTDIR/pairs, for --task translation", False
+        "also write pairs of sentences and symbols, in DESTDIR/pairs, for --task translation", False
     )
 
 
-def files_of(settings: Settings) -> dict[str, list[Path]]:
+def files_of(settings: Treebank) -> dict[str, list[Path]]:
     """{split: its files}, in the order of its patterns and of the names. Raises ``FairseqDocError``
     if no file fits a pattern, or two patterns fit a file."""
     files: dict[str, list[Path]] = {}
@@ -88,15 +91,12 @@ def files_of(settings: Settings) -> dict[str, list[Path]]:
         for path in files[split]:
             place = os.path.realpath(path)
             if place in split_of:
-                raise FairseqDocError(
-                    f"{path}: expected every file once; got it for --{split_of[place]} and "
-                    f"--{split}"
-                )
+                raise FairseqDocError(f"{path} is given to both --{split_of[place]} and --{split}")
             split_of[place] = split
     return files
 
 
-def read_split(settings: Settings, split: str, paths: list[Path]) -> tuple[list[Tree], str]:
+def read_split(settings: Treebank, split: str, paths: list[Path]) -> tuple[list[Tree], str]:
     """The trees of a split, cleaned if the settings say so, and a report."""
     trees, traces, function_tags = [], 0, 0
     for path in paths:
@@ -117,7 +117,7 @@ def read_split(settings: Settings, split: str, paths: list[Path]) -> tuple[list[
     return trees, report
 
 
-def write_text(settings: Settings, files: dict[str, list[Path]], folder: Path) -> Lines:
+def write_text(settings: Treebank, files: dict[str, list[Path]], folder: Path) -> Lines:
     """Stage ``text``; yields its report."""
     trees = {}
     for split in SPLITS:
@@ -148,7 +148,7 @@ def write_text(settings: Settings, files: dict[str, list[Path]], folder: Path) -
 
 def write_pairs(sentences: Path, folder: Path) -> Lines:
     """Stage ``pairs``; yields its report."""
-    settings = parallel_text.Settings(
+    settings = ParallelText(
         WORDS, SYMBOLS, sentences, bpe="none", tokenizer="none", max_words=sys.maxsize
     )
     lines: list[str] = []
@@ -156,17 +156,16 @@ def write_pairs(sentences: Path, folder: Path) -> Lines:
     yield from (f"pairs: {line}" for line in lines)
 
 
-def prepare(settings: Settings, destination: Path, say: Say = print) -> None:
+def prepare(settings: Treebank, destination: Path, say: Say = print) -> None:
     """Prepare ``destination``, or resume; see :func:`parallel_text.prepare`."""
     check_destination(destination)
     files = files_of(settings)
     named = {f"{split} {n}": path for split in SPLITS for n, path in enumerate(files[split])}
-    with staged(destination, make_stamp(Settings, settings, named, {}), say) as stages:
-        made = stages.run("text", lambda folder: write_text(settings, files, folder))
-        text, plain = made / "text", corpora.Settings(corpora.TEXT)
-        data = stages.run("data", lambda folder: language_model.binarise(plain, text, folder))
-        copies = [text, made / "trees"]
+    with staged(destination, make_stamp(Treebank, settings, named, {}), say) as stages:
+        made = stages.run("text", partial(write_text, settings, files))
+        data, _ = Pipeline({ONE_SIDE: PLAIN_WORDS}).run(stages, made / "text")
+        copies = [made / "text", made / "trees"]
         if settings.pairs:
-            pairs = stages.run("pairs", lambda folder: write_pairs(made / "sentences", folder))
+            pairs = stages.run("pairs", partial(write_pairs, made / "sentences"))
             copies.append(pairs / "pairs")
         stages.finish(data, destination, copies)

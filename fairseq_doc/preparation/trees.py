@@ -160,7 +160,7 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
     """Yields (number of its first line, text) of every tree: it ends where as many brackets are
     closed as opened. Raises ``FairseqDocError`` for other text, a tree that is not closed, a file
     without trees."""
-    begun, depth = 0, 0
+    first, depth = 0, 0
     lines: list[str] = []
     length = 0  # of the lines
     for number, line in enumerate(text_lines(path), start=1):
@@ -169,18 +169,18 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
             if depth == 0:
                 if line[start : bracket.start()].strip() or bracket[0] == ")":
                     break
-                begun = number
+                first = number
             depth += 1 if bracket[0] == "(" else -1
             if depth == 0:
                 lines.append(line[start : bracket.end()])
-                yield begun, "\n".join(lines)
+                yield first, "\n".join(lines)
                 lines, start, length = [], bracket.end(), 0
         if depth:
             lines.append(line[start:])
             length += len(lines[-1])
             if length > MAX_LINE:
                 raise FairseqDocError(
-                    f"{path}: line {begun}: the tree that begins here does not end within "
+                    f"{path}: line {first}: the tree that begins here does not end within "
                     f"{MAX_LINE:,} characters: is a closing bracket missing?"
                 )
         elif line[start:].strip():
@@ -188,11 +188,11 @@ def tree_texts(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
                 f"{path}: line {number}: expected a tree in brackets; got "
                 f"{shown(line[start:].strip())} outside one"
             )
-    if not begun:
+    if not first:
         raise FairseqDocError(f"{path}: expected trees in brackets; got an empty file")
     if depth:
         raise FairseqDocError(
-            f"{path}: line {begun}: the tree that begins here is not closed: expected {depth} more "
+            f"{path}: line {first}: the tree that begins here is not closed: expected {depth} more "
             "closing brackets"
         )
 

@@ -96,6 +96,7 @@ from fairseq.criterions import CRITERION_REGISTRY
 before = checkpoint_utils.load_checkpoint_to_cpu
 import fairseq_doc.models.lstm_doc_lm, fairseq_doc.models.lstm_luong_doc, fairseq_doc.optim.nt_asgd
 import fairseq_doc.evaluation.hub_interface, fairseq_doc.evaluation.perplexity
+import fairseq_doc.cli.prepare_lm, fairseq_doc.cli.prepare_headline, fairseq_doc.cli.prepare_parsing
 print(checkpoint_utils.load_checkpoint_to_cpu is before, "doc_cross_entropy" in CRITERION_REGISTRY)
 """
     assert forked(server, tmp_path, code) == "True False"

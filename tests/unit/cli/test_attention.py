@@ -4,7 +4,7 @@ import pytest
 from conftest import refusal
 
 from fairseq_doc.cli.attention import Options
-from fairseq_doc.preparation.parallel_text import Settings, prepare
+from fairseq_doc.preparation.parallel_text import ParallelText, prepare
 
 from ..preparation.conftest import sentence, write
 
@@ -16,7 +16,7 @@ def data(tmp_path_factory):
     for split in ("train", "valid", "test"):
         for side in ("en", "de"):
             write(folder / f"{split}.{side}", [sentence(number, side) for number in range(9)])
-    settings = Settings("en", "de", folder, merges=20)
+    settings = ParallelText("en", "de", folder, merges=20)
     prepare(settings, folder / "data", say=lambda line: None)
     return folder / "data"
 

@@ -80,7 +80,7 @@ CONTINUE = "fairseq-doc {name}: error: No space left on device; run the same com
 @pytest.mark.parametrize(
     "error, status, last",
     [
-        (KeyboardInterrupt(), 130, "{program}: interrupted; the same command goes on"),
+        (KeyboardInterrupt(), 130, "{program}: interrupted; run the same command to continue"),
         (FULL_DISK, 1, CONTINUE),
     ],
 )
@@ -96,7 +96,7 @@ def test_the_same_command_goes_on(command, tmp_path, monkeypatch, error, status,
     assert err.splitlines()[-1] == expected
     assert not (tmp_path / default).exists()
     said = doc(name, *arguments, *options)[0]
-    assert ("done before" in said) == ("byte" not in options)
+    assert ("already done" in said) == ("byte" not in options)
     doc(name, *arguments, "whole", *options)
     assert contents(tmp_path / default) == contents(tmp_path / "whole")
 

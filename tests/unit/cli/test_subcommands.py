@@ -28,7 +28,7 @@ from fairseq_doc.evaluation.rank import log_prob_rank
 from fairseq_doc.evaluation.reference_curves import reference
 from fairseq_doc.evaluation.sampling import sample_text
 from fairseq_doc.evaluation.scoring import score_text
-from fairseq_doc.preparation.byte_text import Part, binarise_bytes, make_dictionary
+from fairseq_doc.preparation.byte_text import binarise_bytes, bytes_of, make_dictionary
 from fairseq_doc.preparation.byte_tokens import text_of
 
 from ..conftest import random_tokens, small_dictionary, small_model, write_split
@@ -354,7 +354,7 @@ def model_of_bytes(folder, monkeypatch):
     dictionary = make_dictionary(np.bincount(list("aaé".encode()), minlength=256))
     dictionary.save("./dict.txt")
     (folder / "whole").write_text(BYTES)
-    binarise_bytes(Part.whole(folder / "whole"), folder / "test", dictionary)
+    binarise_bytes(bytes_of(folder / "whole"), folder / "test", dictionary)
     model = small_model(len(dictionary), dictionary=dictionary).eval()
     whole = ensemble(model, folder=".", dictionary=dictionary)
     for command in (components, eval_lm, score, generate):

@@ -37,7 +37,7 @@ def made(prepare, settings, destination, **keywords):
     prepare(settings, destination, say=said.append, **keywords)
     assert not list(destination.parent.glob("*.part"))
     files = contents(destination)
-    report = [line for line in said if "done before" not in line]
+    report = [line for line in said if "already done" not in line]
     assert report == files["prepare.log"].decode().splitlines()
     return said, files
 

@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from fairseq_doc.data.bptt_stream import load_stream
 from fairseq_doc.preparation import byte_text
 from fairseq_doc.preparation.byte_text import (
-    Part,
     binarise_bytes,
+    bytes_of,
     check_not_packed,
+    chunks_of,
+    counts_of_bytes,
+    line_ends,
     make_dictionary,
 )
 from fairseq_doc.preparation.byte_tokens import NAMES
@@ -38,21 +41,20 @@ def chunk(request, monkeypatch):
     monkeypatch.setattr(byte_text, "CHUNK", request.param)
 
 
-def part_of(folder, text):
-    (folder / "text").write_bytes(text)
-    return Part.whole(folder / "text")
+def of_bytes(text):
+    return np.frombuffer(text, np.uint8)
 
 
 def binarised(folder, text, dictionary=EVERY_BYTE):
     """(lines of the binarised text as tokens, what was counted)."""
-    counted = binarise_bytes(part_of(folder, text), folder / "split", dictionary)
+    counted = binarise_bytes(of_bytes(text), folder / "split", dictionary)
     dataset = data_utils.load_indexed_dataset(str(folder / "split"), dictionary)
     return [line.tolist() for line in dataset], counted
 
 
 @given(text=st.one_of(texts, st.binary(min_size=2)))
 def test_any_bytes_come_back_from_the_stream(folder, text):
-    binarise_bytes(part_of(folder, text + b"\n."), folder / "split", EVERY_BYTE)
+    binarise_bytes(of_bytes(text + b"\n."), folder / "split", EVERY_BYTE)
     stream = load_stream(str(folder / "split"), "split", EVERY_BYTE)
     byte_of = {EVERY_BYTE.index(name): byte for byte, name in enumerate(NAMES)}
     assert bytes(byte_of[token] for token in stream.tokens.tolist()) == text + b"\n."
@@ -78,7 +80,7 @@ def test_a_line_has_to_fit_fairseqs_index(tmp_path, monkeypatch):
     monkeypatch.setattr(byte_text, "MAX_LINE", 3)
     assert binarised(tmp_path, b"ab\nab")[1] == (2, 0)
     message = conftest.refusal(binarised, tmp_path, b"a\nabc\n")
-    assert "text: expected lines of at most 3 bytes; got one of 4: split it" in message
+    assert "split: expected lines of at most 3 bytes; got one of 4: split it" in message
 
 
 def test_a_dictionary_is_in_order_of_frequency_without_the_line_feed():
@@ -90,13 +92,12 @@ def test_a_dictionary_is_in_order_of_frequency_without_the_line_feed():
     assert "at least 3 times; got none" in conftest.refusal(make_dictionary, counts, 3)
 
 
-def test_a_part_of_a_file(tmp_path, chunk):
-    whole = part_of(tmp_path, b"0\n23\n\n67\n9")
-    first, rest = Part(whole.path, 7), Part(whole.path, 3, start=7)
-    assert (first.counts() + rest.counts() == whole.counts()).all()
-    assert first.counts().sum() == 7
-    assert b"".join(chunk.tobytes() for chunk in rest.chunks()) == b"7\n9"
-    assert rest.line_ends().tolist() == [2, 3]
+@pytest.mark.parametrize("text", [b"", b"0\n23\n\n67\n9"])
+def test_the_bytes_of_a_file(tmp_path, chunk, text):
+    (tmp_path / "text").write_bytes(text)
+    found = bytes_of(tmp_path / "text")
+    assert b"".join(map(bytes, chunks_of(found))) == text
+    assert counts_of_bytes(found).tolist() == [text.count(byte) for byte in range(256)]
 
 
 def zipped(data):
@@ -111,10 +112,13 @@ def zipped(data):
     [(gzip.compress, "gzip"), (zipped, "zip"), (bz2.compress, "bzip2"), (lzma.compress, "xz")],
 )
 def test_a_compressed_file_is_refused_and_no_other(tmp_path, pack, kind):
-    message = conftest.refusal(check_not_packed, part_of(tmp_path, pack(b"text")).path)
+    path = tmp_path / "text"
+    path.write_bytes(pack(b"text"))
+    message = conftest.refusal(check_not_packed, path)
     assert f"got a {kind} file: unpack it" in message
     for text in (b"", b"P", b"PK", b"BZh9", b"a" + pack(b"text")):
-        check_not_packed(part_of(tmp_path, text).path)
+        path.write_bytes(text)
+        check_not_packed(path)
 
 
 @pytest.mark.parametrize(
@@ -122,4 +126,4 @@ def test_a_compressed_file_is_refused_and_no_other(tmp_path, pack, kind):
     [(b"", []), (b"a", [1]), (b"\n", [1]), (b"a\n\r\n", [2, 4]), (b"\n\nab", [1, 2, 4])],
 )
 def test_line_ends(tmp_path, chunk, text, ends):
-    assert part_of(tmp_path, text).line_ends().tolist() == ends
+    assert line_ends(of_bytes(text)).tolist() == ends

@@ -13,11 +13,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fairseq_doc.files import text_lines
-from fairseq_doc.preparation import language_model
 from fairseq_doc.preparation.byte_tokens import NAMES
-from fairseq_doc.preparation.corpora import PUBLISHED, SPLITS, Counts, Settings
-from fairseq_doc.preparation.language_model import parts_of, prepare, write_text
-from fairseq_doc.preparation.text_form import form_of
+from fairseq_doc.preparation.corpora import PUBLISHED, LanguageModelText
+from fairseq_doc.preparation.language_model import bytes_of_splits, prepare, write_text
+from fairseq_doc.preparation.pipeline import ONE_SIDE, SPLITS, Pipeline, PublishedCounts
+from fairseq_doc.preparation.text_form import WORDS, form_of
 from fairseq_doc.preparation.tokenization import untokenised
 
 from .conftest import binarised, contents, lines_of, made, refusal, spoil, write, write_splits
@@ -40,7 +40,7 @@ def text(tmp_path):
 
 def prepared(text, destination, corpus="text", workers=1, **settings):
     """(what was reported, the files) of a preparation."""
-    return made(prepare, Settings(corpus, text, **settings), destination, workers=workers)
+    return made(prepare, LanguageModelText(corpus, text, **settings), destination, workers=workers)
 
 
 def test_what_was_read_is_what_was_binarised(text, tmp_path):
@@ -62,8 +62,10 @@ def test_what_was_read_is_what_was_binarised(text, tmp_path):
     assert lines_of(tmp_path / "rare" / "dict.txt") == ["a 4", "b 2"]
 
 
-COUNTS = Counts({"train": 12, "valid": 3, "test": 5}, types=5)  # with <unk> and the end mark
-OTHER_TEST = Counts({**COUNTS.tokens, "test": 6}, 5)
+COUNTS = PublishedCounts(
+    {"train": 12, "valid": 3, "test": 5}, types=5
+)  # with <unk> and the end mark
+OTHER_TEST = PublishedCounts({**COUNTS.tokens, "test": 6}, 5)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ OTHER_TEST = Counts({**COUNTS.tokens, "test": 6}, 5)
         (COUNTS, {"unit": "byte"}, []),
         (OTHER_TEST, {}, ["test.txt", "expected 6 tokens", "got 5"]),
         (OTHER_TEST, {"unit": "byte"}, ["test.txt", "expected 6 tokens", "got 5"]),
-        (Counts(COUNTS.tokens, 6), {}, ["expected 6 word types", "got 5"]),
+        (PublishedCounts(COUNTS.tokens, 6), {}, ["expected 6 word types", "got 5"]),
     ],
 )
 def test_published_counts_are_checked(text, tmp_path, monkeypatch, counts, settings, facts):
@@ -130,7 +132,7 @@ def test_white_space_of_any_kind_is_a_blank(tmp_path, settings):
 
 
 def test_places_that_cannot_be_used_are_refused(text, tmp_path):
-    for path, got in ((tmp_path / "no", "nothing of this name"), (text / "test.txt", "a file")):
+    for path, got in ((tmp_path / "no", "no such file or folder"), (text / "test.txt", "a file")):
         message = refusal(tmp_path, prepared, path, tmp_path / "bin", "ptb")
         assert message == f"{path}: expected a folder of train.txt, valid.txt, test.txt; got {got}"
     (text / "test.txt").unlink()
@@ -249,7 +251,7 @@ def test_untokenised_text_is_a_warning_and_its_remedy_works(text, tmp_path):
     (warning,) = warnings_of(prepared(text, tmp_path / "raw")[0])
     assert warning.startswith("warning: train looks untokenised: 3 commas are attached to words")
     assert "--tokenizer moses makes it a word" in warning
-    counts = Counts({"train": 9, "valid": 3, "test": 5}, types=7)
+    counts = PublishedCounts({"train": 9, "valid": 3, "test": 5}, types=7)
     for settings in ({"corpus": "ptb", "counts": counts}, {"unit": "byte"}):  # not looked at
         said, _ = prepared(text, tmp_path / str(len(settings)), **settings)
         assert "untokenised" not in "".join(said)
@@ -303,7 +305,7 @@ def test_the_files_are_those_that_fairseq_writes_for_the_names_of_the_bytes(tmp_
     _, files = prepared(folder, tmp_path / "bin", unit="byte")
     (tmp_path / "fairseq").mkdir()
     named = write_splits(tmp_path / "named", named)
-    list(language_model.binarise(Settings("text"), named, tmp_path / "fairseq"))
+    list(Pipeline({ONE_SIDE: WORDS}).binarise(named, tmp_path / "fairseq"))
     expected = contents(tmp_path / "fairseq")
     assert set(expected) == DATA - {"prepare.log", "raw_counts.json"}
     del expected["SHA256SUMS"]  # without the raw counts
@@ -318,7 +320,7 @@ def whole(tmp_path):
     return path
 
 
-SPLIT = Counts({"train": 12, "valid": 5, "test": 3}, types=5)
+SPLIT = PublishedCounts({"train": 12, "valid": 5, "test": 3}, types=5)
 
 
 def test_a_file_is_cut_into_its_splits(whole, tmp_path):
@@ -384,14 +386,13 @@ def test_the_parts_are_the_file_as_cut(tmp_path_factory, lines, first_two, last_
     path = folder / "all"
     lines[-1] = lines[-1] or "a"  # an empty line without a line feed is none
     path.write_bytes("\n".join([*lines, ""] if last_line_end else lines).encode())
-    settings = Settings("ptb", path, split=",".join(map(str, split)))
+    settings = LanguageModelText("ptb", path, split=",".join(map(str, split)))
     assert not list(write_text(settings, {"ptb": path}, folder))
     words = [list(text_lines(folder / f"{name}.txt")) for name in SPLITS]
     assert sum(words, []) == [line.removesuffix("\r") for line in lines]
     for part, share in zip(words, split, strict=True):
         assert abs(len(part) - len(lines) * share / 100) < 1
-    parts = parts_of(settings, {"ptb": path}).values()
-    of_bytes = [b"".join(chunk.tobytes() for chunk in part.chunks()) for part in parts]
+    of_bytes = [text.tobytes() for text in bytes_of_splits(settings, {"ptb": path}).values()]
     assert b"".join(of_bytes) == path.read_bytes()
     for part, kept in zip(words, of_bytes, strict=True):
         assert part == kept.decode().removesuffix("\n").replace("\r", "").split("\n")

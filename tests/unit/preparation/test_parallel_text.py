@@ -1,5 +1,6 @@
 import itertools
 import json
+from unittest.mock import Mock
 
 import pytest
 from fairseq.data.data_utils import post_process
@@ -7,8 +8,8 @@ from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE, Sentencepi
 from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPE, SubwordNMTBPEConfig
 
 from fairseq_doc.preparation import parallel_text
-from fairseq_doc.preparation.corpora import SPLITS
-from fairseq_doc.preparation.parallel_text import Settings, prepare
+from fairseq_doc.preparation.parallel_text import ParallelText, prepare
+from fairseq_doc.preparation.pipeline import SPLITS, Pipeline
 from fairseq_doc.preparation.text_form import form_of_side
 from fairseq_doc.preparation.tokenization import moses
 
@@ -33,7 +34,7 @@ def prepared(raw, destination, workers=1, **changes):
     """(what was reported, the files) of a preparation."""
     if changes.get("bpe") != "none":
         changes = {"merges": 20, **changes}
-    settings = Settings(**{"source": "en", "target": "de", "folder": raw, **changes})
+    settings = ParallelText(**{"source": "en", "target": "de", "folder": raw, **changes})
     return made(prepare, settings, destination, workers=workers)
 
 
@@ -165,7 +166,12 @@ def test_several_tests_and_other_names(raw, tmp_path):
     assert len(json.loads(files["settings.json"])["sha256"]) == 8
 
 
-STAGES = ("write_text", "learn", "segment", "binarise")
+STAGES = {
+    "write_text": parallel_text,
+    "learn": Pipeline,
+    "segment": Pipeline,
+    "binarise": Pipeline,
+}
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -176,15 +182,15 @@ def test_an_interrupted_preparation_goes_on_to_the_same_result(raw, tmp_path, mo
         raise KeyboardInterrupt
 
     _, expected = prepared(raw, tmp_path / "whole", workers=2)
-    whole, done = getattr(parallel_text, stage), STAGES[: STAGES.index(stage)]
+    whole, done = getattr(STAGES[stage], stage), list(STAGES)[: list(STAGES).index(stage)]
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(parallel_text, stage, interrupted)
+        patch.setattr(STAGES[stage], stage, interrupted)
         prepared(raw, tmp_path / "bin")
     assert not (tmp_path / "bin").exists()
     for earlier in done:  # what is done is not done again
-        monkeypatch.setattr(parallel_text, earlier, None)
+        monkeypatch.setattr(STAGES[earlier], earlier, Mock())
     said, files = prepared(raw, tmp_path / "bin")
-    assert sum("done before" in line for line in said) == len(done) and files == expected
+    assert sum("already done" in line for line in said) == len(done) and files == expected
 
 
 LATIN_1 = b"gut\n" + "größer\n".encode("latin-1") + b"x\n" * 3
@@ -207,12 +213,12 @@ EMPTY_SPLIT = {"valid.en": b"", "valid.de": b""}
         ({}, {"max_ratio": 0.5}, ["--max-ratio", "at least 1; got 0.5"]),
         ({}, {"max_ratio": float("nan")}, ["--max-ratio", "at least 1; got nan"]),
         ({}, {"threshold": -1}, ["--threshold", "at least 0; got -1"]),
-        ({}, {"test": ("valid",)}, ["other files for every split; got train, valid, valid"]),
-        ({}, {"test": ("",)}, ["other files for every split"]),
-        ({}, {"source": "de"}, ["two sides' names"]),
-        ({}, {"source": ""}, ["two sides' names"]),
-        ({}, {"target": "zh-cn"}, ["two sides' names"]),
-        ({}, {"target": "a.b"}, ["two sides' names"]),
+        ({}, {"test": ("valid",)}, ["own file; got train, valid, valid"]),
+        ({}, {"test": ("",)}, ["each split needs its own file"]),
+        ({}, {"source": "de"}, ["two different languages"]),
+        ({}, {"source": ""}, ["two different languages"]),
+        ({}, {"target": "zh-cn"}, ["two different languages"]),
+        ({}, {"target": "a.b"}, ["two different languages"]),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_and_nothing_is_left(raw, tmp_path, files, changes, facts):

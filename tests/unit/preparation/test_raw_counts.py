@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_doc.preparation import raw_counts
-from fairseq_doc.preparation.corpora import Settings
+from fairseq_doc.preparation.corpora import LanguageModelText
 from fairseq_doc.preparation.language_model import prepare
 from fairseq_doc.preparation.raw_counts import RawCounts, count, with_line_ends
 
@@ -49,7 +49,9 @@ def test_every_form_of_a_text_has_its_counts(tmp_path, form, cut):
         for split in ("train", "valid", "test"):
             (source / f"{split}.txt").write_text(text)
     split = "34,33,33" if cut else None
-    prepare(Settings("text", source, split=split, **FORMS[form]), tmp_path / "bin", say=str)
+    prepare(
+        LanguageModelText("text", source, split=split, **FORMS[form]), tmp_path / "bin", say=str
+    )
     found = [raw_counts.read(str(tmp_path / "bin"), name) for name in ("train", "valid", "test")]
     found = [replace(one, tokens=0) for one in found]
     expected = replace(COUNTS, characters=len(text), bytes=len(text.encode()))

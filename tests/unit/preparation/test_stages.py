@@ -94,7 +94,7 @@ def test_an_interrupted_preparation_goes_on(tmp_path, error):
     with pytest.raises(type(error)):
         attempt(tmp_path, writing("half", "written", error))
     assert not (tmp_path / "dest").exists()
-    assert attempt(tmp_path, write_b) == ["first: done before", "wrote a", "wrote b"]
+    assert attempt(tmp_path, write_b) == ["first: already done", "wrote a", "wrote b"]
     assert contents(tmp_path) == WHOLE
 
 
@@ -117,7 +117,7 @@ def test_the_stamp_depends_on_what_files_hold_and_not_on_where_they_are(tmp_path
 def test_two_at_once_are_refused(tmp_path):
 
     def refused():
-        assert_refused("another preparation is at work there", attempt, tmp_path, write_b)
+        assert_refused("another preparation is running there", attempt, tmp_path, write_b)
 
     def meanwhile(folder):
         other = multiprocessing.get_context("fork").Process(target=refused)

@@ -12,8 +12,9 @@ from conftest import refusal
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairseq_doc.preparation.corpora import SPLITS, Settings
+from fairseq_doc.preparation.corpora import LanguageModelText
 from fairseq_doc.preparation.language_model import prepare
+from fairseq_doc.preparation.pipeline import SPLITS
 from fairseq_doc.preparation.text_form import WORDS, TextForm, form_of
 from fairseq_doc.preparation.tokenization import BPE_KINDS
 
@@ -34,7 +35,7 @@ def folders(tmp_path_factory):
     text = write_splits(folder / "text", dict.fromkeys(SPLITS, LINES))
     for bpe in BPE_KINDS:
         merges = None if bpe == "none" else 40
-        settings = Settings("text", text, tokenizer="moses", bpe=bpe, merges=merges)
+        settings = LanguageModelText("text", text, tokenizer="moses", bpe=bpe, merges=merges)
         prepare(settings, folder / bpe, say=lambda line: None)
     return {bpe: folder / bpe for bpe in BPE_KINDS}
 
@@ -187,5 +188,5 @@ def test_what_changed_after_it_was_prepared_is_refused(folders, tmp_path, name):
 @pytest.mark.parametrize("settings", [{"tokenizer": "moses"}, {"bpe": "sentencepiece"}])
 @pytest.mark.parametrize("corpus, unit", [("ptb", None), ("enwik8", None), ("text", "byte")])
 def test_published_corpora_and_bytes_are_as_they_are(tmp_path, corpus, unit, settings):
-    one = Settings(corpus, tmp_path, unit=unit, **settings)
+    one = LanguageModelText(corpus, tmp_path, unit=unit, **settings)
     assert "--tokenizer and --bpe: expected words" in refusal(prepare, one, tmp_path / "bin")

@@ -109,11 +109,11 @@ def test_any_text_is_read_as_fairseq_reads_what_is_typed(merges, text):
 @pytest.mark.parametrize(
     "content, problem",
     [
-        (b"", "expected merges of subword-nmt; got none"),
-        (b"#version: 0.2\n", "expected merges of subword-nmt; got none"),
-        (b"#version: x\na b\n", "expected a version of subword-nmt; got '#version: x'"),
-        (b"#version: 0.2\na b\nabc\n", "two units with a blank between in every line; got 'abc'"),
-        (b"#version: 0.2\na b c\n", "got 'a b c'"),
+        (b"", "expected subword-nmt's codes"),
+        (b"#version: 0.2\n", "expected subword-nmt's codes"),
+        (b"#version: x\na b\n", "expected subword-nmt's codes"),
+        (b"#version: 0.2\na b\nabc\n", "line 3 in BPE codes file: abc"),
+        (b"#version: 0.2\na b c\n", "line 2 in BPE codes file: a b c"),
         (b"#version: 0.2\na \xff\n", "line 2 is not UTF-8"),
         (b"x" * 3_000_000, "line 1 is longer than 1,048,576 bytes"),
     ],

@@ -4,9 +4,9 @@ import pytest
 import toy_trees
 from fairseq.data import Dictionary
 
-from fairseq_doc.preparation.corpora import SPLITS
+from fairseq_doc.preparation.pipeline import SPLITS
 from fairseq_doc.preparation.symbols import WordSymbols, shape, symbols_of
-from fairseq_doc.preparation.treebank import Settings, prepare
+from fairseq_doc.preparation.treebank import Treebank, prepare
 from fairseq_doc.preparation.trees import parse_tree, read_trees
 
 from .conftest import binarised, contents, lines_of, made, refusal, spoil
@@ -33,7 +33,7 @@ def trees(tmp_path):
 
 def prepared(trees, destination, threshold=2, **changes):
     """(what was reported, the folder)."""
-    return made(prepare, Settings(trees, threshold=threshold, **changes), destination)[
+    return made(prepare, Treebank(trees, threshold=threshold, **changes), destination)[
         0
     ], destination
 
@@ -207,8 +207,8 @@ def test_the_same_trees_give_the_same_files_and_pairs_change_no_other(trees, tmp
     [
         ({}, {"train": "none.mrg"}, ["{trees}: expected files none.mrg, for --train"]),
         ({}, {"valid": "dev.mrg,none*.mrg"}, ["expected files none*.mrg, for --valid"]),
-        ({}, {"test": "test.mrg,te*.mrg"}, ["test.mrg: expected every", "--test and --test"]),
-        ({}, {"test": "t*.mrg"}, ["train.mrg", "got it for --train and --test"]),
+        ({}, {"test": "test.mrg,te*.mrg"}, ["test.mrg is given to both --test and --test"]),
+        ({}, {"test": "t*.mrg"}, ["train.mrg is given to both --train and --test"]),
         ({"dev.mrg": None}, {}, ["expected files dev.mrg, for --valid"]),
         ({"dev.mrg": b"(S (-NONE- *))"}, {"clean": True}, ["dev.mrg: line 1: ", "only traces"]),
         ({"test.mrg": b"(S (NN a))\n(S (NN b)"}, {}, ["test.mrg: line 2: ", "1 more closing"]),
