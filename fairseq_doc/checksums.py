@@ -44,13 +44,18 @@ def add(folder: Path, names: Iterable[str]) -> None:
 
 
 def check(path: str | os.PathLike) -> None:
-    """Raise ``FairseqDocError`` if a file differs from the one in its folder's SHA256SUMS. Unlisted
-    files are not checked, and a file that does not change is checked once in a process."""
+    """Raise ``FairseqDocError`` if a file differs from the one in its folder's SHA256SUMS, or is
+    missing. Unlisted files are not checked, and a file that does not change is checked once in a
+    process."""
     path = Path(path)
     sums = path.with_name(NAME)
-    if path.is_file() and sums.exists():
-        check_input(sums, again=True)
+    if not sums.exists():
+        return
+    check_input(sums, again=True)
+    if path.is_file():
         _check(path, sums, _version(path), _version(sums))
+    elif not os.path.lexists(path) and path.name in _read(sums):
+        raise FairseqDocError(f"{path} is missing, but {sums} lists it: prepare the data again")
 
 
 @functools.lru_cache(maxsize=1024)

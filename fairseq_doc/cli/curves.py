@@ -71,7 +71,7 @@ def run(settings: Options) -> dict[str, Any]:
     if not settings.reference:
         check_plot_path(settings.file)
     files = _files_by_name(settings)
-    check_outputs(settings, settings.file, inputs=files.values())
+    check_outputs(settings, settings.file, inputs=files.values(), alone=files.values())
     curves: dict[str, list[LearningCurve]] = {}
     for name, path in files.items():
         several = not settings.reference and is_reference(path)

@@ -54,7 +54,7 @@ class Options(SplitOptions, AdaptationOptions):
     monte_carlo: SampleSettings | None = group("", switch="samples")
     cache_search: bool = option(
         f"use the theta and lambda that are best on {SEARCHED_SPLIT}, of "
-        f"{len(GRIDS[SIMILARITIES[0]])} pairs",
+        + " or ".join(f"{len(GRIDS[one])} pairs ({one})" for one in SIMILARITIES),
         False,
         needs="cache-window",
         without=("cache-theta", "cache-lambda"),

@@ -17,6 +17,7 @@ from fairseq_doc.cli.arguments import (
     unknown_words,
 )
 from fairseq_doc.cli.outputs import check_outputs, named_outputs, output_lines
+from fairseq_doc.cli.scoring_arguments import ceiling_lines
 from fairseq_doc.errors import FairseqDocError
 from fairseq_doc.evaluation.scoring import MAX_WORDS
 from fairseq_doc.files import write_files
@@ -128,7 +129,8 @@ def run(settings: Options) -> dict[str, Any]:
     """``utterances``, ``candidates``, ``unknown`` (counts of ``unit``s outside the dictionary),
     ``seconds`` of scoring and tuning; ``weight`` and ``bonus``. With --metric its name, its
     ``value``, that of the lists' ``first`` candidates and the ``gain``, above 0 if better, in
-    points; with --tune ``tuning``, [weight, bonus, value] of each pair tried."""
+    points, ``nbest``, the lists' file, and ``ceiling``, what the targets of translations score once
+    undone, or null; with --tune ``tuning``, [weight, bonus, value] of each pair tried."""
     check_outputs(settings, settings.output, settings.scores, alone=[settings.nbest])
     lists, references = _read(settings)
     tokenized = tokenize(lists, form_of(settings.data), settings.max_words)
@@ -159,6 +161,7 @@ def run(settings: Options) -> dict[str, Any]:
             first, value = judge([0] * len(lists)), judge(chosen)
             gain = judge.metric.sign * (value - first)
             result |= {"metric": judge.metric.name, "first": first, "value": value, "gain": gain}
+            result |= {"nbest": settings.nbest, "ceiling": _ceiling(judge, lists, references or [])}
         if settings.output:
             written[settings.output] = best_lines(lists, chosen, settings.format == KALDI)
     if settings.scores:
@@ -193,6 +196,16 @@ def _judge_of(
     return judge
 
 
+def _ceiling(judge: Judge, lists: list[NBestList], references: list[str]) -> float | None:
+    """The metric of the targets, which a perfect output would have too; None without targets,
+    and for a metric of errors."""
+    if judge.metric.sign < 0:
+        return None
+    pairs = zip(lists, references, strict=True)
+    tables = [judge.metric.table([one.target], ref) for one, ref in pairs if one.target is not None]
+    return min(100.0, Judge(judge.metric, tables)([0] * len(tables))) if tables else None
+
+
 def as_text(result: dict[str, Any]) -> str:
     """What was done, a line a fact."""
     lines = [
@@ -204,6 +217,7 @@ def as_text(result: dict[str, Any]) -> str:
     if "value" in result:
         at = f"at weight {result['weight']:g}, bonus {result['bonus']:g}"
         first, value, tuning = result["first"], result["value"], result.get("tuning", [])
+        lines += ceiling_lines([result["nbest"]], {result["metric"]: [result]})
         lines.append(f"{result['metric']} {first:.2f} of the first candidates, {value:.2f} {at}")
         if tuning:
             lines[-1] += f", the best of {len(tuning):,} pairs"

@@ -82,7 +82,7 @@ def judge(
     and ``kinds``; and the number of ``ties``."""
     dictionary = ensemble.dictionary
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad)))
-    tokenized = [ensemble.form.tokens(text) for text in texts]
+    tokenized = [ensemble.form.sentence(text) for text in texts]
     scored = score_text(ensemble, tokenized, max_tokens=max_tokens, progress=progress).sentences
     log_prob = {text: one.log_prob for text, one in zip(texts, scored, strict=True)}
     unknown = {

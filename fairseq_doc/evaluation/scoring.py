@@ -74,7 +74,7 @@ def check_sentences(
     form: TextForm = WORDS,
 ) -> list[list[str]]:
     """Split sentences into words or bytes. Raises ``FairseqDocError`` for no sentence, and for one
-    that is empty or too long, with its number.
+    that is empty, is too long or holds fairseq's own symbols, with its number.
 
     Args:
         sentences: strings of words separated by blanks, or of anything where a token is a byte.
@@ -86,7 +86,7 @@ def check_sentences(
         raise FairseqDocError(f"{at}expected at least one sentence, got none")
     tokenized = []
     for number, sentence in enumerate(sentences, start=1):
-        words = form.tokens(sentence)
+        words = form.sentence(sentence, f"{at}line {number}: ")
         if not words and not empty_sentences and state == "fresh":
             raise FairseqDocError(
                 f"{at}line {number} is empty: expected a sentence a line; give "

@@ -10,6 +10,7 @@ from fairseq.options import get_preprocessing_parser
 
 from fairseq_doc import checksums
 from fairseq_doc.errors import FairseqDocError
+from fairseq_doc.files import check_input
 
 
 def preprocess(folder: Path, arguments: list[str]) -> None:
@@ -29,6 +30,7 @@ def preprocess(folder: Path, arguments: list[str]) -> None:
 
 def load_dictionary(path: Path) -> Dictionary:
     """Load a file of fairseq's dictionary."""
+    check_input(path, again=True)  # here too: without fairseq_doc.register, fairseq opens a pipe
     return Dictionary.load(str(path))
 
 

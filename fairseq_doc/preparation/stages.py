@@ -64,11 +64,11 @@ def made_lines(path: Path) -> Iterator[str]:
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
     """The settings that a preparation wrote into a folder; None without a file of them. Raises
-    ``FairseqDocError`` for a damaged one, and for one of something else."""
+    ``FairseqDocError`` for a damaged one, one of something else, and one that was removed."""
     path = folder / SETTINGS
+    checksums.check(path)
     if not os.path.lexists(path):
         return None
-    checksums.check(path)
     text = read_text(path, MAX_SETTINGS)
     try:
         settings = json.loads(text)

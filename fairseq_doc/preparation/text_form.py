@@ -17,6 +17,7 @@ from fairseq_doc.preparation.byte_tokens import BYTE, WORD, text_of, tokens_of, 
 from fairseq_doc.preparation.stages import other_settings, text_settings
 from fairseq_doc.preparation.tokenization import (
     CONTROL,
+    RESERVED,
     UNKNOWN,
     clean,
     make_segmenter,
@@ -63,6 +64,18 @@ class TextForm:
     def tokens(self, line: str) -> list[str]:
         """The tokens of a line of plain text, without an end mark."""
         return tokens_of(line if self.unit == BYTE else self.units(self.words(line)), self.unit)
+
+    def sentence(self, line: str, at: str = "") -> list[str]:
+        """The tokens of a line that is a sentence, which gets its end mark later. Raises
+        ``FairseqDocError``, which begins with ``at``, if the line holds such marks as words."""
+        tokens = self.tokens(line)
+        own = [symbol for symbol in RESERVED if symbol in tokens] if self.unit == WORD else []
+        if own:
+            raise FairseqDocError(
+                f"{at}expected a sentence without fairseq's own symbols {', '.join(RESERVED)}; got "
+                f"{own[0]} in {shown(line)}: remove it"
+            )
+        return tokens
 
     def text(self, tokens: Iterable[str]) -> str:
         """The plain text of tokens; an end mark is a line feed."""

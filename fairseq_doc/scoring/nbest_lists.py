@@ -13,7 +13,7 @@ fairseq-generate's output is the other form: candidate K of sentence N is ``N-K`
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +26,7 @@ from fairseq_doc.preparation.text_form import TextForm
 from fairseq_doc.scoring.generated import LINE, read_generated
 from fairseq_doc.scoring.hypotheses import (
     BPE_MARK,
+    UNKNOWN_IN_TARGET,
     ReadOptions,
     check_count,
     count_agreeing,
@@ -46,6 +47,7 @@ class NBestList:
     texts: list[str]  # (n,) plain text, or trees in brackets
     first_pass: np.ndarray  # (n,) natural logarithms of P, or other scores: the larger the better
     keys: Sequence[str] = ()  # (n,) of the candidates, in files that name them
+    target: str | None = None  # what was to be generated, as plain text, without unknown words
 
     @property
     def words(self) -> np.ndarray:
@@ -174,14 +176,22 @@ def read_translations(
     if targets:
         if data is None:  # T- lines are as the data was prepared, whatever the D- lines are
             undo = find_undoing(path, (), targets, references)
-        count_agreeing(path, undo(targets), references)
+        undone = undo(targets)
+        count_agreeing(path, undone, references)
+        lists = [
+            one if UNKNOWN_IN_TARGET in target else replace(one, target=target)
+            for one, target in zip(lists, undone, strict=True)
+        ]
     return lists, references
 
 
 def tokenize(lists: Iterable[NBestList], form: TextForm, max_words: int) -> list[list[list[str]]]:
     """The words or bytes of each candidate. Raises ``FairseqDocError`` for one with more than
-    ``max_words``."""
-    tokenized = [list(map(form.tokens, one.texts)) for one in lists]
+    ``max_words``, and for one with fairseq's own symbols."""
+    tokenized = []
+    for one in lists:
+        at = f"a candidate of {shown(one.name)}: "
+        tokenized.append([form.sentence(text, at) for text in one.texts])
     for one, candidates in zip(lists, tokenized, strict=True):
         longest = max(range(len(candidates)), key=lambda k: len(candidates[k]))
         count = len(candidates[longest])

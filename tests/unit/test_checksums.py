@@ -18,6 +18,8 @@ def data(tmp_path):
 def test_files_as_they_were_prepared(data):
     for name in ("dict.txt", "train.bin", "other", "missing"):
         checksums.check(data / name)
+    (data / "dict.txt").rename(data / "moved")
+    assert "dict.txt is missing" in refusal(checksums.check, data / "dict.txt")
     names = [line.split()[1] for line in (data / checksums.NAME).read_text().splitlines()]
     assert names == ["dict.txt", "train.bin"]
 

@@ -658,6 +658,7 @@ def test_a_reference_of_curves_and_runs_against_it(logs):
         ("log.png A=log.png --overwrite", "got one twice: log.png"),
         ("link.png A=doc.log B=log.png --overwrite", "got one twice: link.png"),
         ("--reference doc.log --made-by x doc.log --overwrite", "got one twice: doc.log"),
+        ("--reference r.json --made-by x a=doc.log b=./doc.log", "got one twice: doc.log"),
     ],
 )
 def test_curves_and_references_that_cannot_be_made_or_used(logs, words, problem):

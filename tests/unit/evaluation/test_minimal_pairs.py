@@ -39,6 +39,11 @@ def test_pairs_are_judged_by_the_scores_of_their_sentences():
     assert found["ties"] == 1
 
 
+def test_a_sentence_with_an_end_mark_of_its_own_is_refused():
+    error = refusal(judge, ensemble(peaked_model()), [Pair("w1 </s> w2", "w1 w2", "k", "k")])
+    assert "fairseq's own symbols" in error and "got </s>" in error
+
+
 def test_scores_that_differ_by_rounding_are_ties(monkeypatch):
     """Whichever the larger; a difference beyond float32's rounding of the sums decides."""
     scores = {"a": -80.0, "b": -80.00001, "c": -80.001}

@@ -183,6 +183,20 @@ def test_what_changed_after_it_was_prepared_is_refused(folders, tmp_path, name):
     with open(folder / name, "a") as file:
         file.write(" ")
     assert f"{folder}/{name} is damaged" in refusal(lambda: form_of(folder).tokens("a"))
+    (folder / name).unlink()
+    assert f"{folder}/{name} is missing" in refusal(lambda: form_of(folder).tokens("a"))
+
+
+@pytest.mark.parametrize("symbol", ["<s>", "</s>", "<pad>"])
+def test_a_sentence_holds_no_marks(symbol):
+    line = f"a {symbol} dog"
+    assert "line 3: expected a sentence without fairseq's own symbols" in refusal(
+        WORDS.sentence, line, "line 3: "
+    )
+    assert WORDS.tokens(line) == line.split()  # a prompt may be a text of several sentences
+    assert WORDS.sentence("a <unk> <S>") == ["a", "<unk>", "<S>"]
+    as_bytes = TextForm("byte")
+    assert as_bytes.sentence(line) == as_bytes.tokens(line)
 
 
 @pytest.mark.parametrize("settings", [{"tokenizer": "moses"}, {"bpe": "sentencepiece"}])

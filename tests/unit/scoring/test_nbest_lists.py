@@ -114,6 +114,7 @@ def test_translations_are_undone_as_their_folder_says(tmp_path, data):
     lists, references = read_lists(tmp_path, SENTENCES, references=RAW, **settings)
     assert references == RAW
     assert [one.texts for one in lists] == [["eine Katze.", "eine Katze,."], ["ein Hund."]]
+    assert [one.target for one in lists] == ["eine Katze.", "ein Hund."]
     assert lists[0].keys == ["0-1", "0-2"] and lists[0].words.tolist() == [2, 2]
     assert lists[0].first_pass.tolist() == pytest.approx([-5 * math.log(2), -9 * math.log(2)])
     assert list(best_lines(lists, [1, 0])) == ["eine Katze,.", "ein Hund."]
