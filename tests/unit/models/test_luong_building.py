@@ -92,7 +92,7 @@ PLAIN, TIED = OPTIONS["plain output"], OPTIONS["tied"]
         ({"share_all_embeddings": True}, "--joined-dictionary"),
         (
             {"share_all_embeddings": True, "dictionaries": JOINT},
-            r"equal --encoder-embed-dim and --decoder-embed-dim, not \(3, 4\)",
+            r"equal --encoder-embed-dim and --decoder-embed-dim; got \(3, 4\)",
         ),
         (
             {**OPTIONS["all tied"], "encoder_embed_path": "a", "decoder_embed_path": "b"},
