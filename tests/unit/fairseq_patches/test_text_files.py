@@ -105,7 +105,7 @@ def test_a_dictionary_that_changed_after_it_was_prepared(load, tmp_path):
     load(GOOD)
     checksums.write(tmp_path, ["dict.txt"])
     load(GOOD)
-    assert "was changed after it was prepared" in refusal(load, GOOD.replace("of", "or"))
+    assert "was changed after preparation" in refusal(load, GOOD.replace("of", "or"))
 
 
 def codes(path):
