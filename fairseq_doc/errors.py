@@ -43,12 +43,12 @@ def shown(text: str | bytes, limit: int = 80) -> str:
     return quoted
 
 
-CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"  # characters that command a terminal; not tab, line feed
+CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and line feed
 LONE = "\ud800-\udc7f\udd00-\udfff"  # surrogates, but those for bytes of a file's name
 
 
 def escaped(text: str, characters: str) -> str:
-    """The text with these characters, as in a regular expression's brackets, as Python's escapes."""
+    """The text with these characters (a class of a regular expression) as Python's escapes."""
     return re.sub(f"[{characters}]", lambda found: ascii(found[0])[1:-1], text)
 
 

@@ -153,7 +153,7 @@ def _run(called: str, words: Sequence[str]) -> int:
 
 
 def _unexpected(error: Exception) -> str:
-    """The line for an error of which no code here knows the cause: a damaged file, or a bug."""
+    """The line for an unexpected error, whose cause may be a damaged file or a bug."""
     text = " ".join(str(error).split())[:300]
     after = f" after reading {last_read()}" if last_read() else ""
     return f"{type(error).__name__} ({text}){after}; {TRACEBACK}=1 shows the traceback"
