@@ -264,10 +264,14 @@ def _written(entry: Field) -> str:
 
 def _named(option: str, kind: type) -> str:
     """An option of ``kind`` as an error mentions it: ``--seeds``, ``a SPACE``."""
-    rules = {_written(entry): entry.metadata.get(_OPTION, {}) for entry, _ in _entries(kind)}
-    if rules.get(option, {}).get("after_dashes"):
-        return "options after --"
-    return f"a {option.upper()}" if rules.get(option, {}).get("positional") else f"--{option}"
+    for entry, _ in _entries(kind):
+        rules = entry.metadata.get(_OPTION, {})
+        if rules and _written(entry) == option:
+            if rules.get("after_dashes"):
+                return "options after --"
+            if rules.get("positional"):
+                return f"a {option.upper()}"
+    return f"--{option}"
 
 
 def _dest(name: str) -> str:

@@ -61,8 +61,10 @@ def test_files_that_are_not_inputs_may_be_replaced():
     check_outputs(settings, "precious", "data/notes", "data/new", None)
     assert "data/dict.txt is used twice" in refusal(check_outputs, settings, "data/dict.txt")
     assert "new is used twice" in refusal(check_outputs, settings, "new", "./new")
-    assert "twice: x" in refusal(check_outputs, settings, "x", inputs=["x"])
-    assert "twice: a.pt" in refusal(check_outputs, settings, "new", alone=["a.pt"], inputs=["a.pt"])
+    assert "x is used twice" in refusal(check_outputs, settings, "x", inputs=["x"])
+    assert "a.pt is used twice" in refusal(
+        check_outputs, settings, "new", alone=["a.pt"], inputs=["a.pt"]
+    )
     settings = module_of("weights").Options(**{**MODEL, "overwrite": False})
     assert "precious exists" in refusal(check_outputs, settings, "precious")
     check_outputs(settings, replaced=["precious"])

@@ -379,7 +379,7 @@ def test_a_text_as_written_has_figures_whatever_its_tokens_are(model_of_bytes, f
         assert result["bits_per_byte"] == pytest.approx(nats / 45 / math.log(2), rel=1e-9)
         assert result["bits_per_character"] == pytest.approx(nats / 35 / math.log(2), rel=1e-9)
         assert result["word_perplexity"] == pytest.approx(math.exp(nats / 20), rel=1e-9)
-        assert f"{result['bits_per_character']:.4f} bits a char" in text + capsys.readouterr().err
+        assert f"{result['bits_per_character']:.4f} bits per char" in text + capsys.readouterr().err
 
 
 @pytest.mark.parametrize("columns", [1, 3])
@@ -566,7 +566,7 @@ def test_components_of_one_layer_are_shown_one_by_one(models, lines):
         ("--tsv ./test.bin --overwrite", "./test.bin is used twice"),
         ("--tsv empty --input empty --overwrite", "empty is used twice"),
         ("--line 2", "--line needs --picture"),
-        ("--picture new.png --line 4", "--line 4: .* it has 3"),
+        ("--picture new.png --line 4", "--line 4: .* has 3"),
         ("--picture new.png --line 3", "1 to 200 scored words and end marks; line 3 has 301"),
         ("--state carried --empty-lines --picture new.png --line 1 --input empty", "line 1 has 0"),
         ("--input empty", "empty: line 1 is empty"),

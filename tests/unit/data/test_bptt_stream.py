@@ -199,7 +199,7 @@ def test_lines_of_one_file_or_of_several_are_one_stream(tmp_path):
         ([], r"valid\.bin is empty"),
         ([[2]], "is empty: expected at least 2 tokens, got 1"),
         ([[5, 20, 2]], "another dictionary: .* 20, but the dictionary has 20"),
-        ([[5, 1, 2]], "holds the padding symbol '<pad>'"),
+        ([[5, 1, 2]], "has the padding symbol '<pad>'"),
     ],
 )
 def test_streams_that_cannot_be_scored(tmp_path, lines, problem):

@@ -62,7 +62,7 @@ def test_fairseqs_older_forms(tmp_path, impl):
         (18, b"\xff" * 8, "got OverflowError"),
         (SIZES, b"\4", "do not follow each other"),
         (SIZES, struct.pack("<i", -3), "do not follow each other"),
-        (SIZES + 12, b"\4", "an index of 20 bytes and a .bin file of 22"),
+        (SIZES + 12, b"\4", "20 bytes and a .bin file of 22"),
         (OFFSETS, b"\2", "do not follow each other"),
         (OFFSETS + 8, b"\0", "do not follow each other"),
         (OFFSETS + 16, b"\xff" * 8, "do not follow each other"),
@@ -92,7 +92,7 @@ def test_a_folder_in_a_files_place(split, tmp_path):
 
 def test_words_that_are_not_in_the_dictionary(split, tmp_path):
     error = refusal(load, split, small_dictionary(19))
-    assert "another dictionary" in error and "word 19, and the dictionary has 19 words" in error
+    assert "another dictionary" in error and "number 19, but the dictionary has 19 words" in error
     builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{tmp_path}/x.bin", dtype=np.int64)
     builder.add_item(torch.tensor([5, -4, 2]))
     builder.finalize(f"{tmp_path}/x.idx")

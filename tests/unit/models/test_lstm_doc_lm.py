@@ -52,7 +52,7 @@ def test_widths_that_cannot_be(text):
             {"mogrifier_rounds": 5, "mogrifier_rank": 0},
             "mogrifier_rank must be at least 1; got 0",
         ),
-        ({"mogrifier_rank": 4}, "--mogrifier-rank 4 needs rounds"),
+        ({"mogrifier_rank": 4}, "--mogrifier-rank 4 needs --mogrifier-rounds"),
     ],
 )
 def test_settings_that_do_not_fit_together(settings, problem):
@@ -183,10 +183,10 @@ def test_training_and_evaluation_carry_a_state_each():
 @pytest.mark.parametrize("training", [True, False])
 def test_a_later_window_without_a_state_is_an_error(training):
     model, tokens = small_model().train(training), random_tokens(B, T)
-    problem = "window 4: expected the state of 3 columns after window 3"
+    problem = "the state of 3 columns after window 3"
     assert_refused(problem, model, tokens, window=4)
     model.train(not training)(tokens, window=0)  # the other mode's state does not serve
-    assert_refused("; got none", model.train(training), tokens, window=1)
+    assert_refused("after window 0", model.train(training), tokens, window=1)
     model(tokens, window=0)
     assert_refused("the state of 2 columns", model, tokens[:2], window=1)
 

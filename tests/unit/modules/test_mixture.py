@@ -193,7 +193,7 @@ def test_components_part_with_noise_and_never_without():
         assert weights < 1e-12 if noise == 0 else weights > 1e-3
 
 
-PLAIN_OUTPUT = "components 0,0,1 and a last layer 6 wide"
+PLAIN_OUTPUT = "components 0,0,1 and a last layer of width 6"
 
 
 @pytest.mark.parametrize(

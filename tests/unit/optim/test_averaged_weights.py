@@ -138,7 +138,7 @@ def config(**changes):
 @pytest.mark.parametrize(
     "changes, problem",
     [
-        ({"lr_scheduler_name": "fixed"}, "averaged_adam needs --lr-scheduler plateau, .*not fixed"),
+        ({"lr_scheduler_name": "fixed"}, "averaged_adam needs --lr-scheduler plateau, .*got fixed"),
         ({"fp16": True}, "needs float32 weights"),
         ({"bf16": True}, "needs float32 weights"),
     ],

@@ -64,8 +64,8 @@ ONE, TWO = block(0, "a", target="A"), block(1, "b", "c", target="B")
 @pytest.mark.parametrize(
     "lines, problem",
     [
-        (["nothing"], "expected fairseq-generate's output"),
-        (["S-0\ta", "P-0\t-1 0"], "expected fairseq-generate's output"),
+        (["nothing"], "expected the output of fairseq-generate"),
+        (["S-0\ta", "P-0\t-1 0"], "expected the output of fairseq-generate"),
         (ONE + block(3, "b", target=""), "2 of 4 sentences are missing, the first is 1"),
         (ONE + ["S-1\tb", "T-1\tB"], "1 of 2 sentences are missing, the first is 1"),
         (ONE + ["D-99999999999\t-1\tx"], "sentences are missing, the first is 1"),

@@ -75,7 +75,7 @@ def test_kaldis_form_is_written_and_read_again(tmp_path_factory, utterances):
         ({"lines": ["u-1 a", "", "u-2 b"]}, "nbest: line 2: expected an n-best list, lines such as"),
         ({"lines": ["u-1 a", "u-1 b"]}, "got 'u-1 b' a second time"),
         *(({"lines": [line]}, "nbest: expected the candidates of an utterance") for line in ("the cat", "u-x a", "-1 a")),
-        ({"lines": ["u-1 a", "v-1 a", "u-2 b"]}, "consecutive lines, .*; got 'u-2'"),
+        ({"lines": ["u-1 a", "v-1 a", "u-2 b"]}, "got 'u-2'"),
         ({"lines": block(0, "a b")}, "give --format fairseq-generate"),
         ({"numbers": []}, "first_pass: expected a number for each candidate"),
         ({"numbers": ["u2-1 1 2"]}, "first_pass: line 1: expected a number for each candidate"),

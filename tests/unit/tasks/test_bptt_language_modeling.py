@@ -186,7 +186,7 @@ def test_evaluation_windows_hold_eval_window_tokens_over_all_columns(n_columns, 
     [
         ({"max_sentences": None}, "needs --batch-size, .*; got --batch-size None"),
         ({"max_sentences": 2, "max_tokens": 100}, "got --batch-size 2, --max-tokens 100"),
-        ({"max_sentences": 150}, "expected 1 to 100, with at least 2 a column"),
+        ({"max_sentences": 150}, "expected 1 to 100 columns"),
     ],
 )
 def test_batches_that_are_no_columns(settings, problem):
@@ -194,7 +194,7 @@ def test_batches_that_are_no_columns(settings, problem):
 
 
 def test_evaluation_columns_must_divide_over_the_workers():
-    problem = "10 columns of split 'valid' .* expected a multiple of 3"
+    problem = "split 'valid': .* multiple of the number of workers, 3; got 10"
     data, it = stream(split="valid"), task()
     assert_refused(problem, it.get_batch_iterator, data, max_sentences=10, num_shards=3)
     assert_refused(problem, it.eval_lm_dataloader, data, batch_size=10, num_shards=3)

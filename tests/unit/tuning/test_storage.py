@@ -36,7 +36,7 @@ def storage(tmp_path, monkeypatch):
 @pytest.mark.parametrize("url", ["sqlite:///a.db", "a.journal", "journal:///b.journal"])
 def test_a_study_is_found_again(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "there is no" in refusal(open_storage, url, create=False)
+    assert "does not exist" in refusal(open_storage, url, create=False)
     assert list(tmp_path.iterdir()) == []
     study, stamp = open_study(open_storage(url, create=True), "s", SPACE, COMMAND)
     again, same = open_study(open_storage(url, create=False), "s", SPACE, COMMAND)

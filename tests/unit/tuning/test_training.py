@@ -52,7 +52,7 @@ def test_the_best_validation_of_a_checkpoint(bests, lowest, highest, tmp_path):
 
 
 def test_a_training_without_a_value(tmp_path):
-    assert "expected a checkpoint" in refusal(best_value, tmp_path, False)
+    assert "no checkpoint" in refusal(best_value, tmp_path, False)
     write(tmp_path / "a", last=None)
     assert "did the training validate" in refusal(best_value, tmp_path / "a/checkpoints", False)
     torch.save([1], tmp_path / "checkpoint_last.pt")
@@ -61,7 +61,7 @@ def test_a_training_without_a_value(tmp_path):
     assert "not a complete checkpoint" in refusal(best_value, tmp_path, False)
     write(tmp_path / "b")
     outcome = Training(LOSS, {}, tmp_path / "b").outcome(0)
-    assert outcome.value is None and "expected a checkpoint" in outcome.problem
+    assert outcome.value is None and "no checkpoint" in outcome.problem
 
 
 def test_a_checkpoint_that_carries_code_is_not_run(tmp_path):
