@@ -211,7 +211,7 @@ def written_text(result: dict[str, Any]) -> str:
     """These figures in words."""
     return (
         "perplexity {} per word, {bits_per_character:.4f} bits per character, {bits_per_byte:.4f} bits "
-        "a byte".format(perplexity_text(result["word_perplexity"]), **result)
+        "per byte".format(perplexity_text(result["word_perplexity"]), **result)
     )
 
 
