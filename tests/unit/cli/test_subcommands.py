@@ -414,7 +414,7 @@ def test_components_of_a_model_of_bytes(model_of_bytes, write):
     names = [token["word"] for token in sentence["tokens"]]
     assert (sentence["text"], names) == ("é", ["<0xC3>", "<0xA9>", "</s>"])
     bits = -result["log_prob"] / 3 / math.log(2)
-    assert result["bits_per_byte"] == pytest.approx(bits) and f"{bits:.4f} bits a byte" in text
+    assert result["bits_per_byte"] == pytest.approx(bits) and f"{bits:.4f} bits per byte" in text
 
 
 def test_a_model_of_bytes_continues_plain_text(model_of_bytes, capsys):
