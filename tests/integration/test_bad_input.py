@@ -15,7 +15,7 @@ LSTM_LM = """--task language_modeling --arch lstm_lm --decoder-embed-dim 8 --dec
     "options, problem",
     [
         ("--doc-components 0,5,15", "expected 4 numbers"),
-        ("--batch-size 100000", "100000 columns"),
+        ("--batch-size 100000", "got 100000"),
         ("--max-tokens 100", "no --max-tokens"),
         ("--bptt 0", "--bptt must be at least 1; got 0"),
         ("--optimizer sgd", "needs --optimizer nt_asgd"),
@@ -31,7 +31,7 @@ def test_a_wrong_setting_is_refused_and_nothing_is_written(options, problem, cor
 
 def test_the_error_of_a_process_is_one_line(corpus, tmp_path):
     command = training(corpus.data, tmp_path).replace("--batch-size 8 ", " ")
-    assert "needs --batch-size" in error_of(fail(command))
+    assert "need --batch-size" in error_of(fail(command))
     output = fail_here(f"{command} --max-tokens 9")
     assert "no --max-tokens; got --batch-size None" in output
 

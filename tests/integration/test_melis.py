@@ -172,7 +172,7 @@ def test_samples_and_temperature(corpus, melis):
     "options, problem",
     [
         ("--recurrent-dropout 0.1", "--recurrent-dropout needs --state-dropout 0"),
-        ("--average-at 3", "--average-at needs --optimizer averaged_adam, not adam"),
+        ("--average-at 3", "--average-at needs --optimizer averaged_adam; got adam"),
     ],
 )
 def test_bad_settings(corpus, tmp_path, options, problem):

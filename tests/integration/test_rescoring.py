@@ -133,8 +133,8 @@ def test_translations(lists, tmp_path):
         (("--metric", "wer", "--reference", "{}/other.ref", "--weight", 1, "--bonus", 0), "expected every utterance of"),
         (("--metric", "wer", "--weight", 1, "--bonus", 0), "--metric needs --reference"),
         (("--metric", "wer", "--reference", "{}/empty.ref", "--weight", 1, "--bonus", 0), "expected references with words"),
-        (("--format", "fairseq-generate", "--scores", "{}/new"), "expected fairseq-generate's output"),
-        (("--scores", "{}/new", "--max-words", 2), "words: expected one sentence, at most 2"),
+        (("--format", "fairseq-generate", "--scores", "{}/new"), "expected the output of fairseq-generate"),
+        (("--scores", "{}/new", "--max-words", 2), "expected a sentence of at most 2"),
         (("--output", "{}/new", "--weight", 1, "--bonus", 0, "--scores", "/dev/full"), "cannot write /dev/full"),
     ],
 )  # fmt: skip
